@@ -1,0 +1,100 @@
+"""Records of a build: what the compiler said, what came out, and what it will cost on the machine."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Severity(StrEnum):
+    """How bad a diagnostic is."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One message of a compiler, in the coordinates of the user's own file.
+
+    Lines and columns count from 1, columns in UTF-8 bytes; `end_line`, `end_column` point past the last character.
+    """
+
+    path: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    severity: Severity
+    message: str
+    code: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFacts:
+    """Resources of one kernel, read from its cubin.
+
+    Attributes:
+        entry: the symbol in the cubin (mangled).
+        name: what the user calls it (`rmsnorm<float, 256>`).
+        registers: per thread.
+        stack_bytes: per thread; a dynamically indexed local array shows here without being a spill.
+        spill_store_bytes: per thread, from ptxas; None where ptxas was not asked.
+        spill_load_bytes: per thread, likewise.
+        shared_bytes: static shared memory per block, without what the system reserves.
+        parameters: (offset, size) in bytes of each parameter, in order.
+        barriers: named barriers used.
+        max_threads: `__launch_bounds__` limit as (x, y, z), if any.
+        required_threads: exact block size demanded (`.reqntid`), if any.
+    """
+
+    entry: str
+    name: str
+    registers: int
+    stack_bytes: int
+    shared_bytes: int
+    parameters: tuple[tuple[int, int], ...]
+    barriers: int = 0
+    spill_store_bytes: int | None = None
+    spill_load_bytes: int | None = None
+    max_threads: tuple[int, int, int] | None = None
+    required_threads: tuple[int, int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """Machine code for one architecture.
+
+    Attributes:
+        arch: `sm_90` and the like.
+        cubin: the ELF image.
+        ptx: the PTX it was made from, where the compiler gave it.
+        entries: the name used in a launch -> symbol in the cubin.
+        kernels: facts of each kernel in the cubin.
+    """
+
+    arch: str
+    cubin: bytes = field(repr=False)
+    ptx: str | None = field(repr=False)
+    entries: dict[str, str]
+    kernels: tuple[KernelFacts, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """The outcome of one build.
+
+    Attributes:
+        binary: None when the build failed; the reason is then among `diagnostics`.
+        diagnostics: errors first, in file order.
+        way: which rung of the ladder made it: `nvrtc`, `nvcc-slice`, `nvcc`, `triton`, `extension`.
+        seconds: wall time of the compile that made it (of the original one if it came from the cache).
+        cached: whether it came from the cache.
+        log: the compiler's own words, whole.
+    """
+
+    binary: Binary | None
+    diagnostics: tuple[Diagnostic, ...]
+    way: str
+    seconds: float
+    cached: bool = False
+    log: str = field(default="", repr=False)

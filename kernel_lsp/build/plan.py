@@ -1,0 +1,36 @@
+"""The launches a workload makes, as recorded by running its `launch` without a GPU (see `build.planner`)."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel launch.
+
+    Attributes:
+        kernel: the name used in the launch (`rmsnorm<float, 256>`), or the Triton function's name.
+        grid: blocks in x, y, z.
+        block: threads in x, y, z; (32 * num_warps, 1, 1) for Triton.
+        shared_bytes: dynamic shared memory per block.
+        constexprs: Triton: values of the compile-time parameters, as Python literals.
+        num_warps: Triton only.
+        num_stages: Triton only.
+        entry: symbol of the kernel in its cubin, once built.
+    """
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int = 0
+    constexprs: dict[str, object] = field(default_factory=dict)
+    num_warps: int | None = None
+    num_stages: int | None = None
+    entry: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The launches one case of a workload makes, in order; `case` counts from 0."""
+
+    case: int
+    launches: tuple[Launch, ...]

@@ -1,0 +1,46 @@
+"""The one family of errors that a person sees: what was wrong, where, and what to do about it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass
+class KernelLspError(Exception):
+    """Something the user can mend. The command line prints it as help and never as a traceback.
+
+    Attributes:
+        message: what was wrong, one sentence.
+        path: the file it concerns, if any.
+        line: 1-based line in `path`, if known.
+        cure: what to do about it, one sentence.
+    """
+
+    message: str
+    path: Path | None = None
+    line: int | None = None
+    cure: str | None = None
+
+    def __str__(self) -> str:
+        """`FILE:LINE: message. Cure.`, leaving out what is not known."""
+        where = "" if self.path is None else f"{self.path}:{self.line}: " if self.line else f"{self.path}: "
+        return f"{where}{self.message}" + (f" {self.cure}" if self.cure else "")
+
+
+class ConfigurationError(KernelLspError):
+    """A setting, option or file name that cannot be used (exit code 2)."""
+
+
+class WorkloadError(KernelLspError):
+    """A workload that is missing a part, or whose parts do not fit each other or the kernel."""
+
+
+class SourceError(KernelLspError):
+    """A kernel file that cannot be read or holds nothing to work on."""
+
+
+class CannotJudgeError(KernelLspError):
+    """This machine lacks what the work needs, most often a GPU (exit code 3)."""
+
+
+class RunnerError(KernelLspError):
+    """A runner process died, hung or broke its protocol; the work it had can be given to another one."""

@@ -1,0 +1,56 @@
+"""The record of one kernel as it stands in a file."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from kernel_lsp.source.text import Span
+
+
+class Language(StrEnum):
+    """What a kernel is written in."""
+
+    CUDA = "cuda"
+    TRITON = "triton"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter; `type` is its text in CUDA (`const float* __restrict__`) or its annotation in Triton."""
+
+    name: str
+    type: str
+    constexpr: bool = False  # Triton: annotated `tl.constexpr`
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A `__global__` function or a `@triton.jit` function.
+
+    Attributes:
+        name: name with its namespaces (`ops::softmax`), as a launch would write it, without template arguments.
+        language: CUDA or Triton.
+        path: file it stands in.
+        span: the whole definition, with template header, attributes and decorators.
+        name_span: the identifier alone.
+        body: the braces and what is between them (CUDA) or the function's block (Triton); empty for a macro's kernel.
+        parameters: in order.
+        template_parameters: texts such as `typename T` or `int BLOCK`; empty for a plain function.
+        launch_bounds: arguments of `__launch_bounds__` as written.
+        extern_c: declared with C linkage, so its entry name is `name`.
+        macro: name of the macro whose expansion defines it, else None.
+        autotuned: Triton kernel under `@triton.autotune`.
+    """
+
+    name: str
+    language: Language
+    path: Path
+    span: Span
+    name_span: Span
+    body: Span
+    parameters: tuple[Parameter, ...]
+    template_parameters: tuple[str, ...] = ()
+    launch_bounds: tuple[str, ...] = ()
+    extern_c: bool = False
+    macro: str | None = None
+    autotuned: bool = False

@@ -1,0 +1,71 @@
+"""Text as compilers see it: spans in UTF-8 bytes, lines counted from 1, and edits that replace spans."""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+_LINE_BREAK = re.compile(rb"\r\n|\n|\r")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """Half-open range of UTF-8 byte offsets in one text."""
+
+    start: int
+    end: int
+
+    def holds(self, other: "Span") -> bool:
+        """Whether `other` lies within this span."""
+        return self.start <= other.start and other.end <= self.end
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Edit:
+    """Replace `span` of the old text by `text`."""
+
+    span: Span
+    text: str
+
+
+def apply_edits(text: str, edits: Iterable[Edit]) -> str:
+    """The text with all `edits` made at once; spans refer to the old text.
+
+    Raises:
+        ValueError: two edits overlap or a span lies outside the text.
+    """
+    data = text.encode()
+    out: list[bytes] = []
+    at = 0
+    for edit in sorted(edits):
+        if not at <= edit.span.start <= edit.span.end <= len(data):
+            raise ValueError(f"edit at {edit.span} overlaps another one or lies outside the text")
+        out += [data[at : edit.span.start], edit.text.encode()]
+        at = edit.span.end
+    out.append(data[at:])
+    return b"".join(out).decode()
+
+
+@dataclass(frozen=True)
+class Lines:
+    r"""Where the lines of a text begin. Only ``\r\n``, ``\n`` and ``\r`` end a line, as in the LSP and in compilers."""
+
+    data: bytes
+
+    @cached_property
+    def starts(self) -> tuple[int, ...]:
+        """Byte offset of the first character of each line."""
+        return (0, *(m.end() for m in _LINE_BREAK.finditer(self.data)))
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """1-based line and 1-based column (in UTF-8 bytes) of a byte offset."""
+        line = bisect_right(self.starts, offset)
+        return line, offset - self.starts[line - 1] + 1
+
+    def offset(self, line: int, column: int = 1) -> int:
+        """Byte offset of a 1-based line and column; a column past the end of its line is pulled back to the end."""
+        start = self.starts[min(max(line, 1), len(self.starts)) - 1]
+        end = self.starts[line] if 0 < line < len(self.starts) else len(self.data)
+        content = len(self.data[start:end].rstrip(b"\r\n"))
+        return start + min(max(column - 1, 0), content)

@@ -1,0 +1,1 @@
+"""Starts, fits and gates the local model server. Filled by the work on the model."""
