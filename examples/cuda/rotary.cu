@@ -43,8 +43,9 @@ torch::Tensor rotary_(torch::Tensor q, torch::Tensor cos, torch::Tensor sin) {
     TORCH_CHECK(sin.scalar_type() == torch::kFloat, "sin must be float32");
     TORCH_CHECK(q.is_contiguous() && cos.is_contiguous() && sin.is_contiguous(), "all must be contiguous");
     TORCH_CHECK(q.dim() == 3 && q.size(2) % 2 == 0, "q must be tokens x heads x an even head dimension");
-    TORCH_CHECK(cos.dim() == 2 && cos.size(0) == q.size(0) && 2 * cos.size(1) == q.size(2) && sin.sizes() == cos.sizes(),
-                "cos and sin must be tokens x half the head dimension");
+    TORCH_CHECK(cos.dim() == 2 && cos.size(0) == q.size(0) && 2 * cos.size(1) == q.size(2),
+                "cos must be tokens x half the head dimension");
+    TORCH_CHECK(sin.sizes() == cos.sizes(), "sin must be of cos's shape");
     TORCH_CHECK(q.numel() < (int64_t{1} << 31), "q is too large for 32-bit indices");
 
     const int pairs = static_cast<int>(q.numel() / 2);
