@@ -6,9 +6,9 @@
 // As in any half-precision kernel with scalar accesses, a warp moves only 64 bytes per instruction, and two divisions
 // by values known only at run time stand before the first load.
 
-#include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
 #include <cuda_fp16.h>
 #include <torch/extension.h>
 
@@ -52,9 +52,9 @@ torch::Tensor rotary_(torch::Tensor q, torch::Tensor cos, torch::Tensor sin) {
     if (pairs == 0) {
         return q;
     }
-    const at::cuda::CUDAGuard guard(q.device());
+    const c10::cuda::CUDAGuard guard(q.device());
     const int blocks = (pairs + THREADS - 1) / THREADS;
-    rotary_kernel<<<blocks, THREADS, 0, at::cuda::getCurrentCUDAStream()>>>(
+    rotary_kernel<<<blocks, THREADS, 0, c10::cuda::getCurrentCUDAStream()>>>(
         reinterpret_cast<__half*>(q.data_ptr<at::Half>()), cos.data_ptr<float>(), sin.data_ptr<float>(), pairs,
         static_cast<int>(q.size(1)), static_cast<int>(q.size(2) / 2));
     C10_CUDA_KERNEL_LAUNCH_CHECK();
