@@ -19,10 +19,7 @@ def inputs(batch, heads, seq_len, dim):
 
 
 def reference(q, k, v):
-    seq_len, dim = q.shape[-2:]
-    scores = q @ k.transpose(-1, -2) * dim**-0.5
-    future = torch.ones(seq_len, seq_len, dtype=torch.bool, device=q.device).triu(1)
-    return torch.softmax(scores.masked_fill(future, float("-inf")), dim=-1) @ v
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
 def launch(module, q, k, v):

@@ -61,7 +61,7 @@ def without_gpu(mode: str, path: Path, *arguments: str, scratch: Path) -> subpro
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TRITON_")}
     return subprocess.run(
         [sys.executable, str(WITHOUT_GPU), mode, str(path), *arguments],
-        env=environment | {"TRITON_CACHE_DIR": str(scratch)},
+        env=environment | {"TRITON_CACHE_DIR": str(scratch), "PYTHONPATH": str(EXAMPLES.parents[1])},
         capture_output=True,
         text=True,
         timeout=120,
@@ -111,7 +111,7 @@ def test_interpreted_launch_agrees_with_the_reference(path: Path, tmp_path: Path
     cases = [cases_of(path)[0], ODD_CASES[path.stem]]
     done = without_gpu("interpret", path, *map(json.dumps, cases), scratch=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert len(json.loads(done.stdout)) == len(cases)
+    assert json.loads(done.stdout) >= 7 * len(cases)
 
 
 def test_interpreted_launch_of_a_wrong_kernel_disagrees(tmp_path: Path):
@@ -122,7 +122,7 @@ def test_interpreted_launch_of_a_wrong_kernel_disagrees(tmp_path: Path):
     path.write_text(wrong, encoding="utf-8")
     done = without_gpu("interpret", path, json.dumps(ODD_CASES["softmax"]), scratch=tmp_path / "cache")
     assert done.returncode != 0
-    assert "Tensor-likes are not close" in done.stderr
+    assert "AssertionError: wrong for normal inputs" in done.stderr
 
 
 @each_example

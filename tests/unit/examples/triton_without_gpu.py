@@ -8,11 +8,11 @@
 launches nothing. Both print one line of JSON. They cannot share a process: Triton chooses when it is imported.
 """
 
-import importlib.util
-import inspect
+import itertools
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 if __name__ == "__main__" and sys.argv[1] == "interpret":
@@ -24,11 +24,12 @@ from torch.overrides import TorchFunctionMode
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 
+from kernel_lsp.runner.workers import comparison
+from kernel_lsp.workload.families import NONFINITE, VALUE_FAMILIES, apply
+from kernel_lsp.workload.load import as_outputs, load_module, load_workload, make_inputs, workload_of
+
 # Bytes of shared memory that one block may use: CUDA C++ Programming Guide, technical specifications per capability.
 SHARED_MEMORY = {80: 166_912, 90: 232_448, 120: 101_376}
-
-# Rounding of the output plus that of intermediates in the same precision, as plain atol and rtol.
-TOLERANCES = {torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
 
 
 class InsteadOfCuda(TorchFunctionMode):
@@ -88,56 +89,49 @@ class CompileOnlyDriver(DriverBase):
         return 1, 1, 0, 0, 1024  # module, function, registers, spills, most threads
 
 
-def load(path):
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def load_example(path):
-    """The kernel module, its workload and the launch: the workload's own or the file's function of the same name."""
-    module = load(path)
+    """The workload and a function that launches the example: the workload's `launch` or the file's only function."""
+    module = load_module(path.read_text(encoding="utf-8"), path)
     sibling = path.with_name(f"{path.stem}_workload.py")
-    workload = load(sibling) if sibling.exists() else module
-    wrapper = getattr(module, path.stem)
-    return module, workload, getattr(workload, "launch", lambda module, *inputs: wrapper(*inputs))
-
-
-def as_tuple(outputs):
-    return outputs if isinstance(outputs, tuple) else (outputs,)
+    if sibling.exists():
+        workload = load_workload(sibling.read_text(encoding="utf-8"), sibling)
+    else:
+        workload = workload_of(module, path)
+    return workload, partial(workload.launch, module) if workload.launch else getattr(module, path.stem)
 
 
 def interpret(path, cases):
-    """Check each case against the reference; return the largest absolute error of each."""
+    """Check each case with every family of input values; return the number of launches."""
     triton.runtime.driver.set_active(CompileOnlyDriver(90))  # the autotuner asks it for a benchmarker
-    module, workload, launch = load_example(path)
-    mutates = getattr(workload, "CONTRACT", {}).get("mutates", ())
-    errors = []
-    for case in cases:
+    workload, launch = load_example(path)
+    checked = [family for family in (*VALUE_FAMILIES, NONFINITE) if family.finite or not workload.contract.finite]
+    for case, family in itertools.product(cases, checked):
         torch.manual_seed(0)
-        inputs = workload.inputs(**case)
+        inputs = apply(family, make_inputs(workload, case), torch.Generator().manual_seed(0))
         before = [x.clone() for x in inputs]
-        outputs = as_tuple(launch(module, *inputs))
-        expected = as_tuple(workload.reference(*(x.double() if x.is_floating_point() else x for x in before)))
-        for output, want in zip(outputs, expected, strict=True):
-            tolerance = TOLERANCES[output.dtype]
-            torch.testing.assert_close(output.double(), want, atol=tolerance, rtol=tolerance)
-        names = inspect.signature(workload.reference).parameters
-        changed = tuple(n for n, x, old in zip(names, inputs, before, strict=True) if not torch.equal(x, old))
-        if changed != mutates:
-            raise AssertionError(f"the launch changed {changed}, the contract declares {mutates}")
-        errors.append(max((output - want).abs().max().item() for output, want in zip(outputs, expected, strict=True)))
-    return errors
+        outputs = as_outputs(path, launch(*inputs), "launch")
+        wide = (x.double() if x.is_floating_point() else x for x in before)
+        for output, want in zip(outputs, as_outputs(path, workload.reference(*wide), "reference"), strict=True):
+            found = comparison.distance(output, want, comparison.scale(want), comparison.table_bounds(output.dtype))
+            if found.first_wrong is not None:
+                raise AssertionError(f"wrong for {family.name} inputs of {case}: {found}")
+        changed = tuple(
+            name
+            for name, x, old in zip(workload.argument_names, inputs, before, strict=True)
+            if not comparison.same_bits(x, old)
+        )
+        if changed != workload.contract.mutates:
+            raise AssertionError(f"the launch changed {changed}, the contract declares {workload.contract.mutates}")
+    return len(cases) * len(checked)
 
 
 def compile_for(path, capability):
     """Compile what each case launches; return the name of each kernel built, in order."""
     driver = CompileOnlyDriver(capability)
     triton.runtime.driver.set_active(driver)
-    module, workload, launch = load_example(path)
-    for case in workload.CASES:
-        launch(module, *workload.inputs(**case))
+    workload, launch = load_example(path)
+    for case in workload.cases:
+        launch(*make_inputs(workload, case))
     return driver.compiled
 
 
