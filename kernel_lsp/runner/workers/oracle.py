@@ -90,7 +90,7 @@ class Oracle:
             "arguments": list(workload.argument_names),
             "nondeterministic": workload.nondeterministic,
             "contract": asdict(workload.contract),
-            "has_launch": workload.launch is not None,
+            "l2_bytes": torch.cuda.get_device_properties(0).L2_cache_size if self._device == "cuda" else 0,
         }
 
     def prepare(self, key: str, case: int, family: str, seed: int) -> dict[str, Any]:
