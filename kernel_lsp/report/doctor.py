@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -14,6 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from kernel_lsp.build.toolkit import find_tool, toolkit_folders
+from kernel_lsp.device.nvml import find_gpus
+from kernel_lsp.report.units import size_text
 
 _GPU_EXTRA = "pip install 'kernel-lsp[gpu]'"
 _TOOLKIT = "sudo apt-get install cuda-toolkit"
@@ -112,31 +115,20 @@ def survey_view(items: list[Item]) -> RenderableType:
 
 
 def _gpus() -> list[Item]:
-    driver_cost = "nothing can be timed; kernels are still compiled and checked, and no speedup is claimed"
-    try:
-        import pynvml
-    except ImportError:
-        return [Item("GPU", False, None, "nvidia-ml-py is not installed", driver_cost, _GPU_EXTRA)]
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        return [Item("NVIDIA driver", False, None, str(error), driver_cost, _DRIVER)]
-    try:
-        driver = Item("NVIDIA driver", True, str(pynvml.nvmlSystemGetDriverVersion()), "", driver_cost, _DRIVER)
-        gpus: list[Item] = []
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
-            memory = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total) / 2**30
-            detail = f"sm_{major}{minor}, {memory:.0f} GiB"
-            gpus.append(Item(f"GPU {index}", True, str(pynvml.nvmlDeviceGetName(handle)), detail, driver_cost, _DRIVER))
-        return (
-            [driver, *gpus]
-            if gpus
-            else [driver, Item("GPU", False, None, "the driver sees none", driver_cost, _DRIVER)]
-        )
-    finally:
-        pynvml.nvmlShutdown()
+    cost = "nothing can be timed; kernels are still compiled and checked, and no speedup is claimed"
+    gpus = find_gpus()
+    if gpus:
+        driver = Item("NVIDIA driver", True, gpus[0].driver, "", cost, _DRIVER)
+        return [
+            driver,
+            *(
+                Item(f"GPU {g.index}", True, g.name, f"{g.arch}, {size_text(g.memory_bytes)}", cost, _DRIVER)
+                for g in gpus
+            ),
+        ]
+    if find_spec("pynvml") is None:
+        return [Item("GPU", False, None, "not looked for: nvidia-ml-py is not installed", cost, _GPU_EXTRA)]
+    return [Item("GPU", False, None, "no driver, or none that this process may use", cost, _DRIVER)]
 
 
 def _toolkit() -> Item:

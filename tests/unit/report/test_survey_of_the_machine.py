@@ -2,6 +2,7 @@ import stat
 
 from rich.console import Console
 
+from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.report import doctor
 
 
@@ -34,6 +35,21 @@ def test_the_toolkit_says_its_version(tmp_path, monkeypatch):
     monkeypatch.setattr(doctor, "toolkit_folders", lambda: (tmp_path / "none", tmp_path))
     toolkit = next(item for item in doctor.survey() if item.name == "CUDA toolkit")
     assert (toolkit.version, toolkit.detail) == ("13.0.2", str(tmp_path))
+
+
+def test_gpus_are_named_with_driver_and_memory(monkeypatch):
+    gpu = Gpu(0, "NVIDIA H200", "GPU-0", "sm_90", "580.95", 140 * 2**30)
+    monkeypatch.setattr(doctor, "find_gpus", lambda: (gpu,))
+    driver, first, *_ = doctor.survey()
+    assert (driver.name, driver.version) == ("NVIDIA driver", "580.95")
+    assert (first.name, first.version, first.detail) == ("GPU 0", "NVIDIA H200", "sm_90, 140 GiB")
+
+
+def test_no_gpu_costs_the_timing(monkeypatch):
+    monkeypatch.setattr(doctor, "find_gpus", lambda: ())
+    gpu = doctor.survey()[0]
+    assert not gpu.found
+    assert "no speedup is claimed" in gpu.cost
 
 
 def test_what_is_missing_is_shown_with_cost_and_cure():
