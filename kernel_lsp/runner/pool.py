@@ -1,0 +1,184 @@
+"""Workers on demand: nurseries by flavour, spares kept warm, everything gone when the pool is closed."""
+
+import asyncio
+import contextlib
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from kernel_lsp.errors import RunnerError
+from kernel_lsp.runner.worker import Worker, make_scratch
+
+_START_SECONDS = 120.0
+_PASSED_ON = ("PATH", "LANG", "LC_ALL", "CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
+
+
+class Flavour(StrEnum):
+    """What a worker's nursery has imported, and under which environment."""
+
+    GPU = "gpu"
+    BUILD = "build"
+    INTERPRET = "interpret"
+
+
+@dataclass(frozen=True, slots=True)
+class _Recipe:
+    imports: tuple[str, ...]
+    environment: dict[str, str] = field(default_factory=dict[str, str])
+
+
+_RECIPES = {
+    Flavour.GPU: _Recipe(("torch", "triton", "cuda.bindings.driver", "cuda.bindings.nvrtc")),
+    Flavour.BUILD: _Recipe(("torch", "triton", "cuda.bindings.nvrtc"), {"CUDA_VISIBLE_DEVICES": ""}),
+    Flavour.INTERPRET: _Recipe(("torch", "triton"), {"CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1"}),
+}
+
+
+class _Nursery:
+    """The parent's side of one nursery process."""
+
+    def __init__(self, process: asyncio.subprocess.Process, control: socket.socket) -> None:
+        self.process = process
+        self._control = control
+        self._turn = asyncio.Lock()
+
+    async def fork(self, request: dict[str, Any], connection: socket.socket) -> int:
+        loop = asyncio.get_running_loop()
+        async with self._turn:
+            self._control.setblocking(True)
+            try:
+                await asyncio.to_thread(
+                    socket.send_fds, self._control, [json.dumps(request).encode()], [connection.fileno()]
+                )
+                self._control.setblocking(False)
+                answer = await asyncio.wait_for(loop.sock_recv(self._control, 64), 30)
+            except (OSError, TimeoutError) as error:
+                raise RunnerError("the process that starts workers is gone", cure="Start again.") from error
+        if not answer:
+            raise RunnerError("the process that starts workers is gone", cure="Start again.")
+        return int(answer)
+
+    def close(self) -> None:
+        self._control.close()
+        if self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.send_signal(signal.SIGTERM)
+
+
+class Pool:
+    """Starts workers. Use as an async context manager; leaving it kills every worker it started."""
+
+    def __init__(self, scratch: Path | None = None) -> None:
+        self._scratch = scratch
+        self._nurseries: dict[Flavour, asyncio.Task[_Nursery]] = {}
+        self._workers: set[Worker] = set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def preload(self, *flavours: Flavour) -> None:
+        """Begin importing in the background, so that the first worker need not wait for it."""
+        for flavour in flavours:
+            if flavour not in self._nurseries:
+                self._nurseries[flavour] = asyncio.create_task(self._start(flavour))
+
+    async def worker(self, flavour: Flavour, role: str, **parameters: Any) -> Worker:
+        """A fresh worker running `kernel_lsp.runner.workers.ROLE` with `parameters`.
+
+        Raises:
+            RunnerError: the libraries it needs cannot be imported, or no process can be started.
+        """
+        self.preload(flavour)
+        nursery = await asyncio.shield(self._nurseries[flavour])
+        scratch = make_scratch(self._scratch, role)
+        ours, theirs = socket.socketpair()
+        request = {
+            "module": f"kernel_lsp.runner.workers.{role}",
+            "parameters": parameters,
+            "scratch": str(scratch),
+            "environment": _environment(scratch) | _RECIPES[flavour].environment,
+            # Address space stays unlimited: CUDA reserves far more than it uses.
+            "limits": {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 4 << 30},
+        }
+        try:
+            pid = await nursery.fork(request, theirs)
+        finally:
+            theirs.close()
+        worker = Worker(pid, ours, scratch, role)
+        self._workers.add(worker)
+        worker.at_close(lambda: self._workers.discard(worker))
+        return worker
+
+    async def close(self) -> None:
+        """Kill all workers and nurseries."""
+        for worker in tuple(self._workers):
+            worker.kill()
+        for task in self._nurseries.values():
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, RunnerError):
+                (await task).close()
+        self._nurseries.clear()
+
+    async def _start(self, flavour: Flavour) -> _Nursery:
+        ours, theirs = socket.socketpair()
+        recipe = _RECIPES[flavour]
+        environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        root = str(Path(__file__).parents[2])
+        path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+        environment |= {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", "kernel_lsp.runner.nursery", *recipe.imports),
+            stdin=theirs.fileno(),
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            env=environment | recipe.environment,
+            preexec_fn=_lower_core_limit,
+        )
+        theirs.close()
+        ours.setblocking(False)
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                ready = await asyncio.get_running_loop().sock_recv(ours, 64)
+        except (TimeoutError, OSError):
+            ready = b""
+        if ready != b"ready\n":
+            assert process.stderr is not None
+            said = (await process.stderr.read(20_000)).decode(errors="replace").strip().splitlines()
+            ours.close()
+            raise RunnerError(
+                f"the {flavour} workers cannot start: {said[-1] if said else 'no answer'}",
+                cure="Install what is missing with: pip install 'kernel-lsp[gpu]'.",
+            )
+        return _Nursery(process, ours)
+
+
+def _environment(scratch: Path) -> dict[str, str]:
+    """What a worker sees: no secrets, no user settings, and every cache in its own folder."""
+    kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    return kept | {
+        "HOME": str(scratch),
+        "TMPDIR": str(scratch),
+        "XDG_CACHE_HOME": str(scratch / "cache"),
+        "TRITON_CACHE_DIR": str(scratch / "triton"),
+        "TORCH_EXTENSIONS_DIR": str(scratch / "extensions"),
+        "CUDA_CACHE_DISABLE": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+def _lower_core_limit() -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
