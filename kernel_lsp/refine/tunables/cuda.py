@@ -472,7 +472,7 @@ def _add_launch_bounds(draft: Draft, definition: Node) -> None:
     if len(arguments) > 2 or (len(arguments) == 2 and current is None):
         return
     value = current[0] if current is not None else 0
-    choices = {value, 0, 1, 2, 3, 4, 6, 8} if current is None else {value, 1, 2, 3, 4, 6, 8}
+    choices = {value, 2, 3, 4, 6, 8} | ({1} if current is not None else set[int]())
     quantity = Quantity("min_blocks", Kind.MIN_BLOCKS, value, "resident blocks at least", tuple(sorted(choices)))
     quantity.absent = "unset"
     name = draft.add(quantity)
@@ -496,7 +496,7 @@ def _add_unrolling(draft: Draft, definition: Node, text: str) -> None:
         before = loop.prev_named_sibling
         pragma = words(before) if before is not None and before.type == "preproc_call" else ""
         line = loop.start_point.row + 1
-        quantity = Quantity(f"unroll_{line}", Kind.UNROLL, 0, f"unroll of the loop in line {line}", (0, 1, 2, 4, 8, 16))
+        quantity = Quantity(f"unroll_{line}", Kind.UNROLL, 0, f"unroll of the loop in line {line}", (0, 2, 4, 8, 16))
         if before is not None and (match := re.fullmatch(r"#\s*pragma\s+unroll\b[\s(]*(\d*)\s*\)?\s*", pragma)):
             quantity.value = int(match[1]) if match[1] else 0
             quantity.absent = "by the compiler"

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from tree_sitter import Node
 
@@ -25,7 +26,7 @@ from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.text import Span
 
 _MOST_ELEMENTS = 1 << 20  # tl.TRITON_MAX_TENSOR_NUMEL
-_MOST_CONFIGS = 24
+_MOST_CONFIGS = 16  # each one is compiled and timed by Triton on every new key
 _DEFAULTS = {"num_warps": 4, "num_stages": 3}  # of triton.compile for NVIDIA GPUs
 _WARPS = (1, 2, 4, 8, 16, 32)
 _STAGES = (1, 2, 3, 4, 5, 6, 7)
@@ -237,12 +238,9 @@ def _add_configs(draft: Draft, root: Node, function: Node) -> set[str]:
     if not known or len(known) != len(configs):
         return mentioned | set(_DEFAULTS)
     baseline = Written("as written", words(listed))
-    choices = [
-        _listed([*known, *_neighbours(known)][:_MOST_CONFIGS], "richer list"),
-        *(_listed([config], config.name) for config in [*known, *_neighbours(known)][:_MOST_CONFIGS]),
-    ]
-    if len(_neighbours(known)) == 0:
-        choices = choices[1:]
+    single = list(dict.fromkeys([*known, *_neighbours(known)]))[:_MOST_CONFIGS]
+    choices = [_listed(single, "a richer list")] if len(single) > len(known) else []
+    choices += [_listed([config], config.name) for config in single]
     name = draft.add(Quantity("configs", Kind.AUTOTUNE, baseline, "autotune", (baseline, *choices), ordered=False))
     draft.site(Place.KERNEL, span(listed), f"{{{name}}}")
     return mentioned | set(_DEFAULTS)
@@ -274,22 +272,23 @@ def _config(node: Node) -> _Config | None:
 
 
 def _neighbours(configs: list[_Config]) -> list[_Config]:
-    """Configs one step from a known one: a size or the warps doubled or halved, a stage more or less."""
-    found: dict[_Config, None] = {}
-    for config in configs:
-        options = {**_DEFAULTS, **dict(config.options)}
-        for name, value in config.constants:
-            if is_size(name, value):
-                for other in around(value, 16, _MOST_ELEMENTS, reach=1):
-                    changed = tuple((key, other if key == name else old) for key, old in config.constants)
-                    found[_Config(changed, config.options)] = None
-        for name, steps in (
-            ("num_warps", around(options["num_warps"], 1, 32, reach=1)),
-            ("num_stages", _near(options)),
-        ):
-            for other in steps:
-                found[_Config(config.constants, tuple({**dict(config.options), name: other}.items()))] = None
-    return [config for config in found if config not in configs]
+    """Configs one step from a known one, taking the known ones in turn."""
+    rounds = zip_longest(*(_steps(config) for config in configs))
+    return [config for step in rounds for config in step if config is not None]
+
+
+def _steps(config: _Config) -> Iterator[_Config]:
+    """`config` with its warps or a size doubled or halved, or a stage more or less."""
+    options = {**_DEFAULTS, **dict(config.options)}
+    for name, steps in (("num_warps", around(options["num_warps"], 1, 32, reach=1)), ("num_stages", _near(options))):
+        for other in steps:
+            if other != options[name]:
+                yield _Config(config.constants, tuple({**dict(config.options), name: other}.items()))
+    for name, value in config.constants:
+        for other in around(value, _DOT_LEAST, _MOST_ELEMENTS, reach=1) if is_size(name, value) else ():
+            if other != value:
+                changed = tuple((key, other if key == name else old) for key, old in config.constants)
+                yield _Config(changed, config.options)
 
 
 def _near(options: Mapping[str, int]) -> tuple[int, ...]:
