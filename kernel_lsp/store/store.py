@@ -5,7 +5,6 @@ the names of those columns.
 """
 
 import json
-import logging
 import sqlite3
 import threading
 import time
@@ -20,7 +19,6 @@ from kernel_lsp.store.database import connect, connect_for_reading, is_damaged
 
 Document = dict[str, object]
 _T = TypeVar("_T")
-_log = logging.getLogger(__name__)
 
 SHORTEST_ID = 8
 """Least number of characters by which a verdict is shown, so that its short name seldom grows."""
@@ -272,7 +270,6 @@ class Store:
     def _note(self, notice: str) -> None:
         if notice not in self.notices:
             self.notices.append(notice)
-            _log.warning(notice)
 
 
 _VERDICT_COLUMNS = tuple(VerdictRow.__dataclass_fields__)

@@ -55,9 +55,8 @@ def record(
 
 def gpus_and_driver() -> tuple[str, str]:
     """The names of the GPUs, each with its count, and the driver's version; empty where there are none."""
-    rows = [
-        line.split(", ") for line in _output("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
-    ]
+    lines = _output("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
+    rows = [line.split(", ") for line in lines]
     names = [row[0] for row in rows]
     listed = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
     return listed, rows[0][1] if rows else ""

@@ -62,6 +62,7 @@ def methods(device: str, factor: float) -> Mapping[str, Callable[..., Any]]:
         "fill": oracle.fill,
         "compare": oracle.compare,
         "discriminate": oracle.discriminate,
+        "copy_bandwidth": oracle.copy_bandwidth,
     }
 
 
@@ -89,7 +90,7 @@ class Oracle:
             "arguments": list(workload.argument_names),
             "nondeterministic": workload.nondeterministic,
             "contract": asdict(workload.contract),
-            "has_launch": workload.launch is not None,
+            "l2_bytes": torch.cuda.get_device_properties(0).L2_cache_size if self._device == "cuda" else 0,
         }
 
     def prepare(self, key: str, case: int, family: str, seed: int) -> dict[str, Any]:
@@ -211,6 +212,21 @@ class Oracle:
             if right:
                 passing.append(name)
         return passing
+
+    def copy_bandwidth(self) -> float:
+        """Bytes per second, read plus written, of a large copy on this GPU: the roof for memory-bound kernels."""
+        size = min(1 << 30, torch.cuda.mem_get_info()[0] // 8)
+        source = torch.randint(0, 255, (size,), dtype=torch.uint8, device="cuda")
+        target = torch.empty_like(source)
+        times: list[float] = []
+        for _ in range(6):
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start.record()
+            target.copy_(source)
+            end.record()
+            torch.cuda.synchronize()
+            times.append(start.elapsed_time(end) / 1000)
+        return 2 * size / min(times)
 
     def _expect(self, key: str) -> _Expected:
         if key in self._expected:

@@ -2,8 +2,8 @@
 
 A recorded segment holds, for each of its launches: an L2 flush where the mode asks for one, an event, the launch, an
 event, then (outside the timed part) a checksum of each output and 0xFF over it. So every timed launch shows what it
-computed, and one that does nothing leaves poison behind. Two probes round the segment read each multiprocessor's
-cycle counter against the global nanosecond timer: the SM clock during the segment, without asking the driver.
+computed, and one that does nothing leaves poison behind. Two probes round the segment read some multiprocessors'
+cycle counters against the global nanosecond timer: the SM clock during the segment, without asking the driver.
 
 A launch that cannot be captured (it synchronises, or uses another stream) is timed eagerly behind a spin kernel that
 keeps the queue full.
@@ -22,6 +22,7 @@ from torch import Tensor
 from kernel_lsp.device.driver import LoadedModule, check
 from kernel_lsp.device.slab import POISON
 
+_PROBED = 16  # multiprocessors whose clock is read
 _EXTERNAL = 1  # CU_EVENT_RECORD_EXTERNAL: a node of its own in a captured graph
 _PAIRS = 5  # repetitions of the two graphs in one segment of graph mode
 _SPREAD = 3  # the longer graph of graph mode holds this many times the launches of the shorter
@@ -45,7 +46,7 @@ class Stopwatch:
         self._probes = probes
         self._multiprocessors = properties.multi_processor_count
         self._flush = torch.empty(2 * properties.L2_cache_size, dtype=torch.uint8, device="cuda")
-        self._clocks = torch.zeros((2, 1024, 2), dtype=torch.int64, device="cuda")
+        self._clocks = torch.zeros((2, _PROBED, 2), dtype=torch.int64, device="cuda")
 
     def flush(self) -> None:
         """Evict the L2 cache by writing twice its size."""
@@ -53,8 +54,8 @@ class Stopwatch:
         check(cu.cuMemsetD32Async(pointer, 0x3F800000, words, self.stream.cuda_stream), "flushing the L2 cache")
 
     def read_clocks(self, which: int) -> None:
-        """Enqueue a probe: every multiprocessor writes its cycle counter and the global timer."""
-        self._probes["read_clock"][2 * self._multiprocessors, 1](self._clocks[which])
+        """Enqueue a probe: the first multiprocessors write their cycle counter and the global timer."""
+        self._probes["read_clock"][2 * self._multiprocessors, 1](self._clocks[which], _PROBED)
 
     def spin(self, microseconds: float) -> None:
         """Enqueue a kernel that keeps the GPU busy for a while."""

@@ -32,11 +32,11 @@ def methods(device: str, probes: dict[str, Any] | None = None) -> Mapping[str, C
         "load": subject.load,
         "bind": subject.bind,
         "run": subject.run,
-        "reread": subject.reread,
+        "publish_previous": subject.publish_previous,
         "record": subject.record,
         "segment": subject.segment,
         "publish": subject.publish,
-        "memory": subject.memory,
+        "ready": subject.ready,
     }
 
 
@@ -51,6 +51,7 @@ class Subject:
         self._bound: dict[str, tuple[Slab, list[Any]]] = {}
         self._outbox: Slab | None = None
         self._held: tuple[Tensor, ...] = ()
+        self._previous: tuple[Tensor, ...] = ()
         self._recordings: dict[str, Any] = {}
         self._stream: Any = None
         self._watch: Any = None
@@ -62,6 +63,7 @@ class Subject:
             self._stream = torch.cuda.Stream()
             if probes is not None:
                 self._watch = Stopwatch(LoadedModule(_BINARY.validate_python(probes), {}), self._stream)
+                self._warm_up()
 
     def load(
         self,
@@ -103,16 +105,25 @@ class Subject:
         with torch.no_grad(), self._placement(), self._on_stream(), watcher if watched else contextlib.nullcontext():
             outputs = self._outputs(name)
         self._synchronize()
-        self._held = outputs
-        return {"trampled": watcher.trampled()} | self.publish()
+        self._previous, self._held = self._held, outputs
+        return {
+            "trampled": watcher.trampled(),
+            "in_place": any(self._aliases_input(name, output) for output in outputs),
+        } | self._publish(outputs)
 
-    def reread(self) -> dict[str, Any]:
-        """Publish once more what the last `run` returned, to see whether a later call has changed it."""
-        return self.publish()
+    def publish_previous(self) -> dict[str, Any]:
+        """Publish once more what the run before the last one returned, to see whether the last one changed it."""
+        return self._publish(self._previous)
 
-    def publish(self, name: str | None = None) -> dict[str, Any]:
-        """Copy outputs (of the last run, or of a recording) where the oracle can read them."""
-        outputs: Sequence[Tensor] = self._held if name is None else self._recordings[name].outputs
+    def publish(self, name: str) -> dict[str, Any]:
+        """Publish what the last timed launch of a recording computed."""
+        return self._publish(self._recordings[name].outputs)
+
+    def ready(self) -> None:
+        """Answers once the process is set up."""
+
+    def _publish(self, outputs: Sequence[Tensor]) -> dict[str, Any]:
+        """Copy outputs to where the oracle can read them; `outbox` is the handle when that place is new."""
         specs, size = [], 0
         for output in outputs:
             size = -(-size // 512) * 512
@@ -152,10 +163,6 @@ class Subject:
             segments = [self._recordings[name].segment() for _ in range(count)]
         return [{"times_us": s.times_us, "checksums": s.checksums, "clock_mhz": s.clock_mhz} for s in segments]
 
-    def memory(self) -> dict[str, int]:
-        """Bytes of device memory in use by this process's tensors."""
-        return {"allocated": torch.cuda.memory_allocated() if self._device == "cuda" else 0}
-
     def _outputs(self, name: str) -> tuple[Tensor, ...]:
         assert self._launch is not None, "the parent loads a version first"
         returned = self._launch(*self._bound[name][1])
@@ -174,6 +181,19 @@ class Subject:
     def _aliases_input(self, name: str, output: Tensor) -> bool:
         slab = self._bound[name][0].data
         return slab.data_ptr() <= output.data_ptr() < slab.data_ptr() + slab.numel()
+
+    def _warm_up(self) -> None:
+        """Have CUDA load the library kernels that checks and timing use, before a candidate waits for them."""
+        from kernel_lsp.runner.workers.stopwatch import Recording
+
+        with self._on_stream():
+            x = torch.zeros(4096, device="cuda")
+            recording = Recording(self._watch, lambda: (torch.empty_like(x).copy_(x),), "cold", 2, in_place=False)
+            recording.segment()
+            with WatchedAllocations() as watcher:
+                torch.empty_like(x)
+            watcher.trampled()
+        torch.cuda.synchronize()
 
     def _on_stream(self) -> Any:
         return contextlib.nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
