@@ -319,3 +319,35 @@ def test_candidates_compile(text: str, workload: str, kernel: str, name: str) ->
         nvrtc.nvrtcGetProgramLog(program, log)
         assert status == nvrtc.nvrtcResult.NVRTC_SUCCESS, (candidate.label, log.decode())
         nvrtc.nvrtcDestroyProgram(program)
+
+
+def test_a_grid_divisor_follows_each_of_its_factors() -> None:
+    text = """
+namespace ops {
+enum { ROWS_PER_BLOCK = 4 };
+template <typename T, int BLOCK = 128>
+__global__ void fill(T* x, int n) {
+  int i = blockIdx.x * BLOCK * ROWS_PER_BLOCK + threadIdx.x;
+  if (i < n) x[i] = 0;
+}
+}  // namespace ops
+void run(float* x, int n) {
+  ops::fill<float, 256><<<dim3((n + 1023) / 1024), dim3(256)>>>(x, n);
+}
+"""
+    new = formed(space(text, None, "ops::fill"), BLOCK=128, ROWS_PER_BLOCK=2).kernel.text
+    assert "enum { ROWS_PER_BLOCK = 2 };" in new
+    assert "ops::fill<float, 128><<<dim3((n + 255) / 256), dim3(128)>>>(x, n);" in new
+
+
+def test_names_in_the_workload_reach_a_formatted_template_argument() -> None:
+    workload = """
+WIDTH = 4
+
+def launch(module, x, out):
+    kernel = module[f"rowsum<{WIDTH}>"]
+    kernel[(x.shape[0],), (256,)](x, out, x.shape[1])
+"""
+    candidate = formed(space(ROWSUM, workload, "rowsum"), VEC=8, THREADS=512)
+    assert "WIDTH = 8\n" in launch_text(candidate)
+    assert "(512,)" in launch_text(candidate)
