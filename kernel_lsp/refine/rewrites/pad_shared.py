@@ -37,6 +37,8 @@ def _by_column(tree: KernelTree, name: str) -> bool:
         column = row.parent if row is not None and row.type == "subscript_expression" else None
         if row is None or column is None or column.type != "subscript_expression":
             return False
+        if column.parent is not None and column.parent.type == "pointer_expression":
+            return False
         indices = [canonical(field(n, "indices").named_children[0], tree.values) for n in (row, column)]
         transposed |= "threadIdx.x" in indices[0] and "threadIdx.x" not in indices[1]
     return transposed

@@ -34,11 +34,11 @@ def test_a_tile_read_by_columns_is_padded(element: str, width: int) -> None:
         ("32", "tile[threadIdx.y][tx]"),
         ("33", "tile[tx][threadIdx.y]"),
         ("32 + 1", "tile[tx][threadIdx.y]"),
-        ("32", "tile[tx][threadIdx.y] + (&tile[0][0])[7]  "),
+        ("32", "tile[tx][threadIdx.y] + (&tile[0][0])[7]"),
         ("32", "tile[tx][threadIdx.y] + *tile[3]"),
     ],
 )
 def test_near_misses_are_left_alone(width: str, read: str) -> None:
     source = TRANSPOSE.format(element="float", width=width, read=read)
     ptx(source)
-    assert len(rewritten(rewrite, source)) == ("&" in read)
+    assert rewritten(rewrite, source) == []
