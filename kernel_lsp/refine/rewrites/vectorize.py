@@ -7,6 +7,9 @@ over, and everything where two arrays of a loop are not aligned alike, goes elem
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from textwrap import dedent
+
+from tree_sitter import Node
 
 from kernel_lsp.refine.rewrites.accesses import Group, Modulus, find_modulus, lane_groups, shared_between
 from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, indent_at, names_in_order, text_of, without_trailing_blanks, written
@@ -225,7 +228,7 @@ class _Writer:
         body = self.body()
         if loop.variable in _words(body):
             yield f"    const {loop.type} {loop.variable} = {self.first()} + {self.lane};"
-        yield f"    {body}"
+        yield _shift(body)
         yield "}"
         for group in plan.groups:
             if group.written:
@@ -238,7 +241,9 @@ class _Writer:
             start = loop.start if loop.start == "0" else f" + {loop.start}"
             start = f"{self.count} * {self.lanes}" + ("" if start == "0" else start)
             head = f"for ({loop.type} {loop.variable} = {start}; {loop.variable} < {loop.limit}; "
-            yield f"{head}{loop.variable} += {loop.stride}) {body}".replace("\n", "\n    ")
+            yield f"{head}{loop.variable} += {loop.stride}) {{"
+            yield _shift(_inner(loop.body, body))
+            yield "}"
             return
         rest = self.tree.fresh(f"{loop.variable}_rest")
         yield (
@@ -247,7 +252,7 @@ class _Writer:
         )
         past = f"{rest} + {self.count} * {self.lanes}"
         yield f"    const {loop.type} {loop.variable} = {rest} < {self.head} ? {rest} : {past};"
-        yield f"    {_inner(loop.body, body)}"
+        yield _shift(_inner(loop.body, body))
         yield "}"
 
     def body(self) -> str:
@@ -269,7 +274,7 @@ class _Writer:
     def edit(self) -> Edit:
         pad = indent_at(self.tree.file.text, self.loop.node.start_byte)
         lines = [*self.prologue(), *self.vector_loops(), *self.rest_loop()]
-        inner = [line if line.startswith("#") else f"{pad}    {line}" for line in lines]
+        inner = [_shift(line, pad + "    ") for line in lines]
         head = ["{"]
         if self.kept and self.kept.first == self.loop.node.id:
             kind = _VECTORS.get(self.plan.leaders[0].element, "uint4")
@@ -277,12 +282,20 @@ class _Writer:
         return Edit(self.loop.span, without_trailing_blanks("\n".join([*head, *inner, pad + "}"])))
 
 
+def _shift(text: str, by: str = "    ") -> str:
+    return "\n".join(line if line.startswith("#") else by + line for line in text.split("\n"))
+
+
 def _shifted(lines: Iterator[str]) -> Iterator[str]:
-    return (line if line.startswith("#") else "    " + line for line in lines)
+    return (_shift(line) for line in lines)
 
 
-def _inner(body: object, text: str) -> str:
-    return text[1:-1].strip() if getattr(body, "type", "") == "compound_statement" else text
+def _inner(body: Node, text: str) -> str:
+    """The text of a loop's body without its braces, its lines moved to the left margin."""
+    if body.type == "compound_statement":
+        text = text[1:-1].strip()
+    first, *others = text.split("\n")
+    return "\n".join([first, *dedent("\n".join(others)).split("\n")]) if others else first
 
 
 def _words(text: str) -> set[str]:
