@@ -85,6 +85,12 @@ def lay_out(
     return tuple(specs), at
 
 
+def row_major(tensor: Tensor, offset: int) -> TensorSpec:
+    """Place in a slab of a row-major copy of `tensor`."""
+    stride = torch.empty(tensor.shape, device="meta").stride()
+    return TensorSpec(dtype_name(tensor.dtype), tuple(tensor.shape), stride, offset, tensor.numel() * tensor.itemsize)
+
+
 class Slab:
     """One shared allocation, as a flat tensor of bytes. The maker of a GPU slab must outlive its users' access."""
 

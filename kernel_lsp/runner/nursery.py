@@ -69,7 +69,7 @@ def _become_worker(request: dict[str, Any], descriptor: int) -> NoReturn:
             resource.setrlimit(limit, (value, min(value, resource.getrlimit(limit)[1])))
         role = importlib.import_module(request["module"])
         with socket.socket(fileno=descriptor) as connection:
-            protocol.serve(connection, role.methods(**request["parameters"]))
+            protocol.serve(connection, role.methods)
         status = 0
     finally:
         os._exit(status)

@@ -5,7 +5,7 @@ import contextlib
 import json
 import os
 import resource
-import signal
+import shutil
 import socket
 import sys
 from dataclasses import dataclass, field
@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from kernel_lsp.errors import RunnerError
+from kernel_lsp.runner import protocol
 from kernel_lsp.runner.worker import Worker, make_scratch
 
 _START_SECONDS = 120.0
@@ -35,10 +36,11 @@ class _Recipe:
     environment: dict[str, str] = field(default_factory=dict[str, str])
 
 
+_WORKERS = ("kernel_lsp.runner.workers.oracle", "kernel_lsp.runner.workers.subject")
 _RECIPES = {
-    Flavour.GPU: _Recipe(("torch", "triton", "cuda.bindings.driver", "cuda.bindings.nvrtc")),
+    Flavour.GPU: _Recipe((*_WORKERS, "triton", "cuda.bindings.driver", "kernel_lsp.runner.workers.stopwatch")),
     Flavour.BUILD: _Recipe(("torch", "triton", "cuda.bindings.nvrtc"), {"CUDA_VISIBLE_DEVICES": ""}),
-    Flavour.INTERPRET: _Recipe(("torch", "triton"), {"CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1"}),
+    Flavour.INTERPRET: _Recipe((*_WORKERS, "triton"), {"CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1"}),
 }
 
 
@@ -66,11 +68,11 @@ class _Nursery:
             raise RunnerError("the process that starts workers is gone", cure="Start again.")
         return int(answer)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._control.close()
-        if self.process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                self.process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+        await self.process.wait()
 
 
 class Pool:
@@ -107,7 +109,6 @@ class Pool:
         ours, theirs = socket.socketpair()
         request = {
             "module": f"kernel_lsp.runner.workers.{role}",
-            "parameters": parameters,
             "scratch": str(scratch),
             "environment": _environment(scratch) | _RECIPES[flavour].environment,
             # Address space stays unlimited: CUDA reserves far more than it uses.
@@ -115,12 +116,22 @@ class Pool:
         }
         try:
             pid = await nursery.fork(request, theirs)
+            await asyncio.to_thread(ours.sendall, protocol.encode(parameters))
+        except BaseException:
+            ours.close()
+            shutil.rmtree(scratch, ignore_errors=True)
+            raise
         finally:
             theirs.close()
+        ours.setblocking(False)
         worker = Worker(pid, ours, scratch, role)
         self._workers.add(worker)
         worker.at_close(lambda: self._workers.discard(worker))
         return worker
+
+    def pids(self) -> frozenset[int]:
+        """Process ids of the workers now alive."""
+        return frozenset(worker.pid for worker in self._workers)
 
     async def close(self) -> None:
         """Kill all workers and nurseries."""
@@ -129,7 +140,7 @@ class Pool:
         for task in self._nurseries.values():
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError, RunnerError):
-                (await task).close()
+                await (await task).close()
         self._nurseries.clear()
 
     async def _start(self, flavour: Flavour) -> _Nursery:

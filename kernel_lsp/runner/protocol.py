@@ -1,7 +1,8 @@
 """What runs between the parent and a worker: one JSON object after its length, over a private socket.
 
 The socket is a pair made for one worker and passed by descriptor; a worker's stdout and stderr are only ever a log.
-Bytes travel as base64 inside the object. A request is `{"id", "method", "params"}`; its answer
+Bytes travel as base64 inside the object. The first object holds the parameters of the worker's role; a
+request is `{"id", "method", "params"}`; its answer
 `{"id", "result"}` or `{"id", "error": {...}}`, where the id is a fresh random nonce that the answer must repeat.
 """
 
@@ -34,8 +35,12 @@ def decode(body: bytes) -> dict[str, Any]:
     return message
 
 
-def serve(connection: socket.socket, methods: Mapping[str, Callable[..., Any]]) -> None:
-    """Answer requests one by one until the parent closes the socket. Runs in the worker."""
+def serve(connection: socket.socket, role: Callable[..., Mapping[str, Callable[..., Any]]]) -> None:
+    """Set the role up, then answer requests one by one until the parent closes the socket. Runs in the worker."""
+    parameters = _receive(connection)
+    if parameters is None:
+        return
+    methods = role(**parameters)
     while (request := _receive(connection)) is not None:
         answer: dict[str, Any] = {"id": request["id"]}
         try:

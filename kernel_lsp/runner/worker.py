@@ -37,17 +37,20 @@ class WorkerTimedOut(errors.RunnerError):
 
 
 class Worker:
-    """A worker process with a folder of its own. One request at a time; not to be shared between tasks."""
+    """A worker process with a folder of its own. It answers one request at a time; others wait for their turn."""
 
     def __init__(self, pid: int, connection: socket.socket, scratch: Path, role: str) -> None:
         self.pid, self.scratch, self.role = pid, scratch, role
         self.alive = True
         self._connection = connection
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._turn = asyncio.Lock()
         self._at_close: list[Callable[[], None]] = []
 
     async def call(self, method: str, /, *, deadline: float, **params: Any) -> Any:
-        """The worker's answer to one request. `deadline` in seconds.
+        """The worker's answer to one request. `deadline` in seconds, from when it is asked.
+
+        Cancelling a call that the worker has begun kills the worker.
 
         Raises:
             WorkerTimedOut: no answer in time; the worker's process group has been killed.
@@ -55,6 +58,10 @@ class Worker:
             WorkerFailure: what the worker was told to run raised.
             KernelLspError: the worker reports something the user can mend.
         """
+        async with self._turn:
+            return await self._ask(method, deadline, params)
+
+    async def _ask(self, method: str, deadline: float, params: dict[str, Any]) -> Any:
         if not self.alive:
             raise WorkerDied(f"the {self.role} process is gone")
         nonce = secrets.token_hex(16)

@@ -72,3 +72,8 @@ class WatchedAllocations(TorchDispatchMode):
                         }
                     )
         return found
+
+
+# The first use of a dispatch mode imports hundreds of modules. Paid here, it is paid once, by the nursery.
+with WatchedAllocations():
+    torch.empty(1)

@@ -24,7 +24,14 @@ def test_qualifies_what_is_missing() -> None:
 
 @pytest.mark.parametrize(
     "body",
-    ["x[i] = 1.0f;", "atomicAdd(&x[i], 1.0f);", "atomicAdd(x + i, 1.0f);", "x[i]++;", "*x = 2.0f;", "float* p = x; p[i] = 1.0f;"],
+    [
+        "x[i] = 1.0f;",
+        "atomicAdd(&x[i], 1.0f);",
+        "atomicAdd(x + i, 1.0f);",
+        "x[i]++;",
+        "*x = 2.0f;",
+        "float* p = x; p[i] = 1.0f;",
+    ],
 )
 def test_no_const_on_what_is_written(body: str) -> None:
     (candidate,) = rewritten(rewrite, f"__global__ void f(float* x, int i) {{ {body} }}")
