@@ -4,7 +4,7 @@ from rewrite_support import ptx, rewritten
 from kernel_lsp.refine.rewrites.restrict import rewrite
 
 LAYERNORM_ROW = """
-__global__ void scale_rows(float* x, float *weight, float* __restrict__ y, const float* bias, int cols) {
+__global__ void scale_rows(float* x, float *weight, float* y, const float* bias, int cols) {
     const float* row = x + blockIdx.x * cols;
     for (int c = threadIdx.x; c < cols; c += blockDim.x) y[blockIdx.x * cols + c] = row[c] * weight[c] + bias[c];
 }
