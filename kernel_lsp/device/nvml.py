@@ -41,7 +41,7 @@ class GpuState:
 
 
 def find_gpus() -> tuple[Gpu, ...]:
-    """All GPUs that this process may use, CUDA_VISIBLE_DEVICES considered; empty without a driver or NVML's bindings."""
+    """All GPUs that this process may use, by CUDA_VISIBLE_DEVICES; empty without a driver or NVML's bindings."""
     nvml = _nvml()
     if nvml is None:
         return ()

@@ -62,6 +62,7 @@ class Yardstick:
         draws: inputs on which the baseline is right, the quickest case first.
         fresh: by case, other plain inputs, kept for memory that has held the first ones.
         outputs: by case, (type, shape, strides) of each output.
+        output_bytes: by case, bytes of all outputs.
         in_place: whether an output lies in an input.
         deterministic: whether the baseline gives the same bits each time.
         weak: trivial answers that the workload would accept, as sentences.
@@ -72,6 +73,7 @@ class Yardstick:
     draws: list[Draw]
     fresh: dict[int, Draw]
     outputs: dict[int, list[tuple[str, tuple[int, ...], tuple[int, ...]]]]
+    output_bytes: dict[int, int]
     in_place: bool
     deterministic: bool
     weak: list[str]
@@ -84,7 +86,7 @@ async def measure_baseline(bench: Bench, baseline: Subject) -> Yardstick:
 
     `findings.failure` is set when the baseline itself is wrong, hangs or crashes on plain inputs.
     """
-    yard = Yardstick([], {}, {}, False, True, [], {}, Findings())
+    yard = Yardstick([], {}, {}, {}, False, True, [], {}, Findings())
     order = await _case_order(bench, yard.findings)
     for case, family in _plan(bench, order):
         draw = await bench.draw(case, family)
@@ -181,8 +183,8 @@ def _plan(bench: Bench, order: list[int]) -> Iterator[tuple[int, str]]:
 
 async def _case_order(bench: Bench, findings: Findings) -> list[int]:
     """Cases by the size of their inputs, smallest first; without a GPU only those an interpreter can do in time."""
-    sizes = {case: (await bench.draw(case, "normal")).input_bytes for case in range(len(bench.cases))}
-    order = sorted(sizes, key=lambda case: sizes[case])
+    sizes: list[int] = await bench.oracle("sizes")
+    order = sorted(range(len(sizes)), key=lambda case: sizes[case])
     if bench.gpu is not None:
         return order
     for case in order[1:]:
@@ -209,6 +211,7 @@ async def _measure_one(bench: Bench, subject: Subject, draw: Draw, yard: Yardsti
         return failure
     yard.in_place = yard.in_place or published["in_place"]
     yard.outputs.setdefault(draw.case, _metadata(published))
+    yard.output_bytes[draw.case] = sum(spec["span"] for spec in published["outputs"])
     return None
 
 

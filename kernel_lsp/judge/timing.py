@@ -89,7 +89,7 @@ async def choose_cases(bench: Bench, baseline: Subject, yard: Yardstick) -> tupl
         await baseline.call("record", name=draw.slab, mode="cold", launches=3)
         answer = (await baseline.call("segment", name=draw.slab, count=2))[-1]
         us = stdlib.median(answer["times_us"])
-        moved = draw.input_bytes + _output_bytes(yard, draw.case)
+        moved = draw.input_bytes + yard.output_bytes[draw.case]
         flushed = moved < 5 * bench.l2_bytes
         mode = "graph" if us < SHORT_US else "cold" if flushed else "streaming"
         chosen.append(TimedCase(draw, mode, _launches(us), us, moved))
@@ -215,7 +215,7 @@ async def verify_timed_outputs(
     for case in cases:
         fresh = yard.fresh[case.draw.case]
         await bench.fill(subject, fresh)
-        (await subject.call("segment", deadline=_SEGMENT_SECONDS, name=case.draw.slab))
+        await segment(subject, case)
         published = await subject.call("publish", name=case.draw.slab)
         compared = await bench.compare(subject, fresh, published, baseline=False)
         await bench.fill(subject, case.draw)
@@ -254,21 +254,3 @@ def _launches(us: float) -> int:
     if us >= 1000:
         return 2 if us < 5000 else 1
     return max(4, min(32, math.ceil(100 / us)))
-
-
-def _output_bytes(yard: Yardstick, case: int) -> int:
-    return sum(math.prod(shape) * _ITEM_BYTES.get(kind, 4) for kind, shape, _ in yard.outputs[case])
-
-
-_ITEM_BYTES = {
-    "float64": 8,
-    "int64": 8,
-    "float32": 4,
-    "int32": 4,
-    "float16": 2,
-    "bfloat16": 2,
-    "int16": 2,
-    "int8": 1,
-    "uint8": 1,
-    "bool": 1,
-}

@@ -129,6 +129,10 @@ class Pool:
         worker.at_close(lambda: self._workers.discard(worker))
         return worker
 
+    def pids(self) -> frozenset[int]:
+        """Process ids of the workers now alive."""
+        return frozenset(worker.pid for worker in self._workers)
+
     async def close(self) -> None:
         """Kill all workers and nurseries."""
         for worker in tuple(self._workers):

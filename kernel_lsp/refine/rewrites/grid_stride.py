@@ -25,7 +25,7 @@ def rewrite(
     try:
         tree = KernelTree(kernel_file, kernel)
         looped = as_grid_stride(tree)
-        if looped is None and any("gridDim.x" in tree.kernel_stride(loop.stride) for loop in find_loops(tree)):
+        if looped is None and any(loop.over_grid for loop in find_loops(tree)):
             looped = tree
         if looped is None:
             return

@@ -20,7 +20,7 @@ from kernel_lsp.refine.rewrites.ast_cuda import (
     walk,
     without_trailing_blanks,
 )
-from kernel_lsp.source.text import Edit, Span
+from kernel_lsp.source.text import Edit, Span, apply_edits
 
 _GRID = re.compile(r"\(\((?P<a>[\w.]+)\*(?P<b>[\w.]+)\)\+threadIdx\.(?P<axis>[xyz])\)")
 _LANES = {"(threadIdx.x&31)", "(threadIdx.x%32)", "(threadIdx.x%warpSize)", "(threadIdx.x&(warpSize-1))"}
@@ -39,6 +39,7 @@ class Loop:
         limit: end of the range, as text.
         stride: distance between this thread's indices, as text.
         body: what is repeated.
+        over_grid: the whole grid shares the range out, not each block.
         serial: one thread walks the whole range.
     """
 
@@ -51,6 +52,7 @@ class Loop:
     stride: str
     body: Node
     serial: bool
+    over_grid: bool
 
 
 def grid_stride(start: str) -> str | None:
@@ -127,6 +129,7 @@ def _loop(tree: KernelTree, node: Node) -> Loop | None:
         stride,
         body,
         start_form == "0",
+        "gridDim" in stride_form,
     )
 
 
@@ -222,7 +225,9 @@ def _looped(
         unsafe = any(number in text for number in numbers for text in texts)
         if unsafe or tree.collective(node) or "__shared__" in texts[0] or "asm" in names(node):
             return None
-        if any(n.type in ("return_statement", "goto_statement") for n in walk(node)):
+        if any(
+            n.type == "goto_statement" or (n.type == "return_statement" and _nested(n, tree.body)) for n in walk(node)
+        ):
             return None
         outer = {n for n in assigned(node) if n in tree.declarations} - depends
         if any(not _holds(inside, tree.declarations[n][0]) for n in outer):
@@ -234,13 +239,17 @@ def _looped(
     pad = indent_at(source, guard.statement.start_byte)
     kind = text_of(field(declaration, "type"))
     data = source.encode()
-    if guard.returns:
-        old = data[after[0].start_byte : tree.body.end_byte - 1].decode().rstrip() if after else ""
-        lines = old.replace("\n", "\n    ")
+    # The thread goes on to its next element where it returned.
+    returns = [n for node in inside for n in walk(node) if n.type == "return_statement"]
+    if guard.returns and not after:
+        return None
+    begin, stop = inside[0].start_byte, tree.body.end_byte - 1 if guard.returns else inside[0].end_byte
+    continues = [Edit(Span(n.start_byte - begin, n.end_byte - begin), "continue;") for n in returns]
+    lines = apply_edits(data[begin:stop].decode().rstrip(), continues)
+    if inside[0].type == "compound_statement" and not guard.returns:
+        lines = lines[1:-1].strip()
     else:
-        lines = statement_texts(inside[0])
-        if inside[0].type != "compound_statement":
-            lines = lines.replace("\n", "\n    ")
+        lines = lines.replace("\n", "\n    ")
     prefix = "".join(f"{text_of(node)}\n{pad}    " for node in derived)
     head = f"for ({kind} {variable} = {value}; {variable} < {limit}; {variable} += {stride})"
     loop = f"{head} {{\n{pad}    {prefix}{lines}\n{pad}}}"
@@ -251,8 +260,18 @@ def _looped(
         else:
             loop = f"if ({joined}) {{\n{pad}    {loop.replace(chr(10), chr(10) + '    ')}\n{pad}}}"
     edits = [Edit(_line(data, span_of(node)), "") for node in (declaration, *derived)]
-    end = after[-1].end_byte if guard.returns and after else guard.statement.end_byte
+    end = after[-1].end_byte if guard.returns else guard.statement.end_byte
     return tree.edited(*edits, Edit(Span(guard.statement.start_byte, end), without_trailing_blanks(loop)))
+
+
+def _nested(node: Node, within: Node) -> bool:
+    """Whether a loop or switch stands between: `continue` would not mean what `return` did."""
+    parent = node.parent
+    while parent is not None and parent != within:
+        if parent.type in ("for_statement", "while_statement", "do_statement", "switch_statement", "lambda_expression"):
+            return True
+        parent = parent.parent
+    return False
 
 
 def _holds(nodes: list[Node], inner: Node) -> bool:

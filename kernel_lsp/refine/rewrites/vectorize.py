@@ -6,10 +6,20 @@ over, and everything where two arrays of a loop are not aligned alike, goes elem
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from textwrap import dedent
+
+from tree_sitter import Node
 
 from kernel_lsp.refine.rewrites.accesses import Group, Modulus, find_modulus, lane_groups, shared_between
-from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, indent_at, text_of, without_trailing_blanks
+from kernel_lsp.refine.rewrites.ast_cuda import (
+    KernelTree,
+    indent_at,
+    names_in_order,
+    text_of,
+    without_trailing_blanks,
+    written,
+)
 from kernel_lsp.refine.rewrites.launches import fewer_blocks
 from kernel_lsp.refine.rewrites.loops import Loop, as_grid_stride, find_loops
 from kernel_lsp.source.candidate import Candidate, SourceFile
@@ -93,11 +103,29 @@ def _aligned(addresses: list[str]) -> str:
     return f"{joined} % {VECTOR_BYTES} == 0"
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The first vectors of each thread's share of a row, held in registers from the first loop over the row to the last.
+
+    Attributes:
+        name: the array of vectors.
+        vectors: its length.
+        address: the row's first element, as text.
+        first: the loop that fills it, by node id.
+    """
+
+    name: str
+    vectors: int
+    address: str
+    first: int
+
+
 class _Writer:
     """Writes one plan's loops; its fields are the names that they use."""
 
-    def __init__(self, tree: KernelTree, plan: _Plan) -> None:
+    def __init__(self, tree: KernelTree, plan: _Plan, kept: Kept | None = None) -> None:
         self.tree, self.plan, self.loop = tree, plan, plan.loop
+        self.kept = kept
         name = self.loop.variable
         self.count, self.vector, self.lane = (tree.fresh(f"{name}_{w}") for w in ("vectors", "vector", "lane"))
         self.lanes = str(plan.lanes) if plan.lanes else tree.fresh(f"{name}_lanes")
@@ -164,33 +192,54 @@ class _Writer:
             yield "        " + (f"{mine} = {other};" if load else f"{other} = {mine};")
             yield "}"
 
-    def vector_loop(self) -> Iterator[str]:
-        loop, plan = self.loop, self.plan
+    def vector_loops(self) -> Iterator[str]:
+        loop, kept = self.loop, self.kept
+        start = loop.start
+        if kept:
+            step = self.tree.fresh(f"{loop.variable}_step")
+            yield "#pragma unroll"
+            yield f"for (int {step} = 0; {step} < {kept.vectors}; ++{step}) {{"
+            yield f"    const {loop.type} {self.vector} = {loop.start} + {step} * {loop.stride};"
+            yield f"    if ({self.vector} < {self.count}) {{"
+            yield from _shifted(_shifted(self.vector_step(f"{kept.name}[{step}]")))
+            yield from ("    }", "}")
+            start = f"{loop.start} + {kept.vectors} * {loop.stride}"
         yield (
-            f"for ({loop.type} {self.vector} = {loop.start}; {self.vector} < {self.count}; "
-            f"{self.vector} += {loop.stride}) {{"
+            f"for ({loop.type} {self.vector} = {start}; {self.vector} < {self.count}; {self.vector} += {loop.stride}) {{"
         )
+        yield from _shifted(self.vector_step(None))
+        yield "}"
+
+    def vector_step(self, register: str | None) -> Iterator[str]:
+        """The work on one vector; what is kept of the row comes from `register`, or goes there in the first loop."""
+        loop, plan = self.loop, self.plan
         if plan.modulus:
             width = text_of(plan.modulus.width)
             first = f"({self.first()})"
-            yield f"    const {loop.type} {plan.modulus.remainder} = {first} % {width};"
+            yield f"const {loop.type} {plan.modulus.remainder} = {first} % {width};"
             if plan.modulus.quotients:
-                yield f"    const {loop.type} {plan.modulus.quotient} = {first} / {width};"
+                yield f"const {loop.type} {plan.modulus.quotient} = {first} / {width};"
         for group in plan.groups:
-            yield f"    alignas({VECTOR_BYTES}) {group.element} {self.buffers[id(group)]}[{self.lanes}];"
-            if group.read:
-                yield from _shifted(self.moves(group, load=True))
+            buffer = self.buffers[id(group)]
+            yield f"alignas({VECTOR_BYTES}) {group.element} {buffer}[{self.lanes}];"
+            held = register and self.kept and _address(group, None) == self.kept.address
+            kind = _VECTORS.get(group.element, "uint4")
+            if group.read and not (held and self.kept and self.kept.first != loop.node.id):
+                yield from self.moves(group, load=True)
+                if held:
+                    yield f"{register} = reinterpret_cast<{kind}*>({buffer})[0];"
+            elif held:
+                yield f"reinterpret_cast<{kind}*>({buffer})[0] = {register};"
         yield "#pragma unroll"
-        yield f"    for (int {self.lane} = 0; {self.lane} < {self.lanes}; ++{self.lane}) {{"
+        yield f"for (int {self.lane} = 0; {self.lane} < {self.lanes}; ++{self.lane}) {{"
         body = self.body()
         if loop.variable in _words(body):
-            yield f"        const {loop.type} {loop.variable} = {self.first()} + {self.lane};"
-        yield f"        {body}"
-        yield "    }"
+            yield f"    const {loop.type} {loop.variable} = {self.first()} + {self.lane};"
+        yield _shift(body)
+        yield "}"
         for group in plan.groups:
             if group.written:
-                yield from _shifted(self.moves(group, load=False))
-        yield "}"
+                yield from self.moves(group, load=False)
 
     def rest_loop(self) -> Iterator[str]:
         loop = self.loop
@@ -199,7 +248,9 @@ class _Writer:
             start = loop.start if loop.start == "0" else f" + {loop.start}"
             start = f"{self.count} * {self.lanes}" + ("" if start == "0" else start)
             head = f"for ({loop.type} {loop.variable} = {start}; {loop.variable} < {loop.limit}; "
-            yield f"{head}{loop.variable} += {loop.stride}) {body}".replace("\n", "\n    ")
+            yield f"{head}{loop.variable} += {loop.stride}) {{"
+            yield _shift(_inner(loop.body, body))
+            yield "}"
             return
         rest = self.tree.fresh(f"{loop.variable}_rest")
         yield (
@@ -208,7 +259,7 @@ class _Writer:
         )
         past = f"{rest} + {self.count} * {self.lanes}"
         yield f"    const {loop.type} {loop.variable} = {rest} < {self.head} ? {rest} : {past};"
-        yield f"    {_inner(loop.body, body)}".replace("\n", "\n    ")
+        yield _shift(_inner(loop.body, body))
         yield "}"
 
     def body(self) -> str:
@@ -225,41 +276,79 @@ class _Writer:
             names |= {Span(n.start_byte, n.end_byte): remainder for n in modulus.remainders}
         outer = {s: t for s, t in names.items() if not any(o.holds(s) and o != s for o in names)}
         edits = [Edit(Span(s.start - origin, s.end - origin), text) for s, text in outer.items()]
-        return _inner(self.loop.body, apply_edits(text_of(self.loop.body), edits)).replace("\n", "\n        ")
+        return _inner(self.loop.body, apply_edits(text_of(self.loop.body), edits))
 
     def edit(self) -> Edit:
         pad = indent_at(self.tree.file.text, self.loop.node.start_byte)
-        lines = [*self.prologue(), *self.vector_loop(), *self.rest_loop()]
-        inner = [line if line.startswith("#") else f"{pad}    {line}" for line in lines]
-        return Edit(self.loop.span, without_trailing_blanks("\n".join(["{", *inner, pad + "}"])))
+        lines = [*self.prologue(), *self.vector_loops(), *self.rest_loop()]
+        inner = [_shift(line, pad + "    ") for line in lines]
+        head = ["{"]
+        if self.kept and self.kept.first == self.loop.node.id:
+            kind = _VECTORS.get(self.plan.leaders[0].element, "uint4")
+            head = [f"{kind} {self.kept.name}[{self.kept.vectors}];", pad + "{"]
+        return Edit(self.loop.span, without_trailing_blanks("\n".join([*head, *inner, pad + "}"])))
+
+
+def _shift(text: str, by: str = "    ") -> str:
+    return "\n".join(line if line.startswith("#") else by + line for line in text.split("\n"))
 
 
 def _shifted(lines: Iterator[str]) -> Iterator[str]:
-    return (line if line.startswith("#") else "    " + line for line in lines)
+    return (_shift(line) for line in lines)
 
 
-def _inner(body: object, text: str) -> str:
-    return text[1:-1].strip() if getattr(body, "type", "") == "compound_statement" else text
+def _inner(body: Node, text: str) -> str:
+    """The text of a loop's body without its braces, its lines moved to the left margin."""
+    if body.type == "compound_statement":
+        text = text[1:-1].strip()
+    first, *others = text.split("\n")
+    return "\n".join([first, *dedent("\n".join(others)).split("\n")]) if others else first
 
 
 def _words(text: str) -> set[str]:
     return set("".join(c if c.isalnum() or c == "_" else " " for c in text).split())
 
 
-def vectorized(tree: KernelTree, *, rows: bool = False) -> tuple[KernelTree, int] | None:
+def _keeping(tree: KernelTree, plans: list[_Plan], vectors: int) -> dict[int, tuple[_Plan, Kept]]:
+    """For each loop, by node id, that goes over the row which most loops read: its plan led by that row, and what is kept."""
+    writes = {tree.base(next(names_in_order(t))) for t in written(tree.body) if t.type == "subscript_expression"}
+    over: dict[tuple[str, ...], list[_Plan]] = {}
+    for plan in plans:
+        for group in plan.leaders:
+            loop, parent = plan.loop, plan.loop.node.parent
+            chunks = plan.lanes * _SIZES[group.element] // VECTOR_BYTES if plan.lanes else 1
+            if not group.read or tree.base(group.array) in writes or loop.serial or plan.modulus or chunks != 1:
+                continue
+            header = (loop.type, loop.start, loop.limit, loop.stride, str(parent.id if parent else 0), str(plan.lanes))
+            over.setdefault((_address(group, None), *header), []).append(plan)
+    if not over:
+        return {}
+    (address, *_), sharing = max(over.items(), key=lambda item: len(item[1]))
+    if len(sharing) < 2:
+        return {}
+    sharing.sort(key=lambda p: p.loop.span)
+    kept = Kept(tree.fresh("kept"), vectors, address, sharing[0].loop.node.id)
+    led = (replace(p, leaders=tuple(sorted(p.leaders, key=lambda g: _address(g, None) != address))) for p in sharing)
+    return {p.loop.node.id: (p, kept) for p in led}
+
+
+def vectorized(tree: KernelTree, *, rows: bool = False, keep: int = 0) -> tuple[KernelTree, int] | None:
     """The kernel with all loops vectorised that can be, and the largest number of lanes; None when there is none.
 
     With `rows`, arrays indexed by `i % width` move as vectors too where `width` is a multiple of the lanes, and nothing
-    does where it is not.
+    does where it is not. With `keep`, the row that several loops read stays in that many vectors of registers; None when
+    no row is read again.
     """
     plans: list[_Plan] = []
     for loop in find_loops(tree):
         holds_other = any(loop.span.holds(p.loop.span) for p in plans)
         if not holds_other and (plan := _plan(tree, loop, rows=rows)):
             plans.append(plan)
-    if not plans:
+    keeping = _keeping(tree, plans, keep) if keep else {}
+    if not plans or (keep and not keeping):
         return None
-    return tree.edited(*(_Writer(tree, p).edit() for p in plans)), max(p.lanes or 4 for p in plans)
+    writers = (_Writer(tree, *keeping.get(p.loop.node.id, (p,))) for p in plans)
+    return tree.edited(*(w.edit() for w in writers)), max(p.lanes or 4 for p in plans)
 
 
 def rewrite(kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel) -> Iterator[Candidate]:

@@ -107,6 +107,8 @@ def _own_value(tree: KernelTree, loop: Node, thread: str, steps: list[_Step]) ->
     then comes after the first shuffles instead, so that what other threads still read stays until they have read it.
     """
     barrier = loop.prev_named_sibling
+    if barrier is not None and barrier.type == "preproc_call":  # an unroll pragma
+        return barrier.start_byte, None
     store = barrier.prev_named_sibling if barrier is not None else None
     if store is None or barrier is None or len(steps) != 1 or comment_free(barrier) != "__syncthreads();":
         return loop.start_byte, None

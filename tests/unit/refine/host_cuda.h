@@ -53,7 +53,7 @@ template <typename Kernel> void host_launch(int grid, int block, Kernel kernel) 
         for (int w = 0; w < block; w += 32) host_warps.push_back(std::make_unique<std::barrier<>>(std::min(32, block - w)));
         std::vector<std::thread> threads;
         for (int t = 0; t < block; ++t)
-            threads.emplace_back([=] { threadIdx.x = t; blockIdx.x = b; kernel(); });
+            threads.emplace_back([=] { threadIdx = {unsigned(t), 0, 0}; blockIdx = {unsigned(b), 0, 0}; kernel(); });
         for (std::thread& thread : threads) thread.join();
     }
 }

@@ -4,7 +4,7 @@ from rewrite_support import ptx, rewritten
 from kernel_lsp.refine.rewrites.restrict import rewrite
 
 LAYERNORM_ROW = """
-__global__ void scale_rows(float* x, float *weight, float* __restrict__ y, const float* bias, int cols) {
+__global__ void scale_rows(float* x, float *weight, float* y, const float* bias, int cols) {
     const float* row = x + blockIdx.x * cols;
     for (int c = threadIdx.x; c < cols; c += blockDim.x) y[blockIdx.x * cols + c] = row[c] * weight[c] + bias[c];
 }
@@ -24,7 +24,14 @@ def test_qualifies_what_is_missing() -> None:
 
 @pytest.mark.parametrize(
     "body",
-    ["x[i] = 1.0f;", "atomicAdd(&x[i], 1.0f);", "atomicAdd(x + i, 1.0f);", "x[i]++;", "*x = 2.0f;", "float* p = x; p[i] = 1.0f;"],
+    [
+        "x[i] = 1.0f;",
+        "atomicAdd(&x[i], 1.0f);",
+        "atomicAdd(x + i, 1.0f);",
+        "x[i]++;",
+        "*x = 2.0f;",
+        "float* p = x; p[i] = 1.0f;",
+    ],
 )
 def test_no_const_on_what_is_written(body: str) -> None:
     (candidate,) = rewritten(rewrite, f"__global__ void f(float* x, int i) {{ {body} }}")
