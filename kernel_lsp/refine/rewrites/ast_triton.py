@@ -80,7 +80,9 @@ class TritonTree:
                 return name
             if name not in seen:
                 seen.add(name)
-                todo += [n for target, value in self.assignments if text_of(target) == name for n in ordered_names(value)]
+                todo += [
+                    n for target, value in self.assignments if text_of(target) == name for n in ordered_names(value)
+                ]
         return None
 
 

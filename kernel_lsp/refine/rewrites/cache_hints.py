@@ -13,7 +13,10 @@ from kernel_lsp.source.text import Edit, Span, apply_edits
 
 _HINTS = ("eviction_policy", "cache_modifier")
 _RECIPES: Mapping[str, Mapping[str, str]] = {
-    "streamed data evicted first": {"streamed": 'eviction_policy="evict_first"', "stored": 'eviction_policy="evict_first"'},
+    "streamed data evicted first": {
+        "streamed": 'eviction_policy="evict_first"',
+        "stored": 'eviction_policy="evict_first"',
+    },
     "shared data evicted last": {
         "streamed": 'eviction_policy="evict_first"',
         "again": 'eviction_policy="evict_last"',

@@ -225,7 +225,9 @@ def _looped(
         unsafe = any(number in text for number in numbers for text in texts)
         if unsafe or tree.collective(node) or "__shared__" in texts[0] or "asm" in names(node):
             return None
-        if any(n.type == "goto_statement" or (n.type == "return_statement" and _nested(n, tree.body)) for n in walk(node)):
+        if any(
+            n.type == "goto_statement" or (n.type == "return_statement" and _nested(n, tree.body)) for n in walk(node)
+        ):
             return None
         outer = {n for n in assigned(node) if n in tree.declarations} - depends
         if any(not _holds(inside, tree.declarations[n][0]) for n in outer):

@@ -53,7 +53,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Callable[..
 
 def test_the_row_is_loaded_once() -> None:
     candidates = rewritten(rewrite, LAYERNORM)
-    assert [c.label for c in candidates] == [f"128-bit loads, {n} vectors of the row in registers" for n in (2, 4, 8, 16)]
+    assert [c.label for c in candidates] == [
+        f"128-bit loads, {n} vectors of the row in registers" for n in (2, 4, 8, 16)
+    ]
     for candidate in candidates:
         assert len(re.findall(r"kept\[c_step\] =", candidate.kernel.text)) == 1
         assert len(re.findall(r"= kept\[c_step\]", candidate.kernel.text)) == 2

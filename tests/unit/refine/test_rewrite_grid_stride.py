@@ -30,7 +30,10 @@ def launch(module, x, y):
 
 def test_caps_the_grid_of_the_workload() -> None:
     candidates = rewritten(rewrite, CLAMPED_ADD, WORKLOAD)
-    assert [c.launch and "clamped_add[(min((cols + 255) // 256, 8 * 132), rows), (256,)]" in c.launch.text for c in candidates] == [
+    assert [
+        c.launch and "clamped_add[(min((cols + 255) // 256, 8 * 132), rows), (256,)]" in c.launch.text
+        for c in candidates
+    ] == [
         False,
         True,
         False,

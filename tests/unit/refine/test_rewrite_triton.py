@@ -5,7 +5,7 @@ from rewrite_triton_support import interpret, ptx, rewritten
 
 from kernel_lsp.refine.rewrites import cache_hints, persistent, pipelined_loop
 
-LAYERNORM = '''
+LAYERNORM = """
 import torch
 import triton
 import triton.language as tl
@@ -42,7 +42,7 @@ def run(x, weight):
     y = torch.empty_like(x)
     layernorm[(x.shape[0],)](x, weight, y, x.shape[1], 1e-5, BLOCK=64)
     return y
-'''
+"""
 SIGNATURE = {"x_ptr": "*fp32", "weight_ptr": "*fp32", "y_ptr": "*fp32", "n_cols": "i32", "eps": "fp32"}
 CHECK = """
 import kernel, torch
@@ -66,7 +66,9 @@ def test_hints_fit_what_is_read_again(tmp_path: Path) -> None:
 
 
 def test_hints_that_stand_are_kept() -> None:
-    hinted = LAYERNORM.replace("mask=mask)", 'mask=mask, cache_modifier=".ca")').replace("other=0.0)", 'other=0.0, eviction_policy="evict_last")')
+    hinted = LAYERNORM.replace("mask=mask)", 'mask=mask, cache_modifier=".ca")').replace(
+        "other=0.0)", 'other=0.0, eviction_policy="evict_last")'
+    )
     for candidate in rewritten(cache_hints.rewrite, hinted):
         assert candidate.kernel.text.count('cache_modifier=".ca"') == 2
         assert candidate.kernel.text.count('other=0.0, eviction_policy="evict_last")') == 1
