@@ -48,7 +48,10 @@ def _bundled_headers() -> Path | None:
     if install is None:
         return None
     folder = platformdirs.user_cache_path("kernel-lsp") / f"nvrtc-headers-{nvrtc_version()}"
-    status, *_ = install(str(folder).encode(), 0)  # does nothing when they are there; safe under concurrent processes
+    try:
+        status, *_ = install(str(folder).encode(), 0)  # does nothing when they are there; safe under concurrency
+    except RuntimeError:  # the bindings know the function, the library is older
+        return None
     return folder if status == nvrtc.nvrtcResult.NVRTC_SUCCESS else None
 
 

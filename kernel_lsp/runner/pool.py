@@ -68,11 +68,13 @@ class _Nursery:
             raise RunnerError("the process that starts workers is gone", cure="Start again.")
         return int(answer)
 
-    async def close(self) -> None:
+    async def close(self) -> list[str]:
+        """End it and its workers; the lines it wrote to its standard error."""
         self._control.close()
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
-        await self.process.wait()
+        _, said = await self.process.communicate()
+        return said.decode(errors="replace").strip().splitlines()
 
 
 class Pool:
@@ -160,20 +162,22 @@ class Pool:
         )
         theirs.close()
         ours.setblocking(False)
+        nursery = _Nursery(process, ours)
         try:
             async with asyncio.timeout(_START_SECONDS):
                 ready = await asyncio.get_running_loop().sock_recv(ours, 64)
         except (TimeoutError, OSError):
             ready = b""
+        except asyncio.CancelledError:
+            await nursery.close()
+            raise
         if ready != b"ready\n":
-            assert process.stderr is not None
-            said = (await process.stderr.read(20_000)).decode(errors="replace").strip().splitlines()
-            ours.close()
+            said = await nursery.close()
             raise RunnerError(
                 f"the {flavour} workers cannot start: {said[-1] if said else 'no answer'}",
                 cure="Install what is missing with: pip install 'kernel-lsp[gpu]'.",
             )
-        return _Nursery(process, ours)
+        return nursery
 
 
 def _environment(scratch: Path) -> dict[str, str]:

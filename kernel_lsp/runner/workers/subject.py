@@ -31,6 +31,7 @@ def methods(device: str, probes: dict[str, Any] | None = None) -> Mapping[str, C
     return {
         "load": subject.load,
         "bind": subject.bind,
+        "rehearse": subject.rehearse,
         "run": subject.run,
         "publish_previous": subject.publish_previous,
         "record": subject.record,
@@ -99,10 +100,16 @@ class Subject:
         self._bound[name] = (slab, values)
         return slab.handle
 
-    def run(self, name: str, *, watched: bool = True) -> dict[str, Any]:
-        """Launch once and publish the outputs; `watched` fences and poisons everything the launch allocates."""
+    def rehearse(self, name: str) -> None:
+        """Launch once for nothing, so that whatever compiles or tunes itself at first use has done so."""
+        with torch.no_grad(), self._placement(), self._on_stream():
+            self._outputs(name)
+        self._synchronize()
+
+    def run(self, name: str) -> dict[str, Any]:
+        """Launch once, everything that the launch allocates being fenced and poisoned, and publish the outputs."""
         watcher = WatchedAllocations()
-        with torch.no_grad(), self._placement(), self._on_stream(), watcher if watched else contextlib.nullcontext():
+        with torch.no_grad(), self._placement(), self._on_stream(), watcher:
             outputs = self._outputs(name)
         self._synchronize()
         self._previous, self._held = self._held, outputs
