@@ -89,7 +89,8 @@ def host_runner(folder: Path, text: str) -> Callable[..., None]:
     _, kernel = cuda_kernel(text)
     parameters = ", ".join(f"{p.type} {p.name}" for p in kernel.parameters)
     arguments = ", ".join(p.name for p in kernel.parameters)
-    entry = f'extern "C" void run(int grid, int block, {parameters}) {{ host_launch(grid, block, [=] {{ {kernel.name}({arguments}); }}); }}'
+    launch = f"host_launch(grid, block, [=] {{ {kernel.name}({arguments}); }});"
+    entry = f'extern "C" void run(int grid, int block, {parameters}) {{ {launch} }}'
     source, library = folder / "kernel.cpp", folder / f"kernel{abs(hash(text))}.so"
     body = re.sub(r"^#include.*$", "", text, flags=re.MULTILINE)
     source.write_text(f"{_HOST_CUDA}\n{body}\n{entry}\n")

@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import triton
 import tree_sitter_python
+import triton
 from tree_sitter import Language as Grammar
 from tree_sitter import Parser
 from triton.backends.compiler import GPUTarget
