@@ -1,6 +1,6 @@
 """Resources of the kernels in a cubin, read from the ELF image itself: no toolkit, no GPU, about 0.1 ms.
 
-The layout is that of `readelf -S` plus NVIDIA's `.nv.info` attributes, whose meaning is the one `cuobjdump -elf` prints.
+The layout is that of `readelf -S` plus NVIDIA's `.nv.info` attributes, with the meanings that `cuobjdump -elf` prints.
 Two generations are in use: toolkits up to 12 write ABI 7 for architectures before sm_100, everything newer ABI 8.
 """
 

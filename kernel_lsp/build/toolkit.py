@@ -20,7 +20,7 @@ def site_folders() -> tuple[Path, ...]:
 
 
 def toolkit_folders() -> tuple[Path, ...]:
-    """Roots of installed toolkits: CUDA_HOME, CUDA_PATH, the one that the `nvcc` on PATH belongs to, /usr/local/cuda."""
+    """Roots of installed toolkits: CUDA_HOME, CUDA_PATH, the home of the `nvcc` on PATH, /usr/local/cuda."""
     named = [Path(value) for name in ("CUDA_HOME", "CUDA_PATH") if (value := os.environ.get(name))]
     nvcc = shutil.which("nvcc")
     if nvcc:
@@ -54,7 +54,7 @@ def _header_candidates() -> Iterator[Path]:
 
 
 def find_tool(name: str) -> Path | None:
-    """The program `name` (`nvcc`, `ptxas`, `nvdisasm`, `ncu`, ...): an installed toolkit's, a wheel's, or Triton's own."""
+    """The program `name` (`nvcc`, `ptxas`, `ncu`, ...): on PATH, in a toolkit, in a wheel, or Triton's own."""
     if found := shutil.which(name):
         return Path(found)
     folders = [folder / "bin" for folder in toolkit_folders()]

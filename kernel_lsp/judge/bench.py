@@ -1,12 +1,14 @@
 """The test bench of one target: an oracle, and versions of the kernel each in a process of its own."""
 
 import asyncio
+import contextlib
 import os
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
+from kernel_lsp.errors import RunnerError
 from kernel_lsp.judge.building import Builders, Built
 from kernel_lsp.judge.target import Target
 from kernel_lsp.runner.pool import Flavour, Pool
@@ -79,6 +81,7 @@ class Bench:
         self._oracle: Worker | None = None
         self._probes: dict[str, Any] | None = None
         self._spare: asyncio.Task[Worker] | None = None
+        self._subjects: dict[str, Worker] = {}
         self._names = 0
 
     async def open(self) -> None:
@@ -103,6 +106,15 @@ class Bench:
             self.copy_bandwidth = await self.oracle("copy_bandwidth")
             self.l2_bytes = said["l2_bytes"]
         self.contract = Contract(**said["contract"] | {"mutates": tuple(said["contract"]["mutates"])})
+
+    async def close(self) -> None:
+        """End every worker of this bench."""
+        if self._spare is not None:
+            self._spare.cancel()
+            with contextlib.suppress(asyncio.CancelledError, RunnerError):
+                (await self._spare).kill()
+        for worker in (*self._subjects.values(), *([self._oracle] if self._oracle else [])):
+            worker.kill()
 
     async def oracle(self, method: str, /, *, deadline: float = START_SECONDS, **params: Any) -> Any:
         """Ask the oracle."""
@@ -130,6 +142,7 @@ class Bench:
         worker = await self._take_spare()
         self._names += 1
         subject = Subject(f"{self._names}", candidate, built, worker)
+        self._subjects[subject.name] = worker
         binary = built.build.binary
         cuda = candidate.language is Language.CUDA and built.extension is None
         kernels = self.target.kernels if cuda else ()
@@ -171,6 +184,7 @@ class Bench:
     async def leave(self, subject: Subject) -> None:
         """End a version's process and let go of its memory."""
         subject.worker.kill()
+        self._subjects.pop(subject.name, None)
         await self.oracle("detach", subject=subject.name)
 
     async def _take_spare(self) -> Worker:

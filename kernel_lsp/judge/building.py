@@ -12,11 +12,11 @@ from pydantic import TypeAdapter
 from kernel_lsp.build.binary import Build, Diagnostic, Severity
 from kernel_lsp.build.plan import Plan
 from kernel_lsp.config.settings import Settings
-from kernel_lsp.judge.target import Target
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.worker import Worker, WorkerDied, WorkerTimedOut
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.kernel import Language
+from kernel_lsp.workload.spec import WorkloadFile
 
 BUILD_SECONDS = 120.0
 EXTENSION_SECONDS = 600.0
@@ -62,11 +62,15 @@ class Builders:
         self._idle: list[Worker] = []
         self._results: dict[str, asyncio.Task[Built]] = {}
 
-    async def build(self, target: Target, candidate: Candidate) -> Built:
-        """Build a candidate; the same text is built once. A failed build is a result, not an exception."""
+    async def build(self, workload: WorkloadFile | None, candidate: Candidate) -> Built:
+        """Build a candidate; the same text is built once. A failed build is a result, not an exception.
+
+        Without a workload nothing says which launches there are: a CUDA file is compiled as it is, and of a Triton
+        file there is nothing to compile.
+        """
         task = self._results.get(candidate.digest)
         if task is None or task.cancelled():
-            task = self._results[candidate.digest] = asyncio.create_task(self._build(target, candidate))
+            task = self._results[candidate.digest] = asyncio.create_task(self._build(workload, candidate))
         return await asyncio.shield(task)
 
     async def probes(self) -> dict[str, Any]:
@@ -78,7 +82,7 @@ class Builders:
         """Folder of Triton's own cache for one candidate, so that none can reach into another's."""
         return self._settings.paths.cache / "triton" / candidate.digest[:32]
 
-    async def _build(self, target: Target, candidate: Candidate) -> Built:
+    async def _build(self, workload: WorkloadFile | None, candidate: Candidate) -> Built:
         settings = self._settings.build
         cache = self._settings.paths.cache
         request = {
@@ -87,8 +91,8 @@ class Builders:
             "text": candidate.kernel.text,
             "launch_path": str(candidate.launch.path) if candidate.launch else None,
             "launch_text": candidate.launch.text if candidate.launch else None,
-            "workload_path": str(target.workload.source.path),
-            "workload_text": target.workload.source.text,
+            "workload_path": str(workload.source.path) if workload else None,
+            "workload_text": workload.source.text if workload else None,
             "arch": self.arch,
             "options": settings.options,
             "include_dirs": [str(folder) for folder in settings.include_dirs],

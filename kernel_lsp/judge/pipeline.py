@@ -108,7 +108,7 @@ class Session:
         runnable = self.gpu is not None or target.language is Language.TRITON
         bench = Bench(self.pool, target, self.settings, self.builders, self.gpu) if runnable else None
         opening = asyncio.create_task(bench.open()) if bench else None
-        self.baseline_built = await self.builders.build(target, target.baseline)
+        self.baseline_built = await self.builders.build(target.workload, target.baseline)
         if opening is not None:
             await opening
         if not self.baseline_built.ok:
@@ -145,7 +145,7 @@ class Session:
                 reason = "the candidate's text holds no kernel"
                 return self._verdict(case, Failure(Outcome.BUILD_FAILED, Stage.PARSE, reason))
         with case.timeline.stage("build"):
-            case.built = await self.builders.build(self.target, candidate)
+            case.built = await self.builders.build(self.target.workload, candidate)
         if not case.built.ok:
             return self._verdict(case, Failure(Outcome.BUILD_FAILED, Stage.BUILD, case.built.first_error))
         if self.measured is None:

@@ -36,6 +36,7 @@ _HOPE = {
 _FAR = 0.02  # hope lost with every step beyond what has been measured
 _FAILURE = math.log(2.0)  # estimated cost of a change that failed together with others
 _NOISE = 0.01  # a gain smaller than this is no progress
+_MARK_UP = 0.004
 _DRAWS = 200
 
 
@@ -152,23 +153,27 @@ class Tuner:
         if not tunable.ordered:
             return hope + _FAR * at
         nearest = min(effects, key=lambda other: (abs(other - at), other))
-        step = 1 if nearest > at else -1
-        inner = next((other for other in range(nearest + step, len(tunable.choices)) if other in effects), None)
-        if step < 0:
-            inner = next((other for other in range(nearest - 1, -1, -1) if other in effects), None)
-        # Half the trend goes on: returns diminish. With no trend yet there is only hope.
+        behind = range(nearest + 1, len(tunable.choices)) if nearest > at else range(nearest - 1, -1, -1)
+        inner = next((other for other in behind if other in effects), None)
+        # Half a trend goes on: returns diminish. A direction not yet entered keeps some hope of its own.
         trend = (effects[nearest] - effects[inner]) / 2 if inner is not None else hope
+        if inner is not None and nearest == self._start[axis]:
+            trend += hope / 2
         return effects[nearest] + trend + _FAR * (abs(at - nearest) - 1)
 
     def _estimate(self, point: Point, best: Point) -> float:
         """Estimated log of the ratio to the baseline: of the best settings, plus what is changed from there."""
         moved = [axis for axis, at in enumerate(point) if at != best[axis]]
         change = sum(self._effect(axis, point[axis]) - self._effect(axis, best[axis]) for axis in moved)
-        return self._times[best] + change + _FAR * (len(moved) - 1)
+        return self._standing(best) + change + _FAR * (len(moved) - 1)
+
+    def _standing(self, point: Point) -> float:
+        """Measured log of the time, with a mark-up for each change: of equals the one nearest the baseline is best."""
+        return self._times[point] + _MARK_UP * sum(at != start for at, start in zip(point, self._start, strict=True))
 
     def _pick(self) -> Candidate | None:
         """Form the most promising untried settings."""
-        best = min(self._times, key=lambda point: (self._times[point], point))
+        best = min(self._times, key=lambda point: (self._standing(point), point))
         for point in sorted(set(self._near(best)), key=lambda point: (self._estimate(point, best), point)):
             if (candidate := self._form(point)) is not None:
                 return candidate
@@ -179,16 +184,19 @@ class Tuner:
 
     def _near(self, best: Point) -> Iterator[Point]:
         """Untried neighbours of the best settings, and all that helped put together."""
-        winners = tuple(
-            min((at for at in known.effects if at not in known.dead), key=known.effects.__getitem__)
-            for known in self._known
-        )
+        winners = tuple(self._winner(axis) for axis in range(len(best)))
         steps = [(axis, at) for axis in range(len(best)) for at in self._steps(axis, best[axis])]
         measured = [(axis, at) for axis, at in steps if at in self._known[axis].effects]
         pairs = (pair for pair in combinations(measured, 2) if pair[0][0] != pair[1][0])
         for point in (winners, *(_moved(best, [step]) for step in steps), *(_moved(best, pair) for pair in pairs)):
             if point not in self._tried and self._alive(point):
                 yield point
+
+    def _winner(self, axis: int) -> int:
+        """The best value of one tunable by itself, the current one unless another is clearly better."""
+        known, start = self._known[axis], self._start[axis]
+        live = (at for at in known.effects if at not in known.dead)
+        return min(live, key=lambda at: known.effects[at] + _NOISE * (at != start))
 
     def _steps(self, axis: int, at: int) -> Iterator[int]:
         """The values next to `at`; every value where the order means nothing."""

@@ -18,7 +18,7 @@ from kernel_lsp.device.slab import GUARD, POISON, Slab, TensorSpec, lay_out, ope
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.runner.workers import comparison
 from kernel_lsp.runner.workers.comparison import Bounds, Distance
-from kernel_lsp.runner.workers.placement import OnCpu
+from kernel_lsp.runner.workers.placement import Instead
 from kernel_lsp.workload import families
 from kernel_lsp.workload.load import Workload, as_outputs, blame, describe_case, load_workload, make_inputs
 
@@ -56,7 +56,9 @@ def methods(device: str, factor: float) -> Mapping[str, Callable[..., Any]]:
     oracle = Oracle(device, factor)
     return {
         "load": oracle.load,
+        "sizes": oracle.sizes,
         "prepare": oracle.prepare,
+        "rehearse": oracle.rehearse,
         "attach": oracle.attach,
         "detach": oracle.detach,
         "fill": oracle.fill,
@@ -71,7 +73,7 @@ class Oracle:
 
     def __init__(self, device: str, factor: float) -> None:
         self._device, self._factor = device, factor
-        self._placement = OnCpu if device == "cpu" else contextlib.nullcontext
+        self._placement = Instead if device == "cpu" else contextlib.nullcontext
         self._workload: Workload | None = None
         self._inputs: dict[str, _Inputs] = {}
         self._expected: OrderedDict[str, _Expected] = OrderedDict()
@@ -92,6 +94,24 @@ class Oracle:
             "contract": asdict(workload.contract),
             "l2_bytes": torch.cuda.get_device_properties(0).L2_cache_size if self._device == "cuda" else 0,
         }
+
+    def sizes(self) -> list[int]:
+        """Bytes of the inputs of each case, found without making them where `inputs` allows that."""
+        workload = self._loaded()
+        sizes: list[int] = []
+        for case in workload.cases:
+            try:
+                with Instead("meta"), torch.no_grad():
+                    leaves = make_inputs(workload, case)
+            except WorkloadError:  # it looks at values, which shapes alone do not have
+                with self._placement(), torch.no_grad():
+                    leaves = make_inputs(workload, case)
+            sizes.append(sum(leaf.nbytes for leaf in leaves if isinstance(leaf, Tensor)))
+        return sizes
+
+    def rehearse(self, key: str) -> list[list[int]]:
+        """Run the reference on the inputs of `key`; the shapes of what it returns."""
+        return [list(output.shape) for output in self._expect(key).outputs]
 
     def prepare(self, key: str, case: int, family: str, seed: int) -> dict[str, Any]:
         """Make inputs under `key`; the answer says how a worker must lay out memory for them, not their values."""

@@ -1,4 +1,4 @@
-"""Running code written for `device="cuda"` where there is no GPU: the tensors are made on the CPU instead."""
+"""Running code written for `device="cuda"` where there is no GPU: the tensors are made elsewhere instead."""
 
 from typing import Any
 
@@ -6,18 +6,22 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 
-class OnCpu(TorchFunctionMode):
-    """While active, every request for a CUDA device is answered with the CPU."""
+class Instead(TorchFunctionMode):
+    """While active, every request for a CUDA device is answered with `device`: `cpu`, or `meta` for shapes alone."""
+
+    def __init__(self, device: str = "cpu") -> None:
+        super().__init__()
+        self._device = device
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = dict(kwargs or {})
         if _is_cuda(named.get("device")):
-            named["device"] = "cpu"
+            named["device"] = self._device
         name = getattr(func, "__name__", "")
         if name == "cuda":
-            return args[0]
+            return args[0].to(self._device)
         if name == "to":
-            args = tuple("cpu" if _is_cuda(value) else value for value in args)
+            args = tuple(self._device if _is_cuda(value) else value for value in args)
         return func(*args, **named)
 
 

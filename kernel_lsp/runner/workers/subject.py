@@ -19,7 +19,7 @@ from kernel_lsp.build.binary import Binary
 from kernel_lsp.device.slab import Slab, TensorSpec, make_slab, row_major
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.runner.workers.allocations import WatchedAllocations
-from kernel_lsp.runner.workers.placement import OnCpu
+from kernel_lsp.runner.workers.placement import Instead
 from kernel_lsp.workload.load import load_module
 
 _BINARY = TypeAdapter(Binary)
@@ -45,7 +45,7 @@ class Subject:
 
     def __init__(self, device: str, probes: dict[str, Any] | None) -> None:
         self._device = device
-        self._placement = OnCpu if device == "cpu" else contextlib.nullcontext
+        self._placement = Instead if device == "cpu" else contextlib.nullcontext
         self._launch: Callable[..., Any] | None = None
         self._path = Path()
         self._bound: dict[str, tuple[Slab, list[Any]]] = {}

@@ -1,0 +1,91 @@
+"""Kernel files: reading them, knowing their language, finding a kernel by name."""
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+
+from kernel_lsp.errors import SourceError
+from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.cuda import find_cuda_kernels
+from kernel_lsp.source.kernel import Kernel, Language
+from kernel_lsp.source.triton import find_triton_kernels
+
+LARGEST_BYTES = 8 * 1024 * 1024
+
+
+def language_of(path: Path, text: str) -> Language | None:
+    """CUDA for `.cu` and `.cuh`; Triton for a `.py` that holds a Triton kernel; None for everything else."""
+    if path.suffix in (".cu", ".cuh"):
+        return Language.CUDA
+    return Language.TRITON if path.suffix == ".py" and find_triton_kernels(text, path) else None
+
+
+def find_kernels(text: str, path: Path) -> tuple[Kernel, ...]:
+    """The kernels of a file in order, by the language its name tells; none for a file of another language."""
+    if path.suffix in (".cu", ".cuh"):
+        return find_cuda_kernels(text, path)
+    return find_triton_kernels(text, path) if path.suffix == ".py" else ()
+
+
+def read_source(path: Path) -> SourceFile:
+    """Read a file as it is, line ends included.
+
+    Raises:
+        SourceError: it does not exist, cannot be opened, is a directory, is not UTF-8, or has more than 8 MiB.
+    """
+    try:
+        if path.is_dir():
+            raise SourceError("This is a directory.", path, cure="Name a .cu, .cuh or Triton .py file in it.")
+        if path.stat().st_size > LARGEST_BYTES:
+            size = f"{path.stat().st_size / 2**20:.1f} MiB"
+            cure = "Move the kernel to a file of its own."
+            raise SourceError(f"The file has {size}; kernel files may have 8 MiB.", path, cure=cure)
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise SourceError("There is no such file.", path, cure=_similar_file(path)) from None
+    except OSError as error:
+        cure = "Check its permissions."
+        raise SourceError(f"The file cannot be read: {error.strerror}.", path, cure=cure) from error
+    try:
+        return SourceFile(path, data.decode())
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        message = f"Byte 0x{data[error.start]:02x} is not UTF-8."
+        raise SourceError(message, path, line, "Save the file in UTF-8.") from None
+
+
+def pick_kernel(kernels: Sequence[Kernel], name: str) -> Kernel:
+    """The kernel called `name`; its namespaces may be left out where that is not ambiguous.
+
+    Of several definitions with one name (branches of an `#if`, specialisations) it is the first.
+
+    Raises:
+        SourceError: no kernel has that name, or kernels of several namespaces have it.
+    """
+    exact = [kernel for kernel in kernels if kernel.name == name]
+    if exact:
+        return exact[0]
+    short = [kernel for kernel in kernels if kernel.name.rsplit("::", 1)[-1] == name]
+    names = list(dict.fromkeys(kernel.name for kernel in short or kernels))
+    if len(short) > 0 and len(names) == 1:
+        return short[0]
+    path = kernels[0].path if kernels else None
+    if not kernels:
+        raise SourceError(f"There is no kernel {name}: the file defines none.", path, cure="Name another file.")
+    if short:
+        raise SourceError(f"Several kernels are called {name}.", path, cure=f"Write one of: {', '.join(names)}.")
+    near = difflib.get_close_matches(name, names, n=1) or difflib.get_close_matches(
+        name, [n.rsplit("::", 1)[-1] for n in names], n=1
+    )
+    guess = f"Did you mean {near[0]}? " if near else ""
+    raise SourceError(f"There is no kernel {name}.", path, cure=f"{guess}The file defines: {', '.join(names)}.")
+
+
+def _similar_file(path: Path) -> str:
+    """What to do about a missing file: the name that is nearest, if its folder has one like it."""
+    try:
+        names = [entry.name for entry in path.parent.iterdir()]
+    except OSError:
+        return f"The folder {path.parent} does not exist or cannot be read."
+    near = difflib.get_close_matches(path.name, names, n=1)
+    return f"Did you mean {path.with_name(near[0])}?" if near else "Check the name and the folder."

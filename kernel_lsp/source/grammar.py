@@ -1,0 +1,56 @@
+"""The tree-sitter grammars, imported on first use so that nothing pays for them that does not parse."""
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tree_sitter import Language, Tree
+
+# What the CUDA grammar takes for something else; the words mean nothing to the shape of the tree.
+_UNKNOWN_TO_GRAMMAR = re.compile(
+    rb"\b__(?:align|cluster_dims|block_size|maxnreg)__\s*\((?:[^()]|\([^()]*\))*\)"
+    rb"|(?<=\])(?:\s*\b__(?:host|device)__\b)+(?=\s*[({])"
+)
+_NOT_NEWLINE = re.compile(rb"[^\r\n]")
+
+
+def blanked(text: bytes) -> bytes:
+    """Spaces in place of every byte but line breaks: the same length, the same lines."""
+    return _NOT_NEWLINE.sub(b" ", text)
+
+
+@cache
+def cuda_grammar() -> "Language":
+    """The tree-sitter language of CUDA C++."""
+    import tree_sitter_cuda
+    from tree_sitter import Language
+
+    return Language(tree_sitter_cuda.language())
+
+
+@cache
+def python_grammar() -> "Language":
+    """The tree-sitter language of Python."""
+    import tree_sitter_python
+    from tree_sitter import Language
+
+    return Language(tree_sitter_python.language())
+
+
+def parse_cuda(data: bytes) -> "Tree":
+    """Syntax tree of UTF-8 CUDA source; byte offsets in it are those of `data`.
+
+    Attributes that the grammar does not know (`__align__(16)`, `__cluster_dims__(2)`, the `__device__` of a lambda) are
+    blanked first, so a node's text must be cut from `data`, not taken from `node.text`.
+    """
+    from tree_sitter import Parser
+
+    return Parser(cuda_grammar()).parse(_UNKNOWN_TO_GRAMMAR.sub(lambda m: blanked(m[0]), data))
+
+
+def parse_python(data: bytes) -> "Tree":
+    """Syntax tree of UTF-8 Python source; byte offsets in it are those of `data`."""
+    from tree_sitter import Parser
+
+    return Parser(python_grammar()).parse(data)
