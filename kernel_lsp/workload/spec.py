@@ -97,6 +97,8 @@ def _top_level(tree: ast.Module) -> dict[str, ast.stmt]:
             names[node.name] = node
         elif isinstance(node, ast.Assign):
             names |= {target.id: node for target in node.targets if isinstance(target, ast.Name)}
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            names |= {alias.asname or alias.name: node for alias in node.names}
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             names[node.target.id] = node
     return names
