@@ -59,12 +59,12 @@ def load_module(text: str, path: Path) -> ModuleType:
     """
     name = str(path)
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    module = ModuleType(path.stem)
+    module = ModuleType(_module_name(path))
     module.__file__ = name
     folder = str(path.parent)
     if folder not in sys.path:
         sys.path.append(folder)
-    sys.modules[path.stem] = module
+    sys.modules[module.__name__] = module
     with blame(path, "raised while it was imported"):
         exec(compile(text, name, "exec"), module.__dict__)
     return module
@@ -215,6 +215,12 @@ class blame:  # noqa: N801 - reads as a phrase at its call sites
         said = str(error).strip().splitlines()
         message = f"{self._what}: {type(error).__name__}" + (f": {said[0]}" if said else "")
         raise WorkloadError(message, self._path, line) from error
+
+
+def _module_name(path: Path) -> str:
+    """The file's stem, unless it belongs to another file: `copy.py` must not become the `copy` that torch imports."""
+    taken = sys.modules.get(path.stem)
+    return path.stem if taken is None or getattr(taken, "__file__", None) == str(path) else f"{path.stem}_"
 
 
 def _function(module: ModuleType, path: Path, name: str) -> Callable[..., Any]:
