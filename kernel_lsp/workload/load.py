@@ -98,9 +98,9 @@ def workload_of(module: ModuleType, path: Path) -> Workload:
     if tolerance is not None and not (
         isinstance(tolerance, dict)
         and set(tolerance) <= {"atol", "rtol"}
-        and all(isinstance(v, (int, float)) for v in tolerance.values())
+        and all(isinstance(v, (int, float)) and v >= 0 for v in tolerance.values())
     ):
-        raise WorkloadError("TOLERANCE must be a dict with numbers for `atol` and `rtol`", path)
+        raise WorkloadError("TOLERANCE must be a dict with positive numbers for `atol` and `rtol`", path)
     return Workload(
         path,
         cases,
@@ -248,12 +248,16 @@ def _contract(module: ModuleType, path: Path, names: tuple[str, ...]) -> Contrac
     if not isinstance(declared, dict) or not set(declared) <= set(_CONTRACT_KEYS):
         raise WorkloadError(f"CONTRACT must be a dict with keys among {', '.join(_CONTRACT_KEYS)}", path)
     fields = cast("dict[str, Any]", declared)
-    mutates = tuple(fields.get("mutates", ()))
+    mutates, aligned = fields.get("mutates", ()), fields.get("aligned", 0)
+    if not isinstance(mutates, (list, tuple)):
+        raise WorkloadError("CONTRACT's `mutates` must be a list of names of inputs", path)
+    if not isinstance(aligned, int) or aligned < 0:
+        raise WorkloadError("CONTRACT's `aligned` must be a number of bytes", path)
     unknown = [name for name in mutates if name not in names]
     if unknown:
         raise WorkloadError(f"CONTRACT mutates `{unknown[0]}`, which `reference` does not take", path)
     return Contract(
-        bool(fields.get("contiguous", False)), int(fields.get("aligned", 0)), mutates, bool(fields.get("finite", False))
+        bool(fields.get("contiguous", False)), aligned, tuple(mutates), bool(fields.get("finite", False))
     )
 
 
