@@ -86,7 +86,12 @@ def workload_of(module: ModuleType, path: Path) -> Workload:
     cases = _cases(module, path)
     for number, case in enumerate(cases):
         _fits(inputs, (), case, path, f"case {number} ({describe_case(case)}) does not fit `inputs`")
-    names = tuple(inspect.signature(reference).parameters)
+    parameters = inspect.signature(reference).parameters
+    for parameter in parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            cure = "Name each parameter: reports speak of inputs by these names."
+            raise WorkloadError(f"`reference` takes {parameter}", path, _line(reference), cure)
+    names = tuple(parameters)
     if launch is not None and len(inspect.signature(launch).parameters) != len(names) + 1:
         raise WorkloadError(
             f"`launch` takes {len(inspect.signature(launch).parameters)} parameters, `reference` {len(names)}",
@@ -100,7 +105,7 @@ def workload_of(module: ModuleType, path: Path) -> Workload:
         and set(tolerance) <= {"atol", "rtol"}
         and all(isinstance(v, (int, float)) and v >= 0 for v in tolerance.values())
     ):
-        raise WorkloadError("TOLERANCE must be a dict with positive numbers for `atol` and `rtol`", path)
+        raise WorkloadError("TOLERANCE must be a dict with non-negative numbers for `atol` and `rtol`", path)
     return Workload(
         path,
         cases,
@@ -230,6 +235,11 @@ def _function(module: ModuleType, path: Path, name: str) -> Callable[..., Any]:
         raise WorkloadError(f"the workload does not define `{name}`", path)
     if not callable(value):
         raise WorkloadError(f"`{name}` is a {type(value).__name__}, not a function", path)
+    try:
+        inspect.signature(value)
+    except ValueError:
+        cure = f"Write `def {name}(...)` around it."
+        raise WorkloadError(f"the parameters of `{name}` cannot be told", path, cure=cure) from None
     return value
 
 
@@ -256,9 +266,7 @@ def _contract(module: ModuleType, path: Path, names: tuple[str, ...]) -> Contrac
     unknown = [name for name in mutates if name not in names]
     if unknown:
         raise WorkloadError(f"CONTRACT mutates `{unknown[0]}`, which `reference` does not take", path)
-    return Contract(
-        bool(fields.get("contiguous", False)), aligned, tuple(mutates), bool(fields.get("finite", False))
-    )
+    return Contract(bool(fields.get("contiguous", False)), aligned, tuple(mutates), bool(fields.get("finite", False)))
 
 
 def _fits(
