@@ -53,23 +53,21 @@ def _sorted(x: Tensor, _: Generator) -> Tensor:
 
 def _outliers(x: Tensor, generator: Generator) -> Tensor:
     flat = x.clone().reshape(-1)
-    where = _places(flat, generator)
+    where = _places(flat, flat.numel() // 1024, generator)
     flat[where] = flat[where].sign() * 24.0
     return flat.reshape(x.shape)
 
 
 def _nonfinite(x: Tensor, generator: Generator) -> Tensor:
     flat = x.clone().reshape(-1)
-    where = _places(flat, generator)[:6]
     values = torch.tensor([math.nan, math.inf, -math.inf] * 2, dtype=x.dtype, device=x.device)
-    flat[where] = values[: len(where)]
+    flat[_places(flat, len(values), generator)] = values
     return flat.reshape(x.shape)
 
 
-def _places(flat: Tensor, generator: Generator) -> Tensor:
-    """About one position in a thousand, at least one."""
-    count = max(1, flat.numel() // 1024)
-    return torch.randint(flat.numel(), (count,), generator=generator, device=flat.device)
+def _places(flat: Tensor, count: int, generator: Generator) -> Tensor:
+    """At least one position; one may be drawn twice."""
+    return torch.randint(flat.numel(), (max(count, 1),), generator=generator, device=flat.device)
 
 
 NORMAL = Family("normal")
