@@ -216,8 +216,9 @@ class blame:  # noqa: N801 - reads as a phrase at its call sites
         if error is None or isinstance(error, (WorkloadError, KeyboardInterrupt)):
             return
         frames = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(self._path)]
-        unparsed = isinstance(error, SyntaxError) and error.filename == str(self._path)
-        line = error.lineno if unparsed else (frames[-1] if frames else None)
+        line = frames[-1] if frames else None
+        if isinstance(error, SyntaxError) and error.filename == str(self._path):
+            line = error.lineno
         said = str(error).strip().splitlines()
         message = f"{self._what}: {type(error).__name__}" + (f": {said[0]}" if said else "")
         raise WorkloadError(message, self._path, line) from error
