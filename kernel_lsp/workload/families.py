@@ -87,12 +87,32 @@ FAMILIES = {family.name: family for family in (*VALUE_FAMILIES, NONFINITE, UNALI
 
 
 def apply(family: Family, leaves: tuple[object, ...], generator: Generator) -> tuple[object, ...]:
-    """The leaves with the family's values. Layout is not applied here: whoever owns the memory lays tensors out."""
-    if family.change is None:
+    """The leaves with the family's values, each lying in memory as before.
+
+    The family's layout is not applied here: whoever owns the memory lays tensors out.
+    """
+    change = family.change
+    if change is None:
         return leaves
     return tuple(
-        family.change(leaf, generator)
+        _changed(change, leaf, generator)
         if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.numel()
         else leaf
         for leaf in leaves
     )
+
+
+def own_elements(tensor: Tensor) -> Tensor:
+    """The elements that have memory of their own: an expanded dimension counts once."""
+    for dim, step in enumerate(tensor.stride()):
+        if step == 0:
+            tensor = tensor.narrow(dim, 0, min(1, tensor.shape[dim]))
+    return tensor
+
+
+def _changed(change: Callable[[Tensor, Generator], Tensor], x: Tensor, generator: Generator) -> Tensor:
+    own = own_elements(x)
+    changed = change(own, generator)
+    if changed.stride() != own.stride():
+        changed = torch.empty_strided(own.shape, own.stride(), dtype=x.dtype, device=x.device).copy_(changed)
+    return changed.expand(x.shape)
