@@ -89,14 +89,15 @@ FAMILIES = {family.name: family for family in (*VALUE_FAMILIES, NONFINITE, UNALI
 def apply(family: Family, leaves: tuple[object, ...], generator: Generator) -> tuple[object, ...]:
     """The leaves with the family's values, each lying in memory as before.
 
-    The family's layout is not applied here: whoever owns the memory lays tensors out.
+    Integers are left alone, and so are 8-bit floats, on which torch cannot calculate. The family's layout is not
+    applied here: whoever owns the memory lays tensors out.
     """
     change = family.change
     if change is None:
         return leaves
     return tuple(
         _changed(change, leaf, generator)
-        if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.numel()
+        if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.itemsize > 1 and leaf.numel()
         else leaf
         for leaf in leaves
     )

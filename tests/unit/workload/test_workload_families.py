@@ -30,7 +30,14 @@ def test_a_family_keeps_type_shape_and_device(name, dtype, shape):
 
 @pytest.mark.parametrize("name", families.FAMILIES)
 def test_a_family_leaves_integers_numbers_and_empty_tensors_alone(name):
-    leaves = (torch.arange(5), torch.tensor([True, False]), torch.empty(0, 4), 3, 2.5, True)
+    leaves = (
+        torch.arange(5),
+        torch.tensor([True, False]),
+        torch.empty(0, 4),
+        normal(8).to(torch.float8_e4m3fn),
+        3,
+        2.5,
+    )
     assert all(after is before for after, before in zip(draw(name, *leaves), leaves, strict=True))
 
 
