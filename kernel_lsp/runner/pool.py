@@ -54,13 +54,21 @@ class _Nursery:
         self._turn = asyncio.Lock()
 
     async def fork(self, request: dict[str, Any], connection: socket.socket) -> int:
+        """Process id of a new worker that has `connection`, which is closed here.
+
+        A cancelled caller does not stop the exchange: its answer would be taken for that to the next request.
+        """
+        return await asyncio.shield(asyncio.create_task(self._fork(request, connection)))
+
+    async def _fork(self, request: dict[str, Any], connection: socket.socket) -> int:
         loop = asyncio.get_running_loop()
         async with self._turn:
             self._control.setblocking(True)
             try:
-                await asyncio.to_thread(
-                    socket.send_fds, self._control, [json.dumps(request).encode()], [connection.fileno()]
-                )
+                with connection:
+                    await asyncio.to_thread(
+                        socket.send_fds, self._control, [json.dumps(request).encode()], [connection.fileno()]
+                    )
                 self._control.setblocking(False)
                 answer = await asyncio.wait_for(loop.sock_recv(self._control, 64), 30)
             except (OSError, TimeoutError) as error:
@@ -134,8 +142,6 @@ class Pool:
             ours.close()
             shutil.rmtree(scratch, ignore_errors=True)
             raise
-        finally:
-            theirs.close()
         ours.setblocking(False)
         worker = Worker(pid, ours, scratch, role)
         self._workers.add(worker)
