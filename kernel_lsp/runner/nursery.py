@@ -8,6 +8,7 @@ accompanied by the worker's end of its private socket. It answers with the worke
 closes, its parent is gone: it kills every worker's process group and exits.
 """
 
+import contextlib
 import ctypes
 import importlib
 import json
@@ -53,6 +54,8 @@ def main() -> None:
         for pid in tuple(children):
             _kill_group(pid)
         shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # the last nursery to end finds the pool's folder empty
+            Path(folder).parent.rmdir()
 
 
 def _become_worker(request: dict[str, Any], descriptor: int) -> NoReturn:
