@@ -112,7 +112,7 @@ def fingerprint(data: Tensor) -> int:
 
 def same_bits(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors of one type and shape hold the same bits."""
-    return torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8))
+    return torch.equal(*(t.contiguous().reshape(-1).view(torch.uint8) for t in (a, b)))
 
 
 def _units(actual: Tensor, expected: Tensor, rms_of_expected: float) -> Tensor:
