@@ -5,6 +5,7 @@ the tensor's own scale where it cancels towards zero. Rounding the exact result 
 """
 
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -52,7 +53,8 @@ def relative_bounds(baseline: Distance, factor: float, dtype: torch.dtype) -> Bo
     """What a candidate may be off by: `factor` times the baseline's own error, or a few units if that is less."""
     if not dtype.is_floating_point:
         return EXACT
-    return Bounds(max(FLOOR_MAX, factor * baseline.max), max(FLOOR_RMS, factor * baseline.rms))
+    largest = min(factor * baseline.max, sys.float_info.max)  # an infinite error is wrong whatever the baseline did
+    return Bounds(max(FLOOR_MAX, largest), max(FLOOR_RMS, factor * baseline.rms))
 
 
 def scale(expected: Tensor) -> float:
