@@ -4,10 +4,8 @@ import asyncio
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
-import textwrap
 import time
 from pathlib import Path
 
@@ -153,7 +151,7 @@ def test_printing_without_end_disturbs_nothing(run, subject):
 def test_last_words_are_the_end_of_a_long_log(run, subject):
     flood = "for _ in range(40): os.write(1, b'flood\\n' * 10000)"
     worker = run(subject(launch(flood, "os.write(2, b'the \\xff end\\n')", "os._exit(1)")))
-    with pytest.raises(WorkerDied, match="its last words: the \ufffd end$"):
+    with pytest.raises(WorkerDied, match=r"its last words: the \ufffd end$"):
         run(call_run(worker))
 
 
@@ -294,7 +292,6 @@ def running(pid: int) -> bool:
 def test_nothing_is_left_when_a_pool_is_closed_or_its_owner_killed(end):
     pytest.importorskip("torch")
     pytest.importorskip("triton")
-    shared_before = set(os.listdir("/dev/shm"))
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
     command = [sys.executable, "-c", SCRIPT, end]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as parent:
@@ -314,7 +311,6 @@ def test_nothing_is_left_when_a_pool_is_closed_or_its_owner_killed(end):
         time.sleep(0.05)
     assert [pid for pid in pids if running(int(pid))] == []
     assert not Path(folder).exists()
-    assert {name for name in os.listdir("/dev/shm") if name.startswith("kernel-lsp")} <= shared_before
     assert secret_seen == "False"
 
 
