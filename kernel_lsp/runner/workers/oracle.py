@@ -255,7 +255,7 @@ class Oracle:
         workload, inputs = self._loaded(), self._inputs[key]
         case = describe_case(workload.cases[inputs.case])
         wide = [
-            leaf.to(torch.float64) if isinstance(leaf, Tensor) and leaf.is_floating_point() else _copy(leaf)
+            leaf.to(torch.float64, copy=True) if isinstance(leaf, Tensor) and leaf.is_floating_point() else _copy(leaf)
             for leaf in inputs.leaves
         ]
         with self._placement(), torch.no_grad():
