@@ -32,10 +32,10 @@ class Trial:
         self._versions += 1
         return Version(self, worker, f"{self._versions}")
 
-    async def draw(self, family: str = "normal", number: int = 0, case: int = 0) -> str:
+    async def draw(self, family: str = "normal", number: int = 0, case: int = 0, seed: int | None = None) -> str:
         key = f"{case}/{family}/{number}"
         if key not in self._draws:
-            seed = 1000 * case + number
+            seed = number if seed is None else seed
             self._draws[key] = await self.oracle("prepare", key=key, case=case, family=family, seed=seed)
         return key
 
