@@ -52,7 +52,8 @@ def _diagnostic(diagnostic: Diagnostic, texts: Mapping[str, str]) -> list[Text]:
     style = _STYLES[diagnostic.severity]
     head = Text.assemble((place, "bold"), (diagnostic.severity.value, style), f": {diagnostic.message}", (code, "dim"))
     lines = texts.get(diagnostic.path, "").split("\n")
-    if not 1 <= diagnostic.line <= len(lines):
+    whole_file = (diagnostic.line, diagnostic.column, diagnostic.end_line, diagnostic.end_column) == (1, 1, 1, 1)
+    if whole_file or not 1 <= diagnostic.line <= len(lines):
         return [head]
     line = lines[diagnostic.line - 1].rstrip("\r").encode()
     end = diagnostic.end_column - 1 if diagnostic.end_line == diagnostic.line else len(line)

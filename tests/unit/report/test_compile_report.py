@@ -36,6 +36,11 @@ def test_a_file_that_is_not_at_hand_is_only_named():
     assert shown(diagnostics_view([said], {})) == ["/usr/include/x.h:7:1: error: missing [brackets]"]
 
 
+def test_what_concerns_the_whole_file_marks_no_line():
+    said = Diagnostic("a.cu", 1, 1, 1, 1, Severity.WARNING, "the workload is weak")
+    assert shown(diagnostics_view([said], {"a.cu": "x"})) == ["a.cu:1:1: warning: the workload is weak"]
+
+
 def test_a_line_past_the_end_is_only_named():
     said = Diagnostic("a.cu", 9, 1, 9, 1, Severity.ERROR, "expected a brace")
     assert len(shown(diagnostics_view([said], {"a.cu": "x"}))) == 1
