@@ -1,8 +1,8 @@
-"""Rewrites that keep a kernel's meaning: each proposes candidates where its pattern applies and says nothing elsewhere.
+"""Rewrites that keep a kernel's meaning: each proposes candidates where its pattern applies, else says nothing.
 
-A rewrite is a function of a kernel file, the workload file that launches it, if any, and one kernel of the file. What it
-proposes is only ever a candidate: the judge compiles, verifies and times it. They can be chained, each on the text of
-another's candidate.
+A rewrite is a function of a kernel file, the workload file that launches it, if any, and one kernel of the file. What
+it proposes is only ever a candidate: the judge compiles, verifies and times it. They can be chained, each on the text
+of another's candidate.
 """
 
 from collections.abc import Iterator, Mapping

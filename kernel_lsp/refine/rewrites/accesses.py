@@ -31,8 +31,8 @@ class Group:
         read: some access reads.
         written: some access writes.
         always: every iteration makes at least one read (if `read`) and one write (if `written`).
-        modular: the index is `variable % width` plus multiples of `width`; `offset` is then the index of the first lane,
-            in the names of the loop's `Modulus`.
+        modular: the index is `variable % width` plus multiples of `width`; `offset` is then the index of the first
+            lane, in the names of the loop's `Modulus`.
     """
 
     array: str
@@ -128,7 +128,7 @@ def _offset(index: Node, loop: Loop, values: dict[str, Node], changing: set[str]
         return None
     out = ""
     for sign, node, text in rest:
-        used = {n for n in names(node)} | {text_of(n) for v in names(node) & values.keys() for n in walk(values[v])}
+        used = names(node) | {text_of(n) for v in names(node) & values.keys() for n in walk(values[v])}
         calls = any(n.type in ("call_expression", "update_expression", "subscript_expression") for n in walk(node))
         if used & (changing | {loop.variable}) or calls or bare(node).type == "number_literal":
             return None

@@ -73,7 +73,7 @@ class TritonTree:
         """The parameter that an address is made from."""
         parameters = {p.name for p in self.kernel.parameters}
         seen: set[str] = set()
-        todo = [name for name in ordered_names(expression)]
+        todo = list(ordered_names(expression))
         while todo:
             name = todo.pop(0)
             if name in parameters and not any(p.name == name and p.constexpr for p in self.kernel.parameters):
@@ -94,9 +94,8 @@ def ordered_names(node: Node) -> Iterator[str]:
             continue
         attribute = parent.type == "attribute"
         keyword = parent.type == "keyword_argument" and parent.child_by_field_name("name") == n
-        if not attribute and not keyword:
-            yield text_of(n)
-        elif attribute and parent.child_by_field_name("object") == n and text_of(n) not in ("tl", "triton"):
+        owner = attribute and parent.child_by_field_name("object") == n and text_of(n) not in ("tl", "triton")
+        if owner or not (attribute or keyword):
             yield text_of(n)
 
 

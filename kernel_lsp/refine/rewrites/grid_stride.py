@@ -36,7 +36,8 @@ def rewrite(
                 lambda x, each=each: f"min({x}, {each} * {multiprocessors})",
                 lambda x, each=each: f"min(static_cast<long long>({x}), {each} * {multiprocessors}LL)",
             )
-            if files:
+            capped = any(f is not None and "min(min(" in f.text for f in files or ())
+            if files and not capped:
                 label = f"grid-stride loop, {each} blocks for each multiprocessor"
                 yield Candidate(kernel.language, *files, label, "rewrite:grid_stride")
     except LookupError:

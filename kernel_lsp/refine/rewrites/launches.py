@@ -1,4 +1,4 @@
-"""The grid of a kernel's launch, in a workload's `launch` or in the host code beside the kernel, as a text to change."""
+"""The grid of a kernel's launch, as a text to change: in a workload's `launch` or in host code beside the kernel."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ Change = Callable[[str], str]
 
 
 def _workload_grids(root: Node, kernel: str) -> list[Node] | None:
-    """First components of all `module.kernel[(x, ...), ...]` and `module["kernel<...>"][...]`, or None if one is hidden."""
+    """First components of all `module.kernel[(x, ...), ...]` and `module["kernel"][...]`; None when one is hidden."""
     components: list[Node] = []
     for node in walk(root):
         if node.type != "subscript":
@@ -77,7 +77,7 @@ def change_grid(
 ) -> tuple[SourceFile, SourceFile | None] | None:
     """Kernel file and workload file with the first grid component of each launch of the kernel changed.
 
-    `python` and `cuda` give the new expression from the old. None when there is no launch or one that is not understood.
+    `python` and `cuda` give the new expression from the old. None when there is no launch or one not understood.
     """
     name = tree.kernel.name.split("::")[-1]
     host = _host_grids(tree.root, name)

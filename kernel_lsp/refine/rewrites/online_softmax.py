@@ -86,9 +86,9 @@ def _unsummed_between(tree: KernelTree, pair: _Pair) -> bool:
     arrays = {tree.base(n) for n in re.findall(r"\w+", pair.value)} & {tree.base(p) for p in tree.pointers}
     for node in walk(tree.body):
         inside = node.end_byte <= pair.second.span.start
-        if inside and node.type == "assignment_expression" and field(node, "left").type == "subscript_expression":
-            if {tree.base(n) for n in names(field(node, "left"))} & arrays:
-                return False
+        stores = node.type == "assignment_expression" and field(node, "left").type == "subscript_expression"
+        if inside and stores and {tree.base(n) for n in names(field(node, "left"))} & arrays:
+            return False
         if inside and pair.total in assigned(node):
             return False
     return bool(arrays)
@@ -96,14 +96,14 @@ def _unsummed_between(tree: KernelTree, pair: _Pair) -> bool:
 
 def _fused(tree: KernelTree, pair: _Pair) -> list[Edit]:
     loop, total, top = pair.first, pair.total, pair.maximum
+    name = loop.variable
     pad = indent_at(tree.file.text, loop.node.start_byte)
     own_top, own_total = tree.fresh(f"own_{top}"), tree.fresh(f"own_{total}")
     value = tree.fresh("element")
     element = _spelling(pair)
     lines = [
         f"float {own_total} = 0.0f;",
-        f"for ({loop.type} {loop.variable} = {loop.start}; {loop.variable} < {loop.limit}; "
-        f"{loop.variable} += {loop.stride}) {{",
+        f"for ({loop.type} {name} = {loop.start}; {name} < {loop.limit}; {name} += {loop.stride}) {{",
         f"    const float {value} = {element};",
         f"    if ({value} > {top}) {{",
         f"        {own_total} = {own_total} * {pair.exp}({top} - {value}) + 1.0f;",

@@ -1,4 +1,4 @@
-"""One column more in a shared tile that is read or written by columns, so that a warp's accesses meet different banks."""
+"""One column more in a shared tile that is accessed by columns, so that a warp's accesses meet different banks."""
 
 from collections.abc import Iterator
 

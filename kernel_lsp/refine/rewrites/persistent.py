@@ -31,7 +31,7 @@ def _launches(tree: TritonTree) -> list[tuple[Node, Node]] | None:
 
 
 def _moved_parameters(tree: TritonTree) -> list[tuple[Node, str]] | None:
-    """Parameters that the kernel's first statements advance by `+=`; None when a parameter is changed in another way."""
+    """Parameters that the kernel advances by `+=` at its top level; None when one is changed in another way."""
     parameters = {p.name for p in tree.kernel.parameters}
     top = [s.named_children[0] for s in tree.body.named_children if s.type == "expression_statement"]
     found: list[tuple[Node, str]] = []
@@ -56,13 +56,14 @@ def _body(tree: TritonTree, moved: list[tuple[Node, str]], program: str) -> str:
         edits.append(Edit(_at(field(statement, "left"), start), f"{name}_here"))
         operator = next(c for c in statement.children if text_of(c) == "+=")
         edits.append(Edit(_at(operator, start), f"= {name} +"))
-        for node in walk(tree.body):
-            if node.type == "identifier" and text_of(node) == name and node.start_byte >= statement.end_byte:
-                edits.append(Edit(_at(node, start), f"{name}_here"))
-    for call in tree.calls("program_id"):
-        if re.fullmatch(r"\((axis=)?0\)", "".join(text_of(field(call, "arguments")).split())):
-            # The interpreter's loop variable is a plain int without a tensor's methods.
-            edits.append(Edit(_at(call, start), f"tl.cast({program}, tl.int32)"))
+        later = (n for n in walk(tree.body) if n.type == "identifier" and n.start_byte >= statement.end_byte)
+        edits += [Edit(_at(n, start), f"{name}_here") for n in later if text_of(n) == name]
+    # The interpreter's loop variable is a plain int without a tensor's methods.
+    edits += [
+        Edit(_at(call, start), f"tl.cast({program}, tl.int32)")
+        for call in tree.calls("program_id")
+        if re.fullmatch(r"\((axis=)?0\)", "".join(text_of(field(call, "arguments")).split()))
+    ]
     data = tree.file.text.encode()[start:end].decode()
     return apply_edits(data, edits).replace("\n", "\n    ")
 

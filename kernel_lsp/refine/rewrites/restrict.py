@@ -1,4 +1,4 @@
-"""`__restrict__` on pointer parameters, and `const` on those only read: loads may then move, and use the read-only cache.
+"""`__restrict__` on pointer parameters, and `const` on those only read: loads may move, and use the read-only cache.
 
 A promise that the caller must keep: candidates for a kernel that is launched with overlapping arrays come out wrong and
 fall at the judge.

@@ -12,7 +12,7 @@ from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, bare, field, names, 
 from kernel_lsp.refine.rewrites.loops import find_loops, grid_stride
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
-from kernel_lsp.source.text import Edit
+from kernel_lsp.source.text import Edit, Span
 
 _WIDE = {"size_t", "std::size_t", "long long", "unsigned long long", "int64_t", "uint64_t", "long", "unsigned long"}
 _NUMBERS = {"threadIdx", "blockIdx", "blockDim", "gridDim"}
@@ -94,12 +94,13 @@ def rewrite(kernel_file: SourceFile, workload_file: SourceFile | None, kernel: K
         types = _Types(tree)
         edits = [Edit(span_of(node), "unsigned") for node in _wide_numbers(tree, types)]
         for node in _divisions(tree, types):
-            span = span_of(node)
-            if not any(e.span.holds(span) for e in edits):
-                left, right = text_of(field(node, "left")), text_of(field(node, "right"))
-                operator = text_of(field(node, "operator"))
-                quotient = f"static_cast<unsigned>({left}) {operator} static_cast<unsigned>({right})"
-                edits.append(Edit(span, f"static_cast<int>({quotient})"))
+            left, right = span_of(field(node, "left")), span_of(field(node, "right"))
+            edits += [
+                Edit(Span(left.start, left.start), "static_cast<int>(static_cast<unsigned>("),
+                Edit(Span(left.end, left.end), ")"),
+                Edit(Span(right.start, right.start), "static_cast<unsigned>("),
+                Edit(Span(right.end, right.end), "))"),
+            ]
     except LookupError:
         return
     if edits:

@@ -31,8 +31,10 @@ _SIZES: Mapping[str, int] = {
     name: size
     for size, names in {
         1: ("char", "signed char", "unsigned char", "int8_t", "uint8_t", "bool", "__nv_fp8_e4m3", "__nv_fp8_e5m2"),
-        2: ("half", "__half", "__nv_bfloat16", "nv_bfloat16", "short", "unsigned short", "int16_t", "uint16_t")
-        + ("at::Half", "c10::Half", "at::BFloat16", "c10::BFloat16"),
+        2: (
+            *("half", "__half", "__nv_bfloat16", "nv_bfloat16", "short", "unsigned short", "int16_t", "uint16_t"),
+            *("at::Half", "c10::Half", "at::BFloat16", "c10::BFloat16"),
+        ),
         4: ("float", "int", "unsigned", "unsigned int", "int32_t", "uint32_t", "half2", "__half2", "__nv_bfloat162"),
         8: ("double", "long long", "unsigned long long", "int64_t", "uint64_t", "size_t", "float2", "int2"),
     }.items()
@@ -105,7 +107,7 @@ def _aligned(addresses: list[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The first vectors of each thread's share of a row, held in registers from the first loop over the row to the last.
+    """The first vectors of each thread's share of a row, held in registers from the first loop over it to the last.
 
     Attributes:
         name: the array of vectors.
@@ -204,9 +206,8 @@ class _Writer:
             yield from _shifted(_shifted(self.vector_step(f"{kept.name}[{step}]")))
             yield from ("    }", "}")
             start = f"{loop.start} + {kept.vectors} * {loop.stride}"
-        yield (
-            f"for ({loop.type} {self.vector} = {start}; {self.vector} < {self.count}; {self.vector} += {loop.stride}) {{"
-        )
+        vector = self.vector
+        yield f"for ({loop.type} {vector} = {start}; {vector} < {self.count}; {vector} += {loop.stride}) {{"
         yield from _shifted(self.vector_step(None))
         yield "}"
 
@@ -310,7 +311,7 @@ def _words(text: str) -> set[str]:
 
 
 def _keeping(tree: KernelTree, plans: list[_Plan], vectors: int) -> dict[int, tuple[_Plan, Kept]]:
-    """For each loop, by node id, that goes over the row which most loops read: its plan led by that row, and what is kept."""
+    """The plans of the loops that read the most read row, led by it, and what is kept of it, by the loops' node ids."""
     writes = {tree.base(next(names_in_order(t))) for t in written(tree.body) if t.type == "subscript_expression"}
     over: dict[tuple[str, ...], list[_Plan]] = {}
     for plan in plans:
@@ -336,8 +337,8 @@ def vectorized(tree: KernelTree, *, rows: bool = False, keep: int = 0) -> tuple[
     """The kernel with all loops vectorised that can be, and the largest number of lanes; None when there is none.
 
     With `rows`, arrays indexed by `i % width` move as vectors too where `width` is a multiple of the lanes, and nothing
-    does where it is not. With `keep`, the row that several loops read stays in that many vectors of registers; None when
-    no row is read again.
+    does where it is not. With `keep`, the row that several loops read stays in that many vectors of registers; None
+    when no row is read again.
     """
     plans: list[_Plan] = []
     for loop in find_loops(tree):
@@ -347,7 +348,7 @@ def vectorized(tree: KernelTree, *, rows: bool = False, keep: int = 0) -> tuple[
     keeping = _keeping(tree, plans, keep) if keep else {}
     if not plans or (keep and not keeping):
         return None
-    writers = (_Writer(tree, *keeping.get(p.loop.node.id, (p,))) for p in plans)
+    writers = (_Writer(tree, *keeping.get(p.loop.node.id, (p, None))) for p in plans)
     return tree.edited(*(w.edit() for w in writers)), max(p.lanes or 4 for p in plans)
 
 

@@ -1,8 +1,8 @@
 """Warp shuffles in place of a tree reduction in shared memory: three barriers instead of one for each halving.
 
-Recognised is the textbook loop `for (s = blockDim.x / 2; s > 0; s >>= 1) { if (t < s) a[t] += a[t + s]; barrier }`, for
-sums, maxima and minima over one or several arrays. As before, `a[0]` holds the result and every thread has passed a
-barrier; the other elements, of which the tree leaves partial results, must not be read afterwards without being written.
+Recognised is the textbook loop `for (s = blockDim.x / 2; s > 0; s >>= 1) { if (t < s) a[t] += a[t + s]; barrier }`,
+for sums, maxima and minima over one or several arrays. As before, `a[0]` holds the result and every thread has passed a
+barrier; the other elements, where the tree leaves partial results, must not be read before they are written again.
 The tree only works for powers of two, so the block is whole warps (blocks of less than a warp are not supported).
 """
 
@@ -51,15 +51,13 @@ def _step(tree: KernelTree, statement: str, thread: str, distance: str) -> _Step
     sums = [rf"{re.escape(thread)}\+{distance}", rf"{distance}\+{re.escape(thread)}"]
     other = rf"(?P=a)\[(?:{'|'.join(sums)})\]"
     again = rf"(?P=a)\[{re.escape(thread)}\]"
-    if match := re.fullmatch(rf"{mine}\+={other};|", statement):
-        operation = "+"
-    elif match := re.fullmatch(rf"{mine}=(?:{again}\+{other}|{other}\+{again});", statement):
-        operation = "+"
-    elif match := re.fullmatch(rf"{mine}=(?P<f>[\w:]+)\((?:{again},{other}|{other},{again})\);", statement):
-        operation = match["f"]
-    else:
-        return None
-    if not match["a"] or operation not in _COMBINE or (element := _shared_element(tree, match["a"])) is None:
+    operation = "+"
+    match = re.fullmatch(rf"{mine}(?:\+={other}|={again}\+{other}|={other}\+{again});", statement)
+    if match is None:
+        match = re.fullmatch(rf"{mine}=(?P<f>[\w:]+)\((?:{again},{other}|{other},{again})\);", statement)
+        operation = match["f"] if match else ""
+    element = _shared_element(tree, match["a"]) if match else None
+    if match is None or element is None or operation not in _COMBINE:
         return None
     return _Step(match["a"], element, operation)
 
@@ -103,8 +101,8 @@ def _tree_loop(tree: KernelTree, loop: Node) -> tuple[str, list[_Step]] | None:
 def _own_value(tree: KernelTree, loop: Node, thread: str, steps: list[_Step]) -> tuple[int, str | None]:
     """Where to begin, and what the only array's own element was just set to, if that stands right before the loop.
 
-    With `a[t] = value; __syncthreads();` before the loop the value need not go through shared memory at all. The barrier
-    then comes after the first shuffles instead, so that what other threads still read stays until they have read it.
+    With `a[t] = value; __syncthreads();` before the loop the value need not go through shared memory at all. The
+    barrier then comes after the first shuffles, so that what other threads still read stays until they have read it.
     """
     barrier = loop.prev_named_sibling
     if barrier is not None and barrier.type == "preproc_call":  # an unroll pragma

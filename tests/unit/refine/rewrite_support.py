@@ -10,56 +10,27 @@ from pathlib import Path
 import numpy as np
 import nvidia.cu13
 import pytest
-import tree_sitter_cuda
 from cuda.bindings import nvrtc
-from tree_sitter import Language as Grammar
-from tree_sitter import Parser
 
-from kernel_lsp.refine.rewrites.ast_cuda import field, span_of, text_of, walk
 from kernel_lsp.source.candidate import Candidate, SourceFile
-from kernel_lsp.source.kernel import Kernel, Language, Parameter
+from kernel_lsp.source.files import find_kernels
+from kernel_lsp.source.kernel import Kernel
 
 Rewrite = Callable[[SourceFile, SourceFile | None, Kernel], Iterator[Candidate]]
 _INCLUDE = next(Path(p) / "include" for p in nvidia.cu13.__path__)
-_PARSER = Parser(Grammar(tree_sitter_cuda.language()))
 _HOST_CUDA = (Path(__file__).parent / "host_cuda.h").read_text()
 
 
-def cuda_kernel(text: str, name: str | None = None) -> tuple[SourceFile, Kernel]:
-    """The only kernel of a CUDA text, or the one called `name`."""
+def cuda_kernel(text: str) -> tuple[SourceFile, Kernel]:
+    """The only kernel of a CUDA text."""
     file = SourceFile(Path("kernel.cu"), text)
-    for node in walk(_PARSER.parse(text.encode()).root_node):
-        if node.type != "function_definition":
-            continue
-        declarator = field(node, "declarator")
-        top = node.parent if node.parent is not None and node.parent.type == "template_declaration" else node
-        if "__global__" not in text_of(top).split("{")[0] or name not in (
-            None,
-            text_of(field(declarator, "declarator")),
-        ):
-            continue
-        parameters = []
-        for parameter in field(declarator, "parameters").named_children:
-            kind, identifier = re.fullmatch(r"(.*?)(\w+)", text_of(parameter), re.DOTALL).groups()
-            parameters.append(Parameter(identifier, kind.strip()))
-        header = field(top, "parameters").named_children if top is not node else ()
-        called = field(declarator, "declarator")
-        return file, Kernel(
-            text_of(called),
-            Language.CUDA,
-            file.path,
-            span_of(top),
-            span_of(called),
-            span_of(field(node, "body")),
-            tuple(parameters),
-            tuple(text_of(p) for p in header),
-        )
-    raise LookupError(name)
+    (kernel,) = find_kernels(text, file.path)
+    return file, kernel
 
 
-def rewritten(rewrite: Rewrite, text: str, workload: str | None = None, name: str | None = None) -> list[Candidate]:
+def rewritten(rewrite: Rewrite, text: str, workload: str | None = None) -> list[Candidate]:
     """All candidates for a kernel's text."""
-    file, kernel = cuda_kernel(text, name)
+    file, kernel = cuda_kernel(text)
     return list(rewrite(file, SourceFile(Path("workload.py"), workload) if workload else None, kernel))
 
 
@@ -89,7 +60,8 @@ def host_runner(folder: Path, text: str) -> Callable[..., None]:
     _, kernel = cuda_kernel(text)
     parameters = ", ".join(f"{p.type} {p.name}" for p in kernel.parameters)
     arguments = ", ".join(p.name for p in kernel.parameters)
-    entry = f'extern "C" void run(int grid, int block, {parameters}) {{ host_launch(grid, block, [=] {{ {kernel.name}({arguments}); }}); }}'
+    launch = f"host_launch(grid, block, [=] {{ {kernel.name}({arguments}); }});"
+    entry = f'extern "C" void run(int grid, int block, {parameters}) {{ {launch} }}'
     source, library = folder / "kernel.cpp", folder / f"kernel{abs(hash(text))}.so"
     body = re.sub(r"^#include.*$", "", text, flags=re.MULTILINE)
     source.write_text(f"{_HOST_CUDA}\n{body}\n{entry}\n")

@@ -7,32 +7,19 @@ import sys
 from pathlib import Path
 
 import triton
-import tree_sitter_python
-from tree_sitter import Language as Grammar
-from tree_sitter import Parser
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from kernel_lsp.refine.rewrites.ast_cuda import field, span_of, text_of, walk
 from kernel_lsp.source.candidate import Candidate, SourceFile
-from kernel_lsp.source.kernel import Kernel, Language, Parameter
-
-_PARSER = Parser(Grammar(tree_sitter_python.language()))
+from kernel_lsp.source.files import find_kernels
+from kernel_lsp.source.kernel import Kernel
 
 
 def triton_kernel(text: str) -> tuple[SourceFile, Kernel]:
-    """The last `@triton.jit` function of a text."""
+    """The only kernel of a Triton text."""
     file = SourceFile(Path("kernel.py"), text)
-    decorated = [n for n in walk(_PARSER.parse(text.encode()).root_node) if n.type == "decorated_definition"]
-    function = field(decorated[-1], "definition")
-    parameters = [
-        Parameter(text_of(p).split(":")[0], text_of(p).partition(":")[2].strip(), "constexpr" in text_of(p))
-        for p in field(function, "parameters").named_children
-        if p.type != "comment"
-    ]
-    name, body = field(function, "name"), field(function, "body")
-    spans = span_of(decorated[-1]), span_of(name), span_of(body)
-    return file, Kernel(text_of(name), Language.TRITON, file.path, *spans, tuple(parameters))
+    (kernel,) = find_kernels(text, file.path)
+    return file, kernel
 
 
 def rewritten(rewrite, text: str) -> list[Candidate]:
