@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -129,3 +131,18 @@ def test_a_kernel_without_a_workload_is_told_how_to_get_one(kernel_lsp, tmp_path
     answer = kernel_lsp("refine", "scale.cu")
     assert answer.returncode == 2
     assert "scale_workload.py" in answer.stderr
+
+
+def test_an_interrupt_ends_cleanly(tmp_path):
+    (tmp_path / "scale.cu").write_text(KERNEL)
+    (tmp_path / "scale_workload.py").write_text(WORKLOAD + "\nimport time\ntime.sleep(60)\n")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "CUDA_VISIBLE_DEVICES": ""}
+    environment["KERNEL_LSP_PATHS_CACHE"] = str(tmp_path / "cache")
+    command = [sys.executable, "-c", START, "check", "scale.cu"]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        time.sleep(2)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert said.strip() == "Stopped."
