@@ -180,7 +180,7 @@ def test_doctor_answers_on_any_machine(kernel_lsp):
     assert answer.returncode == 0
     items = {item["name"]: item for item in json.loads(answer.stdout)}
     assert items["torch"]["found"]
-    assert {"NVRTC", "CUDA toolkit", "nvcc", "ncu", "compute-sanitizer", "vllm", "triton"} <= set(items)
+    assert {"nvrtc", "CUDA toolkit", "nvcc", "ncu", "compute-sanitizer", "vllm", "triton"} <= set(items)
     for item in items.values():
         assert item["cost"]
         assert item["cure"]
