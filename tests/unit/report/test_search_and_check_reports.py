@@ -62,7 +62,7 @@ def test_a_file_that_is_well_takes_one_line():
     checks = [Check(name="reference", status=CheckStatus.PASSED), Check(name="reference", status=CheckStatus.PASSED)]
     skipped = Check(name="run", status=CheckStatus.SKIPPED, detail="there is no GPU")
     assert shown(file_view(report(checks=[*checks, skipped]), "")) == [
-        "✓ k.cu cuda · sm_90 · 2 kernels · 2 checks · there is no GPU · 0.42 s"
+        "✓ k.cu cuda · sm_90 · 2 kernels · 2 checks · 1 skipped · 0.42 s"
     ]
 
 
@@ -80,10 +80,14 @@ def test_a_note_is_no_error():
     ]
 
 
-def test_the_summary_counts_files():
+def test_the_summary_counts_files_and_says_once_what_was_skipped():
     bad = report(diagnostics=[Diagnostic("k.cu", 1, 1, 1, 1, Severity.ERROR, "no")])
-    assert summary_view([report()]).plain == "1 file, all well"
-    assert summary_view([report(), bad]).plain == "2 files, 1 with errors"
+    skipped = Check(name="run", status=CheckStatus.SKIPPED, detail="there is no GPU")
+    assert shown(summary_view([report()])) == ["1 file, all well"]
+    assert shown(summary_view([report(checks=[skipped, skipped]), bad])) == [
+        "skipped in 1 file: there is no GPU",
+        "2 files, 1 with errors",
+    ]
 
 
 def test_check_as_one_object():
