@@ -79,7 +79,7 @@ def test_facts_for_two_architectures(kernel_lsp):
     assert (first["arch"], second["arch"]) == ("sm_80", "sm_90")
     assert first["kernels"][0]["name"] == "scale"
     assert 0 < first["kernels"][0]["registers"] <= 255
-    assert "scale   sm_80" in kernel_lsp("facts", "scale.cu", "--arch", "sm_80").stdout
+    assert "scale\nsm_80" in kernel_lsp("facts", "scale.cu", "--arch", "sm_80").stdout
 
 
 def test_judge_builds_and_claims_nothing(kernel_lsp, tmp_path):
