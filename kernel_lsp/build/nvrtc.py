@@ -27,6 +27,7 @@ _OPTIONS = (
     f"--pre-include={PRELUDE_NAME}",
     # Host code is blanked, so what only host code refers to would be reported as unused.
     "--diag-suppress=177",
+    "--device-as-default-execution-space",  # helpers in the slice need not be annotated
 )
 
 
