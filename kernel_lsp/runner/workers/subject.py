@@ -56,7 +56,11 @@ class Subject:
         self._recordings: dict[str, Any] = {}
         self._stream: Any = None
         self._watch: Any = None
-        if device == "cuda":
+        if device == "cpu":
+            from kernel_lsp.runner.workers.interpreter import choose_first_config
+
+            choose_first_config()
+        else:
             from kernel_lsp.device.driver import LoadedModule
             from kernel_lsp.runner.workers.stopwatch import Stopwatch
 
