@@ -64,6 +64,7 @@ def compile_nvcc(
             "-lineinfo",
             "--ptxas-options=-v",
             "--diag-suppress=177",
+            "--expt-relaxed-constexpr",
             "--keep",
             f"--keep-dir={scratch}",
             *_LIMITS,

@@ -27,6 +27,7 @@ _OPTIONS = (
     f"--pre-include={PRELUDE_NAME}",
     # Host code is blanked, so what only host code refers to would be reported as unused.
     "--diag-suppress=177",
+    "--device-as-default-execution-space",  # helpers in the slice need not be annotated
 )
 
 
@@ -48,7 +49,10 @@ def _bundled_headers() -> Path | None:
     if install is None:
         return None
     folder = platformdirs.user_cache_path("kernel-lsp") / f"nvrtc-headers-{nvrtc_version()}"
-    status, *_ = install(str(folder).encode(), 0)  # does nothing when they are there; safe under concurrent processes
+    try:
+        status, *_ = install(str(folder).encode(), 0)  # does nothing when they are there; safe under concurrency
+    except RuntimeError:  # the bindings know the function, the library is older
+        return None
     return folder if status == nvrtc.nvrtcResult.NVRTC_SUCCESS else None
 
 

@@ -18,6 +18,8 @@ out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 """Progress and notices, so that results can be piped."""
 
+Workload = Annotated[Path | None, typer.Option(help="The workload, where it is not found by its name.")]
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kernel_lsp.cli.console import Json, err, opened_store, out, say_notices, settings_for
+from kernel_lsp.cli.console import Json, Workload, err, opened_store, out, say_notices, settings_for
 from kernel_lsp.cli.main import CANNOT_JUDGE, FINDINGS
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.judge.pipeline import open_session
@@ -30,7 +30,7 @@ _FAILED = {Outcome.WRONG, Outcome.ILLEGITIMATE, Outcome.BUILD_FAILED, Outcome.RU
 def judge(
     baseline: Annotated[Path, typer.Argument(help="The kernel file as it stands.")],
     candidate: Annotated[Path, typer.Argument(help="Another version of that file.")],
-    workload: Annotated[Path | None, typer.Option(help="The workload, where it is not found by its name.")] = None,
+    workload: Workload = None,
     json: Json = False,
 ) -> None:
     """Compile, verify and time CANDIDATE against BASELINE, and say how it was found.

@@ -197,7 +197,7 @@ async def _measure_one(bench: Bench, subject: Subject, draw: Draw, yard: Yardsti
     case = bench.cases[draw.case]
     try:
         await bench.fill(subject, draw)
-        await subject.call("run", deadline=_FIRST_RUN_SECONDS, name=draw.slab, watched=False)  # compiles, autotunes
+        await subject.call("rehearse", deadline=_FIRST_RUN_SECONDS, name=draw.slab)
         await bench.fill(subject, draw)
         started = time.perf_counter()
         published = await subject.call("run", deadline=_FIRST_RUN_SECONDS, name=draw.slab)

@@ -107,10 +107,9 @@ class Session:
         target = self.target
         runnable = self.gpu is not None or target.language is Language.TRITON
         bench = Bench(self.pool, target, self.settings, self.builders, self.gpu) if runnable else None
-        opening = asyncio.create_task(bench.open()) if bench else None
-        self.baseline_built = await self.builders.build(target.workload, target.baseline)
-        if opening is not None:
-            await opening
+        self.baseline_built, _ = await asyncio.gather(
+            self.builders.build(target.workload, target.baseline), bench.open() if bench else asyncio.sleep(0)
+        )
         if not self.baseline_built.ok:
             raise KernelLspError(
                 f"the kernel does not build as it stands: {self.baseline_built.first_error}",

@@ -20,7 +20,7 @@ from kernel_lsp.judge.verdict import DeviceState
 
 SHORT_US = 10.0
 """A launch shorter than this is timed as the difference of two graphs of copies, not between two events."""
-UNTIMED_US = 4.0
+UNTIMED_US = 7.0
 """A case this short says more about launching than about the kernel: it is checked, not timed, if others are longer."""
 _FLUSH_US = 45.0
 _PLACEMENT_US = {"graph": 0.08, "cold": 0.25, "streaming": 0.25}

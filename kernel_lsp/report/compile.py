@@ -1,13 +1,14 @@
 """What compiling a kernel showed: the compiler's messages at their place in the source, and what each kernel costs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kernel_lsp.build.binary import Binary, Diagnostic, KernelFacts, Severity
-from kernel_lsp.report.units import size_text
+from kernel_lsp.build.binary import Diagnostic, Severity
+from kernel_lsp.judge.verdict import KernelResources
+from kernel_lsp.report.units import percent_text, size_text
 
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "bold cyan"}
 
@@ -22,30 +23,27 @@ def diagnostics_view(diagnostics: Sequence[Diagnostic], texts: Mapping[str, str]
     return Group(*(part for diagnostic in diagnostics for part in _diagnostic(diagnostic, texts)))
 
 
-def facts_view(binaries: Sequence[Binary]) -> RenderableType:
-    """One line per kernel and architecture."""
+def facts_view(facts: Iterable[tuple[str, KernelResources]]) -> RenderableType:
+    """One line per kernel and architecture, given as pairs of architecture and facts."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("Kernel", overflow="fold")
     table.add_column("Arch", no_wrap=True)
-    for title in ("Registers", "Spills", "Stack", "Shared", "Barriers", "Threads"):
+    for title in ("Registers", "Spills", "Stack", "Shared", "Threads", "Occupancy"):
         table.add_column(title, justify="right", no_wrap=True)
-    for binary in binaries:
-        for kernel in binary.kernels:
-            table.add_row(Text(kernel.name), binary.arch, *_facts(kernel))
+    table.add_column("Limited by")
+    for arch, kernel in facts:
+        table.add_row(
+            Text(kernel.name),
+            arch,
+            str(kernel.registers),
+            "?" if kernel.spill_bytes is None else size_text(kernel.spill_bytes),
+            size_text(kernel.stack_bytes),
+            size_text(kernel.shared_bytes),
+            "?" if kernel.threads is None else str(kernel.threads),
+            "?" if kernel.occupancy is None else percent_text(kernel.occupancy),
+            kernel.limiter or "",
+        )
     return table
-
-
-def _facts(kernel: KernelFacts) -> tuple[str, ...]:
-    stores, loads = kernel.spill_store_bytes, kernel.spill_load_bytes
-    spills = "?" if stores is None or loads is None else size_text(stores + loads)
-    if kernel.required_threads is not None:
-        threads = "x".join(map(str, kernel.required_threads)) + " exactly"
-    elif kernel.max_threads is not None:
-        threads = "to " + "x".join(map(str, kernel.max_threads))
-    else:
-        threads = "any"
-    shared, stack = size_text(kernel.shared_bytes), size_text(kernel.stack_bytes)
-    return str(kernel.registers), spills, stack, shared, str(kernel.barriers), threads
 
 
 def _diagnostic(diagnostic: Diagnostic, texts: Mapping[str, str]) -> list[Text]:

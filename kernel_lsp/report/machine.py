@@ -1,25 +1,54 @@
-"""Results for machines: one JSON object or list on standard output, in the shape of the records themselves."""
+"""Results for machines: JSON on standard output, in the shape of the records themselves."""
 
-import json
-from collections.abc import Sequence
-from dataclasses import asdict, is_dataclass
+from pydantic_core import to_json
 
-from pydantic import BaseModel
-
+from kernel_lsp.judge.check import FileReport
 from kernel_lsp.judge.verdict import Verdict
+from kernel_lsp.refine.search import Refinement
+
+
+def records_json(records: object) -> str:
+    """Records, lists and mappings of them; figures that are not finite are null, as JSON has none."""
+    return to_json(records, indent=2, inf_nan_mode="null").decode()
 
 
 def verdict_json(verdict: Verdict) -> str:
-    """One object with all fields of the verdict; figures that are not finite are null, as JSON has none."""
+    """One object with all fields of the verdict."""
     return verdict.model_dump_json(indent=2)
 
 
-def records_json(records: Sequence[object]) -> str:
-    """A list of records, each a dataclass or a pydantic model."""
-    return json.dumps([_plain(record) for record in records], indent=2, default=str)
+def check_json(reports: list[FileReport]) -> str:
+    """One object: `ok`, and in `files` each report with its own `ok`."""
+    files = [{"ok": report.ok} | vars(report) for report in reports]
+    return records_json({"ok": all(report.ok for report in reports), "files": files})
 
 
-def _plain(record: object) -> object:
-    if isinstance(record, BaseModel):
-        return record.model_dump(mode="json")
-    return asdict(record) if is_dataclass(record) and not isinstance(record, type) else record
+def refinement_json(found: Refinement, diff: str) -> str:
+    """One object: whether there is a variant and why, its verdict and diff, and what became of every candidate."""
+    tried = [
+        {
+            "label": one.candidate.label,
+            "origin": one.candidate.origin,
+            "digest": one.candidate.digest,
+            "verdict": one.feedback.verdict,
+            "stage": one.feedback.stage,
+            "ratio": one.feedback.ratio,
+            "interval": one.feedback.interval,
+            "message": one.feedback.message,
+            "facts": one.feedback.facts,
+            "id": one.verdict.id if one.verdict else None,
+        }
+        for one in found.tried
+    ]
+    return records_json(
+        {
+            "found": found.best is not None,
+            "reason": found.reason,
+            "cancelled": found.cancelled,
+            "seconds": found.seconds,
+            "seconds_to_first": found.seconds_to_first,
+            "verdict": found.best,
+            "diff": diff,
+            "tried": tried,
+        }
+    )

@@ -6,10 +6,10 @@ directives are set aside, brackets are matched, and what stands between them at 
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from kernel_lsp.source.grammar import blanked
 from kernel_lsp.source.text import Span
 
 _SPACE = rb"//(?:\\\r?\n|[^\n])*|/\*.*?(?:\*/|\Z)|\\\r?\n"
@@ -26,7 +26,11 @@ _TOKEN = re.compile(
     | (?P<number>\.?\d(?:[\w.]|'\w)*)
     | (?P<open>[{(\[])
     | (?P<close>[})\]])
-    | (?P<mark_>::|->|[=!<>]=|[-+*/%&|^]=|[;:=,<>])"""
+    | (?P<punctuation>::|->|[=!<>]=|[-+*/%&|^]=|[;:=,<>~])"""
+)
+_COMMENT_OR_STRING = re.compile(
+    rb"""(?xs) //(?:\\\r?\n|[^\n])* | /\*.*?(?:\*/|\Z) | \bR"(?P<mark>[^()\\\s]{0,16})\(.*?\)(?P=mark)"
+    | "(?:\\.|[^"\\\n])*" | (?<!\w)'(?:\\.|[^'\\\n])*'"""
 )
 _CONDITIONAL = re.compile(rb"\s*#\s*(if|elif|else|endif)")
 # A parenthesis after one of these belongs to a specifier and is never a list of parameters.
@@ -298,10 +302,6 @@ def outline(data: bytes, span: Span | None = None) -> Outline:
     return _Reader(data).read(*((span.start, span.end) if span else (0, len(data))))
 
 
-def identifiers(text: bytes) -> Iterator[bytes]:
-    """The identifiers of a text, outside comments and strings; those in preprocessor directives are among them."""
-    for match in _TOKEN.finditer(text):
-        if match.lastgroup == "word":
-            yield match[0]
-        elif match.lastgroup == "directive":
-            yield from re.findall(rb"[A-Za-z_$][\w$]*", match[0])
+def code_only(data: bytes) -> bytes:
+    """`data` with comments and strings blanked, at equal length and with all line breaks."""
+    return _COMMENT_OR_STRING.sub(lambda match: blanked(match[0]), data)

@@ -20,7 +20,7 @@ from kernel_lsp.device.slab import Slab, TensorSpec, make_slab, row_major
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.runner.workers.allocations import WatchedAllocations
 from kernel_lsp.runner.workers.placement import Instead
-from kernel_lsp.workload.load import load_module
+from kernel_lsp.workload.load import bind_launch, load_module
 
 _BINARY = TypeAdapter(Binary)
 
@@ -31,6 +31,7 @@ def methods(device: str, probes: dict[str, Any] | None = None) -> Mapping[str, C
     return {
         "load": subject.load,
         "bind": subject.bind,
+        "rehearse": subject.rehearse,
         "run": subject.run,
         "publish_previous": subject.publish_previous,
         "record": subject.record,
@@ -90,7 +91,7 @@ class Subject:
                 module = _load_extension(Path(extension))
             else:
                 module = load_module(text, Path(path))
-            self._launch = _bind_launch(module, Path(path), launch_text, self._path)
+            self._launch = bind_launch(module, Path(path), launch_text, self._path)
 
     def bind(self, name: str, arguments: list[Any], nbytes: int) -> dict[str, Any]:
         """Make memory for one set of inputs; the answer is the handle under which the oracle fills it."""
@@ -99,10 +100,16 @@ class Subject:
         self._bound[name] = (slab, values)
         return slab.handle
 
-    def run(self, name: str, *, watched: bool = True) -> dict[str, Any]:
-        """Launch once and publish the outputs; `watched` fences and poisons everything the launch allocates."""
+    def rehearse(self, name: str) -> None:
+        """Launch once for nothing, so that whatever compiles or tunes itself at first use has done so."""
+        with torch.no_grad(), self._placement(), self._on_stream():
+            self._outputs(name)
+        self._synchronize()
+
+    def run(self, name: str) -> dict[str, Any]:
+        """Launch once, everything that the launch allocates being fenced and poisoned, and publish the outputs."""
         watcher = WatchedAllocations()
-        with torch.no_grad(), self._placement(), self._on_stream(), watcher if watched else contextlib.nullcontext():
+        with torch.no_grad(), self._placement(), self._on_stream(), watcher:
             outputs = self._outputs(name)
         self._synchronize()
         self._previous, self._held = self._held, outputs
@@ -201,32 +208,6 @@ class Subject:
     def _synchronize(self) -> None:
         if self._device == "cuda":
             torch.cuda.synchronize()
-
-
-def _bind_launch(module: Any, path: Path, launch_text: str | None, launch_path: Path) -> Callable[..., Any]:
-    """The callable that runs the version on one set of inputs."""
-    if launch_text is not None:
-        launch = getattr(load_module(launch_text, launch_path), "launch", None)
-    else:
-        launch = getattr(module, "launch", None) if isinstance(module, types.ModuleType) else None
-    if launch is not None:
-        return lambda *arguments: launch(module, *arguments)
-    public = [
-        value
-        for name, value in vars(module).items()
-        if isinstance(value, types.FunctionType)
-        and value.__code__.co_filename == str(path)
-        and not name.startswith("_")
-        and name not in ("inputs", "reference")
-    ]
-    if len(public) != 1:
-        names = ", ".join(f"`{f.__name__}`" for f in public) or "none"
-        raise WorkloadError(
-            f"there is no `launch`, and the file has not exactly one public function to call (it has {names})",
-            path,
-            cure="Define `launch(module, ...)` in the workload.",
-        )
-    return public[0]
 
 
 def _load_extension(path: Path) -> types.ModuleType:

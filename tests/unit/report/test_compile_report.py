@@ -1,6 +1,7 @@
 from rich.console import Console
+from sample_verdicts import resources
 
-from kernel_lsp.build.binary import Binary, Diagnostic, KernelFacts, Severity
+from kernel_lsp.build.binary import Diagnostic, Severity
 from kernel_lsp.report.compile import diagnostics_view, facts_view
 
 
@@ -41,9 +42,9 @@ def test_a_line_past_the_end_is_only_named():
 
 
 def test_what_each_kernel_costs():
-    plain = KernelFacts("_Z1f", "f<float, 256>", 40, 16, 49152, (), 1, 8, 16)
-    bound = KernelFacts("_Z1g", "g", 32, 0, 0, (), max_threads=(256, 1, 1))
-    header, first, second = shown(facts_view([Binary("sm_90", b"", None, {}, (plain, bound))]))
-    assert header.split() == ["Kernel", "Arch", "Registers", "Spills", "Stack", "Shared", "Barriers", "Threads"]
-    assert " ".join(first.split()) == "f<float, 256> sm_90 40 24 B 16 B 48 KiB 1 any"
-    assert " ".join(second.split()) == "g sm_90 32 ? 0 B 0 B 0 to 256x1x1"
+    known = resources(name="f<float, 256>", shared_bytes=49152, spill_bytes=24)
+    bare = resources(name="g", spill_bytes=None, threads=None, occupancy=None, limiter=None)
+    header, first, second = shown(facts_view([("sm_90", known), ("sm_80", bare)]))
+    assert header.split()[:4] == ["Kernel", "Arch", "Registers", "Spills"]
+    assert " ".join(first.split()) == "f<float, 256> sm_90 40 24 B 0 B 48 KiB 128 75 % registers"
+    assert " ".join(second.split()) == "g sm_80 40 ? 0 B 528 B ? ?"

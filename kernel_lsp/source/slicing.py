@@ -1,0 +1,286 @@
+"""The device code of a CUDA file, with all host code blanked in place.
+
+The cost of compiling a kernel is host code and its headers: a file that includes PyTorch takes nvcc a minute, and its
+slice takes NVRTC milliseconds. Nothing moves: every byte of the slice is the byte of the file or a space.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from itertools import pairwise
+
+from kernel_lsp.source.grammar import blanked
+from kernel_lsp.source.macros import Macro, expand, find_macros
+from kernel_lsp.source.outline import Declaration, code_only, outline
+from kernel_lsp.source.text import Span
+
+_DEVICE_WORDS = frozenset((b"__global__", b"__device__", b"__constant__", b"__shared__", b"__managed__"))
+_DEVICE = re.compile(rb"\b__(?:global|device|constant|shared|managed)__\b|\b__attribute__\s*\(\(\s*(?:global|device)\b")
+# Macros of other files that mean `__device__`, as far as names tell: CUTLASS_HOST_DEVICE, C10_DEVICE, GPU_LAMBDA.
+_DEVICE_MACRO = re.compile(rb"(?:[A-Z0-9]+_)*(?:DEVICE|GLOBAL|HD|GPU_LAMBDA|CUDA_CALLABLE)(?:_[A-Z0-9]+)*")
+_TORCH = re.compile(rb"\b(?:torch|at|c10|caffe2|pybind11|py)\s*::")
+_HOST = re.compile(
+    _TORCH.pattern
+    + rb"|(?<!cuda::)\bstd\s*::|<<<|\bcuda[A-Z]\w*\s*\(|\b(?:cublas|cudnn|cufft|cusparse|cusolver|nccl)[A-Z]"
+)
+_HOST_NAMESPACES = frozenset((b"std", b"torch", b"at", b"c10", b"caffe2", b"pybind11"))
+_HOST_MACRO = re.compile(rb"(?:TORCH|STABLE_TORCH|PYBIND11|AT|C10|NB|TVM|GTEST|TEST|TYPED_TEST|BENCHMARK)(?:_\w+)?")
+_HOST_HEADER = re.compile(
+    rb"""(?x)
+      (?:torch|ATen|c10|caffe2|pybind11|nanobind|gtest|gmock|glog|gflags|benchmark|fmt|boost|nvtx3|sys|bits)/.*
+    | (?:cuda_runtime|cuda_runtime_api|cuda_profiler_api|device_launch_parameters|driver_types|Python|numpy/.*)\.h
+    | (?:cublas|cudnn|cufft|cusparse|cusolver|nccl|nvml|nvToolsExt|nvrtc|mpi|omp|curand)\w*\.h(?<!curand_kernel\.h)
+    | (?:assert|complex|ctype|errno|float|inttypes|limits|locale|malloc|math|memory|pthread|setjmp|signal|stdarg)\.h
+    | (?:stdbool|stddef|stdint|stdio|stdlib|string|strings|time|unistd|wchar|getopt|fcntl|dlfcn|immintrin)\.h
+    | helper_\w+\.h(?:pp)?
+    | [a-z_]+ (?# the headers of the C++ library have no extension)
+    """
+)
+# Headers that cost time, or that NVRTC may not find, are kept where device code speaks of what they declare.
+_ON_DEMAND = (
+    (re.compile(rb"cub/.*"), re.compile(rb"\bcub\b")),
+    (re.compile(rb"thrust/.*"), re.compile(rb"\bthrust\b")),
+    (re.compile(rb"cuda\.h|cudaTypedefs\.h"), re.compile(rb"\bCU[a-z]\w+")),
+    (re.compile(rb"mma\.h"), re.compile(rb"\bwmma\b")),
+    (re.compile(rb"cooperative_groups(?:\.h|/.*)"), re.compile(rb"\bcooperative_groups\b")),
+    (re.compile(rb"curand_kernel\.h"), re.compile(rb"\bcurand")),
+    (re.compile(rb"cuda/.*"), re.compile(rb"\bcuda\s*::")),
+)
+_INCLUDE = re.compile(rb'\s*#\s*include\s*(?:<([^>\n]*)>|"([^"\n]*)")')
+_PRAGMA = re.compile(rb"\s*#\s*pragma\b")
+_IDENTIFIER = re.compile(rb"[A-Za-z_]\w*")
+_TYPES = frozenset((b"struct", b"class", b"union", b"enum"))
+_BEFORE_TYPE = frozenset((b"template", b"static", b"inline", b"const", b"constexpr", b"extern", b"export"))
+
+
+class _Role(Enum):
+    """What becomes of a declaration."""
+
+    DEVICE = auto()  # kept, with what it mentions
+    HOST = auto()  # blanked
+    EITHER = auto()  # kept if it needs nothing of the host
+    ON_DEMAND = auto()  # kept if device code mentions it
+
+
+@dataclass(slots=True)
+class _Part:
+    """A declaration on its way through the knife."""
+
+    span: Span
+    role: _Role
+    names: set[bytes]
+    mentions: set[bytes]
+    needs_host: bool
+    blanks: list[Span] = field(default_factory=list[Span])
+
+
+def slice_device(text: str) -> str:
+    """`text` with host code replaced by spaces, so that NVRTC can compile what remains.
+
+    Kept are `__global__` and `__device__` functions, `__constant__` and `__device__` variables, explicit instantiations
+    of kernels, macros, the headers that device code can use, and types, aliases, constants and `constexpr` functions
+    that device code mentions or that need nothing of the host. The slice has the same number of UTF-8 bytes, and every
+    line and column of what is kept is unmoved. It is meant for `--device-as-default-execution-space`, because member
+    functions of kept types and `constexpr` functions carry no annotation.
+
+    A kernel that itself uses types of PyTorch stays and will not compile; that is for the caller to find out.
+    """
+    data = text.encode()
+    code = code_only(data)
+    read = outline(data)
+    knife = _Knife(data, code, find_macros(data, read.directives))
+    blanks = knife.cut(read.declarations, any(_is_own_include(data[d.start : d.end]) for d in read.directives))
+    out = bytearray(data)
+    for span in blanks:
+        _blank(out, span)
+    pragmas: list[Span] = []
+    for directive in read.directives:
+        line = data[directive.start : directive.end]
+        if not _PRAGMA.match(line):
+            out[directive.start : directive.end] = line
+        elif any(span.holds(directive) for span in blanks):
+            pragmas.append(directive)
+    for span in pragmas:
+        _blank(out, span)
+    _cut_includes(data, out, read.directives)
+    return out.decode()
+
+
+def _blank(out: bytearray, span: Span) -> None:
+    out[span.start : span.end] = blanked(bytes(out[span.start : span.end]))
+
+
+def _is_own_include(line: bytes) -> bool:
+    """Whether this directive includes a header of the user's own."""
+    match = _INCLUDE.match(line)
+    return bool(match and match[2] and not _HOST_HEADER.fullmatch(match[2]))
+
+
+def _cut_includes(data: bytes, out: bytearray, directives: Iterable[Span]) -> None:
+    """Blank the includes of host headers, and of device headers that nothing in `out` asks for."""
+    includes = [(d, m[1] or m[2] or b"") for d in directives if (m := _INCLUDE.match(data, d.start, d.end))]
+    for directive, _ in includes:
+        _blank(out, directive)
+    kept = code_only(bytes(out))
+    for directive, header in includes:
+        need = next((words for names, words in _ON_DEMAND if names.fullmatch(header)), None)
+        if need.search(kept) if need else not _HOST_HEADER.fullmatch(header):
+            out[directive.start : directive.end] = data[directive.start : directive.end]
+
+
+class _Knife:
+    """Decides about the declarations of one file."""
+
+    def __init__(self, data: bytes, code: bytes, macros: dict[bytes, Macro]) -> None:
+        self.data, self.code, self.macros = data, code, macros
+
+    def cut(self, declarations: Iterable[Declaration], own_headers: bool) -> list[Span]:
+        """The spans to blank."""
+        parts = [self.part(made, own_headers) for made in declarations]
+        demanded = _closure(
+            [p for p in parts if p.role is _Role.DEVICE],
+            [p for p in parts if p.role in (_Role.EITHER, _Role.ON_DEMAND)],
+            lambda user, used: not user.mentions.isdisjoint(used.names),
+        )
+        kept_names = {name for part in demanded for name in part.names}
+        loose = [p for p in parts if p.role is _Role.EITHER and not any(p is d for d in demanded)]
+        host = [p for p in parts if p.role is _Role.HOST] + [p for p in loose if p.needs_host]
+        for part in host:
+            part.names -= kept_names
+        lost = _closure(host, loose, lambda used, user: not user.mentions.isdisjoint(used.names - user.names))
+        gone = {id(p) for p in lost} | {id(p) for p in parts if p.role is _Role.ON_DEMAND}
+        gone -= {id(p) for p in demanded}
+        return [span for part in parts for span in ([part.span] if id(part) in gone else part.blanks)]
+
+    def part(self, made: Declaration, own_headers: bool) -> _Part:
+        span, head = made.span, made.head
+        if (call := made.macro_call) is not None:
+            return self.macro_part(made, call, own_headers)
+        code = self.code[span.start : span.end]
+        names, blanks = _declared(made, code), list[Span]()
+        if _is_type(made):
+            blanks = self.host_members(made)
+            for gone in blanks:
+                at = gone.start - span.start
+                code = code[:at] + blanked(code[at : gone.end - span.start]) + code[gone.end - span.start :]
+        role = self.role(made, code)
+        if blanks and role is _Role.EITHER:  # made for the host, so that what is left serves device code or nobody
+            role = _Role.ON_DEMAND
+        mentions = self.mentions(code)
+        if head and head[0].text in (b"using", b"namespace") and not (b"=" in made.words and head[0].text == b"using"):
+            role = _Role.HOST if mentions & _HOST_NAMESPACES else _Role.DEVICE
+        elif role in (_Role.EITHER, _Role.ON_DEMAND) and _TORCH.search(code):
+            role = _Role.HOST
+        return _Part(span, role, names, mentions, bool(_HOST.search(code)), blanks)
+
+    def macro_part(self, made: Declaration, call: bytes, own_headers: bool) -> _Part:
+        """A macro's call is what its expansion is; one of an unknown macro may come from a header of the user's own."""
+        code = self.code[made.span.start : made.span.end]
+        if call in self.macros:
+            expansion = expand(self.data[made.span.start : made.head[1].end], self.macros)
+            expansion += b"{}" if made.body else b""
+            roles = {self.role(d, expansion[d.span.start : d.span.end]) for d in outline(expansion).declarations}
+            order = (_Role.DEVICE, _Role.EITHER, _Role.ON_DEMAND, _Role.HOST)
+            role = next((r for r in order if r in roles), _Role.EITHER)
+            words = set(_IDENTIFIER.findall(expansion))
+            return _Part(made.span, role, words, words | self.mentions(code), bool(_HOST.search(expansion)))
+        keep = own_headers and made.body is None and not _HOST_MACRO.fullmatch(call) and not _HOST.search(code)
+        role = _Role.EITHER if keep or _DEVICE_MACRO.fullmatch(call) else _Role.HOST
+        return _Part(made.span, role, set(), self.mentions(code), False)
+
+    def role(self, made: Declaration, code: bytes) -> _Role:
+        """What a declaration is by its own words; `code` is its text without comments."""
+        words = self.head_words(made)
+        if not words - {b";"}:
+            return _Role.DEVICE
+        if words & _DEVICE_WORDS or (_is_type(made) and _DEVICE.search(code)):
+            return _Role.DEVICE
+        if (
+            b"__attribute__" in words
+            and made.body is not None
+            and _DEVICE.search(code[: -len(code[made.body.start :])])
+        ):
+            return _Role.DEVICE
+        if any(w not in self.macros and _DEVICE_MACRO.fullmatch(w) for w in made.words):
+            return _Role.DEVICE
+        if _is_type(made) or words & {b"using", b"typedef", b"concept", b"static_assert", b"asm", b"namespace"}:
+            return _Role.EITHER
+        if made.declarator is not None:
+            return _Role.EITHER if words & {b"constexpr", b"consteval"} else _Role.HOST
+        if b"constexpr" in words:
+            return _Role.EITHER
+        if b"const" in words and b"extern" not in words:
+            return _Role.ON_DEMAND if b"(" in code else _Role.EITHER
+        return _Role.HOST
+
+    def head_words(self, made: Declaration) -> set[bytes]:
+        """The words of a head and of the macros among them."""
+        words = set(made.words)
+        for name in made.words & self.macros.keys():
+            words |= set(_IDENTIFIER.findall(expand(name, self.macros)))
+        return words
+
+    def mentions(self, code: bytes) -> set[bytes]:
+        """The identifiers in a text and in the macros it uses."""
+        found: set[bytes] = set()
+        fresh = set(_IDENTIFIER.findall(code))
+        while fresh:
+            found |= fresh
+            bodies = (self.macros[name].body for name in fresh & self.macros.keys())
+            fresh = {word for body in bodies for word in _IDENTIFIER.findall(body)} - found
+        return found
+
+    def host_members(self, made: Declaration) -> list[Span]:
+        """Member functions of a type that only the host can compile, such as a constructor from a tensor."""
+        if not _HOST.search(self.code, made.span.start, made.span.end):
+            return []
+        braces = next((token for token in made.head if token.text == b"{}"), None)
+        if braces is None:
+            return []
+        members = outline(self.data, Span(braces.start + 1, braces.end - 1)).declarations
+        return [
+            member.span
+            for member in members
+            if member.declarator is not None
+            and not self.head_words(member) & _DEVICE_WORDS
+            and _HOST.search(self.code, member.span.start, member.span.end)
+        ]
+
+
+def _closure(roots: list[_Part], rest: list[_Part], leads: Callable[[_Part, _Part], bool]) -> list[_Part]:
+    """`roots` and all of `rest` that they lead to, step by step."""
+    reached, waiting, todo = list(roots), list(rest), list(roots)
+    while todo:
+        source = todo.pop()
+        fresh = [part for part in waiting if leads(source, part)]
+        waiting = [part for part in waiting if not any(part is f for f in fresh)]
+        reached += fresh
+        todo += fresh
+    return reached
+
+
+def _is_type(made: Declaration) -> bool:
+    """Whether this defines or announces a struct, class, union or enum."""
+    first = next((t.text for t in made.head if t.text not in _BEFORE_TYPE), b"")
+    return first in _TYPES and made.body is None and (b"{}" in made.words or made.declarator is None)
+
+
+def _declared(made: Declaration, code: bytes) -> set[bytes]:
+    """The names a declaration gives to others to use; rather too many than too few."""
+    texts = [token.text for token in made.head]
+    if _is_type(made):
+        if b"enum" in texts and b"class" not in texts and b"struct" not in texts:
+            return set(_IDENTIFIER.findall(code))
+        start = next(i for i, text in enumerate(texts) if text in _TYPES)
+        end = next((i for i in range(start, len(texts)) if texts[i] in (b"{}", b":", b";", b"<")), len(texts))
+        return set([t for t in texts[start + 1 : end] if _IDENTIFIER.fullmatch(t) and t != b"final"][-1:])
+    if b"typedef" in texts:
+        return set(_IDENTIFIER.findall(code)) if b"()" in texts else set(texts[-2:-1])
+    if b"using" in texts or b"concept" in texts:
+        word = texts.index(b"using" if b"using" in texts else b"concept")
+        return set(texts[word + 1 : word + 2]) if b"=" in texts else set(texts[-2:-1])
+    if (declarator := made.declarator) is not None:
+        return {made.head[declarator[0]].text}
+    ends = (b"=", b"[]", b"{}", b";", b",")
+    return {a for a, b in pairwise(texts) if b in ends and _IDENTIFIER.fullmatch(a)}
