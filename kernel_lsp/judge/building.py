@@ -12,7 +12,9 @@ from pydantic import TypeAdapter
 from kernel_lsp.build.binary import Build, Diagnostic, Severity
 from kernel_lsp.build.plan import Plan
 from kernel_lsp.config.settings import Settings
+from kernel_lsp.errors import WorkloadError
 from kernel_lsp.runner.pool import Flavour, Pool
+from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.runner.worker import Worker, WorkerDied, WorkerTimedOut
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.kernel import Language
@@ -80,7 +82,7 @@ class Builders:
 
     def triton_cache(self, candidate: Candidate) -> Path:
         """Folder of Triton's own cache for one candidate, so that none can reach into another's."""
-        return self._settings.paths.cache / "triton" / candidate.digest[:32]
+        return self._pool.scratch(Flavour.BUILD) / "triton" / candidate.digest[:32]
 
     async def _build(self, workload: WorkloadFile | None, candidate: Candidate) -> Built:
         settings = self._settings.build
@@ -103,11 +105,15 @@ class Builders:
         try:
             async with self._worker(fresh=candidate.language is Language.TRITON) as worker:
                 answer = await worker.call("build", deadline=BUILD_SECONDS, **request)
-                if answer["needs_extension"]:
+                if answer is None:
                     answer = await worker.call("build_extension", deadline=EXTENSION_SECONDS, **request)
-        except (WorkerDied, WorkerTimedOut) as error:
+        except (WorkerDied, WorkerTimedOut, WorkerFailure) as error:
             return _failed(candidate, str(error))
-        return _BUILT.validate_python({key: answer[key] for key in ("build", "plans", "extension")})
+        except WorkloadError as error:
+            if candidate.origin == "baseline":
+                raise
+            return _failed(candidate, str(error))
+        return _BUILT.validate_python(answer)
 
     @asynccontextmanager
     async def _worker(self, *, fresh: bool) -> AsyncGenerator[Worker]:

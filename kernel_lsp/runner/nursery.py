@@ -13,6 +13,7 @@ import importlib
 import json
 import os
 import resource
+import shutil
 import signal
 import socket
 import sys
@@ -25,15 +26,15 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Entry point of `python -m kernel_lsp.runner.nursery MODULE...`: import the modules, say so, then serve."""
+    """Entry point of `python -m kernel_lsp.runner.nursery FOLDER MODULE...`: import, say so, then serve."""
     control = socket.socket(fileno=os.dup(0))
-    _die_with_parent()
-    for name in sys.argv[1:]:
+    folder, *modules = sys.argv[1:]
+    for name in modules:
         importlib.import_module(name)
-    control.sendall(b"ready\n")
     children: set[int] = set()
     signal.signal(signal.SIGCHLD, lambda *_: _reap(children))
     try:
+        control.sendall(b"ready\n")
         while True:
             data, descriptors, _, _ = socket.recv_fds(control, 1 << 16, 1)
             if not data:
@@ -49,6 +50,7 @@ def main() -> None:
     finally:
         for pid in tuple(children):
             _kill_group(pid)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _become_worker(request: dict[str, Any], descriptor: int) -> NoReturn:

@@ -8,6 +8,7 @@ import resource
 import shutil
 import socket
 import sys
+import tempfile
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any, Self
 
 from kernel_lsp.errors import RunnerError
 from kernel_lsp.runner import protocol
-from kernel_lsp.runner.worker import Worker, make_scratch
+from kernel_lsp.runner.worker import Worker
 
 _START_SECONDS = 120.0
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
@@ -78,10 +79,14 @@ class _Nursery:
 
 
 class Pool:
-    """Starts workers. Use as an async context manager; leaving it kills every worker it started."""
+    """Starts workers. Use as an async context manager; leaving it kills every worker it started.
 
-    def __init__(self, scratch: Path | None = None) -> None:
-        self._scratch = scratch
+    `folder` holds whatever they write and goes with the pool; what a nursery leaves in its own part of it goes with
+    the nursery, should this process be killed.
+    """
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="kernel-lsp-"))
         self._nurseries: dict[Flavour, asyncio.Task[_Nursery]] = {}
         self._workers: set[Worker] = set()
 
@@ -99,6 +104,12 @@ class Pool:
             if flavour not in self._nurseries:
                 self._nurseries[flavour] = asyncio.create_task(self._start(flavour))
 
+    def scratch(self, flavour: Flavour) -> Path:
+        """The folder in which workers of one flavour live."""
+        folder = self.folder / flavour
+        folder.mkdir(exist_ok=True)
+        return folder
+
     async def worker(self, flavour: Flavour, role: str, **parameters: Any) -> Worker:
         """A fresh worker running `kernel_lsp.runner.workers.ROLE` with `parameters`.
 
@@ -107,7 +118,7 @@ class Pool:
         """
         self.preload(flavour)
         nursery = await asyncio.shield(self._nurseries[flavour])
-        scratch = make_scratch(self._scratch, role)
+        scratch = Path(tempfile.mkdtemp(prefix=f"{role}-", dir=self.scratch(flavour)))
         ours, theirs = socket.socketpair()
         request = {
             "module": f"kernel_lsp.runner.workers.{role}",
@@ -144,6 +155,7 @@ class Pool:
             with contextlib.suppress(asyncio.CancelledError, RunnerError):
                 await (await task).close()
         self._nurseries.clear()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     async def _start(self, flavour: Flavour) -> _Nursery:
         ours, theirs = socket.socketpair()
@@ -153,7 +165,7 @@ class Pool:
         path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
         environment |= {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "kernel_lsp.runner.nursery", *recipe.imports),
+            *(sys.executable, "-P", "-m", "kernel_lsp.runner.nursery", str(self.scratch(flavour)), *recipe.imports),
             stdin=theirs.fileno(),
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,

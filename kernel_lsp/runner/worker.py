@@ -7,7 +7,6 @@ import secrets
 import shutil
 import signal
 import socket
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -124,8 +123,3 @@ class Worker:
         except OSError:
             return ""
         return f"; its last words: {lines[-1][:300]}" if lines else ""
-
-
-def make_scratch(root: Path | None, role: str) -> Path:
-    """A fresh private folder for one worker."""
-    return Path(tempfile.mkdtemp(prefix=f"kernel-lsp-{role}-", dir=root))

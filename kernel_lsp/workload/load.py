@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, cast
 
 from kernel_lsp.errors import WorkloadError
@@ -112,6 +112,41 @@ def workload_of(module: ModuleType, path: Path) -> Workload:
         bool(getattr(module, "NONDETERMINISTIC", False)),
         _contract(module, path, names),
     )
+
+
+def bind_launch(
+    module: Any, path: Path, launch_text: str | None = None, launch_path: Path | None = None
+) -> Callable[..., Any]:
+    """What runs one version of a kernel on the inputs of a case.
+
+    That is `launch` of the workload file in `launch_text`, or of the module itself, given the module; or else the
+    module's only public function.
+
+    Raises:
+        WorkloadError: there is no `launch` and not exactly one public function.
+    """
+    if launch_text is not None:
+        launch = getattr(load_module(launch_text, launch_path or path), "launch", None)
+    else:
+        launch = getattr(module, "launch", None) if isinstance(module, ModuleType) else None
+    if launch is not None:
+        return lambda *arguments: launch(module, *arguments)
+    public = [
+        value
+        for name, value in vars(module).items()
+        if isinstance(value, FunctionType)
+        and value.__code__.co_filename == str(path)
+        and not name.startswith("_")
+        and name not in ("inputs", "reference")
+    ]
+    if len(public) != 1:
+        names = ", ".join(f"`{f.__name__}`" for f in public) or "none"
+        raise WorkloadError(
+            f"there is no `launch`, and the file has not exactly one public function to call (it has {names})",
+            path,
+            cure="Define `launch(module, ...)` in the workload.",
+        )
+    return public[0]
 
 
 def make_inputs(workload: Workload, case: Mapping[str, Any]) -> tuple[Leaf, ...]:

@@ -20,7 +20,7 @@ from kernel_lsp.device.slab import Slab, TensorSpec, make_slab, row_major
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.runner.workers.allocations import WatchedAllocations
 from kernel_lsp.runner.workers.placement import Instead
-from kernel_lsp.workload.load import load_module
+from kernel_lsp.workload.load import bind_launch, load_module
 
 _BINARY = TypeAdapter(Binary)
 
@@ -56,7 +56,11 @@ class Subject:
         self._recordings: dict[str, Any] = {}
         self._stream: Any = None
         self._watch: Any = None
-        if device == "cuda":
+        if device == "cpu":
+            from kernel_lsp.runner.workers.interpreter import choose_first_config
+
+            choose_first_config()
+        else:
             from kernel_lsp.device.driver import LoadedModule
             from kernel_lsp.runner.workers.stopwatch import Stopwatch
 
@@ -91,7 +95,7 @@ class Subject:
                 module = _load_extension(Path(extension))
             else:
                 module = load_module(text, Path(path))
-            self._launch = _bind_launch(module, Path(path), launch_text, self._path)
+            self._launch = bind_launch(module, Path(path), launch_text, self._path)
 
     def bind(self, name: str, arguments: list[Any], nbytes: int) -> dict[str, Any]:
         """Make memory for one set of inputs; the answer is the handle under which the oracle fills it."""
@@ -208,32 +212,6 @@ class Subject:
     def _synchronize(self) -> None:
         if self._device == "cuda":
             torch.cuda.synchronize()
-
-
-def _bind_launch(module: Any, path: Path, launch_text: str | None, launch_path: Path) -> Callable[..., Any]:
-    """The callable that runs the version on one set of inputs."""
-    if launch_text is not None:
-        launch = getattr(load_module(launch_text, launch_path), "launch", None)
-    else:
-        launch = getattr(module, "launch", None) if isinstance(module, types.ModuleType) else None
-    if launch is not None:
-        return lambda *arguments: launch(module, *arguments)
-    public = [
-        value
-        for name, value in vars(module).items()
-        if isinstance(value, types.FunctionType)
-        and value.__code__.co_filename == str(path)
-        and not name.startswith("_")
-        and name not in ("inputs", "reference")
-    ]
-    if len(public) != 1:
-        names = ", ".join(f"`{f.__name__}`" for f in public) or "none"
-        raise WorkloadError(
-            f"there is no `launch`, and the file has not exactly one public function to call (it has {names})",
-            path,
-            cure="Define `launch(module, ...)` in the workload.",
-        )
-    return public[0]
 
 
 def _load_extension(path: Path) -> types.ModuleType:
