@@ -10,7 +10,6 @@ import shutil
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
@@ -31,26 +30,13 @@ _BINDS_ITSELF = re.compile(r"\b(?:PYBIND11_MODULE|TORCH_LIBRARY|TORCH_LIBRARY_FR
 _DEFAULTS = BuildOptions()
 
 
-@dataclass(frozen=True, slots=True)
-class ExtensionBuild:
-    """A library and how it came about.
-
-    Attributes:
-        build: diagnostics, time and log; `binary` is always None, for the machine code is inside the library.
-        library: the shared object, a Python module of the name of its stem; None if the build failed.
-    """
-
-    build: Build
-    library: Path | None
-
-
-def build_extension(
+def build_torch_extension(
     source: SourceFile,
     arch: str,
     folder: Path,
     functions: Sequence[str] = (),
     options: BuildOptions = _DEFAULTS,
-) -> ExtensionBuild:
+) -> tuple[Build, Path | None]:
     """Build a `.cu` file with its host code into a Python module.
 
     Args:
@@ -59,6 +45,10 @@ def build_extension(
         folder: where libraries are kept.
         functions: host functions to bind where the file binds none itself.
         options: compiler options and include folders.
+
+    Returns:
+        The build, whose `binary` is None because the machine code is inside the library, and the library: a shared
+        object that is a Python module of the name of its stem; None if the build failed.
 
     Raises:
         CannotJudgeError: torch was built without CUDA, or there is no nvcc.
@@ -85,7 +75,7 @@ def build_extension(
     with _alone(folder / f"{name}.lock"):
         if words.is_file() and library.is_file():
             log = words.read_text(encoding="utf-8")
-            return ExtensionBuild(Build(None, (), "extension", 0.0, cached=True, log=log), library)
+            return Build(None, (), "extension", 0.0, cached=True, log=log), library
         # Torch's own lock file has no owner: one that a killed build left behind would make every later one wait.
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
@@ -109,9 +99,9 @@ def build_extension(
             if not has_errors(found):
                 first = next((line for line in log.splitlines() if line.strip()), type(error).__name__)
                 found = (Diagnostic(str(source.path), 1, 1, 1, 1, Severity.ERROR, first), *found)
-            return ExtensionBuild(Build(None, found, "extension", time.perf_counter() - start, log=log), None)
+            return Build(None, found, "extension", time.perf_counter() - start, log=log), None
         words.write_text("", encoding="utf-8")
-    return ExtensionBuild(Build(None, (), "extension", time.perf_counter() - start), library)
+    return Build(None, (), "extension", time.perf_counter() - start), library
 
 
 def _require_compiler(path: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch.utils import cpp_extension
 
 from kernel_lsp.build import extension
-from kernel_lsp.build.extension import build_extension
+from kernel_lsp.build.extension import build_torch_extension
 from kernel_lsp.build.toolchain import Tool
 from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.source.candidate import SourceFile
@@ -45,54 +45,54 @@ def source(folder: Path, text: str = SOURCE) -> SourceFile:
 
 
 def test_a_library_is_built_once_and_kept(tmp_path: Path, loads: list[dict[str, Any]]) -> None:
-    first = build_extension(source(tmp_path), "sm_90a", tmp_path / "kept", ["run"])
-    again = build_extension(source(tmp_path), "sm_90a", tmp_path / "kept", ["run"])
-    assert first.library is not None
-    assert first.library.read_bytes() == b"library"
-    assert again.library == first.library
-    assert (first.build.cached, again.build.cached, first.build.way) == (False, True, "extension")
+    first, library = build_torch_extension(source(tmp_path), "sm_90a", tmp_path / "kept", ["run"])
+    again, same = build_torch_extension(source(tmp_path), "sm_90a", tmp_path / "kept", ["run"])
+    assert library is not None
+    assert library.read_bytes() == b"library"
+    assert same == library
+    assert (first.cached, again.cached, first.way) == (False, True, "extension")
     (call,) = loads
     assert call["arch"] == "9.0a"
     assert "TORCH_CUDA_ARCH_LIST" not in os.environ
     assert str(tmp_path) in call["extra_include_paths"]
     assert 'm.def("run", &run);' in call["text"]
-    assert first.library.stem.isidentifier()
+    assert library.stem.isidentifier()
 
 
 def test_a_file_that_binds_itself_is_left_as_it_is(tmp_path: Path, loads: list[dict[str, Any]]) -> None:
     text = SOURCE + 'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("run", &run); }\n'
-    build_extension(source(tmp_path, text), "sm_120", tmp_path / "kept", ["run"])
+    build_torch_extension(source(tmp_path, text), "sm_120", tmp_path / "kept", ["run"])
     assert loads[0]["text"].count("PYBIND11_MODULE") == 1
     assert loads[0]["arch"] == "12.0"
 
 
 def test_errors_are_at_the_users_line_and_tried_again(tmp_path: Path, loads: list[dict[str, Any]]) -> None:
     for _ in range(2):
-        failed = build_extension(
+        failed, library = build_torch_extension(
             source(tmp_path, SOURCE.replace("return x", "return broken")), "sm_90", tmp_path / "kept"
         )
-        assert failed.library is None
-        (error,) = failed.build.diagnostics
+        assert library is None
+        (error,) = failed.diagnostics
         assert (error.path, error.line) == (str(tmp_path / "run.cu"), 2)
     assert len(loads) == 2
 
 
 def test_what_a_killed_build_left_behind_holds_nobody_up(tmp_path: Path, loads: list[dict[str, Any]]) -> None:
-    made = build_extension(source(tmp_path), "sm_90", tmp_path / "kept")
-    assert made.library is not None
-    (made.library.parent / "complete.log").unlink()
-    (made.library.parent / "lock").touch()
+    _, made = build_torch_extension(source(tmp_path), "sm_90", tmp_path / "kept")
+    assert made is not None
+    (made.parent / "complete.log").unlink()
+    (made.parent / "lock").touch()
     start = time.perf_counter()
-    assert build_extension(source(tmp_path), "sm_90", tmp_path / "kept").library == made.library
+    assert build_torch_extension(source(tmp_path), "sm_90", tmp_path / "kept")[1] == made
     assert time.perf_counter() - start < 5
-    assert not (made.library.parent / "lock").exists()
+    assert not (made.parent / "lock").exists()
     assert len(loads) == 2
 
 
 def test_without_cuda_in_torch_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.version, "cuda", None)
     with pytest.raises(CannotJudgeError, match="built with CUDA") as caught:
-        build_extension(source(tmp_path), "sm_90", tmp_path / "kept")
+        build_torch_extension(source(tmp_path), "sm_90", tmp_path / "kept")
     assert caught.value.cure
 
 
@@ -100,5 +100,5 @@ def test_without_nvcc_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(extension, "tool", lambda name: Tool(name, None, None))
     with pytest.raises(CannotJudgeError, match="need nvcc") as caught:
-        build_extension(source(tmp_path), "sm_90", tmp_path / "kept")
+        build_torch_extension(source(tmp_path), "sm_90", tmp_path / "kept")
     assert caught.value.cure
