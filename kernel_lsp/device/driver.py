@@ -5,6 +5,8 @@ judgement which patches `torch.cuda` or `cuda.bindings` does not reach them.
 """
 
 import ctypes
+import math
+import re
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -15,6 +17,11 @@ from kernel_lsp.build.binary import Binary
 from kernel_lsp.errors import WorkloadError
 
 _DEFAULT_SHARED_LIMIT = 48 << 10
+_FLOATS = {2: "<e", 4: "<f", 8: "<d"}
+_FLOATING = re.compile(r"float|double|half")
+_INTEGRAL = re.compile(r"int|long|short|char|bool|size_t|unsigned|\*")
+_UNSIGNED = re.compile(r"\bu|\bsize_t|bool|\*")
+_VECTOR = re.compile(r"(char|short|int|long|float|double|half|bfloat16)[234]\b(?!.*\*)")
 
 
 class CudaError(Exception):
@@ -162,8 +169,9 @@ class _Configured:
 def pack_argument(value: Any, size: int, declared: str, what: str) -> bytes:
     """One kernel argument as the `size` bytes the compiled kernel reads; `declared` is its type in the source.
 
-    A tensor passes its address. A Python number takes the parameter's size; the declared type decides between integer
-    and floating point, and where a template hides it, the Python type does. A numpy scalar passes its own bytes.
+    A tensor passes its address. A Python number takes the parameter's size; the declared type decides between signed,
+    unsigned and floating point, and where a template hides it, the Python type does. For a pointer, a number is an
+    address. A numpy scalar passes its own bytes.
 
     Raises:
         WorkloadError: the value cannot be what the kernel reads.
@@ -174,20 +182,34 @@ def pack_argument(value: Any, size: int, declared: str, what: str) -> bytes:
         return _sized(value.tobytes(), size, what, f"a {value.dtype} scalar")
     if not isinstance(value, (bool, int, float)):
         raise WorkloadError(f"{what} is a {type(value).__name__}; pass a tensor, a number or a numpy scalar")
-    if "bfloat16" in declared and size == 2:
-        return struct.pack("<f", float(value))[2:]
-    floating = any(word in declared for word in ("float", "double", "half"))
-    integral = not floating and any(word in declared for word in ("int", "long", "short", "char", "bool", "size_t"))
-    if floating or (isinstance(value, float) and not integral):
-        if size not in (2, 4, 8):
-            raise WorkloadError(f"{what} is a float, but the kernel reads {size} bytes there")
-        return struct.pack({2: "<e", 4: "<f", 8: "<d"}[size], float(value))
-    if isinstance(value, float):
+    if _VECTOR.search(declared):
+        raise WorkloadError(f"{what} is the number {value}, but the kernel declares `{declared.strip()}`")
+    floating = bool(_FLOATING.search(declared)) and "*" not in declared
+    integral = not floating and bool(_INTEGRAL.search(declared))
+    if isinstance(value, float) and integral:
         raise WorkloadError(f"{what} is the float {value}, but the kernel declares `{declared.strip()}`")
     try:
-        return int(value).to_bytes(size, "little", signed=value < 0)
+        if floating or isinstance(value, float):
+            if size not in _FLOATS:
+                raise WorkloadError(f"{what} is a float, but the kernel reads {size} bytes there")
+            number = float(value)
+            return _bfloat16(number) if "bfloat16" in declared and size == 2 else struct.pack(_FLOATS[size], number)
+        if "bool" in declared:
+            value = bool(value)
+        signed = not _UNSIGNED.search(declared) if integral else value < 0
+        return int(value).to_bytes(size, "little", signed=signed)
     except OverflowError:
         raise WorkloadError(f"{what} is {value}, which does not fit the {size} bytes the kernel reads") from None
+
+
+def _bfloat16(value: float) -> bytes:
+    """Rounded to nearest, ties to even."""
+    (bits,) = struct.unpack("<I", struct.pack("<f", value))
+    if math.isfinite(value):
+        bits += 0x7FFF + (bits >> 16 & 1)
+        if bits & 0x7F80_0000 == 0x7F80_0000:
+            raise OverflowError
+    return struct.pack("<I", bits)[2:]
 
 
 def _sized(data: bytes, size: int, what: str, kind: str) -> bytes:

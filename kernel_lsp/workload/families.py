@@ -53,23 +53,21 @@ def _sorted(x: Tensor, _: Generator) -> Tensor:
 
 def _outliers(x: Tensor, generator: Generator) -> Tensor:
     flat = x.clone().reshape(-1)
-    where = _places(flat, generator)
+    where = _places(flat, flat.numel() // 1024, generator)
     flat[where] = flat[where].sign() * 24.0
     return flat.reshape(x.shape)
 
 
 def _nonfinite(x: Tensor, generator: Generator) -> Tensor:
     flat = x.clone().reshape(-1)
-    where = _places(flat, generator)[:6]
     values = torch.tensor([math.nan, math.inf, -math.inf] * 2, dtype=x.dtype, device=x.device)
-    flat[where] = values[: len(where)]
+    flat[_places(flat, len(values), generator)] = values
     return flat.reshape(x.shape)
 
 
-def _places(flat: Tensor, generator: Generator) -> Tensor:
-    """About one position in a thousand, at least one."""
-    count = max(1, flat.numel() // 1024)
-    return torch.randint(flat.numel(), (count,), generator=generator, device=flat.device)
+def _places(flat: Tensor, count: int, generator: Generator) -> Tensor:
+    """At least one position; one may be drawn twice."""
+    return torch.randint(flat.numel(), (max(count, 1),), generator=generator, device=flat.device)
 
 
 NORMAL = Family("normal")
@@ -89,12 +87,33 @@ FAMILIES = {family.name: family for family in (*VALUE_FAMILIES, NONFINITE, UNALI
 
 
 def apply(family: Family, leaves: tuple[object, ...], generator: Generator) -> tuple[object, ...]:
-    """The leaves with the family's values. Layout is not applied here: whoever owns the memory lays tensors out."""
-    if family.change is None:
+    """The leaves with the family's values, each lying in memory as before.
+
+    Integers are left alone, and so are 8-bit floats, on which torch cannot calculate. The family's layout is not
+    applied here: whoever owns the memory lays tensors out.
+    """
+    change = family.change
+    if change is None:
         return leaves
     return tuple(
-        family.change(leaf, generator)
-        if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.numel()
+        _changed(change, leaf, generator)
+        if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.itemsize > 1 and leaf.numel()
         else leaf
         for leaf in leaves
     )
+
+
+def own_elements(tensor: Tensor) -> Tensor:
+    """The elements that have memory of their own: an expanded dimension counts once."""
+    for dim, step in enumerate(tensor.stride()):
+        if step == 0:
+            tensor = tensor.narrow(dim, 0, min(1, tensor.shape[dim]))
+    return tensor
+
+
+def _changed(change: Callable[[Tensor, Generator], Tensor], x: Tensor, generator: Generator) -> Tensor:
+    own = own_elements(x)
+    changed = change(own, generator)
+    if changed.stride() != own.stride():
+        changed = torch.empty_strided(own.shape, own.stride(), dtype=x.dtype, device=x.device).copy_(changed)
+    return changed.expand(x.shape)

@@ -59,12 +59,12 @@ def load_module(text: str, path: Path) -> ModuleType:
     """
     name = str(path)
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    module = ModuleType(path.stem)
+    module = ModuleType(_module_name(path))
     module.__file__ = name
     folder = str(path.parent)
     if folder not in sys.path:
         sys.path.append(folder)
-    sys.modules[path.stem] = module
+    sys.modules[module.__name__] = module
     with blame(path, "raised while it was imported"):
         exec(compile(text, name, "exec"), module.__dict__)
     return module
@@ -86,7 +86,12 @@ def workload_of(module: ModuleType, path: Path) -> Workload:
     cases = _cases(module, path)
     for number, case in enumerate(cases):
         _fits(inputs, (), case, path, f"case {number} ({describe_case(case)}) does not fit `inputs`")
-    names = tuple(inspect.signature(reference).parameters)
+    parameters = inspect.signature(reference).parameters
+    for parameter in parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            cure = "Name each parameter: reports speak of inputs by these names."
+            raise WorkloadError(f"`reference` takes {parameter}", path, _line(reference), cure)
+    names = tuple(parameters)
     if launch is not None and len(inspect.signature(launch).parameters) != len(names) + 1:
         raise WorkloadError(
             f"`launch` takes {len(inspect.signature(launch).parameters)} parameters, `reference` {len(names)}",
@@ -98,9 +103,9 @@ def workload_of(module: ModuleType, path: Path) -> Workload:
     if tolerance is not None and not (
         isinstance(tolerance, dict)
         and set(tolerance) <= {"atol", "rtol"}
-        and all(isinstance(v, (int, float)) for v in tolerance.values())
+        and all(isinstance(v, (int, float)) and v >= 0 for v in tolerance.values())
     ):
-        raise WorkloadError("TOLERANCE must be a dict with numbers for `atol` and `rtol`", path)
+        raise WorkloadError("TOLERANCE must be a dict with non-negative numbers for `atol` and `rtol`", path)
     return Workload(
         path,
         cases,
@@ -211,10 +216,18 @@ class blame:  # noqa: N801 - reads as a phrase at its call sites
         if error is None or isinstance(error, (WorkloadError, KeyboardInterrupt)):
             return
         frames = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(self._path)]
-        line = error.lineno if isinstance(error, SyntaxError) else (frames[-1] if frames else None)
+        line = frames[-1] if frames else None
+        if isinstance(error, SyntaxError) and error.filename == str(self._path):
+            line = error.lineno
         said = str(error).strip().splitlines()
         message = f"{self._what}: {type(error).__name__}" + (f": {said[0]}" if said else "")
         raise WorkloadError(message, self._path, line) from error
+
+
+def _module_name(path: Path) -> str:
+    """The file's stem, unless it belongs to another file: `copy.py` must not become the `copy` that torch imports."""
+    taken = sys.modules.get(path.stem)
+    return path.stem if taken is None or getattr(taken, "__file__", None) == str(path) else f"{path.stem}_"
 
 
 def _function(module: ModuleType, path: Path, name: str) -> Callable[..., Any]:
@@ -223,6 +236,11 @@ def _function(module: ModuleType, path: Path, name: str) -> Callable[..., Any]:
         raise WorkloadError(f"the workload does not define `{name}`", path)
     if not callable(value):
         raise WorkloadError(f"`{name}` is a {type(value).__name__}, not a function", path)
+    try:
+        inspect.signature(value)
+    except ValueError:
+        cure = f"Write `def {name}(...)` around it."
+        raise WorkloadError(f"the parameters of `{name}` cannot be told", path, cure=cure) from None
     return value
 
 
@@ -241,13 +259,15 @@ def _contract(module: ModuleType, path: Path, names: tuple[str, ...]) -> Contrac
     if not isinstance(declared, dict) or not set(declared) <= set(_CONTRACT_KEYS):
         raise WorkloadError(f"CONTRACT must be a dict with keys among {', '.join(_CONTRACT_KEYS)}", path)
     fields = cast("dict[str, Any]", declared)
-    mutates = tuple(fields.get("mutates", ()))
+    mutates, aligned = fields.get("mutates", ()), fields.get("aligned", 0)
+    if not isinstance(mutates, (list, tuple)):
+        raise WorkloadError("CONTRACT's `mutates` must be a list of names of inputs", path)
+    if not isinstance(aligned, int) or aligned < 0:
+        raise WorkloadError("CONTRACT's `aligned` must be a number of bytes", path)
     unknown = [name for name in mutates if name not in names]
     if unknown:
         raise WorkloadError(f"CONTRACT mutates `{unknown[0]}`, which `reference` does not take", path)
-    return Contract(
-        bool(fields.get("contiguous", False)), int(fields.get("aligned", 0)), mutates, bool(fields.get("finite", False))
-    )
+    return Contract(bool(fields.get("contiguous", False)), aligned, tuple(mutates), bool(fields.get("finite", False)))
 
 
 def _fits(

@@ -70,12 +70,11 @@ def require_workload(kernel: SourceFile, explicit: Path | None = None) -> Worklo
 
 def _read(path: Path, kernel: SourceFile) -> WorkloadFile:
     try:
-        text = path.read_text(encoding="utf-8")
+        source = kernel if path == kernel.path else SourceFile(path, path.read_text(encoding="utf-8"))
     except OSError as error:
         raise WorkloadError(f"the workload cannot be read: {error.strerror}", path, cure="Check the path.") from None
     except UnicodeDecodeError:
         raise WorkloadError("the workload is not UTF-8 text", path, cure="Save it as UTF-8.") from None
-    source = SourceFile(path, text)
     names = _top_level(_parse(source))
     missing = [name for name in REQUIRED if name not in names]
     if missing:
@@ -97,6 +96,8 @@ def _top_level(tree: ast.Module) -> dict[str, ast.stmt]:
             names[node.name] = node
         elif isinstance(node, ast.Assign):
             names |= {target.id: node for target in node.targets if isinstance(target, ast.Name)}
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            names |= {alias.asname or alias.name: node for alias in node.names}
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             names[node.target.id] = node
     return names

@@ -154,7 +154,7 @@ class Oracle:
         inputs, target = self._inputs[key], self._slabs[subject][slab]
         target.poison()
         for spec, tensor in zip(inputs.specs, inputs.tensors, strict=True):
-            target.view(spec).copy_(tensor)
+            families.own_elements(target.view(spec)).copy_(families.own_elements(tensor))
         self._synchronize()
 
     def compare(

@@ -1,0 +1,119 @@
+"""How inputs lie in the memory that two processes share: aligned, guarded, and as unaligned or strided as asked."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from kernel_lsp.device.slab import (  # noqa: E402
+    GUARD,
+    POISON,
+    TensorSpec,
+    lay_out,
+    make_slab,
+    open_slab,
+    row_major,
+    torch_dtype,
+)
+
+DTYPES = (
+    torch.bool,
+    torch.uint8,
+    torch.int16,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+)
+KINDS = [(dtype, (5, 7), (7, 1)) for dtype in DTYPES]
+
+
+def views(kinds, **layout):
+    specs, nbytes = lay_out(kinds, **layout)
+    slab = make_slab(nbytes, "cpu")
+    return slab, specs, [slab.view(spec) for spec in specs]
+
+
+@pytest.mark.parametrize("layout", [{}, {"shifted": True}, {"strided": True}], ids=str)
+def test_tensors_hold_what_is_written_and_never_touch_a_guard_or_each_other(layout):
+    slab, specs, tensors = views(KINDS, **layout)
+    slab.poison()
+    written = [torch.randint(0, 2, (5, 7)).to(tensor.dtype) for tensor in tensors]
+    for tensor, values in zip(tensors, written, strict=True):
+        tensor.copy_(values)
+    for spec, tensor, values in zip(specs, tensors, written, strict=True):
+        assert (tensor.dtype, tensor.shape) == (values.dtype, values.shape)
+        assert torch.equal(tensor, values)
+        for guard in (slab.data[spec.offset - GUARD : spec.offset], slab.data[spec.offset + spec.span :][:GUARD]):
+            assert guard.numel() == GUARD
+            assert bool((guard == POISON).all())
+
+
+def test_plain_tensors_start_where_fresh_allocations_do():
+    _, _, tensors = views(KINDS)
+    for tensor in tensors:
+        assert tensor.data_ptr() % 512 == 0
+        assert tensor.is_contiguous()
+
+
+def test_shifted_tensors_are_aligned_to_one_element_only():
+    _, _, tensors = views(KINDS, shifted=True)
+    for tensor in tensors:
+        assert tensor.data_ptr() % 512 == tensor.itemsize
+        assert tensor.is_contiguous()
+
+
+def test_strided_tensors_use_every_second_element():
+    _, _, tensors = views(KINDS, strided=True)
+    for tensor in tensors:
+        assert tensor.stride() == (14, 2)
+        assert not tensor.is_contiguous()
+
+
+def test_what_lies_between_the_elements_of_a_strided_tensor_stays_poisoned():
+    slab, (spec,), (tensor,) = views([(torch.float32, (4,), (1,))], strided=True)
+    slab.poison()
+    tensor.zero_()
+    words = slab.data[spec.offset : spec.offset + spec.span].view(torch.float32)
+    assert torch.isnan(words[1::2]).all()
+    assert torch.equal(words[::2], torch.zeros(4))
+
+
+def test_the_users_own_strides_are_kept():
+    _, _, (transposed, sliced, expanded) = views(
+        [(torch.float32, (5, 7), (1, 5)), (torch.float32, (5, 7), (64, 1)), (torch.float32, (5, 7), (0, 1))]
+    )
+    assert [t.stride() for t in (transposed, sliced, expanded)] == [(1, 5), (64, 1), (0, 1)]
+
+
+@pytest.mark.parametrize("layout", [{}, {"shifted": True}, {"strided": True}], ids=str)
+def test_empty_tensors_and_single_values_have_a_place(layout):
+    _, _, (empty, single) = views([(torch.float32, (0, 4), (4, 1)), (torch.float64, (), ())], **layout)
+    assert empty.shape == (0, 4)
+    single.fill_(3.0)
+    assert single.item() == 3.0
+
+
+def test_a_place_travels_as_a_message():
+    spec = TensorSpec("bfloat16", (3, 4), (4, 1), 16384, 24)
+    assert TensorSpec.from_json(spec.to_json()) == spec
+    assert (spec.numbers, spec.itemsize, torch_dtype(spec.dtype)) == (12, 2, torch.bfloat16)
+
+
+def test_a_copy_to_publish_is_row_major_whatever_the_tensors_strides():
+    spec = row_major(torch.zeros(6, 4, dtype=torch.float16).t(), 512)
+    assert spec == TensorSpec("float16", (4, 6), (6, 1), 512, 48)
+
+
+def test_poison_is_not_a_number_in_every_floating_point_type():
+    slab = make_slab(64, "cpu")
+    slab.poison()
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        assert torch.isnan(slab.data.view(dtype)).all()
+
+
+def test_what_one_opener_writes_the_maker_reads():
+    made = make_slab(64, "cpu")
+    opened = open_slab(made.handle)
+    opened.data[3] = 42
+    assert int(made.data[3]) == 42

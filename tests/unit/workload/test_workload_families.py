@@ -1,0 +1,131 @@
+"""Input families change values as they say, and nothing else about what `inputs` made."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from kernel_lsp.workload import families  # noqa: E402
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def draw(name: str, *leaves: object, seed: int = 7) -> tuple:
+    return families.apply(families.FAMILIES[name], leaves, torch.Generator().manual_seed(seed))
+
+
+def normal(*shape: int, dtype=torch.float32):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(3)).to(dtype)
+
+
+@pytest.mark.parametrize("name", families.FAMILIES)
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("shape", [(33, 65), (3, 4, 5), (1,), ()], ids=str)
+def test_a_family_keeps_type_shape_and_device(name, dtype, shape):
+    x = normal(*shape, dtype=dtype)
+    before = x.clone()
+    (changed,) = draw(name, x)
+    assert (changed.dtype, changed.shape, changed.device) == (x.dtype, x.shape, x.device)
+    assert torch.equal(x, before), "the tensor that was given must stay as it was"
+
+
+@pytest.mark.parametrize("name", families.FAMILIES)
+def test_a_family_leaves_integers_numbers_and_empty_tensors_alone(name):
+    leaves = (
+        torch.arange(5),
+        torch.tensor([True, False]),
+        torch.empty(0, 4),
+        normal(8).to(torch.float8_e4m3fn),
+        3,
+        2.5,
+    )
+    assert all(after is before for after, before in zip(draw(name, *leaves), leaves, strict=True))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        pytest.param(lambda: normal(8, 6).t(), id="transposed"),
+        pytest.param(lambda: normal(8, 64)[:, 3:40], id="a slice of rows"),
+        pytest.param(lambda: normal(6).expand(8, 6), id="expanded"),
+        pytest.param(lambda: normal(8, 1, 6).expand(8, 5, 6), id="expanded within"),
+    ],
+)
+@pytest.mark.parametrize("name", families.FAMILIES)
+def test_a_family_keeps_how_a_tensor_lies_in_memory(name, made):
+    x = made()
+    (changed,) = draw(name, x)
+    assert (changed.shape, changed.stride()) == (x.shape, x.stride())
+    contiguous = draw(name, families.own_elements(x).contiguous())[0].expand(x.shape)
+    assert torch.equal(changed.contiguous().view(torch.int32), contiguous.contiguous().view(torch.int32))
+
+
+@pytest.mark.parametrize("name", families.FAMILIES)
+def test_a_seed_repeats_a_family(name):
+    x = normal(64, 64)
+    first, second = draw(name, x)[0], draw(name, x)[0]
+    assert torch.equal(first.view(torch.int32), second.view(torch.int32))
+
+
+@pytest.mark.parametrize("name", ["outliers", "nonfinite"])
+def test_another_seed_plants_elsewhere(name):
+    x = normal(64, 64)
+    assert not torch.equal(draw(name, x, seed=1)[0] != x, draw(name, x, seed=2)[0] != x)
+
+
+def test_each_family_changes_values_as_it_says():
+    x = normal(64, 256)
+    assert draw("normal", x)[0] is x
+    assert torch.equal(draw("shifted", x)[0], x * 1.5 + 0.75)
+    assert torch.equal(draw("large", x)[0], x * 256)
+    assert torch.equal(draw("tiny", x)[0], x / 256)
+    ties = draw("ties", x)[0]
+    assert ties.unique().numel() < 32
+    assert float((ties - x).abs().max()) <= 0.25
+    rows = draw("sorted", x)[0]
+    assert bool((rows.diff(dim=-1) >= 0).all())
+    assert torch.equal(rows, x.sort(dim=-1).values)
+    outliers = draw("outliers", x)[0]
+    assert set(outliers[outliers != x].abs().tolist()) == {24.0}
+    assert 1 <= int((outliers != x).sum()) <= x.numel() // 1024
+
+
+def test_large_values_of_half_precision_stay_finite():
+    assert bool(torch.isfinite(draw("large", normal(64, 64, dtype=torch.float16))[0]).all())
+
+
+@pytest.mark.parametrize("name", [family.name for family in families.VALUE_FAMILIES])
+def test_families_of_finite_values_are_finite(name):
+    assert families.FAMILIES[name].finite
+    assert bool(torch.isfinite(draw(name, normal(64, 64))[0]).all())
+
+
+@pytest.mark.parametrize("shape", [(128, 128), (5, 300)], ids=str)
+def test_nonfinite_plants_nan_and_both_infinities_in_a_few_places(shape):
+    x = normal(*shape)
+    planted = draw("nonfinite", x)[0]
+    assert not families.NONFINITE.finite
+    assert bool(torch.isnan(planted).any())
+    assert bool((planted == float("inf")).any())
+    assert bool((planted == -float("inf")).any())
+    assert 3 <= int((~torch.isfinite(planted)).sum()) <= 6
+    untouched = torch.isfinite(planted)
+    assert torch.equal(planted[untouched], x[untouched])
+
+
+def test_nonfinite_finds_a_place_in_the_smallest_tensor():
+    assert not bool(torch.isfinite(draw("nonfinite", torch.tensor(1.5))[0]))
+
+
+def test_elements_with_memory_of_their_own():
+    assert families.own_elements(normal(4, 6)).shape == (4, 6)
+    assert families.own_elements(normal(6).expand(4, 6)).shape == (1, 6)
+    assert families.own_elements(normal(1).expand(0)).shape == (0,)
+    assert families.own_elements(torch.tensor(1.0)).shape == ()
+
+
+def test_the_layouts_change_no_values():
+    x = normal(8, 8)
+    assert draw("unaligned", x)[0] is x
+    assert draw("strided", x)[0] is x
+    assert families.UNALIGNED.layout.shifted
+    assert families.STRIDED.layout.strided

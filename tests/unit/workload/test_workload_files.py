@@ -1,0 +1,146 @@
+"""Where a kernel's workload is found, and what is said of one that cannot be used, all without running it."""
+
+from pathlib import Path
+
+import pytest
+
+from kernel_lsp.errors import WorkloadError
+from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.workload.spec import find_workload, require_workload
+
+WORKLOAD = """\
+CASES = [dict(n=4)]
+def inputs(n): ...
+def reference(x): ...
+def launch(module, x): ...
+"""
+
+
+def kernel_file(folder: Path, name: str = "softmax.cu", text: str = "") -> SourceFile:
+    path = folder / name
+    path.write_text(text)
+    return SourceFile(path, text)
+
+
+def write(path: Path, text: str = WORKLOAD) -> Path:
+    path.write_text(text)
+    return path
+
+
+def test_a_sibling_named_after_the_kernel_is_its_workload(tmp_path):
+    kernel = kernel_file(tmp_path)
+    sibling = write(tmp_path / "softmax_workload.py")
+    found = find_workload(kernel)
+    assert found is not None
+    assert (found.source.path, found.source.text) == (sibling, WORKLOAD)
+    assert (found.kernel_path, found.in_kernel_file, found.has_launch) == (kernel.path, False, True)
+
+
+def test_a_python_file_with_the_three_names_is_its_own_workload_even_beside_a_sibling(tmp_path):
+    text = "CASES: list = [{}]\ndef inputs(): ...\ndef reference(x): ...\n"
+    kernel = kernel_file(tmp_path, "softmax.py", text)
+    write(tmp_path / "softmax_workload.py")
+    found = find_workload(kernel)
+    assert found is not None
+    assert found.in_kernel_file
+    assert found.source is kernel
+    assert not found.has_launch
+
+
+def test_the_text_in_the_editor_counts_and_not_the_file_on_disk(tmp_path):
+    on_disk = kernel_file(tmp_path, "softmax.py", "# nothing yet\n")
+    assert find_workload(on_disk) is None
+    found = find_workload(SourceFile(on_disk.path, WORKLOAD))
+    assert found is not None
+    assert found.source.text == WORKLOAD
+
+
+def test_the_text_in_the_editor_counts_also_when_the_file_itself_is_named(tmp_path):
+    on_disk = kernel_file(tmp_path, "softmax.py", "# nothing yet\n")
+    edited = SourceFile(on_disk.path, WORKLOAD)
+    found = find_workload(edited, on_disk.path)
+    assert found is not None
+    assert found.in_kernel_file
+    assert found.source.text == WORKLOAD
+
+
+def test_a_neighbour_that_names_the_kernel_is_its_workload(tmp_path):
+    kernel = kernel_file(tmp_path)
+    write(tmp_path / "a_workload.py", "KERNEL = 'gemm.cu'\n" + WORKLOAD)
+    wanted = write(tmp_path / "b_workload.py", "KERNEL = 'softmax.cu'\n" + WORKLOAD)
+    found = find_workload(kernel)
+    assert found is not None
+    assert found.source.path == wanted
+
+
+@pytest.mark.parametrize(
+    "neighbour",
+    [b"KERNEL = (", b"KERNEL = b'softmax.cu'", b"\xff\xfe", b"KERNEL = name", b"x = 1", b"KERNEL = 'softmax.cu'\0"],
+)
+def test_a_neighbour_that_cannot_be_read_or_names_nothing_is_passed_over(tmp_path, neighbour):
+    kernel = kernel_file(tmp_path)
+    (tmp_path / "other_workload.py").write_bytes(neighbour)
+    assert find_workload(kernel) is None
+
+
+def test_the_workload_named_wins_over_the_sibling(tmp_path):
+    kernel = kernel_file(tmp_path)
+    write(tmp_path / "softmax_workload.py")
+    named = write(tmp_path / "elsewhere.py", "CASES = [{}]\ndef inputs(): ...\ndef reference(x): ...\n")
+    found = find_workload(kernel, named)
+    assert found is not None
+    assert found.source.path == named
+    assert not found.has_launch
+
+
+def test_parts_may_be_imported_from_another_file(tmp_path):
+    kernel = kernel_file(tmp_path)
+    write(tmp_path / "softmax_workload.py", "from shared import CASES, inputs\nfrom shared import ref as reference\n")
+    found = find_workload(kernel)
+    assert found is not None
+    assert not found.has_launch
+
+
+def test_without_a_workload_the_help_names_the_file_to_write(tmp_path):
+    kernel = kernel_file(tmp_path)
+    assert find_workload(kernel) is None
+    with pytest.raises(WorkloadError) as caught:
+        require_workload(kernel)
+    assert caught.value.path == kernel.path
+    assert caught.value.cure is not None
+    for word in ("softmax_workload.py", "--workload", "CASES", "inputs", "reference", "launch"):
+        assert word in caught.value.cure
+
+
+def test_a_workload_without_some_parts_is_told_which(tmp_path):
+    kernel = kernel_file(tmp_path)
+    sibling = write(tmp_path / "softmax_workload.py", "def inputs(): ...\n")
+    with pytest.raises(WorkloadError, match="does not define CASES and reference") as caught:
+        find_workload(kernel)
+    assert caught.value.path == sibling
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [(None, "cannot be read: No such file"), (b"x = '\xff'", "not UTF-8"), (b"a = 1\0", "cannot parse.*null")],
+)
+def test_a_named_workload_that_cannot_be_read_is_reported(tmp_path, content, says):
+    named = tmp_path / "mine.py"
+    if content is not None:
+        named.write_bytes(content)
+    with pytest.raises(WorkloadError, match=says) as caught:
+        find_workload(kernel_file(tmp_path), named)
+    assert caught.value.path == named
+
+
+def test_a_folder_is_not_a_workload(tmp_path):
+    with pytest.raises(WorkloadError, match="cannot be read: Is a directory"):
+        find_workload(kernel_file(tmp_path), tmp_path)
+
+
+def test_a_syntax_error_is_reported_at_its_line(tmp_path):
+    kernel = kernel_file(tmp_path)
+    sibling = write(tmp_path / "softmax_workload.py", WORKLOAD + "\ndef broken(:\n")
+    with pytest.raises(WorkloadError, match="cannot parse") as caught:
+        find_workload(kernel)
+    assert (caught.value.path, caught.value.line) == (sibling, 6)
