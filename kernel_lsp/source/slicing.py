@@ -196,11 +196,7 @@ class _Knife:
             return _Role.DEVICE
         if words & _DEVICE_WORDS or (_is_type(made) and _DEVICE.search(code)):
             return _Role.DEVICE
-        if (
-            b"__attribute__" in words
-            and made.body is not None
-            and _DEVICE.search(code[: -len(code[made.body.start :])])
-        ):
+        if b"__attribute__" in words and made.body and _DEVICE.search(code, 0, made.body.start - made.span.start):
             return _Role.DEVICE
         if any(w not in self.macros and _DEVICE_MACRO.fullmatch(w) for w in made.words):
             return _Role.DEVICE
