@@ -23,8 +23,9 @@ def assert_nothing_moved(text: str) -> None:
     assert all(a == b or (b == 0x20 and a not in b"\r\n") for a, b in zip(before, after, strict=True))
 
 
-PIECES = """__global__ void k(int a)|void f(float* x)|struct S|{|}|(|)|;|\n|\r\n| |=|x|,|template <typename T>|extern "C"
-|namespace a|using std::min;|// ü {\n|/* } */|"}"|'{'|1'000|\n#include <vector>\n|\n#if A\n|\n#else\n|\n#endif\n
+PIECES = """__global__ void k(int a)|void f(float* x)|struct S|{|}|(|)|;|\n|\r\n| |=|x|,|template <typename T>
+|extern "C"|namespace a|using std::min;|// ü {\n|/* } */|"}"|'{'|1'000
+|\n#include <vector>\n|\n#if A\n|\n#else\n|\n#endif\n
 |\n#define D(x) __global__ void x() {}\n|D(k)|\n#pragma once\n|constexpr int n = 3;|__device__|~|<|>|:|::|at::Tensor
 |日本|\\\n"""
 
@@ -78,6 +79,8 @@ def test_a_slice_is_its_own_slice(name: str) -> None:
         "using at::Tensor;",
         "using Map = std::map<int, at::Tensor>;",
         "namespace py = pybind11;",
+        "template __global__ void k<at::Half>(at::Half*);",
+        "template <> __device__ float load(const c10::Half* x) { return *x; }",
         "struct Host { std::string name; };",
         "template <typename T> struct Host { std::vector<T> values; };",
         "template <> struct Convert<at::Half> { float x; };",
@@ -112,6 +115,8 @@ def test_host_code_goes(text: str) -> None:
         "#define DEV static __device__ __forceinline__\nDEV int f() { return 1; }",
         "CUTLASS_HOST_DEVICE int f() { return 1; }",
         "__constant__ float c[4];",
+        "__global__ void k(torch::PackedTensorAccessor32<float, 2> x) {}",
+        "__device__ float f(float x) { return at::native::g(x); }",
         "__device__ int counter = 0;",
         "template __global__ void k<float>(float*);",
         "constexpr int n = 4;",
@@ -178,7 +183,7 @@ def test_slices_compile(name: str) -> None:
     encoded = [option.encode() for option in (*options, *(f"-I{path}" for path in includes))]
     (result,) = nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)
     _, size = nvrtc.nvrtcGetProgramLogSize(program)
-    log = b" " * size
+    log = bytes(size + 1)  # one byte more than needed: bytes objects of length 1 are shared, and this one is written to
     nvrtc.nvrtcGetProgramLog(program, log)
     nvrtc.nvrtcDestroyProgram(program)
     assert result == nvrtc.nvrtcResult.NVRTC_SUCCESS, log.decode()
