@@ -1,0 +1,153 @@
+"""Resources of the kernels in a cubin, read from the ELF image itself: no toolkit, no GPU, about 0.1 ms.
+
+The layout is that of `readelf -S` plus NVIDIA's `.nv.info` attributes, with the meanings that `cuobjdump -elf` prints.
+Two generations are in use: toolkits up to 12 write ABI 7 for architectures before sm_100, everything newer ABI 8.
+"""
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from kernel_lsp.build.binary import KernelFacts
+
+_CUDA_MACHINE = 190
+_FORMAT_SIZED = 0x04
+
+# Attributes of `.nv.info` (for all kernels, by symbol) and `.nv.info.KERNEL`.
+_MAX_THREADS = 0x05
+_REQUIRED_THREADS = 0x10
+_FRAME_SIZE = 0x11
+_MIN_STACK_SIZE = 0x12
+_PARAMETER = 0x17
+_REGISTERS = 0x2F
+_LARGE_PARAMETER = 0x45  # instead of the former where a kernel takes more bytes than that one can count
+_BARRIERS = 0x4C
+
+_SYSTEM_SHARED_BYTES = 1024  # counted in `.nv.shared.KERNEL` from sm_90 on; before, it is not in the image
+_UNKNOWN = 0xFFFFFFFF  # stack of a recursive function
+
+
+class CubinError(ValueError):
+    """The bytes are not a cubin this reader understands."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    name: str
+    flags: int
+    link: int
+    data: memoryview
+    size: int
+
+
+def read_cubin(cubin: bytes, names: Mapping[str, str] | None = None) -> tuple[KernelFacts, ...]:
+    """Facts of every kernel in `cubin`, in the order of their names; the spill counts are None.
+
+    Args:
+        cubin: an ELF image as NVRTC, nvcc, ptxas or Triton makes it.
+        names: entry symbol -> what the user calls the kernel; an entry not in it is called by its symbol.
+
+    Raises:
+        CubinError: not a cubin, or cut short.
+    """
+    try:
+        return _read(cubin, names or {})
+    except (struct.error, IndexError, ValueError) as error:
+        raise CubinError(f"not a readable cubin: {error}") from error
+
+
+def cubin_arch(cubin: bytes) -> str:
+    """The architecture a cubin was made for, `sm_90` and the like.
+
+    Raises:
+        CubinError: not a cubin.
+    """
+    if cubin[:4] != b"\x7fELF" or len(cubin) < 64 or struct.unpack_from("<H", cubin, 18) != (_CUDA_MACHINE,):
+        raise CubinError("not a readable cubin: no ELF image for CUDA")
+    (flags,) = struct.unpack_from("<I", cubin, 48)
+    abi = cubin[8]
+    return f"sm_{(flags >> 8 if abi >= 8 else flags) & 0xFF}"
+
+
+def _read(cubin: bytes, names: Mapping[str, str]) -> tuple[KernelFacts, ...]:
+    reserved = _SYSTEM_SHARED_BYTES if int(cubin_arch(cubin).removeprefix("sm_")) >= 90 else 0
+    sections = _sections(cubin)
+    by_name = {section.name: section for section in sections}
+    symbols = _symbol_names(by_name[".symtab"], sections) if ".symtab" in by_name else []
+    totals: dict[int, dict[str, int]] = {_REGISTERS: {}, _FRAME_SIZE: {}, _MIN_STACK_SIZE: {}}
+    if ".nv.info" in by_name:
+        for attribute, value in _attributes(by_name[".nv.info"].data):
+            if attribute in totals:
+                symbol, amount = struct.unpack_from("<II", value)
+                totals[attribute][symbols[symbol]] = amount
+    # A `__device__` function that was not inlined has a `.text` too; only kernels have attributes of their own with
+    # a parameter block, which stands in `.nv.constant0`.
+    entries = sorted(name.removeprefix(".nv.constant0.") for name in by_name if name.startswith(".nv.constant0."))
+    facts: list[KernelFacts] = []
+    for entry in entries:
+        text = by_name[f".text.{entry}"]
+        info = by_name.get(f".nv.info.{entry}")
+        shared = by_name.get(f".nv.shared.{entry}")
+        parameters: list[tuple[int, int, int]] = []
+        barriers = text.flags >> 20 & 0x7F  # ABI 7 keeps the count here, ABI 8 in an attribute
+        threads: dict[int, tuple[int, int, int]] = {}
+        for attribute, value in _attributes(info.data) if info else ():
+            if attribute == _PARAMETER:
+                _, ordinal, offset, size = struct.unpack_from("<IHHI", value)
+                parameters.append((ordinal, offset, size >> 18))
+            elif attribute == _LARGE_PARAMETER:
+                _, ordinal, offset, size = struct.unpack_from("<IHHI", value)
+                parameters.append((ordinal, offset, size))
+            elif attribute == _BARRIERS:
+                barriers = value[0]
+            elif attribute in (_MAX_THREADS, _REQUIRED_THREADS):
+                threads[attribute] = struct.unpack_from("<III", value)
+        stack = (totals[_FRAME_SIZE].get(entry, 0), totals[_MIN_STACK_SIZE].get(entry, 0))
+        facts.append(
+            KernelFacts(
+                entry=entry,
+                name=names.get(entry, entry),
+                registers=totals[_REGISTERS].get(entry, 0),
+                stack_bytes=max(amount for amount in (*stack, 0) if amount != _UNKNOWN),
+                shared_bytes=max(shared.size - reserved, 0) if shared else 0,
+                parameters=tuple((offset, size) for _, offset, size in sorted(parameters)),
+                barriers=barriers,
+                max_threads=threads.get(_MAX_THREADS),
+                required_threads=threads.get(_REQUIRED_THREADS),
+            )
+        )
+    return tuple(facts)
+
+
+def _sections(image: bytes) -> list[_Section]:
+    (table,) = struct.unpack_from("<Q", image, 40)
+    entry_size, count, names_index = struct.unpack_from("<HHH", image, 58)
+    headers = [struct.unpack_from("<IIQQQQIIQQ", image, table + i * entry_size) for i in range(count)]
+    names_offset = headers[names_index][4]
+    view = memoryview(image)
+    return [
+        _Section(_string(image, names_offset + name), flags, link, view[offset : offset + size], size)
+        for name, _, flags, _, offset, size, link, *_ in headers
+    ]
+
+
+def _symbol_names(table: _Section, sections: list[_Section]) -> list[str]:
+    strings = bytes(sections[table.link].data)
+    return [_string(strings, name) for name, *_ in struct.iter_unpack("<IBBHQQ", table.data)]
+
+
+def _string(data: bytes, start: int) -> str:
+    return data[start : data.index(b"\0", start)].decode()
+
+
+def _attributes(data: memoryview) -> Iterator[tuple[int, memoryview]]:
+    at = 0
+    while at + 4 <= len(data):
+        form, attribute = data[at], data[at + 1]
+        if form == _FORMAT_SIZED:
+            (size,) = struct.unpack_from("<H", data, at + 2)
+            yield attribute, data[at + 4 : at + 4 + size]
+            at += 4 + size
+        else:
+            yield attribute, data[at + 2 : at + 4]
+            at += 4

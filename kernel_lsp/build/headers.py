@@ -1,0 +1,53 @@
+"""The user's own headers: found, and read, without a compiler."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel_lsp.source.candidate import SourceFile
+
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class UserHeader:
+    """A header of the user's, under the name that an `#include` gives it."""
+
+    name: str
+    path: Path
+    text: str
+
+
+def user_headers(source: SourceFile, folders: Sequence[Path] = ()) -> tuple[UserHeader, ...]:
+    """All headers that `source` includes, directly or not, and that lie beside the includer or in one of `folders`.
+
+    Headers of the toolkit and the host are not among them: they are told by the compiler's version.
+    """
+    found: dict[tuple[str, Path], UserHeader] = {}
+    pending = [(source.path.parent, source.text)]
+    while pending:
+        folder, text = pending.pop()
+        for quoted, angled in _INCLUDE.findall(text):
+            name = quoted or angled
+            path = _resolve(name, [folder, *folders] if quoted else folders)
+            if path is None or (name, path) in found:
+                continue
+            try:
+                content = path.read_text(encoding="utf-8", errors="replace")
+            except OSError:
+                continue  # the compiler will say so, at the right line
+            found[name, path] = UserHeader(name, path, content)
+            pending.append((path.parent, content))
+    return tuple(sorted(found.values(), key=lambda header: (header.name, header.path)))
+
+
+def sliced_headers(headers: Sequence[UserHeader], slice_device: Callable[[str], str]) -> tuple[UserHeader, ...]:
+    """`headers` with host code blanked; none when two share a name, which only the file system can tell apart."""
+    if len({header.name for header in headers}) < len(headers):
+        return ()
+    return tuple(UserHeader(header.name, header.path, slice_device(header.text)) for header in headers)
+
+
+def _resolve(name: str, folders: Sequence[Path]) -> Path | None:
+    return next((path.resolve() for folder in folders if (path := folder / name).is_file()), None)

@@ -1,0 +1,199 @@
+"""How many blocks of a kernel fit on one multiprocessor, what stops more of them, and what would let more in.
+
+From the tables "Technical Specifications per Compute Capability" and the occupancy rules of the CUDA C++ programming
+guide; needs no GPU and no toolkit.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+WARP = 32
+_REGISTERS_PER_SM = 65536
+_REGISTERS_PER_THREAD = 255
+_REGISTER_UNIT = 256  # registers are handed out per warp in units of this
+_SUB_PARTITIONS = 4  # each holds a quarter of the registers and a quarter of the warps
+_MAX_BLOCK_THREADS = 1024
+
+
+class Limiter(StrEnum):
+    """What keeps another block off the multiprocessor."""
+
+    WARPS = "warps"
+    BLOCKS = "blocks"
+    REGISTERS = "registers"
+    SHARED = "shared memory"
+    BARRIERS = "barriers"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of one architecture.
+
+    Attributes:
+        threads: resident threads per multiprocessor.
+        blocks: resident blocks per multiprocessor.
+        shared_bytes: shared memory per multiprocessor, in the largest split with L1.
+        block_shared_bytes: the most one block can ask for.
+        reserved_shared_bytes: taken by the system for each block.
+        shared_unit: shared memory is handed out in units of this many bytes.
+        barriers: named barriers per multiprocessor; None where they never limit.
+    """
+
+    threads: int
+    blocks: int
+    shared_bytes: int
+    block_shared_bytes: int
+    reserved_shared_bytes: int = 1024
+    shared_unit: int = 128
+    barriers: int | None = None
+
+
+_KIB = 1024
+LIMITS: dict[str, Limits] = {
+    "sm_75": Limits(1024, 16, 64 * _KIB, 64 * _KIB, reserved_shared_bytes=0, shared_unit=256),
+    "sm_80": Limits(2048, 32, 164 * _KIB, 163 * _KIB),
+    "sm_86": Limits(1536, 16, 100 * _KIB, 99 * _KIB),
+    "sm_87": Limits(1536, 16, 164 * _KIB, 163 * _KIB),
+    "sm_89": Limits(1536, 24, 100 * _KIB, 99 * _KIB),
+    "sm_90": Limits(2048, 32, 228 * _KIB, 227 * _KIB, barriers=64),
+    "sm_100": Limits(2048, 32, 228 * _KIB, 227 * _KIB, barriers=64),
+    "sm_103": Limits(2048, 32, 228 * _KIB, 227 * _KIB, barriers=32),
+    "sm_120": Limits(1536, 24, 100 * _KIB, 99 * _KIB, barriers=24),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cliff:
+    """The smallest change of one resource that lets more blocks in.
+
+    Attributes:
+        resource: what to change.
+        change: by how much, in its own unit (registers per thread, bytes per block, barriers per block); negative.
+        blocks: blocks per multiprocessor after it.
+        share: occupancy after it, 0 to 1.
+    """
+
+    resource: Limiter
+    change: int
+    blocks: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """Theoretical occupancy of one kernel at one block size.
+
+    Attributes:
+        blocks: resident blocks per multiprocessor; 0 means that the kernel cannot be launched so.
+        warps: resident warps per multiprocessor.
+        share: `warps` over the most the architecture can hold, 0 to 1.
+        limiters: what binds, all of them if several do.
+        cliffs: for registers, shared memory and barriers, the smallest saving that helps by itself, largest gain first.
+    """
+
+    blocks: int
+    warps: int
+    share: float
+    limiters: tuple[Limiter, ...]
+    cliffs: tuple[Cliff, ...]
+
+
+def base_arch(arch: str) -> str:
+    """`sm_90` for `sm_90a`, `sm_100` for `sm_100f`: the name under which an architecture's limits stand."""
+    return arch.rstrip("af")
+
+
+def occupancy(arch: str, registers: int, shared_bytes: int, threads: int, barriers: int = 0) -> Occupancy:
+    """Occupancy of a kernel.
+
+    Args:
+        arch: one of `LIMITS`, with or without its `a` or `f` suffix.
+        registers: per thread.
+        shared_bytes: static and dynamic shared memory per block together, without what the system reserves.
+        threads: per block.
+        barriers: named barriers used by a block.
+
+    Raises:
+        KeyError: an architecture that is not in `LIMITS`.
+        ValueError: `threads` is not a size a block can have.
+    """
+    if not 1 <= threads <= _MAX_BLOCK_THREADS:
+        raise ValueError(f"a block has 1 to {_MAX_BLOCK_THREADS} threads, not {threads}")
+    limits = LIMITS[base_arch(arch)]
+    warps = -(-threads // WARP)
+    most = limits.threads // WARP
+    fits = {
+        Limiter.WARPS: most // warps,
+        Limiter.BLOCKS: limits.blocks,
+        Limiter.REGISTERS: _blocks_by_registers(registers, warps),
+        Limiter.SHARED: _blocks_by_shared(limits, shared_bytes),
+        Limiter.BARRIERS: _blocks_by_barriers(limits, barriers),
+    }
+    blocks = min(fits.values())
+
+    def cliff(resource: Limiter, amounts: Iterable[int], now: int, fit: Callable[[int], int]) -> Cliff | None:
+        others = min(count for limiter, count in fits.items() if limiter is not resource)
+        if fits[resource] > blocks or others <= blocks:
+            return None
+        amount = next((a for a in amounts if min(fit(a), others) > blocks), None)
+        if amount is None:
+            return None
+        after = min(fit(amount), others)
+        return Cliff(resource, amount - now, after, after * warps / most)
+
+    shared_cap = limits.shared_bytes // (blocks + 1) // limits.shared_unit * limits.shared_unit
+    found = (
+        cliff(
+            Limiter.REGISTERS,
+            range(min(registers - 1, _REGISTERS_PER_THREAD), 0, -1),
+            registers,
+            lambda amount: _blocks_by_registers(amount, warps),
+        ),
+        cliff(
+            Limiter.SHARED,
+            [max(min(shared_cap - limits.reserved_shared_bytes, limits.block_shared_bytes), 0)],
+            shared_bytes,
+            lambda amount: _blocks_by_shared(limits, amount),
+        ),
+        cliff(
+            Limiter.BARRIERS,
+            range(barriers - 1, -1, -1),
+            barriers,
+            lambda amount: _blocks_by_barriers(limits, amount),
+        ),
+    )
+    return Occupancy(
+        blocks=blocks,
+        warps=blocks * warps,
+        share=blocks * warps / most,
+        limiters=tuple(limiter for limiter, count in fits.items() if count == blocks),
+        cliffs=tuple(sorted((c for c in found if c), key=lambda c: -c.share)),
+    )
+
+
+_NO_LIMIT = 1 << 30
+
+
+def _blocks_by_registers(registers: int, warps: int) -> int:
+    if not registers:
+        return _NO_LIMIT
+    per_warp = _up(registers * WARP, _REGISTER_UNIT)
+    if registers > _REGISTERS_PER_THREAD or per_warp * _up(warps, _SUB_PARTITIONS) > _REGISTERS_PER_SM:
+        return 0
+    return _REGISTERS_PER_SM // _SUB_PARTITIONS // per_warp * _SUB_PARTITIONS // warps
+
+
+def _blocks_by_shared(limits: Limits, shared_bytes: int) -> int:
+    if shared_bytes > limits.block_shared_bytes:
+        return 0
+    taken = _up(shared_bytes + limits.reserved_shared_bytes, limits.shared_unit)
+    return limits.shared_bytes // taken if taken else _NO_LIMIT
+
+
+def _blocks_by_barriers(limits: Limits, barriers: int) -> int:
+    return limits.barriers // barriers if limits.barriers and barriers else _NO_LIMIT
+
+
+def _up(amount: int, unit: int) -> int:
+    return -(-amount // unit) * unit

@@ -1,0 +1,131 @@
+"""What code written for nvcc expects of the host's headers, in a form that NVRTC can compile in a few milliseconds.
+
+NVRTC has no host headers. Where CCCL's headers are at hand the limits and integer types are theirs, because CCCL would
+not bear others beside its own. `PRELUDE` is included ahead of every file; `HOST_HEADERS` stand in for headers by name.
+"""
+
+PRELUDE_NAME = "kernel_lsp_prelude.h"
+
+PRELUDE = r"""#pragma once
+#if __has_include(<cuda/std/cstdint>)
+#include <cuda/std/cfloat>
+#include <cuda/std/climits>
+#include <cuda/std/cstdint>
+#else
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long int64_t;
+typedef unsigned long uint64_t;
+typedef long intptr_t;
+typedef unsigned long uintptr_t;
+#define FLT_MAX 3.402823466e+38f
+#define FLT_MIN 1.175494351e-38f
+#define FLT_EPSILON 1.192092896e-07f
+#define DBL_MAX 1.7976931348623158e+308
+#define DBL_MIN 2.2250738585072014e-308
+#define DBL_EPSILON 2.2204460492503131e-016
+#define CHAR_BIT 8
+#define SCHAR_MAX 127
+#define SCHAR_MIN (-128)
+#define UCHAR_MAX 255
+#define SHRT_MAX 32767
+#define SHRT_MIN (-32768)
+#define USHRT_MAX 65535
+#define INT_MAX 2147483647
+#define INT_MIN (-INT_MAX - 1)
+#define UINT_MAX 4294967295U
+#define LONG_MAX 9223372036854775807L
+#define LONG_MIN (-LONG_MAX - 1L)
+#define ULONG_MAX 18446744073709551615UL
+#define LLONG_MAX 9223372036854775807LL
+#define LLONG_MIN (-LLONG_MAX - 1LL)
+#define ULLONG_MAX 18446744073709551615ULL
+#define INT8_MAX 127
+#define INT8_MIN (-128)
+#define UINT8_MAX 255
+#define INT16_MAX 32767
+#define INT16_MIN (-32768)
+#define UINT16_MAX 65535
+#define INT32_MAX INT_MAX
+#define INT32_MIN INT_MIN
+#define UINT32_MAX UINT_MAX
+#define INT64_MAX LONG_MAX
+#define INT64_MIN LONG_MIN
+#define UINT64_MAX ULONG_MAX
+#define SIZE_MAX ULONG_MAX
+#endif
+#ifndef INFINITY
+#define INFINITY __int_as_float(0x7f800000)
+#endif
+#ifndef NAN
+#define NAN __int_as_float(0x7fffffff)
+#endif
+#define HUGE_VALF INFINITY
+#define HUGE_VAL __longlong_as_double(0x7ff0000000000000LL)
+#define M_E 2.71828182845904523536
+#define M_LOG2E 1.44269504088896340736
+#define M_LOG10E 0.43429448190325182765
+#define M_LN2 0.69314718055994530942
+#define M_LN10 2.30258509299404568402
+#define M_PI 3.14159265358979323846
+#define M_PI_2 1.57079632679489661923
+#define M_PI_4 0.78539816339744830962
+#define M_1_PI 0.31830988618379067154
+#define M_2_PI 0.63661977236758134308
+#define M_2_SQRTPI 1.12837916709551257390
+#define M_SQRT2 1.41421356237309504880
+#define M_SQRT1_2 0.70710678118654752440
+typedef long ptrdiff_t;
+namespace std {
+using ::int8_t; using ::uint8_t; using ::int16_t; using ::uint16_t;
+using ::int32_t; using ::uint32_t; using ::int64_t; using ::uint64_t;
+using ::intptr_t; using ::uintptr_t; using ::size_t; using ::ptrdiff_t;
+}
+"""
+
+_MATH = r"""#pragma once
+namespace std {
+using ::abs; using ::fabs; using ::fmod; using ::fma; using ::fmax; using ::fmin; using ::exp; using ::exp2;
+using ::expm1; using ::log; using ::log2; using ::log10; using ::log1p; using ::pow; using ::sqrt; using ::cbrt;
+using ::hypot; using ::sin; using ::cos; using ::tan; using ::asin; using ::acos; using ::atan; using ::atan2;
+using ::sinh; using ::cosh; using ::tanh; using ::asinh; using ::acosh; using ::atanh; using ::erf; using ::erfc;
+using ::tgamma; using ::lgamma; using ::ceil; using ::floor; using ::trunc; using ::round; using ::rint;
+using ::isnan; using ::isinf; using ::isfinite; using ::signbit; using ::copysign;
+}
+"""
+
+_ALGORITHM = r"""#pragma once
+namespace std {
+template <class T> __host__ __device__ constexpr const T& min(const T& a, const T& b) { return b < a ? b : a; }
+template <class T> __host__ __device__ constexpr const T& max(const T& a, const T& b) { return a < b ? b : a; }
+}
+"""
+
+
+def _from_cuda_std(header: str) -> str:
+    return f"#pragma once\n#include <cuda/std/{header}>\nnamespace std {{ using namespace ::cuda::std; }}\n"
+
+
+_DECLARED_BY_THE_PRELUDE = (
+    "cfloat", "climits", "cstddef", "cstdint", "cuda_runtime.h", "cuda_runtime_api.h", "device_functions.h",
+    "device_launch_parameters.h", "float.h", "limits.h", "math_functions.h", "stddef.h", "stdint.h",
+)  # fmt: skip
+_FOR_HOST_CODE = (
+    "ATen/ATen.h", "ATen/cuda/CUDAContext.h", "assert.h", "c10/cuda/CUDAException.h", "c10/cuda/CUDAGuard.h",
+    "c10/cuda/CUDAStream.h", "c10/util/Exception.h", "cassert", "chrono", "cstdio", "cstdlib", "cstring", "cuda.h",
+    "functional", "iomanip", "iostream", "map", "memory", "numeric", "pybind11/pybind11.h", "random", "sstream",
+    "stdexcept", "stdio.h", "stdlib.h", "string", "string.h", "torch/all.h", "torch/extension.h", "torch/torch.h",
+    "torch/types.h", "unordered_map", "vector",
+)  # fmt: skip
+_IN_CUDA_STD = ("array", "initializer_list", "limits", "tuple", "type_traits", "utility")
+
+HOST_HEADERS: dict[str, str] = (
+    dict.fromkeys((*_DECLARED_BY_THE_PRELUDE, *_FOR_HOST_CODE), "")
+    | dict.fromkeys(("math.h", "cmath"), _MATH)
+    | {"algorithm": _ALGORITHM}
+    | {name: _from_cuda_std(name) for name in _IN_CUDA_STD}
+)

@@ -1,0 +1,144 @@
+"""A GPU that is not there: user code written for CUDA tensors runs on the CPU and costs next to nothing.
+
+Worker processes only. Tensors live on the CPU and say that they are on `cuda:0`; random factories give zeros, which
+the system hands out without touching memory. So only shapes, strides and types are right, never values.
+"""
+
+import contextlib
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from kernel_lsp.build.occupancy import LIMITS, base_arch
+
+# Multiprocessors of a common GPU of each architecture; kernels with a persistent grid ask for it.
+_MULTIPROCESSORS = {
+    "sm_75": 40,
+    "sm_80": 108,
+    "sm_86": 84,
+    "sm_87": 16,
+    "sm_89": 128,
+    "sm_90": 132,
+    "sm_100": 148,
+    "sm_103": 148,
+    "sm_120": 170,
+}
+_CUDA = torch.device("cuda", 0)
+_ZEROS_LIKE = ("rand_like", "randn_like", "randint_like")
+_UNTOUCHED = ("normal_", "uniform_", "random_", "exponential_", "log_normal_", "bernoulli_", "geometric_", "cauchy_")
+
+
+def multiprocessors(arch: str) -> int:
+    """Multiprocessors of a common GPU of this architecture."""
+    return _MULTIPROCESSORS.get(base_arch(arch), 132)
+
+
+def capability(arch: str) -> tuple[int, int]:
+    """Compute capability, (9, 0) for `sm_90a`."""
+    return divmod(int(base_arch(arch).removeprefix("sm_")), 10)
+
+
+@contextmanager
+def pretend_gpu(arch: str) -> Generator[None]:
+    """Within it torch believes in one GPU of `arch`."""
+    limits = LIMITS.get(base_arch(arch), LIMITS["sm_90"])
+    properties = SimpleNamespace(
+        name=f"NVIDIA {arch}",
+        major=capability(arch)[0],
+        minor=capability(arch)[1],
+        multi_processor_count=multiprocessors(arch),
+        total_memory=80 << 30,
+        warp_size=32,
+        max_threads_per_multi_processor=limits.threads,
+        regs_per_multiprocessor=65536,
+        shared_memory_per_block=48 << 10,
+        shared_memory_per_block_optin=limits.block_shared_bytes,
+        shared_memory_per_multiprocessor=limits.shared_bytes,
+        L2_cache_size=50 << 20,
+    )
+    stream = SimpleNamespace(cuda_stream=0, device=_CUDA, synchronize=_nothing, wait_stream=_nothing)
+    answers: dict[str, Callable[..., Any]] = {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "init": _nothing,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "set_device": _nothing,
+        "get_device_name": lambda *_: properties.name,
+        "get_device_capability": lambda *_: capability(arch),
+        "get_device_properties": lambda *_: properties,
+        "current_stream": lambda *_: stream,
+        "synchronize": _nothing,
+        "empty_cache": _nothing,
+        "manual_seed": _nothing,
+        "manual_seed_all": _nothing,
+        "is_bf16_supported": lambda *_, **__: capability(arch)[0] >= 8,
+        "device": lambda *_: contextlib.nullcontext(),
+        "stream": lambda *_: contextlib.nullcontext(),
+    }
+    generator = torch.Generator()
+    with contextlib.ExitStack() as patched:
+        for name, answer in answers.items():
+            patched.enter_context(mock.patch.object(torch.cuda, name, answer))
+        patched.enter_context(mock.patch.object(torch, "Generator", return_value=generator))
+        patched.enter_context(_OnTheCpu())
+        yield
+
+
+class _OnTheCpu(TorchFunctionMode):
+    """Sends what is meant for the GPU to the CPU, and random values to zeros."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        named = dict(kwargs or {})
+        name = getattr(func, "__name__", "")
+        if name == "__get__":
+            # The attributes of a tensor come as the getters of its descriptors.
+            owner = getattr(getattr(func, "__self__", None), "__name__", "")
+            return {"is_cuda": True, "device": _CUDA}[owner] if owner in ("is_cuda", "device") else func(*args, **named)
+        if name == "get_device":
+            return 0
+        if name in ("cuda", "pin_memory"):
+            return args[0]
+        if _is_cuda(named.get("device")):
+            named["device"] = "cpu"
+        named.pop("generator", None)
+        named.pop("pin_memory", None)
+        args = tuple("cpu" if _is_cuda(argument) else argument for argument in args)
+        zeros = _zeros(name, args, named)
+        return func(*args, **named) if zeros is None else zeros
+
+
+def _zeros(name: str, args: tuple[Any, ...], named: dict[str, Any]) -> torch.Tensor | None:
+    """What a random factory gives here; None if `name` is no random factory."""
+    if name in ("rand", "randn"):
+        return torch.zeros(*args, **named)
+    if name in _ZEROS_LIKE:
+        return torch.zeros_like(args[0], **{key: value for key, value in named.items() if key not in ("low", "high")})
+    if name in ("randint", "normal"):
+        size = named.pop("size", None)
+        size = next((a for a in reversed(args) if isinstance(a, (tuple, list))), None) if size is None else size
+        if size is None:  # `normal` of tensors
+            return torch.zeros_like(args[0])
+        if name == "randint":
+            named.setdefault("dtype", torch.int64)
+        return torch.zeros(size, **{k: v for k, v in named.items() if k not in ("low", "high", "mean", "std")})
+    if name == "randperm":
+        return torch.arange(args[0], **named)
+    return args[0] if name in _UNTOUCHED else None
+
+
+def _is_cuda(value: object) -> bool:
+    if isinstance(value, torch.device):
+        return value.type == "cuda"
+    return isinstance(value, str) and (value == "cuda" or value.startswith("cuda:"))
+
+
+def _nothing(*_: object, **__: object) -> None:
+    return None

@@ -1,0 +1,84 @@
+"""Kernels' names: from the symbols in a cubin to what a person writes in a launch."""
+
+import ctypes
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+_ANONYMOUS = "(anonymous namespace)::"
+_INTEGER_SUFFIX = re.compile(r"(?<=\d)[uUlL]+\b")
+
+
+@lru_cache
+def _demangler() -> ctypes.CDLL | None:
+    """The C++ runtime, which every machine with torch or a compiler has; None where it is missing."""
+    try:
+        library = ctypes.CDLL("libstdc++.so.6")
+    except OSError:
+        return None
+    library.__cxa_demangle.restype = ctypes.c_void_p
+    library.free.argtypes = [ctypes.c_void_p]
+    return library
+
+
+def demangle(symbol: str) -> str:
+    """The declaration behind a C++ symbol, `void softmax<float, 256>(float const*, int)`; the symbol if it is none."""
+    library = _demangler()
+    if library is None or not symbol.startswith("_Z"):
+        return symbol
+    status = ctypes.c_int()
+    address = library.__cxa_demangle(symbol.encode(), None, None, ctypes.byref(status))
+    if not address:
+        return symbol
+    text = ctypes.string_at(address).decode()
+    library.free(address)
+    return text
+
+
+def kernel_name(symbol: str) -> str:
+    """The kernel's name with namespaces and template arguments, without return type and parameters."""
+    declaration = demangle(symbol)
+    if declaration == symbol:
+        return symbol
+    depth, at = 0, len(declaration)
+    while at:
+        at -= 1
+        depth += {")": 1, "(": -1}.get(declaration[at], 0)
+        if depth == 0:
+            break
+    return declaration[:at].removeprefix("void ").replace(_ANONYMOUS, "")
+
+
+def entry_names(symbols: Iterable[str], asked: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Every name under which a launch can call for a kernel -> its symbol.
+
+    A kernel is known by its qualified name and, where no other has it, by the name without its namespaces; overloads
+    are told apart by their whole declaration (`scale(float*)`). `asked` holds names the compiler itself resolved.
+    """
+    symbols = tuple(symbols)
+    qualified = {symbol: kernel_name(symbol) for symbol in symbols}
+    short = {symbol: _unqualified(name) for symbol, name in qualified.items()}
+    names = Counter([*qualified.values(), *(s for symbol, s in short.items() if s != qualified[symbol])])
+    entries: dict[str, str] = {}
+    for symbol in symbols:
+        for name in (qualified[symbol], short[symbol]):
+            if names[name] == 1:
+                entries[name] = symbol
+        if names[qualified[symbol]] > 1:
+            entries[demangle(symbol).removeprefix("void ").replace(_ANONYMOUS, "")] = symbol
+    return entries | dict(asked or {})
+
+
+def same_name(one: str, other: str) -> bool:
+    """Whether two spellings call for the same kernel: `k<256, true>` and `::k<256u,true>`."""
+    return _canonical(one) == _canonical(other)
+
+
+def _canonical(name: str) -> str:
+    return _INTEGER_SUFFIX.sub("", re.sub(r"\s+", "", name)).removeprefix("&").removeprefix("::")
+
+
+def _unqualified(name: str) -> str:
+    head, bracket, arguments = name.partition("<")
+    return head.rpartition("::")[2] + bracket + arguments

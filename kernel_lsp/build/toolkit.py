@@ -1,0 +1,64 @@
+"""Where the pieces of a CUDA toolkit lie on this machine: Python wheels first, then an installed toolkit."""
+
+import os
+import shutil
+import site
+import sys
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+_TOOLKIT = Path("/usr/local/cuda")
+_TRITON = Path("triton/backends/nvidia")
+
+
+def site_folders() -> tuple[Path, ...]:
+    """Folders that hold installed packages, in the order of import."""
+    candidates = [*sys.path, *site.getsitepackages(), site.getusersitepackages()]
+    folders = dict.fromkeys(Path(name) for name in candidates if name.endswith(("site-packages", "dist-packages")))
+    return tuple(folder for folder in folders if folder.is_dir())
+
+
+def toolkit_folders() -> tuple[Path, ...]:
+    """Roots of installed toolkits: CUDA_HOME, CUDA_PATH, the home of the `nvcc` on PATH, /usr/local/cuda."""
+    named = [Path(value) for name in ("CUDA_HOME", "CUDA_PATH") if (value := os.environ.get(name))]
+    nvcc = shutil.which("nvcc")
+    if nvcc:
+        named.append(Path(nvcc).resolve().parent.parent)
+    return tuple(folder for folder in dict.fromkeys([*named, _TOOLKIT]) if folder.is_dir())
+
+
+@lru_cache
+def header_folders() -> tuple[Path, ...]:
+    """Folders with CUDA's headers, best first; a header that one lacks is found in the next.
+
+    The wheel comes first because it is of the same version as the NVRTC wheel; Triton's copy is the last resort.
+    """
+    return tuple(dict.fromkeys(folder for folder in _header_candidates() if folder.is_dir()))
+
+
+def _header_candidates() -> Iterator[Path]:
+    for folder in site_folders():
+        yield from sorted(folder.glob("nvidia/cu1[0-9]/include"), reverse=True)
+        yield folder / "nvidia/cuda_runtime/include"
+    for folder in toolkit_folders():
+        yield folder / "include"
+    # C++ standard headers for device code (`cuda/std`, `cub`) lie beside the others or one folder deeper.
+    for folder in site_folders():
+        yield from sorted(folder.glob("nvidia/cu1[0-9]/include/cccl"), reverse=True)
+        yield folder / "nvidia/cuda_cccl/include"
+    for folder in toolkit_folders():
+        yield folder / "include/cccl"
+    for folder in site_folders():
+        yield folder / _TRITON / "include"
+
+
+def find_tool(name: str) -> Path | None:
+    """The program `name` (`nvcc`, `ptxas`, `ncu`, ...): on PATH, in a toolkit, in a wheel, or Triton's own."""
+    if found := shutil.which(name):
+        return Path(found)
+    folders = [folder / "bin" for folder in toolkit_folders()]
+    for packages in site_folders():
+        folders += sorted(packages.glob("nvidia/cu1[0-9]/bin"), reverse=True)
+        folders += [packages / "nvidia/cuda_nvcc/bin", packages / _TRITON / "bin"]
+    return next((path for folder in folders if os.access(path := folder / name, os.X_OK)), None)

@@ -1,0 +1,335 @@
+"""A Triton file to machine code and launch plans, for a named architecture and with no GPU.
+
+Worker processes only: it runs the user's code. A stub driver makes Triton believe in a GPU; every launch then
+compiles as it would there, into the cache at TRITON_CACHE_DIR, and is recorded instead of made. Autotuned kernels
+compile all their configurations. Works with Triton 3.6 and 3.7.
+"""
+
+import contextlib
+import re
+import subprocess
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import torch
+from triton import knobs
+from triton.backends.compiler import GPUTarget
+from triton.compiler.errors import CompilationError
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.driver import driver as active_driver
+from triton.runtime.errors import OutOfResources, PTXASError
+
+from kernel_lsp.build.binary import Binary, Build, Diagnostic, KernelFacts, Severity
+from kernel_lsp.build.cubin import read_cubin
+from kernel_lsp.build.occupancy import LIMITS, base_arch
+from kernel_lsp.build.plan import Launch, Plan
+from kernel_lsp.build.pretend import capability, multiprocessors, pretend_gpu
+from kernel_lsp.build.ptxas import parse_ptxas_usage, with_spills
+from kernel_lsp.errors import WorkloadError
+from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.workload.load import Workload, blame, describe_case, make_inputs
+
+_REPR = re.compile(r"^\w+\(([\"'])(.*)\1\)$", re.DOTALL)  # Triton quotes Python's errors as `NameError('...')`
+_TARGET = re.compile(r"^\.target (\w+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class TritonBuild:
+    """What came of a Triton file.
+
+    Attributes:
+        build: its `binary` holds the facts of every kernel compiled, one for each set of constants, types and options,
+            and the cubin and PTX of the first launch. Entries past the first of a name are marked `softmax#2`.
+        plans: the launches of each case; an autotuned launch with the first configuration that works.
+        binaries: each compilation by itself, in the order of `build.binary.kernels`.
+    """
+
+    build: Build
+    plans: tuple[Plan, ...]
+    binaries: tuple[Binary, ...]
+
+
+def build_triton(
+    source: SourceFile, workload: Workload, load: Callable[[], Callable[..., Any]], arch: str
+) -> TritonBuild:
+    """Compile all that a workload launches from a Triton file.
+
+    Args:
+        source: the kernel file, for the places of messages.
+        workload: its cases and inputs.
+        load: executes the file and returns what runs it on the inputs of a case.
+        arch: `sm_90` and the like.
+
+    Raises:
+        WorkloadError: the workload's own code raises.
+    """
+    start = time.perf_counter()
+    recorder = _Recorder(arch)
+    plans: list[Plan] = []
+    with pretend_gpu(arch), recorder.installed():
+        try:
+            run = load()
+            for number, case in enumerate(workload.cases):
+                inputs = make_inputs(workload, case)
+                recorder.launches.clear()
+                with blame(workload.path, f"`launch` raised for case {describe_case(case)}"):
+                    run(*inputs)
+                plans.append(Plan(number, tuple(recorder.launches)))
+        except WorkloadError as error:
+            diagnostic = _diagnose(error, source)
+            if diagnostic is None:
+                raise
+            log = "".join(traceback.format_exception(error.__cause__ or error))
+            return TritonBuild(Build(None, (diagnostic,), "triton", time.perf_counter() - start, log=log), (), ())
+    binaries = tuple(recorder.binaries())
+    seconds = time.perf_counter() - start
+    if not binaries:
+        words = "the workload launches no Triton kernel of this file"
+        nothing = Diagnostic(str(source.path), 1, 1, 1, 1, Severity.ERROR, words)
+        return TritonBuild(Build(None, (nothing,), "triton", seconds), tuple(plans), ())
+    merged = replace(
+        binaries[0],
+        entries={name: entry for binary in binaries for name, entry in binary.entries.items()},
+        kernels=tuple(kernel for binary in binaries for kernel in binary.kernels),
+    )
+    return TritonBuild(Build(merged, (), "triton", seconds), tuple(plans), binaries)
+
+
+@dataclass(eq=False, slots=True)
+class _Compiled:
+    """What stands for a loaded kernel: the driver gives it to the launcher as the function's handle."""
+
+    symbol: str
+    cubin: bytes
+    entry: str
+    name: str = ""
+    ptx: str | None = None
+
+
+class _Recorder:
+    """Keeps what Triton compiles and launches, in place of a GPU."""
+
+    def __init__(self, arch: str) -> None:
+        self._arch = arch
+        self.compiled: list[_Compiled] = []
+        self.launches: list[Launch] = []
+        self._trying = False  # a launch that the autotuner makes to time a configuration is no launch of the workload
+        self._entries: Counter[str] = Counter()
+        self._names: Counter[str] = Counter()
+
+    @contextlib.contextmanager
+    def installed(self) -> Generator[None]:
+        """Within it Triton compiles and launches into this recorder."""
+        before = active_driver._active  # pyright: ignore[reportPrivateUsage]
+        active_driver.set_active(_stub_driver(self, self._arch))
+        knobs.runtime.kernel_load_end_hook.add(self._loaded)
+        try:
+            with (
+                mock.patch.object(Autotuner, "do_bench", property(lambda _: self._benchmark)),
+                # Made-up timings must not reach the file in which the autotuner keeps real ones.
+                mock.patch.object(Autotuner, "check_disk_cache", lambda _, key, configs, bench: bench() and False),
+            ):
+                yield
+        finally:
+            knobs.runtime.kernel_load_end_hook.remove(self._loaded)
+            active_driver._active = before  # pyright: ignore[reportPrivateUsage]
+
+    def load(self, symbol: str, cubin: bytes) -> _Compiled:
+        """Take in a compiled kernel."""
+        self._entries[symbol] += 1
+        count = self._entries[symbol]
+        self.compiled.append(_Compiled(symbol, cubin, symbol if count == 1 else f"{symbol}#{count}"))
+        return self.compiled[-1]
+
+    def launch(self, source: Any, metadata: Any, compiled: _Compiled, grid: tuple[int, int, int]) -> None:
+        """Take in a launch."""
+        constants = _constants(source)
+        if not compiled.name:
+            settings = [f"{name}={value}" for name, value in constants.items()]
+            name = f"{source.fn.__name__}[{', '.join([*settings, f'num_warps={metadata.num_warps}'])}]"
+            self._names[name] += 1
+            compiled.name = name if self._names[name] == 1 else f"{name}#{self._names[name]}"
+        if self._trying:
+            return
+        self.launches.append(
+            Launch(
+                kernel=source.fn.__name__,
+                grid=grid,
+                block=(32 * metadata.num_warps, 1, 1),
+                shared_bytes=metadata.shared,
+                constexprs=constants,
+                num_warps=metadata.num_warps,
+                num_stages=getattr(metadata, "num_stages", None),
+                entry=compiled.entry,
+            )
+        )
+
+    def binaries(self) -> Generator[Binary]:
+        """Each compilation that was launched, with its facts."""
+        for compiled in self.compiled:
+            if not compiled.name:
+                continue
+            facts = read_cubin(compiled.cubin, {compiled.symbol: compiled.name})
+            facts = tuple(
+                replace(fact, entry=compiled.entry)
+                for fact in _with_spills(facts, compiled)
+                if fact.entry == compiled.symbol
+            )
+            yield Binary(self._arch, compiled.cubin, compiled.ptx, {compiled.name: compiled.entry}, facts)
+
+    def _loaded(self, module: object, function: Any, name: str, metadata_group: dict[str, str], hash: str) -> None:  # noqa: A002
+        ptx = next((path for file, path in metadata_group.items() if file.endswith(".ptx")), None)
+        function.ptx = Path(ptx).read_text(encoding="utf-8") if ptx else None
+
+    def _benchmark(self, call: Callable[[], object], **_: object) -> list[float]:
+        self._trying = True
+        try:
+            call()
+        finally:
+            self._trying = False
+        return [1.0, 1.0, 1.0]
+
+
+def _stub_driver(recorder: _Recorder, arch: str) -> Any:
+    """What Triton asks of a driver, answered for a GPU that is not there."""
+    major, minor = capability(arch)
+    target = GPUTarget("cuda", 10 * major + minor, 32)
+    limits = LIMITS.get(base_arch(arch), LIMITS["sm_90"])
+    properties = {
+        "max_shared_mem": limits.block_shared_bytes,
+        "max_num_regs": 65536,
+        "multiprocessor_count": multiprocessors(arch),
+        "warpSize": 32,
+        "sm_clock_rate": 1_980_000,
+        "mem_clock_rate": 2_619_000,
+        "mem_bus_width": 6144,
+    }
+    utils = SimpleNamespace(
+        get_device_properties=lambda _: properties,
+        load_binary=lambda name, cubin, shared, device: (1, recorder.load(name, cubin), 0, 0, 1024),
+    )
+    return SimpleNamespace(
+        utils=utils,
+        launcher_cls=lambda source, metadata: _launcher(recorder, source, metadata),
+        is_active=lambda: True,
+        map_python_to_cpp_type=lambda kind: kind,
+        get_current_target=lambda: target,
+        get_active_torch_device=lambda: torch.device("cuda", 0),
+        get_current_device=lambda: 0,
+        set_current_device=lambda _: None,
+        get_current_stream=lambda _: 0,
+        get_device_interface=lambda: torch.cuda,
+    )
+
+
+def _launcher(recorder: _Recorder, source: Any, metadata: Any) -> Callable[..., None]:
+    def launch(x: int, y: int, z: int, stream: int, function: _Compiled, *_: object) -> None:
+        recorder.launch(source, metadata, function, (x, y, z))
+
+    return launch
+
+
+def _constants(source: Any) -> dict[str, object]:
+    """Compile-time parameters of a compilation, as Python literals where they are such."""
+    names: Sequence[str] = source.fn.arg_names
+    constants: dict[tuple[int, ...], Any] = source.constants
+    return {
+        names[path[0]]: value if isinstance(value, (bool, int, float, str, type(None))) else str(value)
+        for path, value in constants.items()
+        if len(path) == 1
+    }
+
+
+def _with_spills(facts: tuple[KernelFacts, ...], compiled: _Compiled) -> tuple[KernelFacts, ...]:
+    """Facts with spill counts: none where there is no stack, else what ptxas says of the same PTX.
+
+    Triton's own run of ptxas is not kept, so it is repeated; a count is taken only if that gave the same kernel.
+    """
+    if all(fact.stack_bytes == 0 for fact in facts):
+        return tuple(replace(fact, spill_store_bytes=0, spill_load_bytes=0) for fact in facts)
+    target = _TARGET.search(compiled.ptx or "")
+    if compiled.ptx is None or target is None:
+        return facts
+    for extra in (["--regAllocOptLevel=2"], []):
+        with tempfile.TemporaryDirectory(prefix="kernel-lsp-ptxas-") as scratch:
+            file = Path(scratch) / "kernel.ptx"
+            file.write_text(compiled.ptx, encoding="utf-8")
+            command = [
+                _ptxas(target[1]),
+                "-v",
+                "-lineinfo",
+                *extra,
+                f"--gpu-name={target[1]}",
+                str(file),
+                "-o",
+                f"{file}.o",
+            ]
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        usage = parse_ptxas_usage(done.stderr)
+        same = all(
+            fact.entry in usage
+            and (usage[fact.entry].registers, usage[fact.entry].stack_bytes) == (fact.registers, fact.stack_bytes)
+            for fact in facts
+        )
+        if done.returncode == 0 and same:
+            return with_spills(facts, usage)
+    return facts
+
+
+def _ptxas(target: str) -> str:
+    tools = knobs.nvidia
+    return (tools.ptxas_blackwell if capability(target)[0] >= 10 else tools.ptxas).path
+
+
+def _diagnose(error: WorkloadError, source: SourceFile) -> Diagnostic | None:
+    """What is wrong in the kernel file, if that is where the error comes from; None if it is the workload's own."""
+    path = str(source.path)
+    lines = source.text.encode().splitlines()
+
+    def at(line: int, message: str, column: int | None = None) -> Diagnostic:
+        text = lines[line - 1] if 0 < line <= len(lines) else b""
+        start = column if column is not None else len(text) - len(text.lstrip()) + 1
+        return Diagnostic(path, line, start, line, max(len(text.rstrip()) + 1, start), Severity.ERROR, message)
+
+    cause = error.__cause__
+    chain: list[BaseException] = []
+    while cause is not None and cause not in chain:
+        chain.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    compilation = [link for link in chain if isinstance(link, CompilationError)]
+    if compilation:
+        message = _REPR.sub(r"\2", str(compilation[-1].error_message or chain[-1]).strip())
+        for link in reversed(compilation):
+            place = _place(link, source.text)
+            if place is not None:
+                return at(place[0], message, place[1])
+    frames = traceback.extract_tb(chain[0].__traceback__) if chain else []
+    here = [frame.lineno for frame in frames if frame.filename == path and frame.lineno]
+    if isinstance(error.__cause__, (OutOfResources, PTXASError)) or (here and error.path != source.path) or compilation:
+        said = str(error.__cause__).strip() or error.message
+        return at(here[-1] if here else 1, said.splitlines()[0] if compilation else said)
+    return at(error.line or 1, error.message) if error.path == source.path else None
+
+
+def _place(error: CompilationError, text: str) -> tuple[int, int] | None:
+    """Line and column in `text` of an error whose position counts from the `def` of its function."""
+    line, column = getattr(error.node, "lineno", None), getattr(error.node, "col_offset", 0)
+    if error.src is None or line is None:
+        return None
+    function = [line.strip() for line in error.src.rstrip().splitlines()]
+    lines = text.splitlines()
+    stripped = [line.strip() for line in lines]
+    for start in range(len(lines) - len(function) + 1):
+        if stripped[start : start + len(function)] == function:
+            indent = len(lines[start]) - len(lines[start].lstrip())
+            before = error.src.splitlines()[line - 1].encode()[:column]
+            return start + line, indent + len(before) + 1
+    return None

@@ -1,0 +1,59 @@
+"""Writing a refined kernel into the user's files, whole or not at all."""
+
+import os
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel_lsp.errors import SourceError
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A file's new text; `before` is the text that was judged against, which the file must still hold."""
+
+    path: Path
+    before: str
+    after: str
+
+
+def apply_changes(changes: Sequence[Change]) -> None:
+    """Replace the text of each file in one step, keeping its mode; a link is followed and stays a link.
+
+    No file is touched before all new texts lie on the disk and all old ones were found unchanged.
+
+    Raises:
+        SourceError: a file holds something else by now, or cannot be written.
+    """
+    with ExitStack() as cleanup:
+        staged: list[tuple[Path, Path]] = []
+        for change in changes:
+            target = change.path.resolve()
+            try:
+                staged.append((_stage(target, change.after, cleanup), target))
+            except OSError as error:
+                message, cure = f"the file cannot be written: {error.strerror}", "Check its folder's rights."
+                raise SourceError(message, change.path, cure=cure) from None
+        for change, (_, target) in zip(changes, staged, strict=True):
+            if target.read_bytes() != change.before.encode():
+                message = "the file was changed while it was being refined, so it was left alone"
+                cure = "Refine it again, or take the variant from `kernel-lsp report ID --json`."
+                raise SourceError(message, change.path, cure=cure)
+        for new, target in staged:
+            new.replace(target)
+
+
+def _stage(target: Path, text: str, cleanup: ExitStack) -> Path:
+    """The text in a new file beside the target; `cleanup` removes it if it is still there."""
+    mode = target.stat().st_mode
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    path = Path(name)
+    cleanup.callback(path.unlink, missing_ok=True)
+    with os.fdopen(handle, "wb") as file:
+        file.write(text.encode())
+        os.fchmod(file.fileno(), mode)
+        file.flush()
+        os.fsync(file.fileno())
+    return path

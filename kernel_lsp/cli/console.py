@@ -1,0 +1,50 @@
+"""What commands share: where they print, their settings, and the store."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from kernel_lsp.config.load import load_settings
+from kernel_lsp.config.settings import Settings
+from kernel_lsp.store.store import Store, open_store
+
+out = Console(highlight=False)
+"""Results."""
+
+err = Console(stderr=True, highlight=False)
+"""Progress and notices, so that results can be piped."""
+
+Workload = Annotated[Path | None, typer.Option(help="The workload, where it is not found by its name.")]
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+def settings_for(path: Path | None = None, **overrides: object) -> Settings:
+    """The settings in force at a file; an override that is None says nothing.
+
+    Args:
+        path: where `pyproject.toml` is looked for from.
+        overrides: dotted names with `__` for the dot (`refine__budget="90s"`).
+
+    Raises:
+        ConfigurationError: one of them is wrong.
+    """
+    said: Mapping[str, object] = {
+        name.replace("__", "."): value for name, value in overrides.items() if value is not None
+    }
+    return load_settings(path, overrides=said)[0]
+
+
+def opened_store(settings: Settings) -> Store:
+    """The store; what it has to say is said when it is closed by `say_notices`."""
+    return open_store(settings.paths.data)
+
+
+def say_notices(store: Store) -> None:
+    """Tell the user what happened to the store."""
+    for notice in store.notices:
+        err.print(Text.assemble(("note ", "bold yellow"), notice))

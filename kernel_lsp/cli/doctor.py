@@ -1,0 +1,19 @@
+"""`kernel-lsp doctor`: what this machine has and what it lacks."""
+
+import typer
+
+from kernel_lsp.cli.console import Json, out
+from kernel_lsp.report.doctor import survey, survey_view
+from kernel_lsp.report.machine import records_json
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def doctor(json: Json = False) -> None:
+    """List driver, GPUs, compilers and tools; what each missing one costs, and the command that cures it."""
+    items = survey()
+    if json:
+        typer.echo(records_json(items))
+    else:
+        out.print(survey_view(items))

@@ -1,0 +1,76 @@
+"""The command `kernel-lsp`: finds the command asked for, and turns every way to end into an exit code.
+
+Exit codes: 0 all is well; 1 findings; 2 usage, configuration or input that cannot be used; 3 cannot be judged here;
+130 interrupted. Commands are imported when they are called, so that `--version` and completion answer at once.
+"""
+
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer.core import TyperGroup
+
+from kernel_lsp import __version__
+from kernel_lsp.errors import CannotJudgeError, KernelLspError, RunnerError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+FINDINGS = 1
+UNUSABLE = 2
+CANNOT_JUDGE = 3
+INTERRUPTED = 130
+
+COMMANDS = ("check", "judge", "refine", "facts", "report", "doctor")
+"""Each is a module beside this one with an `app` of one command."""
+
+
+class _Commands(TyperGroup):
+    """Commands by name; a module is imported when its command is."""
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return list(COMMANDS)
+
+    def get_command(self, ctx: typer.Context, cmd_name: str):  # pyright: ignore[reportIncompatibleMethodOverride]
+        if cmd_name not in COMMANDS:
+            return None
+        return typer.main.get_command(import_module(f"kernel_lsp.cli.{cmd_name}").app)
+
+
+app = typer.Typer(cls=_Commands, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"kernel-lsp {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def kernel_lsp(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Faster CUDA and Triton kernels, each compiled, verified and benchmarked on your own GPU."""
+
+
+def main() -> None:
+    """The console script."""
+    try:
+        app()
+    except KernelLspError as error:
+        from kernel_lsp.report.problem import problem_view
+
+        _complain().print(problem_view(error))
+        sys.exit(CANNOT_JUDGE if isinstance(error, CannotJudgeError | RunnerError) else UNUSABLE)
+    except KeyboardInterrupt:
+        _complain().print("Stopped.")
+        sys.exit(INTERRUPTED)
+
+
+def _complain() -> "Console":
+    from rich.console import Console
+
+    return Console(stderr=True)

@@ -1,0 +1,148 @@
+"""`kernel-lsp refine`: search for a faster variant, and offer it only when it is proved."""
+
+import asyncio
+import secrets
+import signal
+import time
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import RenderableType
+from rich.live import Live
+
+from kernel_lsp.cli.apply import Change, apply_changes
+from kernel_lsp.cli.console import Json, Workload, err, opened_store, out, say_notices, settings_for
+from kernel_lsp.cli.main import INTERRUPTED
+from kernel_lsp.config.settings import Settings
+from kernel_lsp.errors import CannotJudgeError, WorkloadError
+from kernel_lsp.judge.pipeline import Session, open_session
+from kernel_lsp.judge.target import Target, make_target
+from kernel_lsp.refine.progress import Progress
+from kernel_lsp.refine.search import Refinement, Tried, refine_until_stopped
+from kernel_lsp.report.diff import diff_view, unified_diff
+from kernel_lsp.report.live import progress_view
+from kernel_lsp.report.machine import refinement_json
+from kernel_lsp.report.search import attempts_view
+from kernel_lsp.report.terminal import VerdictCard
+from kernel_lsp.store.store import Store
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def refine(
+    target: Annotated[str, typer.Argument(metavar="FILE[::KERNEL]", help="A kernel file, or one kernel in it.")],
+    workload: Workload = None,
+    budget: Annotated[str | None, typer.Option(help="Time for the search, such as 120s or 5m.")] = None,
+    apply: Annotated[bool, typer.Option("--apply", help="Write the variant found into the file.")] = False,
+    diff: Annotated[
+        bool, typer.Option("--diff", help="Print the variant found as a unified diff, and nothing else.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Search for a faster variant of a kernel; Ctrl-C ends the search and keeps what was found."""
+    file, _, kernel = target.partition("::")
+    settings = settings_for(Path(file), refine__budget=budget)
+    aim = make_target(Path(file), kernel or None, workload)
+    with opened_store(settings) as store:
+        try:
+            found = asyncio.run(_refine(aim, settings, store))
+            changes = _changes(aim, found)
+            patch = "".join(unified_diff(change.path, change.before, change.after) for change in changes)
+            if json:
+                typer.echo(refinement_json(found, patch))
+            elif diff:
+                _print_diff(patch)
+                err.print(found.reason, markup=False)
+            else:
+                _print_outcome(found, store)
+            if apply and changes:
+                apply_changes(changes)
+                err.print(f"Written: {', '.join(str(change.path) for change in changes)}", markup=False)
+        finally:
+            say_notices(store)
+    if found.cancelled:
+        raise typer.Exit(INTERRUPTED)
+
+
+async def _refine(target: Target, settings: Settings, store: Store) -> Refinement:
+    stop = asyncio.Event()
+    trajectory = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
+
+    def record(tried: Tried) -> None:
+        if tried.verdict is not None:
+            store.save_verdict(tried.verdict.model_dump(mode="json"))
+        judged = tried.verdict.id if tried.verdict else None
+        store.append_turn(trajectory, tried.candidate.digest, verdict=judged)
+
+    async with AsyncExitStack() as stack:
+        with err.status("building and measuring the baseline"):
+            session = await stack.enter_async_context(open_session(target, settings))
+        _require_timing(session)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
+        with _View(settings.refine.budget) as view:
+            return await refine_until_stopped(
+                session, stop, budget=settings.refine.budget, on_progress=view.show, on_tried=record
+            )
+
+
+def _require_timing(session: Session) -> None:
+    path = session.target.source.path
+    if session.gpu is None or session.measured is None:
+        cure = "Run it on a machine with an NVIDIA GPU; `kernel-lsp check` and `facts` work here."
+        raise CannotJudgeError("nothing can be timed here, for there is no GPU", path, cure=cure)
+    if (failure := session.measured.yard.findings.failure) is not None:
+        cure = "Mend the kernel or its workload first; `kernel-lsp check` shows more."
+        raise WorkloadError(f"the kernel itself fails as it stands: {failure.reason}", path, cure=cure)
+
+
+class _View:
+    """The live view; its clock runs between the search's own reports."""
+
+    def __init__(self, budget: float) -> None:
+        self._started = time.perf_counter()
+        self._progress = Progress("starting", 0, 0, 0, 0, 0.0, budget)
+        self._live = Live(console=err, get_renderable=self._render, transient=True)
+
+    def __enter__(self) -> "_View":
+        if err.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def show(self, progress: Progress) -> None:
+        """Take the search's latest report."""
+        self._progress = progress
+
+    def _render(self) -> RenderableType:
+        return progress_view(replace(self._progress, elapsed=time.perf_counter() - self._started))
+
+
+def _changes(target: Target, found: Refinement) -> list[Change]:
+    """The variant as changes to the kernel file, and to the workload's where the launch there is part of it."""
+    if found.variant is None:
+        return []
+    changes = [Change(target.source.path, target.source.text, found.variant.kernel.text)]
+    if (launch := found.variant.launch) is not None:
+        changes.append(Change(target.workload.source.path, target.workload.source.text, launch.text))
+    return [change for change in changes if change.before != change.after]
+
+
+def _print_outcome(found: Refinement, store: Store) -> None:
+    if found.best is not None:
+        out.print(VerdictCard(found.best, store.short_id(found.best.id)))
+    else:
+        out.print(found.reason, markup=False)
+    out.print(attempts_view(found))
+
+
+def _print_diff(patch: str) -> None:
+    if out.is_terminal:
+        out.print(diff_view(patch), end="")
+    else:
+        typer.echo(patch, nl=False)

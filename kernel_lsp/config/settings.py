@@ -1,0 +1,111 @@
+"""The one tree of settings: every setting is declared here, with its default and its meaning, and nowhere else."""
+
+import os
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import platformdirs
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
+
+from kernel_lsp.config.units import Bytes, Seconds
+
+APP = "kernel-lsp"
+"""Name of the table in `pyproject.toml` and of the folders for settings, data and cache."""
+
+
+def _anchor(value: object, info: ValidationInfo) -> object:
+    """A relative folder means: relative to the file that says so."""
+    base = (info.context or {}).get("base")
+    return Path(base, Path(value).expanduser()) if isinstance(value, str | Path) and base else value
+
+
+def _names(value: object) -> object:
+    return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+
+
+def _words(value: object) -> object:
+    return shlex.split(value) if isinstance(value, str) else value
+
+
+Folder = Annotated[Path, BeforeValidator(_anchor)]
+Arch = Annotated[str, Field(pattern=r"^sm_\d{2,3}[af]?$")]
+Names = BeforeValidator(_names)  # a text is split at commas: sm_80,sm_90
+Words = BeforeValidator(_words)  # a text is split as a shell would: -DTILE=64 --use_fast_math
+
+
+def _compile_workers() -> int:
+    return max(1, len(os.sched_getaffinity(0)) - 1)
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class JudgeSettings(_Section):
+    """How sure a verdict must be, and what it may cost."""
+
+    delta: float = Field(default=0.01, gt=0, lt=0.5)
+    """Smallest difference in time that counts, as a ratio: 0.01 is 1 %."""
+    alpha: float = Field(default=0.05, gt=0, lt=0.5)
+    """Chance of a wrong FASTER or SLOWER that is accepted per verdict."""
+    factor: float = Field(default=2.0, ge=1)
+    """How many times the baseline's own error, against float64, a candidate may make."""
+    budget_ms: float = Field(default=300.0, gt=0)
+    """GPU time for timing one candidate, in milliseconds; after it the verdict is AMBIGUOUS."""
+    families: Annotated[list[str], Names] = []
+    """Input families to check with, by name; empty means all that apply to the workload."""
+    allow_slower_cases: bool = False
+    """Whether a variant that is faster on the whole may be slower on single cases."""
+
+
+class RefineSettings(_Section):
+    """How long and how widely to search."""
+
+    budget: Seconds = Field(default=120.0, gt=0)
+    """Wall time for one refinement, such as 120s or 5m."""
+    keep: int = Field(default=4, ge=1)
+    """How many of the best candidates are kept from each race for the next one."""
+
+
+class BuildSettings(_Section):
+    """How kernels are compiled."""
+
+    options: Annotated[list[str], Words] = []
+    """Further options for the CUDA compiler, such as --use_fast_math or -DTILE=64."""
+    include_dirs: Annotated[list[Folder], Words] = []
+    """Further folders to look for headers in; relative ones start at the file that names them."""
+    cache_limit: Bytes = Field(default=2 * 2**30, ge=0)
+    """Size at which the oldest builds are dropped from the cache, such as 2GiB; 0 keeps none."""
+
+
+class RunnerSettings(_Section):
+    """The processes that compile and run kernels."""
+
+    deadline_floor_s: float = Field(default=2.0, gt=0)
+    """A run is never stopped earlier than this, in seconds."""
+    deadline_factor: float = Field(default=20.0, ge=1)
+    """A run is stopped after this many times the baseline's own time, once the floor has passed."""
+    compile_workers: int = Field(default_factory=_compile_workers, ge=1)
+    """Processes that compile side by side; by default one less than the machine has cores."""
+
+
+class PathSettings(_Section):
+    """Where things are kept."""
+
+    data: Folder = Field(default_factory=lambda: platformdirs.user_data_path(APP))
+    """Folder of the store: verdicts, trajectories and baselines."""
+    cache: Folder = Field(default_factory=lambda: platformdirs.user_cache_path(APP))
+    """Folder of builds; it can be deleted at any time."""
+
+
+class Settings(_Section):
+    """Everything that can be set, with what holds when nothing is."""
+
+    arch: Annotated[list[Arch], Names] = []
+    """Architectures to build for, such as sm_90; empty means that of the GPU found, else sm_90."""
+    judge: JudgeSettings = JudgeSettings()
+    refine: RefineSettings = RefineSettings()
+    build: BuildSettings = BuildSettings()
+    runner: RunnerSettings = RunnerSettings()
+    paths: PathSettings = Field(default_factory=PathSettings)

@@ -1,0 +1,27 @@
+"""One timer at a time: an advisory lock per GPU, shared by every process of this user on the machine."""
+
+import asyncio
+import fcntl
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+_POLL_SECONDS = 0.02
+
+
+@asynccontextmanager
+async def gpu_lock(uuid: str, folder: Path) -> AsyncGenerator[None]:
+    """Hold the lock of the GPU with `uuid`; waits for whoever holds it. A dead holder's lock is free at once."""
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder / f"{uuid}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                await asyncio.sleep(_POLL_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,146 @@
+"""Memory that two runner processes share: the one that runs a kernel and the one that knows what is right.
+
+A slab is one allocation, on the GPU (shared through CUDA's inter-process handles) or, for interpreted kernels, in a
+file on /dev/shm. Tensors lie in it between guard regions of 0xFF bytes: NaN in every floating-point type, so that a
+read past an end shows in the result, and a write past an end shows in the guard. Worker processes only.
+"""
+
+import mmap
+import os
+import secrets
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+GUARD = 16 << 10
+POISON = 0xFF
+_ALIGNMENT = 512
+_GRANULE = 2 << 20  # CUDA carves smaller allocations out of shared blocks, which must not travel between processes
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """Where a tensor lies in a slab: `offset` of its first element and `span` in bytes, strides in elements."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    span: int
+
+    def to_json(self) -> dict[str, Any]:
+        """As a message to another process."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "TensorSpec":
+        """Inverse of `to_json`."""
+        return cls(data["dtype"], tuple(data["shape"]), tuple(data["stride"]), data["offset"], data["span"])
+
+    @property
+    def numbers(self) -> int:
+        """Number of elements."""
+        count = 1
+        for extent in self.shape:
+            count *= extent
+        return count
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return torch_dtype(self.dtype).itemsize
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """`float32` -> `torch.float32`."""
+    return getattr(torch, name)
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """`torch.float32` -> `float32`."""
+    return str(dtype).removeprefix("torch.")
+
+
+def lay_out(
+    tensors: Sequence[tuple[torch.dtype, Sequence[int], Sequence[int]]], *, shifted: bool = False, strided: bool = False
+) -> tuple[tuple[TensorSpec, ...], int]:
+    """Places for tensors of (dtype, shape, stride) in one slab, guards between them, and the slab's size in bytes.
+
+    `shifted` starts each tensor one element past its alignment; `strided` doubles every stride, so that only every
+    second element of the memory belongs to the tensor.
+    """
+    specs: list[TensorSpec] = []
+    at = GUARD
+    for dtype, shape, stride in tensors:
+        steps = tuple(2 * step for step in stride) if strided else tuple(stride)
+        reach = sum((extent - 1) * step for extent, step in zip(shape, steps, strict=True)) + 1 if all(shape) else 0
+        offset = at + (dtype.itemsize if shifted else 0)
+        span = reach * dtype.itemsize
+        specs.append(TensorSpec(dtype_name(dtype), tuple(shape), steps, offset, span))
+        at = -(-(offset + span + GUARD) // _ALIGNMENT) * _ALIGNMENT
+    return tuple(specs), at
+
+
+def row_major(tensor: Tensor, offset: int) -> TensorSpec:
+    """Place in a slab of a row-major copy of `tensor`."""
+    stride = torch.empty(tensor.shape, device="meta").stride()
+    return TensorSpec(dtype_name(tensor.dtype), tuple(tensor.shape), stride, offset, tensor.numel() * tensor.itemsize)
+
+
+class Slab:
+    """One shared allocation, as a flat tensor of bytes. The maker of a GPU slab must outlive its users' access."""
+
+    def __init__(self, data: Tensor, handle: dict[str, Any], keep: object = None) -> None:
+        self.data, self.handle = data, handle
+        self._keep = keep
+
+    def view(self, spec: TensorSpec) -> Tensor:
+        """The tensor that lies at `spec`."""
+        dtype = torch_dtype(spec.dtype)
+        flat = self.data[spec.offset : spec.offset + max(spec.span, 0)].view(dtype)
+        return flat.as_strided(spec.shape, spec.stride) if spec.span else flat.reshape(spec.shape)
+
+    def poison(self) -> None:
+        """Fill everything with 0xFF."""
+        self.data.fill_(POISON)
+
+
+def make_slab(nbytes: int, device: str) -> Slab:
+    """A fresh slab on `cuda` or `cpu`.
+
+    Raises:
+        torch.OutOfMemoryError: the GPU has no room for it.
+    """
+    if device == "cpu":
+        name = f"/dev/shm/kernel-lsp-{secrets.token_hex(8)}"
+        descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        os.ftruncate(descriptor, max(nbytes, 1))
+        return _map_file(descriptor, {"file": name, "nbytes": nbytes}, unlink_after=False)
+    from kernel_lsp.device import driver
+
+    nbytes = -(-nbytes // _GRANULE) * _GRANULE
+    allocation = driver.Allocation(nbytes)
+    handle = {"ipc": driver.export_memory(allocation.pointer), "nbytes": nbytes}
+    return Slab(torch.as_tensor(allocation, device="cuda"), handle, allocation)
+
+
+def open_slab(handle: dict[str, Any]) -> Slab:
+    """The slab another process made. A file slab loses its name here, so that it ends with its last process."""
+    if "file" in handle:
+        return _map_file(os.open(handle["file"], os.O_RDWR), handle, unlink_after=True)
+    from kernel_lsp.device import driver
+
+    imported = driver.ImportedMemory(handle["ipc"], handle["nbytes"])
+    return Slab(torch.as_tensor(imported, device="cuda"), handle, imported)
+
+
+def _map_file(descriptor: int, handle: dict[str, Any], *, unlink_after: bool) -> Slab:
+    mapped = mmap.mmap(descriptor, os.fstat(descriptor).st_size)
+    os.close(descriptor)
+    if unlink_after:
+        Path(handle["file"]).unlink()
+    return Slab(torch.frombuffer(mapped, dtype=torch.uint8), handle, mapped)

@@ -1,0 +1,198 @@
+"""The test bench of one target: an oracle, and versions of the kernel each in a process of its own."""
+
+import asyncio
+import contextlib
+import os
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.nvml import Gpu
+from kernel_lsp.errors import RunnerError
+from kernel_lsp.judge.building import Builders, Built
+from kernel_lsp.judge.target import Target
+from kernel_lsp.runner.pool import Flavour, Pool
+from kernel_lsp.runner.worker import Worker
+from kernel_lsp.source.candidate import Candidate
+from kernel_lsp.source.kernel import Language
+
+START_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """What the workload says its callers guarantee; see `kernel_lsp.workload.load.Contract`."""
+
+    contiguous: bool
+    aligned: int
+    mutates: tuple[str, ...]
+    finite: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """One set of inputs the oracle has made: `arguments` says how they lie in memory, never what they are."""
+
+    key: str
+    case: int
+    family: str
+    arguments: list[Any]
+    nbytes: int
+    input_bytes: int
+
+    @property
+    def slab(self) -> str:
+        """Inputs of one case share their memory, unless a family lays it out differently."""
+        return f"{self.case}/{self.family if self.family in ('unaligned', 'strided') else 'plain'}"
+
+
+@dataclass
+class Subject:
+    """One version of the kernel, loaded in a worker. `name` is how the oracle knows its memory."""
+
+    name: str
+    candidate: Candidate
+    built: Built
+    worker: Worker
+    bound: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
+
+    async def call(self, method: str, /, *, deadline: float = START_SECONDS, **params: Any) -> Any:
+        """Ask the worker; raises as `Worker.call`."""
+        return await self.worker.call(method, deadline=deadline, **params)
+
+
+class Bench:
+    """Owns the workers that judge one target. Open it before use; the pool kills what is left.
+
+    Without a GPU (`gpu` is None) Triton kernels run in Triton's interpreter on the CPU; nothing can be timed.
+    """
+
+    def __init__(self, pool: Pool, target: Target, settings: Settings, builders: Builders, gpu: Gpu | None) -> None:
+        self.pool, self.target, self.settings, self.builders, self.gpu = pool, target, settings, builders, gpu
+        self.place = "cuda" if gpu else "cpu"
+        self._flavour = Flavour.GPU if gpu else Flavour.INTERPRET
+        self.cases: tuple[str, ...] = ()
+        self.arguments: tuple[str, ...] = ()
+        self.nondeterministic = False
+        self.contract = Contract(False, 0, (), False)
+        self.draws: dict[str, Draw] = {}
+        self.copy_bandwidth: float | None = None
+        self.l2_bytes = 0
+        self._oracle: Worker | None = None
+        self._probes: dict[str, Any] | None = None
+        self._spare: asyncio.Task[Worker] | None = None
+        self._subjects: dict[str, Worker] = {}
+        self._names = 0
+
+    async def open(self) -> None:
+        """Start the oracle and load the workload.
+
+        Raises:
+            WorkloadError: the workload is not one.
+            RunnerError: workers cannot be started.
+        """
+        starting = asyncio.create_task(
+            self.pool.worker(self._flavour, "oracle", device=self.place, factor=self.settings.judge.factor)
+        )
+        if self.gpu:
+            self._probes = await self.builders.probes()
+            self._spare = asyncio.create_task(self._start_subject())
+        self._oracle = await starting
+        source = self.target.workload.source
+        said = await self.oracle("load", deadline=START_SECONDS, text=source.text, path=str(source.path))
+        self.cases, self.arguments = tuple(said["cases"]), tuple(said["arguments"])
+        self.nondeterministic = said["nondeterministic"]
+        if self.gpu:
+            self.copy_bandwidth = await self.oracle("copy_bandwidth")
+            self.l2_bytes = said["l2_bytes"]
+        self.contract = Contract(**said["contract"] | {"mutates": tuple(said["contract"]["mutates"])})
+
+    async def close(self) -> None:
+        """End every worker of this bench."""
+        if self._spare is not None:
+            self._spare.cancel()
+            with contextlib.suppress(asyncio.CancelledError, RunnerError):
+                (await self._spare).kill()
+        for worker in (*self._subjects.values(), *([self._oracle] if self._oracle else [])):
+            worker.kill()
+
+    async def oracle(self, method: str, /, *, deadline: float = START_SECONDS, **params: Any) -> Any:
+        """Ask the oracle."""
+        assert self._oracle is not None, "open the bench first"
+        # The oracle serves every version: it must outlive the cancelling of any one of them.
+        return await asyncio.shield(asyncio.create_task(self._oracle.call(method, deadline=deadline, **params)))
+
+    async def draw(self, case: int, family: str, number: int = 0) -> Draw:
+        """Inputs of a case: the same ones each time it is asked for the same `number`, with a seed from the system."""
+        key = f"{case}/{family}/{number}"
+        if key not in self.draws:
+            seed = int.from_bytes(os.urandom(6), "little")
+            made = await self.oracle("prepare", key=key, case=case, family=family, seed=seed)
+            self.draws[key] = Draw(key, case, family, made["arguments"], made["nbytes"], made["input_bytes"])
+        return self.draws[key]
+
+    async def enter(self, candidate: Candidate, built: Built) -> Subject:
+        """Load a version into a fresh process.
+
+        Raises:
+            WorkerFailure: the version raised when it was loaded.
+            WorkerDied, WorkerTimedOut: its process did not survive that.
+            WorkloadError: its `launch` does not fit.
+        """
+        worker = await self._take_spare()
+        self._names += 1
+        subject = Subject(f"{self._names}", candidate, built, worker)
+        self._subjects[subject.name] = worker
+        binary = built.build.binary
+        cuda = candidate.language is Language.CUDA and built.extension is None
+        kernels = self.target.kernels if cuda else ()
+        await worker.call(
+            "load",
+            deadline=START_SECONDS,
+            path=str(candidate.kernel.path),
+            text=candidate.kernel.text,
+            launch_path=str(candidate.launch.path) if candidate.launch else None,
+            launch_text=candidate.launch.text if candidate.launch else None,
+            binary=asdict(binary) if cuda and binary else None,
+            types_of={k.name: [p.type for p in k.parameters] for k in kernels},
+            extension=built.extension,
+            environment=None if cuda else {"TRITON_CACHE_DIR": str(self.builders.triton_cache(candidate))},
+        )
+        return subject
+
+    async def fill(self, subject: Subject, draw: Draw) -> None:
+        """Put inputs into a version's memory."""
+        if subject.bound.get(draw.slab) != draw.arguments:
+            handle = await subject.call("bind", name=draw.slab, arguments=draw.arguments, nbytes=draw.nbytes)
+            await self.oracle("attach", subject=subject.name, name=draw.slab, handle=handle)
+            subject.bound[draw.slab] = draw.arguments
+        await self.oracle("fill", subject=subject.name, slab=draw.slab, key=draw.key)
+
+    async def compare(self, subject: Subject, draw: Draw, published: dict[str, Any], *, baseline: bool) -> Any:
+        """Have the oracle compare what a version published for `draw`."""
+        if published["outbox"] is not None:
+            await self.oracle("attach", subject=subject.name, name="out", handle=published["outbox"])
+        return await self.oracle(
+            "compare",
+            subject=subject.name,
+            slab=draw.slab,
+            key=draw.key,
+            outputs=published["outputs"],
+            baseline=baseline,
+        )
+
+    async def leave(self, subject: Subject) -> None:
+        """End a version's process and let go of its memory."""
+        subject.worker.kill()
+        self._subjects.pop(subject.name, None)
+        await self.oracle("detach", subject=subject.name)
+
+    async def _take_spare(self) -> Worker:
+        """A worker that is set up already, and begin to set up the next one."""
+        spare, self._spare = self._spare, asyncio.create_task(self._start_subject())
+        return await (spare if spare is not None else self._start_subject())
+
+    async def _start_subject(self) -> Worker:
+        worker = await self.pool.worker(self._flavour, "subject", device=self.place, probes=self._probes)
+        await worker.call("ready", deadline=START_SECONDS)
+        return worker

@@ -1,0 +1,133 @@
+"""Builds for the judge: a pool of compile workers, and what came out of each candidate."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from kernel_lsp.build.binary import Build, Diagnostic, Severity
+from kernel_lsp.build.plan import Plan
+from kernel_lsp.config.settings import Settings
+from kernel_lsp.errors import WorkloadError
+from kernel_lsp.runner.pool import Flavour, Pool
+from kernel_lsp.runner.protocol import WorkerFailure
+from kernel_lsp.runner.worker import Worker, WorkerDied, WorkerTimedOut
+from kernel_lsp.source.candidate import Candidate
+from kernel_lsp.source.kernel import Language
+from kernel_lsp.workload.spec import WorkloadFile
+
+BUILD_SECONDS = 120.0
+EXTENSION_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A candidate's build: the binary or why there is none, the launches each case makes, and where files were left.
+
+    `extension` is the shared object of a torch extension whose host functions the workload calls.
+    """
+
+    build: Build
+    plans: tuple[Plan, ...]
+    extension: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is something to run."""
+        return self.build.binary is not None or self.extension is not None
+
+    @property
+    def first_error(self) -> str:
+        """The first error as a person would be told it."""
+        for diagnostic in self.build.diagnostics:
+            if diagnostic.severity is Severity.ERROR:
+                return f"{Path(diagnostic.path).name}:{diagnostic.line}: {diagnostic.message}"
+        return "the compiler failed without a message"
+
+
+_BUILT = TypeAdapter(Built)
+
+
+class Builders:
+    """Compile workers, as many as settings allow, each asked one thing at a time. CUDA's are kept warm.
+
+    A Triton file is Python that runs when it is built, so each such build gets a process of its own.
+    """
+
+    def __init__(self, pool: Pool, settings: Settings, arch: str) -> None:
+        self._pool, self._settings, self.arch = pool, settings, arch
+        self._room = asyncio.Semaphore(settings.runner.compile_workers)
+        self._idle: list[Worker] = []
+        self._results: dict[str, asyncio.Task[Built]] = {}
+
+    async def build(self, workload: WorkloadFile | None, candidate: Candidate) -> Built:
+        """Build a candidate; the same text is built once. A failed build is a result, not an exception.
+
+        Without a workload nothing says which launches there are: a CUDA file is compiled as it is, and of a Triton
+        file there is nothing to compile.
+        """
+        task = self._results.get(candidate.digest)
+        if task is None or task.cancelled():
+            task = self._results[candidate.digest] = asyncio.create_task(self._build(workload, candidate))
+        return await asyncio.shield(task)
+
+    async def probes(self) -> dict[str, Any]:
+        """The harness's own kernels, for this architecture."""
+        async with self._worker(fresh=False) as worker:
+            return await worker.call("build_probes", deadline=BUILD_SECONDS, arch=self.arch)
+
+    def triton_cache(self, candidate: Candidate) -> Path:
+        """Folder of Triton's own cache for one candidate, so that none can reach into another's."""
+        return self._pool.scratch(Flavour.BUILD) / "triton" / candidate.digest[:32]
+
+    async def _build(self, workload: WorkloadFile | None, candidate: Candidate) -> Built:
+        settings = self._settings.build
+        cache = self._settings.paths.cache
+        request = {
+            "language": str(candidate.language),
+            "path": str(candidate.kernel.path),
+            "text": candidate.kernel.text,
+            "launch_path": str(candidate.launch.path) if candidate.launch else None,
+            "launch_text": candidate.launch.text if candidate.launch else None,
+            "workload_path": str(workload.source.path) if workload else None,
+            "workload_text": workload.source.text if workload else None,
+            "arch": self.arch,
+            "options": settings.options,
+            "include_dirs": [str(folder) for folder in settings.include_dirs],
+            "cache_folder": str(cache / "builds"),
+            "cache_limit": settings.cache_limit,
+            "triton_cache": str(self.triton_cache(candidate)),
+        }
+        try:
+            async with self._worker(fresh=candidate.language is Language.TRITON) as worker:
+                answer = await worker.call("build", deadline=BUILD_SECONDS, **request)
+                if answer is None:
+                    answer = await worker.call("build_extension", deadline=EXTENSION_SECONDS, **request)
+        except (WorkerDied, WorkerTimedOut, WorkerFailure) as error:
+            return _failed(candidate, str(error))
+        except WorkloadError as error:
+            if candidate.origin == "baseline":
+                raise
+            return _failed(candidate, str(error))
+        return _BUILT.validate_python(answer)
+
+    @asynccontextmanager
+    async def _worker(self, *, fresh: bool) -> AsyncGenerator[Worker]:
+        async with self._room:
+            worker = self._idle.pop() if self._idle and not fresh else await self._pool.worker(Flavour.BUILD, "build")
+            try:
+                yield worker
+            finally:
+                if worker.alive and not fresh:
+                    self._idle.append(worker)
+                else:
+                    worker.kill()
+
+
+def _failed(candidate: Candidate, message: str) -> Built:
+    diagnostic = Diagnostic(str(candidate.kernel.path), 1, 1, 1, 1, Severity.ERROR, message)
+    return Built(Build(None, (diagnostic,), "none", 0.0), ())

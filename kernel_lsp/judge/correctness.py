@@ -1,0 +1,380 @@
+"""Is a version right? Its outputs against the float64 oracle, on inputs made to show what is wrong.
+
+The baseline goes first, alone: its own error on each set of inputs becomes the yardstick, and inputs on which the
+baseline itself is wrong or fails are not held against a candidate. A candidate runs in its own process, is given
+inputs by the oracle, and never meets an expected value. See ARCHITECTURE.md, "What a verdict rests on".
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernel_lsp.errors import KernelLspError, WorkloadError
+from kernel_lsp.judge.bench import Bench, Draw, Subject
+from kernel_lsp.judge.verdict import Check, CheckStatus, ErrorFigures, Mismatch, Outcome, Stage
+from kernel_lsp.runner.protocol import WorkerFailure
+from kernel_lsp.runner.worker import WorkerDied, WorkerTimedOut
+
+_VALUES = ("normal", "shifted", "large", "tiny", "ties", "sorted", "outliers")
+_INTERPRETED_BYTES = 1 << 20  # larger inputs take the interpreter too long
+_REPEATS = 3
+_FIRST_RUN_SECONDS = 60.0  # a first launch may compile
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a candidate is out: the outcome, the stage that found it, and a sentence for a person."""
+
+    outcome: Outcome
+    stage: Stage
+    reason: str
+    mismatch: Mismatch | None = None
+
+
+@dataclass(slots=True)
+class Findings:
+    """What the checks of one version found, in order."""
+
+    checks: list[Check] = field(default_factory=list[Check])
+    errors: list[ErrorFigures] = field(default_factory=list[ErrorFigures])
+    failure: Failure | None = None
+
+    def passed(self, name: str, detail: str = "", case: str | None = None) -> None:
+        """Note a check that found nothing."""
+        self.checks.append(Check(name=name, status=CheckStatus.PASSED, detail=detail, case=case))
+
+    def skipped(self, name: str, detail: str, case: str | None = None) -> None:
+        """Note a check that did not run, and why."""
+        self.checks.append(Check(name=name, status=CheckStatus.SKIPPED, detail=detail, case=case))
+
+    def fail(self, name: str, failure: Failure, case: str | None = None) -> None:
+        """Note the check that ends it."""
+        self.checks.append(Check(name=name, status=CheckStatus.FAILED, detail=failure.reason, case=case))
+        self.failure = failure
+
+
+@dataclass(slots=True)
+class Yardstick:
+    """What the baseline did, and so what a candidate is measured by.
+
+    Attributes:
+        draws: inputs on which the baseline is right, the quickest case first.
+        fresh: by case, other plain inputs, kept for memory that has held the first ones.
+        outputs: by case, (type, shape, strides) of each output.
+        output_bytes: by case, bytes of all outputs.
+        in_place: whether an output lies in an input.
+        deterministic: whether the baseline gives the same bits each time.
+        weak: trivial answers that the workload would accept, as sentences.
+        run_seconds: by slab, wall time of one run of the baseline.
+        findings: what was found on the way, among it inputs that are not used and why.
+    """
+
+    draws: list[Draw]
+    fresh: dict[int, Draw]
+    outputs: dict[int, list[tuple[str, tuple[int, ...], tuple[int, ...]]]]
+    output_bytes: dict[int, int]
+    in_place: bool
+    deterministic: bool
+    weak: list[str]
+    run_seconds: dict[str, float]
+    findings: Findings
+
+
+async def measure_baseline(bench: Bench, baseline: Subject) -> Yardstick:
+    """Run the baseline on every set of inputs and learn what may be asked of a candidate.
+
+    `findings.failure` is set when the baseline itself is wrong, hangs or crashes on plain inputs.
+    """
+    yard = Yardstick([], {}, {}, {}, False, True, [], {}, Findings())
+    order = await _case_order(bench, yard.findings)
+    for case, family in _plan(bench, order):
+        draw = await bench.draw(case, family)
+        subject = baseline
+        if family in ("unaligned", "strided"):
+            # May well end in a fault: not in the process that is timed later.
+            subject = await bench.enter(baseline.candidate, baseline.built)
+        try:
+            failure = await _measure_one(bench, subject, draw, yard)
+        finally:
+            if subject is not baseline:
+                await bench.leave(subject)
+        if failure is None and family == "normal":
+            yard.fresh[case] = await bench.draw(case, family, 1)
+            failure = await _measure_one(bench, subject, yard.fresh[case], yard)
+        if failure is None:
+            yard.draws.append(draw)
+        elif family != "normal":
+            yard.findings.skipped(
+                f"inputs: {family}", f"the baseline itself does not manage them: {failure.reason}", bench.cases[case]
+            )
+        else:
+            yard.findings.fail("baseline", failure, bench.cases[case])
+            return yard
+    await _measure_repeats(bench, baseline, yard)
+    await _measure_strength(bench, yard)
+    return yard
+
+
+async def check(bench: Bench, subject: Subject, yard: Yardstick, *, quick: bool = False) -> Findings:
+    """Check a candidate on all of the yardstick's inputs, or on the plain ones of each case only (`quick`).
+
+    The first failure ends it: what comes after a wrong answer or a fault tells nothing more.
+    """
+    findings = Findings()
+    draws = [draw for draw in yard.draws if draw.family == "normal" or not quick]
+    for draw in draws:
+        if (failure := await _check_one(bench, subject, draw, yard, findings)) is not None:
+            findings.fail(f"inputs: {draw.family}", failure, bench.cases[draw.case])
+            return findings
+        findings.passed(f"inputs: {draw.family}", case=bench.cases[draw.case])
+    if not quick:
+        await _check_repeats(bench, subject, yard, findings)
+        if findings.failure is None:
+            await _check_new_contents(bench, subject, yard, findings)
+    findings.checks += [c for c in yard.findings.checks if c.status is CheckStatus.SKIPPED]
+    return findings
+
+
+def deadline_for(bench: Bench, yard: Yardstick, slab: str) -> float:
+    """Seconds that one run may take: so many times the baseline's own, and never less than the floor."""
+    settings = bench.settings.runner
+    own = yard.run_seconds.get(slab)
+    if own is None:
+        return _FIRST_RUN_SECONDS
+    return max(settings.deadline_floor_s, settings.deadline_factor * own)
+
+
+def failure_of(error: Exception, doing: str, case: str) -> Failure:
+    """What an exception while running a version says about that version."""
+    if isinstance(error, WorkerTimedOut):
+        return Failure(Outcome.TIMED_OUT, Stage.RUN, f"it did not finish {doing} on case {case}: {error.message}")
+    if isinstance(error, WorkerDied):
+        return Failure(Outcome.RUN_FAILED, Stage.RUN, f"its process died {doing} on case {case}: {error.message}")
+    if isinstance(error, WorkerFailure):
+        said = error.message.splitlines()[0] if error.message else error.kind
+        return Failure(Outcome.RUN_FAILED, Stage.RUN, f"it failed {doing} on case {case}: {error.kind}: {said}")
+    return Failure(Outcome.RUN_FAILED, Stage.RUN, f"it failed {doing} on case {case}: {error}")
+
+
+RUN_ERRORS = (WorkerFailure, KernelLspError)
+
+
+def _plan(bench: Bench, order: list[int]) -> Iterator[tuple[int, str]]:
+    """Which family on which case: all of them on the quickest case, plain inputs and one other family on the rest."""
+    chosen = bench.settings.judge.families
+    values = [f for f in _VALUES if f == "normal" or not chosen or f in chosen]
+    for family in values:
+        yield order[0], family
+    others = [f for f in values if f != "normal"]
+    for place, case in enumerate(order[1:]):
+        yield case, "normal"
+        if others:
+            yield case, others[place % len(others)]
+    layouts = [
+        ("nonfinite", not bench.contract.finite),
+        ("unaligned", not bench.contract.aligned),
+        ("strided", not bench.contract.contiguous),
+    ]
+    for family, applies in layouts:
+        if applies and (not chosen or family in chosen):
+            yield order[0], family
+
+
+async def _case_order(bench: Bench, findings: Findings) -> list[int]:
+    """Cases by the size of their inputs, smallest first; without a GPU only those an interpreter can do in time."""
+    sizes: list[int] = await bench.oracle("sizes")
+    order = sorted(range(len(sizes)), key=lambda case: sizes[case])
+    if bench.gpu is not None:
+        return order
+    for case in order[1:]:
+        if sizes[case] > _INTERPRETED_BYTES:
+            findings.skipped("inputs: normal", "too large for the interpreter; needs a GPU", bench.cases[case])
+    return [case for case in order if case == order[0] or sizes[case] <= _INTERPRETED_BYTES]
+
+
+async def _measure_one(bench: Bench, subject: Subject, draw: Draw, yard: Yardstick) -> Failure | None:
+    case = bench.cases[draw.case]
+    try:
+        await bench.fill(subject, draw)
+        await subject.call("rehearse", deadline=_FIRST_RUN_SECONDS, name=draw.slab)
+        await bench.fill(subject, draw)
+        started = time.perf_counter()
+        published = await subject.call("run", deadline=_FIRST_RUN_SECONDS, name=draw.slab)
+        yard.run_seconds[draw.slab] = time.perf_counter() - started
+    except RUN_ERRORS as error:
+        if isinstance(error, WorkloadError):
+            raise
+        return failure_of(error, "running", case)
+    compared = await bench.compare(subject, draw, published, baseline=True)
+    if (failure := _verdict_on(bench, draw, published, compared)) is not None:
+        return failure
+    yard.in_place = yard.in_place or published["in_place"]
+    yard.outputs.setdefault(draw.case, _metadata(published))
+    yard.output_bytes[draw.case] = sum(spec["span"] for spec in published["outputs"])
+    return None
+
+
+async def _check_one(bench: Bench, subject: Subject, draw: Draw, yard: Yardstick, findings: Findings) -> Failure | None:
+    case = bench.cases[draw.case]
+    first = draw.slab not in subject.bound
+    try:
+        await bench.fill(subject, draw)
+        # A first launch of Triton may still have to compile, whatever the baseline took.
+        deadline = _FIRST_RUN_SECONDS if first and subject.built.build.way == "triton" else None
+        published = await subject.call("run", deadline=deadline or deadline_for(bench, yard, draw.slab), name=draw.slab)
+    except RUN_ERRORS as error:
+        return failure_of(error, "running", case)
+    if (
+        draw.family not in ("strided",)
+        and (wanted := yard.outputs.get(draw.case))
+        and (difference := _difference(wanted, _metadata(published)))
+    ):
+        return Failure(Outcome.WRONG, Stage.CORRECT, f"on case {case} {difference}")
+    compared = await bench.compare(subject, draw, published, baseline=False)
+    for number, distance in enumerate(compared["distances"]):
+        findings.errors.append(
+            ErrorFigures(
+                case=case,
+                family=draw.family,
+                baseline_max=compared["baseline"][number]["max"],
+                baseline_rms=compared["baseline"][number]["rms"],
+                candidate_max=distance["max"],
+                candidate_rms=distance["rms"],
+            )
+        )
+    return _verdict_on(bench, draw, published, compared)
+
+
+def _verdict_on(bench: Bench, draw: Draw, published: dict[str, Any], compared: dict[str, Any]) -> Failure | None:
+    case = bench.cases[draw.case]
+    inputs = "" if draw.family == "normal" else f" with {draw.family} inputs"
+    where = f"on case {case}{inputs}"
+
+    def wrong(reason: str, mismatch: Mismatch | None = None) -> Failure:
+        return Failure(Outcome.WRONG, Stage.CORRECT, reason, mismatch)
+
+    if compared["shape_error"]:
+        return wrong(f"{where} {compared['shape_error']}")
+    for number, found in enumerate(compared["distances"]):
+        if found["first_wrong"] is not None:
+            mismatch = Mismatch(
+                case=case,
+                family=draw.family,
+                output=number,
+                index=tuple(found["index"]),
+                expected=found["expected"],
+                actual=found["actual"],
+                count=found["wrong"],
+                total=found["total"],
+            )
+            return wrong(
+                f"{where} output {number} is wrong from index {list(mismatch.index)} on: {mismatch.actual} where "
+                f"{mismatch.expected} is right; {mismatch.count:,} of {mismatch.total:,} elements are wrong",
+                mismatch,
+            )
+    for found in published["trampled"]:
+        element = f"index {found['element']}, " if found["side"] == "past" else ""
+        return wrong(
+            f"{where} it writes {found['side']} the end of a tensor of shape {found['shape']} that `launch` made: "
+            f"{found['count']:,} bytes, the first at {element}{found['bytes']} bytes {found['side']} it"
+        )
+    for found in compared["trampled"]:
+        return wrong(
+            f"{where} it writes {found['side']} the end of the input `{found['input']}`: {found['count']:,} bytes, the "
+            f"first {found['bytes']} bytes {found['side']} it"
+        )
+    if compared["changed_inputs"]:
+        return wrong(f"{where} it changes its input `{compared['changed_inputs'][0]}`")
+    return None
+
+
+async def _measure_repeats(bench: Bench, baseline: Subject, yard: Yardstick) -> None:
+    draw = yard.draws[0]
+    prints = await _fingerprints(bench, baseline, draw, yard)
+    yard.deterministic = len(set(prints)) == 1
+
+
+async def _check_repeats(bench: Bench, subject: Subject, yard: Yardstick, findings: Findings) -> None:
+    """The same inputs give the same bits."""
+    if bench.nondeterministic or not yard.deterministic:
+        why = "the workload declares it nondeterministic" if bench.nondeterministic else "nor is the baseline"
+        findings.skipped("determinism", why)
+        return
+    draw = yard.draws[0]
+    try:
+        prints = await _fingerprints(bench, subject, draw, yard)
+    except RUN_ERRORS as error:
+        findings.fail("determinism", failure_of(error, "running again", bench.cases[draw.case]))
+        return
+    if len(set(prints)) == 1:
+        findings.passed("determinism", f"{_REPEATS} runs, same bits")
+        return
+    reason = f"{_REPEATS} runs on the same inputs of case {bench.cases[draw.case]} gave different bits"
+    findings.fail("determinism", Failure(Outcome.WRONG, Stage.CORRECT, reason))
+
+
+async def _fingerprints(bench: Bench, subject: Subject, draw: Draw, yard: Yardstick) -> list[tuple[int, ...]]:
+    prints: list[tuple[int, ...]] = []
+    for _ in range(_REPEATS):
+        await bench.fill(subject, draw)
+        published = await subject.call("run", deadline=deadline_for(bench, yard, draw.slab), name=draw.slab)
+        compared = await bench.compare(subject, draw, published, baseline=False)
+        prints.append(tuple(compared["fingerprints"]))
+    return prints
+
+
+async def _check_new_contents(bench: Bench, subject: Subject, yard: Yardstick, findings: Findings) -> None:
+    """New values at the same addresses give the new answer, and leave the answer before untouched."""
+    draw = yard.draws[0]
+    other = yard.fresh[draw.case]
+    case = bench.cases[draw.case]
+    try:
+        await bench.fill(subject, draw)
+        await subject.call("run", deadline=deadline_for(bench, yard, draw.slab), name=draw.slab)
+        await bench.fill(subject, other)
+        published = await subject.call("run", deadline=deadline_for(bench, yard, draw.slab), name=other.slab)
+        compared = await bench.compare(subject, other, published, baseline=False)
+        failure = _verdict_on(bench, other, published, compared)
+        if failure is None and not published["in_place"]:
+            earlier = await subject.call("publish_previous")
+            compared = await bench.compare(subject, draw, earlier, baseline=False)
+            if any(d["first_wrong"] is not None for d in compared["distances"]):
+                reason = f"on case {case} a later call overwrites the output of an earlier one"
+                failure = Failure(Outcome.WRONG, Stage.CORRECT, reason)
+    except RUN_ERRORS as error:
+        failure = failure_of(error, "running on new values", case)
+    if failure is not None:
+        findings.fail("new values at the same addresses", failure, case)
+    else:
+        findings.passed("new values at the same addresses", case=case)
+
+
+async def _measure_strength(bench: Bench, yard: Yardstick) -> None:
+    """Would a trivial answer pass?"""
+    for draw in {d.case: d for d in yard.draws if d.family == "normal"}.values():
+        other = yard.fresh[draw.case]
+        kinds = [kind for kind, _, _ in yard.outputs[draw.case]]
+        for answer in await bench.oracle("discriminate", key=draw.key, other=other.key, outputs=kinds):
+            yard.weak.append(f"{answer} would pass on case {bench.cases[draw.case]}")
+
+
+def _metadata(published: dict[str, Any]) -> list[tuple[str, tuple[int, ...], tuple[int, ...]]]:
+    return [
+        (spec["dtype"], tuple(spec["shape"]), tuple(stride))
+        for spec, stride in zip(published["outputs"], published["strides"], strict=True)
+    ]
+
+
+def _difference(
+    wanted: list[tuple[str, tuple[int, ...], tuple[int, ...]]], got: list[tuple[str, tuple[int, ...], tuple[int, ...]]]
+) -> str | None:
+    """How outputs differ in kind from the baseline's, or None."""
+    if len(wanted) != len(got):
+        return f"it returns {len(got)} outputs where the baseline returns {len(wanted)}"
+    for number, (a, b) in enumerate(zip(wanted, got, strict=True)):
+        for what, x, y in zip(("type", "shape", "strides"), a, b, strict=True):
+            if x != y:
+                shown = [list(v) if isinstance(v, tuple) else v for v in (x, y)]
+                return f"output {number} has {what} {shown[1]} where the baseline's has {shown[0]}"
+    return None

@@ -1,0 +1,448 @@
+"""From a candidate to its verdict: parse, build, run, correct, legitimate, timed; the first failure decides."""
+
+import asyncio
+import hashlib
+import json
+import random
+import shlex
+import time
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from statistics import median
+
+from kernel_lsp import __version__
+from kernel_lsp.build.toolchain import versions
+from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.lock import gpu_lock
+from kernel_lsp.device.nvml import Gpu, find_gpus
+from kernel_lsp.errors import CannotJudgeError, KernelLspError
+from kernel_lsp.judge import correctness, statistics, timing
+from kernel_lsp.judge.bench import Bench, Subject
+from kernel_lsp.judge.building import Builders, Built
+from kernel_lsp.judge.correctness import Failure, Findings, Yardstick
+from kernel_lsp.judge.resources import resources_of
+from kernel_lsp.judge.target import Target
+from kernel_lsp.judge.timing import Pair, Series, TimedCase
+from kernel_lsp.judge.verdict import CaseTiming, Check, CheckStatus, DeviceState, Evidence, Outcome, Stage, Verdict
+from kernel_lsp.runner.pool import Flavour, Pool
+from kernel_lsp.source.candidate import Candidate
+from kernel_lsp.source.files import find_kernels
+from kernel_lsp.source.kernel import Language
+
+CONFIRM_AFTER_SECONDS = 0.3
+_TOO_FAST = 1.2  # times the measured copy bandwidth, on compulsory reads
+DEFAULT_ARCH = "sm_90"
+
+
+@dataclass
+class Timeline:
+    """Wall seconds by stage."""
+
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+    started: float = field(default_factory=time.perf_counter)
+
+    @contextmanager
+    def stage(self, name: str) -> Generator[None]:
+        """Count the time of the block under `name`."""
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begun
+
+    def finished(self) -> dict[str, float]:
+        """All stages, and `total` since the start."""
+        return self.seconds | {"total": time.perf_counter() - self.started}
+
+
+@dataclass
+class Judgement:
+    """What is gathered on the way to one verdict."""
+
+    candidate: Candidate
+    timeline: Timeline = field(default_factory=Timeline)
+    built: Built | None = None
+    findings: Findings = field(default_factory=Findings)
+    series: Series | None = None
+    confirmation_blocks: int = 0
+    device: DeviceState | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The baseline, loaded and measured: what a candidate is compared with.
+
+    `cases` says how each case is timed; empty without a GPU, or where the baseline itself is wrong.
+    """
+
+    bench: Bench
+    baseline: Subject
+    yard: Yardstick
+    cases: tuple[TimedCase, ...]
+
+
+class Session:
+    """Judges candidates of one target. Make it with `open_session`.
+
+    `measured` is None where a CUDA kernel meets a machine without a GPU: then candidates are only built.
+    """
+
+    def __init__(self, pool: Pool, target: Target, settings: Settings, gpu: Gpu | None) -> None:
+        self.pool, self.target, self.settings, self.gpu = pool, target, settings, gpu
+        self.arch = gpu.arch if gpu else (settings.arch[0] if settings.arch else DEFAULT_ARCH)
+        self.builders = Builders(pool, settings, self.arch)
+        self.baseline_built: Built | None = None
+        self.measured: Measured | None = None
+        self.rng = random.SystemRandom()
+
+    async def open(self) -> None:
+        """Build and measure the baseline.
+
+        Raises:
+            SourceError: the baseline does not build.
+            WorkloadError: the workload does not work, or disagrees with the baseline.
+        """
+        target = self.target
+        runnable = self.gpu is not None or target.language is Language.TRITON
+        bench = Bench(self.pool, target, self.settings, self.builders, self.gpu) if runnable else None
+        self.baseline_built, _ = await asyncio.gather(
+            self.builders.build(target.workload, target.baseline), bench.open() if bench else asyncio.sleep(0)
+        )
+        if not self.baseline_built.ok:
+            raise KernelLspError(
+                f"the kernel does not build as it stands: {self.baseline_built.first_error}",
+                target.source.path,
+                cure="Mend it first; `kernel-lsp check` shows every message.",
+            )
+        if bench is None:
+            return
+        baseline = await bench.enter(target.baseline, self.baseline_built)
+        yard = await correctness.measure_baseline(bench, baseline)
+        cases: tuple[TimedCase, ...] = ()
+        if self.gpu is not None and yard.findings.failure is None:
+            async with self.timer():
+                cases = await timing.choose_cases(bench, baseline, yard)
+                await timing.prepare(bench, baseline, cases)
+        self.measured = Measured(bench, baseline, yard, cases)
+
+    @asynccontextmanager
+    async def timer(self) -> AsyncGenerator[None]:
+        """Hold the GPU for timing."""
+        assert self.gpu is not None, "only a GPU is timed"
+        async with gpu_lock(self.gpu.uuid, self.settings.paths.cache / "locks"):
+            yield
+
+    async def judge(
+        self, candidate: Candidate, on_decision: Callable[[statistics.Decision], None] | None = None
+    ) -> Verdict:
+        """The verdict on one candidate."""
+        case = Judgement(candidate)
+        with case.timeline.stage("parse"):
+            if not find_kernels(candidate.kernel.text, candidate.kernel.path):
+                reason = "the candidate's text holds no kernel"
+                return self._verdict(case, Failure(Outcome.BUILD_FAILED, Stage.PARSE, reason))
+        with case.timeline.stage("build"):
+            case.built = await self.builders.build(self.target.workload, candidate)
+        if not case.built.ok:
+            return self._verdict(case, Failure(Outcome.BUILD_FAILED, Stage.BUILD, case.built.first_error))
+        if self.measured is None:
+            reason = "it builds; a CUDA kernel runs only on a GPU, and this machine has none"
+            return self._verdict(case, Failure(Outcome.UNTIMED, Stage.BUILD, reason))
+        bench, yard = self.measured.bench, self.measured.yard
+        if (broken := yard.findings.failure) is not None:
+            reason = f"the baseline itself fails: {broken.reason}"
+            return self._verdict(case, Failure(broken.outcome, broken.stage, reason, broken.mismatch))
+        with case.timeline.stage("load"):
+            entered = await enter(bench, candidate, case.built)
+        if isinstance(entered, Failure):
+            return self._verdict(case, entered)
+        try:
+            with case.timeline.stage("correct"):
+                case.findings = await correctness.check(bench, entered, yard)
+            if case.findings.failure is not None:
+                return self._verdict(case, case.findings.failure)
+            if self.gpu is None:
+                reason = "right in Triton's interpreter; timing needs a GPU, and this machine has none"
+                return self._verdict(case, Failure(Outcome.UNTIMED, Stage.CORRECT, reason))
+            if yard.weak:
+                reason = f"the workload cannot tell right from wrong: {yard.weak[0]}; nothing was timed"
+                return self._verdict(case, Failure(Outcome.UNTIMED, Stage.CORRECT, reason))
+            try:
+                return await self._time(case, self.measured, entered, on_decision)
+            except correctness.RUN_ERRORS as error:
+                if not self.measured.baseline.worker.alive:
+                    raise
+                return self._verdict(case, correctness.failure_of(error, "being timed", "of the workload"))
+            except timing.TimedOutputsDiffer:
+                reason = "launches that were timed left other outputs than the launches that were checked"
+                return self._verdict(case, Failure(Outcome.ILLEGITIMATE, Stage.LEGITIMATE, reason))
+            except TimeoutError as error:
+                return self._verdict(case, Failure(Outcome.AMBIGUOUS, Stage.TIMED, str(error)))
+        finally:
+            await bench.leave(entered)
+
+    async def _time(
+        self,
+        case: Judgement,
+        measured: Measured,
+        subject: Subject,
+        on_decision: Callable[[statistics.Decision], None] | None,
+    ) -> Verdict:
+        bench, cases = measured.bench, measured.cases
+        series = case.series = Series.empty(cases)
+        async with self.timer():
+            with case.timeline.stage("record"):
+                await timing.prepare(bench, subject, cases)
+                if (wrong := await timing.verify_timed_outputs(bench, subject, cases, measured.yard)) is not None:
+                    return self._verdict(case, Failure(Outcome.ILLEGITIMATE, Stage.LEGITIMATE, wrong))
+            with case.timeline.stage("time"):
+                await timing.warm_up((measured.baseline, subject), cases[-1])
+                pair = Pair(measured.baseline, subject, cases, random.Random(self.rng.getrandbits(64)))
+                shared = timing.device_state(bench, series, self.pids()).shared
+                decision = await timing.decide(
+                    bench, pair, series, alpha=self.settings.judge.alpha, shared=shared, on_block=on_decision
+                )
+                case.device = timing.device_state(bench, series, self.pids())
+        if decision.outcome is not statistics.Outcome.PROVISIONAL_FASTER:
+            return self._decided(case, decision)
+        return await self._confirm(case, measured, subject, series)
+
+    async def _confirm(self, case: Judgement, measured: Measured, subject: Subject, series: Series) -> Verdict:
+        """Measure a provisionally faster candidate again, later, with both sides in fresh processes and memory."""
+        bench, cases, settings = measured.bench, measured.cases, self.settings.judge
+        ended = time.perf_counter()
+        with case.timeline.stage("reload"):
+            a = await bench.enter(measured.baseline.candidate, measured.baseline.built)
+            b = await bench.enter(subject.candidate, subject.built)
+        try:
+            with case.timeline.stage("reload"):
+                await timing.prepare(bench, a, cases)
+                await timing.prepare(bench, b, cases)
+            with case.timeline.stage("wait"):
+                await asyncio.sleep(max(0.0, CONFIRM_AFTER_SECONDS - (time.perf_counter() - ended)))
+            fresh = Series.empty(cases)
+            async with self.timer():
+                with case.timeline.stage("confirm"):
+                    await timing.warm_up((a, b), cases[-1])
+                    pair = Pair(a, b, cases, random.Random(self.rng.getrandbits(64)))
+                    while len(fresh.combined) < statistics.CONFIRMATION_BLOCKS:
+                        await pair.block(fresh)
+                        if fresh.discarded > 20:
+                            raise TimeoutError("the GPU's clock never kept still long enough to confirm")
+                    case.device = timing.device_state(bench, fresh, self.pids())
+                    wrong = await timing.verify_timed_outputs(bench, b, cases, measured.yard)
+        finally:
+            await bench.leave(a)
+            await bench.leave(b)
+        if wrong is not None:
+            return self._verdict(case, Failure(Outcome.ILLEGITIMATE, Stage.LEGITIMATE, wrong))
+        floor, clear = timing.resolution(cases, settings.delta, case.device.shared)
+        result = statistics.confirm(
+            fresh.combined,
+            series.combined,
+            settings.delta,
+            self.rng.getrandbits(32),
+            settings.alpha,
+            floor=floor,
+            clear=clear,
+        )
+        case.series, case.confirmation_blocks = _joined(series, fresh), len(fresh.combined)
+        slower = statistics.guard(fresh.blocks, settings.delta, settings.alpha, floor)
+        speedup = (result.speedup, (result.interval.speedup.lower, result.interval.speedup.upper))
+        if result.outcome is statistics.Outcome.FASTER:
+            if (why := _impossible(measured, case.series)) is not None:
+                return self._verdict(case, Failure(Outcome.ILLEGITIMATE, Stage.LEGITIMATE, why), speedup)
+            if slower and not settings.allow_slower_cases:
+                names = "; ".join(bench.cases[cases[i].draw.case] for i in slower)
+                reason = f"{result.speedup:.3f}x over all cases, but slower on {names}"
+                return self._verdict(case, Failure(Outcome.NOT_WORTH_IT, Stage.TIMED, reason), speedup)
+            low, high = speedup[1]
+            reason = f"{result.speedup:.3f}x faster ({low:.3f} to {high:.3f}), confirmed in fresh processes"
+            return self._verdict(case, Failure(Outcome.FASTER, Stage.TIMED, reason), speedup)
+        reason = f"it looked faster at first; measured again it was {result.speedup:.3f}x"
+        return self._verdict(case, Failure(Outcome[result.outcome.name], Stage.TIMED, reason), speedup)
+
+    def pids(self) -> frozenset[int]:
+        """Process ids that are ours."""
+        return self.pool.pids()
+
+    def _decided(self, case: Judgement, decision: statistics.Decision) -> Verdict:
+        low, high = decision.interval.speedup.lower, decision.interval.speedup.upper
+        speedup = (statistics.Interval(decision.mean, decision.mean).speedup.lower, (low, high))
+        delta = self.settings.judge.delta
+        words = {
+            statistics.Outcome.SLOWER: f"slower: {speedup[0]:.3f}x ({low:.3f} to {high:.3f})",
+            statistics.Outcome.SAME: f"no different: within {delta:.0%} of the baseline ({low:.3f}x to {high:.3f}x)",
+            statistics.Outcome.NOT_WORTH_IT: f"a gain of {delta:.0%} or more is excluded ({low:.3f}x to {high:.3f}x)",
+            statistics.Outcome.AMBIGUOUS: (
+                f"undecided after {decision.blocks} blocks ({low:.3f}x to {high:.3f}x); "
+                f"a difference of {decision.detectable or 0:.1%} would have shown"
+            ),
+        }
+        return self._verdict(
+            case, Failure(Outcome[decision.outcome.name], Stage.TIMED, words[decision.outcome]), speedup
+        )
+
+    def _verdict(
+        self, case: Judgement, found: Failure, speedup: tuple[float, tuple[float, float]] | None = None
+    ) -> Verdict:
+        timed = _case_timings(self.measured, case) if self.measured else ()
+        settings = self.settings.judge.model_dump(mode="json", exclude={"families"})
+        evidence = Evidence(
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            baseline_digest=self.target.baseline.digest,
+            candidate_digest=case.candidate.digest,
+            candidate_label=case.candidate.label,
+            candidate_origin=case.candidate.origin,
+            kernel_path=str(self.target.source.path),
+            workload_path=str(self.target.workload.source.path),
+            sources=self._sources(case.candidate),
+            seed=None,
+            checks=tuple(case.findings.checks) + _NOT_CHECKED,
+            errors=tuple(case.findings.errors),
+            mismatch=found.mismatch,
+            baseline_resources=resources_of(self.baseline_built) if self.baseline_built else (),
+            candidate_resources=resources_of(case.built) if case.built else (),
+            device=case.device,
+            versions={"kernel-lsp": __version__} | versions(),
+            build_way=case.built.build.way if case.built else "none",
+            build_log=case.built.build.log if case.built else "",
+            settings=settings,
+            discarded_blocks=case.series.discarded if case.series else 0,
+            command=self._command(),
+        )
+        return Verdict(
+            id=self._address(case.candidate, evidence.versions),
+            verdict=found.outcome,
+            stage=found.stage,
+            reason=found.reason,
+            cases=timed,
+            speedup=None if speedup is None else speedup[0],
+            interval=None if speedup is None else speedup[1],
+            seconds=case.timeline.finished(),
+            evidence=evidence,
+        )
+
+    def _sources(self, candidate: Candidate) -> dict[str, str]:
+        sources = {"baseline": self.target.source.text, "candidate": candidate.kernel.text}
+        sources["workload"] = self.target.workload.source.text
+        if candidate.launch is not None and candidate.launch.text != self.target.workload.source.text:
+            sources["candidate_launch"] = candidate.launch.text
+        return sources
+
+    def _command(self) -> str:
+        paths = [str(self.target.source.path), "CANDIDATE", "--workload", str(self.target.workload.source.path)]
+        return f"kernel-lsp judge {shlex.join(paths)}"
+
+    def _address(self, candidate: Candidate, versions: dict[str, str]) -> str:
+        made_of = {
+            "baseline": self.target.baseline.digest,
+            "candidate": candidate.digest,
+            "workload": self.target.workload.source.text,
+            "settings": self.settings.judge.model_dump(mode="json"),
+            "versions": versions,
+            "device": self.gpu.uuid if self.gpu else self.arch,
+        }
+        return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:20]
+
+
+_NOT_CHECKED = (
+    Check(name="compute-sanitizer", status=CheckStatus.SKIPPED, detail="this version does not run it yet"),
+    Check(name="kernel trace", status=CheckStatus.SKIPPED, detail="this version does not record it yet"),
+)
+
+
+@asynccontextmanager
+async def open_session(target: Target, settings: Settings, pool: Pool | None = None) -> AsyncGenerator[Session]:
+    """A session with its baseline measured; its workers end with it.
+
+    Raises:
+        KernelLspError: the baseline or the workload cannot be used, or workers cannot be started.
+    """
+    async with pool or Pool() as workers:
+        gpus = find_gpus()
+        session = Session(workers, target, settings, gpus[0] if gpus else None)
+        workers.preload(Flavour.BUILD, Flavour.GPU if gpus else Flavour.INTERPRET)
+        await session.open()
+        yield session
+
+
+async def enter(bench: Bench, candidate: Candidate, built: Built) -> Subject | Failure:
+    """Load a version, or say why it cannot be."""
+    try:
+        return await bench.enter(candidate, built)
+    except correctness.RUN_ERRORS as error:
+        if isinstance(error, CannotJudgeError):
+            raise
+        return correctness.failure_of(error, "being loaded", "(none yet)")
+
+
+def _medians(series: Series) -> list[tuple[float, float]]:
+    return [(median(a), median(b)) for a, b in zip(series.baseline_us, series.candidate_us, strict=True)]
+
+
+def _joined(first: Series, second: Series) -> Series:
+    def both(a: list[list[float]], b: list[list[float]]) -> list[list[float]]:
+        return [x + y for x, y in zip(a, b, strict=True)]
+
+    return Series(
+        first.cases,
+        both(first.blocks, second.blocks),
+        both(first.baseline_us, second.baseline_us),
+        both(first.candidate_us, second.candidate_us),
+        first.clocks + second.clocks,
+        first.gpu_ms + second.gpu_ms,
+        first.discarded + second.discarded,
+    )
+
+
+def _impossible(measured: Measured, series: Series) -> str | None:
+    """Why the times cannot be: more is read from memory each second than memory can give."""
+    roof = measured.bench.copy_bandwidth
+    if roof is None:
+        return None
+    for timed, (_, b) in zip(series.cases, _medians(series), strict=True):
+        read = timed.draw.input_bytes
+        if timed.mode == "graph" or read / (timed.baseline_us * 1e-6) > roof:
+            continue
+        if read / (b * 1e-6) > _TOO_FAST * roof:
+            return (
+                f"on case {measured.bench.cases[timed.draw.case]} reading its inputs once in {b:.1f} us would take "
+                f"{read / b / 1e3:,.0f} GB/s, more than this GPU's memory gives ({roof / 1e9:,.0f} GB/s)"
+            )
+    return None
+
+
+def _case_timings(measured: Measured, case: Judgement) -> tuple[CaseTiming, ...]:
+    series, roof = case.series, measured.bench.copy_bandwidth
+    if series is None or not series.combined:
+        return ()
+    timings: list[CaseTiming] = []
+    for index, (timed, (a, b)) in enumerate(zip(series.cases, _medians(series), strict=True)):
+        tail = series.blocks[index][-case.confirmation_blocks :]
+        summary = statistics.summarise(tail)
+        if case.confirmation_blocks:
+            half = statistics.t_quantile(0.975, summary.n - 1) * summary.deviation / summary.n**0.5
+        else:
+            half = statistics.half_width(summary.deviation, summary.n)
+        interval = statistics.Interval(summary.mean - half, summary.mean + half).speedup
+        memory_bound = roof is not None and timed.mode != "graph"
+        timings.append(
+            CaseTiming(
+                case=measured.bench.cases[timed.draw.case],
+                mode=timed.mode,
+                launches=timed.launches,
+                baseline_us=a,
+                candidate_us=b,
+                speedup=statistics.Interval(summary.mean, summary.mean).speedup.lower,
+                interval=(interval.lower, interval.upper),
+                bytes_moved=timed.bytes_moved,
+                baseline_roofline_share=timed.bytes_moved / (a * 1e-6) / roof if memory_bound and roof else None,
+                roofline_share=timed.bytes_moved / (b * 1e-6) / roof if memory_bound and roof else None,
+                blocks=tuple(series.blocks[index]),
+                confirmation_blocks=case.confirmation_blocks,
+            )
+        )
+    return tuple(timings)

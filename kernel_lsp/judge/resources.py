@@ -1,0 +1,38 @@
+"""Compile facts of a version as launched, for evidence and for pruning."""
+
+from kernel_lsp.build.occupancy import LIMITS, base_arch, occupancy
+from kernel_lsp.judge.building import Built
+from kernel_lsp.judge.verdict import KernelResources
+
+
+def resources_of(built: Built) -> tuple[KernelResources, ...]:
+    """One record for each kernel that the workload launches, with the largest shared memory and block it is given."""
+    binary = built.build.binary
+    if binary is None:
+        return ()
+    launches = [launch for plan in built.plans for launch in plan.launches]
+    found: list[KernelResources] = []
+    for kernel in binary.kernels:
+        mine = [x for x in launches if (x.entry or binary.entries.get(x.kernel)) == kernel.entry]
+        if launches and not mine:
+            continue
+        threads = max((x.block[0] * x.block[1] * x.block[2] for x in mine), default=None)
+        shared = kernel.shared_bytes + max((x.shared_bytes for x in mine), default=0)
+        share, limiter = None, None
+        if threads and threads <= 1024 and base_arch(binary.arch) in LIMITS:
+            at = occupancy(binary.arch, kernel.registers, shared, threads, kernel.barriers)
+            share, limiter = at.share, str(at.limiters[0])
+        spills = kernel.spill_store_bytes
+        found.append(
+            KernelResources(
+                name=kernel.name,
+                registers=kernel.registers,
+                shared_bytes=shared,
+                spill_bytes=None if spills is None else spills + (kernel.spill_load_bytes or 0),
+                stack_bytes=kernel.stack_bytes,
+                threads=threads,
+                occupancy=share,
+                limiter=limiter,
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,54 @@
+"""What is judged: a kernel file with its workload, and versions of it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel_lsp.errors import SourceError
+from kernel_lsp.source.candidate import Candidate, SourceFile
+from kernel_lsp.source.files import find_kernels, language_of, pick_kernel, read_source
+from kernel_lsp.source.kernel import Kernel, Language
+from kernel_lsp.workload.spec import WorkloadFile, require_workload
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A kernel file under judgement. `kernel` is the one in question, or None for all of the file's."""
+
+    language: Language
+    source: SourceFile
+    kernels: tuple[Kernel, ...]
+    kernel: Kernel | None
+    workload: WorkloadFile
+
+    @property
+    def baseline(self) -> Candidate:
+        """The user's file as it stands."""
+        return self.version(self.source.text, "baseline", "baseline")
+
+    def version(self, text: str, label: str, origin: str, launch_text: str | None = None) -> Candidate:
+        """A candidate with other kernel text, and other launch text where that stands in the workload file."""
+        launch = None
+        if not self.workload.in_kernel_file and self.workload.has_launch:
+            file = self.workload.source
+            launch = file if launch_text is None else SourceFile(file.path, launch_text)
+        return Candidate(self.language, SourceFile(self.source.path, text), launch, label, origin)
+
+
+def make_target(path: Path, kernel: str | None = None, workload: Path | None = None) -> Target:
+    """The target that a command line names.
+
+    Raises:
+        SourceError: the file cannot be read, is of no known language, or does not have the kernel.
+        WorkloadError: there is no workload, or it is not one.
+    """
+    source = read_source(path)
+    language = language_of(path, source.text)
+    kernels = find_kernels(source.text, path) if language else ()
+    if language is None or not kernels:
+        raise SourceError(
+            "no kernel was found in this file",
+            path,
+            cure="A kernel is a `__global__` function in a .cu or .cuh file or a `@triton.jit` function in a .py file.",
+        )
+    chosen = pick_kernel(kernels, kernel) if kernel else None
+    return Target(language, source, kernels, chosen, require_workload(source, workload))

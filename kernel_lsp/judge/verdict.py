@@ -1,0 +1,196 @@
+"""The records a judgement makes: the verdict, and the evidence it rests on."""
+
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Outcome(StrEnum):
+    """What became of a candidate. The terms are defined in ARCHITECTURE.md."""
+
+    FASTER = "FASTER"
+    SLOWER = "SLOWER"
+    SAME = "SAME"
+    NOT_WORTH_IT = "NOT_WORTH_IT"
+    AMBIGUOUS = "AMBIGUOUS"
+    WRONG = "WRONG"
+    ILLEGITIMATE = "ILLEGITIMATE"
+    BUILD_FAILED = "BUILD_FAILED"
+    RUN_FAILED = "RUN_FAILED"
+    TIMED_OUT = "TIMED_OUT"
+    UNTIMED = "UNTIMED"
+
+
+class Stage(StrEnum):
+    """The steps of a judgement in order; a verdict names the one that decided it."""
+
+    PARSE = "parse"
+    BUILD = "build"
+    RUN = "run"
+    CORRECT = "correct"
+    LEGITIMATE = "legitimate"
+    TIMED = "timed"
+
+
+class CheckStatus(StrEnum):
+    """How one check ended."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+class Record(BaseModel):
+    """Frozen and strict: evidence is written once and read back as it was."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Check(Record):
+    """One check that ran, or did not and why (`detail`)."""
+
+    name: str
+    status: CheckStatus
+    detail: str = ""
+    case: str | None = None
+
+
+class Mismatch(Record):
+    """The first wrong element of an output.
+
+    `index` is its position in the output tensor, `count` the number of wrong elements of `total`; values are text so
+    that NaN and infinities survive JSON.
+    """
+
+    case: str
+    family: str
+    output: int
+    index: tuple[int, ...]
+    expected: str
+    actual: str
+    count: int
+    total: int
+
+
+class ErrorFigures(Record):
+    """Error against the float64 oracle on one case and input family.
+
+    Both figures are in units of `eps(dtype) * (|expected| + rms(expected))`: the largest one and the root mean square.
+    """
+
+    case: str
+    family: str
+    baseline_max: float
+    baseline_rms: float
+    candidate_max: float
+    candidate_rms: float
+
+
+class CaseTiming(Record):
+    """The paired timing of one case.
+
+    Attributes:
+        case: its parameters, as text.
+        mode: `cold` (L2 flushed before each launch), `streaming` (footprint over 5x L2, no flush needed) or `graph`
+            (too short for events: difference of two graphs of copies, warm).
+        launches: launches per segment.
+        baseline_us, candidate_us: median time of one launch, microseconds.
+        speedup: baseline over candidate, with its 95 % interval.
+        bytes_moved: compulsory traffic: each input read once, each output written once.
+        roofline_share: compulsory traffic over the candidate's time over the measured copy bandwidth; None unknown.
+        blocks: log ratio candidate / baseline of each block, in order, confirmation blocks last.
+        confirmation_blocks: how many of `blocks` belong to the confirmation.
+    """
+
+    case: str
+    mode: str
+    launches: int
+    baseline_us: float
+    candidate_us: float
+    speedup: float
+    interval: tuple[float, float]
+    bytes_moved: int
+    baseline_roofline_share: float | None
+    roofline_share: float | None
+    blocks: tuple[float, ...]
+    confirmation_blocks: int
+
+
+class KernelResources(Record):
+    """Compile facts of one kernel of one side, as launched."""
+
+    name: str
+    registers: int
+    shared_bytes: int
+    spill_bytes: int | None
+    stack_bytes: int
+    threads: int | None
+    occupancy: float | None
+    limiter: str | None
+
+
+class DeviceState(Record):
+    """The GPU as it was while timing. Clocks in MHz, power in W, temperature in degrees Celsius."""
+
+    name: str
+    uuid: str
+    arch: str
+    driver: str
+    sm_clock_mhz: tuple[float, float] | None = None
+    power_w: float | None = None
+    temperature_c: int | None = None
+    throttle: tuple[str, ...] = ()
+    others_busy_percent: int | None = None
+    shared: bool = False
+    copy_bandwidth_gbs: float | None = None
+
+
+class Evidence(Record):
+    """Everything a verdict rests on."""
+
+    created: str
+    baseline_digest: str
+    candidate_digest: str
+    candidate_label: str
+    candidate_origin: str
+    kernel_path: str
+    workload_path: str
+    sources: dict[str, str]
+    seed: int | None
+    checks: tuple[Check, ...]
+    errors: tuple[ErrorFigures, ...]
+    mismatch: Mismatch | None
+    baseline_resources: tuple[KernelResources, ...]
+    candidate_resources: tuple[KernelResources, ...]
+    device: DeviceState | None
+    versions: dict[str, str]
+    build_way: str
+    build_log: str
+    settings: dict[str, float | int | str]
+    discarded_blocks: int
+    command: str
+
+
+class Verdict(Record):
+    """The product.
+
+    Attributes:
+        id: content address: hash of both texts, workload, settings, toolchain and device.
+        verdict: the outcome.
+        stage: the stage that decided it.
+        reason: one sentence for a person.
+        cases: paired timing by case; empty when timing was not reached.
+        speedup: baseline over candidate, geometric mean over cases; None untimed.
+        interval: 95 % interval of `speedup`.
+        seconds: wall time by stage, with `total`.
+    """
+
+    id: str
+    verdict: Outcome
+    stage: Stage
+    reason: str
+    cases: tuple[CaseTiming, ...]
+    speedup: float | None
+    interval: tuple[float, float] | None
+    seconds: dict[str, float]
+    evidence: Evidence

@@ -1,0 +1,66 @@
+"""What the search asks of anything that proposes candidates, be it a table of settings or a language model.
+
+The search alternates: it takes some candidates with `next`, gives them to the judge, and reports each with `tell` as
+soon as something is known. Proposals and reports may overlap: a proposer must cope with being asked again while
+earlier candidates are still under judgement, and with reports in any order.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from kernel_lsp.judge.verdict import Outcome, Stage
+from kernel_lsp.source.candidate import Candidate
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the compiled kernel costs, the worst of its launches; None where it is not known.
+
+    Attributes:
+        registers: per thread.
+        spill_bytes: stores and loads per thread together.
+        shared_bytes: static and dynamic, per block.
+        occupancy: share of the multiprocessor's warps that can be resident, 0 to 1.
+    """
+
+    registers: int | None = None
+    spill_bytes: int | None = None
+    shared_bytes: int | None = None
+    occupancy: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """What became of a candidate.
+
+    Attributes:
+        stage: the stage that decided it.
+        verdict: what the judge said.
+        ratio: time over the baseline's time (below 1 is faster); None when it was not timed.
+        interval: confidence interval of `ratio`.
+        message: what to tell the proposer: compiler errors, the first wrong index, why it was not worth running.
+        facts: what its build showed; None when it did not build.
+    """
+
+    stage: Stage
+    verdict: Outcome
+    ratio: float | None = None
+    interval: tuple[float, float] | None = None
+    message: str = ""
+    facts: Facts | None = None
+
+
+class Proposer(Protocol):
+    """A source of candidates for one kernel. It only proposes: what is right or faster is for the judge to say."""
+
+    async def next(self, budget: int) -> Sequence[Candidate]:
+        """At most `budget` candidates never returned before; empty when there is nothing left to propose.
+
+        May take as long as it needs (a model thinks) and is cancelled by cancelling the task.
+        """
+        ...
+
+    def tell(self, candidate: Candidate, feedback: Feedback) -> None:
+        """Learn what became of `candidate`; called for the baseline and for other proposers' candidates too."""
+        ...

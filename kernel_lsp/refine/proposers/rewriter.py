@@ -1,0 +1,40 @@
+"""The rewriter: every rewrite that applies to a file, once, each a candidate."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from kernel_lsp.refine.proposer import Feedback
+from kernel_lsp.refine.rewrites import REWRITES
+from kernel_lsp.source.candidate import Candidate
+from kernel_lsp.source.files import find_kernels
+
+
+class Rewriter:
+    """A proposer of rewrites of the kernels named, in the file `base`.
+
+    A candidate's label names all that was done to the user's file: what `base` says of itself, and the rewrite.
+    """
+
+    def __init__(self, base: Candidate, kernels: Sequence[str]) -> None:
+        self._base = base
+        self._candidates = self._all(kernels)
+
+    async def next(self, budget: int) -> Sequence[Candidate]:
+        """The next rewrites that apply."""
+        return list(islice(self._candidates, budget))
+
+    def tell(self, candidate: Candidate, feedback: Feedback) -> None:
+        """A rewrite is tried once whatever becomes of it."""
+
+    def _all(self, kernels: Sequence[str]) -> Iterator[Candidate]:
+        base = self._base
+        for kernel in find_kernels(base.kernel.text, base.kernel.path):
+            if kernel.name not in kernels:
+                continue
+            for rewrite in REWRITES[base.language]:
+                for candidate in rewrite(base.kernel, base.launch, kernel):
+                    if base.label == "baseline":
+                        yield candidate
+                    else:
+                        yield replace(candidate, label=f"{base.label}; {candidate.label}")

@@ -1,0 +1,232 @@
+"""The tuner: a search over a kernel's settings that learns from every verdict and needs no model.
+
+Times are taken to be roughly multiplicative: what a setting costs is the product of what each of its changes costs.
+Each report refines that estimate. The next candidate is the one with the lowest estimate among the neighbours of the
+best settings so far (one tunable a step up or down, or two tunables at once, since sizes and warps only pay
+together) and the combination of all changes that helped by themselves. When the neighbours are used up, settings
+drawn at random are tried, and the search ends when many reports in a row brought nothing.
+"""
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from kernel_lsp.judge.verdict import Outcome
+from kernel_lsp.refine.proposer import Feedback
+from kernel_lsp.refine.tunables.space import Kind, Space, Value
+from kernel_lsp.source.candidate import Candidate
+
+Point = tuple[int, ...]
+"""A setting as the position of each tunable's value among its choices."""
+
+_FAILED = {Outcome.WRONG, Outcome.BUILD_FAILED, Outcome.RUN_FAILED, Outcome.TIMED_OUT, Outcome.ILLEGITIMATE}
+# What an untried step is expected to do to the log of the time, by kind: hopeful ones come first.
+_HOPE = {
+    Kind.AUTOTUNE: -0.05,
+    Kind.BLOCK: -0.06,
+    Kind.WARPS: -0.05,
+    Kind.SIZE: -0.04,
+    Kind.STAGES: -0.03,
+    Kind.GRID: -0.03,
+    Kind.MIN_BLOCKS: -0.01,
+    Kind.UNROLL: -0.01,
+}
+_FAR = 0.02  # hope lost with every step beyond what has been measured
+_FAILURE = math.log(2.0)  # estimated cost of a change that failed together with others
+_NOISE = 0.01  # a gain smaller than this is no progress
+_MARK_UP = 0.004
+_DRAWS = 200
+
+
+@dataclass
+class _Knowledge:
+    """What has been learned of one tunable: measured changes against the baseline, and where not to go."""
+
+    effects: dict[int, float]
+    dead: set[int]
+    wrong: int = 0
+    right: int = 0
+
+
+class Tuner:
+    """A proposer of settings.
+
+    Args:
+        space: what can be turned, from `tunables.find_tunables`.
+        seed: the same seed and the same reports give the same proposals.
+        patience: reports in a row without progress after which nothing more is proposed.
+    """
+
+    def __init__(self, space: Space, seed: int = 0, patience: int = 24) -> None:
+        self.space = space
+        self._tunables = space.tunables
+        self._random = random.Random(seed)
+        self._patience = patience
+        self._start: Point = tuple(tunable.choices.index(tunable.current) for tunable in self._tunables)
+        self._times: dict[Point, float] = {self._start: 0.0}  # log of the ratio to the baseline
+        self._tried: set[Point] = {self._start}
+        self._points: dict[str, Point] = {space.base.digest: self._start}  # by digest
+        self._known = [_Knowledge({at: 0.0}, set()) for at in self._start]
+        self._spills: int | None = None
+        self._idle = 0
+
+    async def next(self, budget: int) -> Sequence[Candidate]:
+        """The most promising untried settings; empty when the space or the patience is used up."""
+        found: list[Candidate] = []
+        while len(found) < budget and self._idle < self._patience:
+            candidate = self._pick()
+            if candidate is None:
+                break
+            found.append(candidate)
+        return found
+
+    def tell(self, candidate: Candidate, feedback: Feedback) -> None:
+        """Learn from a report; candidates of other proposers teach nothing about settings and are ignored."""
+        point = self._points.get(candidate.digest)
+        if point is None:
+            return
+        spills = feedback.facts.spill_bytes if feedback.facts is not None else None
+        if point == self._start:
+            self._spills = spills
+            return
+        changed = [axis for axis, at in enumerate(point) if at != self._start[axis]]
+        best = min(self._times.values())
+        if feedback.verdict in _FAILED:
+            self._learn_failure(point, changed, feedback.verdict)
+        elif feedback.ratio is not None:
+            self._learn_time(point, changed, math.log(feedback.ratio))
+        if spills is not None and self._spills is not None and spills > self._spills and len(changed) == 1:
+            self._close(changed[0], point[changed[0]], beyond_only=feedback.ratio is not None)
+        for axis in changed:
+            self._known[axis].right += feedback.verdict not in _FAILED
+        self._idle = 0 if min(self._times.values()) < best - _NOISE else self._idle + 1
+
+    def _learn_time(self, point: Point, changed: list[int], time: float) -> None:
+        self._times[point] = time
+        if len(changed) == 1:
+            self._known[changed[0]].effects[point[changed[0]]] = time
+            return
+        # Share what the estimate missed among the changes, without overruling what was measured alone.
+        fresh = [axis for axis in changed if point[axis] not in self._known[axis].effects]
+        missed = time - sum(self._effect(axis, point[axis]) for axis in changed)
+        for axis in fresh:
+            self._known[axis].effects[point[axis]] = self._effect(axis, point[axis]) + missed / len(fresh)
+
+    def _learn_failure(self, point: Point, changed: list[int], verdict: Outcome) -> None:
+        suspects = [axis for axis in changed if point[axis] not in self._known[axis].effects]
+        if len(suspects) != 1 and len(changed) != 1:
+            for axis in suspects:
+                self._known[axis].effects[point[axis]] = _FAILURE
+            return
+        axis = changed[0] if len(changed) == 1 else suspects[0]
+        known = self._known[axis]
+        if verdict is Outcome.WRONG:
+            # Another value may still be right, but not for long: two wrong ones mean that the number has a meaning.
+            known.dead.add(point[axis])
+            known.wrong += 1
+            if known.wrong >= 2 and not known.right:
+                known.dead.update(range(len(self._tunables[axis].choices)))
+                known.dead.discard(self._start[axis])
+        else:
+            self._close(axis, point[axis], beyond_only=False)
+
+    def _close(self, axis: int, at: int, beyond_only: bool) -> None:
+        """Go no further in the direction in which `at` lies from the baseline."""
+        start = self._start[axis]
+        if not self._tunables[axis].ordered:
+            beyond = range(0)
+        elif at > start:
+            beyond = range(at + 1, len(self._tunables[axis].choices))
+        else:
+            beyond = range(at)
+        self._known[axis].dead.update(beyond if beyond_only else {at, *beyond})
+        self._known[axis].dead.discard(start)
+
+    def _effect(self, axis: int, at: int) -> float:
+        """Estimated log of the time at one value of one tunable, all others as in the baseline."""
+        effects, tunable = self._known[axis].effects, self._tunables[axis]
+        if at in effects:
+            return effects[at]
+        hope = _HOPE[tunable.kind]
+        if not tunable.ordered:
+            return hope + _FAR * at
+        nearest = min(effects, key=lambda other: (abs(other - at), other))
+        behind = range(nearest + 1, len(tunable.choices)) if nearest > at else range(nearest - 1, -1, -1)
+        inner = next((other for other in behind if other in effects), None)
+        # Half a trend goes on: returns diminish. A direction not yet entered keeps some hope of its own.
+        trend = (effects[nearest] - effects[inner]) / 2 if inner is not None else hope
+        if inner is not None and nearest == self._start[axis]:
+            trend += hope / 2
+        return effects[nearest] + trend + _FAR * (abs(at - nearest) - 1)
+
+    def _estimate(self, point: Point, best: Point) -> float:
+        """Estimated log of the ratio to the baseline: of the best settings, plus what is changed from there."""
+        moved = [axis for axis, at in enumerate(point) if at != best[axis]]
+        change = sum(self._effect(axis, point[axis]) - self._effect(axis, best[axis]) for axis in moved)
+        return self._standing(best) + change + _FAR * (len(moved) - 1)
+
+    def _standing(self, point: Point) -> float:
+        """Measured log of the time, with a mark-up for each change: of equals the one nearest the baseline is best."""
+        return self._times[point] + _MARK_UP * sum(at != start for at, start in zip(point, self._start, strict=True))
+
+    def _pick(self) -> Candidate | None:
+        """Form the most promising untried settings."""
+        best = min(self._times, key=lambda point: (self._standing(point), point))
+        for point in sorted(set(self._near(best)), key=lambda point: (self._estimate(point, best), point)):
+            if (candidate := self._form(point)) is not None:
+                return candidate
+        for _ in range(_DRAWS):
+            if (point := self._draw()) not in self._tried and (candidate := self._form(point)) is not None:
+                return candidate
+        return None
+
+    def _near(self, best: Point) -> Iterator[Point]:
+        """Untried neighbours of the best settings, and all that helped put together."""
+        winners = tuple(self._winner(axis) for axis in range(len(best)))
+        steps = [(axis, at) for axis in range(len(best)) for at in self._steps(axis, best[axis])]
+        measured = [(axis, at) for axis, at in steps if at in self._known[axis].effects]
+        pairs = (pair for pair in combinations(measured, 2) if pair[0][0] != pair[1][0])
+        for point in (winners, *(_moved(best, [step]) for step in steps), *(_moved(best, pair) for pair in pairs)):
+            if point not in self._tried and self._alive(point):
+                yield point
+
+    def _winner(self, axis: int) -> int:
+        """The best value of one tunable by itself, the current one unless another is clearly better."""
+        known, start = self._known[axis], self._start[axis]
+        live = (at for at in known.effects if at not in known.dead)
+        return min(live, key=lambda at: known.effects[at] + _NOISE * (at != start))
+
+    def _steps(self, axis: int, at: int) -> Iterator[int]:
+        """The values next to `at`; every value where the order means nothing."""
+        count = len(self._tunables[axis].choices)
+        reach = (at - 2, at - 1, at + 1, at + 2) if self._tunables[axis].ordered else range(count)
+        yield from (other for other in reach if 0 <= other < count and other != at)
+
+    def _alive(self, point: Point) -> bool:
+        return all(at not in known.dead for at, known in zip(point, self._known, strict=True))
+
+    def _draw(self) -> Point:
+        """Settings at random among the values that are not ruled out."""
+        return tuple(
+            self._random.choice([at for at in range(len(tunable.choices)) if at not in known.dead])
+            for tunable, known in zip(self._tunables, self._known, strict=True)
+        )
+
+    def _form(self, point: Point) -> Candidate | None:
+        """The candidate at `point`, unless it breaks a limit or has the text of an earlier one."""
+        self._tried.add(point)
+        values: dict[str, Value] = {t.name: t.choices[at] for t, at in zip(self._tunables, point, strict=True)}
+        candidate = self.space.form(values)
+        if candidate is None or candidate.digest in self._points:
+            return None
+        self._points[candidate.digest] = point
+        return candidate
+
+
+def _moved(point: Point, move: Sequence[tuple[int, int]]) -> Point:
+    moved = list(point)
+    for axis, at in move:
+        moved[axis] = at
+    return tuple(moved)

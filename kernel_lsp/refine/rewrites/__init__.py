@@ -1,0 +1,53 @@
+"""Rewrites that keep a kernel's meaning: each proposes candidates where its pattern applies, else says nothing.
+
+A rewrite is a function of a kernel file, the workload file that launches it, if any, and one kernel of the file. What
+it proposes is only ever a candidate: the judge compiles, verifies and times it. They can be chained, each on the text
+of another's candidate.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from kernel_lsp.refine.rewrites import (
+    cache_hints,
+    cache_row,
+    grid_stride,
+    multi_element,
+    online_softmax,
+    pad_shared,
+    persistent,
+    pipelined_loop,
+    restrict,
+    strength_reduce,
+    vectorize,
+    warp_shuffle,
+)
+from kernel_lsp.source.candidate import Candidate, SourceFile
+from kernel_lsp.source.kernel import Kernel, Language
+
+
+class Rewrite(Protocol):
+    """What every rewrite looks like."""
+
+    def __call__(
+        self, kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel
+    ) -> Iterator[Candidate]:
+        """Candidates for one kernel, best guesses first; none where the rewrite does not apply."""
+        ...
+
+
+REWRITES: Mapping[Language, tuple[Rewrite, ...]] = {
+    Language.CUDA: (
+        vectorize.rewrite,
+        cache_row.rewrite,
+        online_softmax.rewrite,
+        warp_shuffle.rewrite,
+        pad_shared.rewrite,
+        multi_element.rewrite,
+        grid_stride.rewrite,
+        restrict.rewrite,
+        strength_reduce.rewrite,
+    ),
+    Language.TRITON: (persistent.rewrite, cache_hints.rewrite, pipelined_loop.rewrite),
+}
+"""All rewrites of a language, those that tend to gain most first."""

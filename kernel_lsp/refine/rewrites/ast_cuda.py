@@ -1,0 +1,252 @@
+"""The few questions that every CUDA rewrite asks of a kernel's syntax tree."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import tree_sitter_cuda
+from tree_sitter import Language, Node, Parser
+
+from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.kernel import Kernel
+from kernel_lsp.source.text import Edit, Span, apply_edits
+
+_PARSER = Parser(Language(tree_sitter_cuda.language()))
+_POINTER = re.compile(
+    r"(?:const\s+)?(?P<element>[\w:]+(?:\s+\w+)*?)(?:\s+const)?\s*\*\s*(?:const\b\s*)?(?:__restrict(?:__)?)?"
+)
+_COLLECTIVE = re.compile(
+    r"__sync|__shfl|__ballot|__reduce_|__any_|__all_|__match|bar\.sync|cooperative_groups|\bcg::|wmma"
+)
+_WRITES = {"assignment_expression": "left", "update_expression": "argument"}
+
+
+def text_of(node: Node) -> str:
+    """The node's source text."""
+    return (node.text or b"").decode()
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """The node and everything under it, in source order."""
+    yield node
+    for child in node.children:
+        yield from walk(child)
+
+
+def span_of(node: Node) -> Span:
+    """Where the node stands."""
+    return Span(node.start_byte, node.end_byte)
+
+
+def field(node: Node, name: str) -> Node:
+    """A field that the grammar guarantees.
+
+    Raises:
+        LookupError: the tree was repaired round a syntax error and lacks it.
+    """
+    child = node.child_by_field_name(name)
+    if child is None:
+        raise LookupError(name)
+    return child
+
+
+def names(node: Node) -> set[str]:
+    """All identifiers in the node."""
+    return {text_of(n) for n in walk(node) if n.type == "identifier"}
+
+
+def written(node: Node) -> Iterator[Node]:
+    """The targets of all assignments, increments and decrements in the node."""
+    for n in walk(node):
+        if n.type in _WRITES and (target := n.child_by_field_name(_WRITES[n.type])):
+            yield target
+
+
+def assigned(node: Node) -> set[str]:
+    """Variables that are assigned, incremented or have their address taken in the node."""
+    found = {text_of(target) for target in written(node) if target.type == "identifier"}
+    for n in walk(node):
+        if n.type == "pointer_expression" and text_of(n).startswith("&"):
+            found |= {text_of(c) for c in n.children if c.type == "identifier"}
+    return found
+
+
+def bare(node: Node) -> Node:
+    """The expression without parentheses and arithmetic casts round it."""
+    while True:
+        if node.type == "parenthesized_expression" and node.named_child_count == 1:
+            node = node.named_children[0]
+        elif node.type == "cast_expression":
+            node = field(node, "value")
+        elif node.type == "call_expression" and text_of(field(node, "function")).startswith("static_cast<"):
+            arguments = field(node, "arguments")
+            if arguments.named_child_count != 1:
+                return node
+            node = arguments.named_children[0]
+        else:
+            return node
+
+
+def canonical(node: Node, values: Mapping[str, Node], depth: int = 8) -> str:
+    """One spelling for expressions that are equal but for casts, spaces, order of operands and named constants."""
+    node = bare(node)
+    if node.type == "identifier" and depth and (value := values.get(text_of(node))):
+        return canonical(value, values, depth - 1)
+    if node.type == "binary_expression":
+        operator = text_of(field(node, "operator"))
+        sides = [canonical(field(node, side), values, depth) for side in ("left", "right")]
+        if operator in ("+", "*"):
+            sides.sort()
+        return f"({sides[0]}{operator}{sides[1]})"
+    if node.type == "number_literal":
+        return text_of(node).rstrip("uUlL")
+    return "".join(text_of(node).split())
+
+
+def statement_texts(node: Node) -> str:
+    """A statement as text to stand between braces: a block loses its own."""
+    text = text_of(node)
+    return text[1:-1].strip() if node.type == "compound_statement" else text
+
+
+def comment_free(node: Node) -> str:
+    """The node's text without comments and without any white space: for comparing short patterns."""
+    return "".join(re.sub(r"//[^\n]*|/\*.*?\*/", "", text_of(node), flags=re.DOTALL).split())
+
+
+@dataclass(frozen=True)
+class KernelTree:
+    """A kernel of a text with its syntax tree."""
+
+    file: SourceFile
+    kernel: Kernel
+
+    @cached_property
+    def root(self) -> Node:
+        """The whole file."""
+        return _PARSER.parse(self.file.text.encode()).root_node
+
+    @cached_property
+    def body(self) -> Node:
+        """The braces of the kernel.
+
+        Raises:
+            LookupError: no such block (a macro's kernel, or text that does not parse).
+        """
+        node = self.root.descendant_for_byte_range(self.kernel.body.start, self.kernel.body.end)
+        if node is None or node.type != "compound_statement" or node.has_error:
+            raise LookupError("body")
+        return node
+
+    @cached_property
+    def declarations(self) -> dict[str, tuple[Node, Node | None]]:
+        """Locals declared exactly once: the declaration (or for a loop's variable the same) and the initial value."""
+        seen: dict[str, list[tuple[Node, Node | None]]] = {}
+        for node in walk(self.body):
+            if node.type == "declaration":
+                for declarator in node.children_by_field_name("declarator"):
+                    value = declarator.child_by_field_name("value")
+                    inner = declarator
+                    while (deeper := inner.child_by_field_name("declarator")) is not None:
+                        inner = deeper
+                    if inner.type == "identifier":
+                        seen.setdefault(text_of(inner), []).append((node, value))
+        return {name: found[0] for name, found in seen.items() if len(found) == 1}
+
+    @cached_property
+    def values(self) -> dict[str, Node]:
+        """Locals that are declared once and never assigned again, with their value."""
+        changed = assigned(self.body)
+        return {n: value for n, (_, value) in self.declarations.items() if value is not None and n not in changed}
+
+    def canonical(self, node: Node) -> str:
+        """`canonical` with this kernel's constants."""
+        return canonical(node, self.values)
+
+    @cached_property
+    def pointers(self) -> dict[str, str]:
+        """Pointers to global (or unknown) memory by name, with the type of their elements without qualifiers."""
+        found: dict[str, str] = {}
+        for parameter in self.kernel.parameters:
+            if (match := _POINTER.fullmatch(parameter.type.strip())) and "volatile" not in parameter.type:
+                found[parameter.name] = match["element"]
+        for name, (node, value) in self.declarations.items():
+            declarators = node.children_by_field_name("declarator")
+            if value is None or len(declarators) != 1:
+                continue
+            kind = text_of(field(node, "type"))
+            head = text_of(declarators[0]).split("=")[0]
+            if "volatile" in text_of(node) or head.count("*") > 1:
+                continue
+            if kind == "auto":
+                base = next((n for n in names_in_order(value) if n in found), None)
+                if base and bare(value).type == "binary_expression":
+                    found[name] = found[base]
+            elif head.count("*") == 1:
+                found[name] = kind
+        return found
+
+    def base(self, name: str) -> str:
+        """The parameter (or array) that a pointer was made from."""
+        for _ in range(8):
+            value = self.values.get(name)
+            origin = next((n for n in names_in_order(value) if n in self.pointers), None) if value else None
+            if origin is None or name not in self.pointers:
+                return name
+            name = origin
+        return name
+
+    @cached_property
+    def _collective_functions(self) -> set[str]:
+        found: set[str] = set()
+        for node in walk(self.root):
+            if node.type == "function_definition" and _COLLECTIVE.search(text_of(field(node, "body"))):
+                declarator = field(node, "declarator")
+                found |= {text_of(n) for n in walk(declarator) if n.type == "identifier"} - {self.kernel.name}
+        return found
+
+    def collective(self, node_or_text: Node | str) -> bool:
+        """Whether threads meet in it: barriers, shuffles, votes, or a function of this file that holds one."""
+        text = node_or_text if isinstance(node_or_text, str) else text_of(node_or_text)
+        if _COLLECTIVE.search(text):
+            return True
+        return any(re.search(rf"\b{name}\s*[<(]", text) for name in self._collective_functions)
+
+    def fresh(self, wanted: str) -> str:
+        """`wanted`, or a numbered variant of it that no identifier of the file has yet."""
+        used = {text_of(n) for n in walk(self.root) if n.type in ("identifier", "field_identifier")}
+        name, number = wanted, 2
+        while name in used:
+            name, number = f"{wanted}{number}", number + 1
+        return name
+
+    def edited(self, *edits: Edit) -> "KernelTree":
+        """The kernel after edits inside its braces or parameter list."""
+        text = apply_edits(self.file.text, edits)
+        start = sum(grown(e) for e in edits if e.span.end <= self.kernel.body.start)
+        end = sum(grown(e) for e in edits)
+        body = Span(self.kernel.body.start + start, self.kernel.body.end + end)
+        span = Span(self.kernel.span.start, self.kernel.span.end + end)
+        return KernelTree(replace(self.file, text=text), replace(self.kernel, span=span, body=body))
+
+
+def grown(edit: Edit) -> int:
+    """How many bytes the text grows by."""
+    return len(edit.text.encode()) - (edit.span.end - edit.span.start)
+
+
+def names_in_order(node: Node) -> Iterator[str]:
+    """All identifiers in the node, as they come."""
+    return (text_of(n) for n in walk(node) if n.type == "identifier")
+
+
+def without_trailing_blanks(text: str) -> str:
+    """`text` with no white space at the end of its lines."""
+    return "\n".join(line.rstrip() for line in text.split("\n"))
+
+
+def indent_at(text: str, offset: int) -> str:
+    """The white space that begins the line of a byte offset."""
+    line = text.encode()[:offset].rsplit(b"\n", 1)[-1].decode()
+    return line[: len(line) - len(line.lstrip())]

@@ -1,0 +1,25 @@
+"""A row that several loops of a kernel go over is read from memory once, as vectors that stay in registers.
+
+What each thread has beyond the registers is read again, as before: right for rows of any length, fast for short ones.
+"""
+
+from collections.abc import Iterator
+
+from kernel_lsp.refine.rewrites.ast_cuda import KernelTree
+from kernel_lsp.refine.rewrites.vectorize import vectorized
+from kernel_lsp.source.candidate import Candidate, SourceFile
+from kernel_lsp.source.kernel import Kernel
+
+_VECTORS = (2, 4, 8, 16)
+
+
+def rewrite(kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel) -> Iterator[Candidate]:
+    """The kernel with 2, 4, 8 and 16 vectors of 16 bytes per thread kept in registers."""
+    for vectors in _VECTORS:
+        try:
+            result = vectorized(KernelTree(kernel_file, kernel), keep=vectors)
+        except LookupError:
+            return
+        if result:
+            label = f"128-bit loads, {vectors} vectors of the row in registers"
+            yield Candidate(kernel.language, result[0].file, workload_file, label, "rewrite:cache_row")

@@ -1,0 +1,44 @@
+"""Fewer blocks that stay: a grid-stride loop and a grid of some blocks for each multiprocessor."""
+
+from collections.abc import Iterator
+
+from kernel_lsp.refine.rewrites.ast_cuda import KernelTree
+from kernel_lsp.refine.rewrites.launches import change_grid
+from kernel_lsp.refine.rewrites.loops import as_grid_stride, find_loops
+from kernel_lsp.source.candidate import Candidate, SourceFile
+from kernel_lsp.source.kernel import Kernel
+
+_BLOCKS_EACH = (4, 8, 16)
+
+
+def rewrite(
+    kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, *, multiprocessors: int = 132
+) -> Iterator[Candidate]:
+    """The kernel as a grid-stride loop, where it is not one yet, with its grid capped in the launch.
+
+    Args:
+        kernel_file: file of the kernel.
+        workload_file: file whose `launch` launches it, if any.
+        kernel: the kernel.
+        multiprocessors: of the device that the candidates are for (132: H100 and H200).
+    """
+    try:
+        tree = KernelTree(kernel_file, kernel)
+        looped = as_grid_stride(tree)
+        if looped is None and any(loop.over_grid for loop in find_loops(tree)):
+            looped = tree
+        if looped is None:
+            return
+        for each in _BLOCKS_EACH:
+            files = change_grid(
+                looped,
+                workload_file,
+                lambda x, each=each: f"min({x}, {each} * {multiprocessors})",
+                lambda x, each=each: f"min(static_cast<long long>({x}), {each} * {multiprocessors}LL)",
+            )
+            capped = any(f is not None and "min(min(" in f.text for f in files or ())
+            if files and not capped:
+                label = f"grid-stride loop, {each} blocks for each multiprocessor"
+                yield Candidate(kernel.language, *files, label, "rewrite:grid_stride")
+    except LookupError:
+        return

@@ -1,0 +1,199 @@
+"""Numbers in syntax trees: which integer literals a launch depends on, in CUDA C++ and in Python alike."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+
+import tree_sitter_cuda
+import tree_sitter_python
+from tree_sitter import Language, Node, Parser
+
+from kernel_lsp.source.text import Span
+
+_PYTHON = Language(tree_sitter_python.language())
+_CUDA = Language(tree_sitter_cuda.language())
+_DIGITS = re.compile(r"\s*\(?\s*([1-9]\d*|0)(?=[uUlL]*\s*\)?\s*$)")
+_OPAQUE = {"subscript", "subscript_expression", "attribute", "field_expression", "string", "string_literal"}
+
+
+def parse_python(text: str) -> Node:
+    """Root of the syntax tree of a Python file."""
+    return Parser(_PYTHON).parse(text.encode()).root_node
+
+
+def parse_cuda(text: str) -> Node:
+    """Root of the syntax tree of a CUDA C++ file."""
+    return Parser(_CUDA).parse(text.encode()).root_node
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """`node` and everything under it, in text order."""
+    stack = [node]
+    while stack:
+        at = stack.pop()
+        yield at
+        stack.extend(reversed(at.children))
+
+
+def words(node: Node | None) -> str:
+    """The source text of a node; empty for None."""
+    return node.text.decode() if node is not None and node.text is not None else ""
+
+
+def span(node: Node) -> Span:
+    """Where a node stands."""
+    return Span(node.start_byte, node.end_byte)
+
+
+def integer(node: Node | None) -> tuple[int, Span] | None:
+    """Value and span of the digits of a decimal integer, perhaps in parentheses and with a C suffix."""
+    match = _DIGITS.match(words(node)) if node is not None else None
+    if node is None or match is None:
+        return None
+    return int(match[1]), Span(node.start_byte + match.start(1), node.start_byte + match.end(1))
+
+
+def ancestor(node: Node, *types: str) -> Node | None:
+    """The nearest enclosing node of one of `types`."""
+    at = node.parent
+    while at is not None and at.type not in types:
+        at = at.parent
+    return at
+
+
+class Role(Enum):
+    """What a number does in the expression it stands in."""
+
+    WHOLE = auto()  # the expression is this number
+    DIVISOR = auto()  # things are cut into pieces of this size
+    ROUNDING = auto()  # added before a division
+    CAP = auto()  # upper or lower bound of something else
+    FACTOR = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """An integer literal that an expression depends on, and the name of the constant it reached it through."""
+
+    value: int
+    span: Span
+    role: Role
+    name: str | None
+
+
+Scope = Mapping[str, Node]
+
+
+def numbers(node: Node, scope: Scope, role: Role = Role.WHOLE, name: str | None = None) -> Iterator[Number]:
+    """The literals that `node` depends on, following names through `scope` to what they were set to."""
+    if node.type in _OPAQUE:
+        return
+    if (found := integer(node)) is not None:
+        yield Number(*found, role, name)
+    elif node.type == "identifier":
+        target = words(node)
+        if target in scope:
+            inner = {key: value for key, value in scope.items() if key != target}
+            yield from numbers(scope[target], inner, role, target)
+    elif node.type in {"binary_operator", "binary_expression"}:
+        left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+        operation = words(node.child_by_field_name("operator"))
+        left_role, right_role = _operand_roles(operation, role)
+        if left is not None and right is not None:
+            yield from numbers(left, scope, left_role, None)
+            yield from numbers(right, scope, right_role, None)
+    elif node.type in {"call", "call_expression"}:
+        yield from _call_numbers(node, scope)
+    elif node.type in {"parenthesized_expression", "unary_operator", "unary_expression"}:
+        for child in node.named_children:
+            yield from numbers(child, scope, role, name)
+    else:
+        for child in node.named_children:
+            yield from numbers(child, scope, Role.FACTOR, None)
+
+
+def _operand_roles(operation: str, role: Role) -> tuple[Role, Role]:
+    match operation:
+        case "/" | "//":
+            return Role.FACTOR, Role.DIVISOR
+        case "+" | "-":
+            return Role.ROUNDING, Role.ROUNDING
+        case "*" if role in {Role.DIVISOR, Role.ROUNDING}:
+            return role, role
+        case _:
+            return Role.FACTOR, Role.FACTOR
+
+
+def _call_numbers(node: Node, scope: Scope) -> Iterator[Number]:
+    called = words(node.child_by_field_name("function")).lower()
+    arguments = node.child_by_field_name("arguments")
+    for place, argument in enumerate(arguments.named_children if arguments is not None else ()):
+        if "div" in called:
+            role = Role.DIVISOR if place else Role.FACTOR
+        elif called.rpartition("::")[2].startswith(("min", "max")):
+            role = Role.CAP
+        else:
+            role = Role.FACTOR
+        yield from numbers(argument, scope, role, None)
+
+
+def python_scope(root: Node, at: Node) -> dict[str, Node]:
+    """What names stand for at `at`: assigned once in its functions or the module, or a parameter's default."""
+    scope: dict[str, Node] = {}
+    enclosing = [root]
+    function = ancestor(at, "function_definition")
+    while function is not None:
+        enclosing.insert(1, function)
+        function = ancestor(function, "function_definition")
+    for owner in enclosing:
+        seen: dict[str, list[Node]] = {}
+        for node in walk(owner):
+            if ancestor(node, "function_definition", "module") != owner and node != owner:
+                continue
+            if node.type == "assignment":
+                target, value = node.child_by_field_name("left"), node.child_by_field_name("right")
+            elif node.type in {"default_parameter", "typed_default_parameter"}:
+                target, value = node.child_by_field_name("name"), node.child_by_field_name("value")
+            else:
+                continue
+            if target is not None and value is not None and target.type == "identifier":
+                seen.setdefault(words(target), []).append(value)
+        scope |= {name: values[0] for name, values in seen.items() if len(values) == 1}
+        for name, values in seen.items():
+            if len(values) > 1:
+                scope.pop(name, None)
+    return scope
+
+
+def cuda_scope(at: Node) -> dict[str, Node]:
+    """What names stand for at `at`: the local variables of its function that are initialised."""
+    function = ancestor(at, "function_definition")
+    scope: dict[str, Node] = {}
+    for node in walk(function) if function is not None else ():
+        if node.type == "init_declarator":
+            target, value = node.child_by_field_name("declarator"), node.child_by_field_name("value")
+            if target is not None and value is not None and target.type == "identifier":
+                scope[words(target)] = value
+    return scope
+
+
+def dimensions(node: Node, scope: Scope) -> tuple[Node, ...]:
+    """The expressions of a grid or block: of a tuple, a `dim3`, a lambda that gives a tuple, or a single number."""
+    if node.type == "identifier" and (value := scope.get(words(node))) is not None:
+        if value.type in {"tuple", "argument_list", "initializer_list", "lambda", "call_expression"}:
+            return dimensions(value, scope)
+        return (node,)
+    if node.type == "lambda" and (body := node.child_by_field_name("body")) is not None:
+        return dimensions(body, scope)
+    if node.type == "call_expression" and words(node.child_by_field_name("function")) == "dim3":
+        arguments = node.child_by_field_name("arguments")
+        return tuple(arguments.named_children) if arguments is not None else ()
+    if node.type in {"tuple", "argument_list", "initializer_list"}:
+        return tuple(child for child in node.named_children if child.type != "comment")
+    return (node,)
+
+
+def first(nodes: Iterator[Node], wanted: Callable[[Node], bool]) -> Node | None:
+    """The first node that is wanted."""
+    return next((node for node in nodes if wanted(node)), None)

@@ -1,0 +1,37 @@
+"""The report of `check` on one file: one line when all is well, and what is wrong below it when it is not."""
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from kernel_lsp.build.binary import Severity
+from kernel_lsp.judge.check import FileReport
+from kernel_lsp.judge.verdict import CheckStatus
+from kernel_lsp.report.compile import diagnostics_view
+from kernel_lsp.report.units import seconds_text
+
+
+def file_view(report: FileReport, text: str) -> RenderableType:
+    """A line for the file; below it errors and warnings at their place in `text`, and the checks that failed."""
+    shown = [d for d in report.diagnostics if d.severity is not Severity.NOTE]
+    passed = sum(check.status is CheckStatus.PASSED for check in report.checks)
+    facts = [str(report.language), report.arch, _counted(len(report.kernels), "kernel")]
+    facts += [_counted(passed, "check")] if passed else []
+    facts += [d.message for d in report.diagnostics if d.severity is Severity.NOTE]
+    facts += dict.fromkeys(check.detail for check in report.checks if check.status is CheckStatus.SKIPPED)
+    mark = Text.assemble(("✓ ", "green") if report.ok else ("✗ ", "bold red"), (str(report.path), "bold"))
+    line = mark.append(f"  {' · '.join(facts)} · {seconds_text(report.seconds)}", "dim not bold")
+    return Group(line, diagnostics_view(shown, {str(report.path): text})) if shown else line
+
+
+def summary_view(reports: Sequence[FileReport]) -> Text:
+    """One line for all files."""
+    bad = sum(not report.ok for report in reports)
+    if bad:
+        return Text(f"{_counted(len(reports), 'file')}, {bad} with errors", "bold red")
+    return Text(f"{_counted(len(reports), 'file')}, all well", "bold green")
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

@@ -1,0 +1,68 @@
+"""What compiling a kernel showed: the compiler's messages at their place in the source, and what each kernel costs."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from kernel_lsp.build.binary import Diagnostic, Severity
+from kernel_lsp.judge.verdict import KernelResources
+from kernel_lsp.report.units import percent_text, size_text
+
+_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "bold cyan"}
+
+
+def diagnostics_view(diagnostics: Sequence[Diagnostic], texts: Mapping[str, str]) -> RenderableType:
+    """Each message as `FILE:LINE:COLUMN: severity: message`, with the line and a mark under the place.
+
+    Args:
+        diagnostics: in the order to be shown.
+        texts: the source of each file by its path; a file that is not there is shown without its line.
+    """
+    return Group(*(part for diagnostic in diagnostics for part in _diagnostic(diagnostic, texts)))
+
+
+def facts_view(facts: Iterable[tuple[str, KernelResources]]) -> RenderableType:
+    """One line per kernel and architecture, given as pairs of architecture and facts."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("Kernel", overflow="fold")
+    table.add_column("Arch", no_wrap=True)
+    for title in ("Registers", "Spills", "Stack", "Shared", "Threads", "Occupancy"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("Limited by")
+    for arch, kernel in facts:
+        table.add_row(
+            Text(kernel.name),
+            arch,
+            str(kernel.registers),
+            "?" if kernel.spill_bytes is None else size_text(kernel.spill_bytes),
+            size_text(kernel.stack_bytes),
+            size_text(kernel.shared_bytes),
+            "?" if kernel.threads is None else str(kernel.threads),
+            "?" if kernel.occupancy is None else percent_text(kernel.occupancy),
+            kernel.limiter or "",
+        )
+    return table
+
+
+def _diagnostic(diagnostic: Diagnostic, texts: Mapping[str, str]) -> list[Text]:
+    place = f"{diagnostic.path}:{diagnostic.line}:{diagnostic.column}: "
+    code = f" [{diagnostic.code}]" if diagnostic.code else ""
+    style = _STYLES[diagnostic.severity]
+    head = Text.assemble((place, "bold"), (diagnostic.severity.value, style), f": {diagnostic.message}", (code, "dim"))
+    lines = texts.get(diagnostic.path, "").split("\n")
+    if not 1 <= diagnostic.line <= len(lines):
+        return [head]
+    line = lines[diagnostic.line - 1].rstrip("\r").encode()
+    end = diagnostic.end_column - 1 if diagnostic.end_line == diagnostic.line else len(line)
+    before, marked = line[: diagnostic.column - 1].decode(errors="ignore"), line[diagnostic.column - 1 : end]
+    # Tabs stay tabs, so that the mark stands under its place however wide the terminal makes them.
+    indent = "".join("\t" if character == "\t" else " " for character in before)
+    number = f"{diagnostic.line:>5} | "
+    mark = "^" * max(1, len(marked.decode(errors="ignore")))
+    return [
+        head,
+        Text.assemble((number, "dim"), line.decode(), no_wrap=True, overflow="ellipsis"),
+        Text.assemble(("      | ", "dim"), indent, (mark, style), no_wrap=True, overflow="ellipsis"),
+    ]

@@ -1,0 +1,170 @@
+"""What this machine has of what the work needs; what each missing piece costs, and the command that cures it."""
+
+import json
+import re
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from kernel_lsp.build.toolkit import find_tool, toolkit_folders
+from kernel_lsp.device.nvml import find_gpus
+from kernel_lsp.report.units import size_text
+
+_GPU_EXTRA = "pip install 'kernel-lsp[gpu]'"
+_TOOLKIT = "sudo apt-get install cuda-toolkit"
+_DRIVER = "sudo apt-get install nvidia-driver  # in a container: start it with --gpus all"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One piece.
+
+    Attributes:
+        name: what it is.
+        version: None where it is missing or does not say.
+        detail: where it is, or what is special about it.
+        found: whether it is here.
+        cost: what cannot be done without it.
+        cure: the command that brings it.
+    """
+
+    name: str
+    found: bool
+    version: str | None
+    detail: str
+    cost: str
+    cure: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Package:
+    name: str
+    distributions: tuple[str, ...]
+    cost: str
+    cure: str = _GPU_EXTRA
+
+
+@dataclass(frozen=True, slots=True)
+class _Tool:
+    name: str
+    cost: str
+    cure: str
+
+
+_PACKAGES = (
+    _Package(
+        "NVRTC", ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12"), "CUDA files compile only where nvcc is installed"
+    ),
+    _Package(
+        "CUDA headers",
+        ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12"),
+        "CUDA files that include headers do not compile",
+    ),
+    _Package("cuda-bindings", ("cuda-bindings",), "bare CUDA kernels cannot be launched"),
+    _Package("torch", ("torch",), "no workload can run, so nothing is judged"),
+    _Package("triton", ("triton",), "Triton kernels cannot be compiled or run"),
+    _Package("ninja", ("ninja",), "torch extensions cannot be built whole"),
+    _Package(
+        "vllm",
+        ("vllm",),
+        "no local model; the tuner and the rewrites work without it",
+        "pip install 'kernel-lsp[model]'",
+    ),
+)
+_TOOLS = (
+    _Tool("nvcc", "files that NVRTC refuses do not compile, and torch extensions cannot be built whole", _TOOLKIT),
+    _Tool("ptxas", "spills are not known", _GPU_EXTRA),
+    _Tool("nvdisasm", "machine code cannot be shown", _GPU_EXTRA),
+    _Tool("compute-sanitizer", "races and bad accesses are sought by guard regions alone", _TOOLKIT),
+    _Tool("ncu", "no hardware counters; times and compile facts remain", _TOOLKIT),
+)
+
+
+def survey() -> list[Item]:
+    """Look for everything; takes as long as the slowest tool takes to say its version. Imports none of the packages."""
+    with ThreadPoolExecutor() as pool:
+        tools = pool.map(_tool, _TOOLS)
+        return [*_gpus(), _toolkit(), *map(_package, _PACKAGES), *tools]
+
+
+def survey_view(items: list[Item]) -> RenderableType:
+    """What is here as a table, then what is missing with its cost and cure."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for item in items:
+        mark = Text("✓", "green") if item.found else Text("✗", "yellow")
+        table.add_row(
+            mark,
+            Text(item.name, "bold"),
+            Text(item.version or ("" if item.found else "missing")),
+            Text(item.detail, "dim"),
+        )
+    missing: list[RenderableType] = []
+    for item in items:
+        if not item.found:
+            cure = Text(f"  {item.cure}", "cyan", no_wrap=True, overflow="ignore")  # to be copied whole
+            missing += [Text(), Text.assemble((item.name, "bold"), f": {item.cost}."), cure]
+    return Group(table, *missing)
+
+
+def _gpus() -> list[Item]:
+    cost = "nothing can be timed; kernels are still compiled and checked, and no speedup is claimed"
+    gpus = find_gpus()
+    if gpus:
+        driver = Item("NVIDIA driver", True, gpus[0].driver, "", cost, _DRIVER)
+        return [
+            driver,
+            *(
+                Item(f"GPU {g.index}", True, g.name, f"{g.arch}, {size_text(g.memory_bytes)}", cost, _DRIVER)
+                for g in gpus
+            ),
+        ]
+    if find_spec("pynvml") is None:
+        return [Item("GPU", False, None, "not looked for: nvidia-ml-py is not installed", cost, _GPU_EXTRA)]
+    return [Item("GPU", False, None, "no driver, or none that this process may use", cost, _DRIVER)]
+
+
+def _toolkit() -> Item:
+    cost = "nvcc, ncu and compute-sanitizer come with it; NVRTC and Triton do without"
+    for folder in toolkit_folders():
+        if number := _toolkit_version(folder):
+            return Item("CUDA toolkit", True, number, str(folder), cost, _TOOLKIT)
+    return Item("CUDA toolkit", False, None, "", cost, _TOOLKIT)
+
+
+def _toolkit_version(folder: Path) -> str | None:
+    """What `version.json` says, or the folder's own name (`cuda-13.0`) where a package left that file out."""
+    with suppress(OSError, ValueError, KeyError):
+        return str(json.loads((folder / "version.json").read_text())["cuda"]["version"])
+    number = re.fullmatch(r"cuda-([\d.]+)", folder.resolve().name)
+    return number[1] if number else None
+
+
+def _package(package: _Package) -> Item:
+    for distribution in package.distributions:
+        try:
+            found = version(distribution)
+        except PackageNotFoundError:
+            continue
+        detail = "a build without CUDA: it cannot use a GPU" if found.endswith("+cpu") else ""
+        return Item(package.name, True, found, detail, package.cost, package.cure)
+    return Item(package.name, False, None, "", package.cost, package.cure)
+
+
+def _tool(tool: _Tool) -> Item:
+    path = find_tool(tool.name)
+    if path is None:
+        return Item(tool.name, False, None, "", tool.cost, tool.cure)
+    try:
+        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Item(tool.name, False, None, f"{path} does not answer: {error}", tool.cost, tool.cure)
+    number = re.search(r"(?:V|[Vv]ersion )(\d+(?:\.\d+)+)", said)
+    return Item(tool.name, True, number[1] if number else None, str(path), tool.cost, tool.cure)

@@ -1,0 +1,54 @@
+"""A search as it runs, drawn from one record of progress; drawing the same record twice gives the same lines."""
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from kernel_lsp.refine.progress import Progress
+from kernel_lsp.report.units import interval_text, speedup_text
+
+
+def progress_view(progress: Progress) -> RenderableType:
+    """Four lines: what is done now, how far the candidates came, the best so far, and the time left."""
+    counts = Text("  ")
+    for number, what in (
+        (progress.proposed, "candidates"),
+        (progress.built, "built"),
+        (progress.correct, "correct"),
+        (progress.raced, "raced"),
+    ):
+        counts.append(" · " if len(counts) > 2 else "", "dim")
+        counts.append(f"{number} ", "bold").append(what)
+    return Group(
+        Text(f"  {progress.doing}", "cyan", no_wrap=True, overflow="ellipsis"),
+        counts,
+        _best(progress),
+        _clock(progress),
+    )
+
+
+def time_left(progress: Progress) -> str:
+    """The rest of the budget as `m:ss`."""
+    minutes, seconds = divmod(max(0, round(progress.budget - progress.elapsed)), 60)
+    return f"{minutes}:{seconds:02} left"
+
+
+def _best(progress: Progress) -> Text:
+    best = progress.best
+    if best is None:
+        return Text("  nothing faster yet", "dim")
+    line = Text("  best ", no_wrap=True, overflow="ellipsis")
+    line.append(speedup_text(best.speedup), "bold green" if best.confirmed else "bold")
+    line.append(f" ({interval_text(best.interval)}) ").append(best.label, "dim")
+    return line if best.confirmed else line.append(" to be confirmed", "dim")
+
+
+def _clock(progress: Progress) -> Table:
+    line = Table.grid(padding=(0, 1))
+    line.add_row(
+        Text(" "),
+        ProgressBar(total=progress.budget, completed=min(progress.elapsed, progress.budget), width=32),
+        Text(time_left(progress), "dim"),
+    )
+    return line

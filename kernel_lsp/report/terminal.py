@@ -1,0 +1,272 @@
+"""One verdict as a card: the answer first, then what it rests on, then how to repeat it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from kernel_lsp.judge.verdict import (
+    CaseTiming,
+    CheckStatus,
+    ErrorFigures,
+    Evidence,
+    KernelResources,
+    Mismatch,
+    Outcome,
+    Verdict,
+)
+from kernel_lsp.report.units import (
+    bandwidth_text,
+    interval_text,
+    percent_text,
+    seconds_text,
+    size_text,
+    speedup_text,
+    time_text,
+)
+
+WIDE = 110
+"""Columns from which the card also shows bandwidths and how each case was timed."""
+
+LOG_LINES = 20
+"""How much of a failed build's log is shown; the whole of it is in the JSON."""
+
+_STYLES = {
+    Outcome.FASTER: "bold green",
+    Outcome.SLOWER: "bold yellow",
+    Outcome.SAME: "bold cyan",
+    Outcome.NOT_WORTH_IT: "bold cyan",
+    Outcome.AMBIGUOUS: "bold yellow",
+    Outcome.UNTIMED: "bold cyan",
+}
+_FAILED = "bold red"
+
+
+@dataclass(frozen=True)
+class VerdictCard:
+    """A rich renderable; fits itself to the width it is given.
+
+    Attributes:
+        verdict: what to show.
+        name: the id by which `kernel-lsp report` finds it again.
+    """
+
+    verdict: Verdict
+    name: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The parts of the card that have something to say, one empty line between them."""
+        wide = options.max_width >= WIDE
+        evidence = self.verdict.evidence
+        parts = (
+            _head(self.verdict, self.name),
+            _cases(self.verdict.cases, wide=wide),
+            _mismatch(evidence.mismatch),
+            _build_log(self.verdict),
+            _errors(evidence.errors),
+            _resources(evidence.baseline_resources, evidence.candidate_resources),
+            _checks(evidence),
+            _circumstances(self.verdict),
+        )
+        for part in parts:
+            if part is not None:
+                yield part
+                yield Text()
+
+
+def _head(verdict: Verdict, name: str) -> RenderableType:
+    line = Text(f" {verdict.verdict.value} ", _STYLES.get(verdict.verdict, _FAILED) + " reverse")
+    if verdict.speedup is not None:
+        line.append(" ").append(speedup_text(verdict.speedup), "bold not reverse")
+        if verdict.interval is not None:
+            line.append(f" (95 % CI {interval_text(verdict.interval)})", "not reverse")
+    evidence = verdict.evidence
+    device = evidence.device.name if evidence.device else "no GPU"
+    about = Text(" · ".join((evidence.candidate_label, evidence.candidate_origin, device, name)), "dim")
+    return Group(Text(evidence.kernel_path, "bold"), line, Text(verdict.reason), about)
+
+
+def _cases(cases: tuple[CaseTiming, ...], *, wide: bool) -> Table | None:
+    if not cases:
+        return None
+    table = _table("Case")
+    columns: list[tuple[str, Callable[[CaseTiming], str]]] = [
+        ("Baseline", lambda case: time_text(case.baseline_us)),
+        ("Candidate", lambda case: time_text(case.candidate_us)),
+        ("Speedup", lambda case: speedup_text(case.speedup)),
+        ("95 % CI", lambda case: interval_text(case.interval)),
+    ]
+    if any(case.roofline_share is not None for case in cases):
+        columns.append(
+            ("Roofline", lambda case: _change(_share(case.baseline_roofline_share), _share(case.roofline_share)))
+        )
+    if wide:
+        columns.append(("Bandwidth", lambda case: bandwidth_text(case.bytes_moved, case.candidate_us)))
+        columns.append(
+            ("Blocks", lambda case: f"{len(case.blocks) - case.confirmation_blocks}+{case.confirmation_blocks}")
+        )
+        columns.append(("Mode", lambda case: case.mode))
+    for title, _ in columns:
+        table.add_column(title, justify="right", no_wrap=True)
+    for case in cases:
+        table.add_row(Text(case.case), *(show(case) for _, show in columns))
+    return table
+
+
+def _mismatch(mismatch: Mismatch | None) -> RenderableType | None:
+    if mismatch is None:
+        return None
+    where = f"output {mismatch.output} at [{', '.join(map(str, mismatch.index))}]"
+    return Group(
+        Text("First wrong element", "bold"),
+        _facts(
+            ("where", where),
+            ("case", f"{mismatch.case}, input {mismatch.family}"),
+            ("expected", mismatch.expected),
+            ("actual", mismatch.actual),
+            ("wrong", f"{mismatch.count:,} of {mismatch.total:,} elements"),
+        ),
+    )
+
+
+def _build_log(verdict: Verdict) -> RenderableType | None:
+    if verdict.verdict is not Outcome.BUILD_FAILED or not verdict.evidence.build_log.strip():
+        return None
+    lines = verdict.evidence.build_log.strip().splitlines()
+    more = [f"... and {len(lines) - LOG_LINES} more lines (--json has them all)"] if len(lines) > LOG_LINES else []
+    return Padding(Text("\n".join(lines[:LOG_LINES] + more), "dim"), (0, 0, 0, 2))
+
+
+def _errors(errors: tuple[ErrorFigures, ...]) -> Table | None:
+    """The worst input family of each case, by what the candidate makes of the baseline's error."""
+    worst: dict[str, ErrorFigures] = {}
+    for figures in errors:
+        if figures.case not in worst or _growth(figures) > _growth(worst[figures.case]):
+            worst[figures.case] = figures
+    if not worst:
+        return None
+    table = _table("Error vs float64, in eps")
+    table.add_column("Worst input")
+    for title in ("Max", "RMS"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for case, figures in worst.items():
+        table.add_row(
+            Text(case),
+            Text(figures.family),
+            _change(f"{figures.baseline_max:.3g}", f"{figures.candidate_max:.3g}"),
+            _change(f"{figures.baseline_rms:.2g}", f"{figures.candidate_rms:.2g}"),
+        )
+    return table
+
+
+def _growth(figures: ErrorFigures) -> float:
+    return figures.candidate_max / figures.baseline_max if figures.baseline_max > 0 else figures.candidate_max
+
+
+def _resources(before: tuple[KernelResources, ...], after: tuple[KernelResources, ...]) -> Table | None:
+    if not after:
+        return None
+    table = _table("Kernel")
+    columns: list[tuple[str, Callable[[KernelResources], str]]] = [
+        ("Registers", lambda kernel: str(kernel.registers)),
+        ("Spills", lambda kernel: "?" if kernel.spill_bytes is None else size_text(kernel.spill_bytes)),
+        ("Shared", lambda kernel: size_text(kernel.shared_bytes)),
+        ("Threads", lambda kernel: "?" if kernel.threads is None else str(kernel.threads)),
+        ("Occupancy", lambda kernel: _share(kernel.occupancy)),
+    ]
+    for title, _ in columns:
+        table.add_column(title, justify="right")
+    for old, new in _pairs(before, after):
+        table.add_row(Text(new.name), *(_change(show(old) if old else None, show(new)) for _, show in columns))
+    return table
+
+
+def _pairs(
+    before: tuple[KernelResources, ...], after: tuple[KernelResources, ...]
+) -> list[tuple[KernelResources | None, KernelResources]]:
+    """Each kernel with what it was: by place, as template arguments change names, else by name."""
+    if len(before) == len(after):
+        return list(zip(before, after, strict=True))
+    by_name = {kernel.name: kernel for kernel in before}
+    return [(by_name.get(kernel.name), kernel) for kernel in after]
+
+
+def _checks(evidence: Evidence) -> RenderableType | None:
+    if not evidence.checks:
+        return None
+    passed = [check for check in evidence.checks if check.status is CheckStatus.PASSED]
+    names = dict.fromkeys(check.name for check in passed)
+    grid = _grid()
+    if passed:
+        grid.add_row(Text("✓", "green"), Text(f"{len(passed)} passed"), Text(", ".join(names), "dim"))
+    for mark, style, status in (("✗", "bold red", CheckStatus.FAILED), ("-", "yellow", CheckStatus.SKIPPED)):
+        said = dict.fromkeys((c.name, c.detail, c.case) for c in evidence.checks if c.status is status)
+        for name, detail, case in said:
+            about = " · ".join(part for part in (case, detail) if part)
+            grid.add_row(Text(mark, style), Text(f"{name} {status.value}"), Text(about, "dim"))
+    return Group(Text("Checks", "bold"), grid)
+
+
+def _circumstances(verdict: Verdict) -> RenderableType:
+    evidence = verdict.evidence
+    device = evidence.device
+    measured: list[str] = []
+    if device is not None:
+        if device.sm_clock_mhz is not None:
+            low, high = device.sm_clock_mhz
+            measured.append(
+                f"SM clock {low:,.0f}-{high:,.0f} MHz" if round(low) != round(high) else f"SM clock {low:,.0f} MHz"
+            )
+        if device.power_w is not None:
+            measured.append(f"{device.power_w:.0f} W")
+        if device.temperature_c is not None:
+            measured.append(f"{device.temperature_c} °C")
+        if device.copy_bandwidth_gbs is not None:
+            measured.append(f"copy peak {device.copy_bandwidth_gbs:,.0f} GB/s")
+        if device.throttle:
+            measured.append(f"slowed by {', '.join(device.throttle)}")
+        if device.shared:
+            measured.append(f"shared: others keep it {device.others_busy_percent or 0} % busy")
+    if evidence.discarded_blocks:
+        measured.append(f"{evidence.discarded_blocks} blocks discarded")
+    total = verdict.seconds.get("total")
+    stages = [f"{name} {seconds_text(seconds)}" for name, seconds in verdict.seconds.items() if name != "total"]
+    return _facts(
+        ("measured", " · ".join(measured)),
+        ("versions", " · ".join(f"{name} {version}" for name, version in evidence.versions.items())),
+        ("settings", " · ".join(f"{name} {value}" for name, value in evidence.settings.items())),
+        ("seed", "" if evidence.seed is None else str(evidence.seed)),
+        ("seconds", " · ".join(([seconds_text(total)] if total is not None else []) + stages)),
+        ("repeat", evidence.command),
+    )
+
+
+def _table(first: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
+    table.add_column(first, overflow="fold")
+    return table
+
+
+def _grid() -> Table:
+    return Table.grid(padding=(0, 2, 0, 0), pad_edge=False)
+
+
+def _facts(*facts: tuple[str, str]) -> Table:
+    grid = _grid()
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in facts:
+        if value:
+            grid.add_row(name, Text(value))
+    return grid
+
+
+def _share(share: float | None) -> str:
+    return "?" if share is None else percent_text(share)
+
+
+def _change(before: str | None, after: str) -> str:
+    return after if before is None or before == after else f"{before} → {after}"

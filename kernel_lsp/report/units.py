@@ -1,0 +1,58 @@
+"""Figures as people read them: three significant digits and the unit that fits."""
+
+import math
+
+_TIMES = ((1e6, "s"), (1e3, "ms"), (1.0, "µs"), (1e-3, "ns"))
+_SIZES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+
+
+def time_text(us: float) -> str:
+    """A time given in microseconds: `850 ns`, `29.0 µs`, `1.42 ms`, `3.10 s`."""
+    scale, unit = next(((scale, unit) for scale, unit in _TIMES if us >= scale), _TIMES[-1])
+    return f"{_digits(us / scale)} {unit}"
+
+
+def size_text(count: int) -> str:
+    """A size given in bytes: `0 B`, `48 KiB`, `1.50 MiB`."""
+    scale, unit = next(((scale, unit) for scale, unit in _SIZES if count >= scale), (1, "B"))
+    return f"{count // scale} {unit}" if count % scale == 0 else f"{_digits(count / scale)} {unit}"
+
+
+def bandwidth_text(count: int, us: float) -> str:
+    """Bytes moved in some microseconds, in decimal GB/s: `3,310 GB/s`."""
+    gbs = count / us / 1e3
+    return f"{gbs:,.0f} GB/s" if gbs >= 100 else f"{_digits(gbs)} GB/s"
+
+
+def percent_text(share: float) -> str:
+    """A share between 0 and 1: `88 %`."""
+    return f"{share * 100:.0f} %"
+
+
+def speedup_text(speedup: float) -> str:
+    """A ratio of times: `1.42x`."""
+    return f"{speedup:.2f}x" if abs(speedup - 1) >= 0.05 else f"{speedup:.3f}x"
+
+
+def interval_text(interval: tuple[float, float]) -> str:
+    """An interval of a ratio: `1.40-1.44`; with a third decimal where it is narrow or near 1."""
+    low, high = interval
+    digits = 3 if high - low < 0.01 or abs(low - 1) < 0.05 else 2
+    return f"{low:.{digits}f}-{high:.{digits}f}"
+
+
+def seconds_text(seconds: float) -> str:
+    """A wall time: `3 ms`, `0.42 s`, `12.5 s`, `2:05`."""
+    if seconds >= 100:
+        minutes, rest = divmod(round(seconds), 60)
+        return f"{minutes}:{rest:02}"
+    if seconds >= 10:
+        return f"{seconds:.1f} s"
+    return f"{seconds:.2f} s" if seconds >= 0.1 else f"{seconds * 1e3:.0f} ms"
+
+
+def _digits(value: float) -> str:
+    """Three significant digits, but never fewer than all those before the point."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"

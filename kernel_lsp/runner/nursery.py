@@ -1,0 +1,115 @@
+"""The nursery: a process that has imported the heavy libraries once and forks a worker whenever one is wanted.
+
+Importing torch takes seconds, a fork takes milliseconds; so a fresh worker for every candidate costs little. The
+nursery itself never touches CUDA (a context does not survive a fork) and never runs a user's code.
+
+It reads requests from the socket that is its standard input: one JSON line with the worker's role and limits,
+accompanied by the worker's end of its private socket. It answers with the worker's process id. When its own socket
+closes, its parent is gone: it kills every worker's process group and exits.
+"""
+
+import ctypes
+import importlib
+import json
+import os
+import resource
+import shutil
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+from kernel_lsp.runner import protocol
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Entry point of `python -m kernel_lsp.runner.nursery FOLDER MODULE...`: import, say so, then serve."""
+    control = socket.socket(fileno=os.dup(0))
+    folder, *modules = sys.argv[1:]
+    for name in modules:
+        importlib.import_module(name)
+    children: set[int] = set()
+    signal.signal(signal.SIGCHLD, lambda *_: _reap(children))
+    try:
+        control.sendall(b"ready\n")
+        while True:
+            data, descriptors, _, _ = socket.recv_fds(control, 1 << 16, 1)
+            if not data:
+                break
+            request = json.loads(data)
+            pid = os.fork()
+            if pid == 0:
+                control.close()
+                _become_worker(request, descriptors[0])
+            os.close(descriptors[0])
+            children.add(pid)
+            control.sendall(f"{pid}\n".encode())
+    finally:
+        for pid in tuple(children):
+            _kill_group(pid)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _become_worker(request: dict[str, Any], descriptor: int) -> NoReturn:
+    """The forked child: own session, own folder, scrubbed environment, limits; then the role's loop until the end."""
+    status = 1
+    try:
+        os.setsid()
+        _die_with_parent()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        scratch = Path(request["scratch"])
+        os.chdir(scratch)
+        _redirect_output(scratch / "output.log")
+        os.environ.clear()
+        os.environ.update(request["environment"])
+        for name, value in request["limits"].items():
+            limit = getattr(resource, name)
+            resource.setrlimit(limit, (value, min(value, resource.getrlimit(limit)[1])))
+        role = importlib.import_module(request["module"])
+        with socket.socket(fileno=descriptor) as connection:
+            protocol.serve(connection, role.methods)
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _redirect_output(path: Path) -> None:
+    """Standard input from nowhere, output to a log of the worker's own. RLIMIT_FSIZE keeps the log from growing."""
+    null = os.open(os.devnull, os.O_RDONLY)
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(null, 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(null)
+    os.close(log)
+
+
+def _reap(children: set[int]) -> None:
+    while children:
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        children.discard(pid)
+
+
+def _kill_group(pid: int) -> None:
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def _die_with_parent() -> None:
+    """Ask Linux to kill this process when its parent dies, however that comes about."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

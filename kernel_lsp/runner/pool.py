@@ -1,0 +1,211 @@
+"""Workers on demand: nurseries by flavour, spares kept warm, everything gone when the pool is closed."""
+
+import asyncio
+import contextlib
+import json
+import os
+import resource
+import shutil
+import socket
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from kernel_lsp.errors import RunnerError
+from kernel_lsp.runner import protocol
+from kernel_lsp.runner.worker import Worker
+
+_START_SECONDS = 120.0
+_PASSED_ON = ("PATH", "LANG", "LC_ALL", "CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
+
+
+class Flavour(StrEnum):
+    """What a worker's nursery has imported, and under which environment."""
+
+    GPU = "gpu"
+    BUILD = "build"
+    INTERPRET = "interpret"
+
+
+@dataclass(frozen=True, slots=True)
+class _Recipe:
+    imports: tuple[str, ...]
+    environment: dict[str, str] = field(default_factory=dict[str, str])
+
+
+_WORKERS = ("kernel_lsp.runner.workers.oracle", "kernel_lsp.runner.workers.subject")
+_RECIPES = {
+    Flavour.GPU: _Recipe((*_WORKERS, "triton", "cuda.bindings.driver", "kernel_lsp.runner.workers.stopwatch")),
+    Flavour.BUILD: _Recipe(("torch", "triton", "cuda.bindings.nvrtc"), {"CUDA_VISIBLE_DEVICES": ""}),
+    Flavour.INTERPRET: _Recipe((*_WORKERS, "triton"), {"CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1"}),
+}
+
+
+class _Nursery:
+    """The parent's side of one nursery process."""
+
+    def __init__(self, process: asyncio.subprocess.Process, control: socket.socket) -> None:
+        self.process = process
+        self._control = control
+        self._turn = asyncio.Lock()
+
+    async def fork(self, request: dict[str, Any], connection: socket.socket) -> int:
+        loop = asyncio.get_running_loop()
+        async with self._turn:
+            self._control.setblocking(True)
+            try:
+                await asyncio.to_thread(
+                    socket.send_fds, self._control, [json.dumps(request).encode()], [connection.fileno()]
+                )
+                self._control.setblocking(False)
+                answer = await asyncio.wait_for(loop.sock_recv(self._control, 64), 30)
+            except (OSError, TimeoutError) as error:
+                raise RunnerError("the process that starts workers is gone", cure="Start again.") from error
+        if not answer:
+            raise RunnerError("the process that starts workers is gone", cure="Start again.")
+        return int(answer)
+
+    async def close(self) -> list[str]:
+        """End it and its workers; the lines it wrote to its standard error."""
+        self._control.close()
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+        _, said = await self.process.communicate()
+        return said.decode(errors="replace").strip().splitlines()
+
+
+class Pool:
+    """Starts workers. Use as an async context manager; leaving it kills every worker it started.
+
+    `folder` holds whatever they write and goes with the pool; what a nursery leaves in its own part of it goes with
+    the nursery, should this process be killed.
+    """
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="kernel-lsp-"))
+        self._nurseries: dict[Flavour, asyncio.Task[_Nursery]] = {}
+        self._workers: set[Worker] = set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def preload(self, *flavours: Flavour) -> None:
+        """Begin importing in the background, so that the first worker need not wait for it."""
+        for flavour in flavours:
+            if flavour not in self._nurseries:
+                self._nurseries[flavour] = asyncio.create_task(self._start(flavour))
+
+    def scratch(self, flavour: Flavour) -> Path:
+        """The folder in which workers of one flavour live."""
+        folder = self.folder / flavour
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    async def worker(self, flavour: Flavour, role: str, **parameters: Any) -> Worker:
+        """A fresh worker running `kernel_lsp.runner.workers.ROLE` with `parameters`.
+
+        Raises:
+            RunnerError: the libraries it needs cannot be imported, or no process can be started.
+        """
+        self.preload(flavour)
+        nursery = await asyncio.shield(self._nurseries[flavour])
+        scratch = Path(tempfile.mkdtemp(prefix=f"{role}-", dir=self.scratch(flavour)))
+        ours, theirs = socket.socketpair()
+        request = {
+            "module": f"kernel_lsp.runner.workers.{role}",
+            "scratch": str(scratch),
+            "environment": _environment(scratch) | _RECIPES[flavour].environment,
+            # Address space stays unlimited: CUDA reserves far more than it uses.
+            "limits": {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 4 << 30},
+        }
+        try:
+            pid = await nursery.fork(request, theirs)
+            await asyncio.to_thread(ours.sendall, protocol.encode(parameters))
+        except BaseException:
+            ours.close()
+            shutil.rmtree(scratch, ignore_errors=True)
+            raise
+        finally:
+            theirs.close()
+        ours.setblocking(False)
+        worker = Worker(pid, ours, scratch, role)
+        self._workers.add(worker)
+        worker.at_close(lambda: self._workers.discard(worker))
+        return worker
+
+    def pids(self) -> frozenset[int]:
+        """Process ids of the workers now alive."""
+        return frozenset(worker.pid for worker in self._workers)
+
+    async def close(self) -> None:
+        """Kill all workers and nurseries."""
+        for worker in tuple(self._workers):
+            worker.kill()
+        for task in self._nurseries.values():
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, RunnerError):
+                await (await task).close()
+        self._nurseries.clear()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    async def _start(self, flavour: Flavour) -> _Nursery:
+        ours, theirs = socket.socketpair()
+        recipe = _RECIPES[flavour]
+        environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        root = str(Path(__file__).parents[2])
+        path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+        environment |= {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", "kernel_lsp.runner.nursery", str(self.scratch(flavour)), *recipe.imports),
+            stdin=theirs.fileno(),
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            env=environment | recipe.environment,
+            preexec_fn=_lower_core_limit,
+        )
+        theirs.close()
+        ours.setblocking(False)
+        nursery = _Nursery(process, ours)
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                ready = await asyncio.get_running_loop().sock_recv(ours, 64)
+        except (TimeoutError, OSError):
+            ready = b""
+        except asyncio.CancelledError:
+            await nursery.close()
+            raise
+        if ready != b"ready\n":
+            said = await nursery.close()
+            raise RunnerError(
+                f"the {flavour} workers cannot start: {said[-1] if said else 'no answer'}",
+                cure="Install what is missing with: pip install 'kernel-lsp[gpu]'.",
+            )
+        return nursery
+
+
+def _environment(scratch: Path) -> dict[str, str]:
+    """What a worker sees: no secrets, no user settings, and every cache in its own folder."""
+    kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    return kept | {
+        "HOME": str(scratch),
+        "TMPDIR": str(scratch),
+        "XDG_CACHE_HOME": str(scratch / "cache"),
+        "TRITON_CACHE_DIR": str(scratch / "triton"),
+        "TORCH_EXTENSIONS_DIR": str(scratch / "extensions"),
+        "CUDA_CACHE_DISABLE": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+def _lower_core_limit() -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -1,0 +1,125 @@
+"""The parent's side of one worker: ask, wait with a deadline, kill."""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kernel_lsp import errors
+from kernel_lsp.runner import protocol
+
+_KNOWN: dict[str, type[errors.KernelLspError]] = {
+    kind.__name__: kind
+    for kind in (
+        errors.KernelLspError,
+        errors.ConfigurationError,
+        errors.WorkloadError,
+        errors.SourceError,
+        errors.CannotJudgeError,
+        errors.RunnerError,
+    )
+}
+
+
+class WorkerDied(errors.RunnerError):
+    """The worker's process ended before it answered."""
+
+
+class WorkerTimedOut(errors.RunnerError):
+    """The worker did not answer before its deadline and was killed."""
+
+
+class Worker:
+    """A worker process with a folder of its own. It answers one request at a time; others wait for their turn."""
+
+    def __init__(self, pid: int, connection: socket.socket, scratch: Path, role: str) -> None:
+        self.pid, self.scratch, self.role = pid, scratch, role
+        self.alive = True
+        self._connection = connection
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._turn = asyncio.Lock()
+        self._at_close: list[Callable[[], None]] = []
+
+    async def call(self, method: str, /, *, deadline: float, **params: Any) -> Any:
+        """The worker's answer to one request. `deadline` in seconds, from when it is asked.
+
+        Cancelling a call that the worker has begun kills the worker.
+
+        Raises:
+            WorkerTimedOut: no answer in time; the worker's process group has been killed.
+            WorkerDied: the process ended or broke the protocol; likewise killed.
+            WorkerFailure: what the worker was told to run raised.
+            KernelLspError: the worker reports something the user can mend.
+        """
+        async with self._turn:
+            return await self._ask(method, deadline, params)
+
+    async def _ask(self, method: str, deadline: float, params: dict[str, Any]) -> Any:
+        if not self.alive:
+            raise WorkerDied(f"the {self.role} process is gone")
+        nonce = secrets.token_hex(16)
+        try:
+            async with asyncio.timeout(deadline):
+                answer = await self._exchange({"id": nonce, "method": method, "params": params})
+        except TimeoutError:
+            self.kill()
+            raise WorkerTimedOut(f"the {self.role} process did not finish `{method}` in {deadline:.1f} s") from None
+        except (OSError, EOFError, ValueError) as error:
+            words = self._last_words()
+            self.kill()
+            raise WorkerDied(f"the {self.role} process ended during `{method}`{words}") from error
+        except asyncio.CancelledError:
+            # An answer may still be on its way: this worker cannot be asked again.
+            self.kill()
+            raise
+        if answer.get("id") != nonce:
+            self.kill()
+            raise WorkerDied(f"the {self.role} process answered `{method}` without the request's nonce")
+        if "error" in answer:
+            protocol.raise_error(answer["error"], _KNOWN)
+        return answer.get("result")
+
+    def at_close(self, action: Callable[[], None]) -> None:
+        """Run `action` when the worker is killed."""
+        self._at_close.append(action)
+
+    def kill(self) -> None:
+        """Kill the worker's process group and remove its folder. Harmless when it is dead already."""
+        if not self.alive:
+            return
+        self.alive = False
+        for kill in (os.killpg, os.kill):  # by its own number too: it may not have reached setsid yet
+            with contextlib.suppress(ProcessLookupError):
+                kill(self.pid, signal.SIGKILL)
+        if self._streams is not None:
+            self._streams[1].close()
+        else:
+            self._connection.close()
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        for action in self._at_close:
+            action()
+
+    async def _exchange(self, request: dict[str, Any]) -> dict[str, Any]:
+        if self._streams is None:
+            self._streams = await asyncio.open_connection(sock=self._connection, limit=1 << 20)
+        reader, writer = self._streams
+        writer.write(protocol.encode(request))
+        await writer.drain()
+        (length,) = protocol.HEADER.unpack(await reader.readexactly(protocol.HEADER.size))
+        if length > protocol.MAX_MESSAGE:
+            raise ValueError("the answer is larger than any answer can be")
+        return protocol.decode(await reader.readexactly(length))
+
+    def _last_words(self) -> str:
+        """The end of what the worker printed, for the message about its death."""
+        try:
+            lines = (self.scratch / "output.log").read_text(errors="replace").strip().splitlines()
+        except OSError:
+            return ""
+        return f"; its last words: {lines[-1][:300]}" if lines else ""

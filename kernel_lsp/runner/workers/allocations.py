@@ -1,0 +1,79 @@
+"""Watched allocations: what a launch allocates is filled with 0xFF and fenced by guard regions."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernel_lsp.device.slab import GUARD, POISON
+
+_aten = torch.ops.aten
+_UNSET = {
+    _aten.empty.memory_format,
+    _aten.empty_strided.default,
+    _aten.empty_like.default,
+    _aten.new_empty.default,
+    _aten.new_empty_strided.default,
+}
+_SET = {
+    _aten.zeros.default,
+    _aten.zeros_like.default,
+    _aten.new_zeros.default,
+    _aten.ones.default,
+    _aten.ones_like.default,
+    _aten.new_ones.default,
+    _aten.full.default,
+    _aten.full_like.default,
+    _aten.new_full.default,
+}
+
+
+class WatchedAllocations(TorchDispatchMode):
+    """While active, every tensor made by a factory function lies between guards; unset ones hold 0xFF bytes (NaN)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._watched: list[tuple[Tensor, Tensor]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        if func not in _UNSET and func not in _SET:
+            return made
+        if not isinstance(made, Tensor) or made.device.type == "meta" or not made.numel():
+            return made
+        span = (sum((n - 1) * s for n, s in zip(made.shape, made.stride(), strict=True)) + 1) * made.itemsize
+        # Rounded up only behind the far guard, so that the first byte past the tensor is guarded.
+        raw = torch.full((-(-(span + 2 * GUARD) // 16) * 16,), POISON, dtype=torch.uint8, device=made.device)
+        fenced = raw[GUARD : GUARD + span].view(made.dtype).as_strided(made.shape, made.stride())
+        if func in _SET:
+            fenced.copy_(made)
+        self._watched.append((raw, fenced))
+        return fenced
+
+    def trampled(self) -> list[dict[str, Any]]:
+        """Writes outside the tensors made so far: the tensor's shape, and how many bytes before or past it."""
+        found: list[dict[str, Any]] = []
+        for raw, fenced in self._watched:
+            span = (sum((n - 1) * s for n, s in zip(fenced.shape, fenced.stride(), strict=True)) + 1) * fenced.itemsize
+            before, after = raw[:GUARD], raw[GUARD + span :]
+            for side, guard in (("before", before), ("past", after)):
+                touched = guard != POISON
+                if bool(touched.any()):
+                    first = int(touched.to(torch.uint8).argmax())
+                    away = first if side == "past" else GUARD - first
+                    found.append(
+                        {
+                            "shape": list(fenced.shape),
+                            "side": side,
+                            "bytes": away,
+                            "element": fenced.numel() + away // fenced.itemsize if side == "past" else -1,
+                            "count": int(touched.sum()),
+                        }
+                    )
+        return found
+
+
+# The first use of a dispatch mode imports hundreds of modules. Paid here, it is paid once, by the nursery.
+with WatchedAllocations():
+    torch.empty(1)

@@ -1,0 +1,106 @@
+"""The build worker: plans and compiles candidates without a GPU. NVRTC stays loaded between CUDA candidates.
+
+Planning runs the workload's Python, and building a Triton file runs that file too; hence a process of its own.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from kernel_lsp.build.binary import Build
+from kernel_lsp.build.cache import BuildCache
+from kernel_lsp.build.cuda import BuildOptions, build_cuda
+from kernel_lsp.build.planner import plan_cuda
+from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.files import find_kernels
+from kernel_lsp.workload.load import Workload, bind_launch, load_module, load_workload
+
+_PROBES = Path(__file__).parents[2] / "device" / "probes.cu"
+_NOTHING = Build(None, (), "none", 0.0)
+
+
+def methods() -> Mapping[str, Callable[..., Any]]:
+    """What this role answers to."""
+    return {"build": build, "build_extension": build_extension, "build_probes": build_probes}
+
+
+def build_probes(arch: str) -> dict[str, Any]:
+    """The harness's own kernels for `arch`."""
+    built = build_cuda(SourceFile(_PROBES, _PROBES.read_text()), arch)
+    assert built.binary is not None, built.log
+    return asdict(built.binary)
+
+
+def build(
+    *,
+    language: str,
+    path: str,
+    text: str,
+    arch: str,
+    workload_path: str | None,
+    workload_text: str | None,
+    launch_path: str | None,
+    launch_text: str | None,
+    options: list[str],
+    include_dirs: list[str],
+    cache_folder: str,
+    cache_limit: int,
+    triton_cache: str,
+) -> dict[str, Any] | None:
+    """Build one candidate and plan its launches; None when its workload calls host functions of a CUDA file.
+
+    Raises:
+        WorkloadError: the workload does not work, or `launch` does not fit the file.
+    """
+    source = SourceFile(Path(path), text)
+    workload = _workload(workload_text, workload_path) if workload_path and workload_text else None
+    if language == "triton":
+        os.environ["TRITON_CACHE_DIR"] = triton_cache
+        return _triton(source, workload, launch_path, launch_text, arch)
+    kernels = find_kernels(text, source.path)
+    plans, names = (), ()
+    if workload is not None:
+        launch = load_module(launch_text, Path(launch_path)).launch if launch_text and launch_path else None
+        plan = plan_cuda(workload, [kernel.name for kernel in kernels], arch, launch)
+        if plan.needs_extension:
+            return None
+        plans, names = plan.plans, plan.names
+    flags = BuildOptions(tuple(options), tuple(Path(folder) for folder in include_dirs))
+    built = build_cuda(source, arch, names, flags, BuildCache(Path(cache_folder), cache_limit))
+    return _answer(built, plans)
+
+
+def build_extension(*, path: str, text: str, arch: str, cache_folder: str, **_: Any) -> dict[str, Any]:
+    """Build a whole torch extension; minutes, where the rest takes less than a second."""
+    from kernel_lsp.build.extension import build_torch_extension
+
+    built, library = build_torch_extension(SourceFile(Path(path), text), arch, Path(cache_folder) / "extensions")
+    return _answer(built, (), str(library) if library else None)
+
+
+def _triton(
+    source: SourceFile, workload: Workload | None, launch_path: str | None, launch_text: str | None, arch: str
+) -> dict[str, Any]:
+    from kernel_lsp.build.triton import build_triton
+
+    if workload is None:
+        return _answer(_NOTHING, ())
+
+    def load() -> Callable[..., Any]:
+        module = load_module(source.text, source.path)
+        return bind_launch(module, source.path, launch_text, Path(launch_path) if launch_path else None)
+
+    made = build_triton(source, workload, load, arch)
+    return _answer(made.build, made.plans)
+
+
+@lru_cache(maxsize=8)
+def _workload(text: str, path: str) -> Workload:
+    return load_workload(text, Path(path))
+
+
+def _answer(built: Build, plans: tuple[Any, ...], extension: str | None = None) -> dict[str, Any]:
+    return {"build": asdict(built), "plans": [asdict(plan) for plan in plans], "extension": extension}

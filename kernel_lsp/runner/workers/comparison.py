@@ -1,0 +1,150 @@
+"""How far an output is from the truth, in units that mean the same for every type and magnitude.
+
+The unit at an element is ``eps(dtype) * (|expected| + rms(expected))``: relative where the value is large, absolute at
+the tensor's own scale where it cancels towards zero. Rounding the exact result once costs at most half a unit.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+_CHUNK = 1 << 24
+FLOOR_MAX = 4.0
+FLOOR_RMS = 1.0
+_TABLE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 1e-2}
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The largest and the root-mean-square error allowed, in units."""
+
+    max: float
+    rms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Distance:
+    """Error of one output: its largest and RMS error in units, and the first element beyond the bound, if any."""
+
+    max: float
+    rms: float
+    first_wrong: int | None
+    wrong: int
+    expected: str = ""
+    actual: str = ""
+
+
+EXACT = Bounds(0.0, 0.0)
+
+
+def table_bounds(dtype: torch.dtype) -> Bounds:
+    """What a baseline may be off by where nothing better is known (the table of KernelBench v0.2, per type)."""
+    if not dtype.is_floating_point:
+        return EXACT
+    units = max(_TABLE.get(dtype, 1e-1) / torch.finfo(dtype).eps, FLOOR_MAX)
+    return Bounds(units, units)
+
+
+def relative_bounds(baseline: Distance, factor: float, dtype: torch.dtype) -> Bounds:
+    """What a candidate may be off by: `factor` times the baseline's own error, or a few units if that is less."""
+    if not dtype.is_floating_point:
+        return EXACT
+    return Bounds(max(FLOOR_MAX, factor * baseline.max), max(FLOOR_RMS, factor * baseline.rms))
+
+
+def scale(expected: Tensor) -> float:
+    """RMS of the finite elements."""
+    total, count = 0.0, 0
+    for (part,) in _chunks(expected):
+        finite = part[torch.isfinite(part)].double()
+        total += float((finite * finite).sum())
+        count += finite.numel()
+    return math.sqrt(total / count) if count else 0.0
+
+
+def distance(actual: Tensor, expected: Tensor, rms_of_expected: float, bounds: Bounds) -> Distance:
+    """Compare `actual` with `expected` (same shape; float64 where the reference allows it) against `bounds`.
+
+    Integer and bool outputs must be equal. Non-finite elements must be the same ones; where the exact value is beyond
+    the range of the output's type, infinity is the right answer.
+    """
+    largest, squares, wrong, first = 0.0, 0.0, 0, None
+    at = 0
+    for a, e in _chunks(actual, expected):
+        units = _units(a, e, rms_of_expected)
+        largest = max(largest, float(units.max())) if units.numel() else largest
+        squares += float((units * units).sum())
+        beyond = units > bounds.max
+        count = int(beyond.sum())
+        if count and first is None:
+            first = at + int(beyond.to(torch.uint8).argmax())
+        wrong += count
+        at += units.numel()
+    rms = math.sqrt(squares / at) if at else 0.0
+    if first is None and rms > bounds.rms:
+        first, wrong = _worst(actual, expected, rms_of_expected), 1
+    if first is None:
+        return Distance(largest, rms, None, 0)
+    return Distance(largest, rms, first, wrong, _show(expected, first), _show(actual, first))
+
+
+def unravel(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Position in a tensor of `shape` of its `flat`-th element in row-major order."""
+    index: list[int] = []
+    for extent in reversed(shape):
+        flat, rest = divmod(flat, extent)
+        index.append(rest)
+    return tuple(reversed(index))
+
+
+def fingerprint(data: Tensor) -> int:
+    """A checksum of a flat byte tensor's content that depends on order, computed where the tensor is."""
+    words = data.view(torch.int32) if data.numel() % 4 == 0 and data.storage_offset() % 4 == 0 else data
+    total = 0
+    for number, (part,) in enumerate(_chunks(words)):
+        weights = torch.arange(part.numel(), device=part.device) % 65521 + 1
+        total = (total * 31 + int((part.to(torch.int64) * weights).sum()) + number) & 0xFFFF_FFFF_FFFF_FFFF
+    return total
+
+
+def same_bits(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors of one type and shape hold the same bits."""
+    return torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8))
+
+
+def _units(actual: Tensor, expected: Tensor, rms_of_expected: float) -> Tensor:
+    infinity = torch.tensor(math.inf, dtype=torch.float64, device=actual.device)
+    if not actual.is_floating_point():
+        different = actual != expected.to(actual.dtype) if expected.is_floating_point() else actual != expected
+        return torch.where(different, infinity, 0.0)
+    representable = expected.to(actual.dtype)
+    a, e = actual.double(), expected.double()
+    error = (a - e).abs() / (torch.finfo(actual.dtype).eps * (e.abs() + rms_of_expected)).clamp_min(1e-300)
+    special = ~torch.isfinite(representable)
+    agree = (torch.isnan(actual) & torch.isnan(representable)) | (actual == representable)
+    error = torch.where(special, torch.where(agree, 0.0, infinity), error)
+    return torch.where(~special & ~torch.isfinite(actual), infinity, error)
+
+
+def _worst(actual: Tensor, expected: Tensor, rms_of_expected: float) -> int:
+    best, where, at = -1.0, 0, 0
+    for a, e in _chunks(actual, expected):
+        units = _units(a, e, rms_of_expected)
+        if float(units.max()) > best:
+            best, where = float(units.max()), at + int(units.argmax())
+        at += units.numel()
+    return where
+
+
+def _show(tensor: Tensor, flat: int) -> str:
+    value = tensor.reshape(-1)[flat].item()
+    return f"{value:.9g}" if isinstance(value, float) else str(value)
+
+
+def _chunks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    flat = [t.reshape(-1) for t in tensors]
+    for start in range(0, flat[0].numel(), _CHUNK):
+        yield tuple(t[start : start + _CHUNK] for t in flat)

@@ -1,0 +1,225 @@
+"""The worker under test: holds one version of a kernel and runs it when told, on inputs it did not make.
+
+It knows neither the reference nor the seed. The oracle writes inputs into this process's memory from outside and reads
+the outputs from there.
+"""
+
+import contextlib
+import os
+import types
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import TypeAdapter
+from torch import Tensor
+
+from kernel_lsp.build.binary import Binary
+from kernel_lsp.device.slab import Slab, TensorSpec, make_slab, row_major
+from kernel_lsp.errors import WorkloadError
+from kernel_lsp.runner.workers.allocations import WatchedAllocations
+from kernel_lsp.runner.workers.placement import Instead
+from kernel_lsp.workload.load import bind_launch, load_module
+
+_BINARY = TypeAdapter(Binary)
+
+
+def methods(device: str, probes: dict[str, Any] | None = None) -> Mapping[str, Callable[..., Any]]:
+    """What this role answers to. `probes` is the harness's own binary, needed for timing on `cuda`."""
+    subject = Subject(device, probes)
+    return {
+        "load": subject.load,
+        "bind": subject.bind,
+        "rehearse": subject.rehearse,
+        "run": subject.run,
+        "publish_previous": subject.publish_previous,
+        "record": subject.record,
+        "segment": subject.segment,
+        "publish": subject.publish,
+        "ready": subject.ready,
+    }
+
+
+class Subject:
+    """State of one worker under test; every method is a request that the parent makes."""
+
+    def __init__(self, device: str, probes: dict[str, Any] | None) -> None:
+        self._device = device
+        self._placement = Instead if device == "cpu" else contextlib.nullcontext
+        self._launch: Callable[..., Any] | None = None
+        self._path = Path()
+        self._bound: dict[str, tuple[Slab, list[Any]]] = {}
+        self._outbox: Slab | None = None
+        self._held: tuple[Tensor, ...] = ()
+        self._previous: tuple[Tensor, ...] = ()
+        self._recordings: dict[str, Any] = {}
+        self._stream: Any = None
+        self._watch: Any = None
+        if device == "cpu":
+            from kernel_lsp.runner.workers.interpreter import choose_first_config
+
+            choose_first_config()
+        else:
+            from kernel_lsp.device.driver import LoadedModule
+            from kernel_lsp.runner.workers.stopwatch import Stopwatch
+
+            torch.cuda.init()
+            self._stream = torch.cuda.Stream()
+            if probes is not None:
+                self._watch = Stopwatch(LoadedModule(_BINARY.validate_python(probes), {}), self._stream)
+                self._warm_up()
+
+    def load(
+        self,
+        *,
+        path: str,
+        text: str,
+        launch_path: str | None = None,
+        launch_text: str | None = None,
+        binary: dict[str, Any] | None = None,
+        types_of: dict[str, list[str]] | None = None,
+        extension: str | None = None,
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        """Load a version: a `binary` for a CUDA file, a built `extension`, or else the Python module in `text`."""
+        os.environ.update(environment or {})
+        self._path = Path(launch_path or path)
+        with self._placement(), self._on_stream():
+            if binary is not None:
+                from kernel_lsp.device.driver import LoadedModule
+
+                types = {name: tuple(declared) for name, declared in (types_of or {}).items()}
+                module: Any = LoadedModule(_BINARY.validate_python(binary), types)
+            elif extension is not None:
+                module = _load_extension(Path(extension))
+            else:
+                module = load_module(text, Path(path))
+            self._launch = bind_launch(module, Path(path), launch_text, self._path)
+
+    def bind(self, name: str, arguments: list[Any], nbytes: int) -> dict[str, Any]:
+        """Make memory for one set of inputs; the answer is the handle under which the oracle fills it."""
+        slab = make_slab(nbytes, self._device)
+        values = [slab.view(TensorSpec.from_json(a)) if isinstance(a, dict) else a for a in arguments]
+        self._bound[name] = (slab, values)
+        return slab.handle
+
+    def rehearse(self, name: str) -> None:
+        """Launch once for nothing, so that whatever compiles or tunes itself at first use has done so."""
+        with torch.no_grad(), self._placement(), self._on_stream():
+            self._outputs(name)
+        self._synchronize()
+
+    def run(self, name: str) -> dict[str, Any]:
+        """Launch once, everything that the launch allocates being fenced and poisoned, and publish the outputs."""
+        watcher = WatchedAllocations()
+        with torch.no_grad(), self._placement(), self._on_stream(), watcher:
+            outputs = self._outputs(name)
+        self._synchronize()
+        self._previous, self._held = self._held, outputs
+        return {
+            "trampled": watcher.trampled(),
+            "in_place": any(self._aliases_input(name, output) for output in outputs),
+        } | self._publish(outputs)
+
+    def publish_previous(self) -> dict[str, Any]:
+        """Publish once more what the run before the last one returned, to see whether the last one changed it."""
+        return self._publish(self._previous)
+
+    def publish(self, name: str) -> dict[str, Any]:
+        """Publish what the last timed launch of a recording computed."""
+        return self._publish(self._recordings[name].outputs)
+
+    def ready(self) -> None:
+        """Answers once the process is set up."""
+
+    def _publish(self, outputs: Sequence[Tensor]) -> dict[str, Any]:
+        """Copy outputs to where the oracle can read them; `outbox` is the handle when that place is new."""
+        specs, size = [], 0
+        for output in outputs:
+            size = -(-size // 512) * 512
+            specs.append(row_major(output, size))
+            size += specs[-1].span
+        fresh = self._outbox is None or self._outbox.data.numel() < size
+        if fresh:
+            self._outbox = make_slab(max(size, 1), self._device)
+        assert self._outbox is not None
+        with self._on_stream():
+            for output, spec in zip(outputs, specs, strict=True):
+                self._outbox.view(spec).copy_(output)
+        self._synchronize()
+        return {
+            "outputs": [spec.to_json() for spec in specs],
+            "strides": [list(output.stride()) for output in outputs],
+            "outbox": self._outbox.handle if fresh else None,
+        }
+
+    def record(self, name: str, mode: str, launches: int) -> dict[str, Any]:
+        """Make a segment of launches ready for timing; the answer says whether it could be captured."""
+        from kernel_lsp.runner.workers.stopwatch import Recording
+
+        self._recordings.pop(name, None)
+        with torch.no_grad(), self._on_stream():
+            probe = self._outputs(name)
+            self._synchronize()
+            in_place = any(self._aliases_input(name, output) for output in probe)
+            del probe
+            recording = Recording(self._watch, lambda: self._outputs(name), mode, launches, in_place=in_place)
+        self._recordings[name] = recording
+        return {"captured": recording.captured, "in_place": in_place}
+
+    def segment(self, name: str, count: int = 1) -> list[dict[str, Any]]:
+        """Run `count` segments of a recording one after the other."""
+        with torch.no_grad(), self._on_stream():
+            segments = [self._recordings[name].segment() for _ in range(count)]
+        return [{"times_us": s.times_us, "checksums": s.checksums, "clock_mhz": s.clock_mhz} for s in segments]
+
+    def _outputs(self, name: str) -> tuple[Tensor, ...]:
+        assert self._launch is not None, "the parent loads a version first"
+        returned = self._launch(*self._bound[name][1])
+        outputs: Any = tuple(returned) if isinstance(returned, (tuple, list)) else (returned,)
+        for number, output in enumerate(outputs):
+            if type(output) is not Tensor:
+                raise WorkloadError(
+                    f"`launch` returned a {type(output).__name__} as output {number}, not a plain tensor",
+                    self._path,
+                    cure="Return the output tensor, or a tuple of output tensors.",
+                )
+            if output.device.type != self._device:
+                raise WorkloadError(f"output {number} of `launch` is on {output.device}", self._path)
+        return outputs
+
+    def _aliases_input(self, name: str, output: Tensor) -> bool:
+        slab = self._bound[name][0].data
+        return slab.data_ptr() <= output.data_ptr() < slab.data_ptr() + slab.numel()
+
+    def _warm_up(self) -> None:
+        """Have CUDA load the library kernels that checks and timing use, before a candidate waits for them."""
+        from kernel_lsp.runner.workers.stopwatch import Recording
+
+        with self._on_stream():
+            x = torch.zeros(4096, device="cuda")
+            recording = Recording(self._watch, lambda: (torch.empty_like(x).copy_(x),), "cold", 2, in_place=False)
+            recording.segment()
+            with WatchedAllocations() as watcher:
+                torch.empty_like(x)
+            watcher.trampled()
+        torch.cuda.synchronize()
+
+    def _on_stream(self) -> Any:
+        return contextlib.nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
+
+    def _synchronize(self) -> None:
+        if self._device == "cuda":
+            torch.cuda.synchronize()
+
+
+def _load_extension(path: Path) -> types.ModuleType:
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise WorkloadError("the built extension cannot be imported", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

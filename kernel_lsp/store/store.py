@@ -1,0 +1,288 @@
+"""What was found out, kept: builds, verdicts with their evidence, trajectories and baselines, by content address.
+
+The store holds JSON documents and a few columns to find them by. It knows nothing of what the documents mean beyond
+the names of those columns.
+"""
+
+import json
+import sqlite3
+import threading
+import time
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from kernel_lsp.errors import ConfigurationError
+from kernel_lsp.store.database import connect, connect_for_reading, is_damaged
+
+Document = dict[str, object]
+_T = TypeVar("_T")
+
+SHORTEST_ID = 8
+"""Least number of characters by which a verdict is shown, so that its short name seldom grows."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictRow:
+    """The line of a list: one verdict without its evidence. `created` is in seconds since 1970."""
+
+    id: str
+    created: float
+    verdict: str
+    stage: str
+    speedup: float | None
+    kernel: str
+    baseline: str
+    candidate: str
+    label: str
+    device: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One step of a search.
+
+    Attributes:
+        session: the refinement it belongs to.
+        number: its place, from 1.
+        created: seconds since 1970.
+        candidate: digest of the candidate.
+        prompt: what a model was asked, where one was.
+        answer: what it said.
+        verdict: id of the verdict on the candidate, None where there is none.
+    """
+
+    session: str
+    number: int
+    created: float
+    candidate: str
+    prompt: str | None
+    answer: str | None
+    verdict: str | None
+
+
+class Store:
+    """An open store; safe for many threads and processes. Use `open_store`.
+
+    A store never stops the work it serves: when nothing can be saved (a full or read-only disk), it says so once in
+    `notices` and reading goes on. Where there was nothing to read from, results are kept until the store is closed.
+
+    Attributes:
+        path: the database.
+        notices: sentences for the user about what happened to the store, oldest first.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.notices: list[str] = []
+        self._lock = threading.RLock()
+        self._connection = self._connect()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            self._connection.close()
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Verdicts
+
+    def save_verdict(self, document: Mapping[str, object]) -> None:
+        """Keep a verdict under its `id`; a newer one with the same id takes the place of the older.
+
+        Args:
+            document: the verdict as JSON values. Columns are read from `id`, `verdict`, `stage`, `speedup` and, in
+                `evidence`, `kernel_path`, `baseline_digest`, `candidate_digest`, `candidate_label`, `device.name`.
+        """
+        evidence = cast(Document, document["evidence"])
+        device = cast("Document | None", evidence["device"])
+        row = (
+            document["id"],
+            time.time(),
+            document["verdict"],
+            document["stage"],
+            document["speedup"],
+            evidence["kernel_path"],
+            evidence["baseline_digest"],
+            evidence["candidate_digest"],
+            evidence["candidate_label"],
+            device["name"] if device else None,
+            _pack(document),
+        )
+        # An upsert and not REPLACE, which would delete the row first and so cut the turns that point to it.
+        columns = [*_VERDICT_COLUMNS, "document"]
+        updates = ", ".join(f"{name} = excluded.{name}" for name in columns[1:])
+        self._write(
+            f"INSERT INTO verdicts ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))}) "
+            f"ON CONFLICT (id) DO UPDATE SET {updates}",
+            row,
+        )
+
+    def find_verdict(self, verdict_id: str) -> Document | None:
+        """The verdict with exactly this id."""
+        return self._document("SELECT document FROM verdicts WHERE id = ?", verdict_id)
+
+    def resolve(self, prefix: str) -> str:
+        """The id that begins with `prefix`.
+
+        Raises:
+            ConfigurationError: no id does, or several do.
+        """
+        prefix = prefix.lower()
+        ids = self._read("SELECT id FROM verdicts WHERE substr(id, 1, ?) = ? LIMIT 2", (len(prefix), prefix))
+        if len(ids) == 1:
+            return str(ids[0][0])
+        if ids:
+            raise ConfigurationError(f"Several verdicts begin with `{prefix}`.", cure="Give more of the id.")
+        known = ", ".join(self.short_id(row.id) for row in self.list_verdicts(limit=3))
+        cure = f"The latest ones are: {known}." if known else "None was recorded yet: run `kernel-lsp judge` first."
+        raise ConfigurationError(f"No verdict begins with `{prefix}`.", cure=cure)
+
+    def short_id(self, verdict_id: str) -> str:
+        """The shortest beginning of an id that no other id has, at least `SHORTEST_ID` characters."""
+        length = SHORTEST_ID
+        start = verdict_id[:length]
+        query = "SELECT id FROM verdicts WHERE substr(id, 1, ?) = ? AND id <> ?"
+        others: list[str] = [other for (other,) in self._read(query, (length, start, verdict_id))]
+        while length < len(verdict_id) and any(other.startswith(verdict_id[:length]) for other in others):
+            length += 1
+        return verdict_id[:length]
+
+    def list_verdicts(self, kernel: str | None = None, limit: int = 20) -> list[VerdictRow]:
+        """The latest verdicts, newest first; of one kernel file if `kernel` is given."""
+        where, given = ("WHERE kernel = ?", (kernel,)) if kernel else ("", ())
+        names = ", ".join(_VERDICT_COLUMNS)
+        rows = self._read(
+            f"SELECT {names} FROM verdicts {where} ORDER BY created DESC, rowid DESC LIMIT ?", (*given, limit)
+        )
+        return [VerdictRow(*row) for row in rows]
+
+    # Trajectories
+
+    def append_turn(
+        self,
+        session: str,
+        candidate: str,
+        *,
+        prompt: str | None = None,
+        answer: str | None = None,
+        verdict: str | None = None,
+    ) -> None:
+        """Add the next turn of a search; numbers are given in the order of the calls, whichever process makes them."""
+        # The verdict is looked up because the file that held it may have been set aside since.
+        self._write(
+            "INSERT INTO turns (session, number, created, candidate, prompt, answer, verdict) "
+            "SELECT ?1, coalesce(max(number), 0) + 1, ?2, ?3, ?4, ?5, (SELECT id FROM verdicts WHERE id = ?6) "
+            "FROM turns WHERE session = ?1",
+            (session, time.time(), candidate, prompt, answer, verdict),
+        )
+
+    def list_turns(self, session: str) -> list[Turn]:
+        """The turns of one search, in order."""
+        rows = self._read(
+            "SELECT session, number, created, candidate, prompt, answer, verdict FROM turns "
+            "WHERE session = ? ORDER BY number",
+            (session,),
+        )
+        return [Turn(*row) for row in rows]
+
+    def list_sessions(self, limit: int = 20) -> list[str]:
+        """The searches that have turns, latest first."""
+        rows = self._read("SELECT session FROM turns GROUP BY session ORDER BY max(created) DESC LIMIT ?", (limit,))
+        return [str(session) for (session,) in rows]
+
+    # Builds and baselines
+
+    def save_build(self, key: str, document: Mapping[str, object]) -> None:
+        """Keep the facts of a build under the hash of all that made it."""
+        self._put("builds", key, document)
+
+    def find_build(self, key: str) -> Document | None:
+        """The facts of a build, or None."""
+        return self._document("SELECT document FROM builds WHERE key = ?", key)
+
+    def save_baseline(self, key: str, document: Mapping[str, object]) -> None:
+        """Keep the recorded baseline of a kernel; a newer one takes the place of the older."""
+        self._put("baselines", key, document)
+
+    def find_baseline(self, key: str) -> Document | None:
+        """The recorded baseline, or None."""
+        return self._document("SELECT document FROM baselines WHERE key = ?", key)
+
+    def list_baselines(self) -> dict[str, Document]:
+        """Every recorded baseline by its key."""
+        return {str(key): _unpack(blob) for key, blob in self._read("SELECT key, document FROM baselines", ())}
+
+    # What stands between all of the above and the file
+
+    def _put(self, table: str, key: str, document: Mapping[str, object]) -> None:
+        self._write(f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?)", (key, time.time(), _pack(document)))
+
+    def _document(self, query: str, key: str) -> Document | None:
+        rows = self._read(query, (key,))
+        return _unpack(rows[0][0]) if rows else None
+
+    def _read(self, query: str, given: tuple[object, ...]) -> list[tuple[Any, ...]]:
+        return self._run(lambda: self._connection.execute(query, given).fetchall(), [])
+
+    def _write(self, statement: str, given: tuple[object, ...]) -> None:
+        self._run(lambda: self._connection.execute(statement, given), None)
+
+    def _run(self, operation: Callable[[], _T], otherwise: _T) -> _T:
+        """The operation, once more on a new file if this one is damaged, and `otherwise` where the disk refuses."""
+        with self._lock:
+            try:
+                return operation()
+            except sqlite3.ProgrammingError:
+                raise
+            except sqlite3.DatabaseError as error:
+                if not is_damaged(error):
+                    self._give_up(error)
+                    return otherwise
+            self._connection.close()
+            self._connection = self._connect(suspect=True)
+            try:
+                return operation()
+            except sqlite3.DatabaseError as error:
+                self._give_up(error)
+                return otherwise
+
+    def _connect(self, *, suspect: bool = False) -> sqlite3.Connection:
+        try:
+            connection, notice = connect(self.path, suspect=suspect)
+        except (OSError, sqlite3.Error) as error:
+            self._give_up(error)
+            return connect_for_reading(self.path)
+        if notice:
+            self._note(notice)
+        return connection
+
+    def _give_up(self, error: Exception) -> None:
+        cure = "Set `paths.data` to a folder with room that can be written to."
+        self._note(f"Results are not being saved: the store {self.path} cannot be used ({error}). {cure}")
+
+    def _note(self, notice: str) -> None:
+        if notice not in self.notices:
+            self.notices.append(notice)
+
+
+_VERDICT_COLUMNS = tuple(VerdictRow.__dataclass_fields__)
+
+
+def open_store(folder: Path) -> Store:
+    """The store in `folder` (`settings.paths.data`), made if there is none. Never fails: see `Store.notices`."""
+    return Store(folder / "store.sqlite3")
+
+
+def _pack(document: Mapping[str, object]) -> bytes:
+    return zlib.compress(json.dumps(document, separators=(",", ":")).encode(), 6)
+
+
+def _unpack(blob: object) -> Document:
+    return json.loads(zlib.decompress(cast(bytes, blob)))

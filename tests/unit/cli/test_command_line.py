@@ -1,0 +1,186 @@
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from kernel_lsp import __version__
+from kernel_lsp.cli.main import COMMANDS
+from kernel_lsp.store.store import open_store
+
+START = "from kernel_lsp.cli.main import main; main()"
+VERDICT = {
+    "id": "3f9a2c1e" + "0" * 56,
+    "verdict": "UNTIMED",
+    "stage": "correct",
+    "reason": "There is no GPU here.",
+    "cases": [],
+    "speedup": None,
+    "interval": None,
+    "seconds": {"total": 0.5},
+    "evidence": {
+        "created": "2026-01-02T03:04:05Z",
+        "baseline_digest": "b" * 64,
+        "candidate_digest": "c" * 64,
+        "candidate_label": "BLOCK 128 -> 256",
+        "candidate_origin": "user",
+        "kernel_path": "softmax.py",
+        "workload_path": "softmax.py",
+        "sources": {"softmax.py": "..."},
+        "seed": 7,
+        "checks": [],
+        "errors": [],
+        "mismatch": None,
+        "baseline_resources": [],
+        "candidate_resources": [],
+        "device": None,
+        "versions": {},
+        "build_way": "triton",
+        "build_log": "",
+        "settings": {},
+        "discarded_blocks": 0,
+        "command": "kernel-lsp judge softmax.py other.py",
+    },
+}
+
+
+@pytest.fixture
+def kernel_lsp(tmp_path):
+    """Run the command in its own process, with its own home and the given environment."""
+
+    def run(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        own = {"HOME": str(tmp_path), "KERNEL_LSP_PATHS_DATA": str(tmp_path / "data"), "COLUMNS": "100"}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **own, **environment}
+        return subprocess.run(
+            [sys.executable, "-c", START, *args],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    return run
+
+
+def test_version_answers_at_once(kernel_lsp):
+    seconds = []
+    for _ in range(5):
+        start = time.perf_counter()
+        answer = kernel_lsp("--version")
+        seconds.append(time.perf_counter() - start)
+        assert answer.stdout == f"kernel-lsp {__version__}\n"
+    assert min(seconds) < 0.4
+
+
+def test_version_imports_nothing_heavy():
+    heavy = ("torch", "triton", "numpy", "vllm", "pydantic", "rich", "cuda", "sqlite3", "asyncio")
+    code = f"""
+import sys
+sys.argv = ["kernel-lsp", "--version"]
+from kernel_lsp.cli.main import main
+try:
+    main()
+except SystemExit as end:
+    assert not end.code
+print([name for name in {heavy!r} if name in sys.modules])
+"""
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert answer.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_and_imports_no_gpu_library(command):
+    code = f"""
+import sys
+sys.argv = ["kernel-lsp", {command!r}, "--help"]
+from kernel_lsp.cli.main import main
+try:
+    main()
+except SystemExit as end:
+    assert not end.code
+print([name for name in ("torch", "triton", "numpy", "vllm", "cuda") if name in sys.modules])
+"""
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert f"{command} [OPTIONS]" in answer.stdout
+    assert answer.stdout.splitlines()[-1] == "[]"
+
+
+def test_an_unknown_command_is_a_usage_error(kernel_lsp):
+    answer = kernel_lsp("frobnicate")
+    assert answer.returncode == 2
+    assert "No such command" in answer.stderr
+
+
+def test_a_wrong_setting_reads_like_help(kernel_lsp, tmp_path):
+    (tmp_path / "pyproject.toml").write_text("[tool.kernel-lsp.judge]\ndelta = 7\n")
+    answer = kernel_lsp("report")
+    assert answer.returncode == 2
+    assert answer.stdout == ""
+    first, place, cure = answer.stderr.splitlines()
+    assert first.startswith("error `judge.delta = 7`")
+    assert place.strip().startswith("at")
+    assert place.endswith("pyproject.toml:2")
+    assert cure.strip().startswith("cure It is: Smallest difference")
+
+
+def test_report_by_a_prefix_of_the_id(kernel_lsp, tmp_path):
+    with open_store(tmp_path / "data") as store:
+        store.save_verdict(VERDICT)
+    answer = kernel_lsp("report", "3f9a")
+    assert answer.returncode == 0
+    assert "UNTIMED" in answer.stdout
+    assert "kernel-lsp judge softmax.py other.py" in answer.stdout
+    assert json.loads(kernel_lsp("report", "3f9a", "--json").stdout) == VERDICT
+
+
+def test_report_lists_the_latest(kernel_lsp, tmp_path):
+    assert "No verdict was recorded yet" in kernel_lsp("report").stdout
+    with open_store(tmp_path / "data") as store:
+        store.save_verdict(VERDICT)
+    assert kernel_lsp("report").stdout.split()[:3] == ["3f9a2c1e", "UNTIMED", "softmax.py"]
+    assert json.loads(kernel_lsp("report", "--json").stdout)[0]["id"] == VERDICT["id"]
+
+
+def test_report_of_an_unknown_id(kernel_lsp):
+    answer = kernel_lsp("report", "beef")
+    assert answer.returncode == 2
+    assert "No verdict begins with `beef`" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_what_happened_to_the_store_is_said(kernel_lsp, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "store.sqlite3").write_bytes(b"no database" * 100)
+    answer = kernel_lsp("report")
+    assert answer.returncode == 0
+    assert answer.stderr.startswith("note The store")
+    assert "set aside" in " ".join(answer.stderr.split())
+
+
+def test_a_reader_that_goes_away_is_met_with_silence():
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = subprocess.run(
+        [sys.executable, "-c", START, "doctor", "--json"],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    os.close(writer)
+    assert process.stderr == ""
+
+
+def test_doctor_answers_on_any_machine(kernel_lsp):
+    answer = kernel_lsp("doctor", "--json")
+    assert answer.returncode == 0
+    items = {item["name"]: item for item in json.loads(answer.stdout)}
+    assert items["torch"]["found"]
+    assert {"NVRTC", "CUDA toolkit", "nvcc", "ncu", "compute-sanitizer", "vllm", "triton"} <= set(items)
+    for item in items.values():
+        assert item["cost"]
+        assert item["cure"]

@@ -1,0 +1,89 @@
+"""Compile rewritten kernels with NVRTC for their PTX, and with the host compiler to run them."""
+
+import ctypes
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import nvidia.cu13
+import pytest
+from cuda.bindings import nvrtc
+
+from kernel_lsp.source.candidate import Candidate, SourceFile
+from kernel_lsp.source.files import find_kernels
+from kernel_lsp.source.kernel import Kernel
+
+Rewrite = Callable[[SourceFile, SourceFile | None, Kernel], Iterator[Candidate]]
+_INCLUDE = next(Path(p) / "include" for p in nvidia.cu13.__path__)
+_HOST_CUDA = (Path(__file__).parent / "host_cuda.h").read_text()
+
+
+def cuda_kernel(text: str) -> tuple[SourceFile, Kernel]:
+    """The only kernel of a CUDA text."""
+    file = SourceFile(Path("kernel.cu"), text)
+    (kernel,) = find_kernels(text, file.path)
+    return file, kernel
+
+
+def rewritten(rewrite: Rewrite, text: str, workload: str | None = None) -> list[Candidate]:
+    """All candidates for a kernel's text."""
+    file, kernel = cuda_kernel(text)
+    return list(rewrite(file, SourceFile(Path("workload.py"), workload) if workload else None, kernel))
+
+
+def ptx(text: str) -> str:
+    """PTX of a CUDA text for sm_90; a compile error fails the test with the compiler's words."""
+    _, program = nvrtc.nvrtcCreateProgram(text.encode(), b"kernel.cu", 0, [], [])
+    options = [b"-arch=sm_90", f"-I{_INCLUDE}".encode(), b"-std=c++17"]
+    (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+    _, size = nvrtc.nvrtcGetProgramLogSize(program)
+    log = bytearray(size)
+    nvrtc.nvrtcGetProgramLog(program, log)
+    assert status == nvrtc.nvrtcResult.NVRTC_SUCCESS, log.decode() + text
+    _, size = nvrtc.nvrtcGetPTXSize(program)
+    out = bytearray(size)
+    nvrtc.nvrtcGetPTX(program, out)
+    return out.decode()
+
+
+def host_runner(folder: Path, text: str) -> Callable[..., None]:
+    """`run(grid, block, *arguments)` for the first kernel of a text, one host thread for each device thread of a block.
+
+    Arguments are numpy arrays (passed as pointers, changed in place), ints and floats.
+    """
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("no g++ to run kernels on the host")
+    _, kernel = cuda_kernel(text)
+    parameters = ", ".join(f"{p.type} {p.name}" for p in kernel.parameters)
+    arguments = ", ".join(p.name for p in kernel.parameters)
+    launch = f"host_launch(grid, block, [=] {{ {kernel.name}({arguments}); }});"
+    entry = f'extern "C" void run(int grid, int block, {parameters}) {{ {launch} }}'
+    source, library = folder / "kernel.cpp", folder / f"kernel{abs(hash(text))}.so"
+    body = re.sub(r"^#include.*$", "", text, flags=re.MULTILINE)
+    source.write_text(f"{_HOST_CUDA}\n{body}\n{entry}\n")
+    flags = ["-std=c++20", "-O1", "-fno-strict-aliasing", "-w", "-shared", "-fPIC", "-pthread"]
+    subprocess.run([compiler, *flags, str(source), "-o", str(library)], check=True)
+    entry_point = ctypes.CDLL(str(library)).run
+    scalar = {"int": ctypes.c_int, "float": ctypes.c_float, "size_t": ctypes.c_size_t, "unsigned": ctypes.c_uint}
+
+    def run(grid: int, block: int, *values: np.ndarray | float) -> None:
+        converted = [
+            ctypes.c_void_p(v.ctypes.data) if isinstance(v, np.ndarray) else scalar[p.type.replace("const ", "")](v)
+            for p, v in zip(kernel.parameters, values, strict=True)
+        ]
+        entry_point(grid, block, *converted)
+
+    return run
+
+
+def unaligned(values: np.ndarray, by: int) -> np.ndarray:
+    """A copy of `values` that starts `by` elements after a 64-byte boundary."""
+    raw = np.zeros(values.nbytes + 64 + by * values.itemsize, np.uint8)
+    start = -raw.ctypes.data % 64 + by * values.itemsize
+    out = raw[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
+    out[...] = values
+    return out

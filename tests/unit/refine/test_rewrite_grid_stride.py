@@ -1,0 +1,89 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rewrite_support import host_runner, ptx, rewritten
+
+from kernel_lsp.refine.rewrites.grid_stride import rewrite
+
+CLAMPED_ADD = """
+__global__ void clamped_add(const float* x, const float* y, float* z, int rows, int cols) {
+    const int col = blockIdx.x * blockDim.x + threadIdx.x;
+    const int row = blockIdx.y;
+    if (col >= cols || row >= rows) return;
+    const int at = row * cols + col;
+    if (x[at] < 0.0f) {
+        z[at] = 0.0f;
+        return;
+    }
+    z[at] = x[at] + y[at];
+}
+"""
+WORKLOAD = """
+def launch(module, x, y):
+    z = torch.empty_like(x)
+    rows, cols = x.shape
+    module.clamped_add[((cols + 255) // 256, rows), (256,)](x, y, z, rows, cols)
+    return z
+"""
+
+
+def test_caps_the_grid_of_the_workload() -> None:
+    candidates = rewritten(rewrite, CLAMPED_ADD, WORKLOAD)
+    assert [
+        c.launch and "clamped_add[(min((cols + 255) // 256, 8 * 132), rows), (256,)]" in c.launch.text
+        for c in candidates
+    ] == [
+        False,
+        True,
+        False,
+    ]
+    ptx(candidates[0].kernel.text)
+
+
+def test_caps_the_grid_of_host_code() -> None:
+    source = f"""{CLAMPED_ADD}
+void launch(const float* x, const float* y, float* z, int rows, int cols) {{
+    int blocks = (cols + 255) / 256;
+    clamped_add<<<blocks, 256>>>(x, y, z, rows, cols);
+}}
+"""
+    texts = [c.kernel.text for c in rewritten(rewrite, source)]
+    assert "int blocks = min(static_cast<long long>((cols + 255) / 256), 4 * 132LL);" in texts[0]
+
+
+def test_a_grid_stride_loop_only_gets_the_cap() -> None:
+    source = """
+__global__ void count(const int* x, int* bins, int n) {
+    int stride = gridDim.x * blockDim.x;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride) atomicAdd(&bins[x[i]], 1);
+}
+"""
+    workload = "def launch(module, x):\n    module.count[(x.numel(),), (256,)](x, b, x.numel())\n"
+    candidates = rewritten(rewrite, source, workload)
+    assert {c.kernel.text for c in candidates} == {source}
+    assert candidates[0].launch is not None
+    assert "count[(min(x.numel(), 4 * 132),), (256,)]" in candidates[0].launch.text
+
+
+@pytest.mark.parametrize("cols", [1, 64, 200])
+def test_any_grid_is_right(tmp_path: Path, cols: int) -> None:
+    candidate = rewritten(rewrite, CLAMPED_ADD, WORKLOAD)[0]
+    x, y = np.random.default_rng(cols).standard_normal((2, 1, cols)).astype(np.float32)
+    z = np.full_like(x, np.nan)
+    host_runner(tmp_path, candidate.kernel.text)(2, 32, x, y, z, 1, cols)
+    np.testing.assert_array_equal(z, np.where(x < 0, np.float32(0), x + y))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "int i = blockIdx.x * blockDim.x + threadIdx.x; __shared__ float s[256]; if (i < n) s[threadIdx.x] = x[i];",
+        "int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) { x[i] = 1.0f; __syncthreads(); }",
+        "int i = blockIdx.x * blockDim.x + threadIdx.x; float a = 0.0f; if (i < n) a = x[i]; x[0] = a + i;",
+        "int i = blockIdx.x; if (i < n) x[i] = 0.0f;",
+    ],
+)
+def test_near_misses_are_left_alone(body: str) -> None:
+    workload = "def launch(module, x):\n    module.f[(x.numel(),), (256,)](x, x.numel())\n"
+    assert rewritten(rewrite, f"__global__ void f(float* x, int n) {{ {body} }}", workload) == []

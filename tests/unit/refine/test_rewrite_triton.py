@@ -1,0 +1,114 @@
+from pathlib import Path
+
+import pytest
+from rewrite_triton_support import interpret, ptx, rewritten
+
+from kernel_lsp.refine.rewrites import cache_hints, persistent, pipelined_loop
+
+LAYERNORM = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def layernorm(x_ptr, weight_ptr, y_ptr, n_cols, eps, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    x_ptr += row * n_cols
+    y_ptr += row * n_cols
+
+    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    squares = tl.zeros((BLOCK,), dtype=tl.float32)
+    for start in range(0, n_cols, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + cols, mask=cols < n_cols, other=0.0)
+        total += x
+        squares += x * x
+    mean = tl.sum(total, axis=0) / n_cols
+    rstd = 1.0 / tl.sqrt(tl.sum(squares, axis=0) / n_cols - mean * mean + eps)
+
+    for start in range(0, n_cols, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        mask = cols < n_cols
+        x = tl.load(x_ptr + cols, mask=mask)
+        weight = tl.load(
+            weight_ptr + cols,
+            mask=mask,
+        )
+        tl.store(y_ptr + cols, (x - mean) * rstd * weight, mask=mask)
+
+
+def run(x, weight):
+    y = torch.empty_like(x)
+    layernorm[(x.shape[0],)](x, weight, y, x.shape[1], 1e-5, BLOCK=64)
+    return y
+"""
+SIGNATURE = {"x_ptr": "*fp32", "weight_ptr": "*fp32", "y_ptr": "*fp32", "n_cols": "i32", "eps": "fp32"}
+CHECK = """
+import kernel, torch
+x, weight = torch.randn(7, 100), torch.randn(100)
+expected = torch.nn.functional.layer_norm(x, (100,), weight, eps=1e-5)
+torch.testing.assert_close(kernel.run(x, weight), expected, rtol=1e-4, atol=1e-4)
+"""
+
+
+def test_hints_fit_what_is_read_again(tmp_path: Path) -> None:
+    first, last, stores, past = rewritten(cache_hints.rewrite, LAYERNORM)
+    assert first.kernel.text.count("evict_first") == 2
+    assert 'tl.load(x_ptr + cols, mask=cols < n_cols, other=0.0, eviction_policy="evict_last")' in last.kernel.text
+    assert 'tl.load(x_ptr + cols, mask=mask, eviction_policy="evict_first")' in last.kernel.text
+    assert 'mask=mask, eviction_policy="evict_last",\n' in last.kernel.text
+    text = ptx(tmp_path, last.kernel.text, SIGNATURE, {"BLOCK": 64})
+    assert "L2::evict_last" in text
+    assert "L2::evict_first" in text
+    assert "st.global.cs" in ptx(tmp_path, stores.kernel.text, SIGNATURE, {"BLOCK": 64})
+    assert "ld.global.cg" in ptx(tmp_path, past.kernel.text, SIGNATURE, {"BLOCK": 64})
+
+
+def test_hints_that_stand_are_kept() -> None:
+    hinted = LAYERNORM.replace("mask=mask)", 'mask=mask, cache_modifier=".ca")').replace(
+        "other=0.0)", 'other=0.0, eviction_policy="evict_last")'
+    )
+    for candidate in rewritten(cache_hints.rewrite, hinted):
+        assert candidate.kernel.text.count('cache_modifier=".ca"') == 2
+        assert candidate.kernel.text.count('other=0.0, eviction_policy="evict_last")') == 1
+
+
+def test_loops_get_stages(tmp_path: Path) -> None:
+    candidates = rewritten(pipelined_loop.rewrite, LAYERNORM)
+    assert [c.label for c in candidates] == ["loops of 2 stages", "loops of 3 stages", "loops of 4 stages"]
+    assert candidates[1].kernel.text.count("in tl.range(0, n_cols, BLOCK, num_stages=3):") == 2
+    ptx(tmp_path, candidates[1].kernel.text, SIGNATURE, {"BLOCK": 64})
+    assert rewritten(pipelined_loop.rewrite, candidates[0].kernel.text) == []
+
+
+def test_persistent_programs_take_every_row(tmp_path: Path) -> None:
+    candidates = rewritten(persistent.rewrite, LAYERNORM)
+    assert len(candidates) == 5
+    assert "layernorm[(min(x.shape[0], 528),)](" in candidates[0].kernel.text
+    ptx(tmp_path, candidates[4].kernel.text, SIGNATURE | {"total_programs": "i32"}, {"BLOCK": 64})
+    interpret(tmp_path, candidates[4].kernel.text.replace("528", "3"), CHECK)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("layernorm[(x.shape[0],)]", "layernorm[lambda meta: (x.shape[0],)]"),
+        ("    row = tl", "    if eps < 0:\n        return\n    row = tl"),
+        ("mean = tl.sum", "n_cols -= 1\n    mean = tl.sum"),
+        ("x_ptr += row * n_cols", "x_ptr += row * n_cols * tl.num_programs(0) // tl.num_programs(0)"),
+    ],
+)
+def test_programs_that_cannot_stay(old: str, new: str) -> None:
+    assert rewritten(persistent.rewrite, LAYERNORM.replace(old, new, 1)) == []
+
+
+def test_nothing_to_load_nothing_to_say() -> None:
+    source = """
+@triton.jit
+def fill(y_ptr, n, BLOCK: tl.constexpr):
+    for start in range(0, n, BLOCK):
+        tl.store(y_ptr + start + tl.arange(0, BLOCK), 1.0, cache_modifier=".cs")
+"""
+    for module in (cache_hints, persistent, pipelined_loop):
+        assert rewritten(module.rewrite, source) == []

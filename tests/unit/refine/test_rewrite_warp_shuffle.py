@@ -1,0 +1,87 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rewrite_support import host_runner, ptx, rewritten
+
+from kernel_lsp.refine.rewrites.warp_shuffle import rewrite
+
+ROW_STATISTICS = """
+__global__ void row_statistics(const float* x, float* y, int cols) {
+    __shared__ float sums[1024];
+    __shared__ float squares[1024];
+    const unsigned tid = threadIdx.x;
+    float sum = 0.0f, square = 0.0f, peak = -3.0e38f;
+    for (int c = tid; c < cols; c += blockDim.x) {
+        float v = x[blockIdx.x * cols + c];
+        sum += v;
+        square += v * v;
+        peak = fmaxf(peak, v);
+    }
+    sums[tid] = sum;
+    squares[tid] = square;
+    __syncthreads();
+    for (unsigned s = blockDim.x / 2; s > 0; s >>= 1) {
+        if (tid < s) {
+            sums[tid] += sums[tid + s];
+            squares[tid] = squares[tid] + squares[s + tid];  // of squares
+        }
+        __syncthreads();
+    }
+    float mean = sums[0] / cols, variance = squares[0] / cols - mean * mean;
+    __syncthreads();
+    sums[tid] = peak;
+    __syncthreads();
+    for (unsigned s = blockDim.x >> 1; s > 0; s = s / 2) {
+        if (tid < s) sums[tid] = fmaxf(sums[tid], sums[tid + s]);
+        __syncthreads();
+    }
+    y[(blockIdx.x * blockDim.x + tid) * 3] = mean;
+    y[(blockIdx.x * blockDim.x + tid) * 3 + 1] = variance;
+    y[(blockIdx.x * blockDim.x + tid) * 3 + 2] = sums[0];
+}
+"""
+TREE = """
+__global__ void f(const float* x, float* y, int n) {{
+    __shared__ float a[256];
+    int t = threadIdx.x;
+    a[t] = t < n ? x[t] : 0.0f;
+    __syncthreads();
+    for (int s = {start}; s > 0; s >>= 1) {{
+        if ({guard}) {step}
+        {barrier}
+    }}
+    if (t == 0) y[0] = a[0];
+}}
+"""
+GOOD = {"start": "blockDim.x / 2", "guard": "t < s", "step": "a[t] += a[t + s];", "barrier": "__syncthreads();"}
+
+
+def test_uses_shuffles() -> None:
+    (candidate,) = rewritten(rewrite, ROW_STATISTICS)
+    before, after = ptx(ROW_STATISTICS), ptx(candidate.kernel.text)
+    assert "shfl.sync.bfly" in after
+    assert "shfl" not in before
+    assert "for (unsigned s" not in candidate.kernel.text
+
+
+@pytest.mark.parametrize("block", [32, 64, 256])
+def test_every_thread_gets_the_result(tmp_path: Path, block: int) -> None:
+    (candidate,) = rewritten(rewrite, ROW_STATISTICS)
+    x = np.random.default_rng(block).standard_normal((2, 300)).astype(np.float32)
+    y = np.full((2, block, 3), np.nan, np.float32)
+    host_runner(tmp_path, candidate.kernel.text)(2, block, x, y, 300)
+    for row in range(2):
+        expected = [x[row].mean(), x[row].var(), x[row].max()]
+        np.testing.assert_allclose(y[row], np.tile(expected, (block, 1)), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("change", [{}, {"start": "128"}, {"guard": "t > s"}, {"step": "a[t] -= a[t + s];"}], ids=str)
+def test_only_the_textbook_tree(change: dict[str, str]) -> None:
+    source = TREE.format(**(GOOD | change))
+    ptx(source)
+    assert len(rewritten(rewrite, source)) == (not change)
+
+
+def test_a_loop_without_its_barrier_is_left_alone() -> None:
+    assert rewritten(rewrite, TREE.format(**(GOOD | {"barrier": "a[t] *= 1.0f;"}))) == []

@@ -1,0 +1,50 @@
+from rich.console import Console
+from sample_verdicts import resources
+
+from kernel_lsp.build.binary import Diagnostic, Severity
+from kernel_lsp.report.compile import diagnostics_view, facts_view
+
+
+def shown(view) -> list[str]:
+    console = Console(width=100, color_system=None)
+    with console.capture() as capture:
+        console.print(view)
+    return [line.rstrip() for line in capture.get().splitlines()]
+
+
+def test_a_message_stands_under_its_place():
+    said = Diagnostic("a.cu", 2, 5, 2, 8, Severity.ERROR, "identifier 'foo' is undefined", "20")
+    assert shown(diagnostics_view([said], {"a.cu": "void f() {\r\n    foo = 3;\r\n}"})) == [
+        "a.cu:2:5: error: identifier 'foo' is undefined [20]",
+        "    2 |     foo = 3;",
+        "      |     ^^^",
+    ]
+
+
+def test_columns_count_bytes():
+    said = Diagnostic("a.cu", 1, 8, 1, 9, Severity.WARNING, "odd")
+    assert shown(diagnostics_view([said], {"a.cu": "/*µ*/ x;"}))[2] == "      |       ^"
+
+
+def test_a_message_over_several_lines_marks_the_rest_of_the_first():
+    said = Diagnostic("a.cu", 1, 3, 4, 2, Severity.NOTE, "here")
+    assert shown(diagnostics_view([said], {"a.cu": "a bcd\nx\ny\nz"}))[2] == "      |   ^^^"
+
+
+def test_a_file_that_is_not_at_hand_is_only_named():
+    said = Diagnostic("/usr/include/x.h", 7, 1, 7, 2, Severity.ERROR, "missing [brackets]")
+    assert shown(diagnostics_view([said], {})) == ["/usr/include/x.h:7:1: error: missing [brackets]"]
+
+
+def test_a_line_past_the_end_is_only_named():
+    said = Diagnostic("a.cu", 9, 1, 9, 1, Severity.ERROR, "expected a brace")
+    assert len(shown(diagnostics_view([said], {"a.cu": "x"}))) == 1
+
+
+def test_what_each_kernel_costs():
+    known = resources(name="f<float, 256>", shared_bytes=49152, spill_bytes=24)
+    bare = resources(name="g", spill_bytes=None, threads=None, occupancy=None, limiter=None)
+    header, first, second = shown(facts_view([("sm_90", known), ("sm_80", bare)]))
+    assert header.split()[:4] == ["Kernel", "Arch", "Registers", "Spills"]
+    assert " ".join(first.split()) == "f<float, 256> sm_90 40 24 B 0 B 48 KiB 128 75 % registers"
+    assert " ".join(second.split()) == "g sm_80 40 ? 0 B 528 B ? ?"

@@ -1,0 +1,91 @@
+import pytest
+import sample_verdicts as sample
+from rich.console import Console
+
+from kernel_lsp.judge.verdict import Outcome, Stage
+from kernel_lsp.report.terminal import LOG_LINES, VerdictCard
+
+
+def shown(verdict, width=80) -> str:
+    console = Console(width=width, color_system=None, force_terminal=False)
+    with console.capture() as capture:
+        console.print(VerdictCard(verdict, "3f9a2c1e"))
+    return capture.get()
+
+
+def test_the_answer_comes_first():
+    lines = shown(sample.faster()).splitlines()
+    assert lines[0] == "kernels/rmsnorm.cu"
+    assert lines[1].strip() == "FASTER  1.25x (95 % CI 1.23-1.26)"
+    assert lines[2] == "Faster in both cases and every check passed."
+    assert lines[3] == "BLOCK 128 -> 256 · tuner · NVIDIA H200 · 3f9a2c1e"
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("verdict", [sample.faster(), sample.wrong(), sample.build_failed()])
+def test_no_line_is_wider_than_the_terminal_and_nothing_is_cut(verdict, width):
+    text = shown(verdict, width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+
+
+def test_each_case_with_its_ratio_interval_and_roofline():
+    row = next(line for line in shown(sample.faster()).splitlines() if line.startswith("rows=128"))
+    assert " ".join(row.split()) == "rows=128 cols=8191 3.31 µs 3.02 µs 1.10x 1.08-1.11 61 % → 88 %"
+
+
+def test_a_wide_terminal_also_says_how_it_was_timed():
+    wide, narrow = (shown(sample.faster(), width) for width in (120, 80))
+    assert "4,622 GB/s" in wide
+    assert "12+10" in wide
+    assert "GB/s   " not in narrow
+
+
+def test_the_worst_input_family_stands_for_its_case():
+    row = next(line for line in shown(sample.faster()).splitlines() if "outliers" in line)
+    assert "2 → 2.5" in row
+    assert "normal" not in row
+
+
+def test_resources_before_and_after():
+    row = next(line for line in shown(sample.faster()).splitlines() if line.startswith("rmsnorm_kernel"))
+    assert "40 → 32" in row
+    assert "75 % → 100 %" in row
+    assert "0 B → " not in row
+
+
+def test_a_kernel_that_is_new_has_no_before():
+    both = (sample.resources(), sample.resources(name="finish", registers=16))
+    text = shown(sample.faster(evidence=sample.evidence(candidate_resources=both)))
+    row = next(line for line in text.splitlines() if line.startswith("finish"))
+    assert "→" not in row
+
+
+def test_checks_done_and_skipped_with_the_reason():
+    text = shown(sample.faster())
+    assert "4 passed" in text
+    assert "sanitizer skipped  compute-sanitizer is not installed" in text
+
+
+def test_a_wrong_candidate_shows_the_first_wrong_element():
+    text = shown(sample.wrong())
+    assert "output 0 at [3, 8190]" in text
+    assert "128 of 1,048,448 elements" in text
+    assert "Baseline" not in text
+
+
+def test_a_failed_build_shows_the_beginning_of_its_log():
+    text = shown(sample.build_failed())
+    assert "identifier 'x20' is undefined" in text
+    assert "identifier 'x21' is undefined" not in text
+    assert f"and {40 - LOG_LINES} more lines" in text
+
+
+def test_brackets_in_names_are_only_characters():
+    text = shown(sample.faster(cases=(sample.case("dtype=[bold]"),)))
+    assert "dtype=[bold]" in text
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_every_verdict_has_a_card(outcome):
+    assert outcome.value in shown(sample.faster(verdict=outcome, stage=Stage.TIMED))
