@@ -76,7 +76,9 @@ def lay_out(
     specs: list[TensorSpec] = []
     at = GUARD
     for dtype, shape, stride in tensors:
-        steps = tuple(2 * step for step in stride) if strided else tuple(stride)
+        # Elements that share memory (an expanded tensor) get memory of their own.
+        own = torch.empty(tuple(shape), device="meta").stride() if 0 in stride else stride
+        steps = tuple(2 * step for step in own) if strided else tuple(own)
         reach = sum((extent - 1) * step for extent, step in zip(shape, steps, strict=True)) + 1 if all(shape) else 0
         offset = at + (dtype.itemsize if shifted else 0)
         span = reach * dtype.itemsize
