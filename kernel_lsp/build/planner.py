@@ -5,6 +5,7 @@ Worker processes only: it runs the user's code. Triton files are planned by `ker
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from traceback import extract_tb
 from typing import Any
 
 from kernel_lsp.build.plan import Launch, Plan
@@ -70,6 +71,11 @@ def plan_cuda(
             except WorkloadError as error:
                 if isinstance(error.__cause__, _HostFunctionError):
                     return CudaPlan((), (error.__cause__.name,))
+                if error.path is None:  # raised below, where neither the file nor the line is known
+                    frames = [
+                        frame for frame in extract_tb(error.__traceback__) if frame.filename == str(workload.path)
+                    ]
+                    error.path, error.line = workload.path, frames[-1].lineno if frames else None
                 raise
             plans.append(Plan(number, tuple(module.launches)))
     if not any(plan.launches for plan in plans):

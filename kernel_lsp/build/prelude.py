@@ -1,10 +1,66 @@
 """What code written for nvcc expects of the host's headers, in a form that NVRTC can compile in a few milliseconds.
 
-NVRTC has no host headers. Where CCCL's headers are at hand the limits and integer types are theirs, because CCCL would
-not bear others beside its own. `PRELUDE` is included ahead of every file; `HOST_HEADERS` stand in for headers by name.
+NVRTC has no host headers. Where CCCL's headers are at hand the integer types, and the limits it has, are theirs,
+because CCCL would not bear others beside its own. `PRELUDE` is included ahead of every file; `HOST_HEADERS` stand in
+for headers by name.
 """
 
 PRELUDE_NAME = "kernel_lsp_prelude.h"
+
+_MACROS = {
+    "FLT_MAX": "3.402823466e+38f",
+    "FLT_MIN": "1.175494351e-38f",
+    "FLT_EPSILON": "1.192092896e-07f",
+    "DBL_MAX": "1.7976931348623158e+308",
+    "DBL_MIN": "2.2250738585072014e-308",
+    "DBL_EPSILON": "2.2204460492503131e-016",
+    "CHAR_BIT": "8",
+    "SCHAR_MAX": "127",
+    "SCHAR_MIN": "(-128)",
+    "UCHAR_MAX": "255",
+    "SHRT_MAX": "32767",
+    "SHRT_MIN": "(-32768)",
+    "USHRT_MAX": "65535",
+    "INT_MAX": "2147483647",
+    "INT_MIN": "(-INT_MAX - 1)",
+    "UINT_MAX": "4294967295U",
+    "LONG_MAX": "9223372036854775807L",
+    "LONG_MIN": "(-LONG_MAX - 1L)",
+    "ULONG_MAX": "18446744073709551615UL",
+    "LLONG_MAX": "9223372036854775807LL",
+    "LLONG_MIN": "(-LLONG_MAX - 1LL)",
+    "ULLONG_MAX": "18446744073709551615ULL",
+    "INT8_MAX": "127",
+    "INT8_MIN": "(-128)",
+    "UINT8_MAX": "255",
+    "INT16_MAX": "32767",
+    "INT16_MIN": "(-32768)",
+    "UINT16_MAX": "65535",
+    "INT32_MAX": "INT_MAX",
+    "INT32_MIN": "INT_MIN",
+    "UINT32_MAX": "UINT_MAX",
+    "INT64_MAX": "LONG_MAX",
+    "INT64_MIN": "LONG_MIN",
+    "UINT64_MAX": "ULONG_MAX",
+    "SIZE_MAX": "ULONG_MAX",
+    "INFINITY": "__int_as_float(0x7f800000)",
+    "NAN": "__int_as_float(0x7fffffff)",
+    "HUGE_VALF": "INFINITY",
+    "HUGE_VAL": "__longlong_as_double(0x7ff0000000000000LL)",
+    "M_E": "2.71828182845904523536",
+    "M_LOG2E": "1.44269504088896340736",
+    "M_LOG10E": "0.43429448190325182765",
+    "M_LN2": "0.69314718055994530942",
+    "M_LN10": "2.30258509299404568402",
+    "M_PI": "3.14159265358979323846",
+    "M_PI_2": "1.57079632679489661923",
+    "M_PI_4": "0.78539816339744830962",
+    "M_1_PI": "0.31830988618379067154",
+    "M_2_PI": "0.63661977236758134308",
+    "M_2_SQRTPI": "1.12837916709551257390",
+    "M_SQRT2": "1.41421356237309504880",
+    "M_SQRT1_2": "0.70710678118654752440",
+}
 
 PRELUDE = r"""#pragma once
 #if __has_include(<cuda/std/cstdint>)
@@ -22,70 +78,14 @@ typedef long int64_t;
 typedef unsigned long uint64_t;
 typedef long intptr_t;
 typedef unsigned long uintptr_t;
-#define FLT_MAX 3.402823466e+38f
-#define FLT_MIN 1.175494351e-38f
-#define FLT_EPSILON 1.192092896e-07f
-#define DBL_MAX 1.7976931348623158e+308
-#define DBL_MIN 2.2250738585072014e-308
-#define DBL_EPSILON 2.2204460492503131e-016
-#define CHAR_BIT 8
-#define SCHAR_MAX 127
-#define SCHAR_MIN (-128)
-#define UCHAR_MAX 255
-#define SHRT_MAX 32767
-#define SHRT_MIN (-32768)
-#define USHRT_MAX 65535
-#define INT_MAX 2147483647
-#define INT_MIN (-INT_MAX - 1)
-#define UINT_MAX 4294967295U
-#define LONG_MAX 9223372036854775807L
-#define LONG_MIN (-LONG_MAX - 1L)
-#define ULONG_MAX 18446744073709551615UL
-#define LLONG_MAX 9223372036854775807LL
-#define LLONG_MIN (-LLONG_MAX - 1LL)
-#define ULLONG_MAX 18446744073709551615ULL
-#define INT8_MAX 127
-#define INT8_MIN (-128)
-#define UINT8_MAX 255
-#define INT16_MAX 32767
-#define INT16_MIN (-32768)
-#define UINT16_MAX 65535
-#define INT32_MAX INT_MAX
-#define INT32_MIN INT_MIN
-#define UINT32_MAX UINT_MAX
-#define INT64_MAX LONG_MAX
-#define INT64_MIN LONG_MIN
-#define UINT64_MAX ULONG_MAX
-#define SIZE_MAX ULONG_MAX
 #endif
-#ifndef INFINITY
-#define INFINITY __int_as_float(0x7f800000)
-#endif
-#ifndef NAN
-#define NAN __int_as_float(0x7fffffff)
-#endif
-#define HUGE_VALF INFINITY
-#define HUGE_VAL __longlong_as_double(0x7ff0000000000000LL)
-#define M_E 2.71828182845904523536
-#define M_LOG2E 1.44269504088896340736
-#define M_LOG10E 0.43429448190325182765
-#define M_LN2 0.69314718055994530942
-#define M_LN10 2.30258509299404568402
-#define M_PI 3.14159265358979323846
-#define M_PI_2 1.57079632679489661923
-#define M_PI_4 0.78539816339744830962
-#define M_1_PI 0.31830988618379067154
-#define M_2_PI 0.63661977236758134308
-#define M_2_SQRTPI 1.12837916709551257390
-#define M_SQRT2 1.41421356237309504880
-#define M_SQRT1_2 0.70710678118654752440
 typedef long ptrdiff_t;
 namespace std {
 using ::int8_t; using ::uint8_t; using ::int16_t; using ::uint16_t;
 using ::int32_t; using ::uint32_t; using ::int64_t; using ::uint64_t;
 using ::intptr_t; using ::uintptr_t; using ::size_t; using ::ptrdiff_t;
 }
-"""
+""" + "".join(f"#ifndef {name}\n#define {name} {value}\n#endif\n" for name, value in _MACROS.items())
 
 _MATH = r"""#pragma once
 namespace std {

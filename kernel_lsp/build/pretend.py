@@ -5,6 +5,7 @@ the system hands out without touching memory. So only shapes, strides and types 
 """
 
 import contextlib
+import mmap
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -29,8 +30,11 @@ _MULTIPROCESSORS = {
     "sm_120": 170,
 }
 _CUDA = torch.device("cuda", 0)
-_ZEROS_LIKE = ("rand_like", "randn_like", "randint_like")
-_UNTOUCHED = ("normal_", "uniform_", "random_", "exponential_", "log_normal_", "bernoulli_", "geometric_", "cauchy_")
+_LIKE = ("rand_like", "randn_like", "randint_like", "zeros_like")
+_IN_PLACE = ("normal_", "uniform_", "random_", "exponential_", "log_normal_", "bernoulli_", "geometric_", "cauchy_")
+_VALUES = ("low", "high", "mean", "std")
+_SMALL = 1 << 20  # bytes
+_MAP_NORESERVE = 0x4000  # Linux; not every Python names it
 
 
 def multiprocessors(arch: str) -> int:
@@ -97,6 +101,8 @@ class _OnTheCpu(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         named = dict(kwargs or {})
+        if func is torch.device:
+            return func(*args, **named)
         name = getattr(func, "__name__", "")
         if name == "__get__":
             # The attributes of a tensor come as the getters of its descriptors.
@@ -116,22 +122,33 @@ class _OnTheCpu(TorchFunctionMode):
 
 
 def _zeros(name: str, args: tuple[Any, ...], named: dict[str, Any]) -> torch.Tensor | None:
-    """What a random factory gives here; None if `name` is no random factory."""
-    if name in ("rand", "randn"):
-        return torch.zeros(*args, **named)
-    if name in _ZEROS_LIKE:
-        return torch.zeros_like(args[0], **{key: value for key, value in named.items() if key not in ("low", "high")})
+    """What a factory of zeros or of random values gives here; None if `name` is neither."""
+    shape_only: dict[str, Any] = {key: value for key, value in named.items() if key not in _VALUES} | {"device": "meta"}
+    if name in ("rand", "randn", "zeros"):
+        return _untouched_zeros(torch.empty(*args, **shape_only))
+    if name in _LIKE:
+        return _untouched_zeros(torch.empty_like(args[0], **shape_only))
     if name in ("randint", "normal"):
-        size = named.pop("size", None)
-        size = next((a for a in reversed(args) if isinstance(a, (tuple, list))), None) if size is None else size
+        size = shape_only.pop("size", None) or next((a for a in reversed(args) if isinstance(a, (tuple, list))), None)
         if size is None:  # `normal` of tensors
-            return torch.zeros_like(args[0])
+            return _untouched_zeros(torch.empty_like(args[0], device="meta"))
         if name == "randint":
-            named.setdefault("dtype", torch.int64)
-        return torch.zeros(size, **{k: v for k, v in named.items() if k not in ("low", "high", "mean", "std")})
+            shape_only.setdefault("dtype", torch.int64)
+        return _untouched_zeros(torch.empty(size, **shape_only))
     if name == "randperm":
         return torch.arange(args[0], **named)
-    return args[0] if name in _UNTOUCHED else None
+    return args[0] if name in _IN_PLACE else None
+
+
+def _untouched_zeros(like: torch.Tensor) -> torch.Tensor:
+    """Zeros of the shape, strides and type of a `meta` tensor; large ones are pages that are not there until read."""
+    size = like.untyped_storage().nbytes()
+    if size < _SMALL:
+        zeros = torch.zeros((size // like.element_size(),), dtype=like.dtype, device="cpu")
+    else:
+        pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
+        zeros = torch.frombuffer(pages, dtype=like.dtype)
+    return zeros.as_strided(like.size(), like.stride()).requires_grad_(like.requires_grad)
 
 
 def _is_cuda(value: object) -> bool:

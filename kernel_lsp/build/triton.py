@@ -22,6 +22,7 @@ from unittest import mock
 import torch
 from triton import knobs
 from triton.backends.compiler import GPUTarget
+from triton.compiler.compiler import max_shared_mem
 from triton.compiler.errors import CompilationError
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.driver import driver as active_driver
@@ -130,6 +131,7 @@ class _Recorder:
         """Within it Triton compiles and launches into this recorder."""
         before = active_driver._active  # pyright: ignore[reportPrivateUsage]
         active_driver.set_active(_stub_driver(self, self._arch))
+        max_shared_mem.cache_clear()  # Triton asks once and remembers
         knobs.runtime.kernel_load_end_hook.add(self._loaded)
         try:
             with (
@@ -140,6 +142,7 @@ class _Recorder:
                 yield
         finally:
             knobs.runtime.kernel_load_end_hook.remove(self._loaded)
+            max_shared_mem.cache_clear()
             active_driver._active = before  # pyright: ignore[reportPrivateUsage]
 
     def load(self, symbol: str, cubin: bytes) -> _Compiled:

@@ -65,9 +65,10 @@ def main() -> None:
 
         _complain().print(problem_view(error))
         sys.exit(CANNOT_JUDGE if isinstance(error, CannotJudgeError | RunnerError) else UNUSABLE)
-    except KeyboardInterrupt:
-        _complain().print("Stopped.")
-        sys.exit(INTERRUPTED)
+    except SystemExit as end:
+        if end.code == INTERRUPTED:  # Typer ends so on Ctrl-C, and `refine` after it has shown what it found
+            _complain().print("Stopped.")
+        raise
 
 
 def _complain() -> "Console":

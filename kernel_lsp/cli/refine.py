@@ -17,6 +17,7 @@ from kernel_lsp.cli.apply import Change, apply_changes
 from kernel_lsp.cli.console import Json, Workload, err, opened_store, out, say_notices, settings_for
 from kernel_lsp.cli.main import INTERRUPTED
 from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.nvml import find_gpus
 from kernel_lsp.errors import CannotJudgeError, WorkloadError
 from kernel_lsp.judge.pipeline import Session, open_session
 from kernel_lsp.judge.target import Target, make_target
@@ -47,6 +48,9 @@ def refine(
     file, _, kernel = target.partition("::")
     settings = settings_for(Path(file), refine__budget=budget)
     aim = make_target(Path(file), kernel or None, workload)
+    if not find_gpus():
+        cure = "Run it on a machine with an NVIDIA GPU; `kernel-lsp check` and `kernel-lsp facts` work here too."
+        raise CannotJudgeError("nothing can be timed here, for there is no GPU", cure=cure)
     with opened_store(settings) as store:
         try:
             found = asyncio.run(_refine(aim, settings, store))
@@ -81,7 +85,7 @@ async def _refine(target: Target, settings: Settings, store: Store) -> Refinemen
     async with AsyncExitStack() as stack:
         with err.status("building and measuring the baseline"):
             session = await stack.enter_async_context(open_session(target, settings))
-        _require_timing(session)
+        _require_sound(session)
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
         with _View(settings.refine.budget) as view:
             return await refine_until_stopped(
@@ -89,14 +93,12 @@ async def _refine(target: Target, settings: Settings, store: Store) -> Refinemen
             )
 
 
-def _require_timing(session: Session) -> None:
-    path = session.target.source.path
-    if session.gpu is None or session.measured is None:
-        cure = "Run it on a machine with an NVIDIA GPU; `kernel-lsp check` and `facts` work here."
-        raise CannotJudgeError("nothing can be timed here, for there is no GPU", path, cure=cure)
-    if (failure := session.measured.yard.findings.failure) is not None:
+def _require_sound(session: Session) -> None:
+    """A baseline that is wrong itself cannot be improved on."""
+    if session.measured is not None and (failure := session.measured.yard.findings.failure) is not None:
         cure = "Mend the kernel or its workload first; `kernel-lsp check` shows more."
-        raise WorkloadError(f"the kernel itself fails as it stands: {failure.reason}", path, cure=cure)
+        message = f"the kernel itself fails as it stands: {failure.reason}"
+        raise WorkloadError(message, session.target.source.path, cure=cure)
 
 
 class _View:

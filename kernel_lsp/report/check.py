@@ -1,5 +1,6 @@
 """The report of `check` on one file: one line when all is well, and what is wrong below it when it is not."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
@@ -19,18 +20,24 @@ def file_view(report: FileReport, text: str) -> RenderableType:
     facts = [str(report.language), report.arch, _counted(len(report.kernels), "kernel")]
     facts += [_counted(passed, "check")] if passed else []
     facts += [d.message for d in report.diagnostics if d.severity is Severity.NOTE]
-    facts += dict.fromkeys(check.detail for check in report.checks if check.status is CheckStatus.SKIPPED)
+    skipped = sum(check.status is CheckStatus.SKIPPED for check in report.checks)
+    facts += [f"{skipped} skipped"] if skipped else []
     mark = Text.assemble(("✓ ", "green") if report.ok else ("✗ ", "bold red"), (str(report.path), "bold"))
     line = mark.append(f"  {' · '.join(facts)} · {seconds_text(report.seconds)}", "dim not bold")
     return Group(line, diagnostics_view(shown, {str(report.path): text})) if shown else line
 
 
-def summary_view(reports: Sequence[FileReport]) -> Text:
-    """One line for all files."""
+def summary_view(reports: Sequence[FileReport]) -> RenderableType:
+    """What was skipped and why, then one line for all files."""
+    skipped = Counter(
+        reason
+        for report in reports
+        for reason in {check.detail for check in report.checks if check.status is CheckStatus.SKIPPED}
+    )
+    lines = [Text(f"skipped in {_counted(count, 'file')}: {reason}", "dim") for reason, count in skipped.most_common()]
     bad = sum(not report.ok for report in reports)
-    if bad:
-        return Text(f"{_counted(len(reports), 'file')}, {bad} with errors", "bold red")
-    return Text(f"{_counted(len(reports), 'file')}, all well", "bold green")
+    ending = Text(f", {bad} with errors", "bold red") if bad else Text(", all well", "bold green")
+    return Group(*lines, Text.assemble((_counted(len(reports), "file"), "bold"), ending))
 
 
 def _counted(count: int, what: str) -> str:

@@ -24,26 +24,46 @@ def diagnostics_view(diagnostics: Sequence[Diagnostic], texts: Mapping[str, str]
 
 
 def facts_view(facts: Iterable[tuple[str, KernelResources]]) -> RenderableType:
-    """One line per kernel and architecture, given as pairs of architecture and facts."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("Kernel", overflow="fold")
-    table.add_column("Arch", no_wrap=True)
-    for title in ("Registers", "Spills", "Stack", "Shared", "Threads", "Occupancy"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("Limited by")
+    """Each kernel's name over one line per architecture, given as pairs of architecture and facts."""
+    by_name: dict[str, list[tuple[str, KernelResources]]] = {}
     for arch, kernel in facts:
-        table.add_row(
-            Text(kernel.name),
-            arch,
-            str(kernel.registers),
-            "?" if kernel.spill_bytes is None else size_text(kernel.spill_bytes),
-            size_text(kernel.stack_bytes),
-            size_text(kernel.shared_bytes),
-            "?" if kernel.threads is None else str(kernel.threads),
-            "?" if kernel.occupancy is None else percent_text(kernel.occupancy),
-            kernel.limiter or "",
-        )
+        by_name.setdefault(kernel.name, []).append((arch, kernel))
+    parts: list[RenderableType] = [_facts_table(header=True)]
+    for name, builds in by_name.items():
+        table = _facts_table(header=False)
+        for arch, kernel in builds:
+            table.add_row(arch, *_figures(kernel))
+        parts += [Text(name, "bold"), table]
+    return Group(*parts)
+
+
+def _facts_table(*, header: bool) -> Table:
+    """An empty table; the widths are fixed, so that several of them stand in line."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", show_header=header)
+    table.add_column("Arch", width=7)
+    for title, width in (
+        ("Registers", 9),
+        ("Spills", 8),
+        ("Stack", 8),
+        ("Shared", 8),
+        ("Threads", 7),
+        ("Occupancy", 9),
+    ):
+        table.add_column(title, justify="right", width=width, no_wrap=True)
+    table.add_column("limit", overflow="fold")
     return table
+
+
+def _figures(kernel: KernelResources) -> tuple[str, ...]:
+    return (
+        str(kernel.registers),
+        "?" if kernel.spill_bytes is None else size_text(kernel.spill_bytes),
+        size_text(kernel.stack_bytes),
+        size_text(kernel.shared_bytes),
+        "?" if kernel.threads is None else str(kernel.threads),
+        "?" if kernel.occupancy is None else percent_text(kernel.occupancy),
+        kernel.limiter or "",
+    )
 
 
 def _diagnostic(diagnostic: Diagnostic, texts: Mapping[str, str]) -> list[Text]:
@@ -52,7 +72,8 @@ def _diagnostic(diagnostic: Diagnostic, texts: Mapping[str, str]) -> list[Text]:
     style = _STYLES[diagnostic.severity]
     head = Text.assemble((place, "bold"), (diagnostic.severity.value, style), f": {diagnostic.message}", (code, "dim"))
     lines = texts.get(diagnostic.path, "").split("\n")
-    if not 1 <= diagnostic.line <= len(lines):
+    whole_file = (diagnostic.line, diagnostic.column, diagnostic.end_line, diagnostic.end_column) == (1, 1, 1, 1)
+    if whole_file or not 1 <= diagnostic.line <= len(lines):
         return [head]
     line = lines[diagnostic.line - 1].rstrip("\r").encode()
     end = diagnostic.end_column - 1 if diagnostic.end_line == diagnostic.line else len(line)

@@ -2,11 +2,8 @@
 
 import json
 import re
-import subprocess
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,7 +11,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kernel_lsp.build.toolkit import find_tool, toolkit_folders
+from kernel_lsp.build.toolchain import Tool, find_toolchain
+from kernel_lsp.build.toolkit import toolkit_folders
 from kernel_lsp.device.nvml import find_gpus
 from kernel_lsp.report.units import size_text
 
@@ -44,55 +42,24 @@ class Item:
     cure: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Package:
-    name: str
-    distributions: tuple[str, ...]
-    cost: str
-    cure: str = _GPU_EXTRA
-
-
-@dataclass(frozen=True, slots=True)
-class _Tool:
-    name: str
-    cost: str
-    cure: str
-
-
-_PACKAGES = (
-    _Package(
-        "NVRTC", ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12"), "CUDA files compile only where nvcc is installed"
-    ),
-    _Package(
-        "CUDA headers",
-        ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12"),
-        "CUDA files that include headers do not compile",
-    ),
-    _Package("cuda-bindings", ("cuda-bindings",), "bare CUDA kernels cannot be launched"),
-    _Package("torch", ("torch",), "no workload can run, so nothing is judged"),
-    _Package("triton", ("triton",), "Triton kernels cannot be compiled or run"),
-    _Package("ninja", ("ninja",), "torch extensions cannot be built whole"),
-    _Package(
-        "vllm",
-        ("vllm",),
-        "no local model; the tuner and the rewrites work without it",
-        "pip install 'kernel-lsp[model]'",
-    ),
-)
-_TOOLS = (
-    _Tool("nvcc", "files that NVRTC refuses do not compile, and torch extensions cannot be built whole", _TOOLKIT),
-    _Tool("ptxas", "spills are not known", _GPU_EXTRA),
-    _Tool("nvdisasm", "machine code cannot be shown", _GPU_EXTRA),
-    _Tool("compute-sanitizer", "races and bad accesses are sought by guard regions alone", _TOOLKIT),
-    _Tool("ncu", "no hardware counters; times and compile facts remain", _TOOLKIT),
-)
+_COSTS = {
+    "nvrtc": ("CUDA files compile only where nvcc is installed", _GPU_EXTRA),
+    "cuda-bindings": ("bare CUDA kernels cannot be launched", _GPU_EXTRA),
+    "torch": ("no workload can run, so nothing is judged", _GPU_EXTRA),
+    "triton": ("Triton kernels cannot be compiled or run", _GPU_EXTRA),
+    "ptxas": ("spills of kernels that nvcc did not compile are not known", _GPU_EXTRA),
+    "nvdisasm": ("machine code cannot be shown", _GPU_EXTRA),
+    "nvcc": ("files that NVRTC refuses do not compile, and torch extensions cannot be built whole", _TOOLKIT),
+    "compute-sanitizer": ("races and bad accesses are sought by guard regions alone", _TOOLKIT),
+    "ncu": ("no hardware counters; times and compile facts remain", _TOOLKIT),
+    "vllm": ("no local model; the tuner and the rewrites work without it", "pip install 'kernel-lsp[model]'"),
+}
 
 
 def survey() -> list[Item]:
-    """Look for everything; takes as long as the slowest tool takes to say its version. Imports none of the packages."""
-    with ThreadPoolExecutor() as pool:
-        tools = pool.map(_tool, _TOOLS)
-        return [*_gpus(), _toolkit(), *map(_package, _PACKAGES), *tools]
+    """Look for everything; takes as long as the tools take to say their versions. Imports none of the packages."""
+    tools = find_toolchain()
+    return [*_gpus(), _toolkit(), *(_item(tools[name], *said) for name, said in _COSTS.items())]
 
 
 def survey_view(items: list[Item]) -> RenderableType:
@@ -147,24 +114,10 @@ def _toolkit_version(folder: Path) -> str | None:
     return number[1] if number else None
 
 
-def _package(package: _Package) -> Item:
-    for distribution in package.distributions:
-        try:
-            found = version(distribution)
-        except PackageNotFoundError:
-            continue
-        detail = "a build without CUDA: it cannot use a GPU" if found.endswith("+cpu") else ""
-        return Item(package.name, True, found, detail, package.cost, package.cure)
-    return Item(package.name, False, None, "", package.cost, package.cure)
-
-
-def _tool(tool: _Tool) -> Item:
-    path = find_tool(tool.name)
-    if path is None:
-        return Item(tool.name, False, None, "", tool.cost, tool.cure)
-    try:
-        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=False).stdout
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return Item(tool.name, False, None, f"{path} does not answer: {error}", tool.cost, tool.cure)
-    number = re.search(r"(?:V|[Vv]ersion )(\d+(?:\.\d+)+)", said)
-    return Item(tool.name, True, number[1] if number else None, str(path), tool.cost, tool.cure)
+def _item(tool: Tool, cost: str, cure: str) -> Item:
+    detail = "" if tool.path is None or tool.path.is_dir() else str(tool.path)
+    if tool.path is not None and not tool.present:
+        detail = f"{tool.path} does not answer"
+    if tool.version is not None and tool.version.endswith("+cpu"):
+        detail = "a build without CUDA: it cannot use a GPU"
+    return Item(tool.name, tool.present, tool.version, detail, cost, cure)

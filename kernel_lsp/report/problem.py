@@ -1,18 +1,21 @@
 """An error as help: what was wrong, where, and what to do about it."""
 
-from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from kernel_lsp.errors import KernelLspError
 
 
-def problem_view(error: KernelLspError) -> RenderableType:
-    """Up to three lines; the place is written `FILE:LINE`, as editors and terminals make links of it."""
+def problem_view(error: KernelLspError) -> Table:
+    """Up to three rows; the place is written `FILE:LINE`, as editors and terminals make links of it."""
+    table = Table.grid(padding=(0, 1, 0, 0))
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(overflow="fold")
     message = error.message[:1].upper() + error.message[1:].rstrip(".")
-    lines = [Text.assemble(("error ", "bold red"), f"{message}.")]
+    table.add_row(Text("error", "bold red"), Text(f"{message}."))
     if error.path is not None:
         place = f"{error.path}:{error.line}" if error.line else str(error.path)
-        lines.append(Text.assemble(("   at ", "dim"), place))
+        table.add_row(Text("at", "dim"), Text(place))
     if error.cure:
-        lines.append(Text.assemble((" cure ", "bold green"), error.cure))
-    return Group(*lines)
+        table.add_row(Text("cure", "bold green"), Text(error.cure))
+    return table

@@ -16,8 +16,8 @@ _BREAK = re.compile(r"\r\n|\n|\r")
 def minimal_edits(old: str, new: str) -> tuple[Edit, ...]:
     r"""Edits that turn `old` into `new`: of each changed run of lines only the characters that differ.
 
-    `apply_edits(old, minimal_edits(old, new)) == new`. No edit begins or ends between ``\r`` and ``\n``, where an editor
-    has no position.
+    `apply_edits(old, minimal_edits(old, new)) == new`. No edit begins or ends between a ``\r`` and its ``\n``, where an
+    editor has no position.
     """
     a, b = _LINE.findall(old), _LINE.findall(new)
     head = _common(a, b)

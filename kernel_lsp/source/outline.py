@@ -26,7 +26,7 @@ _TOKEN = re.compile(
     | (?P<number>\.?\d(?:[\w.]|'\w)*)
     | (?P<open>[{(\[])
     | (?P<close>[})\]])
-    | (?P<punctuation>::|->|[=!<>]=|[-+*/%&|^]=|[;:=,<>~])"""
+    | (?P<punctuation>::|->|<<|[=!<>]=|[-+*/%&|^]=|[;:=,<>~])"""
 )
 _COMMENT_OR_STRING = re.compile(
     rb"""(?xs) //(?:\\\r?\n|[^\n])* | /\*.*?(?:\*/|\Z) | \bR"(?P<mark>[^()\\\s]{0,16})\(.*?\)(?P=mark)"

@@ -84,7 +84,8 @@ def slice_device(text: str) -> str:
     line and column of what is kept is unmoved. It is meant for `--device-as-default-execution-space`, because member
     functions of kept types and `constexpr` functions carry no annotation.
 
-    A kernel that itself uses types of PyTorch stays and will not compile; that is for the caller to find out.
+    A kernel that itself uses types of PyTorch stays and will not compile; that is for the caller to find out. The
+    instances and device functions for such types (`template <> __device__ float load(at::Half)`) go.
     """
     data = text.encode()
     code = code_only(data)
@@ -170,9 +171,17 @@ class _Knife:
         mentions = self.mentions(code)
         if head and head[0].text in (b"using", b"namespace") and not (b"=" in made.words and head[0].text == b"using"):
             role = _Role.HOST if mentions & _HOST_NAMESPACES else _Role.DEVICE
-        elif role in (_Role.EITHER, _Role.ON_DEMAND) and _TORCH.search(code):
+        elif _TORCH.search(code) and not self.is_worth_keeping(made, role, code):
             role = _Role.HOST
         return _Part(span, role, names, mentions, bool(_HOST.search(code)), blanks)
+
+    def is_worth_keeping(self, made: Declaration, role: _Role, code: bytes) -> bool:
+        """Whether to keep what speaks of PyTorch and so cannot compile here: a kernel, and what does so in its body."""
+        if role is not _Role.DEVICE:
+            return False
+        head = code[: made.body.start - made.span.start] if made.body else code
+        is_kernel = made.body is not None and b"__global__" in self.head_words(made)
+        return is_kernel or _is_type(made) or not _TORCH.search(head)
 
     def macro_part(self, made: Declaration, call: bytes, own_headers: bool) -> _Part:
         """A macro's call is what its expansion is; one of an unknown macro may come from a header of the user's own."""
@@ -196,11 +205,7 @@ class _Knife:
             return _Role.DEVICE
         if words & _DEVICE_WORDS or (_is_type(made) and _DEVICE.search(code)):
             return _Role.DEVICE
-        if (
-            b"__attribute__" in words
-            and made.body is not None
-            and _DEVICE.search(code[: -len(code[made.body.start :])])
-        ):
+        if b"__attribute__" in words and made.body and _DEVICE.search(code, 0, made.body.start - made.span.start):
             return _Role.DEVICE
         if any(w not in self.macros and _DEVICE_MACRO.fullmatch(w) for w in made.words):
             return _Role.DEVICE

@@ -28,7 +28,7 @@ class Group:
         offset: what is added to the loop's variable, as text; empty for nothing.
         element: type of the elements.
         nodes: the subscript expressions.
-        read: some access reads.
+        read: some access reads what was there before the iteration.
         written: some access writes.
         always: every iteration makes at least one read (if `read`) and one write (if `written`).
         modular: the index is `variable % width` plus multiples of `width`; `offset` is then the index of the first
@@ -198,6 +198,13 @@ def _mode(node: Node) -> tuple[bool, bool] | None:
     return True, False
 
 
+def _whole(node: Node) -> Node:
+    """The assignment to a subscript."""
+    while node.parent is not None and node.type != "assignment_expression":
+        node = node.parent
+    return node
+
+
 def lane_groups(tree: KernelTree, loop: Loop, modulus: Modulus | None = None) -> list[Group] | None:
     """The groups of a loop's body that can be moved as whole vectors; None when the loop must stay as it is.
 
@@ -246,8 +253,10 @@ def lane_groups(tree: KernelTree, loop: Loop, modulus: Modulus | None = None) ->
                 stored.add(tree.base(text_of(node)))
     groups: list[Group] = []
     for (array, offset, modular), uses in found.items():
-        read, stores = any(u[1] for u in uses), any(u[2] for u in uses)
         certain = [u for u in uses if u[0].end_byte <= jump and not _conditional(u[0], body)]
+        set_by = min((_whole(node).end_byte for node, reads, _ in certain if not reads), default=body.end_byte)
+        read = any(reads and node.start_byte < set_by for node, reads, _ in uses)
+        stores = any(u[2] for u in uses)
         always = (not read or any(u[1] for u in certain)) and (not stores or all(u in certain for u in uses if u[2]))
         nodes, element = tuple(u[0] for u in uses), tree.pointers[array]
         groups.append(Group(array, offset, element, nodes, read, stores, always, modular))

@@ -20,6 +20,16 @@ def _loads(tree: KernelTree, loop: Loop) -> list[Group]:
     return [g for g in groups if g.read and tree.base(g.array) not in stored]
 
 
+def _loops(tree: KernelTree) -> list[tuple[Loop, list[Group]]]:
+    """The loops to unroll, inner ones first, with what they load."""
+    found: list[tuple[Loop, list[Group]]] = []
+    for loop in find_loops(tree):
+        inner = any(loop.span.holds(other.span) for other, _ in found)
+        if not (inner or loop.serial) and (groups := _loads(tree, loop)):
+            found.append((loop, groups))
+    return found
+
+
 def _unrolled(tree: KernelTree, loop: Loop, groups: list[Group], count: int) -> Edit:
     name = loop.variable
     first, step, lane = (tree.fresh(f"{name}_{word}") for word in ("first", "step", "lane"))
@@ -63,17 +73,14 @@ def rewrite(kernel_file: SourceFile, workload_file: SourceFile | None, kernel: K
     try:
         tree = KernelTree(kernel_file, kernel)
         looped = as_grid_stride(tree)
-        source = looped or tree
-        loops: list[tuple[Loop, list[Group]]] = []
-        for loop in find_loops(source):
-            if loop.serial or any(loop.span.holds(other.span) for other, _ in loops):
-                continue
-            if groups := _loads(source, loop):
-                loops.append((loop, groups))
+        loops = _loops(looped) if looped else []
+        if not any(loop.over_grid for loop, _ in loops):
+            looped, loops = None, _loops(tree)
     except LookupError:
         return
     if not loops:
         return
+    source = looped or tree
     for count in _ELEMENTS:
         done = source.edited(*(_unrolled(source, loop, groups, count) for loop, groups in loops))
         files = fewer_blocks(done, workload_file, count) if looped else (done.file, workload_file)

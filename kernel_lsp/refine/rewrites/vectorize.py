@@ -334,7 +334,7 @@ def _keeping(tree: KernelTree, plans: list[_Plan], vectors: int) -> dict[int, tu
 
 
 def vectorized(tree: KernelTree, *, rows: bool = False, keep: int = 0) -> tuple[KernelTree, int] | None:
-    """The kernel with all loops vectorised that can be, and the largest number of lanes; None when there is none.
+    """The kernel with all loops vectorised that can be, and how many fewer threads the grid needs; None when none can.
 
     With `rows`, arrays indexed by `i % width` move as vectors too where `width` is a multiple of the lanes, and nothing
     does where it is not. With `keep`, the row that several loops read stays in that many vectors of registers; None
@@ -349,7 +349,7 @@ def vectorized(tree: KernelTree, *, rows: bool = False, keep: int = 0) -> tuple[
     if not plans or (keep and not keeping):
         return None
     writers = (_Writer(tree, *keeping.get(p.loop.node.id, (p, None))) for p in plans)
-    return tree.edited(*(w.edit() for w in writers)), max(p.lanes or 4 for p in plans)
+    return tree.edited(*(w.edit() for w in writers)), max((p.lanes or 4 for p in plans if p.loop.over_grid), default=1)
 
 
 def rewrite(kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel) -> Iterator[Candidate]:
@@ -358,7 +358,9 @@ def rewrite(kernel_file: SourceFile, workload_file: SourceFile | None, kernel: K
         try:
             tree = KernelTree(kernel_file, kernel)
             looped = as_grid_stride(tree)
-            result = vectorized(looped or tree, rows=rows)
+            result = vectorized(looped, rows=rows) if looped else None
+            if result is None or result[1] == 1:
+                looped, result = None, vectorized(tree, rows=rows)
         except LookupError:
             return
         if result:

@@ -75,6 +75,7 @@ def _tree_loop(tree: KernelTree, loop: Node) -> tuple[str, list[_Step]] | None:
     if not (halves and halves["s"] == distance and start and whole):
         return None
     body = [n for n in field(loop, "body").named_children if n.type != "comment"]
+    body.sort(key=lambda n: n.type != "if_statement")  # the barrier may also come first
     if len(body) != 2 or comment_free(body[1]) != "__syncthreads();" or body[0].type != "if_statement":
         return None
     if body[0].child_by_field_name("alternative"):

@@ -114,7 +114,7 @@ def fingerprint(data: Tensor) -> int:
 
 def same_bits(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors of one type and shape hold the same bits."""
-    return torch.equal(*(t.contiguous().reshape(-1).view(torch.uint8) for t in (a, b)))
+    return torch.equal(a.contiguous().view(-1).view(torch.uint8), b.contiguous().view(-1).view(torch.uint8))
 
 
 def _units(actual: Tensor, expected: Tensor, rms_of_expected: float) -> Tensor:
@@ -122,13 +122,14 @@ def _units(actual: Tensor, expected: Tensor, rms_of_expected: float) -> Tensor:
     if not actual.is_floating_point():
         different = actual != expected.to(actual.dtype) if expected.is_floating_point() else actual != expected
         return torch.where(different, infinity, 0.0)
-    representable = expected.to(actual.dtype)
+    # Through float64, for the narrow types lack most operations.
+    representable = expected.to(actual.dtype).double()
     a, e = actual.double(), expected.double()
     error = (a - e).abs() / (torch.finfo(actual.dtype).eps * (e.abs() + rms_of_expected)).clamp_min(1e-300)
     special = ~torch.isfinite(representable)
-    agree = (torch.isnan(actual) & torch.isnan(representable)) | (actual == representable)
+    agree = (torch.isnan(a) & torch.isnan(representable)) | (a == representable)
     error = torch.where(special, torch.where(agree, 0.0, infinity), error)
-    return torch.where(~special & ~torch.isfinite(actual), infinity, error)
+    return torch.where(~special & ~torch.isfinite(a), infinity, error)
 
 
 def _worst(actual: Tensor, expected: Tensor, rms_of_expected: float) -> int:

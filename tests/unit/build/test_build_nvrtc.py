@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from kernel_lsp.build import nvrtc
 from kernel_lsp.build.binary import Binary, Build, KernelFacts, Severity
 from kernel_lsp.build.cubin import CubinError, cubin_arch, read_cubin
 from kernel_lsp.build.nvrtc import compile_nvrtc
@@ -300,6 +301,20 @@ def test_the_register_limit_makes_spills() -> None:
     tight = binary_of(compile_nvrtc(source, "k.cu", "sm_90", options=["--maxrregcount=32"]))
     assert facts_of(tight, "spilling").registers == 32
     assert (facts_of(tight, "spilling").spill_load_bytes or 0) > (facts_of(free, "spilling").spill_load_bytes or 0)
+
+
+def test_without_a_folder_for_its_own_headers_it_uses_those_of_the_wheels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setattr(nvrtc.platformdirs, "user_cache_path", lambda _: tmp_path / "file")
+    nvrtc.include_folders.cache_clear()
+    try:
+        assert all(tmp_path not in folder.parents for folder in nvrtc.include_folders())
+        build = compile_nvrtc(HOST_STYLE, "k.cu", "sm_90", options=["-std=c++17"])
+    finally:
+        nvrtc.include_folders.cache_clear()
+    assert binary_of(build).entries["k"]
 
 
 def test_lines_of_the_source_are_in_the_ptx() -> None:

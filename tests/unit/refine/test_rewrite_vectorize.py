@@ -170,6 +170,29 @@ def test_launch_shrinks_with_the_threads_needed() -> None:
         assert "grid = (-(-((x.numel() + 255) // 256) // 4),)" in candidate.launch.text
 
 
+def test_one_thread_per_row_keeps_its_grid() -> None:
+    source = """
+__global__ void rows(const float* x, float* y, int rows, int cols) {
+    int r = blockIdx.x * blockDim.x + threadIdx.x;
+    if (r < rows) {
+        float sum = 0.0f;
+        for (int c = 0; c < cols; ++c) {
+            y[r * cols + c] = expf(x[r * cols + c]);
+            sum += y[r * cols + c];
+        }
+        for (int c = 0; c < cols; ++c) y[r * cols + c] /= sum;
+    }
+}
+"""
+    workload = "def launch(module, x):\n    module.rows[((len(x) + 255) // 256,), (256,)](x, y, *x.shape)\n"
+    (candidate,) = rewritten(rewrite, source, workload)
+    assert candidate.launch is not None
+    assert candidate.launch.text == workload
+    assert "if (r < rows) {" in candidate.kernel.text
+    assert candidate.kernel.text.count("(y_lanes)[0] = reinterpret_cast<const float4*>(y + r * cols)") == 1
+    ptx(candidate.kernel.text)
+
+
 def test_arrays_indexed_by_column_move_as_vectors_too() -> None:
     plain, rows = rewritten(rewrite, BIAS_GELU)
     assert "bias_lanes" not in plain.kernel.text

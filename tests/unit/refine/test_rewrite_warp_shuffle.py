@@ -83,5 +83,12 @@ def test_only_the_textbook_tree(change: dict[str, str]) -> None:
     assert len(rewritten(rewrite, source)) == (not change)
 
 
+def test_the_barrier_may_come_first() -> None:
+    source = TREE.format(start="blockDim.x / 2", guard="t < s", step="a[t] += a[t + s];", barrier="")
+    source = source.replace("s >>= 1) {", "s >>= 1) { __syncthreads();")
+    (candidate,) = rewritten(rewrite, source)
+    ptx(candidate.kernel.text)
+
+
 def test_a_loop_without_its_barrier_is_left_alone() -> None:
     assert rewritten(rewrite, TREE.format(**(GOOD | {"barrier": "a[t] *= 1.0f;"}))) == []

@@ -36,15 +36,27 @@ def test_a_file_that_is_not_at_hand_is_only_named():
     assert shown(diagnostics_view([said], {})) == ["/usr/include/x.h:7:1: error: missing [brackets]"]
 
 
+def test_what_concerns_the_whole_file_marks_no_line():
+    said = Diagnostic("a.cu", 1, 1, 1, 1, Severity.WARNING, "the workload is weak")
+    assert shown(diagnostics_view([said], {"a.cu": "x"})) == ["a.cu:1:1: warning: the workload is weak"]
+
+
 def test_a_line_past_the_end_is_only_named():
     said = Diagnostic("a.cu", 9, 1, 9, 1, Severity.ERROR, "expected a brace")
     assert len(shown(diagnostics_view([said], {"a.cu": "x"}))) == 1
 
 
-def test_what_each_kernel_costs():
+def test_what_each_kernel_costs_on_each_architecture():
     known = resources(name="f<float, 256>", shared_bytes=49152, spill_bytes=24)
     bare = resources(name="g", spill_bytes=None, threads=None, occupancy=None, limiter=None)
-    header, first, second = shown(facts_view([("sm_90", known), ("sm_80", bare)]))
-    assert header.split()[:4] == ["Kernel", "Arch", "Registers", "Spills"]
-    assert " ".join(first.split()) == "f<float, 256> sm_90 40 24 B 0 B 48 KiB 128 75 % registers"
-    assert " ".join(second.split()) == "g sm_80 40 ? 0 B 528 B ? ?"
+    lines = shown(facts_view([("sm_80", known), ("sm_80", bare), ("sm_90", known)]))
+    assert [" ".join(line.split()) for line in lines] == [
+        "Arch Registers Spills Stack Shared Threads Occupancy limit",
+        "f<float, 256>",
+        "sm_80 40 24 B 0 B 48 KiB 128 75 % registers",
+        "sm_90 40 24 B 0 B 48 KiB 128 75 % registers",
+        "g",
+        "sm_80 40 ? 0 B 528 B ? ?",
+    ]
+    header, _, row, *_ = lines
+    assert header.index("Registers") + len("Registers") == row.index("40") + len("40")

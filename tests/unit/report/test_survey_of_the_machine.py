@@ -1,33 +1,39 @@
-import stat
+from pathlib import Path
 
+import pytest
 from rich.console import Console
 
+from kernel_lsp.build.toolchain import Tool, find_toolchain
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.report import doctor
 
 
-def program(path, text):
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return path
+@pytest.fixture
+def with_tools(monkeypatch):
+    """The survey of a machine with the given tools and none besides."""
+
+    def survey(*tools: Tool) -> dict[str, doctor.Item]:
+        missing = {name: Tool(name, None, None) for name in find_toolchain()}
+        monkeypatch.setattr(doctor, "find_toolchain", lambda: missing | {tool.name: tool for tool in tools})
+        return {item.name: item for item in doctor.survey()}
+
+    return survey
 
 
-def test_a_tool_says_its_version(tmp_path, monkeypatch):
-    says = "echo 'Cuda compilation tools, release 13.0, V13.0.88'"
-    monkeypatch.setattr(doctor, "find_tool", lambda name: program(tmp_path / name, says) if name == "nvcc" else None)
-    items = {item.name: item for item in doctor.survey()}
-    assert (items["nvcc"].found, items["nvcc"].version) == (True, "13.0.88")
-    assert (items["ncu"].found, items["ncu"].version) == (False, None)
+def test_a_tool_with_its_version_and_place(with_tools):
+    items = with_tools(Tool("nvcc", "13.0.88", Path("/opt/cuda/bin/nvcc")))
+    nvcc = items["nvcc"]
+    assert (nvcc.found, nvcc.version, nvcc.detail) == (True, "13.0.88", "/opt/cuda/bin/nvcc")
+    assert not items["ncu"].found
 
 
-def test_a_tool_that_cannot_start_is_missing(tmp_path, monkeypatch):
-    broken = tmp_path / "nvcc"
-    broken.write_bytes(b"\x7fELF")
-    broken.chmod(0o755)
-    monkeypatch.setattr(doctor, "find_tool", lambda name: broken)
-    nvcc = next(item for item in doctor.survey() if item.name == "nvcc")
-    assert not nvcc.found
-    assert "does not answer" in nvcc.detail
+def test_a_tool_that_cannot_start_is_missing(with_tools):
+    nvcc = with_tools(Tool("nvcc", None, Path("/opt/cuda/bin/nvcc")))["nvcc"]
+    assert (nvcc.found, nvcc.detail) == (False, "/opt/cuda/bin/nvcc does not answer")
+
+
+def test_a_torch_without_cuda_is_told(with_tools):
+    assert "cannot use a GPU" in with_tools(Tool("torch", "2.13.0+cpu", None))["torch"].detail
 
 
 def test_the_toolkit_says_its_version(tmp_path, monkeypatch):

@@ -1,0 +1,148 @@
+"""The commands end to end on a machine without a GPU, which every machine is that hides its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+START = "from kernel_lsp.cli.main import main; main()"
+KERNEL = """
+extern "C" __global__ void scale(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = 2.0f * x[i];
+}
+"""
+WORKLOAD = """
+import torch
+
+CASES = [dict(n=1000)]
+
+def inputs(n):
+    return (torch.randn(n, device="cuda"),)
+
+def reference(x):
+    return 2 * x
+
+def launch(module, x):
+    y = torch.empty_like(x)
+    module.scale[(x.numel() + 255) // 256, 256](x, y, x.numel())
+    return y
+"""
+
+
+@pytest.fixture
+def kernel_lsp(tmp_path):
+    (tmp_path / "scale.cu").write_text(KERNEL)
+    (tmp_path / "scale_workload.py").write_text(WORKLOAD)
+
+    def run(*args: str) -> subprocess.CompletedProcess[str]:
+        folders = {"KERNEL_LSP_PATHS_DATA": str(tmp_path / "data"), "KERNEL_LSP_PATHS_CACHE": str(tmp_path / "cache")}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "CUDA_VISIBLE_DEVICES": "", **folders}
+        return subprocess.run(
+            [sys.executable, "-c", START, *args],
+            env=environment | {"COLUMNS": "100"},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+
+    return run
+
+
+def test_check_is_green_on_a_good_kernel(kernel_lsp):
+    answer = kernel_lsp("check", "scale.cu")
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert answer.stdout.startswith("✓ scale.cu  cuda · sm_90 · 1 kernel · 1 check")
+    assert "1 file, all well" in answer.stdout
+
+
+def test_check_finds_an_error_at_its_place(kernel_lsp, tmp_path):
+    (tmp_path / "scale.cu").write_text(KERNEL.replace("2.0f * x[i]", "two * x[i]"))
+    answer = kernel_lsp("check", "scale.cu")
+    assert answer.returncode == 1
+    assert 'scale.cu:4:23: error: identifier "two" is undefined' in answer.stdout
+    said = json.loads(kernel_lsp("check", "scale.cu", "--json").stdout)
+    assert not said["ok"]
+    assert (said["files"][0]["path"], said["files"][0]["diagnostics"][0]["line"]) == ("scale.cu", 4)
+
+
+def test_facts_for_two_architectures(kernel_lsp):
+    answer = kernel_lsp("facts", "scale.cu", "--arch", "sm_80,sm_90", "--json")
+    assert answer.returncode == 0, answer.stderr
+    first, second = json.loads(answer.stdout)
+    assert (first["arch"], second["arch"]) == ("sm_80", "sm_90")
+    assert first["kernels"][0]["name"] == "scale"
+    assert 0 < first["kernels"][0]["registers"] <= 255
+    assert "scale\nsm_80" in kernel_lsp("facts", "scale.cu", "--arch", "sm_80").stdout
+
+
+def test_judge_builds_and_claims_nothing(kernel_lsp, tmp_path):
+    (tmp_path / "other.cu").write_text(KERNEL.replace("2.0f * x[i]", "x[i] + x[i]"))
+    answer = kernel_lsp("judge", "scale.cu", "other.cu", "--json")
+    assert answer.returncode == 3, answer.stderr
+    said = json.loads(answer.stdout)
+    assert (said["verdict"], said["speedup"], said["cases"]) == ("UNTIMED", None, [])
+    shown = kernel_lsp("report", said["id"][:6])
+    assert "UNTIMED" in shown.stdout
+    assert "faster" not in shown.stdout.lower()
+
+
+def test_judge_of_a_candidate_that_does_not_compile(kernel_lsp, tmp_path):
+    (tmp_path / "other.cu").write_text(KERNEL.replace("x[i];", "x[i]"))
+    answer = kernel_lsp("judge", "scale.cu", "other.cu")
+    assert answer.returncode == 1
+    assert "BUILD_FAILED" in answer.stdout
+
+
+def test_refine_needs_a_gpu(kernel_lsp):
+    answer = kernel_lsp("refine", "scale.cu")
+    assert answer.returncode == 3
+    assert "there is no GPU" in answer.stderr
+    assert "cure" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["refine", "scal.cu"], "Did you mean scale.cu"),
+        (["refine", "scale.cu::scal"], "Did you mean scale"),
+        (["refine", "scale.cu", "--budget", "soon"], "is not a duration"),
+        (["refine", "scale.cu", "--workload", "none.py"], "the workload cannot be read"),
+        (["judge", "scale.cu", "none.cu"], "no such file"),
+        (["check", "scale_workload.py"], "no kernel was found"),
+        (["facts", "scale.cu", "--arch", "volta"], "`arch = 'volta'`"),
+    ],
+)
+def test_what_cannot_be_used_is_said_with_exit_code_2(kernel_lsp, args, words):
+    answer = kernel_lsp(*args)
+    assert answer.returncode == 2
+    assert words.lower() in " ".join(answer.stderr.split()).lower()
+    assert "Traceback" not in answer.stderr
+
+
+def test_a_kernel_without_a_workload_is_told_how_to_get_one(kernel_lsp, tmp_path):
+    Path(tmp_path / "scale_workload.py").unlink()
+    answer = kernel_lsp("refine", "scale.cu")
+    assert answer.returncode == 2
+    assert "scale_workload.py" in answer.stderr
+
+
+def test_an_interrupt_ends_cleanly(tmp_path):
+    (tmp_path / "scale.cu").write_text(KERNEL)
+    (tmp_path / "scale_workload.py").write_text(WORKLOAD + "\nimport time\ntime.sleep(60)\n")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "CUDA_VISIBLE_DEVICES": ""}
+    environment["KERNEL_LSP_PATHS_CACHE"] = str(tmp_path / "cache")
+    command = [sys.executable, "-c", START, "check", "scale.cu"]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        time.sleep(2)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert said.strip() == "Stopped."

@@ -1,0 +1,102 @@
+"""What the documentation says of the code, held against the code."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernel_lsp.config.load import options
+from kernel_lsp.report.units import size_text
+
+ROOT = Path(__file__).parents[3]
+PACKAGE = ROOT / "kernel_lsp"
+README = (ROOT / "README.md").read_text()
+ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text()
+ROOMS = re.findall(r"^\| `(\w+)/` \|", ARCHITECTURE, re.MULTILINE)
+COMPUTED = {  # defaults that depend on the machine
+    "runner.compile_workers": "cores - 1",
+    "paths.data": "`kernel-lsp` in your folder for data",
+    "paths.cache": "`kernel-lsp` in your folder for caches",
+}
+
+
+def shown(key: str, default: object) -> str:
+    """A default as the README writes it, which is how a settings file would say it."""
+    if key in COMPUTED:
+        return COMPUTED[key]
+    return f"`{size_text(default)}`" if key == "build.cache_limit" else f"`{json.dumps(default)}`"
+
+
+def settings_table() -> str:
+    """The settings as a Markdown table, from their declarations."""
+    rows = ["| setting | default | meaning |", "| --- | --- | --- |"]
+    for key, option in options().items():
+        default = option.field.get_default(call_default_factory=True)
+        rows.append(f"| `{key}` | {shown(key, default)} | {option.field.description} |")
+    return "\n".join(rows)
+
+
+def test_readme_lists_every_setting_with_its_default():
+    written = README.split("<!-- settings -->\n")[1].split("\n<!-- /settings -->")[0]
+    assert written == settings_table()
+
+
+def test_every_room_is_described_and_there_is_no_other():
+    folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert set(ROOMS) == folders
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_imports_run_one_way(room):
+    upward = {f"kernel_lsp.{above}" for above in ROOMS[: ROOMS.index(room)]}
+    found = [
+        f"{path.relative_to(ROOT)}: {module}"
+        for path in (PACKAGE / room).rglob("*.py")
+        for module in imported(path)
+        if ".".join(module.split(".")[:2]) in upward
+    ]
+    assert found == []
+
+
+def test_the_parent_process_stays_light():
+    modules = [f"kernel_lsp.cli.{path.stem}" for path in (PACKAGE / "cli").glob("*.py") if path.stem != "__init__"]
+    heavy = "{'torch', 'triton', 'numpy', 'cuda', 'vllm'}"
+    code = f"import sys, importlib; [importlib.import_module(m) for m in {modules}]; print({heavy} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "set()", done.stderr
+
+
+def test_readme_installs_and_tests_as_ci_does():
+    ci = (ROOT / ".ci/run").read_text()
+    for command in ("-e '.[gpu,dev]'", ".venv/bin/pytest -q\n"):
+        assert command in ci
+    assert "-e '.[gpu,dev]'" in README
+    assert "`.venv/bin/pytest -q`" in README
+
+
+@pytest.mark.parametrize("name", ["README.md", "ARCHITECTURE.md", "examples/README.md", "tests/bench/README.md"])
+def test_links_lead_somewhere(name):
+    page = ROOT / name
+    prose = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose):
+        path, _, anchor = target.partition("#")
+        linked = (page.parent / path) if path else page
+        assert linked.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", linked.read_text(), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings}, target
+
+
+def imported(path: Path) -> list[str]:
+    """Full names of the modules that a file imports, at its top or inside functions."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found.append(node.module)
+        elif isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+    return found

@@ -1,0 +1,98 @@
+import json
+from pathlib import Path
+
+import sample_verdicts as sample
+from rich.console import Console
+
+from kernel_lsp.build.binary import Diagnostic, Severity
+from kernel_lsp.judge.check import FileReport
+from kernel_lsp.judge.verdict import Check, CheckStatus, Outcome, Stage
+from kernel_lsp.refine.proposer import Feedback
+from kernel_lsp.refine.search import Refinement, Tried
+from kernel_lsp.report.check import file_view, summary_view
+from kernel_lsp.report.machine import check_json, refinement_json
+from kernel_lsp.report.search import NEAREST, attempts_view
+from kernel_lsp.source.candidate import Candidate, SourceFile
+from kernel_lsp.source.kernel import Language
+
+
+def shown(view) -> list[str]:
+    console = Console(width=100, color_system=None)
+    with console.capture() as capture:
+        console.print(view)
+    return [" ".join(line.split()) for line in capture.get().splitlines()]
+
+
+def tried(label, outcome, ratio=None, message="", verdict=None) -> Tried:
+    candidate = Candidate(Language.CUDA, SourceFile(Path("k.cu"), label), None, label, "tuner")
+    interval = (ratio * 0.99, ratio * 1.01) if ratio else None
+    return Tried(candidate, Feedback(Stage.TIMED, outcome, ratio, interval, message), verdict)
+
+
+def test_a_search_that_found_nothing_shows_what_came_nearest():
+    slow = [tried(f"slow {n}", Outcome.SLOWER, 1.2 + n / 10) for n in range(NEAREST)]
+    wrong = tried("no mask", Outcome.WRONG, message="differs at [3]")
+    near = tried("BLOCK 256", Outcome.AMBIGUOUS, 0.98, "1.020x in a race")
+    head, first, *rest = shown(attempts_view(Refinement(tried=[*slow, wrong, near], seconds=42.0)))
+    assert head == f"{NEAREST + 2} candidates in 42.0 s {NEAREST} SLOWER · 1 WRONG · 1 AMBIGUOUS"
+    assert first == "BLOCK 256 AMBIGUOUS 1.020x 1.010-1.031 1.020x in a race"
+    assert len(rest) == NEAREST - 1
+
+
+def test_a_candidate_raced_and_judged_counts_once_and_the_best_is_not_repeated():
+    raced, judged = tried("A", Outcome.AMBIGUOUS, 0.7), tried("A", Outcome.FASTER, 0.7, verdict=sample.faster())
+    found = Refinement(best=sample.faster(), variant=judged.candidate, tried=[raced, judged], seconds=9.0)
+    assert shown(attempts_view(found)) == ["1 candidates in 9.00 s 1 FASTER"]
+
+
+def test_a_refinement_as_one_object():
+    judged = tried("A", Outcome.FASTER, 0.7, verdict=sample.faster())
+    found = Refinement(sample.faster(), judged.candidate, [judged], "faster", 9.0, 4.0)
+    said = json.loads(refinement_json(found, "--- a/k.cu\n"))
+    assert (said["found"], said["diff"], said["seconds_to_first"]) == (True, "--- a/k.cu\n", 4.0)
+    assert said["verdict"]["verdict"] == "FASTER"
+    assert (said["tried"][0]["label"], said["tried"][0]["id"]) == ("A", sample.faster().id)
+
+
+def report(**changes) -> FileReport:
+    return FileReport(Path("k.cu"), Language.CUDA, "sm_90", ("f", "g"), seconds=0.42, **changes)
+
+
+def test_a_file_that_is_well_takes_one_line():
+    checks = [Check(name="reference", status=CheckStatus.PASSED), Check(name="reference", status=CheckStatus.PASSED)]
+    skipped = Check(name="run", status=CheckStatus.SKIPPED, detail="there is no GPU")
+    assert shown(file_view(report(checks=[*checks, skipped]), "")) == [
+        "✓ k.cu cuda · sm_90 · 2 kernels · 2 checks · 1 skipped · 0.42 s"
+    ]
+
+
+def test_a_file_with_an_error_shows_it_at_its_place():
+    bad = Diagnostic("k.cu", 1, 5, 1, 6, Severity.ERROR, "expected a ;")
+    first, *rest = shown(file_view(report(diagnostics=[bad]), "int x"))
+    assert first.startswith("✗ k.cu")
+    assert rest == ["k.cu:1:5: error: expected a ;", "1 | int x", "| ^"]
+
+
+def test_a_note_is_no_error():
+    note = Diagnostic("k.cu", 1, 1, 1, 1, Severity.NOTE, "it has no workload")
+    assert shown(file_view(report(diagnostics=[note]), "int x")) == [
+        "✓ k.cu cuda · sm_90 · 2 kernels · it has no workload · 0.42 s"
+    ]
+
+
+def test_the_summary_counts_files_and_says_once_what_was_skipped():
+    bad = report(diagnostics=[Diagnostic("k.cu", 1, 1, 1, 1, Severity.ERROR, "no")])
+    skipped = Check(name="run", status=CheckStatus.SKIPPED, detail="there is no GPU")
+    assert shown(summary_view([report()])) == ["1 file, all well"]
+    assert shown(summary_view([report(checks=[skipped, skipped]), bad])) == [
+        "skipped in 1 file: there is no GPU",
+        "2 files, 1 with errors",
+    ]
+
+
+def test_check_as_one_object():
+    bad = report(diagnostics=[Diagnostic("k.cu", 3, 1, 3, 2, Severity.ERROR, "no")])
+    said = json.loads(check_json([report(), bad]))
+    assert not said["ok"]
+    assert [file["ok"] for file in said["files"]] == [True, False]
+    assert said["files"][1]["diagnostics"][0]["line"] == 3
