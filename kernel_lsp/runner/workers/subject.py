@@ -66,7 +66,7 @@ class Subject:
             from kernel_lsp.device.driver import LoadedModule
             from kernel_lsp.runner.workers.stopwatch import Stopwatch
 
-            torch.cuda.init()
+            torch.zeros(1, device="cuda")  # makes torch's context the current one
             if probes is not None:
                 self._watch = Stopwatch(LoadedModule(_BINARY.validate_python(probes), {}), torch.cuda.Stream())
                 self._warm_up()
