@@ -156,7 +156,9 @@ class _Recorder:
         """Take in a launch."""
         constants = _constants(source)
         if not compiled.name:
-            settings = [f"{name}={value}" for name, value in constants.items()]
+            # Triton also makes a constant of an argument that happens to be 1, which would only lengthen the name.
+            declared = [parameter.name for parameter in source.fn.params if parameter.is_constexpr]
+            settings = [f"{name}={constants[name]}" for name in declared if name in constants]
             name = f"{source.fn.__name__}[{', '.join([*settings, f'num_warps={metadata.num_warps}'])}]"
             self._names[name] += 1
             compiled.name = name if self._names[name] == 1 else f"{name}#{self._names[name]}"

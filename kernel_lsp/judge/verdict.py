@@ -166,7 +166,7 @@ class Evidence(Record):
     versions: dict[str, str]
     build_way: str
     build_log: str
-    settings: dict[str, float | int | str]
+    settings: dict[str, bool | float | int | str]
     discarded_blocks: int
     command: str
 
