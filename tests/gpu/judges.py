@@ -1,16 +1,23 @@
 """Sessions that stay open, so that many tests can ask about the same kernel file without measuring it anew."""
 
 import asyncio
+import subprocess
+import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from kernel_lsp.config.settings import PathSettings, Settings
+from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.judge.pipeline import Session, open_session
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.runner.pool import Pool
+
+CommandLine = Callable[..., "subprocess.Popen[str]"]
+"""Starts `kernel-lsp` with the arguments given, and with environment variables as keywords."""
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -34,6 +41,21 @@ def processes_below(folder: Path) -> list[int]:
         if b"kernel_lsp.runner.nursery" in words and any(word.startswith(bytes(folder)) for word in words):
             found.append(int(entry.name))
     return found
+
+
+def used_memory(gpu: Gpu) -> int:
+    """Bytes of the GPU's memory that anybody uses, as the driver says."""
+    import pynvml
+
+    return int(pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid)).used)
+
+
+def eventually(holds: Callable[[], bool], otherwise: str, seconds: float = 15.0) -> None:
+    """Wait until something holds: the kernel and the driver take their time to bury a process."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, otherwise
+        time.sleep(0.1)
 
 
 class Judges:
