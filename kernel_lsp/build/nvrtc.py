@@ -138,9 +138,11 @@ def _text(size_of: Any, get: Any, program: Any) -> str:
 
 
 def _bytes(size_of: Any, get: Any, program: Any) -> bytes:
-    buffer = b" " * _check(size_of(program))
+    size: int = _check(size_of(program))
+    # NVRTC writes into it: one byte more than needed, as Python keeps a single object for each one-byte string.
+    buffer = bytes(size + 1)
     _check(get(program, buffer))
-    return buffer
+    return buffer[:size]
 
 
 def _check(result: tuple[Any, ...]) -> Any:

@@ -88,8 +88,8 @@ def build_triton(
             diagnostic = _diagnose(error, source)
             if diagnostic is None:
                 raise
-            log = "".join(traceback.format_exception(error.__cause__ or error))
-            return TritonBuild(Build(None, (diagnostic,), "triton", time.perf_counter() - start, log=log), (), ())
+            seconds = time.perf_counter() - start
+            return TritonBuild(Build(None, (diagnostic,), "triton", seconds, log=_log(error, source)), (), ())
     binaries = tuple(recorder.binaries())
     seconds = time.perf_counter() - start
     if not binaries:
@@ -156,7 +156,9 @@ class _Recorder:
         """Take in a launch."""
         constants = _constants(source)
         if not compiled.name:
-            settings = [f"{name}={value}" for name, value in constants.items()]
+            # Triton also makes a constant of an argument that happens to be 1, which would only lengthen the name.
+            declared = [parameter.name for parameter in source.fn.params if parameter.is_constexpr]
+            settings = [f"{name}={constants[name]}" for name in declared if name in constants]
             name = f"{source.fn.__name__}[{', '.join([*settings, f'num_warps={metadata.num_warps}'])}]"
             self._names[name] += 1
             compiled.name = name if self._names[name] == 1 else f"{name}#{self._names[name]}"
@@ -302,11 +304,7 @@ def _diagnose(error: WorkloadError, source: SourceFile) -> Diagnostic | None:
         start = column if column is not None else len(text) - len(text.lstrip()) + 1
         return Diagnostic(path, line, start, line, max(len(text.rstrip()) + 1, start), Severity.ERROR, message)
 
-    cause = error.__cause__
-    chain: list[BaseException] = []
-    while cause is not None and cause not in chain:
-        chain.append(cause)
-        cause = cause.__cause__ or cause.__context__
+    chain = _chain(error)
     compilation = [link for link in chain if isinstance(link, CompilationError)]
     if compilation:
         message = _REPR.sub(r"\2", str(compilation[-1].error_message or chain[-1]).strip())
@@ -320,6 +318,30 @@ def _diagnose(error: WorkloadError, source: SourceFile) -> Diagnostic | None:
         said = str(error.__cause__).strip() or error.message
         return at(here[-1] if here else 1, said.splitlines()[0] if compilation else said)
     return at(error.line or 1, error.message) if error.path == source.path else None
+
+
+def _log(error: WorkloadError, source: SourceFile) -> str:
+    """What the compiler said, with its excerpts of the source, a caller's before its callee's.
+
+    An error that is not the compiler's is shown with the lines of the user's file that led to it.
+    """
+    chain = _chain(error)
+    said = [str(link).strip() for link in chain if isinstance(link, CompilationError)]
+    if said:
+        return "\n\n".join(said)
+    raised = chain[0] if chain else error
+    frames = [frame for frame in traceback.extract_tb(raised.__traceback__) if frame.filename == str(source.path)]
+    return "".join([*traceback.format_list(frames), *traceback.format_exception_only(raised)]).rstrip()
+
+
+def _chain(error: WorkloadError) -> list[BaseException]:
+    """The causes of an error, outermost first."""
+    chain: list[BaseException] = []
+    cause = error.__cause__
+    while cause is not None and cause not in chain:
+        chain.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    return chain
 
 
 def _place(error: CompilationError, text: str) -> tuple[int, int] | None:

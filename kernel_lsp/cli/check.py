@@ -40,6 +40,7 @@ async def _check(
     sources: tuple[SourceFile, ...], settings: Settings, workload: Path | None, *, run: bool, quiet: bool
 ) -> list[FileReport]:
     texts = {source.path: source.text for source in sources}
+    width = max(len(str(path)) for path in texts)
     done = 0
     with err.status(f"checking {len(sources)} files") as status:
 
@@ -48,6 +49,6 @@ async def _check(
             done += 1
             status.update(f"checking, {done} of {len(sources)} done")
             if not quiet:
-                out.print(file_view(report, texts[report.path]))
+                out.print(file_view(report, texts[report.path], width))
 
         return await check_files(sources, settings, show, workload=workload, run=run)

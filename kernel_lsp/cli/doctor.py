@@ -16,4 +16,4 @@ def doctor(json: Json = False) -> None:
     if json:
         typer.echo(records_json(items))
     else:
-        out.print(survey_view(items))
+        out.print(survey_view(items), crop=False)

@@ -45,7 +45,7 @@ def judge(
         if json:
             typer.echo(verdict_json(verdict))
         else:
-            out.print(VerdictCard(verdict, store.short_id(verdict.id)))
+            out.print(VerdictCard(verdict, store.short_id(verdict.id)), crop=False)
         say_notices(store)
     if verdict.verdict in _FAILED:
         raise typer.Exit(FINDINGS)

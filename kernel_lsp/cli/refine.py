@@ -137,7 +137,7 @@ def _changes(target: Target, found: Refinement) -> list[Change]:
 
 def _print_outcome(found: Refinement, store: Store) -> None:
     if found.best is not None:
-        out.print(VerdictCard(found.best, store.short_id(found.best.id)))
+        out.print(VerdictCard(found.best, store.short_id(found.best.id)), crop=False)
     else:
         out.print(found.reason, markup=False)
     out.print(attempts_view(found))

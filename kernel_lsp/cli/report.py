@@ -1,5 +1,6 @@
 """`kernel-lsp report`: a recorded verdict and its evidence."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,6 +10,7 @@ from rich.text import Text
 from kernel_lsp.cli.console import Json, opened_store, out, say_notices, settings_for
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.report.machine import records_json, verdict_json
+from kernel_lsp.report.sources import write_sources
 from kernel_lsp.report.terminal import VerdictCard
 from kernel_lsp.report.units import speedup_text
 from kernel_lsp.store.store import Store
@@ -19,15 +21,22 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def report(
     id: Annotated[str | None, typer.Argument(help="A verdict's id, or its beginning; none lists the latest.")] = None,  # noqa: A002
+    sources: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write the kernel files that were judged to this folder.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Show a recorded verdict and the evidence it rests on."""
+    """Show a recorded verdict and the evidence it rests on, or write out the files that it was reached with."""
+    if sources is not None and id is None:
+        raise typer.BadParameter("name the verdict whose files are to be written", param_hint="--sources")
     with opened_store(settings_for()) as store:
         try:
             if id is None:
                 _list(store, json)
-            else:
+            elif sources is None:
                 _show(store, store.resolve(id), json)
+            else:
+                _write(store, store.resolve(id), sources, json)
         finally:
             say_notices(store)
 
@@ -37,7 +46,12 @@ def _show(store: Store, found: str, json: bool) -> None:
     if json:
         typer.echo(verdict_json(verdict))
     else:
-        out.print(VerdictCard(verdict, store.short_id(found)))
+        out.print(VerdictCard(verdict, store.short_id(found)), crop=False)
+
+
+def _write(store: Store, found: str, folder: Path, json: bool) -> None:
+    files = write_sources(Verdict.model_validate(store.find_verdict(found)).evidence, folder)
+    typer.echo(records_json(files) if json else "\n".join(map(str, files)))
 
 
 def _list(store: Store, json: bool) -> None:

@@ -64,8 +64,6 @@ class RefineSettings(_Section):
 
     budget: Seconds = Field(default=120.0, gt=0)
     """Wall time for one refinement, such as 120s or 5m."""
-    keep: int = Field(default=4, ge=1)
-    """How many of the best candidates are kept from each race for the next one."""
 
 
 class BuildSettings(_Section):

@@ -1,6 +1,7 @@
 """GPUs as the driver's management library sees them: what is there, how warm, how busy. Never makes a CUDA context."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,6 @@ _REASONS = {
     0x0000000000000040: "thermal (hardware)",
     0x0000000000000080: "power brake",
 }
-HARDWARE_SLOWDOWN = frozenset({"hardware slowdown", "thermal (hardware)", "power brake"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +28,17 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class GpuState:
-    """A moment of one GPU. Clocks in MHz, power in W, temperature in degrees Celsius.
+    """A moment of one GPU. Clocks in MHz, power in W, temperature in degrees Celsius; None where it does not say.
 
-    `others_percent` is the share of time that processes other than `ours` kept the GPU's multiprocessors busy lately.
+    `others_percent` is the share of time that processes other than ours kept the GPU's multiprocessors busy lately; in
+    a container, where process ids are other ones than the driver's, it cannot be known.
     """
 
-    sm_clock_mhz: int
-    power_w: float
-    temperature_c: int
+    sm_clock_mhz: int | None
+    power_w: float | None
+    temperature_c: int | None
     throttle: tuple[str, ...]
-    others_percent: int
+    others_percent: int | None
 
 
 def find_gpus() -> tuple[Gpu, ...]:
@@ -68,22 +69,29 @@ def read_state(gpu: Gpu, ours: frozenset[int]) -> GpuState:
     nvml = _nvml()
     assert nvml is not None, "a Gpu record comes from a working NVML"
     handle = nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
-    bits = nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
+
+    def ask(question: Callable[..., Any], *arguments: Any) -> Any:
+        """Virtual, partitioned and laptop GPUs leave some questions unanswered."""
+        try:
+            return question(handle, *arguments)
+        except nvml.NVMLError:
+            return None
+
+    power = ask(nvml.nvmlDeviceGetPowerUsage)
+    reasons = ask(nvml.nvmlDeviceGetCurrentClocksEventReasons) or 0
+    running = {process.pid for process in ask(nvml.nvmlDeviceGetComputeRunningProcesses) or ()}
+    samples = (ask(nvml.nvmlDeviceGetProcessUtilization, 0) or ()) if running & ours else ()
     return GpuState(
-        int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
-        nvml.nvmlDeviceGetPowerUsage(handle) / 1000,
-        int(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
-        tuple(name for bit, name in _REASONS.items() if bits & bit),
-        _others(nvml, handle, ours),
+        ask(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM),
+        None if power is None else power / 1000,
+        ask(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
+        tuple(name for bit, name in _REASONS.items() if reasons & bit),
+        _others(samples, ours) if running & ours else None,
     )
 
 
-def _others(nvml: Any, handle: Any, ours: frozenset[int]) -> int:
-    """Busiest recent sample, in percent, of processes that are not ours; 0 where the driver keeps no such samples."""
-    try:
-        samples = nvml.nvmlDeviceGetProcessUtilization(handle, 0)
-    except nvml.NVMLError:
-        return 0
+def _others(samples: Any, ours: frozenset[int]) -> int:
+    """Busiest sample of the last two seconds, in percent, of processes that are not ours."""
     latest = max((s.timeStamp for s in samples), default=0)
     window = 2_000_000  # microseconds
     return max((int(s.smUtil) for s in samples if s.pid not in ours and latest - s.timeStamp < window), default=0)

@@ -1,15 +1,16 @@
 """Memory that two runner processes share: the one that runs a kernel and the one that knows what is right.
 
-A slab is one allocation, on the GPU (shared through CUDA's inter-process handles) or, for interpreted kernels, in a
-file on /dev/shm. Tensors lie in it between guard regions of 0xFF bytes: NaN in every floating-point type, so that a
-read past an end shows in the result, and a write past an end shows in the guard. Worker processes only.
+A slab is one allocation, on the GPU (shared through CUDA's inter-process handles) or, for interpreted kernels, in an
+anonymous file, which ends with the processes that hold it. Tensors lie in it between guard regions of 0xFF bytes: NaN
+in every floating-point type, so that a read past an end shows in the result, and a write past an end shows in the
+guard. Worker processes only.
 """
 
 import mmap
 import os
-import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -116,10 +117,9 @@ def make_slab(nbytes: int, device: str) -> Slab:
         torch.OutOfMemoryError: the GPU has no room for it.
     """
     if device == "cpu":
-        name = f"/dev/shm/kernel-lsp-{secrets.token_hex(8)}"
-        descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        os.ftruncate(descriptor, max(nbytes, 1))
-        return _map_file(descriptor, {"file": name, "nbytes": nbytes}, unlink_after=False)
+        file = os.fdopen(os.memfd_create("kernel-lsp"), "r+b", buffering=0)
+        file.truncate(max(nbytes, 1))
+        return _map_file(file, {"file": f"/proc/{os.getpid()}/fd/{file.fileno()}", "nbytes": nbytes})
     from kernel_lsp.device import driver
 
     nbytes = -(-nbytes // _GRANULE) * _GRANULE
@@ -129,18 +129,16 @@ def make_slab(nbytes: int, device: str) -> Slab:
 
 
 def open_slab(handle: dict[str, Any]) -> Slab:
-    """The slab another process made. A file slab loses its name here, so that it ends with its last process."""
+    """The slab another process made, and still has."""
     if "file" in handle:
-        return _map_file(os.open(handle["file"], os.O_RDWR), handle, unlink_after=True)
+        with Path(handle["file"]).open("r+b", buffering=0) as file:
+            return _map_file(file, handle)
     from kernel_lsp.device import driver
 
     imported = driver.ImportedMemory(handle["ipc"], handle["nbytes"])
     return Slab(torch.as_tensor(imported, device="cuda"), handle, imported)
 
 
-def _map_file(descriptor: int, handle: dict[str, Any], *, unlink_after: bool) -> Slab:
-    mapped = mmap.mmap(descriptor, os.fstat(descriptor).st_size)
-    os.close(descriptor)
-    if unlink_after:
-        Path(handle["file"]).unlink()
-    return Slab(torch.frombuffer(mapped, dtype=torch.uint8), handle, mapped)
+def _map_file(file: FileIO, handle: dict[str, Any]) -> Slab:
+    mapped = mmap.mmap(file.fileno(), 0)
+    return Slab(torch.frombuffer(mapped, dtype=torch.uint8), handle, (mapped, file))

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import json
 import os
+import zlib
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -12,11 +14,14 @@ from kernel_lsp.errors import RunnerError
 from kernel_lsp.judge.building import Builders, Built
 from kernel_lsp.judge.target import Target
 from kernel_lsp.runner.pool import Flavour, Pool
+from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.runner.worker import Worker
 from kernel_lsp.source.candidate import Candidate
+from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.kernel import Language
 
 START_SECONDS = 60.0
+_SPARES = 2  # a confirmation needs two fresh processes at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +47,8 @@ class Draw:
 
     @property
     def slab(self) -> str:
-        """Inputs of one case share their memory, unless a family lays it out differently."""
-        return f"{self.case}/{self.family if self.family in ('unaligned', 'strided') else 'plain'}"
+        """Inputs of one case share their memory, unless they lie differently in it or come with other numbers."""
+        return f"{self.case}/{zlib.crc32(json.dumps(self.arguments).encode()):08x}"
 
 
 @dataclass
@@ -54,7 +59,7 @@ class Subject:
     candidate: Candidate
     built: Built
     worker: Worker
-    bound: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
+    bound: set[str] = field(default_factory=set[str])
 
     async def call(self, method: str, /, *, deadline: float = START_SECONDS, **params: Any) -> Any:
         """Ask the worker; raises as `Worker.call`."""
@@ -80,7 +85,7 @@ class Bench:
         self.l2_bytes = 0
         self._oracle: Worker | None = None
         self._probes: dict[str, Any] | None = None
-        self._spare: asyncio.Task[Worker] | None = None
+        self._spares: list[asyncio.Task[Worker]] = []
         self._subjects: dict[str, Worker] = {}
         self._names = 0
 
@@ -96,7 +101,7 @@ class Bench:
         )
         if self.gpu:
             self._probes = await self.builders.probes()
-            self._spare = asyncio.create_task(self._start_subject())
+            self._spares = [asyncio.create_task(self._start_subject()) for _ in range(_SPARES)]
         self._oracle = await starting
         source = self.target.workload.source
         said = await self.oracle("load", deadline=START_SECONDS, text=source.text, path=str(source.path))
@@ -109,10 +114,10 @@ class Bench:
 
     async def close(self) -> None:
         """End every worker of this bench."""
-        if self._spare is not None:
-            self._spare.cancel()
-            with contextlib.suppress(asyncio.CancelledError, RunnerError):
-                (await self._spare).kill()
+        for spare in self._spares:
+            spare.cancel()
+            with contextlib.suppress(asyncio.CancelledError, RunnerError, WorkerFailure):
+                (await spare).kill()
         for worker in (*self._subjects.values(), *([self._oracle] if self._oracle else [])):
             worker.kill()
 
@@ -120,7 +125,11 @@ class Bench:
         """Ask the oracle."""
         assert self._oracle is not None, "open the bench first"
         # The oracle serves every version: it must outlive the cancelling of any one of them.
-        return await asyncio.shield(asyncio.create_task(self._oracle.call(method, deadline=deadline, **params)))
+        asking = asyncio.create_task(self._oracle.call(method, deadline=deadline, **params))
+        try:
+            return await asyncio.shield(asking)
+        except WorkerFailure as error:
+            raise RunnerError(f"a check could not be made ({method}): {error}") from error
 
     async def draw(self, case: int, family: str, number: int = 0) -> Draw:
         """Inputs of a case: the same ones each time it is asked for the same `number`, with a seed from the system."""
@@ -143,10 +152,18 @@ class Bench:
         self._names += 1
         subject = Subject(f"{self._names}", candidate, built, worker)
         self._subjects[subject.name] = worker
-        binary = built.build.binary
+        try:
+            await self._load(subject, built)
+        except BaseException:
+            await self.leave(subject)
+            raise
+        return subject
+
+    async def _load(self, subject: Subject, built: Built) -> None:
+        candidate, binary = subject.candidate, built.build.binary
         cuda = candidate.language is Language.CUDA and built.extension is None
-        kernels = self.target.kernels if cuda else ()
-        await worker.call(
+        kernels = find_kernels(candidate.kernel.text, candidate.kernel.path) if cuda else ()
+        await subject.call(
             "load",
             deadline=START_SECONDS,
             path=str(candidate.kernel.path),
@@ -158,14 +175,13 @@ class Bench:
             extension=built.extension,
             environment=None if cuda else {"TRITON_CACHE_DIR": str(self.builders.triton_cache(candidate))},
         )
-        return subject
 
     async def fill(self, subject: Subject, draw: Draw) -> None:
         """Put inputs into a version's memory."""
-        if subject.bound.get(draw.slab) != draw.arguments:
+        if draw.slab not in subject.bound:
             handle = await subject.call("bind", name=draw.slab, arguments=draw.arguments, nbytes=draw.nbytes)
             await self.oracle("attach", subject=subject.name, name=draw.slab, handle=handle)
-            subject.bound[draw.slab] = draw.arguments
+            subject.bound.add(draw.slab)
         await self.oracle("fill", subject=subject.name, slab=draw.slab, key=draw.key)
 
     async def compare(self, subject: Subject, draw: Draw, published: dict[str, Any], *, baseline: bool) -> Any:
@@ -183,14 +199,24 @@ class Bench:
 
     async def leave(self, subject: Subject) -> None:
         """End a version's process and let go of its memory."""
+        await self.oracle("detach", subject=subject.name)  # first: what is shared must outlive who looks at it
         subject.worker.kill()
         self._subjects.pop(subject.name, None)
-        await self.oracle("detach", subject=subject.name)
+
+    async def settle(self) -> None:
+        """Wait until no worker is being set up, for that takes the GPU's time too."""
+        await asyncio.wait(self._spares)
 
     async def _take_spare(self) -> Worker:
-        """A worker that is set up already, and begin to set up the next one."""
-        spare, self._spare = self._spare, asyncio.create_task(self._start_subject())
-        return await (spare if spare is not None else self._start_subject())
+        """A worker that is set up already; begin to set up the next one."""
+        if not self._spares:
+            self._spares = [asyncio.create_task(self._start_subject()) for _ in range(_SPARES)]
+        spare = self._spares.pop(0)
+        self._spares.append(asyncio.create_task(self._start_subject()))
+        try:
+            return await spare
+        except RunnerError:
+            return await self._start_subject()
 
     async def _start_subject(self) -> Worker:
         worker = await self.pool.worker(self._flavour, "subject", device=self.place, probes=self._probes)

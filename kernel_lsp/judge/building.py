@@ -1,6 +1,7 @@
 """Builds for the judge: a pool of compile workers, and what came out of each candidate."""
 
 import asyncio
+import shutil
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -63,6 +64,7 @@ class Builders:
         self._room = asyncio.Semaphore(settings.runner.compile_workers)
         self._idle: list[Worker] = []
         self._results: dict[str, asyncio.Task[Built]] = {}
+        self._first_triton: Path | None = None
 
     async def build(self, workload: WorkloadFile | None, candidate: Candidate) -> Built:
         """Build a candidate; the same text is built once. A failed build is a result, not an exception.
@@ -84,9 +86,19 @@ class Builders:
         """Folder of Triton's own cache for one candidate, so that none can reach into another's."""
         return self._pool.scratch(Flavour.BUILD) / "triton" / candidate.digest[:32]
 
+    def _seed_triton_cache(self, candidate: Candidate) -> None:
+        """Begin with what the user's own file left: Triton's launchers are compiled by the host compiler, slowly."""
+        folder = self.triton_cache(candidate)
+        if self._first_triton is None:
+            self._first_triton = folder
+        elif self._first_triton.is_dir() and not folder.exists():
+            shutil.copytree(self._first_triton, folder)
+
     async def _build(self, workload: WorkloadFile | None, candidate: Candidate) -> Built:
         settings = self._settings.build
         cache = self._settings.paths.cache
+        if candidate.language is Language.TRITON:
+            self._seed_triton_cache(candidate)
         request = {
             "language": str(candidate.language),
             "path": str(candidate.kernel.path),

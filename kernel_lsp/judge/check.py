@@ -105,11 +105,10 @@ async def check(
     Raises:
         RunnerError: workers cannot be started.
     """
-    gpus = find_gpus()
-    gpu = gpus[0] if gpus else None
+    gpu = next(iter(find_gpus()), None)
     arch = gpu.arch if gpu else settings.arch[0] if settings.arch else DEFAULT_ARCH
     room = asyncio.Semaphore(_AT_ONCE)
-    async with Pool() as pool:
+    async with Pool(gpu.uuid if gpu else None) as pool:
         builders = Builders(pool, settings, arch)
 
         async def one(source: SourceFile) -> FileReport:

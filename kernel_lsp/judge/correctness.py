@@ -66,7 +66,7 @@ class Yardstick:
         in_place: whether an output lies in an input.
         deterministic: whether the baseline gives the same bits each time.
         weak: trivial answers that the workload would accept, as sentences.
-        run_seconds: by slab, wall time of one run of the baseline.
+        run_seconds: by case, longest wall time of one run of the baseline.
         findings: what was found on the way, among it inputs that are not used and why.
     """
 
@@ -77,7 +77,7 @@ class Yardstick:
     in_place: bool
     deterministic: bool
     weak: list[str]
-    run_seconds: dict[str, float]
+    run_seconds: dict[int, float]
     findings: Findings
 
 
@@ -88,32 +88,53 @@ async def measure_baseline(bench: Bench, baseline: Subject) -> Yardstick:
     """
     yard = Yardstick([], {}, {}, {}, False, True, [], {}, Findings())
     order = await _case_order(bench, yard.findings)
-    for case, family in _plan(bench, order):
-        draw = await bench.draw(case, family)
-        subject = baseline
-        if family in ("unaligned", "strided"):
-            # May well end in a fault: not in the process that is timed later.
-            subject = await bench.enter(baseline.candidate, baseline.built)
-        try:
-            failure = await _measure_one(bench, subject, draw, yard)
-        finally:
-            if subject is not baseline:
-                await bench.leave(subject)
-        if failure is None and family == "normal":
-            yard.fresh[case] = await bench.draw(case, family, 1)
-            failure = await _measure_one(bench, subject, yard.fresh[case], yard)
-        if failure is None:
-            yard.draws.append(draw)
-        elif family != "normal":
-            yard.findings.skipped(
-                f"inputs: {family}", f"the baseline itself does not manage them: {failure.reason}", bench.cases[case]
-            )
-        else:
-            yard.findings.fail("baseline", failure, bench.cases[case])
-            return yard
+    scout = _Scout(bench, baseline)
+    try:
+        for case, family in _plan(bench, order):
+            draw = await bench.draw(case, family)
+            plain = family == "normal"
+            failure = await _measure_one(bench, baseline if plain else await scout.subject(), draw, yard)
+            if failure is None and plain:
+                yard.fresh[case] = await bench.draw(case, family, 1)
+                failure = await _measure_one(bench, baseline, yard.fresh[case], yard)
+            if failure is None:
+                yard.draws.append(draw)
+            elif plain:
+                yard.findings.fail("baseline", failure, bench.cases[case])
+                return yard
+            else:
+                await scout.replace()
+                detail = f"the baseline itself does not manage them: {failure.reason}"
+                yard.findings.skipped(f"inputs: {family}", detail, bench.cases[case])
+    finally:
+        await scout.replace()
+    if bench.contract.mutates and not yard.in_place:
+        raise WorkloadError(
+            f"CONTRACT mutates {', '.join(bench.contract.mutates)}, but `launch` returns none of it",
+            bench.target.workload.source.path,
+            cure="Return what is changed in place from `launch`, and its right value from `reference`.",
+        )
     await _measure_repeats(bench, baseline, yard)
     await _measure_strength(bench, yard)
     return yard
+
+
+class _Scout:
+    """The baseline in a process of its own, for inputs that may end in a fault: the timed one must not catch it."""
+
+    def __init__(self, bench: Bench, baseline: Subject) -> None:
+        self._bench, self._baseline = bench, baseline
+        self._subject: Subject | None = None
+
+    async def subject(self) -> Subject:
+        if self._subject is None:
+            self._subject = await self._bench.enter(self._baseline.candidate, self._baseline.built)
+        return self._subject
+
+    async def replace(self) -> None:
+        if self._subject is not None:
+            await self._bench.leave(self._subject)
+            self._subject = None
 
 
 async def check(bench: Bench, subject: Subject, yard: Yardstick, *, quick: bool = False) -> Findings:
@@ -136,10 +157,10 @@ async def check(bench: Bench, subject: Subject, yard: Yardstick, *, quick: bool 
     return findings
 
 
-def deadline_for(bench: Bench, yard: Yardstick, slab: str) -> float:
+def deadline_for(bench: Bench, yard: Yardstick, draw: Draw) -> float:
     """Seconds that one run may take: so many times the baseline's own, and never less than the floor."""
     settings = bench.settings.runner
-    own = yard.run_seconds.get(slab)
+    own = yard.run_seconds.get(draw.case)
     if own is None:
         return _FIRST_RUN_SECONDS
     return max(settings.deadline_floor_s, settings.deadline_factor * own)
@@ -201,7 +222,7 @@ async def _measure_one(bench: Bench, subject: Subject, draw: Draw, yard: Yardsti
         await bench.fill(subject, draw)
         started = time.perf_counter()
         published = await subject.call("run", deadline=_FIRST_RUN_SECONDS, name=draw.slab)
-        yard.run_seconds[draw.slab] = time.perf_counter() - started
+        yard.run_seconds[draw.case] = max(time.perf_counter() - started, yard.run_seconds.get(draw.case, 0.0))
     except RUN_ERRORS as error:
         if isinstance(error, WorkloadError):
             raise
@@ -220,18 +241,19 @@ async def _check_one(bench: Bench, subject: Subject, draw: Draw, yard: Yardstick
     first = draw.slab not in subject.bound
     try:
         await bench.fill(subject, draw)
-        # A first launch of Triton may still have to compile, whatever the baseline took.
-        deadline = _FIRST_RUN_SECONDS if first and subject.built.build.way == "triton" else None
-        published = await subject.call("run", deadline=deadline or deadline_for(bench, yard, draw.slab), name=draw.slab)
+        if first and subject.built.build.way not in ("nvrtc", "nvcc-slice", "nvcc"):  # may compile or tune itself first
+            await subject.call("rehearse", deadline=_FIRST_RUN_SECONDS, name=draw.slab)
+            await bench.fill(subject, draw)
+        published = await subject.call("run", deadline=deadline_for(bench, yard, draw), name=draw.slab)
+        compared = await bench.compare(subject, draw, published, baseline=False)
     except RUN_ERRORS as error:
         return failure_of(error, "running", case)
     if (
-        draw.family not in ("strided",)
+        draw.family != "strided"
         and (wanted := yard.outputs.get(draw.case))
         and (difference := _difference(wanted, _metadata(published)))
     ):
         return Failure(Outcome.WRONG, Stage.CORRECT, f"on case {case} {difference}")
-    compared = await bench.compare(subject, draw, published, baseline=False)
     for number, distance in enumerate(compared["distances"]):
         findings.errors.append(
             ErrorFigures(
@@ -318,7 +340,7 @@ async def _fingerprints(bench: Bench, subject: Subject, draw: Draw, yard: Yardst
     prints: list[tuple[int, ...]] = []
     for _ in range(_REPEATS):
         await bench.fill(subject, draw)
-        published = await subject.call("run", deadline=deadline_for(bench, yard, draw.slab), name=draw.slab)
+        published = await subject.call("run", deadline=deadline_for(bench, yard, draw), name=draw.slab)
         compared = await bench.compare(subject, draw, published, baseline=False)
         prints.append(tuple(compared["fingerprints"]))
     return prints
@@ -331,9 +353,9 @@ async def _check_new_contents(bench: Bench, subject: Subject, yard: Yardstick, f
     case = bench.cases[draw.case]
     try:
         await bench.fill(subject, draw)
-        await subject.call("run", deadline=deadline_for(bench, yard, draw.slab), name=draw.slab)
+        await subject.call("run", deadline=deadline_for(bench, yard, draw), name=draw.slab)
         await bench.fill(subject, other)
-        published = await subject.call("run", deadline=deadline_for(bench, yard, draw.slab), name=other.slab)
+        published = await subject.call("run", deadline=deadline_for(bench, yard, draw), name=other.slab)
         compared = await bench.compare(subject, other, published, baseline=False)
         failure = _verdict_on(bench, other, published, compared)
         if failure is None and not published["in_place"]:
@@ -373,8 +395,13 @@ def _difference(
     if len(wanted) != len(got):
         return f"it returns {len(got)} outputs where the baseline returns {len(wanted)}"
     for number, (a, b) in enumerate(zip(wanted, got, strict=True)):
-        for what, x, y in zip(("type", "shape", "strides"), a, b, strict=True):
+        for what, x, y in (("type", a[0], b[0]), ("shape", a[1], b[1]), ("strides", _steps(a), _steps(b))):
             if x != y:
                 shown = [list(v) if isinstance(v, tuple) else v for v in (x, y)]
                 return f"output {number} has {what} {shown[1]} where the baseline's has {shown[0]}"
     return None
+
+
+def _steps(output: tuple[str, tuple[int, ...], tuple[int, ...]]) -> tuple[int, ...]:
+    """Strides that matter: those of dimensions with more than one element."""
+    return tuple(step for extent, step in zip(output[1], output[2], strict=True) if extent > 1)

@@ -8,7 +8,7 @@ import shlex
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from statistics import median
 
@@ -17,7 +17,7 @@ from kernel_lsp.build.toolchain import versions
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.lock import gpu_lock
 from kernel_lsp.device.nvml import Gpu, find_gpus
-from kernel_lsp.errors import CannotJudgeError, KernelLspError
+from kernel_lsp.errors import CannotJudgeError, KernelLspError, WorkloadError
 from kernel_lsp.judge import correctness, statistics, timing
 from kernel_lsp.judge.bench import Bench, Subject
 from kernel_lsp.judge.building import Builders, Built
@@ -27,6 +27,7 @@ from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.timing import Pair, Series, TimedCase
 from kernel_lsp.judge.verdict import CaseTiming, Check, CheckStatus, DeviceState, Evidence, Outcome, Stage, Verdict
 from kernel_lsp.runner.pool import Flavour, Pool
+from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.kernel import Language
@@ -94,6 +95,7 @@ class Session:
         self.arch = gpu.arch if gpu else (settings.arch[0] if settings.arch else DEFAULT_ARCH)
         self.builders = Builders(pool, settings, self.arch)
         self.baseline_built: Built | None = None
+        self.bench: Bench | None = None
         self.measured: Measured | None = None
         self.rng = random.SystemRandom()
 
@@ -106,7 +108,7 @@ class Session:
         """
         target = self.target
         runnable = self.gpu is not None or target.language is Language.TRITON
-        bench = Bench(self.pool, target, self.settings, self.builders, self.gpu) if runnable else None
+        bench = self.bench = Bench(self.pool, target, self.settings, self.builders, self.gpu) if runnable else None
         self.baseline_built, _ = await asyncio.gather(
             self.builders.build(target.workload, target.baseline), bench.open() if bench else asyncio.sleep(0)
         )
@@ -122,10 +124,38 @@ class Session:
         yard = await correctness.measure_baseline(bench, baseline)
         cases: tuple[TimedCase, ...] = ()
         if self.gpu is not None and yard.findings.failure is None:
-            async with self.timer():
-                cases = await timing.choose_cases(bench, baseline, yard)
-                await timing.prepare(bench, baseline, cases)
+            baseline, cases = await self._prepare_timing(bench, baseline, yard)
         self.measured = Measured(bench, baseline, yard, cases)
+
+    async def _prepare_timing(
+        self, bench: Bench, baseline: Subject, yard: Yardstick
+    ) -> tuple[Subject, tuple[TimedCase, ...]]:
+        """Choose how to time, as CUDA graphs if the baseline allows it; the subject that is ready for it."""
+        await bench.settle()
+        wrong: str | None = None
+        for captured in (True, False):
+            try:
+                async with self.timer():
+                    cases = await timing.choose_cases(bench, baseline, yard, captured=captured)
+                    await timing.prepare(bench, baseline, cases)
+                    wrong = await timing.verify_timed_outputs(bench, baseline, cases, yard)
+                if wrong is None:
+                    return baseline, cases
+            except timing.TimedOutputsDiffer:
+                wrong = "what is timed does nothing on the GPU"
+            except WorkerFailure as error:
+                if not captured:
+                    raise
+                wrong = str(error)
+            if captured:
+                await bench.leave(baseline)
+                baseline = await bench.enter(baseline.candidate, baseline.built)
+        raise WorkloadError(f"the kernel cannot be timed as it stands: {wrong}", self.target.workload.source.path)
+
+    async def close(self) -> None:
+        """End the workers."""
+        if self.bench is not None:
+            await self.bench.close()
 
     @asynccontextmanager
     async def timer(self) -> AsyncGenerator[None]:
@@ -171,6 +201,10 @@ class Session:
                 return self._verdict(case, Failure(Outcome.UNTIMED, Stage.CORRECT, reason))
             try:
                 return await self._time(case, self.measured, entered, on_decision)
+            except WorkerFailure as error:
+                if error.kind != "NotCapturableError":
+                    return self._verdict(case, correctness.failure_of(error, "being timed", "of the workload"))
+                return await self._time_launch_by_launch(case, self.measured, on_decision)
             except correctness.RUN_ERRORS as error:
                 if not self.measured.baseline.worker.alive:
                     raise
@@ -192,6 +226,7 @@ class Session:
     ) -> Verdict:
         bench, cases = measured.bench, measured.cases
         series = case.series = Series.empty(cases)
+        await bench.settle()
         async with self.timer():
             with case.timeline.stage("record"):
                 await timing.prepare(bench, subject, cases)
@@ -199,7 +234,7 @@ class Session:
                     return self._verdict(case, Failure(Outcome.ILLEGITIMATE, Stage.LEGITIMATE, wrong))
             with case.timeline.stage("time"):
                 await timing.warm_up((measured.baseline, subject), cases[-1])
-                pair = Pair(measured.baseline, subject, cases, random.Random(self.rng.getrandbits(64)))
+                pair = self._pair(measured, measured.baseline, subject)
                 shared = timing.device_state(bench, series, self.pids()).shared
                 decision = await timing.decide(
                     bench, pair, series, alpha=self.settings.judge.alpha, shared=shared, on_block=on_decision
@@ -213,29 +248,33 @@ class Session:
         """Measure a provisionally faster candidate again, later, with both sides in fresh processes and memory."""
         bench, cases, settings = measured.bench, measured.cases, self.settings.judge
         ended = time.perf_counter()
-        with case.timeline.stage("reload"):
-            a = await bench.enter(measured.baseline.candidate, measured.baseline.built)
-            b = await bench.enter(subject.candidate, subject.built)
+        reloaded: list[Subject] = []
         try:
             with case.timeline.stage("reload"):
-                await timing.prepare(bench, a, cases)
-                await timing.prepare(bench, b, cases)
+                for version in (measured.baseline, subject):
+                    reloaded.append(await bench.enter(version.candidate, version.built))  # noqa: PERF401 - left below
+                a, b = reloaded
+                await bench.settle()
             with case.timeline.stage("wait"):
                 await asyncio.sleep(max(0.0, CONFIRM_AFTER_SECONDS - (time.perf_counter() - ended)))
             fresh = Series.empty(cases)
             async with self.timer():
                 with case.timeline.stage("confirm"):
+                    await timing.prepare(bench, a, cases)
+                    await timing.prepare(bench, b, cases)
                     await timing.warm_up((a, b), cases[-1])
-                    pair = Pair(a, b, cases, random.Random(self.rng.getrandbits(64)))
+                    pair = self._pair(measured, a, b)
                     while len(fresh.combined) < statistics.CONFIRMATION_BLOCKS:
                         await pair.block(fresh)
                         if fresh.discarded > 20:
                             raise TimeoutError("the GPU's clock never kept still long enough to confirm")
                     case.device = timing.device_state(bench, fresh, self.pids())
                     wrong = await timing.verify_timed_outputs(bench, b, cases, measured.yard)
+                    if wrong is None:
+                        wrong = await timing.seen_from_outside(a, b, max(cases, key=lambda c: c.baseline_us))
         finally:
-            await bench.leave(a)
-            await bench.leave(b)
+            for version in reloaded:
+                await bench.leave(version)
         if wrong is not None:
             return self._verdict(case, Failure(Outcome.ILLEGITIMATE, Stage.LEGITIMATE, wrong))
         floor, clear = timing.resolution(cases, settings.delta, case.device.shared)
@@ -263,6 +302,26 @@ class Session:
             return self._verdict(case, Failure(Outcome.FASTER, Stage.TIMED, reason), speedup)
         reason = f"it looked faster at first; measured again it was {result.speedup:.3f}x"
         return self._verdict(case, Failure(Outcome[result.outcome.name], Stage.TIMED, reason), speedup)
+
+    async def _time_launch_by_launch(
+        self, case: Judgement, measured: Measured, on_decision: Callable[[statistics.Decision], None] | None
+    ) -> Verdict:
+        """Time a candidate that cannot be captured; the baseline is then timed in the same way."""
+        bench, built = measured.bench, case.built
+        assert built is not None, "only what was built is timed"
+        cases = tuple(replace(c, captured=False, mode="cold" if c.mode == "graph" else c.mode) for c in measured.cases)
+        subject = await bench.enter(case.candidate, built)
+        try:
+            await timing.prepare(bench, measured.baseline, cases)
+            return await self._time(case, replace(measured, cases=cases), subject, on_decision)
+        finally:
+            await bench.leave(subject)
+            await timing.prepare(bench, measured.baseline, measured.cases)
+
+    def _pair(self, measured: Measured, baseline: Subject, candidate: Subject) -> Pair:
+        same_bits = measured.yard.deterministic and not measured.bench.nondeterministic
+        rng = random.Random(self.rng.getrandbits(64))
+        return Pair(baseline, candidate, measured.cases, rng, same_bits=same_bits)
 
     def pids(self) -> frozenset[int]:
         """Process ids that are ours."""
@@ -355,18 +414,21 @@ _NOT_CHECKED = (
 
 
 @asynccontextmanager
-async def open_session(target: Target, settings: Settings, pool: Pool | None = None) -> AsyncGenerator[Session]:
+async def open_session(target: Target, settings: Settings) -> AsyncGenerator[Session]:
     """A session with its baseline measured; its workers end with it.
 
     Raises:
         KernelLspError: the baseline or the workload cannot be used, or workers cannot be started.
     """
-    async with pool or Pool() as workers:
-        gpus = find_gpus()
-        session = Session(workers, target, settings, gpus[0] if gpus else None)
-        workers.preload(Flavour.BUILD, Flavour.GPU if gpus else Flavour.INTERPRET)
-        await session.open()
-        yield session
+    gpu = next(iter(find_gpus()), None)
+    async with Pool(gpu.uuid if gpu else None) as workers:
+        session = Session(workers, target, settings, gpu)
+        workers.preload(Flavour.BUILD, Flavour.GPU if gpu else Flavour.INTERPRET)
+        try:
+            await session.open()
+            yield session
+        finally:
+            await session.close()
 
 
 async def enter(bench: Bench, candidate: Candidate, built: Built) -> Subject | Failure:

@@ -35,13 +35,14 @@ async def race(session: Session, subjects: Sequence[Subject], rng: random.Random
     assert measured is not None, "only what runs is raced"
     failures: dict[int, Failure] = {}
     blocks: dict[int, list[float]] = {}
+    await measured.bench.settle()
     async with session.timer():
         for index, subject in enumerate(subjects):
             try:
                 await timing.prepare(measured.bench, subject, measured.cases)
                 wrong = await timing.verify_timed_outputs(measured.bench, subject, measured.cases, measured.yard)
-            except correctness.RUN_ERRORS as error:
-                failures[index] = correctness.failure_of(error, "being timed", "of the workload")
+            except (*correctness.RUN_ERRORS, timing.TimedOutputsDiffer) as error:
+                failures[index] = _failure(error)
                 continue
             if wrong is not None:
                 failures[index] = Failure(Outcome.ILLEGITIMATE, Stage.LEGITIMATE, wrong)
@@ -93,13 +94,19 @@ async def _round(
             subject = measured.baseline if entry is None else subjects[entry]
             try:
                 segments.append(math.log((await timing.segment(subject, case)).us))
-            except correctness.RUN_ERRORS as error:
+            except (*correctness.RUN_ERRORS, timing.TimedOutputsDiffer) as error:
                 if entry is None:
                     raise
-                failures[entry] = correctness.failure_of(error, "being timed", "of the workload")
+                failures[entry] = _failure(error)
                 segments.append(math.nan)
         for index, difference in statistics.race_differences(schedule, segments).items():
             sums[index].append(difference)
     for index, differences in sums.items():
         if index not in failures:
             blocks[index].append(math.fsum(differences) / len(differences))
+
+
+def _failure(error: Exception) -> Failure:
+    if isinstance(error, timing.TimedOutputsDiffer):
+        return Failure(Outcome.ILLEGITIMATE, Stage.LEGITIMATE, "what is timed does nothing on the GPU")
+    return correctness.failure_of(error, "being timed", "of the workload")

@@ -41,9 +41,9 @@ class CheckStatus(StrEnum):
 
 
 class Record(BaseModel):
-    """Frozen and strict: evidence is written once and read back as it was."""
+    """Frozen and strict: evidence is written once and read back as it was, infinities included."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
 class Check(Record):
@@ -166,7 +166,7 @@ class Evidence(Record):
     versions: dict[str, str]
     build_way: str
     build_log: str
-    settings: dict[str, float | int | str]
+    settings: dict[str, bool | float | int | str]
     discarded_blocks: int
     command: str
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from kernel_lsp.build.plan import Launch
+from kernel_lsp.errors import RunnerError
 from kernel_lsp.judge import correctness
 from kernel_lsp.judge.bench import Subject
 from kernel_lsp.judge.building import Built
@@ -26,12 +27,14 @@ from kernel_lsp.refine.proposers.rewriter import Rewriter
 from kernel_lsp.refine.proposers.tuner import Tuner
 from kernel_lsp.refine.pruning import reason_to_drop
 from kernel_lsp.refine.tunables import find_tunables
+from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.source.candidate import Candidate
 
 NEAR_ROOFLINE = 0.92
 """Share of the measured copy bandwidth from which on there is nothing left to win by moving bytes better."""
 _RACE = 8  # candidates in one race
 _CHECKS_AT_ONCE = 4
+_JUDGEMENTS = 3  # after one race
 _WORTH_A_JUDGEMENT = 0.985  # ratio to the best so far
 _RESERVE_SECONDS = 4.0  # kept for the judgement of what is found last
 
@@ -111,7 +114,7 @@ async def refine_until_stopped(
             running.cancel()
             search.result.cancelled = True
             await asyncio.gather(running, return_exceptions=True)
-            search.finish("stopped")
+            search.finish("it was stopped before anything faster was found")
         else:
             running.result()
     finally:
@@ -140,6 +143,7 @@ class _Search:
         self._started = time.perf_counter()
         self._counts = {"proposed": 0, "built": 0, "correct": 0, "raced": 0}
         self._seen: set[str] = set()
+        self._judged: dict[str, Verdict] = {}
         self._ratio = 1.0  # of the best confirmed variant to the baseline
         self._best: Best | None = None
 
@@ -148,13 +152,21 @@ class _Search:
         measured = self._session.measured
         assert measured is not None, "the caller checks that there is a GPU"
         target = self._session.target
+        if measured.yard.weak:
+            self.finish(f"the workload cannot tell right from wrong: {measured.yard.weak[0]}; nothing was tried")
+            return
         if (share := self._roofline_share(None)) is not None and share >= NEAR_ROOFLINE:
             self.finish(f"already at {share:.0%} of what this GPU's memory gives; nothing worth it is left")
             return
         base, base_ratio = target.baseline, 1.0
         self._seen.add(base.digest)
         while self._left() > 0:
-            reached = await self._climb(base, base_ratio)
+            try:
+                reached = await self._climb(base, base_ratio)
+            except (RunnerError, WorkerFailure):
+                if self.result.best is None:
+                    raise
+                break  # what was found is kept
             if reached is None:
                 break
             base, base_ratio = reached
@@ -184,8 +196,8 @@ class _Search:
                 break
             raced = await self._race(proposed, proposers, base_ratio)
             standings += [(s.ratio, s.subject.candidate) for s in raced if s.ratio is not None]
-            standings.sort(key=lambda s: s[0])
-            await self._judge_leaders(standings)
+            await self._judge_leaders(sorted(standings, key=lambda s: s[0]))
+            standings = sorted((s for s in standings if not self._rejected(s[1])), key=lambda s: s[0])
         if not standings or standings[0][0] > base_ratio * _WORTH_A_JUDGEMENT:
             return None
         return standings[0][1], standings[0][0]
@@ -217,9 +229,11 @@ class _Search:
     ) -> list[Standing]:
         """Build, check and race candidates, and tell the proposers what became of each."""
         self._show(f"building {len(candidates)} candidates")
-        builds = await asyncio.gather(
-            *(self._session.builders.build(self._session.target.workload, c) for c in candidates)
-        )
+        builders, workload = self._session.builders, self._session.target.workload
+        building = {c.digest: asyncio.create_task(builders.build(workload, c)) for c in candidates}
+        await asyncio.wait(building.values(), timeout=max(self._left(), 1.0))
+        candidates = [c for c in candidates if building[c.digest].done()]  # the time is up for the others
+        builds = [building[c.digest].result() for c in candidates]
         self._show(f"checking {sum(b.ok for b in builds)} candidates")
         room = asyncio.Semaphore(_CHECKS_AT_ONCE)
         checked = await asyncio.gather(*(self._check(c, b, room) for c, b in zip(candidates, builds, strict=True)))
@@ -251,7 +265,11 @@ class _Search:
             entered = await enter(measured.bench, candidate, built)
             if isinstance(entered, Failure):
                 return _Checked(candidate, facts, None, entered)
-            findings = await correctness.check(measured.bench, entered, measured.yard, quick=True)
+            try:
+                findings = await correctness.check(measured.bench, entered, measured.yard, quick=True)
+            except BaseException:
+                await self._leave(entered)
+                raise
         if findings.failure is not None:
             await self._leave(entered)
             return _Checked(candidate, facts, None, findings.failure)
@@ -299,11 +317,13 @@ class _Search:
 
     async def _judge_leaders(self, standings: Sequence[tuple[float, Candidate]]) -> None:
         """Judge the leader in full when it is clearly better than what was confirmed, and the next if that fails."""
-        for ratio, candidate in standings[:3]:
-            if ratio > self._ratio * _WORTH_A_JUDGEMENT:
+        judged = 0
+        for ratio, candidate in standings:
+            if ratio > self._ratio * _WORTH_A_JUDGEMENT or judged == _JUDGEMENTS or self._left() < 0:
                 return
-            if any(t.verdict is not None and t.candidate.digest == candidate.digest for t in self.result.tried):
+            if candidate.digest in self._judged:
                 continue
+            judged += 1
             self._show(f"judging {candidate.label}")
             verdict = await self._session.judge(candidate)
             feedback = Feedback(
@@ -313,6 +333,7 @@ class _Search:
                 (1 / verdict.interval[1], 1 / verdict.interval[0]) if verdict.interval else None,
                 verdict.reason,
             )
+            self._judged[candidate.digest] = verdict
             self._note(Tried(candidate, feedback, verdict))
             if verdict.verdict is Outcome.FASTER and verdict.speedup is not None and verdict.interval is not None:
                 if self.result.seconds_to_first is None:
@@ -322,6 +343,11 @@ class _Search:
                     self.result.best, self.result.variant = verdict, candidate
                     self._best = Best(candidate.label, verdict.speedup, verdict.interval, confirmed=True)
                 return
+
+    def _rejected(self, candidate: Candidate) -> bool:
+        """Whether a full judgement found the candidate wrong, where a race had found it right."""
+        verdict = self._judged.get(candidate.digest)
+        return verdict is not None and verdict.stage is not Stage.TIMED
 
     def _roofline_share(self, verdict: Verdict | None) -> float | None:
         """Least share of the copy bandwidth over the cases where it is the limit; of the baseline without a verdict."""

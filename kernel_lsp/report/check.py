@@ -4,40 +4,81 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from kernel_lsp.build.binary import Severity
 from kernel_lsp.judge.check import FileReport
-from kernel_lsp.judge.verdict import CheckStatus
+from kernel_lsp.judge.verdict import Check, CheckStatus
 from kernel_lsp.report.compile import diagnostics_view
 from kernel_lsp.report.units import seconds_text
 
 
-def file_view(report: FileReport, text: str) -> RenderableType:
-    """A line for the file; below it errors and warnings at their place in `text`, and the checks that failed."""
+def file_view(report: FileReport, text: str, width: int = 0) -> RenderableType:
+    """A line for the file; below it errors and warnings at their place in `text`, and the checks that failed.
+
+    `width` is that of the longest path to be shown, so that lines stand under one another.
+    """
+    line = Table.grid(padding=(0, 2, 0, 0), pad_edge=False)
+    line.add_column(overflow="fold", min_width=min(width + 2, 60))
+    line.add_column(justify="right", min_width=6, no_wrap=True, style="dim")
+    line.add_column(overflow="fold", style="dim")
+    mark = ("✓ ", "green") if report.ok else ("✗ ", "bold red")
+    line.add_row(
+        Text.assemble(mark, (str(report.path), "bold")), seconds_text(report.seconds), Text(", ".join(_found(report)))
+    )
     shown = [d for d in report.diagnostics if d.severity is not Severity.NOTE]
-    passed = sum(check.status is CheckStatus.PASSED for check in report.checks)
-    facts = [str(report.language), report.arch, _counted(len(report.kernels), "kernel")]
-    facts += [_counted(passed, "check")] if passed else []
-    facts += [d.message for d in report.diagnostics if d.severity is Severity.NOTE]
-    skipped = sum(check.status is CheckStatus.SKIPPED for check in report.checks)
-    facts += [f"{skipped} skipped"] if skipped else []
-    mark = Text.assemble(("✓ ", "green") if report.ok else ("✗ ", "bold red"), (str(report.path), "bold"))
-    line = mark.append(f"  {' · '.join(facts)} · {seconds_text(report.seconds)}", "dim not bold")
     return Group(line, diagnostics_view(shown, {str(report.path): text})) if shown else line
 
 
 def summary_view(reports: Sequence[FileReport]) -> RenderableType:
-    """What was skipped and why, then one line for all files."""
-    skipped = Counter(
+    """What could not be done and why, then one line for all files."""
+    skipped = [[check for check in report.checks if check.status is CheckStatus.SKIPPED] for report in reports]
+    without: list[str] = []
+    if any(_is_run(check) for checks in skipped for check in checks):
+        without.append("CUDA kernels were compiled only")
+    if any(_is_large_case(check) for checks in skipped for check in checks):
+        without.append("Triton kernels ran in the interpreter, on small cases")
+    lines = [Text(f"No GPU: {'; '.join(without)}.", "dim")] if without else []
+    reasons = Counter(
         reason
-        for report in reports
-        for reason in {check.detail for check in report.checks if check.status is CheckStatus.SKIPPED}
+        for checks in skipped
+        for reason in {check.detail for check in checks if not _is_run(check) and not _is_large_case(check)}
     )
-    lines = [Text(f"skipped in {_counted(count, 'file')}: {reason}", "dim") for reason, count in skipped.most_common()]
+    lines += [Text(f"Skipped in {_counted(count, 'file')}: {reason}.", "dim") for reason, count in reasons.items()]
+    kernels = _counted(sum(len(report.kernels) for report in reports), "kernel")
+    arch = ", ".join(sorted({report.arch for report in reports}))
     bad = sum(not report.ok for report in reports)
-    ending = Text(f", {bad} with errors", "bold red") if bad else Text(", all well", "bold green")
-    return Group(*lines, Text.assemble((_counted(len(reports), "file"), "bold"), ending))
+    ending = (f"{bad} with errors", "bold red") if bad else ("all well", "bold green")
+    return Group(*lines, Text.assemble(f"{_counted(len(reports), 'file')}, {kernels}, {arch}: ", ending))
+
+
+def _found(report: FileReport) -> list[str]:
+    """What is known of the file, in few words."""
+    for severity, what in ((Severity.ERROR, "error"), (Severity.WARNING, "warning")):
+        if count := sum(d.severity is severity for d in report.diagnostics):
+            return [_counted(count, what)]
+    notes = [d.message for d in report.diagnostics if d.severity is Severity.NOTE]
+    if notes:
+        return notes
+    passed = sum(check.status is CheckStatus.PASSED for check in report.checks)
+    skipped = [check for check in report.checks if check.status is CheckStatus.SKIPPED]
+    if any(map(_is_run, skipped)):
+        return ["compiled", "needs a GPU to run"]
+    large = sum(map(_is_large_case, skipped))
+    found = [f"{_counted(passed, 'check')} passed" if passed else "compiled"]
+    found += [f"{_counted(large, 'case')} {'needs' if large == 1 else 'need'} a GPU"] if large else []
+    return found + ([f"{len(skipped) - large} skipped"] if len(skipped) > large else [])
+
+
+def _is_run(check: Check) -> bool:
+    """Whether the check stands for all runs of a CUDA kernel."""
+    return check.name == "run"
+
+
+def _is_large_case(check: Check) -> bool:
+    """Whether the check stands for a whole case that only a GPU can do in time: elsewhere plain inputs always run."""
+    return check.name == "inputs: normal"
 
 
 def _counted(count: int, what: str) -> str:

@@ -25,33 +25,45 @@ def diagnostics_view(diagnostics: Sequence[Diagnostic], texts: Mapping[str, str]
 
 def facts_view(facts: Iterable[tuple[str, KernelResources]]) -> RenderableType:
     """Each kernel's name over one line per architecture, given as pairs of architecture and facts."""
-    by_name: dict[str, list[tuple[str, KernelResources]]] = {}
+    by_name: dict[str, list[tuple[str, ...]]] = {}
     for arch, kernel in facts:
-        by_name.setdefault(kernel.name, []).append((arch, kernel))
-    parts: list[RenderableType] = [_facts_table(header=True)]
-    for name, builds in by_name.items():
-        table = _facts_table(header=False)
-        for arch, kernel in builds:
-            table.add_row(arch, *_figures(kernel))
-        parts += [Text(name, "bold"), table]
+        by_name.setdefault(kernel.name, []).append((arch, *_figures(kernel)))
+    titles = ("Arch", "Registers", "Spills", "Stack", "Shared", "Threads", "Occupancy", "Limit")
+    return kernel_table(titles, list(by_name.items()), left=("Arch", "Limit"))
+
+
+def kernel_table(
+    titles: Sequence[str], kernels: Sequence[tuple[str, Sequence[Sequence[str]]]], left: Sequence[str] = ()
+) -> RenderableType:
+    """Kernels with rows of figures. A name has lines of its own, as those of templates and of Triton can be long.
+
+    Args:
+        titles: what the figures are.
+        kernels: each name with its rows.
+        left: the titles whose figures are aligned to the left.
+    """
+    rows = [titles, *(row for _, rows in kernels for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+
+    def line(row: Sequence[str], style: str = "") -> Text:
+        cells = zip(titles, row, widths, strict=True)
+        placed = [cell.ljust(width) if title in left else cell.rjust(width) for title, cell, width in cells]
+        return Text("  ".join(["", *placed]).rstrip(), style)
+
+    parts: list[RenderableType] = [line(titles, "dim")]
+    for name, figures in kernels:
+        parts += [_kernel_name(name), *map(line, figures)]
     return Group(*parts)
 
 
-def _facts_table(*, header: bool) -> Table:
-    """An empty table; the widths are fixed, so that several of them stand in line."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", show_header=header)
-    table.add_column("Arch", width=7)
-    for title, width in (
-        ("Registers", 9),
-        ("Spills", 8),
-        ("Stack", 8),
-        ("Shared", 8),
-        ("Threads", 7),
-        ("Occupancy", 9),
-    ):
-        table.add_column(title, justify="right", width=width, no_wrap=True)
-    table.add_column("limit", overflow="fold")
-    return table
+def _kernel_name(name: str) -> RenderableType:
+    """A name; the constants of a Triton kernel stand beside it and, where they do not fit, under one another."""
+    kernel, bracket, constants = name.partition("[")
+    grid = Table.grid()
+    grid.add_column(style="bold", overflow="fold")
+    grid.add_column(style="dim", overflow="fold")
+    grid.add_row(Text(kernel), Text(bracket + constants))
+    return grid
 
 
 def _figures(kernel: KernelResources) -> tuple[str, ...]:

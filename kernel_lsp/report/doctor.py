@@ -63,7 +63,7 @@ def survey() -> list[Item]:
 
 
 def survey_view(items: list[Item]) -> RenderableType:
-    """What is here as a table, then what is missing with its cost and cure."""
+    """What is here as a table, then what is missing with its cost and cure; print it with `crop=False`."""
     table = Table.grid(padding=(0, 2, 0, 0))
     for item in items:
         mark = Text("✓", "green") if item.found else Text("✗", "yellow")

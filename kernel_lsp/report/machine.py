@@ -8,8 +8,8 @@ from kernel_lsp.refine.search import Refinement
 
 
 def records_json(records: object) -> str:
-    """Records, lists and mappings of them; figures that are not finite are null, as JSON has none."""
-    return to_json(records, indent=2, inf_nan_mode="null").decode()
+    """Records, lists and mappings of them; figures that are not finite are texts, as JSON has none."""
+    return to_json(records, indent=2, inf_nan_mode="strings").decode()
 
 
 def verdict_json(verdict: Verdict) -> str:

@@ -1,6 +1,6 @@
 """One verdict as a card: the answer first, then what it rests on, then how to repeat it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -18,6 +18,8 @@ from kernel_lsp.judge.verdict import (
     Outcome,
     Verdict,
 )
+from kernel_lsp.report.compile import kernel_table
+from kernel_lsp.report.sources import repeat_commands
 from kernel_lsp.report.units import (
     bandwidth_text,
     interval_text,
@@ -47,7 +49,7 @@ _FAILED = "bold red"
 
 @dataclass(frozen=True)
 class VerdictCard:
-    """A rich renderable; fits itself to the width it is given.
+    """A rich renderable; fits itself to the width it is given, but for commands: print it with `crop=False`.
 
     Attributes:
         verdict: what to show.
@@ -69,7 +71,8 @@ class VerdictCard:
             _errors(evidence.errors),
             _resources(evidence.baseline_resources, evidence.candidate_resources),
             _checks(evidence),
-            _circumstances(self.verdict),
+            _circumstances(self.verdict, options.max_width),
+            _repeat(evidence, self.name),
         )
         for part in parts:
             if part is not None:
@@ -166,10 +169,9 @@ def _growth(figures: ErrorFigures) -> float:
     return figures.candidate_max / figures.baseline_max if figures.baseline_max > 0 else figures.candidate_max
 
 
-def _resources(before: tuple[KernelResources, ...], after: tuple[KernelResources, ...]) -> Table | None:
+def _resources(before: tuple[KernelResources, ...], after: tuple[KernelResources, ...]) -> RenderableType | None:
     if not after:
         return None
-    table = _table("Kernel")
     columns: list[tuple[str, Callable[[KernelResources], str]]] = [
         ("Registers", lambda kernel: str(kernel.registers)),
         ("Spills", lambda kernel: "?" if kernel.spill_bytes is None else size_text(kernel.spill_bytes)),
@@ -177,11 +179,11 @@ def _resources(before: tuple[KernelResources, ...], after: tuple[KernelResources
         ("Threads", lambda kernel: "?" if kernel.threads is None else str(kernel.threads)),
         ("Occupancy", lambda kernel: _share(kernel.occupancy)),
     ]
-    for title, _ in columns:
-        table.add_column(title, justify="right")
-    for old, new in _pairs(before, after):
-        table.add_row(Text(new.name), *(_change(show(old) if old else None, show(new)) for _, show in columns))
-    return table
+    kernels = [
+        (new.name, [[_change(show(old) if old else None, show(new)) for _, show in columns]])
+        for old, new in _pairs(before, after)
+    ]
+    return Group(Text("Kernels", "bold"), kernel_table([title for title, _ in columns], kernels))
 
 
 def _pairs(
@@ -210,7 +212,7 @@ def _checks(evidence: Evidence) -> RenderableType | None:
     return Group(Text("Checks", "bold"), grid)
 
 
-def _circumstances(verdict: Verdict) -> RenderableType:
+def _circumstances(verdict: Verdict, width: int) -> RenderableType:
     evidence = verdict.evidence
     device = evidence.device
     measured: list[str] = []
@@ -231,17 +233,36 @@ def _circumstances(verdict: Verdict) -> RenderableType:
         if device.shared:
             measured.append(f"shared: others keep it {device.others_busy_percent or 0} % busy")
     if evidence.discarded_blocks:
-        measured.append(f"{evidence.discarded_blocks} blocks discarded")
+        count = evidence.discarded_blocks
+        measured.append(f"{count} block{'s' if count > 1 else ''} discarded")
     total = verdict.seconds.get("total")
-    stages = [f"{name} {seconds_text(seconds)}" for name, seconds in verdict.seconds.items() if name != "total"]
-    return _facts(
-        ("measured", " · ".join(measured)),
-        ("versions", " · ".join(f"{name} {version}" for name, version in evidence.versions.items())),
-        ("settings", " · ".join(f"{name} {value}" for name, value in evidence.settings.items())),
-        ("seed", "" if evidence.seed is None else str(evidence.seed)),
-        ("seconds", " · ".join(([seconds_text(total)] if total is not None else []) + stages)),
-        ("repeat", evidence.command),
-    )
+    stages = [f"{stage} {seconds_text(spent)}" for stage, spent in verdict.seconds.items() if stage != "total"]
+    facts = {
+        "measured": measured,
+        "versions": [f"{tool} {version}" for tool, version in evidence.versions.items()],
+        "settings": [f"{key} {_setting(value)}" for key, value in evidence.settings.items()],
+        "seed": [] if evidence.seed is None else [str(evidence.seed)],
+        "seconds": ([seconds_text(total)] if total is not None else []) + stages,
+    }
+    room = width - max(map(len, facts)) - 2
+    return _facts(*((name, _filled(items, room)) for name, items in facts.items()))
+
+
+def _filled(items: Sequence[str], width: int) -> str:
+    """Items in lines that end between two of them."""
+    lines: list[str] = []
+    for item in items:
+        if lines and len(lines[-1]) + len(" · ") + len(item) <= width:
+            lines[-1] += f" · {item}"
+        else:
+            lines.append(item)
+    return "\n".join(lines)
+
+
+def _repeat(evidence: Evidence, name: str) -> RenderableType:
+    """The commands, never broken into lines, so that they can be copied."""
+    commands = [Text(f"  {command}", no_wrap=True, overflow="ignore") for command in repeat_commands(evidence, name)]
+    return Group(Text("To repeat it", "bold"), *commands)
 
 
 def _table(first: str) -> Table:
@@ -262,6 +283,12 @@ def _facts(*facts: tuple[str, str]) -> Table:
         if value:
             grid.add_row(name, Text(value))
     return grid
+
+
+def _setting(value: bool | float | str) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _share(share: float | None) -> str:

@@ -8,6 +8,7 @@ accompanied by the worker's end of its private socket. It answers with the worke
 closes, its parent is gone: it kills every worker's process group and exits.
 """
 
+import contextlib
 import ctypes
 import importlib
 import json
@@ -17,6 +18,8 @@ import shutil
 import signal
 import socket
 import sys
+import traceback
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -51,6 +54,8 @@ def main() -> None:
         for pid in tuple(children):
             _kill_group(pid)
         shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # the last nursery to end finds the pool's folder empty
+            Path(folder).parent.rmdir()
 
 
 def _become_worker(request: dict[str, Any], descriptor: int) -> NoReturn:
@@ -70,15 +75,22 @@ def _become_worker(request: dict[str, Any], descriptor: int) -> NoReturn:
             limit = getattr(resource, name)
             resource.setrlimit(limit, (value, min(value, resource.getrlimit(limit)[1])))
         role = importlib.import_module(request["module"])
-        with socket.socket(fileno=descriptor) as connection:
-            protocol.serve(connection, role.methods)
+        connection = socket.socket(fileno=descriptor)  # closed by the exit: its end is what the parent notices first
+        protocol.serve(connection, role.methods)
         status = 0
+    except BaseException:
+        traceback.print_exc()  # becomes the worker's last words
     finally:
         os._exit(status)
 
 
 def _redirect_output(path: Path) -> None:
-    """Standard input from nowhere, output to a log of the worker's own. RLIMIT_FSIZE keeps the log from growing."""
+    """Standard input from nowhere, output to a log of the worker's own. RLIMIT_FSIZE keeps the log from growing.
+
+    Lines are written at once: what is buffered when a process is killed would be missing from its last words.
+    """
+    assert isinstance(sys.stdout, TextIOWrapper)
+    sys.stdout.reconfigure(line_buffering=True)
     null = os.open(os.devnull, os.O_RDONLY)
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(null, 0)

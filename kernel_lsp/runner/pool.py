@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import json
 import os
-import resource
 import shutil
+import signal
 import socket
 import sys
 import tempfile
@@ -54,17 +54,25 @@ class _Nursery:
         self._turn = asyncio.Lock()
 
     async def fork(self, request: dict[str, Any], connection: socket.socket) -> int:
-        loop = asyncio.get_running_loop()
+        # To the end, whatever becomes of who asked: an answer left unread would be taken for the next one's.
         async with self._turn:
-            self._control.setblocking(True)
+            asking = asyncio.ensure_future(self._ask(request, connection))
             try:
-                await asyncio.to_thread(
-                    socket.send_fds, self._control, [json.dumps(request).encode()], [connection.fileno()]
-                )
-                self._control.setblocking(False)
-                answer = await asyncio.wait_for(loop.sock_recv(self._control, 64), 30)
-            except (OSError, TimeoutError) as error:
-                raise RunnerError("the process that starts workers is gone", cure="Start again.") from error
+                return await asyncio.shield(asking)
+            except asyncio.CancelledError:
+                with contextlib.suppress(RunnerError):
+                    pid = await asking
+                    os.kill(pid, signal.SIGKILL)
+                raise
+
+    async def _ask(self, request: dict[str, Any], connection: socket.socket) -> int:
+        try:
+            await asyncio.to_thread(
+                socket.send_fds, self._control, [json.dumps(request).encode()], [connection.fileno()]
+            )
+            answer = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self._control, 64), 30)
+        except (OSError, TimeoutError) as error:
+            raise RunnerError("the process that starts workers is gone", cure="Start again.") from error
         if not answer:
             raise RunnerError("the process that starts workers is gone", cure="Start again.")
         return int(answer)
@@ -81,14 +89,16 @@ class _Nursery:
 class Pool:
     """Starts workers. Use as an async context manager; leaving it kills every worker it started.
 
-    `folder` holds whatever they write and goes with the pool; what a nursery leaves in its own part of it goes with
-    the nursery, should this process be killed.
+    `gpu` is the UUID of the one GPU that its workers see. `folder` holds whatever they write and goes with the pool;
+    what a nursery leaves in its own part of it goes with the nursery, should this process be killed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, gpu: str | None = None) -> None:
+        self._visible = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
         self.folder = Path(tempfile.mkdtemp(prefix="kernel-lsp-"))
         self._nurseries: dict[Flavour, asyncio.Task[_Nursery]] = {}
         self._workers: set[Worker] = set()
+        self._pids: set[int] = set()
 
     async def __aenter__(self) -> Self:
         return self
@@ -123,7 +133,7 @@ class Pool:
         request = {
             "module": f"kernel_lsp.runner.workers.{role}",
             "scratch": str(scratch),
-            "environment": _environment(scratch) | _RECIPES[flavour].environment,
+            "environment": _environment(scratch) | self._visible | _RECIPES[flavour].environment,
             # Address space stays unlimited: CUDA reserves far more than it uses.
             "limits": {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 4 << 30},
         }
@@ -139,12 +149,13 @@ class Pool:
         ours.setblocking(False)
         worker = Worker(pid, ours, scratch, role)
         self._workers.add(worker)
+        self._pids.add(pid)
         worker.at_close(lambda: self._workers.discard(worker))
         return worker
 
     def pids(self) -> frozenset[int]:
-        """Process ids of the workers now alive."""
-        return frozenset(worker.pid for worker in self._workers)
+        """Process ids of all workers there have been: a GPU reports on one for a while after its end."""
+        return frozenset(self._pids)
 
     async def close(self) -> None:
         """Kill all workers and nurseries."""
@@ -169,8 +180,8 @@ class Pool:
             stdin=theirs.fileno(),
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
-            env=environment | recipe.environment,
-            preexec_fn=_lower_core_limit,
+            env=environment | self._visible | recipe.environment,
+            start_new_session=True,  # Ctrl-C is for us to handle; its workers end when we say so
         )
         theirs.close()
         ours.setblocking(False)
@@ -205,7 +216,3 @@ def _environment(scratch: Path) -> dict[str, str]:
         "PYTHONDONTWRITEBYTECODE": "1",
         "OMP_NUM_THREADS": "1",
     }
-
-
-def _lower_core_limit() -> None:
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -29,7 +29,10 @@ def encode(message: Mapping[str, Any]) -> bytes:
 
 def decode(body: bytes) -> dict[str, Any]:
     """The object in a frame's body; raises ValueError when it is not one."""
-    message = json.loads(body, object_hook=_unbytes)
+    try:
+        message = json.loads(body, object_hook=_unbytes)
+    except (TypeError, RecursionError) as error:  # a worker may have been made to send anything
+        raise ValueError(f"a frame cannot be read: {error}") from error
     if not isinstance(message, dict):
         raise ValueError("a frame must hold an object")
     return message
@@ -42,12 +45,11 @@ def serve(connection: socket.socket, role: Callable[..., Mapping[str, Callable[.
         return
     methods = role(**parameters)
     while (request := _receive(connection)) is not None:
-        answer: dict[str, Any] = {"id": request["id"]}
         try:
-            answer["result"] = methods[request["method"]](**request["params"])
+            answer = encode({"id": request["id"], "result": methods[request["method"]](**request["params"])})
         except Exception as error:
-            answer["error"] = describe_error(error)
-        connection.sendall(encode(answer))
+            answer = encode({"id": request["id"], "error": describe_error(error)})
+        connection.sendall(answer)
 
 
 def describe_error(error: Exception) -> dict[str, Any]:
@@ -110,4 +112,4 @@ def _bytes(value: object) -> dict[str, str]:
 
 
 def _unbytes(value: dict[str, Any]) -> Any:
-    return base64.b64decode(value["$bytes"]) if value.keys() == {"$bytes"} else value
+    return base64.b64decode(value["$bytes"], validate=True) if value.keys() == {"$bytes"} else value

@@ -14,6 +14,7 @@ from typing import Any
 from kernel_lsp import errors
 from kernel_lsp.runner import protocol
 
+_LAST_BYTES = 4096
 _KNOWN: dict[str, type[errors.KernelLspError]] = {
     kind.__name__: kind
     for kind in (
@@ -119,7 +120,9 @@ class Worker:
     def _last_words(self) -> str:
         """The end of what the worker printed, for the message about its death."""
         try:
-            lines = (self.scratch / "output.log").read_text(errors="replace").strip().splitlines()
+            with (self.scratch / "output.log").open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - _LAST_BYTES))  # it may be gigabytes long
+                lines = log.read(_LAST_BYTES).decode(errors="replace").strip().splitlines()
         except OSError:
             return ""
         return f"; its last words: {lines[-1][:300]}" if lines else ""

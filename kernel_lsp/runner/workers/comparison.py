@@ -5,6 +5,7 @@ the tensor's own scale where it cancels towards zero. Rounding the exact result 
 """
 
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -52,7 +53,8 @@ def relative_bounds(baseline: Distance, factor: float, dtype: torch.dtype) -> Bo
     """What a candidate may be off by: `factor` times the baseline's own error, or a few units if that is less."""
     if not dtype.is_floating_point:
         return EXACT
-    return Bounds(max(FLOOR_MAX, factor * baseline.max), max(FLOOR_RMS, factor * baseline.rms))
+    largest = min(factor * baseline.max, sys.float_info.max)  # an infinite error is wrong whatever the baseline did
+    return Bounds(max(FLOOR_MAX, largest), max(FLOOR_RMS, factor * baseline.rms))
 
 
 def scale(expected: Tensor) -> float:
@@ -112,7 +114,7 @@ def fingerprint(data: Tensor) -> int:
 
 def same_bits(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors of one type and shape hold the same bits."""
-    return torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8))
+    return torch.equal(a.contiguous().view(-1).view(torch.uint8), b.contiguous().view(-1).view(torch.uint8))
 
 
 def _units(actual: Tensor, expected: Tensor, rms_of_expected: float) -> Tensor:
@@ -120,13 +122,14 @@ def _units(actual: Tensor, expected: Tensor, rms_of_expected: float) -> Tensor:
     if not actual.is_floating_point():
         different = actual != expected.to(actual.dtype) if expected.is_floating_point() else actual != expected
         return torch.where(different, infinity, 0.0)
-    representable = expected.to(actual.dtype)
+    # Through float64, for the narrow types lack most operations.
+    representable = expected.to(actual.dtype).double()
     a, e = actual.double(), expected.double()
     error = (a - e).abs() / (torch.finfo(actual.dtype).eps * (e.abs() + rms_of_expected)).clamp_min(1e-300)
     special = ~torch.isfinite(representable)
-    agree = (torch.isnan(actual) & torch.isnan(representable)) | (actual == representable)
+    agree = (torch.isnan(a) & torch.isnan(representable)) | (a == representable)
     error = torch.where(special, torch.where(agree, 0.0, infinity), error)
-    return torch.where(~special & ~torch.isfinite(actual), infinity, error)
+    return torch.where(~special & ~torch.isfinite(a), infinity, error)
 
 
 def _worst(actual: Tensor, expected: Tensor, rms_of_expected: float) -> int:

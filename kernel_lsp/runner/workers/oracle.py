@@ -162,7 +162,8 @@ class Oracle:
     ) -> dict[str, Any]:
         """Compare a worker's outputs with the truth; the baseline's own errors set what a candidate may be off by."""
         inputs, expected = self._inputs[key], self._expect(key)
-        answer: dict[str, Any] = {"shape_error": None, "distances": [], "fingerprints": []}
+        answer: dict[str, Any] = {"shape_error": None, "distances": [], "fingerprints": [], "baseline": []}
+        answer |= self._untouched(subject, slab, inputs)
         if len(outputs) != len(expected.outputs):
             answer["shape_error"] = (
                 f"`launch` returned {len(outputs)} outputs where the reference has {len(expected.outputs)}"
@@ -197,7 +198,6 @@ class Oracle:
         if baseline:
             self._bounds[key], self._baseline[key] = tuple(bounds), tuple(distances)
         answer["baseline"] = [{"max": d.max, "rms": d.rms} for d in self._baseline[key]]
-        answer |= self._untouched(subject, slab, inputs)
         return answer
 
     def discriminate(self, key: str, other: str, outputs: list[str]) -> list[str]:
@@ -206,6 +206,8 @@ class Oracle:
         Tried: zeros, the mean everywhere, each input of fitting size, and the right answer to the inputs of `other`.
         """
         truth, foreign = self._expect(key), self._expect(other)
+        if not all(t.numel() for t in truth.outputs):
+            return []  # nothing to be wrong about
         answers: dict[str, list[Tensor | None]] = {
             "all zeros": [torch.zeros_like(t) for t in truth.outputs],
             "the mean everywhere": [torch.full_like(t, float(t.double().nanmean())) for t in truth.outputs],
@@ -246,6 +248,8 @@ class Oracle:
             end.record()
             torch.cuda.synchronize()
             times.append(start.elapsed_time(end) / 1000)
+        del source, target
+        self._free_temporaries()
         return 2 * size / min(times)
 
     def _expect(self, key: str) -> _Expected:
@@ -255,7 +259,7 @@ class Oracle:
         workload, inputs = self._loaded(), self._inputs[key]
         case = describe_case(workload.cases[inputs.case])
         wide = [
-            leaf.to(torch.float64) if isinstance(leaf, Tensor) and leaf.is_floating_point() else _copy(leaf)
+            leaf.to(torch.float64, copy=True) if isinstance(leaf, Tensor) and leaf.is_floating_point() else _copy(leaf)
             for leaf in inputs.leaves
         ]
         with self._placement(), torch.no_grad():
@@ -272,6 +276,7 @@ class Oracle:
         expected = _Expected(outputs, tuple(comparison.scale(t) for t in outputs))
         self._expected[key] = expected
         self._forget_old()
+        self._free_temporaries()
         return expected
 
     def _forget_old(self) -> None:
@@ -316,6 +321,11 @@ class Oracle:
     def _loaded(self) -> Workload:
         assert self._workload is not None, "the parent loads the workload first"
         return self._workload
+
+    def _free_temporaries(self) -> None:
+        """Give cached memory back: the workers under test share this GPU."""
+        if self._device == "cuda":
+            torch.cuda.empty_cache()
 
     def _synchronize(self) -> None:
         if self._device == "cuda":

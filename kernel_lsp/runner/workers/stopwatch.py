@@ -5,8 +5,8 @@ event, then (outside the timed part) a checksum of each output and 0xFF over it.
 computed, and one that does nothing leaves poison behind. Two probes round the segment read some multiprocessors'
 cycle counters against the global nanosecond timer: the SM clock during the segment, without asking the driver.
 
-A launch that cannot be captured (it synchronises, or uses another stream) is timed eagerly behind a spin kernel that
-keeps the queue full.
+A launch that cannot be captured (it synchronises, or uses another stream) is timed launch by launch behind a spin
+kernel that keeps the queue full.
 """
 
 import statistics
@@ -48,10 +48,10 @@ class Stopwatch:
         self._flush = torch.empty(2 * properties.L2_cache_size, dtype=torch.uint8, device="cuda")
         self._clocks = torch.zeros((2, _PROBED, 2), dtype=torch.int64, device="cuda")
 
-    def flush(self) -> None:
+    def flush(self, stream: torch.cuda.Stream) -> None:
         """Evict the L2 cache by writing twice its size."""
         pointer, words = self._flush.data_ptr(), self._flush.numel() // 4
-        check(cu.cuMemsetD32Async(pointer, 0x3F800000, words, self.stream.cuda_stream), "flushing the L2 cache")
+        check(cu.cuMemsetD32Async(pointer, 0x3F800000, words, stream.cuda_stream), "flushing the L2 cache")
 
     def read_clocks(self, which: int) -> None:
         """Enqueue a probe: the first multiprocessors write their cycle counter and the global timer."""
@@ -73,49 +73,78 @@ class Stopwatch:
         return statistics.median(rates) if rates else None
 
 
+class NotCapturableError(Exception):
+    """The launch cannot be recorded as a CUDA graph. What is left of the attempt makes this process unfit for more."""
+
+
 class Recording:
-    """A launch made ready for timing in one mode: `cold`, `streaming` or `graph`."""
+    """A launch made ready for timing in one mode: `cold`, `streaming` or `graph`.
+
+    Args:
+        watch: what all recordings of this process share.
+        launch: the launch, returning its outputs.
+        mode: see `judge.timing`.
+        launches: how many in a segment.
+        restore: puts back what the launch changes in place; then every launch works on the same inputs.
+        capture: whether to record a graph; otherwise launches are enqueued one by one on the default stream, where
+            code that names no stream runs too.
+
+    Raises:
+        NotCapturableError: `capture` is asked for, and the launch synchronises or leaves its stream.
+    """
 
     def __init__(
-        self, watch: Stopwatch, launch: Callable[[], Sequence[Tensor]], mode: str, launches: int, *, in_place: bool
+        self,
+        watch: Stopwatch,
+        launch: Callable[[], Sequence[Tensor]],
+        mode: str,
+        launches: int,
+        *,
+        restore: Callable[[], None] | None = None,
+        capture: bool = True,
     ) -> None:
-        self._watch, self._launch, self.mode, self.launches, self.in_place = watch, launch, mode, launches, in_place
+        self._watch, self._launch, self.mode, self.launches = watch, launch, mode, launches
+        self._restore = restore
         self.outputs: tuple[Tensor, ...] = ()
         self._events: list[tuple[Any, Any]] = []
         self._sums: list[list[Tensor]] = []
         self._graphs: list[torch.cuda.CUDAGraph] = []
-        self.captured = self._capture()
+        self._stream = watch.stream if capture else torch.cuda.default_stream()
+        with torch.cuda.stream(self._stream):
+            if capture:
+                self._capture()
+            else:
+                self._events = [(_event(), _event()) for _ in range(launches)]
+
+    def __del__(self) -> None:
+        for pair in self._events:
+            for event in pair:
+                cu.cuEventDestroy(event)
 
     def segment(self) -> Segment:
-        """Run one segment. Output memory is poisoned first, unless the launch works in place."""
-        if not self.in_place:
-            for output in self.outputs:
-                _poison(output)
-        if not self.captured:
-            return self._eager()
-        if self.mode == "graph":
-            return self._difference()
-        self._graphs[0].replay()
-        self._watch.stream.synchronize()
-        times = tuple(_elapsed_us(*pair) for pair in self._events)
-        return Segment(times, self._checksums(), self._watch.clock_mhz())
+        """Run one segment. What the last one left in output memory is poisoned first."""
+        with torch.cuda.stream(self._stream):
+            if self._restore is None:
+                for output in self.outputs:
+                    _poison(output)
+            if not self._graphs:
+                return self._eager()
+            if self.mode == "graph":
+                return self._difference()
+            self._graphs[0].replay()
+            return self._finish(tuple)
 
-    def _capture(self) -> bool:
+    def _capture(self) -> None:
         counts = (self.launches,) if self.mode != "graph" else (self.launches, _SPREAD * self.launches)
         for count in counts:
             graph = torch.cuda.CUDAGraph()
             graph.capture_begin(capture_error_mode="thread_local")
             try:
                 self._record(count)
-            except Exception:
-                _abandon(graph)
-                return False
-            try:
                 graph.capture_end()
-            except RuntimeError:
-                return False
+            except Exception as error:
+                raise NotCapturableError(str(error)) from error
             self._graphs.append(graph)
-        return True
 
     def _record(self, count: int) -> None:
         """Enqueue one segment of `count` launches while the stream is being captured."""
@@ -126,9 +155,8 @@ class Recording:
             self._mark(self._events[-1][0])
         for number in range(count):
             last = number == count - 1
-            if self.mode == "cold":
-                self._watch.flush()
             if not whole:
+                self._before()
                 self._events.append((_event(), _event()))
                 self._mark(self._events[-1][0])
             outputs = tuple(self._launch())
@@ -137,59 +165,59 @@ class Recording:
                 self._after(outputs, keep=last)
         self._watch.read_clocks(1)
 
+    def _before(self) -> None:
+        if self._restore is not None:
+            self._restore()
+        if self.mode == "cold":
+            self._watch.flush(self._stream)
+
     def _after(self, outputs: tuple[Tensor, ...], *, keep: bool) -> None:
-        if self.in_place:
-            self.outputs = outputs
-            return
         self._sums.append([_checksum(output) for output in outputs])
         if keep:
             self.outputs = outputs
-        else:
+        elif self._restore is None:
             for output in outputs:
                 _poison(output)
 
     def _mark(self, event: Any) -> None:
-        check(cu.cuEventRecordWithFlags(event, self._watch.stream.cuda_stream, _EXTERNAL), "recording an event")
+        check(cu.cuEventRecordWithFlags(event, self._stream.cuda_stream, _EXTERNAL), "recording an event")
 
     def _difference(self) -> Segment:
-        times: list[float] = []
+        differences: list[float] = []
         for _ in range(_PAIRS):
             for graph in self._graphs:
                 graph.replay()
-            self._watch.stream.synchronize()
+            self._stream.synchronize()
             short, long = (_elapsed_us(*pair) for pair in self._events)
-            times.append((long - short) / ((_SPREAD - 1) * self.launches))
-        return Segment(tuple(times), self._checksums(), self._watch.clock_mhz())
+            differences.append((long - short) / ((_SPREAD - 1) * self.launches))
+        return self._finish(lambda _: tuple(differences))
 
     def _eager(self) -> Segment:
-        pairs = [(_event(), _event()) for _ in range(self.launches)]
-        stream = self._watch.stream.cuda_stream
         started = time.perf_counter()
+        self._before()
         self._launch()
         host_us = (time.perf_counter() - started) * 1e6
-        self._watch.stream.synchronize()
-        sums: list[list[Tensor]] = []
+        self._stream.synchronize()
+        self._sums = []
         self._watch.spin(min(1.5 * self.launches * (host_us + 20), 50_000))
         self._watch.read_clocks(0)
-        for start, end in pairs:
-            if self.mode == "cold":
-                self._watch.flush()
-            check(cu.cuEventRecord(start, stream), "recording an event")
+        for start, end in self._events:
+            self._before()
+            check(cu.cuEventRecord(start, self._stream.cuda_stream), "recording an event")
             self.outputs = tuple(self._launch())
-            check(cu.cuEventRecord(end, stream), "recording an event")
-            if not self.in_place:
-                sums.append([_checksum(output) for output in self.outputs])
+            check(cu.cuEventRecord(end, self._stream.cuda_stream), "recording an event")
+            self._sums.append([_checksum(output) for output in self.outputs])
         self._watch.read_clocks(1)
-        self._watch.stream.synchronize()
-        times = tuple(_elapsed_us(*pair) for pair in pairs)
-        return Segment(times, tuple(tuple(int(s) for s in row) for row in sums), self._watch.clock_mhz())
+        return self._finish(tuple)
 
-    def _checksums(self) -> tuple[tuple[int, ...], ...]:
-        if not self._sums:
-            return ()
-        flat = torch.stack([value for row in self._sums for value in row]).tolist()
-        width = len(self._sums[0])
-        return tuple(tuple(flat[i : i + width]) for i in range(0, len(flat), width))
+    def _finish(self, choose: Callable[[list[float]], tuple[float, ...]]) -> Segment:
+        """Wait for the GPU and gather what it measured; `choose` may replace the times between single events."""
+        self._stream.synchronize()
+        times = choose([_elapsed_us(*pair) for pair in self._events])
+        flat = torch.stack([value for row in self._sums for value in row]).tolist() if self._sums else []
+        width = len(self._sums[0]) if self._sums else 1
+        sums = tuple(tuple(flat[i : i + width]) for i in range(0, len(flat), width))
+        return Segment(times, sums, self._watch.clock_mhz())
 
 
 def _event() -> Any:
@@ -203,8 +231,8 @@ def _elapsed_us(start: Any, end: Any) -> float:
 def _checksum(output: Tensor) -> Tensor:
     """Sum of the output's 32-bit words. It only has to show that something else was written, not to resist attack."""
     flat = output.detach().contiguous().view(-1).view(torch.uint8)
-    words = flat.view(torch.int32) if flat.numel() % 4 == 0 else flat
-    return words.sum(dtype=torch.int64)
+    whole_words = flat.numel() % 4 == 0 and flat.storage_offset() % 4 == 0
+    return (flat.view(torch.int32) if whole_words else flat).sum(dtype=torch.int64)
 
 
 def _poison(output: Tensor) -> None:
@@ -212,11 +240,3 @@ def _poison(output: Tensor) -> None:
         output.detach().view(-1).view(torch.uint8).fill_(POISON)
     elif output.is_floating_point():
         output.detach().fill_(float("nan"))
-
-
-def _abandon(graph: torch.cuda.CUDAGraph) -> None:
-    """End a capture that an exception broke; CUDA reports that it was invalidated, which we know."""
-    try:
-        graph.capture_end()
-    except RuntimeError:
-        return

@@ -35,6 +35,7 @@ def methods(device: str, probes: dict[str, Any] | None = None) -> Mapping[str, C
         "run": subject.run,
         "publish_previous": subject.publish_previous,
         "record": subject.record,
+        "refresh": subject.refresh,
         "segment": subject.segment,
         "publish": subject.publish,
         "ready": subject.ready,
@@ -51,10 +52,11 @@ class Subject:
         self._path = Path()
         self._bound: dict[str, tuple[Slab, list[Any]]] = {}
         self._outbox: Slab | None = None
+        self._retired: list[Slab] = []  # memory the oracle may still have open: CUDA wants it kept until then
         self._held: tuple[Tensor, ...] = ()
         self._previous: tuple[Tensor, ...] = ()
         self._recordings: dict[str, Any] = {}
-        self._stream: Any = None
+        self._pristine: dict[str, Tensor] = {}
         self._watch: Any = None
         if device == "cpu":
             from kernel_lsp.runner.workers.interpreter import choose_first_config
@@ -64,10 +66,9 @@ class Subject:
             from kernel_lsp.device.driver import LoadedModule
             from kernel_lsp.runner.workers.stopwatch import Stopwatch
 
-            torch.cuda.init()
-            self._stream = torch.cuda.Stream()
+            torch.zeros(1, device="cuda")  # makes torch's context the current one
             if probes is not None:
-                self._watch = Stopwatch(LoadedModule(_BINARY.validate_python(probes), {}), self._stream)
+                self._watch = Stopwatch(LoadedModule(_BINARY.validate_python(probes), {}), torch.cuda.Stream())
                 self._warm_up()
 
     def load(
@@ -85,7 +86,7 @@ class Subject:
         """Load a version: a `binary` for a CUDA file, a built `extension`, or else the Python module in `text`."""
         os.environ.update(environment or {})
         self._path = Path(launch_path or path)
-        with self._placement(), self._on_stream():
+        with self._placement():
             if binary is not None:
                 from kernel_lsp.device.driver import LoadedModule
 
@@ -99,6 +100,9 @@ class Subject:
 
     def bind(self, name: str, arguments: list[Any], nbytes: int) -> dict[str, Any]:
         """Make memory for one set of inputs; the answer is the handle under which the oracle fills it."""
+        self._recordings.pop(name, None)  # it holds addresses of other memory
+        if name in self._bound:
+            self._retired.append(self._bound[name][0])
         slab = make_slab(nbytes, self._device)
         values = [slab.view(TensorSpec.from_json(a)) if isinstance(a, dict) else a for a in arguments]
         self._bound[name] = (slab, values)
@@ -106,14 +110,14 @@ class Subject:
 
     def rehearse(self, name: str) -> None:
         """Launch once for nothing, so that whatever compiles or tunes itself at first use has done so."""
-        with torch.no_grad(), self._placement(), self._on_stream():
+        with torch.no_grad(), self._placement():
             self._outputs(name)
         self._synchronize()
 
     def run(self, name: str) -> dict[str, Any]:
         """Launch once, everything that the launch allocates being fenced and poisoned, and publish the outputs."""
         watcher = WatchedAllocations()
-        with torch.no_grad(), self._placement(), self._on_stream(), watcher:
+        with torch.no_grad(), self._placement(), watcher:
             outputs = self._outputs(name)
         self._synchronize()
         self._previous, self._held = self._held, outputs
@@ -142,11 +146,11 @@ class Subject:
             size += specs[-1].span
         fresh = self._outbox is None or self._outbox.data.numel() < size
         if fresh:
+            self._retired += [self._outbox] if self._outbox else []
             self._outbox = make_slab(max(size, 1), self._device)
         assert self._outbox is not None
-        with self._on_stream():
-            for output, spec in zip(outputs, specs, strict=True):
-                self._outbox.view(spec).copy_(output)
+        for output, spec in zip(outputs, specs, strict=True):
+            self._outbox.view(spec).copy_(output)
         self._synchronize()
         return {
             "outputs": [spec.to_json() for spec in specs],
@@ -154,23 +158,37 @@ class Subject:
             "outbox": self._outbox.handle if fresh else None,
         }
 
-    def record(self, name: str, mode: str, launches: int) -> dict[str, Any]:
-        """Make a segment of launches ready for timing; the answer says whether it could be captured."""
+    def record(self, name: str, mode: str, launches: int, *, restores: bool, capture: bool) -> None:
+        """Make a segment of launches ready for timing; `restores` puts the inputs back before each of them.
+
+        Raises:
+            NotCapturableError: see `Recording`; this process is of no further use then.
+        """
         from kernel_lsp.runner.workers.stopwatch import Recording
 
         self._recordings.pop(name, None)
-        with torch.no_grad(), self._on_stream():
-            probe = self._outputs(name)
-            self._synchronize()
-            in_place = any(self._aliases_input(name, output) for output in probe)
-            del probe
-            recording = Recording(self._watch, lambda: self._outputs(name), mode, launches, in_place=in_place)
-        self._recordings[name] = recording
-        return {"captured": recording.captured, "in_place": in_place}
+        with torch.no_grad():
+            self._outputs(name)  # what compiles or allocates at first use has done so
+            torch.cuda.synchronize()
+            if restores:
+                self._pristine[name] = self._bound[name][0].data.clone()
+            restore = (lambda: self._restore(name)) if restores else None
+            launch = lambda: self._outputs(name)  # noqa: E731
+            self._recordings[name] = Recording(self._watch, launch, mode, launches, restore=restore, capture=capture)
+            torch.cuda.synchronize()
+
+    def refresh(self, name: str) -> None:
+        """Take what now lies in the memory of `name` as the inputs that launches start from."""
+        if name in self._pristine:
+            self._pristine[name].copy_(self._bound[name][0].data)
+            torch.cuda.synchronize()
+
+    def _restore(self, name: str) -> None:
+        self._bound[name][0].data.copy_(self._pristine[name])
 
     def segment(self, name: str, count: int = 1) -> list[dict[str, Any]]:
         """Run `count` segments of a recording one after the other."""
-        with torch.no_grad(), self._on_stream():
+        with torch.no_grad():
             segments = [self._recordings[name].segment() for _ in range(count)]
         return [{"times_us": s.times_us, "checksums": s.checksums, "clock_mhz": s.clock_mhz} for s in segments]
 
@@ -197,17 +215,12 @@ class Subject:
         """Have CUDA load the library kernels that checks and timing use, before a candidate waits for them."""
         from kernel_lsp.runner.workers.stopwatch import Recording
 
-        with self._on_stream():
-            x = torch.zeros(4096, device="cuda")
-            recording = Recording(self._watch, lambda: (torch.empty_like(x).copy_(x),), "cold", 2, in_place=False)
-            recording.segment()
-            with WatchedAllocations() as watcher:
-                torch.empty_like(x)
-            watcher.trampled()
+        x = torch.zeros(4096, device="cuda")
+        Recording(self._watch, lambda: (torch.empty_like(x).copy_(x),), "cold", 2).segment()
+        with WatchedAllocations() as watcher:
+            torch.empty_like(x)
+        watcher.trampled()
         torch.cuda.synchronize()
-
-    def _on_stream(self) -> Any:
-        return contextlib.nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 
     def _synchronize(self) -> None:
         if self._device == "cuda":

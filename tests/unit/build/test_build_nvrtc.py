@@ -1,5 +1,6 @@
 """NVRTC builds: names, facts equal to what ptxas prints, and messages where the user can see them."""
 
+import ctypes
 import subprocess
 from pathlib import Path
 
@@ -322,3 +323,15 @@ def test_lines_of_the_source_are_in_the_ptx() -> None:
     assert ptx is not None
     assert '"/home/me/k.cu"' in ptx
     assert not ptx.endswith("\0")
+
+
+def test_a_single_byte_of_output_is_not_written_into_an_object_that_others_hold() -> None:
+    def size_of(_: object) -> tuple[object, int]:
+        return nvrtc.nvrtc.nvrtcResult.NVRTC_SUCCESS, 1
+
+    def get(_: object, buffer: bytes) -> tuple[object]:
+        ctypes.memset(buffer, ord("x"), 1)  # as NVRTC does
+        return (nvrtc.nvrtc.nvrtcResult.NVRTC_SUCCESS,)
+
+    assert nvrtc._bytes(size_of, get, None) == b"x"
+    assert [bytes([byte])[0] for byte in range(256)] == list(range(256))

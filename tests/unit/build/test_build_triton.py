@@ -154,7 +154,23 @@ def test_errors_are_at_the_users_line(
     assert words in error.message
     assert (error.path, error.line, error.column) == (str(tmp_path / "sums.py"), line, column)
     assert error.severity is Severity.ERROR
-    assert made.build.log
+    assert words in made.build.log
+    assert "kernel_lsp" not in made.build.log, "our own stack is of no use to the user"
+
+
+def test_the_log_is_the_compilers_message_with_its_excerpt_of_each_function(build: Callable[..., TritonBuild]) -> None:
+    made = build(KERNEL.replace(", (1 << 17, 4)", "").replace("tl.sum(values, axis=0)", "tl.sum(valeus, axis=0)"))
+    caller, callee = made.build.log.split("\n\n")
+    assert "tl.store(y + r, helper(values))" in caller
+    assert callee.startswith("at 2:")
+    assert callee.endswith("valeus is not defined')")
+
+
+def test_the_log_of_an_error_in_host_code_shows_the_users_lines(build: Callable[..., TritonBuild]) -> None:
+    log = build(KERNEL.replace("sums = torch.empty(", "sums = torch.emtpy(")).build.log.splitlines()
+    assert "line 34, in run" in log[0]
+    assert log[1].strip().startswith("sums = torch.emtpy(")
+    assert log[-1].startswith("AttributeError: ")
 
 
 def test_too_much_shared_memory_is_an_error_and_says_how_much(build: Callable[..., TritonBuild]) -> None:

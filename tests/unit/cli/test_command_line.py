@@ -132,7 +132,7 @@ def test_report_by_a_prefix_of_the_id(kernel_lsp, tmp_path):
     answer = kernel_lsp("report", "3f9a")
     assert answer.returncode == 0
     assert "UNTIMED" in answer.stdout
-    assert "kernel-lsp judge softmax.py other.py" in answer.stdout
+    assert "kernel-lsp report 3f9a2c1e --sources 3f9a2c1e" in answer.stdout
     assert json.loads(kernel_lsp("report", "3f9a", "--json").stdout) == VERDICT
 
 

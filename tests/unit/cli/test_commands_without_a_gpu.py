@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -58,8 +59,9 @@ def kernel_lsp(tmp_path):
 def test_check_is_green_on_a_good_kernel(kernel_lsp):
     answer = kernel_lsp("check", "scale.cu")
     assert answer.returncode == 0, answer.stdout + answer.stderr
-    assert answer.stdout.startswith("✓ scale.cu  cuda · sm_90 · 1 kernel · 1 check")
-    assert "1 file, all well" in answer.stdout
+    assert answer.stdout.startswith("✓ scale.cu  ")
+    assert "compiled, needs a GPU to run" in answer.stdout
+    assert "1 file, 1 kernel, sm_90: all well" in answer.stdout
 
 
 def test_check_finds_an_error_at_its_place(kernel_lsp, tmp_path):
@@ -79,7 +81,9 @@ def test_facts_for_two_architectures(kernel_lsp):
     assert (first["arch"], second["arch"]) == ("sm_80", "sm_90")
     assert first["kernels"][0]["name"] == "scale"
     assert 0 < first["kernels"][0]["registers"] <= 255
-    assert "scale\nsm_80" in kernel_lsp("facts", "scale.cu", "--arch", "sm_80").stdout
+    lines = kernel_lsp("facts", "scale.cu", "--arch", "sm_80").stdout.splitlines()
+    assert lines[1].strip() == "scale"
+    assert lines[2].split()[0] == "sm_80"
 
 
 def test_judge_builds_and_claims_nothing(kernel_lsp, tmp_path):
@@ -91,6 +95,27 @@ def test_judge_builds_and_claims_nothing(kernel_lsp, tmp_path):
     shown = kernel_lsp("report", said["id"][:6])
     assert "UNTIMED" in shown.stdout
     assert "faster" not in shown.stdout.lower()
+
+
+def test_a_verdict_is_repeated_by_the_commands_on_its_card(kernel_lsp, tmp_path):
+    example = Path(__file__).parents[3] / "examples/triton/softmax.py"
+    small = re.sub(r"CASES = \[.*?\n\]", "CASES = [dict(rows=4, cols=100)]", example.read_text(), flags=re.DOTALL)
+    (tmp_path / "softmax.py").write_text(small)
+    (tmp_path / "other.py").write_text(small.replace("num_warps=4", "num_warps=8"))
+    first = kernel_lsp("judge", "softmax.py", "other.py")
+    assert first.returncode == 3, first.stderr
+    assert "UNTIMED" in first.stdout
+    commands = [line.split() for line in first.stdout.splitlines() if line.startswith("  kernel-lsp ")]
+    for name in ("softmax.py", "other.py"):
+        (tmp_path / name).unlink()
+    (_, *write), (_, *judge) = commands
+    assert kernel_lsp(*write).returncode == 0
+    again = kernel_lsp(*judge, "--json")
+    assert again.returncode == 3, again.stderr
+    said = json.loads(again.stdout)
+    assert said["verdict"] == "UNTIMED"
+    assert said["id"].startswith(write[1]), "the same texts, workload, settings and tools"
+    assert kernel_lsp("report", "--sources", "x").returncode == 2
 
 
 def test_judge_of_a_candidate_that_does_not_compile(kernel_lsp, tmp_path):

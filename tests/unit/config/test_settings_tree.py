@@ -98,9 +98,9 @@ def test_a_value_in_place_of_a_table(load):
 def test_a_lenient_reader_keeps_what_was_said_before(load, tmp_path):
     user = write(tmp_path / "user.toml", "[judge]\ndelta = 0.03\n")
     settings, problems = load(
-        user_file=user, overrides={"judge.delta": "much", "arch": ["volta"], "refine.keep": 9}, strict=False
+        user_file=user, overrides={"judge.delta": "much", "arch": ["volta"], "refine.budget": 9.0}, strict=False
     )
-    assert (settings.judge.delta, settings.arch, settings.refine.keep) == (0.03, [], 9)
+    assert (settings.judge.delta, settings.arch, settings.refine.budget) == (0.03, [], 9.0)
     assert [problem.message.split("`")[1].split(" ")[0] for problem in problems] == ["judge.delta", "arch"]
 
 

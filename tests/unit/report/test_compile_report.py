@@ -51,7 +51,7 @@ def test_what_each_kernel_costs_on_each_architecture():
     bare = resources(name="g", spill_bytes=None, threads=None, occupancy=None, limiter=None)
     lines = shown(facts_view([("sm_80", known), ("sm_80", bare), ("sm_90", known)]))
     assert [" ".join(line.split()) for line in lines] == [
-        "Arch Registers Spills Stack Shared Threads Occupancy limit",
+        "Arch Registers Spills Stack Shared Threads Occupancy Limit",
         "f<float, 256>",
         "sm_80 40 24 B 0 B 48 KiB 128 75 % registers",
         "sm_90 40 24 B 0 B 48 KiB 128 75 % registers",
@@ -60,3 +60,11 @@ def test_what_each_kernel_costs_on_each_architecture():
     ]
     header, _, row, *_ = lines
     assert header.index("Registers") + len("Registers") == row.index("40") + len("40")
+
+
+def test_the_constants_of_a_long_name_stay_beside_it():
+    name = "matmul_kernel[BLOCK_M=128, BLOCK_N=128, BLOCK_K=32, GROUP_M=8, EVEN_K=True, ACTIVATION=leaky, num_warps=4]"
+    _, first, second, figures = shown(facts_view([("sm_90", resources(name=name))]))
+    assert first.startswith("matmul_kernel[BLOCK_M=128, ")
+    assert second.index("num_warps=4]") == len("matmul_kernel")
+    assert figures.split()[0] == "sm_90"

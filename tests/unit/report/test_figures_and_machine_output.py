@@ -3,6 +3,7 @@ import json
 import pytest
 import sample_verdicts as sample
 
+from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.report import units
 from kernel_lsp.report.machine import records_json, verdict_json
 
@@ -50,10 +51,11 @@ def test_a_verdict_as_one_object():
     assert said["evidence"]["seed"] == 8675309
 
 
-def test_figures_that_are_not_finite_are_null():
+def test_figures_that_are_not_finite_survive_json():
     errors = sample.evidence().errors[0].model_copy(update={"candidate_max": float("inf")})
     text = verdict_json(sample.faster(evidence=sample.evidence(errors=(errors,))))
-    assert json.loads(text, parse_constant=pytest.fail)["evidence"]["errors"][0]["candidate_max"] is None
+    assert json.loads(text, parse_constant=pytest.fail)["evidence"]["errors"][0]["candidate_max"] == "Infinity"
+    assert Verdict.model_validate_json(text).evidence.errors[0].candidate_max == float("inf")
 
 
 def test_records_of_both_kinds():

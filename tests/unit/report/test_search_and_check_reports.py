@@ -1,6 +1,8 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import sample_verdicts as sample
 from rich.console import Console
 
@@ -55,15 +57,42 @@ def test_a_refinement_as_one_object():
 
 
 def report(**changes) -> FileReport:
-    return FileReport(Path("k.cu"), Language.CUDA, "sm_90", ("f", "g"), seconds=0.42, **changes)
+    return FileReport(Path("k.cu"), Language.CUDA, "sm_90", ("f", "g"), **{"seconds": 0.42} | changes)
+
+
+def skipped(name: str, detail: str, case: str | None = None) -> Check:
+    return Check(name=name, status=CheckStatus.SKIPPED, detail=detail, case=case)
 
 
 def test_a_file_that_is_well_takes_one_line():
     checks = [Check(name="reference", status=CheckStatus.PASSED), Check(name="reference", status=CheckStatus.PASSED)]
-    skipped = Check(name="run", status=CheckStatus.SKIPPED, detail="there is no GPU")
-    assert shown(file_view(report(checks=[*checks, skipped]), "")) == [
-        "✓ k.cu cuda · sm_90 · 2 kernels · 2 checks · 1 skipped · 0.42 s"
-    ]
+    assert shown(file_view(report(checks=checks), "")) == ["✓ k.cu 0.42 s 2 checks passed"]
+
+
+def test_what_only_a_gpu_can_do_is_no_fault():
+    passed = Check(name="inputs: normal", status=CheckStatus.PASSED)
+    large = [skipped("inputs: normal", "too large", case=case) for case in ("n=1", "n=2")]
+    odd = skipped("inputs: large", "the baseline itself does not manage them")
+    (line,) = shown(file_view(report(checks=[passed, *large, odd]), ""))
+    assert line == "✓ k.cu 0.42 s 1 check passed, 2 cases need a GPU, 1 skipped"
+    (line,) = shown(file_view(report(checks=[passed, skipped("run", "there is no GPU")]), ""))
+    assert line == "✓ k.cu 0.42 s compiled, needs a GPU to run"
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_lines_stand_under_one_another(width):
+    checks = [Check(name="inputs: normal", status=CheckStatus.PASSED)] * 10
+    checks += [skipped("inputs: normal", "too large", case=str(number)) for number in range(3)]
+    long, short = (
+        replace(report(checks=checks, seconds=seconds), path=Path(path))
+        for path, seconds in (("examples/triton/cross_entropy.py", 12.34), ("examples/cuda/saxpy.cu", 0.09))
+    )
+    console = Console(width=width, color_system=None)
+    with console.capture() as capture:
+        for one in (long, short):
+            console.print(file_view(one, "", width=len(str(long.path))))
+    first, second = capture.get().splitlines()
+    assert first.index("10 checks") == second.index("10 checks")
 
 
 def test_a_file_with_an_error_shows_it_at_its_place():
@@ -75,19 +104,25 @@ def test_a_file_with_an_error_shows_it_at_its_place():
 
 def test_a_note_is_no_error():
     note = Diagnostic("k.cu", 1, 1, 1, 1, Severity.NOTE, "it has no workload")
-    assert shown(file_view(report(diagnostics=[note]), "int x")) == [
-        "✓ k.cu cuda · sm_90 · 2 kernels · it has no workload · 0.42 s"
-    ]
+    assert shown(file_view(report(diagnostics=[note]), "int x")) == ["✓ k.cu 0.42 s it has no workload"]
 
 
 def test_the_summary_counts_files_and_says_once_what_was_skipped():
     bad = report(diagnostics=[Diagnostic("k.cu", 1, 1, 1, 1, Severity.ERROR, "no")])
-    skipped = Check(name="run", status=CheckStatus.SKIPPED, detail="there is no GPU")
-    assert shown(summary_view([report()])) == ["1 file, all well"]
-    assert shown(summary_view([report(checks=[skipped, skipped]), bad])) == [
-        "skipped in 1 file: there is no GPU",
-        "2 files, 1 with errors",
+    odd = skipped("inputs: large", "the baseline itself does not manage them")
+    assert shown(summary_view([report()])) == ["1 file, 2 kernels, sm_90: all well"]
+    assert shown(summary_view([report(checks=[odd, odd]), bad])) == [
+        "Skipped in 1 file: the baseline itself does not manage them.",
+        "2 files, 4 kernels, sm_90: 1 with errors",
     ]
+
+
+def test_the_summary_says_what_there_was_no_gpu_for():
+    cuda, triton = report(checks=[skipped("run", "no GPU")]), report(checks=[skipped("inputs: normal", "too large")])
+    assert shown(summary_view([cuda, triton]))[0] == (
+        "No GPU: CUDA kernels were compiled only; Triton kernels ran in the interpreter, on small cases."
+    )
+    assert shown(summary_view([cuda]))[0] == "No GPU: CUDA kernels were compiled only."
 
 
 def test_check_as_one_object():

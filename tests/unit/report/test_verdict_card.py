@@ -9,7 +9,7 @@ from kernel_lsp.report.terminal import LOG_LINES, VerdictCard
 def shown(verdict, width=80) -> str:
     console = Console(width=width, color_system=None, force_terminal=False)
     with console.capture() as capture:
-        console.print(VerdictCard(verdict, "3f9a2c1e"))
+        console.print(VerdictCard(verdict, "3f9a2c1e"), crop=False)
     return capture.get()
 
 
@@ -48,7 +48,9 @@ def test_the_worst_input_family_stands_for_its_case():
 
 
 def test_resources_before_and_after():
-    row = next(line for line in shown(sample.faster()).splitlines() if line.startswith("rmsnorm_kernel"))
+    lines = iter(shown(sample.faster()).splitlines())
+    next(line for line in lines if line.startswith("rmsnorm_kernel<float, 256>"))
+    row = next(lines)
     assert "40 → 32" in row
     assert "75 % → 100 %" in row
     assert "0 B → " not in row
@@ -57,7 +59,10 @@ def test_resources_before_and_after():
 def test_a_kernel_that_is_new_has_no_before():
     both = (sample.resources(), sample.resources(name="finish", registers=16))
     text = shown(sample.faster(evidence=sample.evidence(candidate_resources=both)))
-    row = next(line for line in text.splitlines() if line.startswith("finish"))
+    lines = iter(text.splitlines())
+    next(line for line in lines if line.strip() == "finish")
+    row = next(lines)
+    assert "16" in row
     assert "→" not in row
 
 
@@ -89,3 +94,31 @@ def test_brackets_in_names_are_only_characters():
 @pytest.mark.parametrize("outcome", list(Outcome))
 def test_every_verdict_has_a_card(outcome):
     assert outcome.value in shown(sample.faster(verdict=outcome, stage=Stage.TIMED))
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_long_kernel_name_is_whole_and_its_figures_are_in_line(width):
+    name = "ops::softmax_online<float, at::BFloat16, 256, ops::Vectorised<4>>"
+    text = shown(sample.faster(evidence=sample.evidence(candidate_resources=(sample.resources(name=name),))), width)
+    assert name in text
+
+
+def test_settings_are_written_as_people_say_them():
+    settings = {"delta": 0.01, "budget_ms": 300.0, "allow_slower_cases": False}
+    evidence = sample.evidence(settings=settings)
+    again = type(evidence).model_validate_json(evidence.model_dump_json())
+    assert again == evidence
+    assert "delta 0.01 · budget_ms 300 · allow_slower_cases no" in shown(sample.faster(evidence=again))
+
+
+def test_no_fact_is_broken_in_two():
+    lines = [line.strip() for line in shown(sample.faster()).splitlines()]
+    assert "1 block discarded" in lines
+
+
+def test_the_commands_to_repeat_it_are_never_broken():
+    path = "a/" + "very_" * 10 + "long_name.cu"
+    lines = shown(sample.faster(evidence=sample.evidence(kernel_path=path))).splitlines()
+    name = path.removeprefix("a/")
+    assert "  kernel-lsp report 3f9a2c1e --sources 3f9a2c1e" in lines
+    assert f"  kernel-lsp judge 3f9a2c1e/baseline/{name} 3f9a2c1e/candidate/{name}" in lines
