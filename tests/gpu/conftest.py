@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import spinning
 from judges import CommandLine, Judges, eventually, processes_below, used_memory
 
 from kernel_lsp.device.nvml import Gpu, find_gpus
@@ -42,6 +43,12 @@ def judges(house: Path) -> Iterator[Judges]:
     """Judgements in this process; each kernel file's session is opened once."""
     with Judges(house) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def scale(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The kernel file of `spinning`."""
+    return spinning.write(tmp_path_factory.mktemp("scale"))
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.judge.pipeline import Session, open_session
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Verdict
-from kernel_lsp.runner.pool import Pool
 
 CommandLine = Callable[..., "subprocess.Popen[str]"]
 """Starts `kernel-lsp` with the arguments given, and with environment variables as keywords."""
@@ -59,14 +58,13 @@ def eventually(holds: Callable[[], bool], otherwise: str, seconds: float = 15.0)
 
 
 class Judges:
-    """Sessions by kernel file, all on one event loop and one pool of workers. A context manager."""
+    """Sessions by kernel file, all on one event loop. A context manager."""
 
     def __init__(self, folder: Path) -> None:
         self.settings = Settings(paths=PathSettings(data=folder / "data", cache=folder / "cache"))
         self._runner = asyncio.Runner()
         self._open = AsyncExitStack()
         self._sessions: dict[Path, Session] = {}
-        self._pool = _LastingPool()
 
     def __enter__(self) -> Self:
         return self
@@ -76,12 +74,11 @@ class Judges:
     ) -> None:
         with self._runner:
             self._runner.run(self._open.aclose())
-            self._runner.run(self._pool.close())
 
     def session(self, path: Path) -> Session:
         """The session of a kernel file; opened when it is first asked for."""
         if path not in self._sessions:
-            opening = self._open.enter_async_context(open_session(make_target(path), self.settings, self._pool))
+            opening = self._open.enter_async_context(open_session(make_target(path), self.settings))
             self._sessions[path] = self._runner.run(opening)
         return self._sessions[path]
 
@@ -89,12 +86,3 @@ class Judges:
         """The verdict on a variant of a kernel file, and of its workload file where `launch` gives one."""
         session = self.session(path)
         return self._runner.run(session.judge(session.target.version(text, "variant", "user", launch)))
-
-
-class _LastingPool(Pool):
-    """Outlives each of the sessions that share it."""
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return

@@ -37,11 +37,6 @@ EIGHT_AT_ONCE = """    int i = 8 * (blockIdx.x * blockDim.x + threadIdx.x);
 
 
 @pytest.fixture(scope="module")
-def scale(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return spinning.write(tmp_path_factory.mktemp("gains"))
-
-
-@pytest.fixture(scope="module")
 def halved(judges: Judges, scale: Path) -> Verdict:
     return judges.judge(scale, edited(spinning.KERNEL, spinning.rounds(100)))
 
