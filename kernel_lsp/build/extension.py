@@ -7,6 +7,7 @@ import fcntl
 import os
 import re
 import shutil
+import sys
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -64,7 +65,7 @@ def build_torch_extension(
             arch,
             torch.__version__,
             tool("nvcc").version or "",
-            *options.all_flags,
+            *options.flags,
             *(part for header in headers for part in (header.name, header.text)),
         ]
     )
@@ -84,13 +85,14 @@ def build_torch_extension(
         file.write_text(f'#line 1 "{quoted}"\n{source.text}\n{bindings}', encoding="utf-8")
         cpp_extension.JIT_EXTENSION_VERSIONER.entries.pop(name, None)  # else a failure is not tried again
         try:
-            with mock.patch.dict(os.environ, {"TORCH_CUDA_ARCH_LIST": _arch_list(arch)}):
+            with mock.patch.dict(os.environ, {"TORCH_CUDA_ARCH_LIST": _arch_list(arch), "PATH": _path()}):
                 cpp_extension.load(
                     name,
                     [str(file)],
                     build_directory=str(directory),
                     extra_include_paths=[str(path) for path in (source.path.parent, *options.include_dirs)],
-                    extra_cuda_cflags=["-lineinfo", *options.all_flags],
+                    # Not our default language standard: torch knows which one its headers need.
+                    extra_cuda_cflags=["-lineinfo", *options.flags],
                 )
         except (RuntimeError, ImportError, OSError) as error:
             log = str(error)
@@ -123,6 +125,11 @@ def _arch_list(arch: str) -> str:
     """Torch's way to write an architecture: `9.0a` for `sm_90a`."""
     number = base_arch(arch).removeprefix("sm_")
     return f"{number[:-1]}.{number[-1]}{arch.removeprefix(base_arch(arch))}"
+
+
+def _path() -> str:
+    """The search path with the environment's own programs, such as ninja, which need not be activated."""
+    return os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
 
 
 def _bindings(functions: Sequence[str]) -> str:

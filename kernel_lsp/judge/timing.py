@@ -28,6 +28,7 @@ _PLACEMENT_US = {"graph": 0.08, "cold": 0.25, "streaming": 0.25}
 
 Measured on an H200 (`tests/bench/results/`); no number of blocks averages it away, so FASTER must clear it.
 """
+_CLOSE_BLOCKS = 16
 _STEADY = 0.01
 _CLOCK_JUMP = 0.05
 _SEGMENT_SECONDS = 30.0
@@ -228,7 +229,11 @@ async def decide(
     shared: bool,
     on_block: Callable[[statistics.Decision], None] | None = None,
 ) -> statistics.Decision:
-    """Blocks until the statistics have decided (`judge.statistics.decide`)."""
+    """Blocks until the statistics have decided (`judge.statistics.decide`).
+
+    A difference smaller than delta is followed a little longer than a decision needs, so that its verdict can be SAME;
+    and a loss within what placement alone can make is not called one.
+    """
     settings = bench.settings.judge
     floor, clear = resolution(series.cases, settings.delta, shared)
     while True:
@@ -240,10 +245,22 @@ async def decide(
         )
         if on_block is not None:
             on_block(decision)
-        if decision.stop:
+        close = abs(decision.mean) < settings.delta and decision.interval.lower <= clear
+        if decision.stop and (not close or spent >= settings.budget_ms or decision.blocks >= _CLOSE_BLOCKS):
+            return _placed(decision, settings.delta, clear)
+        if decision.stop and decision.outcome in (statistics.Outcome.SAME, statistics.Outcome.PROVISIONAL_FASTER):
             return decision
         if stuck:
             raise TimeoutError("the GPU's clock never kept still long enough to time anything")
+
+
+def _placed(decision: statistics.Decision, delta: float, clear: float) -> statistics.Decision:
+    """A loss that placement could have made, as what it is then: no difference worth the name."""
+    if decision.outcome is not statistics.Outcome.SLOWER or decision.interval.lower > clear:
+        return decision
+    same = decision.interval.upper < delta + clear
+    outcome = statistics.Outcome.SAME if same else statistics.Outcome.NOT_WORTH_IT
+    return replace(decision, outcome=outcome)
 
 
 def resolution(cases: Sequence[TimedCase], delta: float, shared: bool) -> tuple[float, float]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _GLOBAL = re.compile(rb"\b__global__\b|\b__attribute__\s*\(\(\s*(?:__)?global(?:__)?\s*\)\)")
 _COMMENT = re.compile(rb"//(?:\\\r?\n|[^\n])*|/\*.*?\*/", re.DOTALL)
 _BRANCHES_BUT_LAST = re.compile(rb"^[ \t]*#[ \t]*if.*?^[ \t]*#[ \t]*else[^\n]*", re.DOTALL | re.MULTILINE)
+_NOT_FOR_HOST = frozenset((b"__global__", b"__device__", b"template"))
 _DIRECTIVE = re.compile(rb"^[ \t]*#(?:\\\r?\n|[^\n])*", re.MULTILINE)
 
 
@@ -34,6 +35,16 @@ def find_cuda_kernels(text: str, path: Path) -> tuple[Kernel, ...]:
     read = outline(data)
     macros = find_macros(data, read.directives)
     return tuple(kernel for made in read.declarations for kernel in _kernels(data, made, macros, path))
+
+
+def find_host_functions(text: str) -> tuple[str, ...]:
+    """Names, with their namespaces, of the functions in `text` that only the host can call; templates are left out."""
+    found: list[str] = []
+    for made in outline(text.encode()).declarations:
+        if made.body is None or made.declarator is None or made.macro_call or made.words & _NOT_FOR_HOST:
+            continue
+        found.append(_qualified((*made.scope, made.head[made.declarator[0]].text)))
+    return tuple(dict.fromkeys(found))
 
 
 def _kernels(data: bytes, made: Declaration, macros: dict[bytes, Macro], path: Path) -> Iterator[Kernel]:

@@ -17,6 +17,7 @@ from kernel_lsp.refine.rewrites import (
     pad_shared,
     persistent,
     pipelined_loop,
+    register_tile,
     restrict,
     strength_reduce,
     vectorize,
@@ -38,6 +39,7 @@ class Rewrite(Protocol):
 
 REWRITES: Mapping[Language, tuple[Rewrite, ...]] = {
     Language.CUDA: (
+        register_tile.rewrite,
         vectorize.rewrite,
         cache_row.rewrite,
         online_softmax.rewrite,

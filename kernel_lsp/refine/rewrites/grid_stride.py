@@ -33,8 +33,8 @@ def rewrite(
             files = change_grid(
                 looped,
                 workload_file,
-                lambda x, each=each: f"min({x}, {each} * {multiprocessors})",
-                lambda x, each=each: f"min(static_cast<long long>({x}), {each} * {multiprocessors}LL)",
+                [lambda x, each=each: f"min({x}, {each} * {multiprocessors})"],
+                [lambda x, each=each: f"min(static_cast<long long>({x}), {each} * {multiprocessors}LL)"],
             )
             capped = any(f is not None and "min(min(" in f.text for f in files or ())
             if files and not capped:

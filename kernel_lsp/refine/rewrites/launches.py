@@ -1,6 +1,6 @@
 """The grid of a kernel's launch, as a text to change: in a workload's `launch` or in host code beside the kernel."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import tree_sitter_python
 from tree_sitter import Language, Node, Parser
@@ -11,12 +11,12 @@ from kernel_lsp.source.text import Edit, apply_edits
 
 _PYTHON = Parser(Language(tree_sitter_python.language()))
 Change = Callable[[str], str]
-"""From the text of the grid's first component to its replacement, in the language of the file."""
+"""From the text of one component of the grid to its replacement, in the language of the file."""
 
 
-def _workload_grids(root: Node, kernel: str) -> list[Node] | None:
-    """First components of all `module.kernel[(x, ...), ...]` and `module["kernel"][...]`; None when one is hidden."""
-    components: list[Node] = []
+def _workload_grids(root: Node, kernel: str) -> list[list[Node]] | None:
+    """Components of the grids of all `module.kernel[(x, ...), ...]` and `module["kernel"][...]`; None if one hides."""
+    grids: list[list[Node]] = []
     for node in walk(root):
         if node.type != "subscript":
             continue
@@ -28,9 +28,8 @@ def _workload_grids(root: Node, kernel: str) -> list[Node] | None:
             grid = _value(root, text_of(grid)) or grid
         if grid.type != "tuple" or not grid.named_children:
             return None
-        first = grid.named_children[0]
-        components.append(first)
-    return components
+        grids.append(grid.named_children)
+    return grids
 
 
 def _called(node: Node) -> str | None:
@@ -50,8 +49,9 @@ def _value(root: Node, name: str) -> Node | None:
     return values[0] if len(values) == 1 else None
 
 
-def _host_grids(root: Node, kernel: str) -> list[Node] | None:
-    components: list[Node] = []
+def _host_grids(root: Node, kernel: str) -> list[list[Node]] | None:
+    """Components of the grids of all `kernel<<<grid, ...>>>` in the file itself; None if one hides."""
+    grids: list[list[Node]] = []
     for node in walk(root):
         if node.type != "call_expression" or text_of(field(node, "function")).split("<")[0].split("::")[-1] != kernel:
             continue
@@ -63,35 +63,46 @@ def _host_grids(root: Node, kernel: str) -> list[Node] | None:
             d for d in walk(root) if d.type == "init_declarator" and text_of(field(d, "declarator")) == text_of(grid)
         ]
         if len(declared) == 1:
-            declaration, value = declared[0].parent, field(declared[0], "value")
-            kind = text_of(field(declaration, "type")) if declaration is not None else ""
-            if kind != "dim3" and value.type != "argument_list":
-                components.append(value)
-                continue
-        return None
-    return components
+            grid = field(declared[0], "value")
+        elif grid.type == "identifier":
+            return None
+        if grid.type == "argument_list":
+            grids.append(grid.named_children)
+        elif grid.type == "call_expression" and text_of(field(grid, "function")) == "dim3":
+            grids.append(field(grid, "arguments").named_children)
+        else:
+            grids.append([grid])
+    return grids
 
 
 def change_grid(
-    tree: KernelTree, workload: SourceFile | None, python: Change, cuda: Change
+    tree: KernelTree, workload: SourceFile | None, python: Sequence[Change], cuda: Sequence[Change]
 ) -> tuple[SourceFile, SourceFile | None] | None:
-    """Kernel file and workload file with the first grid component of each launch of the kernel changed.
+    """Kernel file and workload file with the first grid components of each launch of the kernel changed.
 
-    `python` and `cuda` give the new expression from the old. None when there is no launch or one not understood.
+    `python` and `cuda` give the new expressions from the old, one change for each component, x first. None when there
+    is no launch, one with fewer components or one not understood.
     """
     name = tree.kernel.name.split("::")[-1]
     host = _host_grids(tree.root, name)
     driver = _workload_grids(_PYTHON.parse(workload.text.encode()).root_node, name) if workload else []
     if host is None or driver is None or not (host or driver):
         return None
-    kernel_text = apply_edits(tree.file.text, {Edit(span_of(n), cuda(text_of(n))) for n in host})
-    kernel_file = SourceFile(tree.file.path, kernel_text)
-    if workload is None:
-        return kernel_file, None
-    edits = {Edit(span_of(n), python(text_of(n))) for n in driver}
-    return kernel_file, SourceFile(workload.path, apply_edits(workload.text, edits))
+    if any(len(grid) < len(python) for grid in (*host, *driver)):
+        return None
+    kernel_file = SourceFile(tree.file.path, _changed(tree.file.text, host, cuda))
+    return kernel_file, SourceFile(workload.path, _changed(workload.text, driver, python)) if workload else None
 
 
-def fewer_blocks(tree: KernelTree, workload: SourceFile | None, by: int) -> tuple[SourceFile, SourceFile | None] | None:
-    """The launch with one block for every `by` blocks of the grid's first axis, rounded up."""
-    return change_grid(tree, workload, lambda x: f"-(-({x}) // {by})", lambda x: f"(({x}) + {by - 1}) / {by}")
+def _changed(text: str, grids: Sequence[Sequence[Node]], changes: Sequence[Change]) -> str:
+    edits = {Edit(span_of(n), change(text_of(n))) for grid in grids for n, change in zip(grid, changes, strict=False)}
+    return apply_edits(text, edits)
+
+
+def fewer_blocks(
+    tree: KernelTree, workload: SourceFile | None, *by: int
+) -> tuple[SourceFile, SourceFile | None] | None:
+    """The launch with one block for every `by` blocks along each of the grid's first axes, rounded up."""
+    python = [lambda x, by=each: f"-(-({x}) // {by})" for each in by]
+    cuda = [lambda x, by=each: f"(({x}) + {by - 1}) / {by}" for each in by]
+    return change_grid(tree, workload, python, cuda)

@@ -15,6 +15,7 @@ from kernel_lsp.build.cache import BuildCache
 from kernel_lsp.build.cuda import BuildOptions, build_cuda
 from kernel_lsp.build.planner import plan_cuda
 from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.cuda import find_host_functions
 from kernel_lsp.source.files import find_kernels
 from kernel_lsp.workload.load import Workload, bind_launch, load_module, load_workload
 
@@ -63,21 +64,45 @@ def build(
     kernels = find_kernels(text, source.path)
     plans, names = (), ()
     if workload is not None:
-        launch = load_module(launch_text, Path(launch_path)).launch if launch_text and launch_path else None
-        plan = plan_cuda(workload, [kernel.name for kernel in kernels], arch, launch)
+        plan = plan_cuda(workload, [kernel.name for kernel in kernels], arch, _launch(launch_text, launch_path))
         if plan.needs_extension:
             return None
         plans, names = plan.plans, plan.names
-    flags = BuildOptions(tuple(options), tuple(Path(folder) for folder in include_dirs))
-    built = build_cuda(source, arch, names, flags, BuildCache(Path(cache_folder), cache_limit))
+    cache = BuildCache(Path(cache_folder), cache_limit)
+    built = build_cuda(source, arch, names, _build_options(options, include_dirs), cache)
     return _answer(built, plans)
 
 
-def build_extension(*, path: str, text: str, arch: str, cache_folder: str, **_: Any) -> dict[str, Any]:
-    """Build a whole torch extension; minutes, where the rest takes less than a second."""
+def build_extension(
+    *,
+    path: str,
+    text: str,
+    arch: str,
+    workload_path: str,
+    workload_text: str,
+    launch_path: str | None,
+    launch_text: str | None,
+    options: list[str],
+    include_dirs: list[str],
+    cache_folder: str,
+    **_: Any,
+) -> dict[str, Any]:
+    """Build a whole torch extension, with the host functions that `launch` calls bound where the file binds none.
+
+    Takes minutes, where the rest takes less than a second.
+    """
     from kernel_lsp.build.extension import build_torch_extension
 
-    built, library = build_torch_extension(SourceFile(Path(path), text), arch, Path(cache_folder) / "extensions")
+    launch = _launch(launch_text, launch_path) or _workload(workload_text, workload_path).launch
+    assert launch is not None, "planning has called it"
+    called = [name for name in find_host_functions(text) if name.rpartition("::")[2] in launch.__code__.co_names]
+    built, library = build_torch_extension(
+        SourceFile(Path(path), text),
+        arch,
+        Path(cache_folder) / "extensions",
+        called,
+        _build_options(options, include_dirs),
+    )
     return _answer(built, (), str(library) if library else None)
 
 
@@ -95,6 +120,14 @@ def _triton(
 
     made = build_triton(source, workload, load, arch)
     return _answer(made.build, made.plans)
+
+
+def _launch(text: str | None, path: str | None) -> Callable[..., Any] | None:
+    return load_module(text, Path(path)).launch if text and path else None
+
+
+def _build_options(flags: list[str], include_dirs: list[str]) -> BuildOptions:
+    return BuildOptions(tuple(flags), tuple(Path(folder) for folder in include_dirs))
 
 
 @lru_cache(maxsize=8)

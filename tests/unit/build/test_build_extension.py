@@ -13,6 +13,7 @@ from kernel_lsp.build import extension
 from kernel_lsp.build.extension import build_torch_extension
 from kernel_lsp.build.toolchain import Tool
 from kernel_lsp.errors import CannotJudgeError
+from kernel_lsp.runner.workers import build as build_worker
 from kernel_lsp.source.candidate import SourceFile
 
 SOURCE = "#include <torch/extension.h>\ntorch::Tensor run(torch::Tensor x) { return x; }\n"
@@ -55,6 +56,7 @@ def test_a_library_is_built_once_and_kept(tmp_path: Path, loads: list[dict[str, 
     assert call["arch"] == "9.0a"
     assert "TORCH_CUDA_ARCH_LIST" not in os.environ
     assert str(tmp_path) in call["extra_include_paths"]
+    assert not any(flag.startswith("-std") for flag in call["extra_cuda_cflags"])
     assert 'm.def("run", &run);' in call["text"]
     assert library.stem.isidentifier()
 
@@ -102,3 +104,37 @@ def test_without_nvcc_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(CannotJudgeError, match="need nvcc") as caught:
         build_torch_extension(source(tmp_path), "sm_90", tmp_path / "kept")
     assert caught.value.cure
+
+
+def test_what_the_launch_calls_is_bound_and_the_users_options_are_passed(
+    tmp_path: Path, loads: list[dict[str, Any]]
+) -> None:
+    workload = """
+import torch
+CASES = [dict(n=8)]
+def inputs(n): return (torch.randn(n, device="cuda"),)
+def reference(x): return x
+def launch(module, x): return module.run(x)
+"""
+    text = "__global__ void kernel(float* x) {}\n" + SOURCE + "int unused() { return 0; }\n"
+    asked = {
+        "path": str(tmp_path / "run.cu"),
+        "text": text,
+        "workload_path": str(tmp_path / "run_workload.py"),
+        "workload_text": workload,
+        "launch_path": None,
+        "launch_text": None,
+        "arch": "sm_90",
+        "options": ["-DTILE=64"],
+        "include_dirs": [str(tmp_path / "include")],
+        "cache_folder": str(tmp_path / "cache"),
+    }
+    rest = {"language": "cuda", "cache_limit": 0, "triton_cache": str(tmp_path / "triton")}
+    assert build_worker.build(**asked, **rest) is None
+    answer = build_worker.build_extension(**asked, **rest)
+    assert answer["extension"].endswith(".so")
+    (call,) = loads
+    assert 'm.def("run", &run);' in call["text"]
+    assert "&unused" not in call["text"]
+    assert "-DTILE=64" in call["extra_cuda_cflags"]
+    assert str(tmp_path / "include") in call["extra_include_paths"]

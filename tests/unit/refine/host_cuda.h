@@ -44,16 +44,21 @@ template <typename T> T __shfl_xor_sync(unsigned, T value, int lanes) {
 
 inline float atomicAdd(float* to, float value) { return std::atomic_ref(*to).fetch_add(value); }
 
-template <typename Kernel> void host_launch(int grid, int block, Kernel kernel) {
-    gridDim.x = grid;
-    blockDim.x = block;
-    for (int b = 0; b < grid; ++b) {
-        host_block = std::make_unique<std::barrier<>>(block);
+template <typename Kernel> void host_launch(dim3 grid, dim3 block, Kernel kernel) {
+    gridDim = grid;
+    blockDim = block;
+    const int size = block.x * block.y;
+    for (unsigned b = 0; b < grid.x * grid.y; ++b) {
+        host_block = std::make_unique<std::barrier<>>(size);
         host_warps.clear();
-        for (int w = 0; w < block; w += 32) host_warps.push_back(std::make_unique<std::barrier<>>(std::min(32, block - w)));
+        for (int w = 0; w < size; w += 32) host_warps.push_back(std::make_unique<std::barrier<>>(std::min(32, size - w)));
         std::vector<std::thread> threads;
-        for (int t = 0; t < block; ++t)
-            threads.emplace_back([=] { threadIdx = {unsigned(t), 0, 0}; blockIdx = {unsigned(b), 0, 0}; kernel(); });
+        for (unsigned t = 0; t < unsigned(size); ++t)
+            threads.emplace_back([=] {
+                threadIdx = {t % block.x, t / block.x, 0};
+                blockIdx = {b % grid.x, b / grid.x, 0};
+                kernel();
+            });
         for (std::thread& thread : threads) thread.join();
     }
 }

@@ -52,7 +52,7 @@ def ptx(text: str) -> str:
 def host_runner(folder: Path, text: str) -> Callable[..., None]:
     """`run(grid, block, *arguments)` for the first kernel of a text, one host thread for each device thread of a block.
 
-    Arguments are numpy arrays (passed as pointers, changed in place), ints and floats.
+    Grid and block are numbers, or pairs (x, y). Arguments are numpy arrays (passed as pointers, changed in place), ints and floats.
     """
     compiler = shutil.which("g++")
     if compiler is None:
@@ -60,8 +60,8 @@ def host_runner(folder: Path, text: str) -> Callable[..., None]:
     _, kernel = cuda_kernel(text)
     parameters = ", ".join(f"{p.type} {p.name}" for p in kernel.parameters)
     arguments = ", ".join(p.name for p in kernel.parameters)
-    launch = f"host_launch(grid, block, [=] {{ {kernel.name}({arguments}); }});"
-    entry = f'extern "C" void run(int grid, int block, {parameters}) {{ {launch} }}'
+    launch = f"host_launch({{gx, gy}}, {{bx, by}}, [=] {{ {kernel.name}({arguments}); }});"
+    entry = f'extern "C" void run(unsigned gx, unsigned gy, unsigned bx, unsigned by, {parameters}) {{ {launch} }}'
     source, library = folder / "kernel.cpp", folder / f"kernel{abs(hash(text))}.so"
     body = re.sub(r"^#include.*$", "", text, flags=re.MULTILINE)
     source.write_text(f"{_HOST_CUDA}\n{body}\n{entry}\n")
@@ -70,12 +70,13 @@ def host_runner(folder: Path, text: str) -> Callable[..., None]:
     entry_point = ctypes.CDLL(str(library)).run
     scalar = {"int": ctypes.c_int, "float": ctypes.c_float, "size_t": ctypes.c_size_t, "unsigned": ctypes.c_uint}
 
-    def run(grid: int, block: int, *values: np.ndarray | float) -> None:
+    def run(grid: int | tuple[int, int], block: int | tuple[int, int], *values: np.ndarray | float) -> None:
         converted = [
             ctypes.c_void_p(v.ctypes.data) if isinstance(v, np.ndarray) else scalar[p.type.replace("const ", "")](v)
             for p, v in zip(kernel.parameters, values, strict=True)
         ]
-        entry_point(grid, block, *converted)
+        shape = [n for size in (grid, block) for n in (size if isinstance(size, tuple) else (size, 1))]
+        entry_point(*shape, *converted)
 
     return run
 

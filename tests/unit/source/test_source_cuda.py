@@ -3,7 +3,7 @@ from time import perf_counter
 
 import pytest
 
-from kernel_lsp.source.cuda import find_cuda_kernels
+from kernel_lsp.source.cuda import find_cuda_kernels, find_host_functions
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Span
 
@@ -222,3 +222,16 @@ def test_five_thousand_lines_take_little_time() -> None:
         find_cuda_kernels(text, Path("k.cu"))
         seconds.append(perf_counter() - start)
     assert min(seconds) < 0.2
+
+
+def test_host_functions_are_those_that_only_the_host_can_call() -> None:
+    text = """
+    __device__ float twice(float x) { return 2 * x; }
+    __global__ void kernel(float* x) { *x = twice(*x); }
+    template <typename T> void any(T) {}
+    void later(int);
+    namespace ops { torch::Tensor run(torch::Tensor x) { kernel<<<1, 1>>>(x.data_ptr<float>()); return x; } }
+    static int helper() { return 0; }
+    PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("run", &ops::run); }
+    """
+    assert find_host_functions(text) == ("ops::run", "helper")

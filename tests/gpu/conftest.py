@@ -1,0 +1,80 @@
+"""One set of sessions for all tests on a GPU, and what must be true when the last of them is over."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from judges import Judges, processes_below
+
+from kernel_lsp.device.nvml import Gpu, find_gpus
+
+START = "from kernel_lsp.cli.main import main; main()"
+CommandLine = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def gpu() -> Gpu:
+    gpus = find_gpus()
+    if not gpus:
+        pytest.skip("no NVIDIA GPU was found")
+    return gpus[0]
+
+
+@pytest.fixture(scope="session")
+def house(gpu: Gpu, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder in which all work is done. After the last test no process, folder or GPU memory is left of it."""
+    folder = tmp_path_factory.mktemp("house")
+    before = used_memory(gpu)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(folder))
+        patch.setattr(tempfile, "tempdir", str(folder))
+        yield folder
+    eventually(lambda: not processes_below(folder), "worker processes are left over")
+    eventually(lambda: used_memory(gpu) < before + (256 << 20), "GPU memory is left over")
+    assert list(folder.glob("kernel-lsp-*")) == []
+
+
+@pytest.fixture(scope="session")
+def judges(house: Path) -> Iterator[Judges]:
+    """Judgements in this process; each kernel file's session is opened once."""
+    with Judges(house) as opened:
+        yield opened
+
+
+@pytest.fixture
+def kernel_lsp(house: Path, tmp_path: Path) -> CommandLine:
+    """Start the command in `tmp_path`, with a store of its own there and builds shared with all other tests."""
+
+    def start(*args: str, **changes: str) -> "subprocess.Popen[str]":
+        folders = {"KERNEL_LSP_PATHS_DATA": str(tmp_path / "data"), "KERNEL_LSP_PATHS_CACHE": str(house / "cache")}
+        environment = {**os.environ, **folders, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "100", **changes}
+        return subprocess.Popen(
+            [sys.executable, "-c", START, *args],
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    return start
+
+
+def used_memory(gpu: Gpu) -> int:
+    """Bytes of the GPU's memory that anybody uses, as the driver says."""
+    import pynvml
+
+    return int(pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid)).used)
+
+
+def eventually(holds: Callable[[], bool], otherwise: str, seconds: float = 15.0) -> None:
+    """Wait until something holds: the kernel and the driver take their time to bury a process."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, otherwise
+        time.sleep(0.1)

@@ -1,0 +1,23 @@
+"""The examples are right as they stand, and their workloads can tell."""
+
+import json
+from pathlib import Path
+
+import pytest
+from conftest import CommandLine
+from judges import EXAMPLES
+
+pytestmark = pytest.mark.gpu
+
+
+def test_all_examples_are_well(kernel_lsp: CommandLine, tmp_path: Path) -> None:
+    with kernel_lsp("check", str(EXAMPLES), "--json") as process:
+        printed, said = process.communicate(timeout=240)
+    assert printed, said
+    reports = {Path(file["path"]).name: file for file in json.loads(printed)["files"]}
+    assert {name: file["diagnostics"] for name, file in reports.items() if file["diagnostics"]} == {}
+    assert process.returncode == 0
+    assert len(reports) >= 18
+    for name, file in reports.items():
+        families = {c["name"] for c in file["checks"] if c["status"] == "passed"}
+        assert {"inputs: normal", "inputs: large"} <= families, name
