@@ -199,17 +199,28 @@ def _pairs(
 def _checks(evidence: Evidence) -> RenderableType | None:
     if not evidence.checks:
         return None
-    passed = [check for check in evidence.checks if check.status is CheckStatus.PASSED]
-    names = dict.fromkeys(check.name for check in passed)
+    passed = [check.name for check in evidence.checks if check.status is CheckStatus.PASSED]
     grid = _grid()
     if passed:
-        grid.add_row(Text("✓", "green"), Text(f"{len(passed)} passed"), Text(", ".join(names), "dim"))
+        grid.add_row(Text("✓", "green"), Text(f"{len(passed)} passed"), Text(_listed(passed), "dim"))
     for mark, style, status in (("✗", "bold red", CheckStatus.FAILED), ("-", "yellow", CheckStatus.SKIPPED)):
-        said = dict.fromkeys((c.name, c.detail, c.case) for c in evidence.checks if c.status is status)
-        for name, detail, case in said:
-            about = " · ".join(part for part in (case, detail) if part)
-            grid.add_row(Text(mark, style), Text(f"{name} {status.value}"), Text(about, "dim"))
+        alike: dict[str, list[str]] = {}
+        for check in evidence.checks:
+            if check.status is status:
+                case = check.case if check.case and check.case not in check.detail else None
+                alike.setdefault(" · ".join(part for part in (case, check.detail) if part), []).append(check.name)
+        for about, names in alike.items():
+            grid.add_row(Text(mark, style), Text(status.value), Text.assemble(_listed(names), (f"  {about}", "dim")))
     return Group(Text("Checks", "bold"), grid)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names of checks, each once; `inputs: normal, inputs: large` is `inputs: normal, large`."""
+    kinds: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        kind, colon, what = name.partition(": ")
+        kinds.setdefault(kind + colon if colon else "", []).append(what or name)
+    return "; ".join(kind + ", ".join(whats) for kind, whats in kinds.items())
 
 
 def _circumstances(verdict: Verdict, width: int) -> RenderableType:
@@ -236,7 +247,11 @@ def _circumstances(verdict: Verdict, width: int) -> RenderableType:
         count = evidence.discarded_blocks
         measured.append(f"{count} block{'s' if count > 1 else ''} discarded")
     total = verdict.seconds.get("total")
-    stages = [f"{stage} {seconds_text(spent)}" for stage, spent in verdict.seconds.items() if stage != "total"]
+    stages = [
+        f"{stage} {seconds_text(spent)}"
+        for stage, spent in verdict.seconds.items()
+        if stage != "total" and spent > 1e-3
+    ]
     facts = {
         "measured": measured,
         "versions": [f"{tool} {version}" for tool, version in evidence.versions.items()],

@@ -2,7 +2,7 @@ import pytest
 import sample_verdicts as sample
 from rich.console import Console
 
-from kernel_lsp.judge.verdict import Outcome, Stage
+from kernel_lsp.judge.verdict import Check, CheckStatus, Outcome, Stage
 from kernel_lsp.report.terminal import LOG_LINES, VerdictCard
 
 
@@ -69,7 +69,27 @@ def test_a_kernel_that_is_new_has_no_before():
 def test_checks_done_and_skipped_with_the_reason():
     text = shown(sample.faster())
     assert "4 passed" in text
-    assert "sanitizer skipped  compute-sanitizer is not installed" in text
+    assert "skipped   sanitizer  compute-sanitizer is not installed" in text
+
+
+def test_checks_that_ended_alike_are_told_together():
+    why = "the baseline itself fails on case n=1"
+    checks = [Check(name=f"inputs: {family}", status=CheckStatus.PASSED) for family in ("normal", "large", "normal")]
+    checks += [Check(name=name, status=CheckStatus.PASSED) for name in ("determinism", "new contents")]
+    checks += [
+        Check(name=f"inputs: {family}", status=CheckStatus.SKIPPED, detail=why, case="n=1")
+        for family in ("tiny", "ties")
+    ]
+    text = shown(sample.faster(evidence=sample.evidence(checks=checks)))
+    assert "5 passed  inputs: normal, large; determinism, new contents" in text
+    assert f"skipped   inputs: tiny, ties  {why}" in text
+
+
+def test_stages_that_took_no_time_are_left_out():
+    assert "seconds   0.50 s · build 0.49 s\n" in "\n".join(
+        line.rstrip()
+        for line in shown(sample.faster(seconds={"parse": 4e-4, "build": 0.49, "total": 0.5})).splitlines()
+    )
 
 
 def test_a_wrong_candidate_shows_the_first_wrong_element():
