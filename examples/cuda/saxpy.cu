@@ -5,7 +5,7 @@
 // is no reuse to find, so the best that any variant can do is the rate at which the device streams.
 
 constexpr int THREADS = 256;
-constexpr int VECTORS = 2;  // 16-byte vectors of x and of y per thread and step
+constexpr int VECTORS = 4;  // 16-byte vectors of x and of y per thread and step
 
 // x, y and z: 16-byte aligned. Any grid is right; (n / 4) / (THREADS * VECTORS) blocks, rounded up, take one step each.
 extern "C" __global__ void __launch_bounds__(THREADS)

@@ -2,16 +2,17 @@
 
 Times are taken to be roughly multiplicative: what a setting costs is the product of what each of its changes costs.
 Each report refines that estimate. The next candidate is the one with the lowest estimate among the neighbours of the
-best settings so far (one tunable a step up or down, or two tunables at once, since sizes and warps only pay
-together) and the combination of all changes that helped by themselves. When the neighbours are used up, settings
-drawn at random are tried, and the search ends when many reports in a row brought nothing.
+best settings so far (one tunable a step up or down, a size and the warps together, since one often pays with the other
+alone, or two tunables that were measured) and the combination of all changes that helped by themselves. When the
+neighbours are used up, settings drawn at random are tried. The search ends when many reports in a row brought nothing
+or when all that is left is expected to be much slower than the best.
 """
 
 import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 
 from kernel_lsp.judge.verdict import Outcome
 from kernel_lsp.refine.proposer import Feedback
@@ -30,11 +31,13 @@ _HOPE = {
     Kind.SIZE: -0.04,
     Kind.STAGES: -0.03,
     Kind.GRID: -0.03,
-    Kind.MIN_BLOCKS: -0.01,
-    Kind.UNROLL: -0.01,
+    Kind.MIN_BLOCKS: 0.0,
+    Kind.UNROLL: 0.0,
 }
-_FAR = 0.02  # hope lost with every step beyond what has been measured
-_FAILURE = math.log(2.0)  # estimated cost of a change that failed together with others
+_STEP = 0.02  # hope lost with every further value where their order is that of promise
+_FAR = 0.08  # hope lost with every step beyond what has been measured
+_HOPELESS = 0.06  # estimated loss against the best beyond which nothing is worth its time
+_FAILURE = 0.05  # estimated cost of a change that failed together with others
 _NOISE = 0.01  # a gain smaller than this is no progress
 _MARK_UP = 0.004
 _DRAWS = 200
@@ -59,7 +62,7 @@ class Tuner:
         patience: reports in a row without progress after which nothing more is proposed.
     """
 
-    def __init__(self, space: Space, seed: int = 0, patience: int = 24) -> None:
+    def __init__(self, space: Space, seed: int = 0, patience: int = 12) -> None:
         self.space = space
         self._tunables = space.tunables
         self._random = random.Random(seed)
@@ -151,7 +154,7 @@ class Tuner:
             return effects[at]
         hope = _HOPE[tunable.kind]
         if not tunable.ordered:
-            return hope + _FAR * at
+            return hope + _STEP * at
         nearest = min(effects, key=lambda other: (abs(other - at), other))
         behind = range(nearest + 1, len(tunable.choices)) if nearest > at else range(nearest - 1, -1, -1)
         inner = next((other for other in behind if other in effects), None)
@@ -174,11 +177,16 @@ class Tuner:
     def _pick(self) -> Candidate | None:
         """Form the most promising untried settings."""
         best = min(self._times, key=lambda point: (self._standing(point), point))
-        for point in sorted(set(self._near(best)), key=lambda point: (self._estimate(point, best), point)):
+        limit = self._standing(best) + _HOPELESS
+        near = {point: estimate for point in self._near(best) if (estimate := self._estimate(point, best)) <= limit}
+        for point in sorted(near, key=lambda point: (near[point], point)):
             if (candidate := self._form(point)) is not None:
                 return candidate
         for _ in range(_DRAWS):
-            if (point := self._draw()) not in self._tried and (candidate := self._form(point)) is not None:
+            point = self._draw()
+            if point in self._tried or self._estimate(point, best) > limit:
+                continue
+            if (candidate := self._form(point)) is not None:
                 return candidate
         return None
 
@@ -187,10 +195,22 @@ class Tuner:
         winners = tuple(self._winner(axis) for axis in range(len(best)))
         steps = [(axis, at) for axis in range(len(best)) for at in self._steps(axis, best[axis])]
         measured = [(axis, at) for axis, at in steps if at in self._known[axis].effects]
-        pairs = (pair for pair in combinations(measured, 2) if pair[0][0] != pair[1][0])
+        pairs = [pair for pair in combinations(measured, 2) if pair[0][0] != pair[1][0]]
+        pairs += list(self._together(best))
         for point in (winners, *(_moved(best, [step]) for step in steps), *(_moved(best, pair) for pair in pairs)):
             if point not in self._tried and self._alive(point):
                 yield point
+
+    def _together(self, best: Point) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+        """A size and the warps that share it, both a step up or both a step down."""
+        kinds = [tunable.kind for tunable in self._tunables]
+        for block, warps in product(range(len(best)), repeat=2):
+            if kinds[block] is not Kind.BLOCK or kinds[warps] is not Kind.WARPS:
+                continue
+            for step in (1, -1):
+                moves = (block, best[block] + step), (warps, best[warps] + step)
+                if all(0 <= at < len(self._tunables[axis].choices) for axis, at in moves):
+                    yield moves
 
     def _winner(self, axis: int) -> int:
         """The best value of one tunable by itself, the current one unless another is clearly better."""

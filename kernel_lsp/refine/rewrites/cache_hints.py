@@ -61,14 +61,14 @@ def rewrite(kernel_file: SourceFile, workload_file: SourceFile | None, kernel: K
     """The kernel with each recipe of hints that changes it; one that multiplies matrices gets hints on stores alone."""
     try:
         tree = TritonTree(kernel_file, kernel)
-        roles = list(_roles(tree))
+        roles, recipes = list(_roles(tree)), _RECIPES
         if next(tree.calls("dot"), None) is not None:
             # Its loads pass through shared memory, and the tiles that programs share are best left where they are.
-            roles = [(call, role) for call, role in roles if role == "stored"]
+            recipes = {label: recipe for label, recipe in recipes.items() if set(recipe) == {"stored"}}
     except LookupError:
         return
     seen = {kernel_file.text}
-    for label, recipe in _RECIPES.items():
+    for label, recipe in recipes.items():
         text = apply_edits(kernel_file.text, (_hinted(call, recipe[role]) for call, role in roles if role in recipe))
         if text not in seen:
             seen.add(text)

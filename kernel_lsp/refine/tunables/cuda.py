@@ -101,7 +101,8 @@ def find_tunables(base: Candidate, kernel: str) -> Space:
     _choose_sizes(draft)
     _link_body(draft, definition)
     _add_launch_bounds(draft, definition)
-    _add_unrolling(draft, definition, base.kernel.text)
+    fixed = {constant.name for constant in _constants(root, definition)} | _template_names(definition)
+    _add_unrolling(draft, definition, base.kernel.text, fixed)
     return draft.space(base)
 
 
@@ -485,8 +486,18 @@ def _add_launch_bounds(draft: Draft, definition: Node) -> None:
         draft.insert(Place.KERNEL, declarator.start_byte, f"__launch_bounds__({{{threads}}}, {{{name}}}) ")
 
 
-def _add_unrolling(draft: Draft, definition: Node, text: str) -> None:
-    """`#pragma unroll` before the innermost counting loops, or another factor where there is one."""
+def _template_names(definition: Node) -> set[str]:
+    header = first(iter(definition.children), lambda node: node.type == "template_parameter_list")
+    parameters = header.named_children if header is not None else []
+    return {words(parameter.child_by_field_name("declarator")) for parameter in parameters}
+
+
+def _add_unrolling(draft: Draft, definition: Node, text: str, fixed: set[str]) -> None:
+    """`#pragma unroll` before the innermost counting loops, or another factor where there is one.
+
+    A loop that is to be unrolled as a whole, its bound among the constants `fixed`, is left so: its arrays may live in
+    registers for that reason.
+    """
     data = text.encode()
     loops = [node for node in walk(definition) if node.type == "for_statement"]
     innermost = [loop for loop in loops if sum(node.type == "for_statement" for node in walk(loop)) == 1]
@@ -495,6 +506,10 @@ def _add_unrolling(draft: Draft, definition: Node, text: str) -> None:
             continue
         before = loop.prev_named_sibling
         pragma = words(before) if before is not None and before.type == "preproc_call" else ""
+        condition = loop.child_by_field_name("condition")
+        bound = words(condition.child_by_field_name("right")) if condition is not None else ""
+        if bound in fixed and re.fullmatch(r"#\s*pragma\s+unroll\s*", pragma):
+            continue
         line = loop.start_point.row + 1
         quantity = Quantity(f"unroll_{line}", Kind.UNROLL, 0, f"unroll of the loop in line {line}", (0, 2, 4, 8, 16))
         if before is not None and (match := re.fullmatch(r"#\s*pragma\s+unroll\b[\s(]*(\d*)\s*\)?\s*", pragma)):

@@ -157,13 +157,25 @@ def python_scope(root: Node, at: Node) -> dict[str, Node]:
                 target, value = node.child_by_field_name("name"), node.child_by_field_name("value")
             else:
                 continue
-            if target is not None and value is not None and target.type == "identifier":
-                seen.setdefault(words(target), []).append(value)
+            for name, given in _unpacked(target, value):
+                seen.setdefault(words(name), []).append(given)
         scope |= {name: values[0] for name, values in seen.items() if len(values) == 1}
         for name, values in seen.items():
             if len(values) > 1:
                 scope.pop(name, None)
     return scope
+
+
+def _unpacked(target: Node | None, value: Node | None) -> Iterator[tuple[Node, Node]]:
+    """Each name that an assignment sets and what it is set to, for `a = x` and for `a, b = x, y`."""
+    if target is None or value is None:
+        return
+    if target.type in ("pattern_list", "tuple_pattern") and value.type in ("expression_list", "tuple"):
+        if target.named_child_count == value.named_child_count:
+            for name, given in zip(target.named_children, value.named_children, strict=True):
+                yield from _unpacked(name, given)
+    elif target.type == "identifier":
+        yield target, value
 
 
 def cuda_scope(at: Node) -> dict[str, Node]:

@@ -82,6 +82,13 @@ def test_loops_get_stages(tmp_path: Path) -> None:
     assert rewritten(pipelined_loop.rewrite, candidates[0].kernel.text) == []
 
 
+def test_a_matrix_product_gets_hints_on_its_stores_alone_and_an_autotuner_keeps_its_stages() -> None:
+    product = (Path(__file__).parents[3] / "examples" / "triton" / "matmul.py").read_text()
+    assert [c.label for c in rewritten(cache_hints.rewrite, product)] == ["streaming stores"]
+    assert rewritten(pipelined_loop.rewrite, product) == []
+    assert len(rewritten(pipelined_loop.rewrite, product.replace("@triton.autotune", "@settings"))) == 3
+
+
 def test_persistent_programs_take_every_row(tmp_path: Path) -> None:
     candidates = rewritten(persistent.rewrite, LAYERNORM)
     assert len(candidates) == 2

@@ -227,7 +227,31 @@ def test_unrolling_is_added_set_and_changed() -> None:
     assert "#pragma unroll 8" not in text
     found = space(ROWSUM, ROWSUM_WORKLOAD, "rowsum")
     names = [tunable.name for tunable in found.tunables if tunable.kind is Kind.UNROLL]
-    assert "#pragma unroll 2\n    for (int j" in formed(found, **dict.fromkeys(names, 2)).kernel.text
+    assert "#pragma unroll 2\n    for (int w" in formed(found, **dict.fromkeys(names, 2)).kernel.text
+
+
+def test_a_loop_unrolled_as_a_whole_stays_so() -> None:
+    kernel = """
+template <int N>
+__global__ void sum(const float* x, float* y, int n) {
+  float s = 0;
+#pragma unroll
+  for (int i = 0; i < BOUND; ++i) s += x[i];
+  y[0] = s;
+}
+"""
+    for bound, found in (("N", False), ("n", True)):
+        tunables = space(kernel.replace("BOUND", bound), None, "sum").tunables
+        assert any(t.name.startswith("unroll") for t in tunables) == found
+
+
+def test_names_set_together_are_turned_apart() -> None:
+    workload = """
+def launch(module, x, out):
+    THREADS, vec = 256, 4
+    module["rowsum<4>"][x.shape[0], THREADS](x, out, x.shape[1])
+"""
+    assert "THREADS, vec = 512, 4\n" in launch_text(formed(space(ROWSUM, workload, "rowsum"), THREADS=512))
 
 
 def test_another_kernel_that_shares_a_constant_is_launched_with_it() -> None:

@@ -142,7 +142,7 @@ def test_gives_up_when_everything_is_wrong() -> None:
 
 def test_gives_up_when_nothing_helps() -> None:
     seen, _ = tune(lambda _: timed(1.0), 1000, batch=1)
-    assert len(seen) == 24
+    assert len(seen) == 12
 
 
 def test_a_failed_value_ends_its_direction() -> None:
