@@ -21,7 +21,7 @@ from kernel_lsp.judge.verdict import DeviceState
 SHORT_US = 10.0
 """A launch shorter than this is timed as the difference of two graphs of copies, not between two events."""
 UNTIMED_US = 7.0
-"""A case this short says more about launching than about the kernel: it is checked, not timed, if others are longer."""
+"""A case this short is checked, not timed, if others are longer; so is a short one beside one 20 times as long."""
 _FLUSH_US = 45.0
 _PLACEMENT_US = {"graph": 0.08, "cold": 0.25, "streaming": 0.25}
 """How much the same kernel differs from one process to the next, by where its code and buffers happen to lie.
@@ -111,8 +111,13 @@ async def choose_cases(bench: Bench, baseline: Subject, yard: Yardstick, *, capt
         if us < SHORT_US and captured and not yard.in_place:
             mode = "graph"
         chosen.append(replace(probe, mode=mode, launches=_launches(us), baseline_us=us))
-    long_enough = [case for case in chosen if case.baseline_us >= UNTIMED_US]
-    return tuple(long_enough or chosen)
+    longest = max(case.baseline_us for case in chosen)
+    return tuple(case for case in chosen if not _launch_bound(case.baseline_us, longest))
+
+
+def _launch_bound(us: float, longest: float) -> bool:
+    """Whether a case says more about launching than about the kernel, beside the longest one of its workload."""
+    return us < longest and (us < UNTIMED_US or (us < SHORT_US and us < longest / 20))
 
 
 async def prepare(bench: Bench, subject: Subject, cases: Sequence[TimedCase]) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
-COMMIT_VARIABLE = "KERNEL_LSP_COMMIT"
-RESULTS_VARIABLE = "KERNEL_LSP_BENCH_RESULTS"
+COMMIT_VARIABLE = "BENCH_COMMIT"
+RESULTS_VARIABLE = "BENCH_RESULTS"
 
 
 def record(
@@ -32,8 +32,8 @@ def record(
         figures: JSON values; names carry their unit (`false_faster_share`, `median_ms`). NaN and infinity are refused.
         device: what was measured on, by default the GPUs that `nvidia-smi` names, or the CPU where there are none.
         driver: version of the GPU driver, by default the one `nvidia-smi` names, "none" where there is none.
-        commit: of the measured source, by default `$KERNEL_LSP_COMMIT` or else what git says.
-        directory: by default `$KERNEL_LSP_BENCH_RESULTS` or else `tests/bench/results`.
+        commit: of the measured source, by default `$BENCH_COMMIT` or else what git says.
+        directory: by default `$BENCH_RESULTS` or else `tests/bench/results`.
     """
     gpus, found_driver = gpus_and_driver()
     entry = {

@@ -4,17 +4,16 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from judges import Judges, processes_below
+import spinning
+from judges import CommandLine, Judges, eventually, processes_below, used_memory
 
 from kernel_lsp.device.nvml import Gpu, find_gpus
 
 START = "from kernel_lsp.cli.main import main; main()"
-CommandLine = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -46,14 +45,21 @@ def judges(house: Path) -> Iterator[Judges]:
         yield opened
 
 
+@pytest.fixture(scope="session")
+def scale(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The kernel file of `spinning`."""
+    return spinning.write(tmp_path_factory.mktemp("scale"))
+
+
 @pytest.fixture
-def kernel_lsp(house: Path, tmp_path: Path) -> CommandLine:
+def kernel_lsp(house: Path, tmp_path: Path) -> Iterator[CommandLine]:
     """Start the command in `tmp_path`, with a store of its own there and builds shared with all other tests."""
+    started: list[subprocess.Popen[str]] = []
 
     def start(*args: str, **changes: str) -> "subprocess.Popen[str]":
         folders = {"KERNEL_LSP_PATHS_DATA": str(tmp_path / "data"), "KERNEL_LSP_PATHS_CACHE": str(house / "cache")}
         environment = {**os.environ, **folders, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "100", **changes}
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-c", START, *args],
             cwd=tmp_path,
             env=environment,
@@ -61,20 +67,10 @@ def kernel_lsp(house: Path, tmp_path: Path) -> CommandLine:
             stderr=subprocess.PIPE,
             text=True,
         )
+        started.append(process)
+        return process
 
-    return start
-
-
-def used_memory(gpu: Gpu) -> int:
-    """Bytes of the GPU's memory that anybody uses, as the driver says."""
-    import pynvml
-
-    return int(pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid)).used)
-
-
-def eventually(holds: Callable[[], bool], otherwise: str, seconds: float = 15.0) -> None:
-    """Wait until something holds: the kernel and the driver take their time to bury a process."""
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, otherwise
-        time.sleep(0.1)
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()

@@ -1,16 +1,22 @@
 """Sessions that stay open, so that many tests can ask about the same kernel file without measuring it anew."""
 
 import asyncio
+import subprocess
+import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from kernel_lsp.config.settings import PathSettings, Settings
+from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.judge.pipeline import Session, open_session
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Verdict
-from kernel_lsp.runner.pool import Pool
+
+CommandLine = Callable[..., "subprocess.Popen[str]"]
+"""Starts `kernel-lsp` with the arguments given, and with environment variables as keywords."""
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -36,15 +42,29 @@ def processes_below(folder: Path) -> list[int]:
     return found
 
 
+def used_memory(gpu: Gpu) -> int:
+    """Bytes of the GPU's memory that anybody uses, as the driver says."""
+    import pynvml
+
+    return int(pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid)).used)
+
+
+def eventually(holds: Callable[[], bool], otherwise: str, seconds: float = 15.0) -> None:
+    """Wait until something holds: the kernel and the driver take their time to bury a process."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, otherwise
+        time.sleep(0.1)
+
+
 class Judges:
-    """Sessions by kernel file, all on one event loop and one pool of workers. A context manager."""
+    """Sessions by kernel file, all on one event loop. A context manager."""
 
     def __init__(self, folder: Path) -> None:
         self.settings = Settings(paths=PathSettings(data=folder / "data", cache=folder / "cache"))
         self._runner = asyncio.Runner()
         self._open = AsyncExitStack()
         self._sessions: dict[Path, Session] = {}
-        self._pool = _LastingPool()
 
     def __enter__(self) -> Self:
         return self
@@ -54,12 +74,11 @@ class Judges:
     ) -> None:
         with self._runner:
             self._runner.run(self._open.aclose())
-            self._runner.run(self._pool.close())
 
     def session(self, path: Path) -> Session:
         """The session of a kernel file; opened when it is first asked for."""
         if path not in self._sessions:
-            opening = self._open.enter_async_context(open_session(make_target(path), self.settings, self._pool))
+            opening = self._open.enter_async_context(open_session(make_target(path), self.settings))
             self._sessions[path] = self._runner.run(opening)
         return self._sessions[path]
 
@@ -67,12 +86,3 @@ class Judges:
         """The verdict on a variant of a kernel file, and of its workload file where `launch` gives one."""
         session = self.session(path)
         return self._runner.run(session.judge(session.target.version(text, "variant", "user", launch)))
-
-
-class _LastingPool(Pool):
-    """Outlives each of the sessions that share it."""
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return

@@ -4,15 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import CommandLine
-from judges import EXAMPLES
+from judges import EXAMPLES, CommandLine
 
 pytestmark = pytest.mark.gpu
 
 
 def test_all_examples_are_well(kernel_lsp: CommandLine, tmp_path: Path) -> None:
-    with kernel_lsp("check", str(EXAMPLES), "--json") as process:
-        printed, said = process.communicate(timeout=240)
+    process = kernel_lsp("check", str(EXAMPLES), "--json")
+    printed, said = process.communicate(timeout=240)
     assert printed, said
     reports = {Path(file["path"]).name: file for file in json.loads(printed)["files"]}
     assert {name: file["diagnostics"] for name, file in reports.items() if file["diagnostics"]} == {}
@@ -20,4 +19,4 @@ def test_all_examples_are_well(kernel_lsp: CommandLine, tmp_path: Path) -> None:
     assert len(reports) >= 18
     for name, file in reports.items():
         families = {c["name"] for c in file["checks"] if c["status"] == "passed"}
-        assert {"inputs: normal", "inputs: large"} <= families, name
+        assert len([f for f in families if f.startswith("inputs: ")]) >= 4, name

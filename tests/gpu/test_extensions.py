@@ -5,8 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import CommandLine
-from judges import EXAMPLES, edited
+from judges import EXAMPLES, CommandLine, edited
 
 pytestmark = pytest.mark.gpu
 
@@ -19,8 +18,8 @@ def test_slow_an_extension_is_built_called_and_right(kernel_lsp: CommandLine, tm
     launch = workload[workload.index("    THREADS = 256") :]
     (tmp_path / "rotary_workload.py").write_text(edited(workload, (launch, "    return module.rotary_(q, cos, sin)\n")))
     shutil.copy(rotary, tmp_path)
-    with kernel_lsp("check", "rotary.cu", "--json") as process:
-        printed, said = process.communicate(timeout=500)
+    process = kernel_lsp("check", "rotary.cu", "--json")
+    printed, said = process.communicate(timeout=500)
     assert process.returncode == 0, printed + said
     (file,) = json.loads(printed)["files"]
     assert file["diagnostics"] == []

@@ -37,11 +37,6 @@ EIGHT_AT_ONCE = """    int i = 8 * (blockIdx.x * blockDim.x + threadIdx.x);
 
 
 @pytest.fixture(scope="module")
-def scale(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return spinning.write(tmp_path_factory.mktemp("gains"))
-
-
-@pytest.fixture(scope="module")
 def halved(judges: Judges, scale: Path) -> Verdict:
     return judges.judge(scale, edited(spinning.KERNEL, spinning.rounds(100)))
 
@@ -73,12 +68,14 @@ def test_eight_elements_a_thread_are_faster_than_one(judges: Judges) -> None:
 
 def test_the_evidence_is_complete(judges: Judges, halved: Verdict, scale: Path, gpu: Gpu) -> None:
     evidence = halved.evidence
-    assert [case.case for case in halved.cases] == [judges.session(scale).measured.bench.cases[-1]]
+    measured = judges.session(scale).measured
+    assert measured is not None
+    assert [case.case for case in halved.cases] == [measured.bench.cases[timed.draw.case] for timed in measured.cases]
+    assert (halved.cases[-1].case, halved.cases[-1].bytes_moved) == ("n=1048576", 8 << 20)
     for case in halved.cases:
         assert case.confirmation_blocks == CONFIRMATION_BLOCKS
         assert len(case.blocks) > CONFIRMATION_BLOCKS
         assert case.baseline_us > case.candidate_us > 0
-        assert case.bytes_moved == 2 * 4 << 20
     assert evidence.device is not None
     assert (evidence.device.uuid, evidence.device.driver, evidence.device.arch) == (gpu.uuid, gpu.driver, gpu.arch)
     assert evidence.device.sm_clock_mhz is not None

@@ -42,11 +42,6 @@ LAUNCHES = {
 }
 
 
-@pytest.fixture(scope="module")
-def scale(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return spinning.write(tmp_path_factory.mktemp("scale"))
-
-
 def assert_good_one_is_judged(judges: Judges, path: Path, comment: str, what: str) -> None:
     after = judges.judge(path, f"{path.read_text()}\n{comment} after: {what}\n")
     assert after.stage is Stage.TIMED, after.reason

@@ -22,6 +22,7 @@ from kernel_lsp.refine.rewrites import (
     strength_reduce,
     vectorize,
     warp_shuffle,
+    whole_row,
 )
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel, Language
@@ -50,6 +51,6 @@ REWRITES: Mapping[Language, tuple[Rewrite, ...]] = {
         restrict.rewrite,
         strength_reduce.rewrite,
     ),
-    Language.TRITON: (persistent.rewrite, cache_hints.rewrite, pipelined_loop.rewrite),
+    Language.TRITON: (whole_row.rewrite, persistent.rewrite, cache_hints.rewrite, pipelined_loop.rewrite),
 }
 """All rewrites of a language, those that tend to gain most first."""

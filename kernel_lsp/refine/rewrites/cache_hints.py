@@ -58,10 +58,13 @@ def _hinted(call: Node, hint: str) -> Edit:
 
 
 def rewrite(kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel) -> Iterator[Candidate]:
-    """The kernel with each recipe of hints that changes it."""
+    """The kernel with each recipe of hints that changes it; one that multiplies matrices gets hints on stores alone."""
     try:
         tree = TritonTree(kernel_file, kernel)
         roles = list(_roles(tree))
+        if next(tree.calls("dot"), None) is not None:
+            # Its loads pass through shared memory, and the tiles that programs share are best left where they are.
+            roles = [(call, role) for call, role in roles if role == "stored"]
     except LookupError:
         return
     seen = {kernel_file.text}

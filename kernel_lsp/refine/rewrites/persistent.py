@@ -11,7 +11,7 @@ from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit, Span, apply_edits
 
-_SHAPES = ((4, 1), (8, 1), (16, 1), (2, 3), (4, 3))  # programs for each multiprocessor, stages of the loop
+_SHAPES = ((16, 1), (4, 3))  # programs for each multiprocessor, stages of the loop
 
 
 def _launches(tree: TritonTree) -> list[tuple[Node, Node]] | None:

@@ -8,11 +8,16 @@ from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit, Span, apply_edits
 
-_STAGES = (2, 3, 4)
+_STAGES = (4, 3, 2)
 
 
 def rewrite(kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel) -> Iterator[Candidate]:
-    """The kernel with 2, 3 and 4 stages in every innermost loop that loads and says nothing of stages yet."""
+    """The kernel with 4, 3 and 2 stages in every innermost loop that loads and says nothing of stages yet.
+
+    Not under an autotuner: the stages are its to choose.
+    """
+    if kernel.autotuned:
+        return
     try:
         tree = TritonTree(kernel_file, kernel)
         loads = [span_of(call) for call in tree.calls("load")]

@@ -9,14 +9,14 @@ occupancy", GTC 2010). Every sum is formed in the same order as before, so resul
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
 from tree_sitter import Node
 
-from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, field, indent_at, names, text_of, walk, written
+from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, field, indent_at, names, span_of, text_of, walk, written
 from kernel_lsp.refine.rewrites.launches import fewer_blocks
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
@@ -29,8 +29,10 @@ _TILES = ((4, 4), (8, 4), (8, 8), (4, 8), (2, 4), (2, 2))
 _MOST_SHARED = 48 * 1024  # bytes of static shared memory per block, on every GPU
 _ASSUMED_EXTENT = 32  # of a tile whose size only the launch knows
 _NONE: Axes = frozenset()
+_BOTH: Axes = frozenset("xy")
 _FOREIGN = re.compile(r"atomic|\basm\b|gridDim|wmma|mma_|cp_async|__pipeline|memcpy|cooperative_groups|cluster")
 _LEAPS = {"return_statement", "goto_statement", "lambda_expression", "switch_statement", "labeled_statement"}
+_OPAQUE = {"subscript_expression", "call_expression", "pointer_expression"}
 _LOOPS = {"for_statement", "while_statement", "do_statement"}
 _SIZES = {"double": 8, "half": 2, "__half": 2, "__nv_bfloat16": 2, "nv_bfloat16": 2}
 
@@ -67,24 +69,23 @@ class _Product:
     @cached_property
     def declared(self) -> dict[str, tuple[Node, Node]]:
         """Declaration and declarator of each dependent variable that lies outside of all parts."""
-        inside = [Span(part.start_byte, part.end_byte) for part in self.parts]
+        inside = [span_of(part) for part in self.parts]
         found: dict[str, tuple[Node, Node]] = {}
         for declaration, declarator, name in _declarators(self.tree.body):
-            if name in self.axes and not any(s.holds(Span(declaration.start_byte, declaration.end_byte)) for s in inside):
+            if name in self.axes and not any(part.holds(span_of(declaration)) for part in inside):
                 found[name] = declaration, declarator
         return found
 
     @cached_property
     def recomputed(self) -> set[str]:
         """Dependent variables that are plain arithmetic on what does not change: stated again where they are used."""
-        steady = {p.name for p in self.tree.kernel.parameters} - _changed(self.tree.body)
-        steady |= self.tree.values.keys() | _loop_variables(self.tree.body)
+        moving = _changed(self.tree.body) - _loop_variables(self.tree.body)
         return {
             name
             for name in self.declared
             if (value := self.tree.values.get(name)) is not None
-            and not any(n.type in {"subscript_expression", "call_expression", "pointer_expression"} for n in walk(value))
-            and all(other in steady or other not in self.tree.declarations for other in names(value))
+            and not any(n.type in _OPAQUE for n in walk(value))
+            and not names(value) & moving
         }
 
     def needed(self, nodes: list[Node]) -> list[str]:
@@ -172,10 +173,10 @@ def _dependences(tree: KernelTree) -> dict[str, Axes]:
             return axes
 
 
-def _shared(tree: KernelTree) -> dict[str, Node]:
-    """Declarations of the static shared arrays by name."""
+def _shared(tree: KernelTree) -> dict[str, tuple[Node, Node]]:
+    """Declaration and declarator of each static shared array."""
     return {
-        name: declaration
+        name: (declaration, declarator)
         for declaration, declarator, name in _declarators(tree.body)
         if declarator.type == "array_declarator" and "__shared__" in text_of(declaration)
     }
@@ -186,30 +187,49 @@ def _find(tree: KernelTree) -> _Product | None:
     body = text_of(tree.body)
     if _FOREIGN.search(body) or "extern __shared__" in body or any(n.type in _LEAPS for n in walk(tree.body)):
         return None
-    if any("blockIdx" in text_of(n) for n in walk(tree.root) if n.type.startswith("preproc_") and n.type != "preproc_if"):
+    if any("blockIdx" in text_of(function) for function in _helpers(tree)):
         return None
-    for node in walk(tree.body):
-        if node.type == "identifier" and text_of(node) == "blockIdx" and node.parent is not None:
-            if text_of(node.parent) not in ("blockIdx.x", "blockIdx.y", "blockIdx.z"):
-                return None
+    if any(text_of(user) not in ("blockIdx.x", "blockIdx.y", "blockIdx.z") for user in _users(tree, {"blockIdx"})):
+        return None
     found = _Product(tree, _dependences(tree))
     shared = _shared(tree)
     return found if _is_product(found, shared) and _is_repeatable(found, shared) else None
 
 
-def _is_product(found: _Product, shared: Mapping[str, Node]) -> bool:
+def _helpers(tree: KernelTree) -> Iterator[Node]:
+    """Macros and functions of the file that the kernel uses."""
+    used = names(tree.body)
+    for node in walk(tree.root):
+        if node.type in ("preproc_def", "preproc_function_def"):
+            defined = {text_of(field(node, "name"))}
+        elif node.type == "function_definition" and not span_of(node).holds(tree.kernel.body):
+            defined = names(field(node, "declarator"))
+        else:
+            continue
+        if defined & used:
+            yield node
+
+
+def _users(tree: KernelTree, wanted: Collection[str]) -> Iterator[Node]:
+    """The nodes in which variables of these names stand."""
+    for node in walk(tree.body):
+        if node.type == "identifier" and text_of(node) in wanted and node.parent is not None:
+            yield node.parent
+
+
+def _is_product(found: _Product, shared: Collection[str]) -> bool:
     """Whether some innermost loop combines a shared array of the rows with one of the columns in one variable."""
-    by_row, by_column = ({n for n in shared if found.axes.get(n) == {axis}} for axis in "yx")
+    by_row, by_column = ({n for n in shared if found.axes.get(n, _NONE) == frozenset(axis)} for axis in "yx")
     for loop in walk(found.tree.body):
         if loop.type != "for_statement" or sum(n.type in _LOOPS for n in walk(loop)) > 1:
             continue
-        used, sums = names(loop), _changed(field(loop, "body")) - shared.keys()
-        if used & by_row and used & by_column and any(found.axes.get(name) == {"x", "y"} for name in sums):
+        used, sums = names(loop), _changed(field(loop, "body")) - set(shared)
+        if used & by_row and used & by_column and any(found.axes.get(n, _NONE) == _BOTH for n in sums):
             return True
     return False
 
 
-def _is_repeatable(found: _Product, shared: Mapping[str, Node]) -> bool:
+def _is_repeatable(found: _Product, shared: Collection[str]) -> bool:
     """Whether each statement that depends on the grid stands outside of barriers' reach and checks its bounds."""
     tree = found.tree
     counts: dict[str, int] = {}
@@ -220,10 +240,8 @@ def _is_repeatable(found: _Product, shared: Mapping[str, Node]) -> bool:
     for name, (declaration, _) in found.declared.items():
         if name not in found.recomputed and text_of(field(declaration, "type")) == "auto":
             return False
-    for node in walk(tree.body):
-        if node.type == "identifier" and text_of(node) in shared and node.parent is not None:
-            if node.parent.type not in ("subscript_expression", "array_declarator"):
-                return False
+    if any(user.type not in ("subscript_expression", "array_declarator") for user in _users(tree, shared)):
+        return False
     return all(not tree.collective(part) and _is_guarded(found, part) for part in found.parts)
 
 
@@ -242,9 +260,8 @@ def _is_guarded(found: _Product, part: Node) -> bool:
             checked |= found.of(condition)
     touched: set[str] = set()
     for node in walk(part):
-        if node.type == "subscript_expression" and text_of(_base(node)) in found.tree.pointers:
-            touched |= found.of(node)
-        elif node.type == "pointer_expression" and text_of(node).startswith("*"):
+        indexed = node.type == "subscript_expression" and text_of(_base(node)) in found.tree.pointers
+        if indexed or (node.type == "pointer_expression" and text_of(node).startswith("*")):
             touched |= found.of(node)
     return touched <= checked
 
@@ -252,8 +269,8 @@ def _is_guarded(found: _Product, part: Node) -> bool:
 def _shared_bytes(found: _Product, tiles: Mapping[str, int]) -> int:
     """Static shared memory of the rewritten kernel."""
     total = 0
-    for name, declaration in _shared(found.tree).items():
-        extents = [field(n, "size") for n in walk(declaration) if n.type == "array_declarator"]
+    for name, (declaration, declarator) in _shared(found.tree).items():
+        extents = [field(n, "size") for n in walk(declarator) if n.type == "array_declarator"]
         size = _SIZES.get(text_of(field(declaration, "type")), 4)
         extent = prod(_extent(found.tree, text_of(n)) for n in extents)
         total += size * extent * prod(tiles[axis] for axis in found.axes.get(name, _NONE))
@@ -361,26 +378,29 @@ def _rewritten(found: _Product, tiles: Mapping[str, int]) -> KernelTree:
     source = tree.file.text
     counts = {axis: tree.fresh(f"TILES_{axis.upper()}") for axis in "yx"}
     writer = _Writer(found, counts, {axis: tree.fresh(f"tile_{axis}") for axis in "yx"})
-    edits: list[Edit] = []
-    for run in _runs(found):
-        pad = indent_at(source, run[0].start_byte)
-        text = writer.repeated(run, found.of(run[0]), pad)
-        span = Span(run[0].start_byte, run[-1].end_byte)
-        wide = _from_line_start(source, span)
-        if run[0].parent is not None and run[0].parent.type != "compound_statement":
-            edits.append(Edit(span, f"{{\n{text}\n{pad}}}"))
-        else:
-            edits.append(Edit(wide, text if wide != span or not pad else f"\n{text}\n{pad}"))
+    edits = [_edit(writer, source, run) for run in _runs(found)]
     for node in {d.id: d for d, _ in found.declared.values()}.values():
         pad = indent_at(source, node.start_byte)
-        span = Span(node.start_byte, node.end_byte)
         text = writer.declaration(node, pad)
-        edits.append(Edit(span, text) if text else Edit(_whole_line(source, span), ""))
+        edits.append(Edit(span_of(node), text) if text else Edit(_whole_line(source, span_of(node)), ""))
     first = next(n for n in tree.body.named_children if n.type != "comment")
     pad = indent_at(source, first.start_byte)
     lines = [f"\n{pad}constexpr int {counts[axis]} = {tiles[axis]};" for axis in "yx"]
     edits.append(Edit(Span(tree.body.start_byte + 1, tree.body.start_byte + 1), "".join(lines)))
     return tree.edited(*edits)
+
+
+def _edit(writer: _Writer, source: str, run: list[Node]) -> Edit:
+    """Statements that follow one another, in loops over the tiles."""
+    axes, pad = writer.found.of(run[0]), indent_at(source, run[0].start_byte)
+    span = Span(run[0].start_byte, run[-1].end_byte)
+    outer, before = run[0].parent, run[0].prev_sibling
+    if outer is not None and before is not None and outer.type != "compound_statement":
+        pad = indent_at(source, outer.start_byte)
+        text = writer.repeated(run, axes, pad + "    ")
+        return Edit(Span(before.end_byte, span.end), f" {{\n{text}\n{pad}}}")
+    text, wide = writer.repeated(run, axes, pad), _from_line_start(source, span)
+    return Edit(wide, text) if wide != span or not pad else Edit(span, f"\n{text}\n{pad}")
 
 
 def _runs(found: _Product) -> Iterator[list[Node]]:

@@ -31,6 +31,20 @@ _DEFAULTS = {"num_warps": 4, "num_stages": 3}  # of triton.compile for NVIDIA GP
 _WARPS = (1, 2, 4, 8, 16, 32)
 _STAGES = (1, 2, 3, 4, 5, 6, 7)
 _DOT_LEAST = 16  # tl.dot wants at least this in each dimension
+_PRODUCT = re.compile(r"(?i)(?:block|tile|b)_?(?:size)?_?([mnk])$|^([mnk])_?(?:block|tile)(?:_?size)?$")
+# Sizes along m, n and k, warps, stages: what the Triton tutorial and PyTorch's inductor use on Hopper for large
+# products of 2-byte types, then smaller tiles for products of few tiles. In the order of promise.
+_PRODUCT_CONFIGS = (
+    (128, 256, 64, 8, 3),
+    (128, 128, 64, 4, 4),
+    (64, 64, 64, 4, 4),
+    (64, 128, 64, 4, 4),
+    (128, 128, 64, 8, 3),
+    (256, 128, 64, 8, 3),
+    (64, 32, 64, 4, 5),
+    (128, 64, 64, 4, 4),
+)
+_MOST_SINGLE = 6  # lists of one config are for workloads of one shape
 
 
 @dataclass(frozen=True)
@@ -238,12 +252,27 @@ def _add_configs(draft: Draft, root: Node, function: Node) -> set[str]:
     if not known or len(known) != len(configs):
         return mentioned | set(_DEFAULTS)
     baseline = Written("as written", words(listed))
-    single = list(dict.fromkeys([*known, *_neighbours(known)]))[:_MOST_CONFIGS]
-    choices = [_listed(single, "a richer list")] if len(single) > len(known) else []
+    product = [config for config in _product_configs(known[0]) if config not in known]
+    rich = list(dict.fromkeys([*known, *(product or _neighbours(known))]))[:_MOST_CONFIGS]
+    single = [*product, *known][:_MOST_SINGLE] if product else rich
+    choices = [_listed(rich, "a richer list")] if len(rich) > len(known) else []
     choices += [_listed([config], config.name) for config in single]
     name = draft.add(Quantity("configs", Kind.AUTOTUNE, baseline, "autotune", (baseline, *choices), ordered=False))
     draft.site(Place.KERNEL, span(listed), f"{{{name}}}")
     return mentioned | set(_DEFAULTS)
+
+
+def _product_configs(like: _Config) -> Iterator[_Config]:
+    """Configs that tend to win for a matrix product, in the words of a known one; none for another kernel."""
+    roles = {
+        match[match.lastindex or 0].lower(): name for name, _ in like.constants if (match := _PRODUCT.search(name))
+    }
+    if roles.keys() != set("mnk"):
+        return
+    for m, n, k, warps, stages in _PRODUCT_CONFIGS:
+        sizes = {roles["m"]: m, roles["n"]: n, roles["k"]: k}
+        constants = tuple((name, sizes.get(name, value)) for name, value in like.constants)
+        yield _Config(constants, (("num_warps", warps), ("num_stages", stages)))
 
 
 def _listed(configs: list[_Config], name: str) -> Written:

@@ -52,7 +52,8 @@ def ptx(text: str) -> str:
 def host_runner(folder: Path, text: str) -> Callable[..., None]:
     """`run(grid, block, *arguments)` for the first kernel of a text, one host thread for each device thread of a block.
 
-    Grid and block are numbers, or pairs (x, y). Arguments are numpy arrays (passed as pointers, changed in place), ints and floats.
+    Grid and block are numbers, or pairs (x, y). Arguments are numpy arrays (passed as pointers, changed in place), ints
+    and floats.
     """
     compiler = shutil.which("g++")
     if compiler is None:

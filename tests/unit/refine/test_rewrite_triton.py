@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from rewrite_triton_support import interpret, ptx, rewritten
 
-from kernel_lsp.refine.rewrites import cache_hints, persistent, pipelined_loop
+from kernel_lsp.refine.rewrites import cache_hints, persistent, pipelined_loop, whole_row
 
 LAYERNORM = """
 import torch
@@ -76,7 +76,7 @@ def test_hints_that_stand_are_kept() -> None:
 
 def test_loops_get_stages(tmp_path: Path) -> None:
     candidates = rewritten(pipelined_loop.rewrite, LAYERNORM)
-    assert [c.label for c in candidates] == ["loops of 2 stages", "loops of 3 stages", "loops of 4 stages"]
+    assert [c.label for c in candidates] == ["loops of 4 stages", "loops of 3 stages", "loops of 2 stages"]
     assert candidates[1].kernel.text.count("in tl.range(0, n_cols, BLOCK, num_stages=3):") == 2
     ptx(tmp_path, candidates[1].kernel.text, SIGNATURE, {"BLOCK": 64})
     assert rewritten(pipelined_loop.rewrite, candidates[0].kernel.text) == []
@@ -84,10 +84,10 @@ def test_loops_get_stages(tmp_path: Path) -> None:
 
 def test_persistent_programs_take_every_row(tmp_path: Path) -> None:
     candidates = rewritten(persistent.rewrite, LAYERNORM)
-    assert len(candidates) == 5
-    assert "layernorm[(min(x.shape[0], 528),)](" in candidates[0].kernel.text
-    ptx(tmp_path, candidates[4].kernel.text, SIGNATURE | {"total_programs": "i32"}, {"BLOCK": 64})
-    interpret(tmp_path, candidates[4].kernel.text.replace("528", "3"), CHECK)
+    assert len(candidates) == 2
+    assert "layernorm[(min(x.shape[0], 2112),)](" in candidates[0].kernel.text
+    ptx(tmp_path, candidates[1].kernel.text, SIGNATURE | {"total_programs": "i32"}, {"BLOCK": 64})
+    interpret(tmp_path, candidates[1].kernel.text.replace("528", "3"), CHECK)
 
 
 @pytest.mark.parametrize(
@@ -112,3 +112,54 @@ def fill(y_ptr, n, BLOCK: tl.constexpr):
 """
     for module in (cache_hints, persistent, pipelined_loop):
         assert rewritten(module.rewrite, source) == []
+
+
+def test_a_row_in_one_block_is_loaded_once(tmp_path: Path) -> None:
+    wide, narrow = rewritten(whole_row.rewrite, LAYERNORM)
+    text = wide.kernel.text
+    assert "for start" not in text
+    assert text.count("tl.load(x_ptr") == 1
+    assert text.count("cols = tl.arange(0, BLOCK)") == 1
+    row = "triton.next_power_of_2(x.shape[1])"
+    assert f"1e-5, BLOCK={row}, num_warps=min(max({row} // 512, 4), 16))" in text
+    assert f"{row} // 256" in narrow.kernel.text
+    # 1024 columns, 4 warps: 8 floats a thread in two 16-byte loads, for the row and for the weights.
+    assert ptx(tmp_path, text, SIGNATURE, {"BLOCK": 1024}).count("ld.global") <= 2 * 8
+    interpret(tmp_path, text, CHECK)
+
+
+def test_the_example_in_one_block_is_right_on_odd_rows(tmp_path: Path) -> None:
+    source = (Path(__file__).parents[3] / "examples" / "triton" / "layernorm.py").read_text()
+    check = """
+import kernel, torch
+x, weight, bias = torch.randn(5, 83).half(), torch.randn(83).half(), torch.randn(83).half()
+expected = torch.nn.functional.layer_norm(x, (83,), weight, bias)
+torch.testing.assert_close(kernel.layernorm(x, weight, bias), expected, rtol=2e-3, atol=2e-3)
+"""
+    (wide, _) = rewritten(whole_row.rewrite, source)
+    assert wide.kernel.text.count("tl.load(x_ptr") == 1
+    interpret(tmp_path, wide.kernel.text, check)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("BLOCK=64)", "BLOCK=x.shape[1])"),  # not a number
+        ("row * n_cols\n", "row * n_cols + BLOCK\n"),  # more than a width
+        ("range(0, n_cols, BLOCK)", "range(BLOCK, n_cols, BLOCK)"),
+        ("    mean = tl.sum", "    n_cols -= 1\n    mean = tl.sum"),
+        ("@triton.jit", "@triton.autotune(configs=[], key=[])\n@triton.jit"),
+    ],
+)
+def test_rows_that_stay_in_blocks(old: str, new: str) -> None:
+    assert old in LAYERNORM
+    assert rewritten(whole_row.rewrite, LAYERNORM.replace(old, new)) == []
+
+
+def test_what_a_store_may_have_changed_is_loaded_again() -> None:
+    in_place = LAYERNORM.replace("    mean = tl", "    tl.store(y_ptr, 0.0)\n    mean = tl")
+    moved = LAYERNORM.replace("    mean = tl", "    x_ptr += n_cols\n    mean = tl")
+    filled = LAYERNORM.replace("mask=mask)\n        weight", "mask=mask, other=1.0)\n        weight")
+    for source in (in_place, moved, filled):
+        assert source != LAYERNORM
+        assert rewritten(whole_row.rewrite, source)[0].kernel.text.count("tl.load(x_ptr") == 2

@@ -169,6 +169,25 @@ def test_an_autotune_list_is_made_richer_or_fixed() -> None:
     assert len({choice.code for choice in found.tunables[0].choices if isinstance(choice, Written)}) == 2 + len(single)
 
 
+@pytest.mark.parametrize(
+    "names", [("BLOCK_M", "BLOCK_N", "BLOCK_K"), ("BM", "BN", "BK"), ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K")]
+)
+def test_a_product_is_offered_the_tiles_that_win_for_products(names: tuple[str, str, str]) -> None:
+    m, n, k = names
+    constants = f'{{"{m}": 64, "{n}": 64, "{k}": 32, "GROUP_M": 8}}'
+    source = AUTOTUNED.replace('{"BLOCK": 512}, num_warps=4', f"{constants}, num_warps=4, num_stages=3").replace(
+        '        triton.Config({"BLOCK": 1024}, num_warps=8, num_stages=2),\n', ""
+    )
+    _, richer, first, *_ = tunable(space(source), "configs").choices
+    large = f'triton.Config({{"{m}": 128, "{n}": 256, "{k}": 64, "GROUP_M": 8}}, num_warps=8, num_stages=3)'
+    assert isinstance(richer, Written)
+    assert isinstance(first, Written)
+    assert richer.code.startswith(f"[triton.Config({constants}, num_warps=4, num_stages=3), ")
+    assert 6 <= richer.code.count("triton.Config(") <= 12
+    assert large in richer.code
+    assert first.code == f"[{large}]"
+
+
 def test_a_computed_autotune_list_is_left_alone() -> None:
     listed = AUTOTUNED[AUTOTUNED.index("configs=[") : AUTOTUNED.index("    key=")]
     computed = AUTOTUNED.replace(
