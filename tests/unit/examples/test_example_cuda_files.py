@@ -108,7 +108,7 @@ def compile_ptx(path, names, architecture):
 
 def read_text(size_of, read, program):
     _, size = size_of(program)
-    buffer = bytes(size)  # the binding writes into it
+    buffer = bytearray(size)  # the binding writes into it
     read(program, buffer)
     return buffer.rstrip(b"\0").decode()
 

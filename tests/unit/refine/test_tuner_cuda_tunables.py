@@ -339,7 +339,7 @@ def test_candidates_compile(text: str, workload: str, kernel: str, name: str) ->
         _, program = nvrtc.nvrtcCreateProgram(candidate.kernel.text.encode(), b"k.cu", 0, [], [])
         nvrtc.nvrtcAddNameExpression(program, name.encode())
         (status,) = nvrtc.nvrtcCompileProgram(program, 1, [b"--gpu-architecture=sm_90"])
-        log = b" " * nvrtc.nvrtcGetProgramLogSize(program)[1]
+        log = bytearray(nvrtc.nvrtcGetProgramLogSize(program)[1])
         nvrtc.nvrtcGetProgramLog(program, log)
         assert status == nvrtc.nvrtcResult.NVRTC_SUCCESS, (candidate.label, log.decode())
         nvrtc.nvrtcDestroyProgram(program)
