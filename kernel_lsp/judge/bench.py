@@ -15,6 +15,7 @@ from kernel_lsp.judge.building import Builders, Built
 from kernel_lsp.judge.target import Target
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.protocol import WorkerFailure
+from kernel_lsp.runner.shield import start, to_the_end
 from kernel_lsp.runner.worker import Worker
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.files import find_kernels
@@ -101,7 +102,7 @@ class Bench:
         )
         if self.gpu:
             self._probes = await self.builders.probes()
-            self._spares = [asyncio.create_task(self._start_subject()) for _ in range(_SPARES)]
+            self._spares = [start(self._start_subject()) for _ in range(_SPARES)]
         self._oracle = await starting
         source = self.target.workload.source
         said = await self.oracle("load", deadline=START_SECONDS, text=source.text, path=str(source.path))
@@ -125,9 +126,8 @@ class Bench:
         """Ask the oracle."""
         assert self._oracle is not None, "open the bench first"
         # The oracle serves every version: it must outlive the cancelling of any one of them.
-        asking = asyncio.create_task(self._oracle.call(method, deadline=deadline, **params))
         try:
-            return await asyncio.shield(asking)
+            return await to_the_end(self._oracle.call(method, deadline=deadline, **params))
         except WorkerFailure as error:
             raise RunnerError(f"a check could not be made ({method}): {error}") from error
 
@@ -210,9 +210,9 @@ class Bench:
     async def _take_spare(self) -> Worker:
         """A worker that is set up already; begin to set up the next one."""
         if not self._spares:
-            self._spares = [asyncio.create_task(self._start_subject()) for _ in range(_SPARES)]
+            self._spares = [start(self._start_subject()) for _ in range(_SPARES)]
         spare = self._spares.pop(0)
-        self._spares.append(asyncio.create_task(self._start_subject()))
+        self._spares.append(start(self._start_subject()))
         try:
             return await spare
         except RunnerError:

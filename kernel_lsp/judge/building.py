@@ -16,6 +16,7 @@ from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.protocol import WorkerFailure
+from kernel_lsp.runner.shield import start
 from kernel_lsp.runner.worker import Worker, WorkerDied, WorkerTimedOut
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.kernel import Language
@@ -74,7 +75,7 @@ class Builders:
         """
         task = self._results.get(candidate.digest)
         if task is None or task.cancelled():
-            task = self._results[candidate.digest] = asyncio.create_task(self._build(workload, candidate))
+            task = self._results[candidate.digest] = start(self._build(workload, candidate))
         return await asyncio.shield(task)
 
     async def probes(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ SHORT_US = 10.0
 UNTIMED_US = 7.0
 """A case this short is checked, not timed, if others are longer; so is a short one beside one 20 times as long."""
 _FLUSH_US = 45.0
-_PLACEMENT_US = {"graph": 0.08, "cold": 0.25, "streaming": 0.25}
+_PLACEMENT_US = {"graph": 0.1, "cold": 0.5, "streaming": 0.5}
 """How much the same kernel differs from one process to the next, by where its code and buffers happen to lie.
 
 Measured on an H200 (`tests/bench/results/`); no number of blocks averages it away, so FASTER must clear it.
@@ -260,17 +260,19 @@ async def decide(
 
 
 def _placed(decision: statistics.Decision, delta: float, clear: float) -> statistics.Decision:
-    """A loss that placement could have made, as what it is then: no difference worth the name."""
-    if decision.outcome is not statistics.Outcome.SLOWER or decision.interval.lower > clear:
+    """A loss under delta, or one that placement could have made, as what it is: no difference worth the name."""
+    if decision.outcome is not statistics.Outcome.SLOWER:
         return decision
-    same = decision.interval.upper < delta + clear
-    outcome = statistics.Outcome.SAME if same else statistics.Outcome.NOT_WORTH_IT
-    return replace(decision, outcome=outcome)
+    if decision.interval.upper < delta + clear:
+        return replace(decision, outcome=statistics.Outcome.SAME)
+    if decision.interval.lower <= clear:
+        return replace(decision, outcome=statistics.Outcome.NOT_WORTH_IT)
+    return decision
 
 
 def resolution(cases: Sequence[TimedCase], delta: float, shared: bool) -> tuple[float, float]:
     """Least deviation of a block, and how far a gain must clear zero, for these cases together."""
-    blur = math.fsum(_PLACEMENT_US[c.mode] / c.baseline_us for c in cases) / len(cases) / math.sqrt(len(cases))
+    blur = math.sqrt(math.fsum((_PLACEMENT_US[c.mode] / c.baseline_us) ** 2 for c in cases)) / len(cases)
     floor = statistics.LEAST_DEVIATION
     return floor, max(blur, 2 * delta if shared else 0.0)
 

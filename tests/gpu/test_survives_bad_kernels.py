@@ -49,7 +49,7 @@ def assert_good_one_is_judged(judges: Judges, path: Path, comment: str, what: st
 
 
 def test_a_hanging_kernel_is_stopped_in_time(judges: Judges, scale: Path) -> None:
-    text = edited(spinning.KERNEL, (spinning.BODY, f"for (volatile int turn = 0; turn < 1;) {{}}\n    {spinning.BODY}"))
+    text = edited(spinning.KERNEL, (spinning.BODY, f'while (n > 0) {{ asm volatile(""); }}\n    {spinning.BODY}'))
     verdict = judges.judge(scale, text)
     assert (verdict.verdict, verdict.stage) == (Outcome.TIMED_OUT, Stage.RUN), verdict.reason
     assert "did not finish running on case n=1000" in verdict.reason
