@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import os
 import zlib
@@ -76,6 +77,7 @@ class Bench:
     def __init__(self, pool: Pool, target: Target, settings: Settings, builders: Builders, gpu: Gpu | None) -> None:
         self.pool, self.target, self.settings, self.builders, self.gpu = pool, target, settings, builders, gpu
         self.place = "cuda" if gpu else "cpu"
+        self.seed = int.from_bytes(os.urandom(6), "little")
         self._flavour = Flavour.GPU if gpu else Flavour.INTERPRET
         self.cases: tuple[str, ...] = ()
         self.arguments: tuple[str, ...] = ()
@@ -132,10 +134,10 @@ class Bench:
             raise RunnerError(f"a check could not be made ({method}): {error}") from error
 
     async def draw(self, case: int, family: str, number: int = 0) -> Draw:
-        """Inputs of a case: the same ones each time it is asked for the same `number`, with a seed from the system."""
+        """Inputs of a case: the same ones each time it is asked for the same `number`; all follow from `seed`."""
         key = f"{case}/{family}/{number}"
         if key not in self.draws:
-            seed = int.from_bytes(os.urandom(6), "little")
+            seed = int.from_bytes(hashlib.sha256(f"{self.seed}/{key}".encode()).digest()[:6], "little")
             made = await self.oracle("prepare", key=key, case=case, family=family, seed=seed)
             self.draws[key] = Draw(key, case, family, made["arguments"], made["nbytes"], made["input_bytes"])
         return self.draws[key]

@@ -349,6 +349,8 @@ class Session:
     ) -> Verdict:
         timed = _case_timings(self.measured, case) if self.measured else ()
         settings = self.settings.judge.model_dump(mode="json", exclude={"families"})
+        known = {"kernel-lsp": __version__} | versions()
+        address = self._address(case.candidate, known)
         evidence = Evidence(
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             baseline_digest=self.target.baseline.digest,
@@ -358,22 +360,22 @@ class Session:
             kernel_path=str(self.target.source.path),
             workload_path=str(self.target.workload.source.path),
             sources=self._sources(case.candidate),
-            seed=None,
+            seed=self.bench.seed if self.bench else None,
             checks=tuple(case.findings.checks) + _NOT_CHECKED,
             errors=tuple(case.findings.errors),
             mismatch=found.mismatch,
             baseline_resources=resources_of(self.baseline_built) if self.baseline_built else (),
             candidate_resources=resources_of(case.built) if case.built else (),
             device=case.device,
-            versions={"kernel-lsp": __version__} | versions(),
+            versions=known,
             build_way=case.built.build.way if case.built else "none",
             build_log=case.built.build.log if case.built else "",
             settings=settings,
             discarded_blocks=case.series.discarded if case.series else 0,
-            command=self._command(),
+            command=self._command(address),
         )
         return Verdict(
-            id=self._address(case.candidate, evidence.versions),
+            id=address,
             verdict=found.outcome,
             stage=found.stage,
             reason=found.reason,
@@ -391,9 +393,11 @@ class Session:
             sources["candidate_launch"] = candidate.launch.text
         return sources
 
-    def _command(self) -> str:
-        paths = [str(self.target.source.path), "CANDIDATE", "--workload", str(self.target.workload.source.path)]
-        return f"kernel-lsp judge {shlex.join(paths)}"
+    def _command(self, address: str) -> str:
+        """What repeats the judgement: write out the files that evidence keeps, and judge them."""
+        name, folder = self.target.source.path.name, address[:8]
+        files = shlex.join([f"{folder}/baseline/{name}", f"{folder}/candidate/{name}"])
+        return f"kernel-lsp report {folder} --sources {folder} && kernel-lsp judge {files}"
 
     def _address(self, candidate: Candidate, versions: dict[str, str]) -> str:
         made_of = {
