@@ -333,7 +333,7 @@ class Session:
         delta = self.settings.judge.delta
         words = {
             statistics.Outcome.SLOWER: f"slower: {speedup[0]:.3f}x ({low:.3f} to {high:.3f})",
-            statistics.Outcome.SAME: f"no different: within {delta:.0%} of the baseline ({low:.3f}x to {high:.3f}x)",
+            statistics.Outcome.SAME: f"no difference that matters ({low:.3f}x to {high:.3f}x)",
             statistics.Outcome.NOT_WORTH_IT: f"a gain of {delta:.0%} or more is excluded ({low:.3f}x to {high:.3f}x)",
             statistics.Outcome.AMBIGUOUS: (
                 f"undecided after {decision.blocks} blocks ({low:.3f}x to {high:.3f}x); "

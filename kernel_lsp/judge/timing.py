@@ -260,10 +260,10 @@ async def decide(
 
 
 def _placed(decision: statistics.Decision, delta: float, clear: float) -> statistics.Decision:
-    """A loss under delta, or one that placement could have made, as what it is: no difference worth the name."""
-    if decision.outcome is not statistics.Outcome.SLOWER:
+    """A difference under delta, or one that placement could have made, as what it is: none worth the name."""
+    if decision.outcome not in (statistics.Outcome.SLOWER, statistics.Outcome.NOT_WORTH_IT):
         return decision
-    if decision.interval.upper < delta + clear:
+    if max(abs(decision.interval.lower), abs(decision.interval.upper)) < delta + clear:
         return replace(decision, outcome=statistics.Outcome.SAME)
     if decision.interval.lower <= clear:
         return replace(decision, outcome=statistics.Outcome.NOT_WORTH_IT)
