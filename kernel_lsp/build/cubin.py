@@ -4,6 +4,7 @@ The layout is that of `readelf -S` plus NVIDIA's `.nv.info` attributes, with the
 Two generations are in use: toolkits up to 12 write ABI 7 for architectures before sm_100, everything newer ABI 8.
 """
 
+import hashlib
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -67,6 +68,24 @@ def cubin_arch(cubin: bytes) -> str:
     (flags,) = struct.unpack_from("<I", cubin, 48)
     abi = cubin[8]
     return f"sm_{(flags >> 8 if abi >= 8 else flags) & 0xFF}"
+
+
+def code_digest(cubin: bytes) -> str:
+    """SHA-256 of the instructions and constants in a cubin; line tables and names of files do not count.
+
+    Raises:
+        CubinError: as `read_cubin`.
+    """
+    try:
+        sections = sorted(_sections(cubin), key=lambda section: section.name)
+    except (struct.error, IndexError, ValueError) as error:
+        raise CubinError(f"not a readable cubin: {error}") from error
+    digest = hashlib.sha256()
+    for section in sections:
+        if section.name.startswith((".text.", ".nv.constant", ".nv.global")):
+            digest.update(f"{section.name} {section.size} ".encode())
+            digest.update(section.data)
+    return digest.hexdigest()
 
 
 def _read(cubin: bytes, names: Mapping[str, str]) -> tuple[KernelFacts, ...]:

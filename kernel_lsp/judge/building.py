@@ -1,6 +1,7 @@
 """Builds for the judge: a pool of compile workers, and what came out of each candidate."""
 
 import asyncio
+import hashlib
 import shutil
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -11,6 +12,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from kernel_lsp.build.binary import Build, Diagnostic, Severity
+from kernel_lsp.build.cubin import code_digest
 from kernel_lsp.build.plan import Plan
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import WorkloadError
@@ -41,6 +43,17 @@ class Built:
     def ok(self) -> bool:
         """Whether there is something to run."""
         return self.build.binary is not None or self.extension is not None
+
+    @property
+    def code(self) -> str | None:
+        """What runs on the GPU and how it is launched, as a hash; None where it is not all known (Triton, extensions).
+
+        Two versions of one hash are the same program, whatever their texts say.
+        """
+        binary = self.build.binary
+        if binary is None or self.build.way == "triton":
+            return None
+        return hashlib.sha256(f"{code_digest(binary.cubin)} {self.plans}".encode()).hexdigest()
 
     @property
     def first_error(self) -> str:

@@ -1,5 +1,6 @@
 """From a candidate to its verdict: parse, build, run, correct, legitimate, timed; the first failure decides."""
 
+import ast
 import asyncio
 import hashlib
 import json
@@ -165,9 +166,17 @@ class Session:
             yield
 
     async def judge(
-        self, candidate: Candidate, on_decision: Callable[[statistics.Decision], None] | None = None
+        self,
+        candidate: Candidate,
+        on_decision: Callable[[statistics.Decision], None] | None = None,
+        *,
+        always_run: bool = False,
     ) -> Verdict:
-        """The verdict on one candidate."""
+        """The verdict on one candidate.
+
+        A candidate that is the baseline's own program under another text is SAME without being run, unless
+        `always_run` asks for it, as measurements of the judge itself do.
+        """
         case = Judgement(candidate)
         with case.timeline.stage("parse"):
             if not find_kernels(candidate.kernel.text, candidate.kernel.path):
@@ -177,6 +186,9 @@ class Session:
             case.built = await self.builders.build(self.target.workload, candidate)
         if not case.built.ok:
             return self._verdict(case, Failure(Outcome.BUILD_FAILED, Stage.BUILD, case.built.first_error))
+        if not always_run and self._same_program(candidate, case.built):
+            reason = "both are the same program to the machine: nothing was run"
+            return self._verdict(case, Failure(Outcome.SAME, Stage.BUILD, reason))
         if self.measured is None:
             reason = "it builds; a CUDA kernel runs only on a GPU, and this machine has none"
             return self._verdict(case, Failure(Outcome.UNTIMED, Stage.BUILD, reason))
@@ -216,6 +228,16 @@ class Session:
                 return self._verdict(case, Failure(Outcome.AMBIGUOUS, Stage.TIMED, str(error)))
         finally:
             await bench.leave(entered)
+
+    def _same_program(self, candidate: Candidate, built: Built) -> bool:
+        """Whether the machine would do the same: for CUDA by machine code and launches, for Python by its syntax."""
+        baseline = self.target.baseline
+        texts = [(baseline.launch, candidate.launch)]
+        if candidate.language is Language.TRITON:
+            texts.append((baseline.kernel, candidate.kernel))
+        elif self.baseline_built is None or built.code is None or built.code != self.baseline_built.code:
+            return False
+        return all(_same_python(a.text if a else "", b.text if b else "") for a, b in texts)
 
     async def _time(
         self,
@@ -512,3 +534,11 @@ def _case_timings(measured: Measured, case: Judgement) -> tuple[CaseTiming, ...]
             )
         )
     return tuple(timings)
+
+
+def _same_python(one: str, other: str) -> bool:
+    """Whether two Python texts differ in comments and layout only."""
+    try:
+        return ast.dump(ast.parse(one)) == ast.dump(ast.parse(other))
+    except SyntaxError:
+        return one == other

@@ -26,7 +26,7 @@ async def judge_many(session: Session, text: str, comment: str, count: int) -> d
     for number in range(count):
         candidate = session.target.version(f"{text}\n{comment} variant {number}\n", f"variant {number}", "user")
         await asyncio.sleep(0.5)  # as between a person's edits: the next worker is made ready meanwhile
-        verdict = await session.judge(candidate)
+        verdict = await session.judge(candidate, always_run=True)
         seconds.append(verdict.seconds)
         verdicts.append(verdict.verdict.value)
     stages = {name for row in seconds for name in row}

@@ -28,7 +28,8 @@ async def judge_itself(path: Path, count: int) -> list[Verdict]:
     async with open_session(make_target(path), Settings()) as session:
         text = session.target.source.text
         texts = [f"{text}\n{comment} again {number}\n" for number in range(count)]
-        return [await session.judge(session.target.version(t, "itself", "user")) for t in texts]
+        versions = [session.target.version(t, "itself", "user") for t in texts]
+        return [await session.judge(version, always_run=True) for version in versions]
 
 
 async def main() -> None:

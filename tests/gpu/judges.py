@@ -85,4 +85,4 @@ class Judges:
     def judge(self, path: Path, text: str, launch: str | None = None) -> Verdict:
         """The verdict on a variant of a kernel file, and of its workload file where `launch` gives one."""
         session = self.session(path)
-        return self._runner.run(session.judge(session.target.version(text, "variant", "user", launch)))
+        return self._runner.run(session.judge(session.target.version(text, "variant", "user", launch), always_run=True))
