@@ -23,7 +23,7 @@ from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.kernel import Language
 
 START_SECONDS = 60.0
-_SPARES = 2  # a confirmation needs two fresh processes at once
+_SPARES = 3  # one judgement takes a process, and two fresh ones to confirm a gain
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Bench:
         )
         if self.gpu:
             self._probes = await self.builders.probes()
-            self._spares = [start(self._start_subject()) for _ in range(_SPARES)]
+            self.refill()
         self._oracle = await starting
         source = self.target.workload.source
         said = await self.oracle("load", deadline=START_SECONDS, text=source.text, path=str(source.path))
@@ -205,18 +205,22 @@ class Bench:
         subject.worker.kill()
         self._subjects.pop(subject.name, None)
 
+    def refill(self) -> None:
+        """Begin to set up workers for the versions to come; not while anything is timed."""
+        if self.gpu:
+            self._spares += [start(self._start_subject()) for _ in range(_SPARES - len(self._spares))]
+
     async def settle(self) -> None:
         """Wait until no worker is being set up, for that takes the GPU's time too."""
-        await asyncio.wait(self._spares)
+        if self._spares:
+            await asyncio.wait(self._spares)
 
     async def _take_spare(self) -> Worker:
-        """A worker that is set up already; begin to set up the next one."""
+        """A worker that is set up already, or else a new one."""
         if not self._spares:
-            self._spares = [start(self._start_subject()) for _ in range(_SPARES)]
-        spare = self._spares.pop(0)
-        self._spares.append(start(self._start_subject()))
+            return await self._start_subject()
         try:
-            return await spare
+            return await self._spares.pop(0)
         except RunnerError:
             return await self._start_subject()
 

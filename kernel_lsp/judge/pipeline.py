@@ -127,6 +127,7 @@ class Session:
         if self.gpu is not None and yard.findings.failure is None:
             baseline, cases = await self._prepare_timing(bench, baseline, yard)
         self.measured = Measured(bench, baseline, yard, cases)
+        bench.refill()
 
     async def _prepare_timing(
         self, bench: Bench, baseline: Subject, yard: Yardstick
@@ -228,6 +229,7 @@ class Session:
                 return self._verdict(case, Failure(Outcome.AMBIGUOUS, Stage.TIMED, str(error)))
         finally:
             await bench.leave(entered)
+            bench.refill()
 
     def _same_program(self, candidate: Candidate, built: Built) -> bool:
         """Whether the machine would do the same: for CUDA by machine code and launches, for Python by its syntax."""

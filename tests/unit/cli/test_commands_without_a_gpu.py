@@ -87,7 +87,7 @@ def test_facts_for_two_architectures(kernel_lsp):
 
 
 def test_judge_builds_and_claims_nothing(kernel_lsp, tmp_path):
-    (tmp_path / "other.cu").write_text(KERNEL.replace("2.0f * x[i]", "x[i] + x[i]"))
+    (tmp_path / "other.cu").write_text(KERNEL.replace("2.0f * x[i]", "3.0f * x[i]"))
     answer = kernel_lsp("judge", "scale.cu", "other.cu", "--json")
     assert answer.returncode == 3, answer.stderr
     said = json.loads(answer.stdout)
