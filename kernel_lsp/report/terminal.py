@@ -87,7 +87,7 @@ def _head(verdict: Verdict, name: str) -> RenderableType:
         if verdict.interval is not None:
             line.append(f" (95 % CI {interval_text(verdict.interval)})", "not reverse")
     evidence = verdict.evidence
-    device = evidence.device.name if evidence.device else "no GPU"
+    device = evidence.device.name if evidence.device else "not timed"
     about = Text(" · ".join((evidence.candidate_label, evidence.candidate_origin, device, name)), "dim")
     return Group(Text(evidence.kernel_path, "bold"), line, Text(verdict.reason), about)
 
