@@ -119,11 +119,6 @@ class LoadedModule:
             raise AttributeError(name)
         return self[name]
 
-    def unload(self) -> None:
-        """Take the code off the GPU."""
-        self._kernels.clear()
-        check(cu.cuModuleUnload(self._module), "unloading the kernel")
-
 
 class _Kernel:
     def __init__(self, name: str, function: Any, sizes: tuple[int, ...], types: tuple[str, ...]) -> None:

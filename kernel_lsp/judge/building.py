@@ -15,6 +15,7 @@ from kernel_lsp.build.binary import Build, Diagnostic, Severity
 from kernel_lsp.build.cubin import code_digest
 from kernel_lsp.build.plan import Plan
 from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.protocol import WorkerFailure
@@ -25,6 +26,7 @@ from kernel_lsp.source.kernel import Language
 from kernel_lsp.workload.spec import WorkloadFile
 
 BUILD_SECONDS = 120.0
+DEFAULT_ARCH = "sm_90"
 EXTENSION_SECONDS = 600.0
 
 
@@ -152,6 +154,13 @@ class Builders:
                     self._idle.append(worker)
                 else:
                     worker.kill()
+
+
+def arch_of(gpu: Gpu | None, settings: Settings) -> str:
+    """What candidates are built for: the GPU that runs them, else the first architecture set, else sm_90."""
+    if gpu is not None:
+        return gpu.arch
+    return settings.arch[0] if settings.arch else DEFAULT_ARCH
 
 
 def _failed(candidate: Candidate, message: str) -> Built:

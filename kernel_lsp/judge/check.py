@@ -16,8 +16,7 @@ from kernel_lsp.device.nvml import Gpu, find_gpus
 from kernel_lsp.errors import KernelLspError, SourceError
 from kernel_lsp.judge import correctness
 from kernel_lsp.judge.bench import Bench
-from kernel_lsp.judge.building import Builders
-from kernel_lsp.judge.pipeline import DEFAULT_ARCH
+from kernel_lsp.judge.building import Builders, arch_of
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import Check, KernelResources
@@ -106,10 +105,9 @@ async def check(
         RunnerError: workers cannot be started.
     """
     gpu = next(iter(find_gpus()), None)
-    arch = gpu.arch if gpu else settings.arch[0] if settings.arch else DEFAULT_ARCH
     room = asyncio.Semaphore(_AT_ONCE)
     async with Pool(gpu.uuid if gpu else None) as pool:
-        builders = Builders(pool, settings, arch)
+        builders = Builders(pool, settings, arch_of(gpu, settings))
 
         async def one(source: SourceFile) -> FileReport:
             async with room:

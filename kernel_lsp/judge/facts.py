@@ -8,8 +8,7 @@ from pathlib import Path
 from kernel_lsp.build.binary import Diagnostic
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import find_gpus
-from kernel_lsp.judge.building import Builders
-from kernel_lsp.judge.pipeline import DEFAULT_ARCH
+from kernel_lsp.judge.building import DEFAULT_ARCH, Builders
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import KernelResources

@@ -21,7 +21,7 @@ from kernel_lsp.device.nvml import Gpu, find_gpus
 from kernel_lsp.errors import CannotJudgeError, KernelLspError, WorkloadError
 from kernel_lsp.judge import correctness, statistics, timing
 from kernel_lsp.judge.bench import Bench, Subject
-from kernel_lsp.judge.building import Builders, Built
+from kernel_lsp.judge.building import Builders, Built, arch_of
 from kernel_lsp.judge.correctness import Failure, Findings, Yardstick
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.target import Target
@@ -35,7 +35,6 @@ from kernel_lsp.source.kernel import Language
 
 CONFIRM_AFTER_SECONDS = 0.3
 _TOO_FAST = 1.2  # times the measured copy bandwidth, on compulsory reads
-DEFAULT_ARCH = "sm_90"
 
 
 @dataclass
@@ -93,7 +92,7 @@ class Session:
 
     def __init__(self, pool: Pool, target: Target, settings: Settings, gpu: Gpu | None) -> None:
         self.pool, self.target, self.settings, self.gpu = pool, target, settings, gpu
-        self.arch = gpu.arch if gpu else (settings.arch[0] if settings.arch else DEFAULT_ARCH)
+        self.arch = arch_of(gpu, settings)
         self.builders = Builders(pool, settings, self.arch)
         self.baseline_built: Built | None = None
         self.bench: Bench | None = None

@@ -57,7 +57,7 @@ class Refinement:
         variant: its text.
         tried: every candidate in the order in which it was decided.
         reason: one sentence: what was found, or why nothing was.
-        seconds: wall time of the search, the baseline's measurement included.
+        seconds: wall time of the search, without the baseline's measurement, which opens the session.
         seconds_to_first: wall time to the first FASTER verdict.
         cancelled: whether it was stopped before it was done.
     """
@@ -87,8 +87,9 @@ async def refine(
 
     Cancelling the task stops the search at once; call it through `refine_until_stopped` to keep what was found.
 
+    The session must have something to time: a GPU, and a baseline that is right.
+
     Raises:
-        CannotJudgeError: there is no GPU to time on.
         RunnerError: the baseline's own process failed while it was timed.
     """
     search = _Search(session, budget, on_progress, on_tried, seed)

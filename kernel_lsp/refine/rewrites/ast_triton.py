@@ -4,14 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-import tree_sitter_python
-from tree_sitter import Language, Node, Parser
+from tree_sitter import Node
 
 from kernel_lsp.refine.rewrites.ast_cuda import field, span_of, text_of, walk
 from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.grammar import parse_python
 from kernel_lsp.source.kernel import Kernel
 
-_PARSER = Parser(Language(tree_sitter_python.language()))
 _ASSIGNMENTS = ("assignment", "augmented_assignment")
 
 
@@ -25,7 +24,7 @@ class TritonTree:
     @cached_property
     def root(self) -> Node:
         """The whole file."""
-        return _PARSER.parse(self.file.text.encode()).root_node
+        return parse_python(self.file.text.encode()).root_node
 
     @cached_property
     def function(self) -> Node:
