@@ -5,14 +5,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import tree_sitter_cuda
-from tree_sitter import Language, Node, Parser
+from tree_sitter import Node, Parser
 
 from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.grammar import cuda_grammar
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit, Span, apply_edits
 
-_PARSER = Parser(Language(tree_sitter_cuda.language()))
+_PARSER = Parser(cuda_grammar())  # not `parse_cuda`: rewrites take text from the nodes
 _POINTER = re.compile(
     r"(?:const\s+)?(?P<element>[\w:]+(?:\s+\w+)*?)(?:\s+const)?\s*\*\s*(?:const\b\s*)?(?:__restrict(?:__)?)?"
 )

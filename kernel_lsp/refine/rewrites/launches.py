@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Sequence
 
-import tree_sitter_python
-from tree_sitter import Language, Node, Parser
+from tree_sitter import Node
 
 from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, field, span_of, text_of, walk
 from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.grammar import parse_python
 from kernel_lsp.source.text import Edit, apply_edits
 
-_PYTHON = Parser(Language(tree_sitter_python.language()))
 Change = Callable[[str], str]
 """From the text of one component of the grid to its replacement, in the language of the file."""
 
@@ -85,7 +84,7 @@ def change_grid(
     """
     name = tree.kernel.name.split("::")[-1]
     host = _host_grids(tree.root, name)
-    driver = _workload_grids(_PYTHON.parse(workload.text.encode()).root_node, name) if workload else []
+    driver = _workload_grids(parse_python(workload.text.encode()).root_node, name) if workload else []
     if host is None or driver is None or not (host or driver):
         return None
     if any(len(grid) < len(python) for grid in (*host, *driver)):

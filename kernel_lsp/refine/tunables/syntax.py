@@ -5,26 +5,24 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
-import tree_sitter_cuda
-import tree_sitter_python
-from tree_sitter import Language, Node, Parser
+from tree_sitter import Node, Parser
 
+from kernel_lsp.source import grammar
 from kernel_lsp.source.text import Span
 
-_PYTHON = Language(tree_sitter_python.language())
-_CUDA = Language(tree_sitter_cuda.language())
 _DIGITS = re.compile(r"\s*\(?\s*([1-9]\d*|0)(?=[uUlL]*\s*\)?\s*$)")
 _OPAQUE = {"subscript", "subscript_expression", "attribute", "field_expression", "string", "string_literal"}
 
 
 def parse_python(text: str) -> Node:
     """Root of the syntax tree of a Python file."""
-    return Parser(_PYTHON).parse(text.encode()).root_node
+    return grammar.parse_python(text.encode()).root_node
 
 
 def parse_cuda(text: str) -> Node:
     """Root of the syntax tree of a CUDA C++ file."""
-    return Parser(_CUDA).parse(text.encode()).root_node
+    # Not `grammar.parse_cuda`, which blanks some text first: here it is taken from the nodes.
+    return Parser(grammar.cuda_grammar()).parse(text.encode()).root_node
 
 
 def walk(node: Node) -> Iterator[Node]:
