@@ -114,20 +114,29 @@ Known = dict[tuple[str, float], Offer]
 """Offers read before, by the verdict's id and when it was written."""
 
 
-def find_offers(store: Store, baseline: Candidate, known: Known | None = None) -> tuple[Offer, ...]:
-    """What the store holds for a file, best first: by its text, whatever it was called, or by its path.
+def find_offers(
+    store: Store, baseline: Candidate, known: Known | None = None, unsaved: Sequence[Verdict] = ()
+) -> tuple[Offer, ...]:
+    """What is known for a file, best first: by its text, whatever it was called, or by its path.
 
-    Some may be for another version of it; a variant that is the file's own text is none. `known` saves reading again.
+    Some may be for another version of it; a variant that is the file's own text is none.
+
+    Args:
+        store: where verdicts lie.
+        baseline: the file as it is now.
+        known: offers read before, to save reading them again.
+        unsaved: verdicts on versions of the file that could not be stored.
     """
     known = {} if known is None else known
-    found: dict[str, Offer] = {}
+    found = {v.evidence.candidate_digest: Offer(v) for v in unsaved if v.verdict is Outcome.FASTER}
     for row in store.find_verdicts(str(baseline.kernel.path), baseline.digest):
-        if row.candidate in found or row.verdict != Outcome.FASTER or row.candidate == baseline.digest:
+        if row.candidate in found or row.verdict != Outcome.FASTER:
             continue  # of a variant judged twice the newest verdict counts
         key = row.id, row.created
         if key not in known and (document := store.find_verdict(row.id)) is not None:
             known[key] = Offer(Verdict.model_validate(document))
         found[row.candidate] = known[key]
+    found.pop(baseline.digest, None)
     return tuple(sorted(found.values(), key=lambda offer: offer.verdict.speedup or 0.0, reverse=True))
 
 

@@ -1,13 +1,16 @@
 """Whether the code that was judged still stands in a text, wherever in it and however it is laid out."""
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kernel_lsp.source.kernel import Kernel
-from kernel_lsp.source.outline import code_only, outline
+from kernel_lsp.source.outline import outline, without_comments
 from kernel_lsp.source.text import Span
+
+_TOKEN = re.compile(rb"\w+|[^\w\s]")
 
 
 def still_holds(current: str, judged: str, path: Path, apart_from: Sequence[Kernel] = ()) -> bool:
@@ -46,14 +49,12 @@ def _statements(text: str, without: Sequence[Span]) -> Iterator[str]:
             yield ast.dump(node)
 
 
-def _declarations(text: str, without: Sequence[Span]) -> Iterator[bytes]:
-    """C++'s declarations at namespace level and its directives, squeezed."""
+def _declarations(text: str, without: Sequence[Span]) -> Iterator[tuple[bytes, ...]]:
+    """C++'s declarations at namespace level, each after its namespaces, and its directives: as tokens."""
     data = text.encode()
-    found, code = outline(data), code_only(data)
-    for declaration in found.declarations:
-        if not any(span.holds(declaration.span) or declaration.span.holds(span) for span in without):
-            yield b" ".join((*declaration.scope, code[declaration.span.start : declaration.span.end])).translate(
-                None, b" \t\r\n"
-            )
+    found, code = outline(data), without_comments(data)
+    for one in found.declarations:
+        if not any(span.holds(one.span) or one.span.holds(span) for span in without):
+            yield (*one.scope, *_TOKEN.findall(code, one.span.start, one.span.end))
     for span in found.directives:
-        yield b" ".join(data[span.start : span.end].split())
+        yield tuple(_TOKEN.findall(code, span.start, span.end))

@@ -163,7 +163,8 @@ def _made(argument: _Argument) -> str:
     if argument.dtype == "torch.bool":
         return f'torch.rand({size}, device="cuda") < 0.5'
     if "int" in argument.dtype:
-        return f'torch.randint(0, 100, ({size}{"," if len(argument.shape) == 1 else ""}), device="cuda", dtype={argument.dtype})'
+        sizes = f"({size},)" if len(argument.shape) == 1 else f"({size})"
+        return f'torch.randint(0, 100, {sizes}, device="cuda", dtype={argument.dtype})'
     return f'torch.randn({size}, device="cuda", dtype={argument.dtype})'
 
 

@@ -11,7 +11,6 @@ from kernel_lsp.refine.proposers.tuner import Tuner
 from kernel_lsp.refine.tunables import find_tunables
 from kernel_lsp.source.candidate import Candidate
 
-
 MakeProposers = Callable[[Candidate, Sequence[str], int], Sequence[Proposer]]
 """What a name stands for: proposers for the kernels named, in the file given; none where it has no idea.
 

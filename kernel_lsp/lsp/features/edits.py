@@ -1,0 +1,104 @@
+"""Edits: made from an offer against the text as it is at that moment, and never taken to be made before it is seen."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lsprotocol import types
+
+from kernel_lsp.errors import SourceError
+from kernel_lsp.lsp.documents import Document, uri_of
+from kernel_lsp.refine.offers import FileEdits, Offer
+from kernel_lsp.source.text import apply_edits
+
+if TYPE_CHECKING:
+    from kernel_lsp.lsp.server import Server
+
+_SEEN = 3.0  # seconds in which the text that an editor says it has changed must arrive
+_LOOK = 0.02
+_BEYOND = "beyond-the-kernel"
+
+
+async def edit_of(ls: "Server", document: Document, offer: Offer) -> tuple[types.WorkspaceEdit, Sequence[FileEdits]]:
+    """The edit that makes an offer's variant out of the text as it is now, and the same in the house's records.
+
+    Raises:
+        SourceError: what was judged does not stand there any more.
+    """
+    workload = (await ls.results.of(document)).workload
+    beside = None if workload is None or workload.in_kernel_file else workload.source
+    current = ls.documents.get(document.uri) or document
+    placed = await asyncio.to_thread(offer.place, current.source, beside)
+    return _workspace_edit(ls, current, placed), placed
+
+
+async def apply(ls: "Server", document: Document, offer: Offer) -> bool:
+    """Have the editor make an offer's edit, and see that it did; False where it did not want to.
+
+    Raises:
+        SourceError: what was judged does not stand there any more, or the editor's text is not what it must be.
+    """
+    edit, placed = await edit_of(ls, document, offer)
+    label = f"Apply {offer.verdict.evidence.candidate_label}"
+    answer = await ls.workspace_apply_edit_async(types.ApplyWorkspaceEditParams(edit, label))
+    if not answer.applied:
+        return False
+    for one in placed:
+        await _see(ls, one)
+    return True
+
+
+async def _see(ls: "Server", made: FileEdits) -> None:
+    """Wait for the text that the edits make; an editor that says it has applied them may not have."""
+    if (document := ls.documents.at(made.file.path)) is None:
+        return
+    wanted = apply_edits(made.file.text, made.edits)
+    try:
+        async with asyncio.timeout(_SEEN):
+            while (ls.documents.get(document.uri) or document).text != wanted:
+                await asyncio.sleep(_LOOK)
+    except TimeoutError:
+        message = "The editor said that it applied the variant, but its text is another one."
+        raise SourceError(message, made.file.path, cure="Undo, and apply it again.") from None
+
+
+def _workspace_edit(ls: "Server", document: Document, placed: Sequence[FileEdits]) -> types.WorkspaceEdit:
+    capabilities = ls.client_capabilities.workspace.workspace_edit if ls.client_capabilities.workspace else None
+    texts = [_document_of(ls, document, one) for one in placed]
+    edits = [
+        [types.TextEdit(text.range(edit.span), edit.text) for edit in one.edits]
+        for text, one in zip(texts, placed, strict=True)
+    ]
+    if capabilities is None or not capabilities.document_changes:
+        return types.WorkspaceEdit(changes={text.uri: own for text, own in zip(texts, edits, strict=True)})
+    annotations = None
+    if len(placed) > 1 and capabilities.change_annotation_support is not None:
+        annotations = {_BEYOND: types.ChangeAnnotation("Change the launch in the workload too", True)}
+    changes: list[types.TextDocumentEdit | types.CreateFile | types.RenameFile | types.DeleteFile] = []
+    for text, own in zip(texts, edits, strict=True):
+        apart = annotations is not None and text.uri != document.uri
+        marked = [types.AnnotatedTextEdit(_BEYOND, e.range, e.new_text) for e in own] if apart else own
+        name = types.OptionalVersionedTextDocumentIdentifier(text.uri, text.version)
+        changes.append(types.TextDocumentEdit(name, [*marked]))
+    return types.WorkspaceEdit(document_changes=changes, change_annotations=annotations)
+
+
+def _document_of(ls: "Server", document: Document, one: FileEdits) -> Document:
+    """The text that a file's edits are for, in the client's terms."""
+    if one.file.path == document.path:
+        return document
+    found = ls.documents.at(one.file.path)
+    return found or Document(uri_of(one.file.path), one.file.path, one.file.text, None, document.encoding)
+
+
+def creation(ls: "Server", path_uri: str, text: str) -> types.WorkspaceEdit | None:
+    """An edit that makes a new file; None where the client cannot."""
+    capabilities = ls.client_capabilities.workspace.workspace_edit if ls.client_capabilities.workspace else None
+    kinds = capabilities.resource_operations if capabilities and capabilities.document_changes else None
+    if not kinds or types.ResourceOperationKind.Create not in kinds:
+        return None
+    start = types.Position(0, 0)
+    name = types.OptionalVersionedTextDocumentIdentifier(path_uri, None)
+    make = types.CreateFile(path_uri, types.CreateFileOptions(overwrite=False, ignore_if_exists=False))
+    fill = types.TextDocumentEdit(name, [types.TextEdit(types.Range(start, start), text)])
+    return types.WorkspaceEdit(document_changes=[make, fill])
