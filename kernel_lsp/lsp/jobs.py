@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 PROGRESS = "kernelLsp/jobProgress"
 """A notification for clients that ask for it; see ARCHITECTURE.md."""
 
+_OFTEN = 0.1  # least seconds between two reports
 _TICK = 1.0  # seconds between reports when nothing happens but time
 _LENSES = 2.0  # least seconds between two refreshes of lenses while a job runs
 _ANSWER = 2.0  # seconds that a client has to agree to a progress bar
@@ -99,6 +100,8 @@ class Job:
         result: the result of its work, see `kinds.job`.
         started: when it was given its turn, on the clock of `time.monotonic`; None before.
         heard: when `progress` was true, on that clock.
+        told: when its client last heard of it, on that clock.
+        bar: its progress bar at the client.
         ended: set when it has.
     """
 
@@ -112,6 +115,8 @@ class Job:
     result: dict[str, Any] | None = None
     started: float | None = None
     heard: float = 0.0
+    told: float = 0.0
+    bar: "_Bar | None" = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -226,9 +231,9 @@ class Jobs:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def _run(self, job: Job) -> None:
-        bar = _Bar(self._server, job)
+        bar = job.bar = _Bar(self._server, job)
         service = Service()
-        ticking = self._server.start(self._tick(job, bar))
+        ticking = self._server.start(self._tick(job))
         try:
             await bar.begin()
             settings = await self._server.settings.at(job.wanted.document.path)
@@ -248,13 +253,13 @@ class Jobs:
         finally:
             service.kill()
             ticking.cancel()
-            self._end(job, bar)
+            self._end(job)
 
     def _never_began(self, job: Job) -> None:
         """A task that is cancelled at once does not run at all."""
         if not job.state.ended:
             job.state = State.CANCELLED
-            self._end(job, None)
+            self._end(job)
 
     async def _work(self, job: Job, service: Service, settings: Settings) -> None:
         wanted, document = job.wanted, job.wanted.document
@@ -283,19 +288,22 @@ class Jobs:
             job.doing = job.progress["doing"]
         else:
             job.doing = event["doing"]
-        self._changed(job)
+        if (now := time.monotonic()) - job.told > _OFTEN:
+            job.told = now
+            self._changed(job)
 
-    async def _tick(self, job: Job, bar: "_Bar") -> None:
+    async def _tick(self, job: Job) -> None:
         """Report as time passes, for what is shown says how much of it is left."""
         while not job.state.ended:
             if job.progress is not None:
                 passed, job.heard = time.monotonic() - job.heard, time.monotonic()
                 job.progress["elapsed"] = min(job.progress["elapsed"] + passed, job.progress["budget"])
-            bar.report()
             self._changed(job)
             await asyncio.sleep(_TICK)
 
     def _changed(self, job: Job) -> None:
+        if job.bar is not None:
+            job.bar.report()
         if self._server.wants_job_progress:
             self._server.protocol.notify(PROGRESS, job.as_json())
         now = time.monotonic()
@@ -303,13 +311,13 @@ class Jobs:
             self._refreshed = now
             self._server.refresh()
 
-    def _end(self, job: Job, bar: "_Bar | None") -> None:
+    def _end(self, job: Job) -> None:
         self._tasks.pop(job.id, None)
         ended = [j.id for j in self._jobs.values() if j.state.ended]
         for old in ended[:-_KEPT]:
             del self._jobs[old]
-        if bar is not None:
-            bar.end()
+        if job.bar is not None:
+            job.bar.end()
         if job.wanted.work is Work.CHECK and job.result is not None:
             self._server.diagnostics.take_check(job.wanted.document, job.result["report"])
         if job.state is not State.CANCELLED:

@@ -55,7 +55,9 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    document: Document
+    """What was read, and for which texts."""
+
+    opened: tuple[Document, ...]
     changes: int
     at: float
     standing: Standing
@@ -67,6 +69,7 @@ class Results:
     def __init__(self, server: "Server") -> None:
         self._server = server
         self._stores: dict[Path, Store] = {}
+        self._opening = asyncio.Lock()
         self._known: dict[Path, Known] = {}
         self._read: dict[str, _Read] = {}
         self._unsaved: dict[str, tuple[Path, dict[str, Any]]] = {}
@@ -81,7 +84,7 @@ class Results:
     async def _settle(self) -> None:
         """Look whether the verdicts that jobs told of are in the store, and save those that are not."""
         for name, (folder, document) in tuple(self._unsaved.items()):
-            store = self._store(folder)
+            store = await self._store(folder)
             if await asyncio.to_thread(store.find_verdict, name) is None:
                 await asyncio.to_thread(store.save_verdict, document)
             if await asyncio.to_thread(store.find_verdict, name) is not None:
@@ -94,21 +97,22 @@ class Results:
     async def of(self, document: Document) -> Standing:
         """What is known of a text as it is."""
         settings = await self._server.settings.at(document.path)
-        store = self._store(settings.paths.data)
+        store = await self._store(settings.paths.data)
+        opened = tuple(self._server.documents)
         read = self._read.get(document.uri)
         if (
             read is not None
-            and read.document is document
+            and read.opened == (document, *opened)
             and read.changes == store.changes()
             and time.monotonic() - read.at < _FRESH
         ):
             return read.standing
-        texts = {d.path: d.text for d in self._server.documents if d.on_disk}
+        texts = {d.path: d.text for d in opened if d.on_disk}
         unsaved = [verdict for folder, verdict in self._unsaved.values() if folder == settings.paths.data]
         known = self._known.setdefault(settings.paths.data, {})
         found = await asyncio.to_thread(_look, store, known, unsaved, document, texts)
         standing = replace(found, untimed=settings.refine.untimed)
-        self._read[document.uri] = _Read(document, store.changes(), time.monotonic(), standing)
+        self._read[document.uri] = _Read((document, *opened), store.changes(), time.monotonic(), standing)
         return standing
 
     async def cures(self, document: Document, kernel: Kernel, rule: str) -> list[str]:
@@ -118,7 +122,7 @@ class Results:
         if rule not in CURES or workload is None or language is None:
             return []
         baseline = Target(language, document.source, document.kernels, kernel, workload).baseline
-        found = await asyncio.to_thread(find_rewrites, baseline, kernel)
+        found = await asyncio.to_thread(lambda: list(find_rewrites(baseline, kernel)))
         return [c.label for c in found if c.origin.removeprefix("rewrite:") in CURES[rule]]
 
     async def verdict(self, path: Path | None, verdict_id: str) -> tuple[Verdict, str]:
@@ -131,7 +135,7 @@ class Results:
         folder = settings.paths.data
         if verdict_id in self._unsaved:
             return Verdict.model_validate(self._unsaved[verdict_id][1]), verdict_id[:8]
-        store = self._store(folder)
+        store = await self._store(folder)
         found = store.resolve(verdict_id)
         document = store.find_verdict(found)
         if document is None:
@@ -147,10 +151,11 @@ class Results:
         for store in self._stores.values():
             store.close()
 
-    def _store(self, folder: Path) -> Store:
-        if folder not in self._stores:
-            self._stores[folder] = open_store(folder)
-        return self._stores[folder]
+    async def _store(self, folder: Path) -> Store:
+        async with self._opening:
+            if folder not in self._stores:
+                self._stores[folder] = await asyncio.to_thread(open_store, folder)
+            return self._stores[folder]
 
 
 def _look(

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 REWRITE = "refactor.rewrite.kernel-lsp"
 CHECK = "source.kernel-lsp.check"
 COMPARE = "source.kernel-lsp.compare"
+QUICK_FIX = "quickfix"
 EVIDENCE = "source.kernel-lsp.evidence"
 DRAFT = "source.kernel-lsp.draft"
-KINDS = (REWRITE, types.CodeActionKind.QuickFix, CHECK, COMPARE, EVIDENCE, DRAFT)
+KINDS = (REWRITE, QUICK_FIX, CHECK, COMPARE, EVIDENCE, DRAFT)
 
 OPTIONS = types.CodeActionOptions(code_action_kinds=list(KINDS), resolve_provider=True)
 
@@ -43,7 +44,7 @@ async def code_actions(ls: "Server", params: types.CodeActionParams) -> list[typ
     for kernel in kernels:
         actions += _of_kernel(ls, document, kernel, standing)
     actions += _of_file(ls, document, kernels, standing)
-    if _wanted(params.context.only, types.CodeActionKind.QuickFix):
+    if _wanted(params.context.only, QUICK_FIX):
         actions += await _cures(ls, document, kernels, params.context.diagnostics)
     capability = ls.client_capabilities.text_document.code_action if ls.client_capabilities.text_document else None
     shows_disabled = capability is not None and capability.disabled_support
@@ -157,7 +158,7 @@ async def _cures(
                 standing = await ls.results.of(document)
                 why = why_not(ls, document, standing, timed=True)
                 arguments = [document.uri, kernel.name, label]
-                action = _command(f"Judge a cure: {label}", types.CodeActionKind.QuickFix, "rewrite", arguments, why)
+                action = _command(f"Judge a cure: {label}", QUICK_FIX, "rewrite", arguments, why)
                 action.diagnostics = [finding]
                 actions.append(action)
     return actions

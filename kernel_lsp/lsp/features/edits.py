@@ -26,10 +26,12 @@ async def edit_of(ls: "Server", document: Document, offer: Offer) -> tuple[types
         SourceError: what was judged does not stand there any more.
     """
     workload = (await ls.results.of(document)).workload
-    beside = None if workload is None or workload.in_kernel_file else workload.source
-    current = ls.documents.get(document.uri) or document
-    placed = await asyncio.to_thread(offer.place, current.source, beside)
-    return _workspace_edit(ls, current, placed), placed
+    texts = [ls.documents.read(document.uri)]
+    if workload is not None and not workload.in_kernel_file:
+        path = workload.source.path
+        texts.append(ls.documents.at(path) or await asyncio.to_thread(ls.documents.read, uri_of(path)))
+    placed = await asyncio.to_thread(offer.place, texts[0].source, texts[1].source if len(texts) > 1 else None)
+    return _workspace_edit(ls, texts, placed), placed
 
 
 async def apply(ls: "Server", document: Document, offer: Offer) -> bool:
@@ -62,33 +64,32 @@ async def _see(ls: "Server", made: FileEdits) -> None:
         raise SourceError(message, made.file.path, cure="Undo, and apply it again.") from None
 
 
-def _workspace_edit(ls: "Server", document: Document, placed: Sequence[FileEdits]) -> types.WorkspaceEdit:
+def _workspace_edit(ls: "Server", texts: Sequence[Document], placed: Sequence[FileEdits]) -> types.WorkspaceEdit:
+    """`texts` are the kernel file and what else is edited, as they were when the edits were made."""
     capabilities = ls.client_capabilities.workspace.workspace_edit if ls.client_capabilities.workspace else None
-    texts = [_document_of(ls, document, one) for one in placed]
+    kernel_file = texts[0]
+    by_path = {text.path: text for text in texts}
     edits = [
-        [types.TextEdit(text.range(edit.span), edit.text) for edit in one.edits]
-        for text, one in zip(texts, placed, strict=True)
+        (text := by_path[one.file.path], [types.TextEdit(text.range(edit.span), edit.text) for edit in one.edits])
+        for one in placed
     ]
     if capabilities is None or not capabilities.document_changes:
-        return types.WorkspaceEdit(changes={text.uri: own for text, own in zip(texts, edits, strict=True)})
+        return types.WorkspaceEdit(changes={text.uri: own for text, own in edits})
     annotations = None
     if len(placed) > 1 and capabilities.change_annotation_support is not None:
-        annotations = {_BEYOND: types.ChangeAnnotation("Change the launch in the workload too", True)}
+        note = types.ChangeAnnotation("Change the launch in the workload too", needs_confirmation=True)
+        annotations = {_BEYOND: note}
     changes: list[types.TextDocumentEdit | types.CreateFile | types.RenameFile | types.DeleteFile] = []
-    for text, own in zip(texts, edits, strict=True):
-        apart = annotations is not None and text.uri != document.uri
-        marked = [types.AnnotatedTextEdit(_BEYOND, e.range, e.new_text) for e in own] if apart else own
-        name = types.OptionalVersionedTextDocumentIdentifier(text.uri, text.version)
-        changes.append(types.TextDocumentEdit(name, [*marked]))
+    for text, own in edits:
+        apart = annotations is not None and text is not kernel_file
+        marked = (
+            [types.AnnotatedTextEdit(annotation_id=_BEYOND, range=e.range, new_text=e.new_text) for e in own]
+            if apart
+            else own
+        )
+        name = types.OptionalVersionedTextDocumentIdentifier(uri=text.uri, version=text.version)
+        changes.append(types.TextDocumentEdit(text_document=name, edits=[*marked]))
     return types.WorkspaceEdit(document_changes=changes, change_annotations=annotations)
-
-
-def _document_of(ls: "Server", document: Document, one: FileEdits) -> Document:
-    """The text that a file's edits are for, in the client's terms."""
-    if one.file.path == document.path:
-        return document
-    found = ls.documents.at(one.file.path)
-    return found or Document(uri_of(one.file.path), one.file.path, one.file.text, None, document.encoding)
 
 
 def creation(ls: "Server", path_uri: str, text: str) -> types.WorkspaceEdit | None:
@@ -98,7 +99,7 @@ def creation(ls: "Server", path_uri: str, text: str) -> types.WorkspaceEdit | No
     if not kinds or types.ResourceOperationKind.Create not in kinds:
         return None
     start = types.Position(0, 0)
-    name = types.OptionalVersionedTextDocumentIdentifier(path_uri, None)
-    make = types.CreateFile(path_uri, types.CreateFileOptions(overwrite=False, ignore_if_exists=False))
-    fill = types.TextDocumentEdit(name, [types.TextEdit(types.Range(start, start), text)])
+    name = types.OptionalVersionedTextDocumentIdentifier(uri=path_uri, version=None)
+    make = types.CreateFile(uri=path_uri, options=types.CreateFileOptions(overwrite=False, ignore_if_exists=False))
+    fill = types.TextDocumentEdit(text_document=name, edits=[types.TextEdit(types.Range(start, start), text)])
     return types.WorkspaceEdit(document_changes=[make, fill])
