@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 
-from kernel_lsp.config.settings import Settings
-from kernel_lsp.device.nvml import find_gpus
 from kernel_lsp.errors import ConfigurationError, KernelLspError
 from kernel_lsp.lsp.documents import Document
 from kernel_lsp.lsp.process import Service, ServiceFailure
 from kernel_lsp.report.units import interval_text, speedup_text
 
 if TYPE_CHECKING:
+    from kernel_lsp.config.settings import Settings
     from kernel_lsp.lsp.server import Server
 
 PROGRESS = "kernelLsp/jobProgress"
@@ -172,7 +171,7 @@ class Jobs:
 
     async def look_for_gpu(self) -> None:
         """Find out whether there is one; the driver may take its time to answer."""
-        self.gpu = bool(await asyncio.to_thread(find_gpus))
+        self.gpu = await asyncio.to_thread(_has_gpu)
 
     def __iter__(self) -> Iterator[Job]:
         """The jobs that there are and the last of those that there were, oldest first."""
@@ -236,7 +235,7 @@ class Jobs:
         ticking = self._server.start(self._tick(job))
         try:
             await bar.begin()
-            settings = await self._server.settings.at(job.wanted.document.path)
+            settings = self._server.settings.at(job.wanted.document.path)
             if job.wanted.work is Work.CHECK:
                 await self._work(job, service, settings)
             else:
@@ -261,7 +260,7 @@ class Jobs:
             job.state = State.CANCELLED
             self._end(job)
 
-    async def _work(self, job: Job, service: Service, settings: Settings) -> None:
+    async def _work(self, job: Job, service: Service, settings: "Settings") -> None:
         wanted, document = job.wanted, job.wanted.document
         job.state, job.started, job.doing = State.RUNNING, time.monotonic(), "starting"
         self._changed(job)
@@ -277,7 +276,7 @@ class Jobs:
         result = await service.ask("job", params, lambda event: self._hear(job, settings, event))
         job.result, job.reason, job.verdict = result, result["reason"], result["verdict"]
 
-    def _hear(self, job: Job, settings: Settings, event: Mapping[str, Any]) -> None:
+    def _hear(self, job: Job, settings: "Settings", event: Mapping[str, Any]) -> None:
         if "verdict" in event:
             self._server.results.take(settings, event["verdict"])
             self._server.refresh()
@@ -381,3 +380,9 @@ class _Bar:
         self, value: types.WorkDoneProgressBegin | types.WorkDoneProgressReport | types.WorkDoneProgressEnd
     ) -> None:
         self._server.progress(types.ProgressParams(self._token, value))
+
+
+def _has_gpu() -> bool:
+    from kernel_lsp.device.nvml import find_gpus
+
+    return bool(find_gpus())

@@ -1,4 +1,4 @@
-"""A verdict for an editor: one line for a menu, and a page of Markdown with all that it rests on."""
+"""A verdict for an editor, as a page of Markdown with all that it rests on."""
 
 import io
 from pathlib import Path
@@ -8,20 +8,9 @@ from rich.console import Console
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.report.diff import unified_diff
 from kernel_lsp.report.terminal import VerdictCard
-from kernel_lsp.report.units import interval_text, speedup_text
+from kernel_lsp.report.titles import speedup_title
 
 _COLUMNS = 100
-
-
-def speedup_title(verdict: Verdict) -> str:
-    """`1.42x faster (95 % CI 1.40-1.44), 4 cases, verified on NVIDIA H200`; what was not timed says its outcome."""
-    if verdict.speedup is None or verdict.interval is None:
-        return verdict.verdict
-    word = "faster" if verdict.speedup >= 1 else "as fast"
-    cases = f"{len(verdict.cases)} case{'s' if len(verdict.cases) != 1 else ''}"
-    device = verdict.evidence.device
-    where = f", verified on {device.name}" if device else ""
-    return f"{speedup_text(verdict.speedup)} {word} (95 % CI {interval_text(verdict.interval)}), {cases}{where}"
 
 
 def evidence_markdown(verdict: Verdict, name: str) -> str:

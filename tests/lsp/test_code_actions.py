@@ -212,7 +212,7 @@ async def test_a_finding_that_a_rewrite_may_cure_offers_to_judge_it(tmp_path):
         uri = session.open(kernel, language="cuda")
         [cure] = await session.actions(uri, only=["quickfix"], line=at, findings=[conflict, other])
         assert cure.title == "Judge a cure: padded shared tile"
-        assert cure.diagnostics == [conflict]
+        assert list(cure.diagnostics) == [conflict]
         assert cure.edit is None  # nobody has called it faster yet
         job = await session.command("rewrite", *cure.command.arguments)
         assert "a CUDA kernel runs only on a GPU" in (await session.ended(job["id"]))["reason"]

@@ -10,13 +10,13 @@ from kernel_lsp.lsp import protocol
 from kernel_lsp.lsp.documents import Document, uri_of
 from kernel_lsp.lsp.features import edits
 from kernel_lsp.lsp.jobs import Wanted, Work
-from kernel_lsp.lsp.results import Standing
-from kernel_lsp.report.evidence import speedup_title
+from kernel_lsp.report.titles import speedup_title
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.workload.draft import draft_workload, workload_path
 
 if TYPE_CHECKING:
     from kernel_lsp.lsp.server import Server
+    from kernel_lsp.lsp.standing import Standing
 
 REWRITE = "refactor.rewrite.kernel-lsp"
 CHECK = "source.kernel-lsp.check"
@@ -91,7 +91,7 @@ async def ask_to_judge_again(ls: "Server", document: Document, kernel: str | Non
         ls.jobs.start(Wanted(Work.REFINE, now, kernel))
 
 
-def why_not(ls: "Server", document: Document, standing: Standing, *, timed: bool) -> str | None:
+def why_not(ls: "Server", document: Document, standing: "Standing", *, timed: bool) -> str | None:
     """Why a text cannot be worked on, for the user; None where it can."""
     if not document.on_disk:
         return "this text is in no file yet: save it first"
@@ -106,7 +106,7 @@ def why_not(ls: "Server", document: Document, standing: Standing, *, timed: bool
     return None
 
 
-def _of_kernel(ls: "Server", document: Document, kernel: Kernel, standing: Standing) -> Iterator[types.CodeAction]:
+def _of_kernel(ls: "Server", document: Document, kernel: Kernel, standing: "Standing") -> Iterator[types.CodeAction]:
     for offer in standing.offers_for(kernel.name):
         title = f"Apply {offer.verdict.evidence.candidate_label}: {speedup_title(offer.verdict)}"
         given = {"uri": document.uri, "kernel": kernel.name, "verdict": offer.verdict.id}
@@ -126,7 +126,7 @@ def _of_kernel(ls: "Server", document: Document, kernel: Kernel, standing: Stand
 
 
 def _of_file(
-    ls: "Server", document: Document, kernels: Sequence[Kernel], standing: Standing
+    ls: "Server", document: Document, kernels: Sequence[Kernel], standing: "Standing"
 ) -> Iterator[types.CodeAction]:
     name = document.path.name
     yield _command(f"Check {name}", CHECK, "check", [document.uri], why_not(ls, document, standing, timed=False))

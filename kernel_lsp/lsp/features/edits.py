@@ -8,18 +8,20 @@ from lsprotocol import types
 
 from kernel_lsp.errors import SourceError
 from kernel_lsp.lsp.documents import Document, uri_of
-from kernel_lsp.refine.offers import FileEdits, Offer
 from kernel_lsp.source.text import apply_edits
 
 if TYPE_CHECKING:
     from kernel_lsp.lsp.server import Server
+    from kernel_lsp.refine.offers import FileEdits, Offer
 
-_SEEN = 3.0  # seconds in which the text that an editor says it has changed must arrive
+_SEEN = 10.0  # seconds in which the text that an editor says it has changed must arrive
 _LOOK = 0.02
 _BEYOND = "beyond-the-kernel"
 
 
-async def edit_of(ls: "Server", document: Document, offer: Offer) -> tuple[types.WorkspaceEdit, Sequence[FileEdits]]:
+async def edit_of(
+    ls: "Server", document: Document, offer: "Offer"
+) -> tuple[types.WorkspaceEdit, "Sequence[FileEdits]"]:
     """The edit that makes an offer's variant out of the text as it is now, and the same in the house's records.
 
     Raises:
@@ -34,11 +36,11 @@ async def edit_of(ls: "Server", document: Document, offer: Offer) -> tuple[types
     return _workspace_edit(ls, texts, placed), placed
 
 
-async def apply(ls: "Server", document: Document, offer: Offer) -> bool:
-    """Have the editor make an offer's edit, and see that it did; False where it did not want to.
+async def apply(ls: "Server", document: Document, offer: "Offer") -> bool:
+    """Have the editor make an offer's edit; False where it did not want to. That it did is seen later, not believed.
 
     Raises:
-        SourceError: what was judged does not stand there any more, or the editor's text is not what it must be.
+        SourceError: what was judged does not stand there any more.
     """
     edit, placed = await edit_of(ls, document, offer)
     label = f"Apply {offer.verdict.evidence.candidate_label}"
@@ -46,11 +48,11 @@ async def apply(ls: "Server", document: Document, offer: Offer) -> bool:
     if not answer.applied:
         return False
     for one in placed:
-        await _see(ls, one)
+        ls.start(_see(ls, one))  # some editors send the new text only when they are idle, which they are not now
     return True
 
 
-async def _see(ls: "Server", made: FileEdits) -> None:
+async def _see(ls: "Server", made: "FileEdits") -> None:
     """Wait for the text that the edits make; an editor that says it has applied them may not have."""
     if (document := ls.documents.at(made.file.path)) is None:
         return
@@ -64,7 +66,7 @@ async def _see(ls: "Server", made: FileEdits) -> None:
         raise SourceError(message, made.file.path, cure="Undo, and apply it again.") from None
 
 
-def _workspace_edit(ls: "Server", texts: Sequence[Document], placed: Sequence[FileEdits]) -> types.WorkspaceEdit:
+def _workspace_edit(ls: "Server", texts: Sequence[Document], placed: "Sequence[FileEdits]") -> types.WorkspaceEdit:
     """`texts` are the kernel file and what else is edited, as they were when the edits were made."""
     capabilities = ls.client_capabilities.workspace.workspace_edit if ls.client_capabilities.workspace else None
     kernel_file = texts[0]

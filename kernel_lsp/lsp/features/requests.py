@@ -16,7 +16,6 @@ from kernel_lsp.lsp.documents import path_of, uri_of
 from kernel_lsp.lsp.features import edits
 from kernel_lsp.lsp.features.code_actions import ask_to_judge_again
 from kernel_lsp.lsp.jobs import Wanted, Work
-from kernel_lsp.report.evidence import evidence_markdown
 from kernel_lsp.workload.draft import draft_workload, workload_path
 
 if TYPE_CHECKING:
@@ -75,9 +74,9 @@ async def apply(ls: "Server", arguments: Sequence[Any]) -> bool:
 async def evidence(ls: "Server", arguments: Sequence[Any]) -> Json:
     """`[verdict, uri?]`: show what a verdict rests on, as a page in the editor where that is possible."""
     verdict, uri = _texts(arguments, 1, 2)
-    found = await _evidence(ls, str(verdict), uri)
-    settings = await ls.settings.at(path_of(uri) if uri and path_of(uri) else Path.cwd())
-    page = settings.paths.cache / "evidence" / f"{found['name']}.md"
+    path = _place(uri)
+    found = await ls.results.evidence(path, str(verdict))
+    page = ls.settings.at(path).paths.cache / "evidence" / f"{found['name']}.md"
     try:
         await asyncio.to_thread(_write, page, found["markdown"])
     except OSError as error:
@@ -139,7 +138,7 @@ async def show_evidence(ls: "Server", params: Any) -> Json:
     """`{verdict, textDocument?: {uri}}`: its `name`, `title`, `markdown` and whole `verdict`."""
     given = _object(params)
     verdict, uri = _texts([given.get("verdict"), (given.get("textDocument") or {}).get("uri")], 1, 2)
-    return await _evidence(ls, str(verdict), uri)
+    return await ls.results.evidence(_place(uri), str(verdict))
 
 
 COMMANDS: dict[str, Callable[..., Any]] = {
@@ -169,11 +168,9 @@ def _start(ls: "Server", work: Work, uri: str | None, kernel: str | None = None,
     return job.as_json() | {"joined": joined}
 
 
-async def _evidence(ls: "Server", verdict_id: str, uri: str | None) -> Json:
-    verdict, name = await ls.results.verdict(path_of(uri) if uri else None, verdict_id)
-    markdown = await asyncio.to_thread(evidence_markdown, verdict, name)
-    title = markdown.splitlines()[0].removeprefix("# ")
-    return {"name": name, "title": title, "markdown": markdown, "verdict": verdict.model_dump(mode="json")}
+def _place(uri: str | None) -> Path:
+    """The file whose settings say where the store lies."""
+    return (path_of(uri) if uri else None) or Path.cwd() / "untitled"
 
 
 async def _show(ls: "Server", path: Path) -> None:
