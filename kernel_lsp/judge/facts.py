@@ -1,7 +1,8 @@
 """What the compiler makes of a kernel file, for each of several architectures; nothing is run on a GPU."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,20 +37,35 @@ async def compile_facts(source: SourceFile, settings: Settings, workload: Path |
         WorkloadError: its workload cannot be read.
         RunnerError: workers cannot be started.
     """
-    language = language_of(source.path, source.text)
-    assert language is not None, "only kernel files have facts"
-    found = find_workload(source, workload)
-    if found is None:
-        candidate = Candidate(language, source, None, "baseline", "baseline")
-    else:
-        candidate = Target(language, source, find_kernels(source.text, source.path), None, found).baseline
+    async with open_compiler() as compiler:
+        return await compiler(source, settings, workload)
+
+
+@asynccontextmanager
+async def open_compiler() -> AsyncGenerator[Callable[..., Awaitable[list[ArchFacts]]]]:
+    """`compile_facts` for many files, or many states of one: what compiles stays warm between calls."""
     async with Pool() as pool:
+        builders: dict[tuple[str, str], Builders] = {}
 
-        async def one(arch: str) -> ArchFacts:
-            built = await Builders(pool, settings, arch).build(found, candidate)
-            return ArchFacts(arch, built.ok, built.build.way, built.build.diagnostics, resources_of(built))
+        async def compile_one(source: SourceFile, settings: Settings, workload: Path | None = None) -> list[ArchFacts]:
+            language = language_of(source.path, source.text)
+            assert language is not None, "only kernel files have facts"
+            found = find_workload(source, workload)
+            if found is None:
+                candidate = Candidate(language, source, None, "baseline", "baseline")
+            else:
+                candidate = Target(language, source, find_kernels(source.text, source.path), None, found).baseline
+            said = settings.model_dump_json()
 
-        return list(await asyncio.gather(*(one(arch) for arch in _architectures(settings))))
+            async def one(arch: str) -> ArchFacts:
+                mine = builders.setdefault((said, arch), Builders(pool, settings, arch))
+                built = await mine.build(found, candidate)
+                mine.forget(candidate)
+                return ArchFacts(arch, built.ok, built.build.way, built.build.diagnostics, resources_of(built))
+
+            return list(await asyncio.gather(*(one(arch) for arch in _architectures(settings))))
+
+        yield compile_one
 
 
 def _architectures(settings: Settings) -> Sequence[str]:
