@@ -30,6 +30,7 @@ def _words(value: object) -> object:
 
 Folder = Annotated[Path, BeforeValidator(_anchor)]
 Arch = Annotated[str, Field(pattern=r"^sm_\d{2,3}[af]?$")]
+Proposer = Annotated[str, Field(pattern=r"^(rewriter|tuner|[A-Za-z_][\w.]*:[A-Za-z_]\w*)$")]
 Names = BeforeValidator(_names)  # a text is split at commas: sm_80,sm_90
 Words = BeforeValidator(_words)  # a text is split as a shell would: -DTILE=64 --use_fast_math
 
@@ -64,6 +65,10 @@ class RefineSettings(_Section):
 
     budget: Seconds = Field(default=120.0, gt=0)
     """Wall time for one refinement, such as 120s or 5m."""
+    proposers: Annotated[list[Proposer], Names] = ["rewriter", "tuner"]
+    """Who proposes candidates, in this order: `rewriter`, `tuner`, or a function of your own as `module:name`."""
+    untimed: bool = False
+    """Whether to search where there is no GPU: candidates are built and checked, but none can be found faster."""
 
 
 class BuildSettings(_Section):

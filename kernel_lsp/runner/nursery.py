@@ -5,7 +5,8 @@ nursery itself never touches CUDA (a context does not survive a fork) and never 
 
 It reads requests from the socket that is its standard input: one JSON line with the worker's role and limits,
 accompanied by the worker's end of its private socket. It answers with the worker's process id. When its own socket
-closes, its parent is gone: it kills every worker's process group and exits.
+closes, its parent is gone: it kills every worker's process group and exits. While it still imports, which takes
+seconds and reads no socket, the system tells it of its parent's death instead.
 """
 
 import contextlib
@@ -32,11 +33,13 @@ def main() -> None:
     """Entry point of `python -m kernel_lsp.runner.nursery FOLDER MODULE...`: import, say so, then serve."""
     control = socket.socket(fileno=os.dup(0))
     folder, *modules = sys.argv[1:]
-    for name in modules:
-        importlib.import_module(name)
     children: set[int] = set()
-    signal.signal(signal.SIGCHLD, lambda *_: _reap(children))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    _hear_of_parents_death(signal.SIGTERM)
     try:
+        for name in modules:
+            importlib.import_module(name)
+        signal.signal(signal.SIGCHLD, lambda *_: _reap(children))
         control.sendall(b"ready\n")
         while True:
             data, descriptors, _, _ = socket.recv_fds(control, 1 << 16, 1)
@@ -63,8 +66,9 @@ def _become_worker(request: dict[str, Any], descriptor: int) -> NoReturn:
     status = 1
     try:
         os.setsid()
-        _die_with_parent()
+        _hear_of_parents_death(signal.SIGKILL)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         scratch = Path(request["scratch"])
         os.chdir(scratch)
@@ -118,9 +122,9 @@ def _kill_group(pid: int) -> None:
         return
 
 
-def _die_with_parent() -> None:
-    """Ask Linux to kill this process when its parent dies, however that comes about."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def _hear_of_parents_death(number: signal.Signals) -> None:
+    """Ask Linux for this signal when the parent dies, however that comes about."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
 
 
 if __name__ == "__main__":
