@@ -50,6 +50,7 @@ class Analysis:
         self._pending: dict[str, asyncio.Task[None]] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._results: dict[str, tuple[str, tuple[Compiled, ...]]] = {}
+        self._facts: dict[str, tuple[Compiled, ...]] = {}
         self._movement = asyncio.Event()
 
     def of(self, document: Document) -> tuple[Compiled, ...]:
@@ -57,19 +58,24 @@ class Analysis:
         text, found = self._results.get(document.uri, (None, ()))
         return found if text == document.text else ()
 
-    def latest(self, uri: str) -> tuple[Compiled, ...]:
-        """What was last found out about a text, which may have changed since: good for a lens that must not flicker."""
-        return self._results.get(uri, ("", ()))[1]
+    def latest(self, uri: str) -> tuple[Compiled, ...] | None:
+        """The last state of a text that compiled, which may be an older one; None where none has yet."""
+        return self._facts.get(uri)
+
+    def is_compiled(self, document: Document) -> bool:
+        """Whether the text as it stands was compiled, be it with success or not."""
+        return self._results.get(document.uri, (None, ()))[0] == document.text
 
     def request(self, document: Document, *, at_once: bool = False) -> None:
         """Have a text compiled once its author pauses; an older request for it that still waits is dropped."""
         if (waiting := self._pending.pop(document.uri, None)) is not None:
             waiting.cancel()
-        self._moved()
         if document.kernels and self._server.is_trusted(document):
             self._pending[document.uri] = self._server.start(self._soon(document, at_once))
         else:
             self._take(document, ())
+            self._facts.pop(document.uri, None)
+        self._moved()
 
     async def settled(self, document: Document) -> None:
         """Wait until a text was compiled as it stands, or changed, or was closed."""
@@ -78,8 +84,9 @@ class Analysis:
 
     def forget(self, uri: str) -> None:
         """The text was closed."""
-        self._moved()
         self._results.pop(uri, None)
+        self._facts.pop(uri, None)
+        self._moved()
         if (waiting := self._pending.pop(uri, None)) is not None:
             waiting.cancel()
 
@@ -95,7 +102,7 @@ class Analysis:
             await asyncio.wait([running])
         self._pending.pop(document.uri, None)  # from here on a newer edit waits for this one
         task = self._running[document.uri] = self._server.start(self._compile(document))
-        task.add_done_callback(lambda done: self._running.get(document.uri) is done and self._running.pop(document.uri))
+        task.add_done_callback(lambda done: self._compiled(document.uri, done))
 
     async def _compile(self, document: Document) -> None:
         settings = self._server.settings.at(document.path)
@@ -112,21 +119,27 @@ class Analysis:
             answer = [_complaint(document, str(error))]
         self._take(document, tuple(map(_compiled, answer)))
 
+    def _compiled(self, uri: str, task: "asyncio.Task[None]") -> None:
+        if self._running.get(uri) is task:
+            del self._running[uri]
+        self._moved()
+
     def _take(self, document: Document, found: tuple[Compiled, ...]) -> None:
         now = self._server.documents.get(document.uri)
         if now is None or now.text != document.text:
             return
         before = self._results.get(document.uri)
         self._results[document.uri] = document.text, found
+        if all(one.ok for one in found):
+            self._facts[document.uri] = found
         self._server.diagnostics.compiled(now, found)
-        self._moved()
         if before is None or before[1] != found:
             self._server.refresh()
 
     def _is_settled(self, document: Document) -> bool:
         """Whether the text's result is there and no newer one is on its way."""
-        known = self._results.get(document.uri)
-        return document.uri not in self._pending and known is not None and known[0] == document.text
+        under_way = document.uri in self._pending or document.uri in self._running
+        return not under_way and self.is_compiled(document)
 
     def _moved(self) -> None:
         """Wake who waits for a text to settle."""

@@ -35,10 +35,18 @@ def code_lenses(ls: "Server", params: types.CodeLensParams) -> list[types.CodeLe
 
 
 def facts_lens(ls: "Server", document: Document, kernel: Kernel) -> Lens | None:
-    """`40 regs, 48 KiB smem, occupancy 50 % (registers)`, of the first architecture and the hungriest instance."""
-    facts = [fact for _, fact in facts_of(ls.analysis.latest(document.uri)[:1], kernel)]
-    if not facts:
+    """`40 regs, 48 KiB smem, occupancy 50 % (registers)`, of the first architecture and the hungriest instance.
+
+    Where there are no facts it says why; only an untrusted text, of which there are never any, has no such lens.
+    """
+    if not ls.is_trusted(document):
         return None
+    found = ls.analysis.latest(document.uri)
+    if found is None:
+        return Lens("does not compile" if ls.analysis.is_compiled(document) else "compiling", "")
+    facts = [fact for _, fact in facts_of(found[:1], kernel)]
+    if not facts:
+        return Lens("no launch says how to compile this", "")
     fact = max(facts, key=lambda fact: fact.registers)
     parts = [f"{fact.registers} regs"]
     if fact.shared_bytes:
@@ -47,7 +55,8 @@ def facts_lens(ls: "Server", document: Document, kernel: Kernel) -> Lens | None:
         parts.append(f"{size_text(fact.spill_bytes)} spilled")
     if fact.occupancy is not None:
         parts.append(f"occupancy {percent_text(fact.occupancy)} ({fact.limiter})")
-    return Lens(", ".join(parts), "")
+    is_older = ls.analysis.is_compiled(document) and ls.analysis.of(document) != found
+    return Lens(", ".join(parts) + (" when it last compiled" if is_older else ""), "")
 
 
 def facts_of(found: "Sequence[Compiled]", kernel: Kernel) -> "list[tuple[str, Facts]]":
