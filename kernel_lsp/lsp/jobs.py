@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 
+from kernel_lsp.build.binary import Diagnostic, Severity
 from kernel_lsp.errors import ConfigurationError, KernelLspError
 from kernel_lsp.lsp.documents import Document
 from kernel_lsp.lsp.process import Service, ServiceFailure
@@ -318,7 +319,8 @@ class Jobs:
         if job.bar is not None:
             job.bar.end()
         if job.wanted.work is Work.CHECK and job.result is not None:
-            self._server.diagnostics.take_check(job.wanted.document, job.result["report"])
+            said = [one | {"severity": Severity(one["severity"])} for one in job.result["report"]["diagnostics"]]
+            self._server.diagnostics.checked(job.wanted.document, [Diagnostic(**one) for one in said])
         if job.state is not State.CANCELLED:
             failed = job.state is State.FAILED
             kind = types.MessageType.Error if failed else types.MessageType.Info

@@ -30,7 +30,7 @@ class _Read:
     opened: tuple[Document, ...]
     changes: int
     at: float
-    standing: Standing
+    standing: "Standing"
 
 
 class Results:
@@ -40,12 +40,13 @@ class Results:
         self._server = server
         self._stores: dict[Path, Store] = {}
         self._opening = asyncio.Lock()
+        self._reading: set[str] = set()
         self._known: dict[Path, Known] = {}
         self._read: dict[str, _Read] = {}
         self._unsaved: dict[str, tuple[Path, dict[str, Any]]] = {}
         self._said: set[str] = set()
 
-    def take(self, settings: Settings, document: dict[str, Any]) -> None:
+    def take(self, settings: "Settings", document: dict[str, Any]) -> None:
         """A job has come to a verdict and has stored it; where the disk refused, it is kept here and tried again."""
         self._unsaved[str(document["id"])] = settings.paths.data, document
         self._read.clear()
@@ -64,18 +65,29 @@ class Results:
                     self._said.add(notice)
                     self._server.show(notice)
 
-    async def of(self, document: Document) -> Standing:
+    def latest(self, document: Document) -> "Standing | None":
+        """What was last known of a text, perhaps as it was before; what is newer is read, and lenses are refreshed."""
+        read = self._read.get(document.uri)
+        if document.uri not in self._reading and (read is None or not self._is_fresh(read, document)):
+            self._reading.add(document.uri)
+            self._server.start(self._refresh(document, read))
+        return read.standing if read is not None else None
+
+    async def _refresh(self, document: Document, before: "_Read | None") -> None:
+        try:
+            found = await self.of(document)
+        finally:
+            self._reading.discard(document.uri)
+        if before is None or found != before.standing:
+            self._server.refresh()
+
+    async def of(self, document: Document) -> "Standing":
         """What is known of a text as it is."""
         settings = self._server.settings.at(document.path)
         store = await self._store(settings.paths.data)
         opened = tuple(self._server.documents)
         read = self._read.get(document.uri)
-        if (
-            read is not None
-            and read.opened == (document, *opened)
-            and read.changes == store.changes()
-            and time.monotonic() - read.at < _FRESH
-        ):
+        if read is not None and read.changes == store.changes() and self._is_fresh(read, document):
             return read.standing
         texts = {d.path: d.text for d in opened if d.on_disk}
         unsaved = [verdict for folder, verdict in self._unsaved.values() if folder == settings.paths.data]
@@ -105,7 +117,11 @@ class Results:
         for store in self._stores.values():
             store.close()
 
-    async def _store(self, folder: Path) -> Store:
+    def _is_fresh(self, read: "_Read", document: Document) -> bool:
+        same = read.opened == (document, *self._server.documents)
+        return same and time.monotonic() - read.at < _FRESH
+
+    async def _store(self, folder: Path) -> "Store":
         async with self._opening:
             if folder not in self._stores:
                 self._stores[folder] = await asyncio.to_thread(_open_store, folder)

@@ -26,7 +26,9 @@ from kernel_lsp.errors import ConfigurationError, KernelLspError
 from kernel_lsp.lsp import protocol, workspace
 from kernel_lsp.lsp.analysis import Analysis
 from kernel_lsp.lsp.documents import Document, Documents
-from kernel_lsp.lsp.features import code_lens, commands, diagnostics, hover, inlay_hints
+from kernel_lsp.lsp.features import code_actions, code_lens, commands, diagnostics, hover, inlay_hints, requests
+from kernel_lsp.lsp.jobs import Jobs
+from kernel_lsp.lsp.results import Results
 from kernel_lsp.lsp.settings import ClientSettings
 from kernel_lsp.lsp.trust import Trust
 from kernel_lsp.lsp.workspace import Folders
@@ -42,10 +44,14 @@ _REQUESTS: dict[str, tuple[Handler, object | None]] = {
     types.TEXT_DOCUMENT_HOVER: (hover.hover, None),
     types.TEXT_DOCUMENT_CODE_LENS: (code_lens.code_lenses, types.CodeLensOptions(resolve_provider=False)),
     types.TEXT_DOCUMENT_INLAY_HINT: (inlay_hints.inlay_hints, None),
+    types.TEXT_DOCUMENT_CODE_ACTION: (code_actions.code_actions, code_actions.OPTIONS),
+    types.CODE_ACTION_RESOLVE: (code_actions.resolve, None),
+    **{method: (handler, None) for method, handler in requests.REQUESTS.items()},
 }
 _COMMANDS: dict[str, Handler] = {
     "kernel-lsp.trust": commands.trust,
     "kernel-lsp.untrust": commands.untrust,
+    **requests.COMMANDS,
 }
 
 
@@ -59,6 +65,8 @@ class Server(LanguageServer):
         settings: the settings in force at each file.
         diagnostics: what is known to be wrong with each text, and how the client hears of it.
         analysis: compile messages and facts of each text.
+        jobs: what is being worked on, and was of late.
+        results: what the store knows of each text.
         watcher: what tells of files that change; None before `initialized`.
         watches_folders: whether it is the server that watches the workspace, not the client.
         stopping: functions that end what the server started, run before it ends.
@@ -82,7 +90,13 @@ class Server(LanguageServer):
         self.analysis = Analysis(self)
         self.watcher: workspace.Watcher | None = None
         self.watches_folders = False
-        self.stopping: list[Callable[[], Coroutine[Any, Any, None]]] = [self.analysis.close]
+        self.jobs = Jobs(self)
+        self.results = Results(self)
+        self.stopping: list[Callable[[], Coroutine[Any, Any, None]]] = [
+            self.analysis.close,
+            self.jobs.close,
+            self.results.close,
+        ]
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def start(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
@@ -101,6 +115,15 @@ class Server(LanguageServer):
         if document.on_disk:
             return self.trust.covers(document.path)
         return bool(self.folders.paths) and all(map(self.trust.covers, self.folders.paths))
+
+    @property
+    def wants_job_progress(self) -> bool:
+        """Whether the client asked for typed progress, in its experimental capabilities."""
+        said: Any = self.client_capabilities.experimental
+        try:
+            return said["kernelLsp"]["jobProgress"] is True
+        except (KeyError, TypeError):
+            return False
 
     def show(self, message: str, kind: types.MessageType = types.MessageType.Warning) -> None:
         """Tell the user something."""
@@ -184,6 +207,7 @@ def _initialize(ls: Server, params: types.InitializeParams) -> None:
 
 
 async def _initialized(ls: Server, _: types.InitializedParams) -> None:
+    ls.start(ls.jobs.look_for_gpu())
     await workspace.watch(ls)
     await ls.settings.ask()
     await ls.settings.subscribe()
@@ -211,10 +235,15 @@ def _did_close(ls: Server, params: types.DidCloseTextDocumentParams) -> None:
     ls.documents.close(params.text_document.uri)
     ls.analysis.forget(params.text_document.uri)
     ls.diagnostics.forget(params.text_document.uri)
+    ls.results.forget(params.text_document.uri)
 
 
 async def _did_change_configuration(ls: Server, params: types.DidChangeConfigurationParams) -> None:
     await ls.settings.changed(params.settings)
+
+
+def _cancel_progress(ls: Server, params: types.WorkDoneProgressCancelParams) -> None:
+    ls.jobs.cancel_by_token(params.token)
 
 
 _NOTIFICATIONS: dict[str, Handler] = {
@@ -224,6 +253,7 @@ _NOTIFICATIONS: dict[str, Handler] = {
     types.TEXT_DOCUMENT_DID_CHANGE: _did_change,
     types.TEXT_DOCUMENT_DID_SAVE: _did_save,
     types.TEXT_DOCUMENT_DID_CLOSE: _did_close,
+    types.WINDOW_WORK_DONE_PROGRESS_CANCEL: _cancel_progress,
     types.WORKSPACE_DID_CHANGE_CONFIGURATION: _did_change_configuration,
     types.WORKSPACE_DID_CHANGE_WATCHED_FILES: workspace.did_change_watched_files,
     types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS: workspace.did_change_folders,

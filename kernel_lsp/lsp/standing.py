@@ -11,10 +11,14 @@ from kernel_lsp.lsp.documents import Document
 from kernel_lsp.refine.offers import Known, Offer, find_offers
 from kernel_lsp.refine.rewrites import CURES, find_rewrites
 from kernel_lsp.report.evidence import evidence_markdown
+from kernel_lsp.report.units import percent_text, time_text
+from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.files import language_of
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.store.store import Store, VerdictRow
 from kernel_lsp.workload.spec import WorkloadFile, find_workload
+
+_LOOKED_AT = 50  # verdicts on a file, newest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,8 @@ class Standing:
         offers: variants found faster that are for this text as it is, best first.
         older: variants that were found faster than another version of it, best first.
         last: the latest verdict on a version of it.
+        measured: how long this very text takes, as it was last timed; None where it was not.
+        measured_by: id of the verdict that says so.
         untimed: whether the settings allow a search where there is no GPU.
     """
 
@@ -35,6 +41,8 @@ class Standing:
     offers: tuple[Offer, ...] = ()
     older: tuple[Offer, ...] = ()
     last: VerdictRow | None = None
+    measured: str | None = None
+    measured_by: str | None = None
     untimed: bool = False
 
     def offers_for(self, kernel: str | None) -> list[Offer]:
@@ -69,7 +77,26 @@ def look(
     found = find_offers(store, baseline, known, verdicts)
     fitting = tuple(offer for offer in found if offer.may_fit(document.text))
     older = tuple(o for o in found if o not in fitting and not o.is_applied(document.text))
-    return Standing(workload, None, fitting, older, last)
+    measured, measured_by = _measured(store, baseline)
+    return Standing(workload, None, fitting, older, last, measured, measured_by)
+
+
+def _measured(store: Store, text: Candidate) -> tuple[str | None, str | None]:
+    """The longest case of the last verdict that timed a text, be it as baseline or as candidate."""
+    for row in store.find_verdicts(str(text.kernel.path), text.digest, limit=_LOOKED_AT):
+        is_baseline = row.baseline == text.digest
+        if row.speedup is None or not (is_baseline or row.candidate == text.digest):
+            continue
+        document = store.find_verdict(row.id)
+        cases = Verdict.model_validate(document).cases if document is not None else ()
+        if not cases:
+            continue
+        longest = max(cases, key=lambda case: case.baseline_us)
+        time = longest.baseline_us if is_baseline else longest.candidate_us
+        share = longest.baseline_roofline_share if is_baseline else longest.roofline_share
+        of_roofline = f", {percent_text(share)} of roofline" if share is not None else ""
+        return f"{time_text(time)}{of_roofline} ({longest.case})", row.id
+    return None, None
 
 
 def find_cures(document: Document, kernel: Kernel, workload: WorkloadFile, rule: str) -> list[str]:

@@ -25,7 +25,7 @@ from tests.unit.report.sample_verdicts import evidence, faster
 ROOT = Path(__file__).parents[2]
 SOFTMAX = ROOT / "examples/triton/softmax.py"
 CAPABILITIES = Path(__file__).parent / "capabilities"
-SERVE = "import sys; from kernel_lsp.lsp.server import serve_stdio; sys.exit(serve_stdio())"
+SERVE = "from kernel_lsp.cli.main import main; main()"
 EVERYTHING = {
     "window": {"workDoneProgress": True, "showDocument": {"support": True}},
     "workspace": {
@@ -158,7 +158,7 @@ async def editor(
     capabilities: dict[str, Any] | None = None,
     trusted: bool = True,
     environment: dict[str, str] | None = None,
-    command: Sequence[str] = (sys.executable, "-c", SERVE),
+    command: Sequence[str] = (sys.executable, "-c", SERVE, "serve"),
     ends_well: bool = True,
     **settings: Any,
 ) -> AsyncGenerator[Editor]:
@@ -177,7 +177,7 @@ async def editor(
     await client.start_io(*command, env=variables | (environment or {}))
     given = types.ClientCapabilities
     structured = converters.get_converter().structure(EVERYTHING if capabilities is None else capabilities, given)
-    options = {"trusted": [str(folder)] if trusted else []} | settings
+    options = {"trusted": trusted} | settings
     try:
         await client.initialize_session(
             types.InitializeParams(

@@ -18,6 +18,8 @@ BARE = """__global__ void scale(const float* x, float* y, int n) {
 """
 REWRITE = "refactor.rewrite.kernel-lsp"
 
+pytestmark = pytest.mark.asyncio
+
 
 @pytest.fixture
 def kernel(tmp_path):

@@ -29,6 +29,8 @@ def launch(module, x):
     return y
 """
 
+pytestmark = pytest.mark.asyncio
+
 
 @pytest.fixture
 def kernel(tmp_path):

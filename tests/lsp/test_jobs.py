@@ -18,6 +18,8 @@ ENDLESS = {"refine": {"proposers": "scripted_proposers:endless", "untimed": True
 # A machine with a GPU must tell the same story.
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 
+pytestmark = pytest.mark.asyncio
+
 
 @pytest.fixture
 def kernel(tmp_path):

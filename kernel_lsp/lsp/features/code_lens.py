@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from lsprotocol import types
 
 from kernel_lsp.lsp.documents import Document
+from kernel_lsp.lsp.features import job_lenses
 from kernel_lsp.report.units import percent_text, size_text
 from kernel_lsp.source.kernel import Kernel
 
@@ -71,5 +72,8 @@ def _plain(name: str) -> str:
 
 SOURCES: dict[str, Source] = {
     "facts_lens": facts_lens,
+    "verdict_lens": job_lenses.verdict_lens,
+    "job_lens": job_lenses.job_lens,
+    "variant_lens": job_lenses.variant_lens,
 }
 """The setting of each kind of lens, and the function that makes it, in the order in which they are shown."""

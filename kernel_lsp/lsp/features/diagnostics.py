@@ -54,6 +54,7 @@ class Board:
         """A text is new: what parsing says of it stands alone until it is compiled."""
         layers = self._layers.setdefault(document.uri, {})
         layers.pop("compile", None)
+        layers.pop("check", None)
         layers["parse"] = parse_diagnostics(document)
         if layers["parse"]:
             self._send(document.uri)
@@ -62,6 +63,15 @@ class Board:
         """A text was compiled as it stands."""
         self._layers.setdefault(document.uri, {})["compile"] = compile_diagnostics(document, found)
         self._send(document.uri)
+
+    def checked(self, document: Document, found: "Sequence[Diagnostic]") -> None:
+        """A check of a text came to its end: what it found beyond what compilers say."""
+        now = self._server.documents.get(document.uri)
+        if now is None or now.text != document.text:
+            return
+        shown = [_diagnostic(document, one, []) for one in found if one.severity is not Severity.NOTE]
+        known = {(one.range.start.line, one.message) for one in self.of(document.uri, pulled=True)}
+        self.put(document.uri, "check", [d for d in shown if (d.range.start.line, d.message) not in known])
 
     def put(self, uri: str, layer: str, found: Sequence[types.Diagnostic]) -> None:
         """Another source has something to say of a text, or has nothing to say any more."""
