@@ -234,6 +234,14 @@ def _listen(client: LanguageClient, session: Editor) -> None:
     def _(_: None) -> None:
         session.refreshed += 1
 
+    @client.feature(types.WORKSPACE_DIAGNOSTIC_REFRESH)
+    def _(_: None) -> None:
+        return None
+
+    @client.feature(types.WORKSPACE_INLAY_HINT_REFRESH)
+    def _(_: None) -> None:
+        return None
+
     @client.feature(types.WORKSPACE_APPLY_EDIT)
     def _(params: types.ApplyWorkspaceEditParams) -> types.ApplyWorkspaceEditResult:
         session.applied.append(params.edit)
