@@ -76,12 +76,13 @@ class Answers:
 async def raw_server(home: Path) -> AsyncGenerator[Answers]:
     """A server process whose settings and data lie in `home`; it is ended if the test has not ended it."""
     variables = {f"XDG_{kind.upper()}_HOME": str(home / kind) for kind in ("config", "data", "cache")}
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", SERVE, "serve"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env=os.environ | variables | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | variables | {"PYTHONPATH": path},
         limit=1 << 26,
     )
     answers = Answers(process)
