@@ -170,7 +170,8 @@ def _path(uri: str, language: str) -> tuple[Path, bool]:
     """The file, or a name for a text that is none; and whether it is a file's."""
     if (path := path_of(uri)) is not None:
         return path, True
-    name = Path(re.sub(r"[^\w.\-]", "_", uri.rpartition("/")[2].rpartition(":")[2]) or "untitled")
+    last = re.sub(r"[^\w.\-]", "_", uri.rpartition("/")[2].rpartition(":")[2])
+    name = Path(last.strip(".")[-100:] or "untitled")
     return name.with_suffix(_SUFFIXES.get(language, name.suffix)), False
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from lsprotocol import types
 
 from kernel_lsp.lsp.features.code_lens import facts_of
-from kernel_lsp.report.units import percent_text, size_text
+from kernel_lsp.report.units import percent_text, size_text, speedup_text
 from kernel_lsp.source.kernel import Kernel
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def hover(ls: "Server", params: types.HoverParams) -> types.Hover | None:
-    """On a kernel's name: what it costs on each architecture."""
+    """On a kernel's name: its head, what it costs on each architecture, and what was measured last."""
     document = ls.documents.read(params.text_document.uri)
     at = document.offset(params.position)
     kernel = next((k for k in document.kernels if k.name_span.start <= at <= k.name_span.end), None)
@@ -31,6 +31,13 @@ def hover(ls: "Server", params: types.HoverParams) -> types.Hover | None:
             "| arch | registers | shared memory | spills | occupancy | limit |\n| --- | --: | --: | --: | --: | --- |"
         )
         parts.append("\n".join([head, *rows]))
+    if (standing := ls.results.latest(document)) is not None:
+        if standing.measured is not None:
+            parts.append(f"As it stands: {standing.measured}.")
+        if (last := standing.last) is not None:
+            on = f" on {last.device}" if last.device else ""
+            speedup = f", {speedup_text(last.speedup)}" if last.speedup is not None else ""
+            parts.append(f"Last verdict: {last.verdict}{speedup}{on}, on {last.label}.")
     content = types.MarkupContent(types.MarkupKind.Markdown, "\n\n".join(parts))
     return types.Hover(content, document.range(kernel.name_span))
 
