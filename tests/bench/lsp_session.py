@@ -68,11 +68,10 @@ class Client:
     async def _read(self) -> None:
         assert self._process.stdout is not None
         stream = self._process.stdout
-        while header := await stream.readuntil(b"\r\n\r\n"):
-            length = next(
-                int(line.split(b":")[1]) for line in header.split(b"\r\n") if line.lower().startswith(b"content-l")
-            )
-            self._take(json.loads(await stream.readexactly(length)))
+        with contextlib.suppress(asyncio.IncompleteReadError):  # the server has ended
+            while header := await stream.readuntil(b"\r\n\r\n"):
+                fields = dict(line.lower().split(b": ") for line in header.split(b"\r\n") if line)
+                self._take(json.loads(await stream.readexactly(int(fields[b"content-length"]))))
 
     def _take(self, message: dict[str, Any]) -> None:
         if "method" not in message:
