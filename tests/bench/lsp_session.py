@@ -8,6 +8,8 @@ writes them to `results/lsp_session.json`. Options: --example PATH (default cuda
 
 import argparse
 import asyncio
+import contextlib
+import difflib
 import json
 import os
 import shutil
@@ -103,11 +105,12 @@ class Client:
             path = Path(uri.removeprefix("file://"))
             text = self.text if uri == self.uri else path.read_text()
             lines = text.split("\n")
-            for one in sorted(
-                change["edits"], key=lambda e: (e["range"]["start"]["line"], e["range"]["start"]["character"])
-            )[::-1]:
-                start, end = (_offset(lines, one["range"][side]) for side in ("start", "end"))
-                text = text[:start] + one["newText"] + text[end:]
+            spans = [
+                (_offset(lines, one["range"]["start"]), _offset(lines, one["range"]["end"]), one["newText"])
+                for one in change["edits"]
+            ]
+            for start, end, new in sorted(spans, reverse=True):
+                text = text[:start] + new + text[end:]
             path.write_text(text)
             if uri == self.uri:
                 self.text, self.version = text, self.version + 1
@@ -192,9 +195,8 @@ async def session(example: Path, budget: float, folder: Path) -> dict[str, Any]:
         before = client.text
         client.apply(resolved["edit"])
         figures["applied_s"] = client.now
-        figures["lines_changed"] = sum(
-            a != b for a, b in zip(before.splitlines(), client.text.splitlines(), strict=False)
-        )
+        changed = difflib.ndiff(before.splitlines(), client.text.splitlines())
+        figures["lines_changed"] = sum(line.startswith(("+ ", "- ")) for line in changed)
         client.job = {}
         check = {"command": "kernel-lsp.check", "arguments": [client.uri]}
         await client.ask("workspace/executeCommand", check, "check the variant as it stands")
