@@ -57,8 +57,13 @@ def main() -> None:
             children.add(pid)
             control.sendall(f"{pid}\n".encode())
     finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the socket and the system may both tell of the parent's death
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for pid in tuple(children):
             _kill_group(pid)
+        for pid in tuple(children):
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)  # until then it may still write to its folder
         shutil.rmtree(folder, ignore_errors=True)
         with contextlib.suppress(OSError):  # the last nursery to end finds the pool's folder empty
             Path(folder).parent.rmdir()
