@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import socket
+import stat
 import sys
 from collections.abc import Callable, Coroutine
 from functools import wraps
@@ -285,16 +286,15 @@ def _answering(handler: Handler) -> Handler:
 
 async def _over_stdio() -> int:
     loop = asyncio.get_running_loop()
+    if not all(map(_is_pipe, (0, 1))):
+        cure = "An editor starts it and talks to it; for a server that waits for a client, use --socket PORT."
+        raise ConfigurationError("Standard input and output must be pipes.", cure=cure)
     # Whatever prints must not break the protocol: the client's pipe moves away from descriptor 1.
     out = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     reader = asyncio.StreamReader(_LARGEST_LINE)
-    try:
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
-        transport, flow = await loop.connect_write_pipe(lambda: asyncio.streams.FlowControlMixin(loop), out)
-    except ValueError:
-        cure = "It is an editor that starts it; for a server that waits for a client, use --socket PORT."
-        raise ConfigurationError("Standard input and output must be pipes.", cure=cure) from None
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
+    transport, flow = await loop.connect_write_pipe(lambda: asyncio.streams.FlowControlMixin(loop), out)
     return await _session(reader, asyncio.StreamWriter(transport, flow, None, loop))
 
 
@@ -332,6 +332,11 @@ async def _session(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
                 await writer.drain()
         writer.transport.abort() if hasattr(writer.transport, "abort") else writer.close()
     return 0 if server.protocol.was_shut_down else 1
+
+
+def _is_pipe(descriptor: int) -> bool:
+    mode = os.fstat(descriptor).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
 class _Writer:

@@ -1,8 +1,8 @@
 """The settings in force at each file: `config`'s tree, with what the client says on top.
 
-The client says it in `initializationOptions`, and then in answer to `workspace/configuration` or with
-`workspace/didChangeConfiguration`: the tree itself, under `kernel-lsp`. Null means that it says nothing. A wrong value
-is reported where it stands, and what was said before it holds.
+The client says it in `initializationOptions` (where `"trusted": true` may stand beside it), and then in answer to
+`workspace/configuration` or with `workspace/didChangeConfiguration`: the tree itself, under `kernel-lsp` or bare. Null
+means that it says nothing. A wrong value is reported where it stands, and what was said before it holds.
 """
 
 from collections.abc import Mapping
@@ -43,8 +43,9 @@ class ClientSettings:
 
     def begin(self, options: Any) -> None:
         """Take over `initializationOptions`."""
+        if isinstance(options, dict):
+            self.vouched = cast("dict[str, Any]", options).pop("trusted", False) is True
         self._options = _said(options)
-        self.vouched = self._options.pop("trusted", False) is True
 
     def at(self, path: Path) -> "Settings":
         """The settings in force at a file. Wrong values are reported once."""

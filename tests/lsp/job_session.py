@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -235,6 +236,14 @@ def _listen(client: LanguageClient, session: Editor) -> None:
     def _(_: None) -> None:
         session.refreshed += 1
 
+    @client.feature(types.WORKSPACE_DIAGNOSTIC_REFRESH)
+    def _(_: None) -> None:
+        return None
+
+    @client.feature(types.WORKSPACE_INLAY_HINT_REFRESH)
+    def _(_: None) -> None:
+        return None
+
     @client.feature(types.WORKSPACE_APPLY_EDIT)
     def _(params: types.ApplyWorkspaceEditParams) -> types.ApplyWorkspaceEditResult:
         session.applied.append(params.edit)
@@ -247,6 +256,20 @@ def _listen(client: LanguageClient, session: Editor) -> None:
     @client.feature(types.PROGRESS)
     def _(params: types.ProgressParams) -> None:
         session.progress.append((params.token, plain(params.value)))
+
+
+def command_line(folder, *arguments):
+    """The command line of the user whose editor works in `folder`."""
+    home = folder / ".home"
+    variables = {f"XDG_{kind.upper()}_HOME": str(home / kind) for kind in ("config", "data", "cache")}
+    return subprocess.run(
+        [sys.executable, "-c", SERVE, *arguments],
+        env=os.environ | variables | {"PYTHONPATH": str(ROOT)},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def kernel_file(folder: Path) -> Path:
