@@ -38,6 +38,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     _hear_of_parents_death(signal.SIGTERM)
     try:
+        if _is_alone(control):  # the parent died before the system could be asked
+            return
         for name in modules:
             importlib.import_module(name)
         signal.signal(signal.SIGCHLD, lambda *_: _reap(children))
@@ -67,6 +69,13 @@ def main() -> None:
         shutil.rmtree(folder, ignore_errors=True)
         with contextlib.suppress(OSError):  # the last nursery to end finds the pool's folder empty
             Path(folder).parent.rmdir()
+
+
+def _is_alone(control: socket.socket) -> bool:
+    try:
+        return not control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
 
 
 def _become_worker(request: dict[str, Any], descriptor: int) -> NoReturn:
