@@ -282,7 +282,7 @@ class Jobs:
             self._server.results.take(settings, event["verdict"])
             self._server.refresh()
         elif "notice" in event:
-            self._server.show(event["notice"])
+            self._server.results.notice(event["notice"])
         elif "progress" in event:
             job.progress, job.heard = dict(event["progress"]), time.monotonic()
             job.doing = job.progress["doing"]
@@ -321,6 +321,7 @@ class Jobs:
         if job.wanted.work is Work.CHECK and job.result is not None:
             said = [one | {"severity": Severity(one["severity"])} for one in job.result["report"]["diagnostics"]]
             self._server.diagnostics.checked(job.wanted.document, [Diagnostic(**one) for one in said])
+        self._server.start(self._server.results.settle())
         if job.state is not State.CANCELLED:
             failed = job.state is State.FAILED
             kind = types.MessageType.Error if failed else types.MessageType.Info

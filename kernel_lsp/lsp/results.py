@@ -50,20 +50,34 @@ class Results:
         """A job has come to a verdict and has stored it; where the disk refused, it is kept here and tried again."""
         self._unsaved[str(document["id"])] = settings.paths.data, document
         self._read.clear()
-        self._server.start(self._settle())
+        self._server.start(self.settle())
 
-    async def _settle(self) -> None:
+    def notice(self, text: str) -> None:
+        """Tell the user what happened to a store, once."""
+        if text not in self._said:
+            self._said.add(text)
+            self._server.show(text)
+
+    async def settle(self) -> None:
         """Look whether the verdicts that jobs told of are in the store, and save those that are not."""
         for name, (folder, document) in tuple(self._unsaved.items()):
-            store = await self._store(folder)
+            store = await self._lasting(folder)
             if await asyncio.to_thread(store.find_verdict, name) is None:
                 await asyncio.to_thread(store.save_verdict, document)
-            if await asyncio.to_thread(store.find_verdict, name) is not None:
+            if store.lasting and await asyncio.to_thread(store.find_verdict, name) is not None:
                 self._unsaved.pop(name, None)
             for notice in store.notices:
-                if notice not in self._said:
-                    self._said.add(notice)
-                    self._server.show(notice)
+                self.notice(notice)
+
+    async def _lasting(self, folder: Path) -> "Store":
+        """The store; opened anew where the disk refused before and may have room now."""
+        store = await self._store(folder)
+        if not store.lasting:
+            again = await asyncio.to_thread(_open_store, folder)
+            kept, other = (again, store) if again.lasting else (store, again)
+            self._stores[folder] = store = kept
+            other.close()
+        return store
 
     def latest(self, document: Document) -> "Standing | None":
         """What was last known of a text, perhaps as it was before; what is newer is read, and lenses are refreshed."""
@@ -113,7 +127,8 @@ class Results:
         self._read.pop(uri, None)
 
     async def close(self) -> None:
-        """Let go of the stores."""
+        """Let go of the stores; what is still unsaved has its last chance."""
+        await self.settle()
         for store in self._stores.values():
             store.close()
 

@@ -65,7 +65,8 @@ def look(
     language = language_of(document.path, document.text)
     if language is None:
         return Standing()
-    last = next(iter(store.list_verdicts(str(document.path), limit=1)), None)
+    verdicts = [v for v in map(Verdict.model_validate, unsaved) if v.evidence.kernel_path == str(document.path)]
+    last = _row(verdicts[-1]) if verdicts else next(iter(store.list_verdicts(str(document.path), limit=1)), None)
     try:
         workload = find_workload(document.source, texts=texts)
     except WorkloadError as error:
@@ -73,12 +74,28 @@ def look(
     if workload is None:
         return Standing(last=last)
     baseline = Target(language, document.source, document.kernels, None, workload).baseline
-    verdicts = [v for v in map(Verdict.model_validate, unsaved) if v.evidence.kernel_path == str(document.path)]
     found = find_offers(store, baseline, known, verdicts)
     fitting = tuple(offer for offer in found if offer.may_fit(document.text))
     older = tuple(o for o in found if o not in fitting and not o.is_applied(document.text))
     measured, measured_by = _measured(store, baseline)
     return Standing(workload, None, fitting, older, last, measured, measured_by)
+
+
+def _row(verdict: Verdict) -> VerdictRow:
+    """A verdict that is in no store, as the store would list it."""
+    evidence = verdict.evidence
+    return VerdictRow(
+        id=verdict.id,
+        created=0.0,
+        verdict=verdict.verdict,
+        stage=verdict.stage,
+        speedup=verdict.speedup,
+        kernel=evidence.kernel_path,
+        baseline=evidence.baseline_digest,
+        candidate=evidence.candidate_digest,
+        label=evidence.candidate_label,
+        device=evidence.device.name if evidence.device else None,
+    )
 
 
 def _measured(store: Store, text: Candidate) -> tuple[str | None, str | None]:

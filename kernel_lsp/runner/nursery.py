@@ -4,9 +4,10 @@ Importing torch takes seconds, a fork takes milliseconds; so a fresh worker for 
 nursery itself never touches CUDA (a context does not survive a fork) and never runs a user's code.
 
 It reads requests from the socket that is its standard input: one JSON line with the worker's role and limits,
-accompanied by the worker's end of its private socket. It answers with the worker's process id. When its own socket
-closes, its parent is gone: it kills every worker's process group and exits. While it still imports, which takes
-seconds and reads no socket, the system tells it of its parent's death instead.
+accompanied by the worker's end of its private socket. What a request names as `first` is imported before the fork, for
+all later workers too. It answers with the worker's process id. When its own socket closes, its parent is gone: it kills
+every worker's process group and exits. While it imports, which takes seconds and reads no socket, the system tells it
+of its parent's death instead.
 """
 
 import contextlib
@@ -37,6 +38,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     _hear_of_parents_death(signal.SIGTERM)
     try:
+        if _is_alone(control):  # the parent died before the system could be asked
+            return
         for name in modules:
             importlib.import_module(name)
         signal.signal(signal.SIGCHLD, lambda *_: _reap(children))
@@ -46,6 +49,8 @@ def main() -> None:
             if not data:
                 break
             request = json.loads(data)
+            if request["first"]:
+                importlib.import_module(request["first"])  # does nothing the second time
             pid = os.fork()
             if pid == 0:
                 control.close()
@@ -54,11 +59,23 @@ def main() -> None:
             children.add(pid)
             control.sendall(f"{pid}\n".encode())
     finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the socket and the system may both tell of the parent's death
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for pid in tuple(children):
             _kill_group(pid)
+        for pid in tuple(children):
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)  # until then it may still write to its folder
         shutil.rmtree(folder, ignore_errors=True)
         with contextlib.suppress(OSError):  # the last nursery to end finds the pool's folder empty
             Path(folder).parent.rmdir()
+
+
+def _is_alone(control: socket.socket) -> bool:
+    try:
+        return not control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
 
 
 def _become_worker(request: dict[str, Any], descriptor: int) -> NoReturn:

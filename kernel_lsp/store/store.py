@@ -71,11 +71,13 @@ class Store:
 
     Attributes:
         path: the database.
+        lasting: whether what is saved outlives the process; false where the disk refused when the store was opened.
         notices: sentences for the user about what happened to the store, oldest first.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.lasting = True
         self.notices: list[str] = []
         self._lock = threading.RLock()
         self._connection = self._connect()
@@ -269,12 +271,15 @@ class Store:
             connection, notice = connect(self.path, suspect=suspect)
         except (OSError, sqlite3.Error) as error:
             self._give_up(error)
+            self.lasting = False
             return connect_for_reading(self.path)
         if notice:
             self._note(notice)
         return connection
 
     def _give_up(self, error: Exception) -> None:
+        if not self.lasting:
+            return  # it has been said
         cure = "Set `paths.data` to a folder with room that can be written to."
         self._note(f"Results are not being saved: the store {self.path} cannot be used ({error}). {cure}")
 

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Union
@@ -161,6 +161,7 @@ async def editor(
     environment: dict[str, str] | None = None,
     command: Sequence[str] = (sys.executable, "-c", SERVE, "serve"),
     ends_well: bool = True,
+    before: Callable[[], None] | None = None,
     **settings: Any,
 ) -> AsyncGenerator[Editor]:
     """A session in `folder`, with stores and caches below it; settings are by section."""
@@ -175,7 +176,7 @@ async def editor(
         "XDG_DATA_HOME": str(home / "data"),
         "XDG_CACHE_HOME": str(home / "cache"),
     }
-    await client.start_io(*command, env=variables | (environment or {}))
+    await client.start_io(*command, env=variables | (environment or {}), preexec_fn=before)
     given = types.ClientCapabilities
     structured = converters.get_converter().structure(EVERYTHING if capabilities is None else capabilities, given)
     options = {"trusted": trusted} | settings

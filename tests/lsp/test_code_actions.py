@@ -103,7 +103,6 @@ async def test_what_needs_a_workload_a_gpu_or_a_file_says_so(kernel, tmp_path):
             "no workload" in reasons(await session.actions(session.open(bare, language="cuda"), line=0))["Refine scale"]
         )
         uri = session.open(kernel)
-        await session.until(lambda: True)
         found = await session.actions(uri)
         while "Refine softmax_kernel" not in reasons(found):  # the driver may take its time to answer
             found = await session.actions(uri)
