@@ -3,20 +3,24 @@
 import asyncio
 import hashlib
 import shutil
+import zlib
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
-from kernel_lsp.build.binary import Build, Diagnostic, Severity
+from kernel_lsp.build.binary import Binary, Build, Diagnostic, Severity
+from kernel_lsp.build.cache import FileCache
 from kernel_lsp.build.cubin import code_digest
+from kernel_lsp.build.known import build_keys
 from kernel_lsp.build.plan import Plan
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import WorkloadError
+from kernel_lsp.runner import protocol
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.runner.shield import start
@@ -34,12 +38,22 @@ EXTENSION_SECONDS = 600.0
 class Built:
     """A candidate's build: the binary or why there is none, the launches each case makes, and where files were left.
 
-    `extension` is the shared object of a torch extension whose host functions the workload calls.
+    Attributes:
+        build: what the compiler made and said.
+        plans: the launches of each case.
+        extension: shared object of a torch extension whose host functions the workload calls.
+        binaries: Triton: each compilation by itself, in the order of `build.binary.kernels`.
     """
 
     build: Build
     plans: tuple[Plan, ...]
     extension: str | None = None
+    binaries: tuple[Binary, ...] = ()
+
+    @property
+    def images(self) -> tuple[Binary, ...]:
+        """Every piece of machine code there is."""
+        return self.binaries or ((self.build.binary,) if self.build.binary else ())
 
     @property
     def ok(self) -> bool:
@@ -67,6 +81,43 @@ class Built:
 
 
 _BUILT = TypeAdapter(Built)
+
+
+def known_build(settings: Settings, arch: str, workload: WorkloadFile | None, candidate: Candidate) -> Built | None:
+    """What building a candidate brought before, if nothing that goes into it has changed since and it is still kept.
+
+    Starts no process, imports nothing heavy and takes about a millisecond.
+    """
+    cache = _answers(settings)
+    for key in _keys(settings, arch, workload, candidate) or ():
+        if (stored := cache.read(key)) is not None:
+            try:
+                built = _BUILT.validate_python(protocol.decode(zlib.decompress(stored)))
+            except (ValueError, ValidationError, zlib.error):  # of an older version
+                cache.drop(key)
+                continue
+            return replace(built, build=replace(built.build, cached=True))
+    return None
+
+
+def _remember(
+    settings: Settings, arch: str, workload: WorkloadFile | None, candidate: Candidate, answer: dict[str, Any]
+) -> None:
+    keys = _keys(settings, arch, workload, candidate)
+    if keys is None or answer["extension"] is not None:  # an extension's library is a file of its own, which may go
+        return
+    by_slice, by_file = keys
+    sliced = answer["build"]["binary"] is not None and answer["build"]["way"] != "nvcc"
+    body = protocol.encode(answer)[protocol.HEADER.size :]
+    _answers(settings).write(by_slice if sliced else by_file, zlib.compress(body, 1))
+
+
+def _answers(settings: Settings) -> FileCache:
+    return FileCache(settings.paths.cache / "builds", settings.build.cache_limit, ".answer")
+
+
+def _keys(settings: Settings, arch: str, workload: WorkloadFile | None, candidate: Candidate) -> tuple[str, str] | None:
+    return build_keys(candidate, workload, arch, settings.build.options, settings.build.include_dirs)
 
 
 class Builders:
@@ -141,6 +192,7 @@ class Builders:
             if candidate.origin == "baseline":
                 raise
             return _failed(candidate, str(error))
+        _remember(self._settings, self.arch, workload, candidate, answer)
         return _BUILT.validate_python(answer)
 
     @asynccontextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 from kernel_lsp.build.binary import Diagnostic
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import find_gpus
-from kernel_lsp.judge.building import DEFAULT_ARCH, Builders
+from kernel_lsp.judge.building import DEFAULT_ARCH, Builders, known_build
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import KernelResources
@@ -46,7 +46,9 @@ async def compile_facts(source: SourceFile, settings: Settings, workload: Path |
     async with Pool() as pool:
 
         async def one(arch: str) -> ArchFacts:
-            built = await Builders(pool, settings, arch).build(found, candidate)
+            built = known_build(settings, arch, found, candidate)
+            if built is None:
+                built = await Builders(pool, settings, arch).build(found, candidate)
             return ArchFacts(arch, built.ok, built.build.way, built.build.diagnostics, resources_of(built))
 
         return list(await asyncio.gather(*(one(arch) for arch in _architectures(settings))))
