@@ -1,10 +1,11 @@
 """How many blocks of a kernel fit on one multiprocessor, what stops more of them, and what would let more in.
 
 From the tables "Technical Specifications per Compute Capability" and the occupancy rules of the CUDA C++ programming
-guide; needs no GPU and no toolkit.
+guide, and for newer architectures from `cuda::arch_traits` of the CUDA Core Compute Libraries; needs no GPU and no
+toolkit.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -14,6 +15,7 @@ _REGISTERS_PER_THREAD = 255
 _REGISTER_UNIT = 256  # registers are handed out per warp in units of this
 _SUB_PARTITIONS = 4  # each holds a quarter of the registers and a quarter of the warps
 _MAX_BLOCK_THREADS = 1024
+_BLOCK_SIZES = range(WARP, _MAX_BLOCK_THREADS + 1, WARP)
 
 
 class Limiter(StrEnum):
@@ -24,6 +26,15 @@ class Limiter(StrEnum):
     REGISTERS = "registers"
     SHARED = "shared memory"
     BARRIERS = "barriers"
+
+
+class Lever(StrEnum):
+    """What an author can change to let more warps in."""
+
+    REGISTERS = "registers"
+    SHARED = "shared memory"
+    BARRIERS = "barriers"
+    THREADS = "block size"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,26 +66,33 @@ LIMITS: dict[str, Limits] = {
     "sm_80": Limits(2048, 32, 164 * _KIB, 163 * _KIB),
     "sm_86": Limits(1536, 16, 100 * _KIB, 99 * _KIB),
     "sm_87": Limits(1536, 16, 164 * _KIB, 163 * _KIB),
+    "sm_88": Limits(1536, 16, 100 * _KIB, 99 * _KIB),
     "sm_89": Limits(1536, 24, 100 * _KIB, 99 * _KIB),
     "sm_90": Limits(2048, 32, 228 * _KIB, 227 * _KIB, barriers=64),
     "sm_100": Limits(2048, 32, 228 * _KIB, 227 * _KIB, barriers=64),
     "sm_103": Limits(2048, 32, 228 * _KIB, 227 * _KIB, barriers=32),
+    "sm_107": Limits(1024, 16, 228 * _KIB, 227 * _KIB, barriers=16),
+    "sm_110": Limits(1536, 24, 228 * _KIB, 227 * _KIB, barriers=24),
     "sm_120": Limits(1536, 24, 100 * _KIB, 99 * _KIB, barriers=24),
+    "sm_121": Limits(1536, 24, 100 * _KIB, 99 * _KIB, barriers=24),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Cliff:
-    """The smallest change of one resource that lets more blocks in.
+    """A change of one thing, all else as it is, that lets more warps in: of a resource the smallest one that does.
+
+    Of block sizes it is the best one, and of several such the nearest, for a smaller block is not in itself a cost.
 
     Attributes:
-        resource: what to change.
-        change: by how much, in its own unit (registers per thread, bytes per block, barriers per block); negative.
+        lever: what to change.
+        change: by how much, in its own unit (registers per thread, bytes per block, barriers per block, threads per
+            block); negative but for threads, of which more can be better too.
         blocks: blocks per multiprocessor after it.
         share: occupancy after it, 0 to 1.
     """
 
-    resource: Limiter
+    lever: Lever
     change: int
     blocks: int
     share: float
@@ -89,7 +107,7 @@ class Occupancy:
         warps: resident warps per multiprocessor.
         share: `warps` over the most the architecture can hold, 0 to 1.
         limiters: what binds, all of them if several do.
-        cliffs: for registers, shared memory and barriers, the smallest saving that helps by itself, largest gain first.
+        cliffs: for each lever that helps by itself, the change to make; largest gain first.
     """
 
     blocks: int
@@ -121,54 +139,54 @@ def occupancy(arch: str, registers: int, shared_bytes: int, threads: int, barrie
     if not 1 <= threads <= _MAX_BLOCK_THREADS:
         raise ValueError(f"a block has 1 to {_MAX_BLOCK_THREADS} threads, not {threads}")
     limits = LIMITS[base_arch(arch)]
-    warps = -(-threads // WARP)
     most = limits.threads // WARP
-    fits = {
-        Limiter.WARPS: most // warps,
-        Limiter.BLOCKS: limits.blocks,
-        Limiter.REGISTERS: _blocks_by_registers(registers, warps),
-        Limiter.SHARED: _blocks_by_shared(limits, shared_bytes),
-        Limiter.BARRIERS: _blocks_by_barriers(limits, barriers),
-    }
-    blocks = min(fits.values())
 
-    def cliff(resource: Limiter, amounts: Iterable[int], now: int, fit: Callable[[int], int]) -> Cliff | None:
-        others = min(count for limiter, count in fits.items() if limiter is not resource)
-        if fits[resource] > blocks or others <= blocks:
-            return None
-        amount = next((a for a in amounts if min(fit(a), others) > blocks), None)
-        if amount is None:
-            return None
-        after = min(fit(amount), others)
-        return Cliff(resource, amount - now, after, after * warps / most)
+    def fits(registers: int, shared_bytes: int, barriers: int, threads: int) -> dict[Limiter, int]:
+        warps = -(-threads // WARP)
+        return {
+            Limiter.WARPS: most // warps,
+            Limiter.BLOCKS: limits.blocks,
+            Limiter.REGISTERS: _blocks_by_registers(registers, warps),
+            Limiter.SHARED: _blocks_by_shared(limits, shared_bytes),
+            Limiter.BARRIERS: _blocks_by_barriers(limits, barriers),
+        }
+
+    now = {
+        Lever.REGISTERS: registers,
+        Lever.SHARED: shared_bytes,
+        Lever.BARRIERS: barriers,
+        Lever.THREADS: threads,
+    }
+    fitting = fits(*now.values())
+    blocks = min(fitting.values())
+
+    def after(lever: Lever, amount: int) -> Cliff:
+        then = now | {lever: amount}
+        count = min(fits(*then.values()).values())
+        return Cliff(lever, amount - now[lever], count, count * -(-then[Lever.THREADS] // WARP) / most)
+
+    share = blocks * -(-threads // WARP) / most
+
+    def first_gain(lever: Lever, amounts: Iterable[int]) -> Cliff | None:
+        return next((found for amount in amounts if (found := after(lever, amount)).share > share), None)
 
     shared_cap = limits.shared_bytes // (blocks + 1) // limits.shared_unit * limits.shared_unit
-    found = (
-        cliff(
-            Limiter.REGISTERS,
-            range(min(registers - 1, _REGISTERS_PER_THREAD), 0, -1),
-            registers,
-            lambda amount: _blocks_by_registers(amount, warps),
-        ),
-        cliff(
-            Limiter.SHARED,
-            [max(min(shared_cap - limits.reserved_shared_bytes, limits.block_shared_bytes), 0)],
-            shared_bytes,
-            lambda amount: _blocks_by_shared(limits, amount),
-        ),
-        cliff(
-            Limiter.BARRIERS,
-            range(barriers - 1, -1, -1),
-            barriers,
-            lambda amount: _blocks_by_barriers(limits, amount),
-        ),
+    shared_less = max(min(shared_cap - limits.reserved_shared_bytes, limits.block_shared_bytes), 0)
+    block_size = max(
+        (after(Lever.THREADS, size) for size in _BLOCK_SIZES), key=lambda found: (found.share, -abs(found.change))
+    )
+    cliffs = (
+        first_gain(Lever.REGISTERS, range(min(registers - 1, _REGISTERS_PER_THREAD), 0, -1)),
+        first_gain(Lever.SHARED, [shared_less] if shared_less < shared_bytes else []),
+        first_gain(Lever.BARRIERS, range(barriers - 1, -1, -1)),
+        block_size if block_size.share > share else None,
     )
     return Occupancy(
         blocks=blocks,
-        warps=blocks * warps,
-        share=blocks * warps / most,
-        limiters=tuple(limiter for limiter, count in fits.items() if count == blocks),
-        cliffs=tuple(sorted((c for c in found if c), key=lambda c: -c.share)),
+        warps=blocks * -(-threads // WARP),
+        share=share,
+        limiters=tuple(limiter for limiter, count in fitting.items() if count == blocks),
+        cliffs=tuple(sorted((found for found in cliffs if found), key=lambda found: -found.share)),
     )
 
 
