@@ -20,7 +20,7 @@ _REQUIRED_THREADS = 0x10
 _FRAME_SIZE = 0x11
 _MIN_STACK_SIZE = 0x12
 _PARAMETER = 0x17
-_REGISTERS = 0x2F
+REGISTERS = 0x2F
 _LARGE_PARAMETER = 0x45  # instead of the former where a kernel takes more bytes than that one can count
 _BARRIERS = 0x4C
 
@@ -84,9 +84,9 @@ def _read(cubin: bytes, names: Mapping[str, str]) -> tuple[KernelFacts, ...]:
     sections = read_sections(cubin)
     by_name = {section.name: section for section in sections}
     symbols = read_symbols(by_name[".symtab"], sections) if ".symtab" in by_name else []
-    totals: dict[int, dict[str, int]] = {_REGISTERS: {}, _FRAME_SIZE: {}, _MIN_STACK_SIZE: {}}
+    totals: dict[int, dict[str, int]] = {REGISTERS: {}, _FRAME_SIZE: {}, _MIN_STACK_SIZE: {}}
     if ".nv.info" in by_name:
-        for attribute, value in _attributes(by_name[".nv.info"].data):
+        for attribute, value in info_attributes(by_name[".nv.info"].data):
             if attribute in totals:
                 symbol, amount = struct.unpack_from("<II", value)
                 totals[attribute][symbols[symbol].name] = amount
@@ -101,7 +101,7 @@ def _read(cubin: bytes, names: Mapping[str, str]) -> tuple[KernelFacts, ...]:
         parameters: list[tuple[int, int, int]] = []
         barriers = text.flags >> 20 & 0x7F  # ABI 7 keeps the count here, ABI 8 in an attribute
         threads: dict[int, tuple[int, int, int]] = {}
-        for attribute, value in _attributes(info.data) if info else ():
+        for attribute, value in info_attributes(info.data) if info else ():
             if attribute == _PARAMETER:
                 _, ordinal, offset, size = struct.unpack_from("<IHHI", value)
                 parameters.append((ordinal, offset, size >> 18))
@@ -117,7 +117,7 @@ def _read(cubin: bytes, names: Mapping[str, str]) -> tuple[KernelFacts, ...]:
             KernelFacts(
                 entry=entry,
                 name=names.get(entry, entry),
-                registers=totals[_REGISTERS].get(entry, 0),
+                registers=totals[REGISTERS].get(entry, 0),
                 stack_bytes=max(amount for amount in (*stack, 0) if amount != _UNKNOWN),
                 shared_bytes=max(shared.size - reserved, 0) if shared else 0,
                 parameters=tuple((offset, size) for _, offset, size in sorted(parameters)),
@@ -129,7 +129,8 @@ def _read(cubin: bytes, names: Mapping[str, str]) -> tuple[KernelFacts, ...]:
     return tuple(facts)
 
 
-def _attributes(data: memoryview) -> Iterator[tuple[int, memoryview]]:
+def info_attributes(data: memoryview) -> Iterator[tuple[int, memoryview]]:
+    """Attributes of a `.nv.info` section, each with its value where it lies in the image."""
     at = 0
     while at + 4 <= len(data):
         form, attribute = data[at], data[at + 1]

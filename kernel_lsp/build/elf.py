@@ -24,8 +24,8 @@ class Symbol:
     value: int
 
 
-def read_sections(image: bytes) -> list[Section]:
-    """All sections by number.
+def read_sections(image: bytes | bytearray) -> list[Section]:
+    """All sections by number; they are views of the image, and can be written where it can.
 
     Raises:
         struct.error, IndexError, ValueError: not a whole 64-bit ELF image.
@@ -50,6 +50,6 @@ def read_symbols(table: Section, sections: list[Section]) -> list[Symbol]:
     ]
 
 
-def read_string(data: bytes, start: int) -> str:
+def read_string(data: bytes | bytearray, start: int) -> str:
     """The text that ends with the next zero byte."""
     return data[start : data.index(b"\0", start)].decode()

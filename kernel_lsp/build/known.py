@@ -49,14 +49,14 @@ def build_keys(
     python = [workload.source] if workload else []
     if candidate.launch is not None:
         python.append(candidate.launch)
-    parts = [str(candidate.language), arch, str(kernel.path), *_toolchain()]
+    parts = [str(candidate.language), arch, str(kernel.path.absolute()), *_toolchain()]
     if candidate.language is Language.TRITON:
         python.append(kernel)
         code = ""
     else:
         # Host code that follows the last kernel is all blanks in the slice: its length must not count.
         code = slice_device(kernel.text).rstrip()
-        parts += (str(len(options)), *options, *(str(folder) for folder in include_dirs), "headers")
+        parts += (str(len(options)), *options, *(str(folder.absolute()) for folder in include_dirs), "headers")
         for header in user_headers(kernel, include_dirs):
             parts += (header.name, str(header.path), header.text)
     folders = list(dict.fromkeys(source.path.parent for source in python))
@@ -65,7 +65,7 @@ def build_keys(
         if neighbours is None:
             return None
         for file in (source, *neighbours):
-            parts += (str(file.path), file.text)
+            parts += (str(file.path.absolute()), file.text)
     whole = kernel.text if candidate.language is Language.CUDA else ""
     return cache_key((*parts, code)), cache_key((*parts, "whole", whole))
 

@@ -15,7 +15,6 @@ _REGISTERS_PER_THREAD = 255
 _REGISTER_UNIT = 256  # registers are handed out per warp in units of this
 _SUB_PARTITIONS = 4  # each holds a quarter of the registers and a quarter of the warps
 _MAX_BLOCK_THREADS = 1024
-_BLOCK_SIZES = range(WARP, _MAX_BLOCK_THREADS + 1, WARP)
 
 
 class Limiter(StrEnum):
@@ -107,14 +106,12 @@ class Occupancy:
         warps: resident warps per multiprocessor.
         share: `warps` over the most the architecture can hold, 0 to 1.
         limiters: what binds, all of them if several do.
-        cliffs: for each lever that helps by itself, the change to make; largest gain first.
     """
 
     blocks: int
     warps: int
     share: float
     limiters: tuple[Limiter, ...]
-    cliffs: tuple[Cliff, ...]
 
 
 def base_arch(arch: str) -> str:
@@ -139,55 +136,52 @@ def occupancy(arch: str, registers: int, shared_bytes: int, threads: int, barrie
     if not 1 <= threads <= _MAX_BLOCK_THREADS:
         raise ValueError(f"a block has 1 to {_MAX_BLOCK_THREADS} threads, not {threads}")
     limits = LIMITS[base_arch(arch)]
-    most = limits.threads // WARP
+    warps = -(-threads // WARP)
+    fits = {
+        Limiter.WARPS: limits.threads // WARP // warps,
+        Limiter.BLOCKS: limits.blocks,
+        Limiter.REGISTERS: _blocks_by_registers(registers, warps),
+        Limiter.SHARED: _blocks_by_shared(limits, shared_bytes),
+        Limiter.BARRIERS: _blocks_by_barriers(limits, barriers),
+    }
+    blocks = min(fits.values())
+    return Occupancy(
+        blocks=blocks,
+        warps=blocks * warps,
+        share=blocks * warps * WARP / limits.threads,
+        limiters=tuple(limiter for limiter, count in fits.items() if count == blocks),
+    )
 
-    def fits(registers: int, shared_bytes: int, barriers: int, threads: int) -> dict[Limiter, int]:
-        warps = -(-threads // WARP)
-        return {
-            Limiter.WARPS: most // warps,
-            Limiter.BLOCKS: limits.blocks,
-            Limiter.REGISTERS: _blocks_by_registers(registers, warps),
-            Limiter.SHARED: _blocks_by_shared(limits, shared_bytes),
-            Limiter.BARRIERS: _blocks_by_barriers(limits, barriers),
-        }
 
+def next_cliffs(arch: str, registers: int, shared_bytes: int, threads: int, barriers: int = 0) -> tuple[Cliff, ...]:
+    """For each lever that helps by itself, the change to make; largest gain first. Arguments as for `occupancy`."""
+    limits = LIMITS[base_arch(arch)]
     now = {
         Lever.REGISTERS: registers,
         Lever.SHARED: shared_bytes,
-        Lever.BARRIERS: barriers,
         Lever.THREADS: threads,
+        Lever.BARRIERS: barriers,
     }
-    fitting = fits(*now.values())
-    blocks = min(fitting.values())
+    before = occupancy(arch, *now.values())
 
     def after(lever: Lever, amount: int) -> Cliff:
-        then = now | {lever: amount}
-        count = min(fits(*then.values()).values())
-        return Cliff(lever, amount - now[lever], count, count * -(-then[Lever.THREADS] // WARP) / most)
-
-    share = blocks * -(-threads // WARP) / most
+        then = occupancy(arch, *(now | {lever: amount}).values())
+        return Cliff(lever, amount - now[lever], then.blocks, then.share)
 
     def first_gain(lever: Lever, amounts: Iterable[int]) -> Cliff | None:
-        return next((found for amount in amounts if (found := after(lever, amount)).share > share), None)
+        return next((found for amount in amounts if (found := after(lever, amount)).share > before.share), None)
 
-    shared_cap = limits.shared_bytes // (blocks + 1) // limits.shared_unit * limits.shared_unit
+    shared_cap = limits.shared_bytes // (before.blocks + 1) // limits.shared_unit * limits.shared_unit
     shared_less = max(min(shared_cap - limits.reserved_shared_bytes, limits.block_shared_bytes), 0)
-    block_size = max(
-        (after(Lever.THREADS, size) for size in _BLOCK_SIZES), key=lambda found: (found.share, -abs(found.change))
-    )
-    cliffs = (
+    found = [
         first_gain(Lever.REGISTERS, range(min(registers - 1, _REGISTERS_PER_THREAD), 0, -1)),
         first_gain(Lever.SHARED, [shared_less] if shared_less < shared_bytes else []),
         first_gain(Lever.BARRIERS, range(barriers - 1, -1, -1)),
-        block_size if block_size.share > share else None,
-    )
-    return Occupancy(
-        blocks=blocks,
-        warps=blocks * -(-threads // WARP),
-        share=share,
-        limiters=tuple(limiter for limiter, count in fitting.items() if count == blocks),
-        cliffs=tuple(sorted((found for found in cliffs if found), key=lambda found: -found.share)),
-    )
+    ]
+    sizes = (after(Lever.THREADS, size) for size in range(WARP, _MAX_BLOCK_THREADS + 1, WARP))
+    best = max(sizes, key=lambda cliff: (cliff.share, -abs(cliff.change)))
+    found.append(best if best.share > before.share else None)
+    return tuple(sorted((cliff for cliff in found if cliff), key=lambda cliff: -cliff.share))
 
 
 _NO_LIMIT = 1 << 30

@@ -1,27 +1,20 @@
 """Machine code (SASS) as records: each instruction with its source lines and live registers, loops, counts by line.
 
-`nvdisasm` is run once for a cubin, some 0.2 s, and its listing is kept in the cache. Safe in the parent process:
-nothing heavy is imported and none of the user's code is run.
+`nvdisasm` is run once for a cubin and its listing kept in the cache. Safe in the parent process: nothing heavy is
+imported and none of the user's code is run.
 """
 
-import hashlib
 import re
-import subprocess
-import tempfile
-import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-from kernel_lsp.build.cache import FileCache, cache_key
+from kernel_lsp.build.cache import FileCache
 from kernel_lsp.build.flow import Loop, branch_targets, innermost_loops
 from kernel_lsp.build.lines import Place, read_lines
+from kernel_lsp.build.nvdisasm import listing
 from kernel_lsp.build.opcodes import kind_of
-from kernel_lsp.build.toolkit import find_tools
-from kernel_lsp.errors import CannotJudgeError
 
-_TIMEOUT = 60.0  # seconds
 _FUNCTION = re.compile(r"^\.text\.(\S+?):")
 _LABEL = re.compile(r"^(\.L\w+|\$\S+?|[\w$.]+):")
 _INSTRUCTION = re.compile(
@@ -130,10 +123,10 @@ def disassemble(cubin: bytes, cache: FileCache | None = None, *, by_triton: bool
         CannotJudgeError: there is no nvdisasm that can read it.
         CubinError: not a cubin.
     """
-    return read_listing(_listing(cubin, cache, by_triton), cubin)
+    return read_listing(listing(cubin, cache, by_triton=by_triton), cubin)
 
 
-def read_listing(listing: str, cubin: bytes) -> tuple[MachineCode, ...]:
+def read_listing(printed: str, cubin: bytes) -> tuple[MachineCode, ...]:
     """Machine code from what `nvdisasm -c -lrm count` printed for `cubin`.
 
     Raises:
@@ -142,7 +135,7 @@ def read_listing(listing: str, cubin: bytes) -> tuple[MachineCode, ...]:
     tables = read_lines(cubin)
     places: dict[Place, Place] = {}  # one object for each place, of which there are far fewer than instructions
     found: list[MachineCode] = []
-    for function, lines in _functions(listing.splitlines()):
+    for function, lines in _functions(printed.splitlines()):
         table = tables.get(function)
         labels: dict[str, int] = {}
         instructions: list[Instruction] = []
@@ -183,38 +176,3 @@ def _without_padding(instructions: list[Instruction], labels: Mapping[str, int])
     if last and last.opcode == "BRA" and any(labels.get(name) == end - 1 for name in branch_targets(last.operands)):
         end -= 1
     return tuple(instructions[:end])
-
-
-def _listing(cubin: bytes, cache: FileCache | None, by_triton: bool) -> str:
-    tools = sorted(find_tools("nvdisasm"), key=_preference(by_triton))
-    said = "none was found"
-    for tool in tools:
-        status = tool.stat()
-        made_by = f"{tool} {status.st_size} {status.st_mtime_ns}"
-        key = cache_key(("sass", made_by, hashlib.sha256(cubin).digest()))
-        if cache is not None and (kept := cache.read(key)) is not None:
-            return zlib.decompress(kept).decode()
-        with tempfile.TemporaryDirectory(prefix="kernel-lsp-sass-") as scratch:
-            file = Path(scratch) / "kernel.cubin"
-            file.write_bytes(cubin)
-            command = [str(tool), "-c", "-lrm", "count", str(file)]
-            try:
-                done = subprocess.run(
-                    command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT, check=False
-                )
-            except (OSError, subprocess.TimeoutExpired) as error:
-                said = str(error)
-                continue
-        if done.returncode == 0:
-            if cache is not None:
-                cache.write(key, zlib.compress(done.stdout.encode(), 1))
-            return done.stdout
-        said = next(iter(done.stderr.strip().splitlines()), f"it ended with {done.returncode}")
-    raise CannotJudgeError(
-        f"the machine code cannot be shown: nvdisasm: {said}",
-        cure="Install it with: pip install nvidia-cuda-nvdisasm.",
-    )
-
-
-def _preference(by_triton: bool) -> Callable[[Path], bool]:
-    return lambda tool: ("triton" in tool.parts) != by_triton

@@ -32,6 +32,7 @@ from kernel_lsp.workload.spec import WorkloadFile
 BUILD_SECONDS = 120.0
 DEFAULT_ARCH = "sm_90"
 EXTENSION_SECONDS = 600.0
+_ANSWERS = ".answer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ def known_build(settings: Settings, arch: str, workload: WorkloadFile | None, ca
 
     Starts no process, imports nothing heavy and takes about a millisecond.
     """
-    cache = _answers(settings)
+    cache = kept_files(settings, _ANSWERS)
     for key in _keys(settings, arch, workload, candidate) or ():
         if (stored := cache.read(key)) is not None:
             try:
@@ -96,7 +97,7 @@ def known_build(settings: Settings, arch: str, workload: WorkloadFile | None, ca
             except (ValueError, ValidationError, zlib.error):  # of an older version
                 cache.drop(key)
                 continue
-            return replace(built, build=replace(built.build, cached=True))
+            return _in_given_terms(replace(built, build=replace(built.build, cached=True)), candidate)
     return None
 
 
@@ -109,11 +110,12 @@ def _remember(
     by_slice, by_file = keys
     sliced = answer["build"]["binary"] is not None and answer["build"]["way"] != "nvcc"
     body = protocol.encode(answer)[protocol.HEADER.size :]
-    _answers(settings).write(by_slice if sliced else by_file, zlib.compress(body, 1))
+    kept_files(settings, _ANSWERS).write(by_slice if sliced else by_file, zlib.compress(body, 1))
 
 
-def _answers(settings: Settings) -> FileCache:
-    return FileCache(settings.paths.cache / "builds", settings.build.cache_limit, ".answer")
+def kept_files(settings: Settings, suffix: str) -> FileCache:
+    """The cache of builds and of what was read from them; each kind of content has a suffix of its own."""
+    return FileCache(settings.paths.cache / "builds", settings.build.cache_limit, suffix)
 
 
 def _keys(settings: Settings, arch: str, workload: WorkloadFile | None, candidate: Candidate) -> tuple[str, str] | None:
@@ -168,15 +170,15 @@ class Builders:
             self._seed_triton_cache(candidate)
         request = {
             "language": str(candidate.language),
-            "path": str(candidate.kernel.path),
+            "path": str(candidate.kernel.path.absolute()),  # a worker lives in a folder of its own
             "text": candidate.kernel.text,
-            "launch_path": str(candidate.launch.path) if candidate.launch else None,
+            "launch_path": str(candidate.launch.path.absolute()) if candidate.launch else None,
             "launch_text": candidate.launch.text if candidate.launch else None,
-            "workload_path": str(workload.source.path) if workload else None,
+            "workload_path": str(workload.source.path.absolute()) if workload else None,
             "workload_text": workload.source.text if workload else None,
             "arch": self.arch,
             "options": settings.options,
-            "include_dirs": [str(folder) for folder in settings.include_dirs],
+            "include_dirs": [str(folder.absolute()) for folder in settings.include_dirs],
             "cache_folder": str(cache / "builds"),
             "cache_limit": settings.cache_limit,
             "triton_cache": str(self.triton_cache(candidate)),
@@ -189,11 +191,13 @@ class Builders:
         except (WorkerDied, WorkerTimedOut, WorkerFailure) as error:
             return _failed(candidate, str(error))
         except WorkloadError as error:
+            if workload is not None and error.path == workload.source.path.absolute():
+                error.path = workload.source.path
             if candidate.origin == "baseline":
                 raise
             return _failed(candidate, str(error))
         _remember(self._settings, self.arch, workload, candidate, answer)
-        return _BUILT.validate_python(answer)
+        return _in_given_terms(_BUILT.validate_python(answer), candidate)
 
     @asynccontextmanager
     async def _worker(self, *, fresh: bool) -> AsyncGenerator[Worker]:
@@ -213,6 +217,13 @@ def arch_of(gpu: Gpu | None, settings: Settings) -> str:
     if gpu is not None:
         return gpu.arch
     return settings.arch[0] if settings.arch else DEFAULT_ARCH
+
+
+def _in_given_terms(built: Built, candidate: Candidate) -> Built:
+    """A build whose messages name the kernel file as it was named here."""
+    given, absolute = str(candidate.kernel.path), str(candidate.kernel.path.absolute())
+    said = tuple(replace(d, path=given) if d.path == absolute else d for d in built.build.diagnostics)
+    return replace(built, build=replace(built.build, diagnostics=said))
 
 
 def _failed(candidate: Candidate, message: str) -> Built:
