@@ -74,7 +74,7 @@ def _blocks(code: Sequence[Operation], labels: Mapping[str, int]) -> dict[int, t
     starts |= {target for targets in leaves.values() for target in targets}
     ordered = sorted(start for start in starts if start < len(code))
     blocks: dict[int, tuple[int, list[int]]] = {}
-    for start, end in zip(ordered, [*ordered[1:], len(code)], strict=True):
+    for start, end in zip(ordered, [*ordered, len(code)][1:], strict=True):
         after = leaves.get(end - 1, [end])
         blocks[start] = end, [target for target in after if target < len(code)]
     return blocks

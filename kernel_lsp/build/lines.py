@@ -1,8 +1,8 @@
 """From machine code to source lines: the line table of a cubin, with the calls that were inlined.
 
-The table is DWARF 3 (`.debug_line`) with one opcode of NVIDIA's: it names the row of the table that holds the call an
-instruction was inlined at. Read here, it costs a millisecond, where `nvdisasm -gi` takes 0.25 s and cannot count
-registers in the same run; both agree on all kernels that `tests/bench/facts_agreement.py` builds.
+The table is DWARF 3 (`.debug_line`) with one opcode of NVIDIA's: it names the row of the same function that holds the
+call an instruction was inlined at. Read here, it costs a millisecond, where `nvdisasm -gi` takes 0.25 s and cannot
+count registers in the same run; both agree on all kernels that `tests/bench/facts_agreement.py` builds.
 """
 
 import struct
@@ -47,7 +47,7 @@ class _Row:
     function: str
     offset: int
     place: Place | None  # None at the end of a function's code
-    caller: int  # number of the row, from 1, of the call this was inlined at; 0 where it was not
+    caller: int  # number of its function's row, from 1, of the call this was inlined at; 0 where it was not
 
 
 def read_lines(cubin: bytes) -> dict[str, LineTable]:
@@ -59,21 +59,20 @@ def read_lines(cubin: bytes) -> dict[str, LineTable]:
     try:
         sections = read_sections(cubin)
         table = next((section for section in sections if section.name == ".debug_line"), None)
-        rows = list(_rows(bytes(table.data), _functions(sections))) if table else []
-        return _tables(rows)
-    except (struct.error, IndexError, ValueError) as error:
+        rows = _rows(bytes(table.data), _functions(sections)) if table else ()
+        by_function: dict[str, list[_Row]] = {}
+        for row in rows:
+            by_function.setdefault(row.function, []).append(row)
+        return {function: _table(its_rows) for function, its_rows in by_function.items()}
+    except (struct.error, IndexError, ValueError, KeyError) as error:
         raise CubinError(f"no readable line table: {error}") from error
 
 
-def _tables(rows: list[_Row]) -> dict[str, LineTable]:
-    by_function: dict[str, dict[int, tuple[Place, ...]]] = {}
-    for row in rows:
-        # Of several rows at one offset the last holds; the others are there to be named as callers.
-        by_function.setdefault(row.function, {})[row.offset] = tuple(_frames(row, rows))
-    return {
-        function: LineTable(tuple(sorted(starts)), tuple(starts[offset] for offset in sorted(starts)))
-        for function, starts in by_function.items()
-    }
+def _table(rows: list[_Row]) -> LineTable:
+    # Of several rows at one offset the last holds; the others are there to be named as callers.
+    frames = {row.offset: tuple(_frames(row, rows)) for row in rows}
+    starts = sorted(frames)
+    return LineTable(tuple(starts), tuple(frames[start] for start in starts))
 
 
 def _frames(row: _Row, rows: list[_Row]) -> Iterator[Place]:
