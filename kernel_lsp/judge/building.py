@@ -7,6 +7,7 @@ import zlib
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,12 @@ def _remember(
 
 def kept_files(settings: Settings, suffix: str) -> FileCache:
     """The cache of builds and of what was read from them; each kind of content has a suffix of its own."""
-    return FileCache(settings.paths.cache / "builds", settings.build.cache_limit, suffix)
+    return _kept_files(settings.paths.cache / "builds", settings.build.cache_limit, suffix)
+
+
+@lru_cache
+def _kept_files(folder: Path, limit: int, suffix: str) -> FileCache:
+    return FileCache(folder, limit, suffix)  # one for all callers, as each counts once what lies in the folder
 
 
 def _keys(settings: Settings, arch: str, workload: WorkloadFile | None, candidate: Candidate) -> tuple[str, str] | None:
@@ -196,7 +202,8 @@ class Builders:
             if candidate.origin == "baseline":
                 raise
             return _failed(candidate, str(error))
-        _remember(self._settings, self.arch, workload, candidate, answer)
+        if candidate.origin == "baseline":  # variants are many, and seldom asked for again
+            _remember(self._settings, self.arch, workload, candidate, answer)
         return _in_given_terms(_BUILT.validate_python(answer), candidate)
 
     @asynccontextmanager

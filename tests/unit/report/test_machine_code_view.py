@@ -65,8 +65,8 @@ def test_opcodes_that_matter_are_coloured():
     lines = shown(100, force_terminal=True, color_system="standard")
     (load,) = [line for line in lines if "LDG.E" in line]
     (add,) = [line for line in lines if "FADD" in line]
-    assert "\x1b[1;36mLDG.E.128\x1b[0m" in load
-    assert "mFADD" not in add
+    assert "36mLDG.E.128" in load
+    assert "\x1b[0mFADD" in add
 
 
 def test_the_record_says_what_became_of_each_line():
