@@ -12,7 +12,7 @@ from kernel_lsp.cli.main import FINDINGS
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.judge.building import Built
 from kernel_lsp.judge.check import find_kernel_files
-from kernel_lsp.judge.facts import KernelCode, compile_for_architectures, facts_of, machine_code
+from kernel_lsp.judge.facts import KernelCode, facts_of, machine_code, open_builder
 from kernel_lsp.report.compile import diagnostics_view, facts_view
 from kernel_lsp.report.machine import records_json
 from kernel_lsp.report.sass import sass_record, sass_view
@@ -54,6 +54,7 @@ def facts(
 async def _compile(
     source: SourceFile, settings: Settings, workload: Path | None, sass: bool
 ) -> tuple[dict[str, Built], list[KernelCode]]:
-    built = await compile_for_architectures(source, settings, workload)
+    async with open_builder() as builder:
+        built = await builder(source, settings, workload)
     read = (asyncio.to_thread(machine_code, one, settings) for one in built.values()) if sass else ()
     return built, [code for codes in await asyncio.gather(*read) for code in codes]

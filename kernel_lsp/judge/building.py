@@ -152,6 +152,13 @@ class Builders:
             task = self._results[candidate.digest] = start(self._build(workload, candidate))
         return await asyncio.shield(task)
 
+    def forget(self, candidate: Candidate) -> None:
+        """Let go of a candidate's result, for those who build without end."""
+        self._results.pop(candidate.digest, None)
+        folder = self.triton_cache(candidate)
+        if folder != self._first_triton:
+            shutil.rmtree(folder, ignore_errors=True)
+
     async def probes(self) -> dict[str, Any]:
         """The harness's own kernels, for this architecture."""
         async with self._worker(fresh=False) as worker:

@@ -1,7 +1,8 @@
 """What the compiler makes of a kernel file, for each of several architectures; nothing is run on a GPU."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,42 +46,49 @@ class KernelCode:
     code: MachineCode
 
 
-async def compile_for_architectures(
-    source: SourceFile, settings: Settings, workload: Path | None = None
-) -> dict[str, Built]:
-    """Build a kernel file for each of `settings.arch`, else for the GPU here, else for sm_90.
+Compile = Callable[..., Awaitable[dict[str, Built]]]
+"""Called with a source, settings and, if need be, the path of a workload: a build for each of `settings.arch`, else for
+the GPU here, else for sm_90. Raises WorkloadError where the workload cannot be read, RunnerError where workers cannot
+be started."""
 
-    No process is started when all of it is known from before (see `known_build`).
 
-    Raises:
-        WorkloadError: its workload cannot be read.
-        RunnerError: workers cannot be started.
+@asynccontextmanager
+async def open_builder() -> AsyncGenerator[Compile]:
+    """What compiles many files, or many states of one: workers stay warm between calls.
+
+    None is started for what is known from before (see `known_build`).
     """
-    found, candidate = as_it_stands(source, workload)
     async with Pool() as pool:
+        builders: dict[tuple[str, str], Builders] = {}
 
-        async def one(arch: str) -> Built:
-            built = known_build(settings, arch, found, candidate)
-            return built or await Builders(pool, settings, arch).build(found, candidate)
+        async def compile_one(source: SourceFile, settings: Settings, workload: Path | None = None) -> dict[str, Built]:
+            found, candidate = as_it_stands(source, workload)
+            said = settings.model_dump_json()
 
-        architectures = _architectures(settings)
-        return dict(zip(architectures, await asyncio.gather(*map(one, architectures)), strict=True))
+            async def one(arch: str) -> Built:
+                known = known_build(settings, arch, found, candidate)
+                if known is not None:
+                    return known
+                mine = builders.setdefault((said, arch), Builders(pool, settings, arch))
+                built = await mine.build(found, candidate)
+                mine.forget(candidate)
+                return built
+
+            architectures = _architectures(settings)
+            return dict(zip(architectures, await asyncio.gather(*map(one, architectures)), strict=True))
+
+        yield compile_one
 
 
-async def compile_facts(source: SourceFile, settings: Settings, workload: Path | None = None) -> list[ArchFacts]:
-    """What `compile_for_architectures` brought, as facts; raises as that does."""
-    built = await compile_for_architectures(source, settings, workload)
-    return [facts_of(arch, one) for arch, one in built.items()]
+@asynccontextmanager
+async def open_compiler() -> AsyncGenerator[Callable[..., Awaitable[list[ArchFacts]]]]:
+    """As `open_builder`, for those who want the facts alone."""
+    async with open_builder() as builder:
 
+        async def compile_one(source: SourceFile, settings: Settings, workload: Path | None = None) -> list[ArchFacts]:
+            return [facts_of(arch, built) for arch, built in (await builder(source, settings, workload)).items()]
 
-def known_facts(source: SourceFile, settings: Settings, arch: str, workload: Path | None = None) -> ArchFacts | None:
-    """Facts of a file that was built before and has not changed since, in a few milliseconds; else None.
-
-    Raises:
-        WorkloadError: its workload cannot be read.
-    """
-    built = known_build(settings, arch, *as_it_stands(source, workload))
-    return facts_of(arch, built) if built else None
+        yield compile_one
 
 
 def facts_of(arch: str, built: Built) -> ArchFacts:

@@ -25,7 +25,7 @@ from kernel_lsp.build.toolkit import find_tools
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.judge.building import Built
 from kernel_lsp.judge.check import find_kernel_files
-from kernel_lsp.judge.facts import compile_for_architectures
+from kernel_lsp.judge.facts import open_builder
 from tests.bench.record import record
 
 ROOT = Path(__file__).parents[2]
@@ -143,19 +143,20 @@ async def main() -> None:
     wrong: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         settings = load_settings(None, overrides={"arch": asked.arch, "paths.cache": folder})[0]
-        for source in find_kernel_files([ROOT / "examples", ROOT / "tests/fixtures"]):
-            name = str(source.path.relative_to(ROOT))
-            builds = await compile_for_architectures(source, settings)
-            for arch, built in builds.items():
-                if not built.images:
-                    reason = built.first_error if not built.ok else "no launch is known"
-                    counts[arch]["files not built"] += 1
-                    print(f"{name} {arch}: not built: {reason}")
-                    continue
-                found = list(examine(built, arch, Path(folder), counts[arch]))
-                counts[arch]["disagreements"] += len(found)
-                wrong += [f"{name} {arch}: {one}" for one in found]
-            print(f"{name:44} {len(wrong)} disagreements so far", flush=True)
+        async with open_builder() as builder:
+            for source in find_kernel_files([ROOT / "examples", ROOT / "tests/fixtures"]):
+                name = str(source.path.relative_to(ROOT))
+                builds = await builder(source, settings)
+                for arch, built in builds.items():
+                    if not built.images:
+                        reason = built.first_error if not built.ok else "no launch is known"
+                        counts[arch]["files not built"] += 1
+                        print(f"{name} {arch}: not built: {reason}")
+                        continue
+                    found = list(examine(built, arch, Path(folder), counts[arch]))
+                    counts[arch]["disagreements"] += len(found)
+                    wrong += [f"{name} {arch}: {one}" for one in found]
+                print(f"{name:44} {len(wrong)} disagreements so far", flush=True)
     for one in wrong[:20]:
         print(one)
     for arch, count in counts.items():
