@@ -16,9 +16,10 @@ import sys
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from lsprotocol import types
+from pygls.exceptions import JsonRpcException, JsonRpcInternalError
 from pygls.lsp.server import LanguageServer
 from pygls.protocol import default_converter
 
@@ -35,6 +36,7 @@ from kernel_lsp.lsp.trust import Trust
 from kernel_lsp.lsp.workspace import Folders
 
 log = logging.getLogger("kernel-lsp")
+logging.getLogger("pygls").setLevel(logging.CRITICAL)  # it shows a traceback for whatever a client does wrong
 
 _LARGEST_LINE = 1 << 16  # of a header
 _PATIENCE = 3.0  # seconds that processes of ours get to end by themselves
@@ -150,8 +152,17 @@ class Server(LanguageServer):
         self.refresh()
 
     def report_server_error(self, error: Exception, source: Any) -> None:
-        """Only what no request answers comes here, and what is worth saying was said in its own words."""
-        log.error("%s: %s", type(error).__name__, error)
+        """pygls tells here what it answered already, or what `complain` said in better words."""
+
+    def complain(self, error: Exception) -> None:
+        """Tell the user of an error that is no answer to anything."""
+        if isinstance(error, KernelLspError):
+            self.show(str(error), types.MessageType.Error)
+        elif isinstance(error, JsonRpcException):
+            log.warning("the client refused a request: %s", error)
+        else:
+            log.error("work in the background failed", exc_info=error)
+            self.show("Something went wrong in kernel-lsp; its log says what.", types.MessageType.Error)
 
     async def close(self) -> None:
         """End everything that was started."""
@@ -163,20 +174,16 @@ class Server(LanguageServer):
 
     def _ended(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
-        if task.cancelled() or (error := task.exception()) is None:
-            return
-        if isinstance(error, KernelLspError):
-            self.show(str(error), types.MessageType.Error)
-        else:
-            log.error("work in the background failed", exc_info=error)
-            self.show("Something went wrong in kernel-lsp; its log says what.", types.MessageType.Error)
+        if not task.cancelled() and isinstance(error := task.exception(), Exception):
+            self.complain(error)
 
 
 def make_server() -> Server:
     """A server with all its handlers."""
     server = Server()
+    server.feature(types.INITIALIZE)(_answering(_initialize))
     for method, handler in _NOTIFICATIONS.items():
-        server.feature(method)(_answering(handler))
+        server.feature(method)(_noticing(handler))
     for method, (handler, options) in _REQUESTS.items():
         server.feature(method, options)(_answering(handler))
     for name, handler in _COMMANDS.items():
@@ -248,7 +255,6 @@ def _cancel_progress(ls: Server, params: types.WorkDoneProgressCancelParams) -> 
 
 
 _NOTIFICATIONS: dict[str, Handler] = {
-    types.INITIALIZE: _initialize,
     types.INITIALIZED: _initialized,
     types.TEXT_DOCUMENT_DID_OPEN: _did_open,
     types.TEXT_DOCUMENT_DID_CHANGE: _did_change,
@@ -262,26 +268,44 @@ _NOTIFICATIONS: dict[str, Handler] = {
 
 
 def _answering(handler: Handler) -> Handler:
-    """The handler with our own errors as the protocol's."""
+    """The handler of a request; what it raises becomes an answer."""
+    return _catching(handler, _as_answer)
+
+
+def _noticing(handler: Handler) -> Handler:
+    """The handler of a notification, which nobody waits for; what it raises is told to the user."""
+    return _catching(handler, Server.complain)
+
+
+def _catching(handler: Handler, instead: Callable[[Server, Exception], None]) -> Handler:
     if inspect.iscoroutinefunction(handler):
 
         @wraps(handler)
-        async def answer_later(ls: Server, *given: Any) -> Any:
+        async def catch_later(ls: Server, *given: Any) -> Any:
             try:
                 return await handler(ls, *given)
-            except KernelLspError as error:
-                raise protocol.failed(error) from None
+            except Exception as error:
+                return instead(ls, error)
 
-        return answer_later
+        return catch_later
 
     @wraps(handler)
-    def answer(ls: Server, *given: Any) -> Any:
+    def catch(ls: Server, *given: Any) -> Any:
         try:
             return handler(ls, *given)
-        except KernelLspError as error:
-            raise protocol.failed(error) from None
+        except Exception as error:
+            return instead(ls, error)
 
-    return answer
+    return catch
+
+
+def _as_answer(_: Server, error: Exception) -> NoReturn:
+    if isinstance(error, JsonRpcException):
+        raise error
+    if isinstance(error, KernelLspError):
+        raise protocol.failed(error) from None
+    log.error("a request failed", exc_info=error)
+    raise JsonRpcInternalError("An error in the server; its log says which.") from None
 
 
 async def _over_stdio() -> int:

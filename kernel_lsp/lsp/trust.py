@@ -6,6 +6,7 @@ The list is the user's own file, `trusted.json` in the folder for configuration.
 import fcntl
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,6 +28,8 @@ class Trust:
         self.vouched: frozenset[Path] = frozenset()
         self._stamp: tuple[int, int] | None = None
         self._kept: tuple[Path, ...] = ()
+        self._answers: dict[Path, bool] = {}
+        self._answered: tuple[object, ...] = ()
 
     @property
     def folders(self) -> tuple[Path, ...]:
@@ -36,10 +39,18 @@ class Trust:
         return self._kept
 
     def covers(self, path: Path) -> bool:
-        """Whether a file or folder is, or lies in, a trusted folder; links are followed first."""
-        real = path.resolve()
-        trusted = {*self.folders, *self.vouched}
-        return any(folder in trusted for folder in (real, *real.parents))
+        """Whether a file or folder is, or lies in, a trusted folder; links are followed first.
+
+        It is asked for each lens of a file, so an answer holds until the list changes, and for a second at most.
+        """
+        trusted = (*self.folders, *self.vouched)
+        if self._answered != (now := (trusted, int(time.monotonic()))):
+            self._answered = now
+            self._answers.clear()
+        if path not in self._answers:
+            real = path.resolve()
+            self._answers[path] = any(folder in trusted for folder in (real, *real.parents))
+        return self._answers[path]
 
     def add(self, folder: Path) -> None:
         """Trust a folder and all that is in it, from now on.
