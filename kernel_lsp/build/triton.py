@@ -6,6 +6,7 @@ compile all their configurations. Works with Triton 3.6 and 3.7.
 """
 
 import contextlib
+import os
 import re
 import subprocess
 import tempfile
@@ -33,7 +34,7 @@ from kernel_lsp.build.cubin import read_cubin
 from kernel_lsp.build.occupancy import LIMITS, base_arch
 from kernel_lsp.build.plan import Launch, Plan
 from kernel_lsp.build.pretend import capability, multiprocessors, pretend_gpu
-from kernel_lsp.build.ptxas import parse_ptxas_usage, with_spills
+from kernel_lsp.build.ptxas import PtxasUsage, parse_ptxas_usage, with_spills
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.workload.load import Workload, blame, describe_case, make_inputs
@@ -113,6 +114,7 @@ class _Compiled:
     entry: str
     name: str = ""
     ptx: str | None = None
+    usage: PtxasUsage | None = None  # None where Triton had compiled it before
 
 
 class _Recorder:
@@ -123,6 +125,7 @@ class _Recorder:
         self.compiled: list[_Compiled] = []
         self.launches: list[Launch] = []
         self._trying = False  # a launch that the autotuner makes to time a configuration is no launch of the workload
+        self._usage: dict[str, PtxasUsage] = {}
         self._entries: Counter[str] = Counter()
         self._names: Counter[str] = Counter()
 
@@ -138,6 +141,9 @@ class _Recorder:
                 mock.patch.object(Autotuner, "do_bench", property(lambda _: self._benchmark)),
                 # Made-up timings must not reach the file in which the autotuner keeps real ones.
                 mock.patch.object(Autotuner, "check_disk_cache", lambda _, key, configs, bench: bench() and False),
+                # Triton prints what `ptxas -v` said of each kernel and keeps nothing of it.
+                mock.patch.dict(os.environ, {"TRITON_DUMP_PTXAS_LOG": "1"}),
+                mock.patch("triton.backends.nvidia.compiler.print", self._hear, create=True),
             ):
                 yield
         finally:
@@ -149,7 +155,8 @@ class _Recorder:
         """Take in a compiled kernel."""
         self._entries[symbol] += 1
         count = self._entries[symbol]
-        self.compiled.append(_Compiled(symbol, cubin, symbol if count == 1 else f"{symbol}#{count}"))
+        entry = symbol if count == 1 else f"{symbol}#{count}"
+        self.compiled.append(_Compiled(symbol, cubin, entry, usage=self._usage.pop(symbol, None)))
         return self.compiled[-1]
 
     def launch(self, source: Any, metadata: Any, compiled: _Compiled, grid: tuple[int, int, int]) -> None:
@@ -193,6 +200,9 @@ class _Recorder:
     def _loaded(self, module: object, function: Any, name: str, metadata_group: dict[str, str], hash: str) -> None:  # noqa: A002
         ptx = next((path for file, path in metadata_group.items() if file.endswith(".ptx")), None)
         function.ptx = Path(ptx).read_text(encoding="utf-8") if ptx else None
+
+    def _hear(self, text: str) -> None:
+        self._usage |= parse_ptxas_usage(text)
 
     def _benchmark(self, call: Callable[[], object], **_: object) -> list[float]:
         self._trying = True
@@ -254,10 +264,12 @@ def _constants(source: Any) -> dict[str, object]:
 
 
 def _with_spills(facts: tuple[KernelFacts, ...], compiled: _Compiled) -> tuple[KernelFacts, ...]:
-    """Facts with spill counts: none where there is no stack, else what ptxas says of the same PTX.
+    """Facts with spill counts: none where there is no stack, else what ptxas said of the same PTX.
 
-    Triton's own run of ptxas is not kept, so it is repeated; a count is taken only if that gave the same kernel.
+    Where that was in an earlier process ptxas is run again; a count is taken only if that gave the same kernel.
     """
+    if compiled.usage is not None:
+        return with_spills(facts, {compiled.symbol: compiled.usage})
     if all(fact.stack_bytes == 0 for fact in facts):
         return tuple(replace(fact, spill_store_bytes=0, spill_load_bytes=0) for fact in facts)
     target = _TARGET.search(compiled.ptx or "")

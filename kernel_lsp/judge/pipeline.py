@@ -69,6 +69,7 @@ class Judgement:
     series: Series | None = None
     confirmation_blocks: int = 0
     device: DeviceState | None = None
+    protections: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +201,7 @@ class Session:
             entered = await enter(bench, candidate, case.built)
         if isinstance(entered, Failure):
             return self._verdict(case, entered)
+        case.protections = entered.worker.protections
         try:
             with case.timeline.stage("correct"):
                 case.findings = await correctness.check(bench, entered, yard)
@@ -396,6 +398,7 @@ class Session:
             build_log=case.built.build.log if case.built else "",
             settings=settings,
             discarded_blocks=case.series.discarded if case.series else 0,
+            protections=case.protections,
             command=self._command(address),
         )
         return Verdict(
