@@ -35,7 +35,7 @@ class Finding:
         line: from 1; 0 where the machine code names no line.
         message: one sentence with the values that matter.
         kernel: the kernel's name in its launch.
-        values: the first occurrence: `address`, `buffer`, `index`, `thread`, `block` and the like, as far as they apply.
+        values: of the first occurrence: `address`, `buffer`, `index`, `thread`, `block` and the like, where they apply.
         count: how many lanes met it, over all instructions of the line.
         column: from 1, where the compiler gives one.
     """
