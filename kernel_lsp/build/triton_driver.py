@@ -43,9 +43,9 @@ class Receiver(Protocol):
 def received_by(receiver: Receiver, arch: str) -> Generator[None]:
     """Within it Triton compiles for `arch` and launches into `receiver`."""
 
-    def loaded(module: object, kernel: Any, name: str, metadata_group: dict[str, str], hash: str) -> None:  # noqa: A002
+    def loaded(module: object, function: Any, name: str, metadata_group: dict[str, str], hash: str) -> None:  # noqa: A002
         ptx = next((path for file, path in metadata_group.items() if file.endswith(".ptx")), None)
-        receiver.loaded(kernel, Path(ptx).read_text(encoding="utf-8") if ptx else None)
+        receiver.loaded(function, Path(ptx).read_text(encoding="utf-8") if ptx else None)
 
     def bench(call: Callable[[], object], **_: object) -> list[float]:
         receiver.benchmark(call)

@@ -78,7 +78,7 @@ class Bench:
         self.pool, self.target, self.settings, self.builders, self.gpu = pool, target, settings, builders, gpu
         self.place = "cuda" if gpu else "cpu"
         self.seed = int.from_bytes(os.urandom(6), "little")
-        self._flavour = Flavour.GPU if gpu else Flavour.INTERPRET
+        self._flavour = Flavour.GPU if gpu else Flavour.EMULATE
         self.cases: tuple[str, ...] = ()
         self.arguments: tuple[str, ...] = ()
         self.nondeterministic = False

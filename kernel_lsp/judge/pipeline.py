@@ -450,7 +450,7 @@ async def open_session(target: Target, settings: Settings) -> AsyncGenerator[Ses
     gpu = next(iter(find_gpus()), None)
     async with Pool(gpu.uuid if gpu else None) as workers:
         session = Session(workers, target, settings, gpu)
-        workers.preload(Flavour.BUILD, Flavour.GPU if gpu else Flavour.INTERPRET)
+        workers.preload(Flavour.BUILD, Flavour.GPU if gpu else Flavour.EMULATE)
         try:
             await session.open()
             yield session
