@@ -49,7 +49,7 @@ def capability(arch: str) -> tuple[int, int]:
 
 @contextmanager
 def pretend_gpu(arch: str, *, values: bool = False) -> Generator[None]:
-    """Within it torch believes in one GPU of `arch`; what is random or zero has no memory unless `values` are wanted."""
+    """Within it torch believes in one GPU of `arch`; unless `values` are wanted, what is random is zero."""
     limits = LIMITS.get(base_arch(arch), LIMITS["sm_90"])
     properties = SimpleNamespace(
         name=f"NVIDIA {arch}",
@@ -85,11 +85,15 @@ def pretend_gpu(arch: str, *, values: bool = False) -> Generator[None]:
         "device": lambda *_: contextlib.nullcontext(),
         "stream": lambda *_: contextlib.nullcontext(),
     }
-    generator = torch.Generator
+    make_generator = torch.Generator
+
+    def generator(*_: object, **__: object) -> torch.Generator:
+        return make_generator()
+
     with contextlib.ExitStack() as patched:
         for name, answer in answers.items():
             patched.enter_context(mock.patch.object(torch.cuda, name, answer))
-        patched.enter_context(mock.patch.object(torch, "Generator", lambda *_, **__: generator()))
+        patched.enter_context(mock.patch.object(torch, "Generator", generator))
         patched.enter_context(_OnTheCpu(values))
         yield
 
