@@ -11,8 +11,8 @@ from typing import Any
 
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
-from kernel_lsp.errors import RunnerError
-from kernel_lsp.judge.building import Builders, Built
+from kernel_lsp.errors import CannotJudgeError, RunnerError
+from kernel_lsp.judge.building import Builders, Built, emulated_arch
 from kernel_lsp.judge.target import Target
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.protocol import WorkerFailure
@@ -71,7 +71,7 @@ class Subject:
 class Bench:
     """Owns the workers that judge one target. Open it before use; the pool kills what is left.
 
-    Without a GPU (`gpu` is None) Triton kernels run in Triton's interpreter on the CPU; nothing can be timed.
+    Without a GPU (`gpu` is None) kernels run on the emulator; nothing can be timed.
     """
 
     def __init__(self, pool: Pool, target: Target, settings: Settings, builders: Builders, gpu: Gpu | None) -> None:
@@ -164,6 +164,13 @@ class Bench:
     async def _load(self, subject: Subject, built: Built) -> None:
         candidate, binary = subject.candidate, built.build.binary
         cuda = candidate.language is Language.CUDA and built.extension is None
+        if self.gpu is None and built.extension is not None:
+            why = "`launch` calls host functions of a torch extension, which run on a GPU only"
+            raise CannotJudgeError(why, candidate.kernel.path, cure="Launch its kernels from `launch`.")
+        if self.gpu is None and cuda:
+            arch = emulated_arch(self.builders.arch)
+            emulated = await self.builders.build(self.target.workload, candidate, arch)
+            binary = emulated.build.binary or binary  # what only newer ones compile may still run in part
         kernels = find_kernels(candidate.kernel.text, candidate.kernel.path) if cuda else ()
         await subject.call(
             "load",
@@ -174,6 +181,7 @@ class Bench:
             launch_text=candidate.launch.text if candidate.launch else None,
             binary=asdict(binary) if cuda and binary else None,
             types_of={k.name: [p.type for p in k.parameters] for k in kernels},
+            names_of={k.name: [p.name for p in k.parameters] for k in kernels},
             extension=built.extension,
             environment=None if cuda else {"TRITON_CACHE_DIR": str(self.builders.triton_cache(candidate))},
         )
@@ -181,7 +189,10 @@ class Bench:
     async def fill(self, subject: Subject, draw: Draw) -> None:
         """Put inputs into a version's memory."""
         if draw.slab not in subject.bound:
-            handle = await subject.call("bind", name=draw.slab, arguments=draw.arguments, nbytes=draw.nbytes)
+            names = list(self.arguments)
+            handle = await subject.call(
+                "bind", name=draw.slab, arguments=draw.arguments, nbytes=draw.nbytes, names=names
+            )
             await self.oracle("attach", subject=subject.name, name=draw.slab, handle=handle)
             subject.bound.add(draw.slab)
         await self.oracle("fill", subject=subject.name, slab=draw.slab, key=draw.key)
@@ -225,6 +236,7 @@ class Bench:
             return await self._start_subject()
 
     async def _start_subject(self) -> Worker:
-        worker = await self.pool.worker(self._flavour, "subject", device=self.place, probes=self._probes)
+        arch = emulated_arch(self.builders.arch)
+        worker = await self.pool.worker(self._flavour, "subject", device=self.place, probes=self._probes, arch=arch)
         await worker.call("ready", deadline=START_SECONDS)
         return worker

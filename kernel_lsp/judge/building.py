@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 
 from kernel_lsp.build.binary import Build, Diagnostic, Severity
 from kernel_lsp.build.cubin import code_digest
+from kernel_lsp.build.occupancy import base_arch
 from kernel_lsp.build.plan import Plan
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
@@ -27,6 +28,7 @@ from kernel_lsp.workload.spec import WorkloadFile
 
 BUILD_SECONDS = 120.0
 DEFAULT_ARCH = "sm_90"
+EMULATED_ARCH = "sm_80"  # the newest whose tensor instructions are those of a warp; later ones need a GPU
 EXTENSION_SECONDS = 600.0
 
 
@@ -79,18 +81,19 @@ class Builders:
         self._pool, self._settings, self.arch = pool, settings, arch
         self._room = asyncio.Semaphore(settings.runner.compile_workers)
         self._idle: list[Worker] = []
-        self._results: dict[str, asyncio.Task[Built]] = {}
+        self._results: dict[tuple[str, str], asyncio.Task[Built]] = {}
         self._first_triton: Path | None = None
 
-    async def build(self, workload: WorkloadFile | None, candidate: Candidate) -> Built:
+    async def build(self, workload: WorkloadFile | None, candidate: Candidate, arch: str | None = None) -> Built:
         """Build a candidate; the same text is built once. A failed build is a result, not an exception.
 
         Without a workload nothing says which launches there are: a CUDA file is compiled as it is, and of a Triton
-        file there is nothing to compile.
+        file there is nothing to compile. `arch` may be another than the one that candidates are judged on.
         """
-        task = self._results.get(candidate.digest)
+        key = (candidate.digest, arch or self.arch)
+        task = self._results.get(key)
         if task is None or task.cancelled():
-            task = self._results[candidate.digest] = start(self._build(workload, candidate))
+            task = self._results[key] = start(self._build(workload, candidate, arch or self.arch))
         return await asyncio.shield(task)
 
     async def probes(self) -> dict[str, Any]:
@@ -110,7 +113,7 @@ class Builders:
         elif self._first_triton.is_dir() and not folder.exists():
             shutil.copytree(self._first_triton, folder)
 
-    async def _build(self, workload: WorkloadFile | None, candidate: Candidate) -> Built:
+    async def _build(self, workload: WorkloadFile | None, candidate: Candidate, arch: str) -> Built:
         settings = self._settings.build
         cache = self._settings.paths.cache
         if candidate.language is Language.TRITON:
@@ -123,7 +126,7 @@ class Builders:
             "launch_text": candidate.launch.text if candidate.launch else None,
             "workload_path": str(workload.source.path) if workload else None,
             "workload_text": workload.source.text if workload else None,
-            "arch": self.arch,
+            "arch": arch,
             "options": settings.options,
             "include_dirs": [str(folder) for folder in settings.include_dirs],
             "cache_folder": str(cache / "builds"),
@@ -161,6 +164,11 @@ def arch_of(gpu: Gpu | None, settings: Settings) -> str:
     if gpu is not None:
         return gpu.arch
     return settings.arch[0] if settings.arch else DEFAULT_ARCH
+
+
+def emulated_arch(arch: str) -> str:
+    """What a kernel meant for `arch` is compiled for where it is emulated: EMULATED_ARCH, unless `arch` is older."""
+    return min(arch, EMULATED_ARCH, key=lambda name: int(base_arch(name).removeprefix("sm_")))
 
 
 def _failed(candidate: Candidate, message: str) -> Built:

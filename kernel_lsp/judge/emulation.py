@@ -98,6 +98,7 @@ class EmulatedRun:
     Attributes:
         case: the case as a person would write it.
         family: the family of its inputs.
+        input_bytes: of all inputs.
         findings: what went wrong, by line.
         counters: what memory and branches cost, by line.
         totals: what each kernel did.
@@ -106,6 +107,7 @@ class EmulatedRun:
 
     case: str
     family: str
+    input_bytes: int
     findings: tuple[EmulatedFinding, ...] = ()
     counters: tuple[LineCounters, ...] = ()
     totals: tuple[KernelTotals, ...] = ()
@@ -132,6 +134,6 @@ class Emulation:
 _RUN = TypeAdapter(EmulatedRun)
 
 
-def read_run(case: str, family: str, said: dict[str, Any]) -> EmulatedRun:
+def read_run(case: str, family: str, input_bytes: int, said: dict[str, Any]) -> EmulatedRun:
     """The record of what a worker said of one run."""
-    return _RUN.validate_python(said | {"case": case, "family": family})
+    return _RUN.validate_python(said | {"case": case, "family": family, "input_bytes": input_bytes})

@@ -1,0 +1,218 @@
+"""Stands in for a GPU in a worker under test: launches of a workload run on the emulator. Worker processes only.
+
+Tensors live on the CPU. What kernels reach of them are buffers of the emulated memory, without a copy: the inputs,
+what torch's factory functions made during the run, and whatever else a launch is given. CUDA launches arrive through
+`module.kernel[grid, block](...)`, Triton's through a driver that takes the kernels it has compiled.
+"""
+
+import contextlib
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from torch import Tensor
+
+from kernel_lsp.build.binary import Binary
+from kernel_lsp.build.pretend import pretend_gpu
+from kernel_lsp.build.triton_driver import received_by
+from kernel_lsp.device.arguments import LaunchShape, launch_shape, pack_argument, pack_arguments
+from kernel_lsp.emulate.errors import NeedsGpu
+from kernel_lsp.emulate.launch import Device
+from kernel_lsp.emulate.program import Program
+from kernel_lsp.emulate.ptx import load
+from kernel_lsp.errors import CannotJudgeError, WorkloadError
+
+
+class Emulator:
+    """The GPU of one worker. `begin` and `end` enclose a run; launches outside of one are lost."""
+
+    def __init__(self, arch: str) -> None:
+        self._arch = arch
+        self._device = Device()
+        self._seen: list[Tensor] = []  # kept, so that no address is used twice in a run
+
+    @contextlib.contextmanager
+    def placement(self) -> Generator[None]:
+        """Within it torch and Triton believe in one GPU, which is this one."""
+        with pretend_gpu(self._arch, values=True), received_by(self, self._arch):
+            yield
+
+    def begin(self, names: Sequence[str], inputs: Sequence[Any]) -> None:
+        """Start a run on these inputs of the workload, called by these names."""
+        self._device, self._seen = Device(), []
+        for number, value in enumerate(inputs):
+            if isinstance(value, Tensor) and value.numel():
+                name = names[number] if number < len(names) else f"input {number}"
+                self._device.add(value.data_ptr(), _span(value), initialised=True, name=name)
+
+    def end(self) -> dict[str, Any]:
+        """What the run's launches did: the fields of `judge.emulation.EmulatedRun` that a worker knows."""
+        return self._device.report()
+
+    def module(
+        self, binary: Binary, types: dict[str, tuple[str, ...]], names: dict[str, tuple[str, ...]]
+    ) -> "EmulatedModule":
+        """The kernels of a compiled CUDA file."""
+        return EmulatedModule(self, binary, types, names)
+
+    # What torch does to memory: see `allocations.Listener`.
+
+    def allocated(self, tensor: Tensor, initialised: bool) -> None:
+        """Make a buffer of what a factory function made."""
+        self._seen.append(tensor)
+        if tensor.numel():
+            self._device.add(tensor.data_ptr(), _span(tensor), initialised=initialised)
+
+    def written(self, tensor: Tensor) -> None:
+        """Take note that torch has written to a tensor."""
+        self._device.initialise(tensor.data_ptr(), _span(tensor))
+
+    # What Triton compiles and launches: see `triton_driver.Receiver`.
+
+    def load(self, symbol: str, cubin: bytes) -> "_TritonKernel":
+        """Take in a compiled kernel."""
+        return _TritonKernel(symbol)
+
+    def loaded(self, kernel: "_TritonKernel", ptx: str | None) -> None:
+        """Take in its PTX."""
+        kernel.ptx = ptx or ""
+
+    def benchmark(self, call: Callable[[], object]) -> None:
+        """Take the autotuner's first configuration, for none can be timed."""
+
+    def launch(
+        self, source: Any, metadata: Any, kernel: "_TritonKernel", grid: tuple[int, int, int], arguments: Sequence[Any]
+    ) -> None:
+        """Run a Triton kernel."""
+        if not all(grid):
+            return  # Triton skips it too
+        program, name = _program(kernel.ptx), source.fn.__name__
+        kinds = source.signature.values()
+        named = [
+            (parameter, value)
+            for parameter, kind, argument in zip(source.fn.arg_names, kinds, arguments, strict=True)
+            for value in _values(kind, argument)
+        ]
+        sizes = [parameter.size for parameter in program.functions[kernel.symbol].parameters]
+        # Past those of the function come pointers to scratch memory, null where the kernel asks for none.
+        scratch = (metadata.global_scratch_size, getattr(metadata, "profile_scratch_size", 0))
+        if any(scratch):
+            raise NeedsGpu("scratch memory of a Triton kernel")
+        named += [("", None)] * (len(sizes) - len(named))
+        packed = [
+            pack_argument(0 if value is None else value, size, "", f"`{name}` argument `{parameter}`")
+            for (parameter, value), size in zip(named, sizes, strict=True)
+        ]
+        shape = LaunchShape(grid, (32 * metadata.num_warps, 1, 1), metadata.shared)
+        self.run(program, kernel.symbol, name, shape, packed, named)
+
+    def run(
+        self,
+        program: Program,
+        entry: str,
+        name: str,
+        shape: LaunchShape,
+        packed: Sequence[bytes],
+        named: Sequence[tuple[str, Any]],
+    ) -> None:
+        """Run one launch; `named` are the arguments under the names of the kernel's parameters."""
+        for parameter, value in named:
+            if isinstance(value, Tensor):
+                self._reach(value, parameter)
+        self._device.launch(program, entry, name, shape, packed)
+
+    def _reach(self, tensor: Tensor, name: str) -> None:
+        """Make sure that a tensor lies in a buffer, and that the buffer has a name."""
+        if not tensor.numel():
+            return
+        self._seen.append(tensor)
+        if not self._device.name(tensor.data_ptr(), name):  # the result of an operation of torch's
+            storage = tensor.untyped_storage()
+            self._device.add(storage.data_ptr(), storage.nbytes(), initialised=True, name=name)
+
+
+@dataclass(eq=False, slots=True)
+class _TritonKernel:
+    """What stands for a loaded kernel: Triton hands it to the launch."""
+
+    symbol: str
+    ptx: str = ""
+
+
+class EmulatedModule:
+    """A compiled CUDA file, launched as `driver.LoadedModule` is: `module.name[grid, block](...)`."""
+
+    def __init__(
+        self,
+        emulator: Emulator,
+        binary: Binary,
+        types: dict[str, tuple[str, ...]],
+        names: dict[str, tuple[str, ...]],
+    ) -> None:
+        if binary.ptx is None:
+            raise CannotJudgeError("the compiler gave no PTX, so that only a GPU can run the kernel")
+        self._emulator, self._binary, self._types, self._names = emulator, binary, types, names
+        self._program = _program(binary.ptx)
+
+    def __getitem__(self, name: str) -> "_EmulatedKernel":
+        entry = self._binary.entries.get(name)
+        if entry is None:
+            known = ", ".join(sorted(self._binary.entries)) or "none"
+            raise WorkloadError(f"`launch` asks for a kernel `{name}` that the file does not have (it has: {known})")
+        plain = name.split("<")[0]
+        types, names = (table.get(name) or table.get(plain, ()) for table in (self._types, self._names))
+        return _EmulatedKernel(self._emulator, self._program, entry, name, types, names)
+
+    def __getattr__(self, name: str) -> "_EmulatedKernel":
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self[name]
+
+
+@dataclass(frozen=True, slots=True)
+class _EmulatedKernel:
+    emulator: Emulator
+    program: Program
+    entry: str
+    name: str
+    types: tuple[str, ...]
+    names: tuple[str, ...]
+
+    def __getitem__(self, shape: Any) -> Callable[..., None]:
+        made = launch_shape(shape, self.name)
+
+        def launch(*arguments: Any) -> None:
+            sizes = [parameter.size for parameter in self.program.functions[self.entry].parameters]
+            packed = pack_arguments(self.name, arguments, sizes, self.types)
+            names = (*self.names, *(f"argument {number}" for number in range(len(self.names), len(arguments))))
+            self.emulator.run(self.program, self.entry, self.name, made, packed, list(zip(names, arguments)))  # noqa: B905
+
+        return launch
+
+
+@lru_cache(maxsize=32)
+def _program(ptx: str) -> Program:
+    return load(ptx)
+
+
+def _values(kind: Any, argument: Any) -> Generator[Any]:
+    """The machine's arguments for one of a Triton function's; none for what is known at compile time."""
+    if kind == "constexpr":
+        return
+    if isinstance(kind, tuple):
+        for one, value in zip(kind, argument, strict=True):
+            yield from _values(one, value)
+    elif kind.startswith("tensordesc"):  # before sm_90 the compiler takes it apart; shape and strides come twice
+        flags = (argument.padding == "nan", getattr(argument, "round_f32_to_tf32", False))
+        yield from (argument.base, *argument.shape, *argument.strides, *flags, *argument.shape, *argument.strides)
+    else:
+        yield float(argument) if kind.startswith(("fp", "bf")) else argument
+
+
+def _span(tensor: Tensor) -> int:
+    """Bytes from the first element of a tensor to its last."""
+    if not tensor.numel():
+        return 0
+    reach = sum((extent - 1) * step for extent, step in zip(tensor.shape, tensor.stride(), strict=True)) + 1
+    return reach * tensor.itemsize
