@@ -87,7 +87,7 @@ class Emulator:
         """Run a Triton kernel."""
         if not all(grid):
             return  # Triton skips it too
-        program, name = _program(kernel.ptx), source.fn.__name__
+        program, name = read_program(kernel.ptx), source.fn.__name__
         kinds = source.signature.values()
         named = [
             (parameter, value)
@@ -105,22 +105,14 @@ class Emulator:
             for (parameter, value), size in zip(named, sizes, strict=True)
         ]
         shape = LaunchShape(grid, (32 * metadata.num_warps, 1, 1), metadata.shared)
-        self.run(program, kernel.symbol, name, shape, packed, named)
+        self.run(Emulated(kernel.ptx, kernel.symbol, name, shape, tuple(packed), tuple(named)))
 
-    def run(
-        self,
-        program: Program,
-        entry: str,
-        name: str,
-        shape: LaunchShape,
-        packed: Sequence[bytes],
-        named: Sequence[tuple[str, Any]],
-    ) -> None:
-        """Run one launch; `named` are the arguments under the names of the kernel's parameters."""
-        for parameter, value in named:
+    def run(self, launch: "Emulated") -> None:
+        """Run one launch."""
+        for parameter, value in launch.arguments:
             if isinstance(value, Tensor):
                 self._reach(value, parameter)
-        self._device.launch(program, entry, name, shape, packed)
+        self._device.launch(read_program(launch.ptx), launch.entry, launch.name, launch.shape, launch.packed)
 
     def _reach(self, tensor: Tensor, name: str) -> None:
         """Make sure that a tensor lies in a buffer, and that the buffer has a name."""
@@ -130,6 +122,18 @@ class Emulator:
         if not self._device.name(tensor.data_ptr(), name):  # the result of an operation of torch's
             storage = tensor.untyped_storage()
             self._device.add(storage.data_ptr(), storage.nbytes(), initialised=True, name=name)
+
+
+@dataclass(frozen=True, slots=True)
+class Emulated:
+    """One launch: the kernel `entry` of `ptx`, called `name` by the user, with arguments by the parameters' names."""
+
+    ptx: str
+    entry: str
+    name: str
+    shape: LaunchShape
+    packed: tuple[bytes, ...]
+    arguments: tuple[tuple[str, Any], ...]
 
 
 @dataclass(eq=False, slots=True)
@@ -153,7 +157,7 @@ class EmulatedModule:
         if binary.ptx is None:
             raise CannotJudgeError("the compiler gave no PTX, so that only a GPU can run the kernel")
         self._emulator, self._binary, self._types, self._names = emulator, binary, types, names
-        self._program = _program(binary.ptx)
+        self._ptx = binary.ptx
 
     def __getitem__(self, name: str) -> "_EmulatedKernel":
         entry = self._binary.entries.get(name)
@@ -162,7 +166,7 @@ class EmulatedModule:
             raise WorkloadError(f"`launch` asks for a kernel `{name}` that the file does not have (it has: {known})")
         plain = name.split("<")[0]
         types, names = (table.get(name) or table.get(plain, ()) for table in (self._types, self._names))
-        return _EmulatedKernel(self._emulator, self._program, entry, name, types, names)
+        return _EmulatedKernel(self._emulator, self._ptx, entry, name, types, names)
 
     def __getattr__(self, name: str) -> "_EmulatedKernel":
         if name.startswith("_"):
@@ -173,7 +177,7 @@ class EmulatedModule:
 @dataclass(frozen=True, slots=True)
 class _EmulatedKernel:
     emulator: Emulator
-    program: Program
+    ptx: str
     entry: str
     name: str
     types: tuple[str, ...]
@@ -183,16 +187,18 @@ class _EmulatedKernel:
         made = launch_shape(shape, self.name)
 
         def launch(*arguments: Any) -> None:
-            sizes = [parameter.size for parameter in self.program.functions[self.entry].parameters]
+            sizes = [parameter.size for parameter in read_program(self.ptx).functions[self.entry].parameters]
             packed = pack_arguments(self.name, arguments, sizes, self.types)
             names = (*self.names, *(f"argument {number}" for number in range(len(self.names), len(arguments))))
-            self.emulator.run(self.program, self.entry, self.name, made, packed, list(zip(names, arguments)))  # noqa: B905
+            named = tuple(zip(names, arguments, strict=False))
+            self.emulator.run(Emulated(self.ptx, self.entry, self.name, made, tuple(packed), named))
 
         return launch
 
 
 @lru_cache(maxsize=32)
-def _program(ptx: str) -> Program:
+def read_program(ptx: str) -> Program:
+    """The program in PTX text, read once."""
     return load(ptx)
 
 
