@@ -236,7 +236,13 @@ class Bench:
             return await self._start_subject()
 
     async def _start_subject(self) -> Worker:
-        arch = emulated_arch(self.builders.arch)
-        worker = await self.pool.worker(self._flavour, "subject", device=self.place, probes=self._probes, arch=arch)
+        worker = await self.pool.worker(
+            self._flavour,
+            "subject",
+            triton=self.target.language is Language.TRITON,
+            device=self.place,
+            probes=self._probes,
+            arch=emulated_arch(self.builders.arch),
+        )
         await worker.call("ready", deadline=START_SECONDS)
         return worker

@@ -94,6 +94,8 @@ def load_subject(path: Path, workload_path: Path | None = None) -> Subject:
     assert found is not None, f"{path} has no workload"
     os.environ.setdefault("TRITON_CACHE_DIR", tempfile.mkdtemp(prefix="replay-triton-"))
     emulator = Replaying()
+    if path.suffix == ".py":
+        emulator.expect_triton()
     with emulator.placement():
         workload = load_workload(found.source.text, found.source.path)
         if path.suffix == ".py":

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from kernel_lsp.build.binary import Binary
 from kernel_lsp.build.pretend import pretend_gpu
-from kernel_lsp.build.triton_driver import received_by
 from kernel_lsp.device.arguments import LaunchShape, launch_shape, pack_argument, pack_arguments
 from kernel_lsp.emulate.errors import NeedsGpu
 from kernel_lsp.emulate.launch import Device
@@ -29,14 +28,26 @@ class Emulator:
 
     def __init__(self, arch: str) -> None:
         self._arch = arch
+        self._triton = False
         self._device = Device()
         self._seen: list[Tensor] = []  # kept, so that no address is used twice in a run
 
     @contextlib.contextmanager
     def placement(self) -> Generator[None]:
-        """Within it torch and Triton believe in one GPU, which is this one."""
-        with pretend_gpu(self._arch, values=True), received_by(self, self._arch):
+        """Within it torch believes in one GPU, which is this one, and so does Triton where it is expected."""
+        with pretend_gpu(self._arch, values=True), self._driver():
             yield
+
+    def expect_triton(self) -> None:
+        """From now on Triton launches on this emulator too."""
+        self._triton = True
+
+    def _driver(self) -> contextlib.AbstractContextManager[None]:
+        if not self._triton:
+            return contextlib.nullcontext()
+        from kernel_lsp.build.triton_driver import received_by
+
+        return received_by(self, self._arch)
 
     def begin(self, names: Sequence[str], inputs: Sequence[Any]) -> None:
         """Start a run on these inputs of the workload, called by these names."""
