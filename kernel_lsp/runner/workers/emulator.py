@@ -17,7 +17,8 @@ from kernel_lsp.build.binary import Binary
 from kernel_lsp.build.pretend import pretend_gpu
 from kernel_lsp.device.arguments import LaunchShape, launch_shape, pack_argument, pack_arguments
 from kernel_lsp.emulate.errors import NeedsGpu
-from kernel_lsp.emulate.launch import Device
+from kernel_lsp.emulate.machine import Result, run
+from kernel_lsp.emulate.memory import GlobalMemory
 from kernel_lsp.emulate.program import Program
 from kernel_lsp.emulate.ptx import load
 from kernel_lsp.errors import CannotJudgeError, WorkloadError
@@ -29,8 +30,8 @@ class Emulator:
     def __init__(self, arch: str) -> None:
         self._arch = arch
         self._triton = False
-        self._device = Device()
-        self._seen: list[Tensor] = []  # kept, so that no address is used twice in a run
+        self._memory = GlobalMemory()
+        self._results: list[tuple[str, Result, float]] = []
 
     @contextlib.contextmanager
     def placement(self) -> Generator[None]:
@@ -51,11 +52,11 @@ class Emulator:
 
     def begin(self, names: Sequence[str], inputs: Sequence[Any]) -> None:
         """Start a run on these inputs of the workload, called by these names."""
-        self._device, self._seen = Device(), []
+        self._memory, self._results = GlobalMemory(), []
         for number, value in enumerate(inputs):
             if isinstance(value, Tensor) and value.numel():
                 name = names[number] if number < len(names) else f"input {number}"
-                self._device.add(value.data_ptr(), _span(value), initialised=True, name=name)
+                self._memory.attach(name, value.data_ptr(), _span(value), initialised=True, owner=value)
 
     def end(self) -> dict[str, Any]:
         """What the run's launches did: the fields of `judge.emulation.EmulatedRun` that a worker knows."""
@@ -71,13 +72,14 @@ class Emulator:
 
     def allocated(self, tensor: Tensor, initialised: bool) -> None:
         """Make a buffer of what a factory function made."""
-        self._seen.append(tensor)
         if tensor.numel():
-            self._device.add(tensor.data_ptr(), _span(tensor), initialised=initialised)
+            self._memory.attach("", tensor.data_ptr(), _span(tensor), initialised=initialised, owner=tensor)
 
     def written(self, tensor: Tensor) -> None:
         """Take note that torch has written to a tensor."""
-        self._device.initialise(tensor.data_ptr(), _span(tensor))
+        buffer = self._memory.find(tensor.data_ptr()) if tensor.numel() else None
+        if buffer is not None:
+            buffer.initialise(tensor.data_ptr() - buffer.address, _span(tensor))
 
     # What Triton compiles and launches: see `triton_driver.Receiver`.
 
@@ -129,10 +131,12 @@ class Emulator:
         """Make sure that a tensor lies in a buffer, and that the buffer has a name."""
         if not tensor.numel():
             return
-        self._seen.append(tensor)
-        if not self._device.name(tensor.data_ptr(), name):  # the result of an operation of torch's
+        buffer = self._memory.find(tensor.data_ptr())
+        if buffer is None:  # the result of an operation of torch's
             storage = tensor.untyped_storage()
-            self._device.add(storage.data_ptr(), storage.nbytes(), initialised=True, name=name)
+            self._memory.attach(name, storage.data_ptr(), storage.nbytes(), initialised=True, owner=tensor)
+        else:
+            buffer.name = buffer.name or name
 
 
 @dataclass(frozen=True, slots=True)
