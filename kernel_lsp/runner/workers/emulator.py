@@ -18,7 +18,7 @@ from kernel_lsp.build.pretend import pretend_gpu
 from kernel_lsp.device.arguments import LaunchShape, launch_shape, pack_argument, pack_arguments
 from kernel_lsp.emulate.errors import NeedsGpu
 from kernel_lsp.emulate.machine import Result, run
-from kernel_lsp.emulate.memory import GlobalMemory
+from kernel_lsp.emulate.memory import Buffer, GlobalMemory
 from kernel_lsp.emulate.program import Program
 from kernel_lsp.emulate.ptx import load
 from kernel_lsp.errors import CannotJudgeError, WorkloadError
@@ -31,6 +31,7 @@ class Emulator:
         self._arch = arch
         self._triton = False
         self._memory = GlobalMemory()
+        self._unnamed: list[Buffer] = []
         self._results: list[tuple[str, Result, float]] = []
 
     @contextlib.contextmanager
@@ -52,7 +53,7 @@ class Emulator:
 
     def begin(self, names: Sequence[str], inputs: Sequence[Any]) -> None:
         """Start a run on these inputs of the workload, called by these names."""
-        self._memory, self._results = GlobalMemory(), []
+        self._memory, self._unnamed, self._results = GlobalMemory(), [], []
         for number, value in enumerate(inputs):
             if isinstance(value, Tensor) and value.numel():
                 name = names[number] if number < len(names) else f"input {number}"
@@ -73,7 +74,8 @@ class Emulator:
     def allocated(self, tensor: Tensor, initialised: bool) -> None:
         """Make a buffer of what a factory function made."""
         if tensor.numel():
-            self._memory.attach("", tensor.data_ptr(), _span(tensor), initialised=initialised, owner=tensor)
+            made = (tensor.data_ptr(), _span(tensor))
+            self._unnamed.append(self._memory.attach("scratch", *made, initialised=initialised, owner=tensor))
 
     def written(self, tensor: Tensor) -> None:
         """Take note that torch has written to a tensor."""
@@ -135,8 +137,9 @@ class Emulator:
         if buffer is None:  # the result of an operation of torch's
             storage = tensor.untyped_storage()
             self._memory.attach(name, storage.data_ptr(), storage.nbytes(), initialised=True, owner=tensor)
-        else:
-            buffer.name = buffer.name or name
+        elif buffer in self._unnamed:
+            buffer.name = name
+            self._unnamed.remove(buffer)
 
 
 @dataclass(frozen=True, slots=True)
