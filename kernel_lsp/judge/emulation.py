@@ -46,13 +46,16 @@ class LineCounters:
     """What the instructions of one source line did, summed over a kernel's emulated launches.
 
     A request is one memory instruction of one warp. Sectors are 32 bytes; ideal ones are what the bytes asked for
-    would take if they lay side by side. A conflict is a further pass over the banks of shared memory.
+    would take if they lay side by side. A wavefront is a pass over the banks of shared memory; a conflict is one more
+    than the least. `path` is empty and `line` 0 for what the machine code ascribes to no place.
     """
 
     kernel: str
     path: str
     line: int
     instructions: int = 0
+    lane_instructions: int = 0
+    branches: int = 0
     divergent_branches: int = 0
     load_requests: int = 0
     load_sectors: int = 0
@@ -60,35 +63,38 @@ class LineCounters:
     store_requests: int = 0
     store_sectors: int = 0
     store_ideal_sectors: int = 0
+    atomic_requests: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
     shared_load_requests: int = 0
+    shared_load_wavefronts: int = 0
     shared_load_conflicts: int = 0
     shared_store_requests: int = 0
+    shared_store_wavefronts: int = 0
     shared_store_conflicts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class KernelTotals:
-    """One kernel over its emulated launches.
+    """One kernel over its emulated launches; the lines of `EmulatedRun.counters` say what makes up the rest.
 
     Attributes:
         kernel: its name in the launch.
         launches: how many.
-        warp_instructions: executed by warps.
-        lane_instructions: executed by threads.
-        bytes_read: that loads from global memory asked for.
-        bytes_written: that stores to global memory wrote.
-        least_bytes_read: different bytes among those read: what has to be moved at least.
-        least_bytes_written: different bytes among those written.
+        blocks: of all launches.
+        opcodes: instructions executed by warps, by the first word of their PTX opcode (`fma`, `ld`, `bar`).
+        least_bytes_read: different bytes of global memory read in a launch: what has to be moved at least.
+        least_bytes_written: likewise.
+        approximate: whether units whose last bits differ from a GPU's took part.
     """
 
     kernel: str
     launches: int
-    warp_instructions: int
-    lane_instructions: int
-    bytes_read: int
-    bytes_written: int
+    blocks: int
+    opcodes: dict[str, int]
     least_bytes_read: int
     least_bytes_written: int
+    approximate: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from kernel_lsp.build.cuda import build_cuda
 from kernel_lsp.build.planner import plan_cuda
 from kernel_lsp.judge.building import EMULATED_ARCH
 from kernel_lsp.runner.workers.allocations import WatchedAllocations
-from kernel_lsp.runner.workers.emulator import Emulated, Emulator
+from kernel_lsp.runner.workers.emulator import Emulated, Emulator, Outcome
 from kernel_lsp.source.files import find_kernels, read_source
 from kernel_lsp.workload.load import Workload, bind_launch, load_module, load_workload, make_inputs
 from kernel_lsp.workload.spec import find_workload
@@ -45,7 +45,7 @@ class Step:
     launch: Emulated
     before: tuple[Memory, ...]
     after: tuple[Memory, ...]
-    report: dict[str, Any]
+    outcome: Outcome
 
 
 class Replaying(Emulator):
@@ -59,7 +59,7 @@ class Replaying(Emulator):
         """Run one launch and keep it."""
         before = _memories(launch)
         super().run(launch)
-        self.steps.append(Step(launch, before, _memories(launch), self.end()))
+        self.steps.append(Step(launch, before, _memories(launch), self.results[-1]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,7 @@ def load_subject(path: Path, workload_path: Path | None = None) -> Subject:
     assert found is not None, f"{path} has no workload"
     os.environ.setdefault("TRITON_CACHE_DIR", tempfile.mkdtemp(prefix="replay-triton-"))
     emulator = Replaying()
-    if path.suffix == ".py":
-        emulator.expect_triton()
+    emulator.expect(path, triton=path.suffix == ".py")
     with emulator.placement():
         workload = load_workload(found.source.text, found.source.path)
         if path.suffix == ".py":

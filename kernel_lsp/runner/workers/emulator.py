@@ -6,9 +6,12 @@ what torch's factory functions made during the run, and whatever else a launch i
 """
 
 import contextlib
+import time
+from collections import Counter
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -16,23 +19,26 @@ from torch import Tensor
 from kernel_lsp.build.binary import Binary
 from kernel_lsp.build.pretend import pretend_gpu
 from kernel_lsp.device.arguments import LaunchShape, launch_shape, pack_argument, pack_arguments
-from kernel_lsp.emulate.errors import NeedsGpu
+from kernel_lsp.emulate.counters import Counters
+from kernel_lsp.emulate.errors import EmulationError, NeedsGpu
+from kernel_lsp.emulate.findings import Finding
 from kernel_lsp.emulate.machine import Result, run
 from kernel_lsp.emulate.memory import Buffer, GlobalMemory
-from kernel_lsp.emulate.program import Program
+from kernel_lsp.emulate.program import Location, Program
 from kernel_lsp.emulate.ptx import load
 from kernel_lsp.errors import CannotJudgeError, WorkloadError
 
 
 class Emulator:
-    """The GPU of one worker. `begin` and `end` enclose a run; launches outside of one are lost."""
+    """The GPU of one worker. `begin` and `end` enclose a run of the workload."""
 
     def __init__(self, arch: str) -> None:
         self._arch = arch
+        self._path: Path | None = None
         self._triton = False
         self._memory = GlobalMemory()
         self._unnamed: list[Buffer] = []
-        self._results: list[tuple[str, Result, float]] = []
+        self.results: list[Outcome] = []
 
     @contextlib.contextmanager
     def placement(self) -> Generator[None]:
@@ -40,9 +46,9 @@ class Emulator:
         with pretend_gpu(self._arch, values=True), self._driver():
             yield
 
-    def expect_triton(self) -> None:
-        """From now on Triton launches on this emulator too."""
-        self._triton = True
+    def expect(self, path: Path, *, triton: bool) -> None:
+        """What is launched comes from the file `path`, through Triton or not."""
+        self._path, self._triton = path, triton
 
     def _driver(self) -> contextlib.AbstractContextManager[None]:
         if not self._triton:
@@ -53,7 +59,7 @@ class Emulator:
 
     def begin(self, names: Sequence[str], inputs: Sequence[Any]) -> None:
         """Start a run on these inputs of the workload, called by these names."""
-        self._memory, self._unnamed, self._results = GlobalMemory(), [], []
+        self._memory, self._unnamed, self.results = GlobalMemory(), [], []
         for number, value in enumerate(inputs):
             if isinstance(value, Tensor) and value.numel():
                 name = names[number] if number < len(names) else f"input {number}"
@@ -61,7 +67,12 @@ class Emulator:
 
     def end(self) -> dict[str, Any]:
         """What the run's launches did: the fields of `judge.emulation.EmulatedRun` that a worker knows."""
-        return self._device.report()
+        return {
+            "findings": self._findings(),
+            "counters": self._counters(),
+            "totals": self._totals(),
+            "seconds": sum(outcome.seconds for outcome in self.results),
+        }
 
     def module(
         self, binary: Binary, types: dict[str, tuple[str, ...]], names: dict[str, tuple[str, ...]]
@@ -127,7 +138,83 @@ class Emulator:
         for parameter, value in launch.arguments:
             if isinstance(value, Tensor):
                 self._reach(value, parameter)
-        self._device.launch(read_program(launch.ptx), launch.entry, launch.name, launch.shape, launch.packed)
+        program, shape = read_program(launch.ptx), launch.shape
+        function = program.functions[launch.entry]
+        parameters = bytearray(function.parameter_bytes)
+        for parameter, data in zip(function.parameters, launch.packed, strict=True):
+            offset = function.parameter_offsets[parameter.name]
+            parameters[offset : offset + len(data)] = data
+        started = time.perf_counter()
+        try:
+            result = run(
+                program, launch.entry, shape.grid, shape.block, shape.shared_bytes, bytes(parameters), self._memory
+            )
+        except NeedsGpu as error:
+            place = None if error.path is None or error.line is None else Location(str(error.path), error.line)
+            path, line = self._place(place)
+            raise CannotJudgeError(error.message, Path(path) if path else None, line or None, error.cure) from error
+        except EmulationError as error:
+            raise WorkloadError(f"launching `{launch.name}`: {error.message}") from error
+        self.results.append(Outcome(launch.name, result, time.perf_counter() - started))
+
+    def _place(self, location: Location | None) -> tuple[str, int]:
+        """The place in the user's file that code comes from, else the place itself."""
+        if location is None:
+            return "", 0
+        here = (location.within(self._path) if self._path else None) or location
+        return here.file, here.line
+
+    def _findings(self) -> list[dict[str, Any]]:
+        found: dict[tuple[object, ...], dict[str, Any]] = {}
+        for outcome in self.results:
+            for finding in outcome.result.findings:
+                path, line = self._place(finding.location)
+                at = finding.location.within(path) if finding.location else None
+                key = (finding.kind, path, line, outcome.kernel, finding.space, finding.access, finding.buffer)
+                if key in found:
+                    found[key]["count"] += finding.count
+                    continue
+                found[key] = {
+                    "kind": finding.kind.value,
+                    "message": finding.message,
+                    "path": path,
+                    "line": line,
+                    "kernel": outcome.kernel,
+                    "column": (at.column or None) if at else None,
+                    "space": finding.space,
+                    "access": finding.access,
+                    "values": _values_of(finding),
+                    "other": self._place(finding.other) if finding.other else None,
+                    "count": finding.count,
+                }
+        return list(found.values())
+
+    def _counters(self) -> list[dict[str, Any]]:
+        lines: dict[tuple[str, str, int], Counters] = {}
+        for outcome in self.results:
+            for location, counters in outcome.result.counters.lines.items():
+                lines.setdefault((outcome.kernel, *self._place(location)), Counters()).add(counters)
+        return [
+            {"kernel": kernel, "path": path, "line": line} | asdict(counters)
+            for (kernel, path, line), counters in sorted(lines.items())
+        ]
+
+    def _totals(self) -> list[dict[str, Any]]:
+        totals: dict[str, dict[str, Any]] = {}
+        for outcome in self.results:
+            result = outcome.result
+            total = totals.setdefault(
+                outcome.kernel,
+                {"kernel": outcome.kernel, "launches": 0, "blocks": 0, "opcodes": Counter[str](), "approximate": False}
+                | {"least_bytes_read": 0, "least_bytes_written": 0},
+            )
+            total["launches"] += 1
+            total["blocks"] += result.blocks
+            total["opcodes"].update(result.counters.opcodes)
+            total["approximate"] |= result.approximate
+            total["least_bytes_read"] += result.counters.least_bytes_read
+            total["least_bytes_written"] += result.counters.least_bytes_written
+        return list(totals.values())
 
     def _reach(self, tensor: Tensor, name: str) -> None:
         """Make sure that a tensor lies in a buffer, and that the buffer has a name."""
@@ -152,6 +239,15 @@ class Emulated:
     shape: LaunchShape
     packed: tuple[bytes, ...]
     arguments: tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one launch: the kernel's name, what the machine says of it, and wall seconds."""
+
+    kernel: str
+    result: Result
+    seconds: float
 
 
 @dataclass(eq=False, slots=True)
@@ -232,6 +328,12 @@ def _values(kind: Any, argument: Any) -> Generator[Any]:
         yield from (argument.base, *argument.shape, *argument.strides, *flags, *argument.shape, *argument.strides)
     else:
         yield float(argument) if kind.startswith(("fp", "bf")) else argument
+
+
+def _values_of(finding: Finding) -> dict[str, int | str]:
+    """The values of a finding that are known, a thread or block as `(0, 1, 0)`."""
+    known = {name: getattr(finding, name) for name in ("buffer", "address", "index", "size", "thread", "block")}
+    return {name: str(v) if isinstance(v, tuple) else v for name, v in known.items() if v is not None}
 
 
 def _span(tensor: Tensor) -> int:

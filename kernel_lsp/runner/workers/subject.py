@@ -93,8 +93,8 @@ class Subject:
         """Load a version: a `binary` for a CUDA file, a built `extension`, or else the Python module in `text`."""
         os.environ.update(environment or {})
         self._path = Path(launch_path or path)
-        if self._emulator is not None and binary is None:
-            self._emulator.expect_triton()
+        if self._emulator is not None:
+            self._emulator.expect(Path(path), triton=binary is None)
         with self._placement():
             if binary is not None:
                 module = self._load_binary(_BINARY.validate_python(binary), _tuples(types_of), _tuples(names_of))
