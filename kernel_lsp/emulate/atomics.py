@@ -32,7 +32,7 @@ class Atomic:
     Attributes:
         update: `update(old, b)`, or `update(old, compare, new)` for `cas`: the raw bits the cell then holds. Operands
             are in the order of the instruction; all arrays have the width of the cell and an element for each lane.
-        operands: how many operands follow the address, one or two; a cache policy may follow them, without meaning here.
+        operands: how many operands follow the address, one or two; a cache policy may follow, without meaning here.
         width: bytes of one cell.
         count: cells of a vector access (`.v2`, `.v4`, `.v8`), each updated alone; 1 for a scalar.
     """

@@ -32,7 +32,7 @@ class WarpOperation:
             may name `d|p`. `active` are the lanes that execute it together, operands are arrays of one element for each
             lane or 0-d ones. What comes out for lanes not in `active` means nothing.
         mask: position among the operands of the member mask the instruction waits for; None where it does not wait.
-        sources: `sources(n, *operands)`, the lane of its warp that each of n lanes reads from; None where it reads none.
+        sources: `sources(n, *operands)`, the lane of its warp each of n lanes reads from; None where it reads none.
     """
 
     run: Run
@@ -64,9 +64,7 @@ def bind(opcode: str) -> WarpOperation | None:
     """The meaning of an opcode such as `shfl.sync.bfly.b32`; None if it is no warp instruction that can be emulated."""
     match opcode.split("."):
         case ["shfl", "sync", ("up" | "down" | "bfly" | "idx") as mode, "b32"]:
-            return WarpOperation(
-                partial(_shuffle, mode), 3, lambda n, a, b, c, mask: _source(mode, n, b, c)[0]
-            )
+            return WarpOperation(partial(_shuffle, mode), 3, lambda n, a, b, c, mask: _source(mode, n, b, c)[0])
         case ["vote", "sync", ("all" | "any" | "uni") as mode, "pred"]:
             return WarpOperation(partial(_vote, mode), 1)
         case ["vote", "sync", "ballot", "b32"]:
