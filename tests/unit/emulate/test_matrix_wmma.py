@@ -97,48 +97,47 @@ class Memory:
         self.bytes[addresses.astype(int)[..., None] + np.arange(store.width)] = store.data(*registers)
 
 
+TYPES = [
+    *((shape, "f16", wide) for shape in ("m16n16k16", "m32n8k16", "m8n32k16") for wide in ("f16", "f32")),
+    *((shape, "bf16", "f32") for shape in ("m16n16k16", "m32n8k16", "m8n32k16")),
+    *((shape, kind, "s32") for shape in ("m16n16k16", "m32n8k16", "m8n32k16") for kind in ("s8", "u8")),
+    ("m16n16k8", "tf32", "f32"),
+    ("m8n8k4", "f64", "f64"),
+]
+NARROW = [("m8n8k32", "s4", "s32"), ("m8n8k32", "u4", "s32"), ("m8n8k128", "b1", "s32")]
 CASES = [
-    *((shape, "f16", "f16", wide) for shape in ("m16n16k16", "m32n8k16", "m8n32k16") for wide in ("f16", "f32")),
-    *((shape, "bf16", "bf16", "f32") for shape in ("m16n16k16", "m32n8k16", "m8n32k16")),
-    *((shape, kind, kind, "s32") for shape in ("m16n16k16", "m32n8k16", "m8n32k16") for kind in ("s8", "u8")),
-    ("m16n16k8", "tf32", "tf32", "f32"),
-    ("m8n8k4", "f64", "f64", "f64"),
-    ("m8n8k32", "s4", "s4", "s32"),
-    ("m8n8k32", "u4", "u4", "s32"),
-    ("m8n8k128", "b1", "b1", "s32"),
+    *((*case, layouts) for case in TYPES for layouts in (("row", "col", "row"), ("col", "row", "col"), ("row",) * 3)),
+    *((*case, ("row", "col", layout)) for case in NARROW for layout in ("row", "col")),
 ]
 
 
-@pytest.mark.parametrize(("shape", "a_kind", "b_kind", "wide"), CASES)
-@pytest.mark.parametrize("layouts", [("row", "col", "row"), ("col", "row", "col"), ("row", "row", "row")])
+@pytest.mark.parametrize(("shape", "kind", "wide", "layouts"), CASES)
 @pytest.mark.parametrize("space", ["", ".shared", ".global"])
-def test_products(shape: str, a_kind: str, b_kind: str, wide: str, layouts: tuple[str, str, str], space: str) -> None:
-    if BITS[a_kind] < 8 and layouts[:2] != ("row", "col"):
-        pytest.skip("the ISA knows no other layout of elements below 8 bits")
+def test_products(shape: str, kind: str, wide: str, layouts: tuple[str, str, str], space: str) -> None:
     rng = np.random.default_rng(7)
     m, n, k = SHAPES[shape]
     memory = Memory()
-    low, high = {"b1": (0, 2), "u8": (0, 8), "u4": (0, 8)}.get(a_kind, (-3, 4))
+    low, high = {"b1": (0, 2), "u8": (0, 8), "u4": (0, 8)}.get(kind, (-3, 4))
     start_a, start_b, start_c, start_d = (np.repeat(np.uint64([at, at + 4096]), 32) for at in (0, 8192, 16384, 24576))
     wants: list[np.ndarray] = []
-    gap = 128 if BITS[a_kind] < 8 else 16
+    gap = 128 if BITS[kind] < 8 else 16
     strides = [(k if layouts[0] == "row" else m) + gap, (n if layouts[1] == "row" else k) + gap]
     stride_c = (n if layouts[2] == "row" else m) + 16
     for warp in range(2):
         a, b = rng.integers(low, high, (m, k)), rng.integers(low, high, (k, n))
         c = rng.integers(-5, 6, (m, n))
-        memory.put(int(start_a[32 * warp]), encode(a_kind, a), a_kind, layouts[0], strides[0])
-        memory.put(int(start_b[32 * warp]), encode(b_kind, b), b_kind, layouts[1], strides[1])
+        memory.put(int(start_a[32 * warp]), encode(kind, a), kind, layouts[0], strides[0])
+        memory.put(int(start_b[32 * warp]), encode(kind, b), kind, layouts[1], strides[1])
         memory.put(int(start_c[32 * warp]), encode(wide, c), wide, layouts[2], stride_c)
         wants.append(a @ b + c)
-    a_registers = memory.load(f"wmma.load.a.sync.aligned.{layouts[0]}.{shape}{space}.{a_kind}", start_a, strides[0])
-    b_registers = memory.load(f"wmma.load.b.sync.aligned.{layouts[1]}.{shape}{space}.{b_kind}", start_b, strides[1])
+    a_registers = memory.load(f"wmma.load.a.sync.aligned.{layouts[0]}.{shape}{space}.{kind}", start_a, strides[0])
+    b_registers = memory.load(f"wmma.load.b.sync.aligned.{layouts[1]}.{shape}{space}.{kind}", start_b, strides[1])
     c_registers = memory.load(f"wmma.load.c.sync.aligned.{layouts[2]}.{shape}{space}.{wide}", start_c, stride_c)
-    assert len(a_registers) == REGISTERS[a_kind, "a", shape]
-    assert len(b_registers) == REGISTERS[b_kind, "b", shape]
+    assert len(a_registers) == REGISTERS[kind, "a", shape]
+    assert len(b_registers) == REGISTERS[kind, "b", shape]
     assert len(c_registers) == REGISTERS[wide, "c", shape]
-    types = f"{wide}.{wide}" if a_kind == "f16" else f"{wide}.{a_kind}.{b_kind}.{wide}"
-    bits = ".and.popc" if a_kind == "b1" else ""
+    types = f"{wide}.{wide}" if kind == "f16" else f"{wide}.{kind}.{kind}.{wide}"
+    bits = ".and.popc" if kind == "b1" else ""
     operation = bind(f"wmma.mma{bits}.sync.aligned.{layouts[0]}.{layouts[1]}.{shape}.{types}")
     assert isinstance(operation, MatrixOperation)
     d_registers = operation.run(np.ones(LANES, np.bool_), a_registers, b_registers, c_registers)
