@@ -9,7 +9,7 @@ block. The size of a block and the bits kept are properties of the architecture:
 
 M. Fasi, N. J. Higham, M. Mikaitis, S. Pranesh, "Numerical behavior of NVIDIA tensor cores", PeerJ Computer Science 7
 (2021) e330, found the scheme; F. A. Khattak, M. Mikaitis, "Accurate Models of NVIDIA Tensor Cores", arXiv:2512.07004,
-measured its parameters. On the 230,000 sums those authors recorded on V100, A100, L40S, H100, H200 and B200 and
+measured its parameters. On the 220,000 sums those authors recorded on V100, A100, A2, Ada, H100, H200 and B200 and
 published, what is here agrees in every bit, in all types that `mma.sync` and `wmma` have there.
 
 With E the largest exponent of a block of p products and k bits kept below the binary point, one block differs from the
@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from kernel_lsp.emulate.matrix.formats import SMALLEST_EXPONENT, Values, to_float32_toward_zero
 
-_NEVER = -100_000
-_BELOW_ALL = -300  # below every product's exponent, and its power of two still a float64
+_NEVER = -10_000
+_NO_LIMIT = -300  # below every product's exponent, while its power of two still is a float64
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def adder(arch: int, kind: str, accumulator: str) -> Adder:
     """The adder of sm_`arch` for multiplicands of type `kind` and sums of type f16 or f32."""
     narrow = accumulator == "f16"
     if arch < 80:
-        return Adder(4, 23, -19 if narrow else _NEVER)
+        return Adder(4, 23, -19 if narrow else _NO_LIMIT)
     if arch < 90:
         if kind in ("e4m3", "e5m2"):
             return Adder(16, 13, -132, 23 if narrow else 13)
@@ -73,30 +73,28 @@ def multiply_add(a: Values, b: Values, c: Values, kind_a: str, kind_b: str, accu
     """
     left, right = np.swapaxes(a, 1, 2)[:, :, :, None], b[:, :, None, :]
     left_exponent, right_exponent = _exponents(left, kind_a), _exponents(right, kind_b)
-    for start in range(0, b.shape[1], how.block):
-        part = slice(start, start + how.block)
-        with np.errstate(invalid="ignore"):
-            products = left[:, part] * right[:, part]
-        exponents = left_exponent[:, part] + right_exponent[:, part]
-        c = _add(products, exponents, c, accumulator, how)
+    with np.errstate(invalid="ignore", over="ignore"):
+        for start in range(0, b.shape[1], how.block):
+            part = slice(start, start + how.block)
+            largest = (left_exponent[:, part] + right_exponent[:, part]).max(axis=1)
+            c = _add(left[:, part] * right[:, part], largest, c, accumulator, how)
     return c
 
 
-def _exponents(x: Values, kind: str) -> NDArray[np.int32]:
+def _exponents(x: Values, kind: str) -> NDArray[np.int16]:
     """Of the numbers as stored: subnormals have the least one, and a zero never is the largest."""
-    return np.where(x == 0, np.int32(_NEVER), np.maximum(np.frexp(x)[1] - 1, SMALLEST_EXPONENT[kind]))
+    exponents = np.maximum(np.frexp(x)[1] - 1, SMALLEST_EXPONENT[kind])
+    return np.where(x == 0, _NEVER, exponents).astype(np.int16)
 
 
-def _add(products: Values, exponents: NDArray[np.int32], c: Values, accumulator: str, how: Adder) -> Values:
-    largest = np.maximum(exponents.max(axis=1), _exponents(c, "f32"))
-    # Where all terms are zero any scale will do.
-    scale = np.ldexp(1.0, how.kept - np.maximum(largest, max(how.smallest, _BELOW_ALL)))
-    with np.errstate(invalid="ignore", over="ignore"):
-        total = np.trunc(products * scale[:, None]).sum(axis=1) + np.trunc(c * scale)
-    total /= scale
+def _add(terms: Values, largest: NDArray[np.int16], c: Values, accumulator: str, how: Adder) -> Values:
+    """One block: exact products (warps, block, M, N), which it overwrites, and their largest exponents onto c."""
+    largest = np.maximum(np.maximum(largest, _exponents(c, "f32")), how.smallest)
+    scale = np.ldexp(1.0, how.kept - largest.astype(np.int32))
+    terms *= scale[:, None]
+    total = (np.trunc(terms, out=terms).sum(axis=1) + np.trunc(c * scale)) / scale
     if how.result < 23:
         unit = np.ldexp(1.0, how.result + 1 - np.frexp(total)[1])
         total = np.trunc(total * unit) / unit
-    with np.errstate(over="ignore"):
-        rounded = total.astype(np.float16) if accumulator == "f16" else to_float32_toward_zero(total)
+    rounded = total.astype(np.float16) if accumulator == "f16" else to_float32_toward_zero(total)
     return rounded.astype(np.float64) + 0.0
