@@ -21,18 +21,16 @@ SMALLEST_EXPONENT = {"f16": -14, "bf16": -126, "tf32": -126, "e4m3": -6, "e5m2":
 
 
 def values(kind: str, bits: Bits) -> Values:
-    """What raw elements of a type are worth; every type but s64 fits float64 exactly."""
+    """What raw elements of a type are worth; all types fit float64 exactly."""
     match kind:
         case "f64":
             return bits.view(np.float64)
-        case "f32" | "s32":
-            return bits.view({"f32": np.float32, "s32": np.int32}[kind]).astype(np.float64)
+        case "f16" | "f32":
+            return _wide(bits.view(np.float16 if kind == "f16" else np.float32))
         case "tf32":
-            return (bits & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
-        case "f16":
-            return bits.view(np.float16).astype(np.float64)
+            return _wide((bits & np.uint32(0xFFFFE000)).view(np.float32))
         case "bf16":
-            return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+            return _wide((bits.astype(np.uint32) << 16).view(np.float32))
         case "s8" | "u8" | "b1":
             return bits.view(np.int8 if kind == "s8" else np.uint8).astype(np.float64)
         case "s4":
@@ -41,6 +39,11 @@ def values(kind: str, bits: Bits) -> Values:
             return bits.astype(np.float64)
         case _:
             return _of_byte(kind)[bits]
+
+
+def _wide(x: NDArray[Any]) -> Values:
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        return x.astype(np.float64)
 
 
 @cache
