@@ -6,7 +6,7 @@ Worker-only: imports numpy. Integer, bit and float64 products are exact; what fl
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -127,7 +127,7 @@ def _doubles(a: Bits, b: Bits, c: Bits) -> Bits:
     total = c.reshape(-1)
     for k in range(a.shape[2]):
         left, right = np.broadcast_arrays(a[:, :, k, None], b[:, k, None, :])
-        total = fused.run(left.reshape(-1), right.reshape(-1), total)
+        total = cast(Bits, fused.run(left.reshape(-1), right.reshape(-1), total))
     return total.reshape(c.shape)
 
 

@@ -31,6 +31,8 @@ ORDER_MATTERS = ("exch", "cas", "inc", "dec", "f16", "f32", "f64")
 def trials(rng: np.random.Generator, arch: int, warps: int) -> Iterator[Trial]:
     """Every operation and type that sm_`arch` has, each executed by `warps` warps."""
     for form in FORMS:
+        if "bf16" in form and arch < 90:
+            continue
         for space in ("global.", "shared.", ""):
             yield _trial(rng, arch, f"atom.{space}{form}", warps)
         if not form.startswith(("exch", "cas")):
