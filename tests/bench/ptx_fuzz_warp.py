@@ -1,6 +1,6 @@
 """Warp instructions, atomics and tensor cores, drawn at random: the emulator's answers beside a GPU's.
 
-    python tests/bench/ptx_fuzz_warp.py [--seed N] [--warps N] [--only TEXT] [--arch N] [--assemble PTXAS] [--record]
+    python -m tests.bench.ptx_fuzz_warp [--seed N] [--warps N] [--only TEXT] [--arch N] [--assemble PTXAS] [--record]
 
 Each opcode becomes one kernel that many warps execute on operands of their own, with random but legal sets of active
 lanes and member masks, random cells and addresses. What the ISA leaves undefined is not compared. The table has one row
@@ -18,8 +18,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from ptx_trials import cells, matrices, warps
-from ptx_trials.trial import Array, Trial
+
+from tests.bench.ptx_trials import cells, matrices, warps
+from tests.bench.ptx_trials.trial import Array, Trial
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +48,7 @@ def main() -> int:
     selected = (t for t in trials(arguments.seed, arguments.arch, arguments.warps) if arguments.only in t.opcode)
     if arguments.assemble:
         return assemble(selected, arguments.assemble, arguments.arch)
-    from ptx_trials.gpu import Gpu
+    from tests.bench.ptx_trials.gpu import Gpu
 
     gpu = Gpu()
     rows: list[Row] = []
@@ -57,7 +58,7 @@ def main() -> int:
     instances, differing = sum(row.instances for row in rows), sum(row.differing > 0 for row in rows)
     print(f"{len(rows)} forms, {instances} instances, {differing} forms differ")
     if arguments.record:
-        from record import record
+        from tests.bench.record import record
 
         figures = {"forms": len(rows), "instances": instances, "forms_that_differ": differing}
         record("ptx_fuzz_warp", {**figures, "rows": [dataclasses.asdict(row) for row in rows]})

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from kernel_lsp.emulate import atomics
-from ptx_trials.trial import Array, Trial, module, numbers, vector
+from tests.bench.ptx_trials.trial import Array, Trial, module, numbers, vector
 
 THREADS = 128
 CELL = 16

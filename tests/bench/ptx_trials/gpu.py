@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from cuda.bindings import driver as cu
 
-from ptx_trials.trial import Array, Trial
+from tests.bench.ptx_trials.trial import Array, Trial
 
 
 def _check(result: tuple[Any, ...]) -> Any:

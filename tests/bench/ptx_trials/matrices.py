@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from kernel_lsp.emulate.matrix import MatrixAccess, MatrixOperation, bind
-from ptx_trials.trial import Array, Trial, loads, module, numbers, stores, vector, words
+from tests.bench.ptx_trials.trial import Array, Trial, loads, module, numbers, stores, vector, words
 
 BITS = {"f64": 64, "f32": 32, "s32": 32, "tf32": 32, "f16": 16, "bf16": 16, "e4m3": 8, "e5m2": 8}
 BITS |= {"s8": 8, "u8": 8, "s4": 4, "u4": 4, "b1": 1}

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from kernel_lsp.emulate import warp
-from ptx_trials.trial import Array, Trial, loads, module, stores, words
+from tests.bench.ptx_trials.trial import Array, Trial, loads, module, stores, words
 
 THREADS = 128
 
