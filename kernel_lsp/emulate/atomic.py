@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from kernel_lsp.emulate import access, atomics
 from kernel_lsp.emulate.atomics import Atomic
+from kernel_lsp.emulate.barriers import release
 from kernel_lsp.emulate.counters import Site
 from kernel_lsp.emulate.decode import Decoder, Step
 from kernel_lsp.emulate.errors import NeedsGpu
@@ -47,8 +48,11 @@ def bind_atomics(decoder: Decoder, instruction: Instruction, site: Site) -> Step
     fetches = [[decoder.fetch(each, kind) for each in _items(source)] for source in sources[: near.operands]]
     stores = [decoder.store(each, kind[0] == "s") for each in _items(target)] if target is not None else []
     locate = locator(decoder, address)
+    releases = not {"release", "acq_rel", "sc"}.isdisjoint(parts)
 
     def step(resident: Resident, activation: Activation, lanes: Lanes) -> None:
+        if releases and resident.check:
+            release(resident, lanes, "cta" in parts)
         addresses = locate(resident, activation, lanes)
         cell = raw_type(near.width)
         values = [
