@@ -226,10 +226,14 @@ def _bind_barrier(
 
 def _bind_fence(scope: str) -> Step:
     def fence(resident: Resident, _: Activation, lanes: Lanes) -> None:
-        if not resident.check:
-            return
-        resident.shared_shadow.release(lanes)
-        if scope != "cta":
-            resident.global_shadow.fence(np.unique(resident.geometry.numbers[lanes.row_ids]))
+        if resident.check:
+            release(resident, lanes, scope == "cta")
 
     return fence
+
+
+def release(resident: Resident, lanes: Lanes, within_block: bool) -> None:
+    """What these threads have done is there for others to see."""
+    resident.shared_shadow.release(lanes)
+    if not within_block:
+        resident.global_shadow.fence(np.unique(resident.geometry.numbers[lanes.row_ids]))

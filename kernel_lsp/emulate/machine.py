@@ -29,7 +29,7 @@ from kernel_lsp.emulate.ptx import type_bytes
 from kernel_lsp.emulate.races import GlobalShadow
 from kernel_lsp.emulate.registers import Activation
 from kernel_lsp.emulate.reports import Reports
-from kernel_lsp.emulate.resident import Launch, Resident
+from kernel_lsp.emulate.resident import Changes, Launch, Resident
 from kernel_lsp.emulate.special import Geometry, Triple
 from kernel_lsp.emulate.transfers import bind_transfers, space_of
 
@@ -150,7 +150,13 @@ class _Blocks:
         self._spinning = spinning
         self._ready: dict[tuple[int, ...], _Group] = {}
         self._put(_Group(Activation(entry, (), None, 0, 0), 0, resident.everyone))
-        self.endless = False
+        self._seen = -1
+        self._stuck_at = -1  # how much had changed in the launch when nobody here could get on
+
+    @property
+    def stuck(self) -> bool:
+        """Whether all threads go round in loops and nothing has changed in the meantime."""
+        return self._stuck_at == self.resident.launch.changes.count
 
     def _put(self, group: _Group) -> None:
         """Make a group ready, together with the one that is already there."""
@@ -169,6 +175,9 @@ class _Blocks:
         """Execute up to so many instructions; whether all threads have ended."""
         resident, ready = self.resident, self._ready
         stop = resident.steps + budget
+        if not self.stuck:
+            for group in ready.values():
+                group.stood_back = 0
         while resident.steps < stop:
             if not ready:
                 if not resident.barriers:
@@ -180,10 +189,14 @@ class _Blocks:
                 continue
             key = next(iter(ready)) if len(ready) == 1 else min(ready, key=self._order)
             group = ready.pop(key)
-            if self._is_stuck(group):
-                self._ready[key] = group
-                self.endless = True
-                return False
+            if group.stood_back >= _ROUNDS:
+                changed, self._seen = self._seen != resident.launch.changes.count, resident.launch.changes.count
+                for other in (group, *ready.values()):
+                    other.stood_back = 0
+                if not changed:
+                    ready[key] = group
+                    self._stuck_at = self._seen
+                    return False
             resident.forced = group.waits
             self._follow(group, stop)
         return not ready and not resident.barriers
@@ -191,9 +204,6 @@ class _Blocks:
     def _order(self, key: tuple[int, ...]) -> tuple[bool, int, tuple[int, ...]]:
         group = self._ready[key]
         return group.waits, group.stood_back, key
-
-    def _is_stuck(self, group: _Group) -> bool:
-        return group.stood_back >= _ROUNDS and self.resident.steps - self.resident.last_progress > _ROUNDS
 
     def _follow(self, group: _Group, stop: int) -> None:
         """Execute instructions of a group until it parts, waits, meets another or has stood in front long enough."""
@@ -206,9 +216,9 @@ class _Blocks:
         end = len(steps)
         warps, count = lanes.warps, lanes.count
         while True:
-            if position >= end:  # a function without a final `ret`
-                self._go_on([(activation, position, lanes, False)] if False else [])
+            if position >= end:  # a kernel without a final `ret`
                 resident.leave(lanes)
+                self._go_on([])
                 return
             counters = sites[position].counters
             counters.instructions += warps
@@ -255,8 +265,8 @@ class _Blocks:
                 continue
             leaves = group is not None and target > position
             self._put(_Group(activation, target, lanes, 0 if leaves else stood_back, 0 if leaves else rounds, waits))
-        if not gone and self.resident.barriers:
-            self._go_on(self.resident.barriers.release())
+        if not gone and self.resident.barriers and (released := self.resident.barriers.release()):
+            self._go_on(released)
 
     def give_up(self, sites: str) -> None:
         """Report where threads go round without end, and end them."""
@@ -324,6 +334,7 @@ class _Run:
             options.check,
             shared_grain,
             environment,
+            Changes(),
         )
 
     def execute(self) -> Result:
@@ -345,10 +356,9 @@ class _Run:
                 if current.resident.steps > self._options.budget:
                     current.give_up(f"is still in this loop after {current.resident.steps:,} instructions")
                     waiting.clear()
-                elif current.endless and not waiting and all(each.endless for each in running):
+                elif current.stuck and not waiting and all(each.stuck for each in running):
                     current.give_up("waits in this loop for a change that no thread makes")
                 else:
-                    current.endless = current.endless and not waiting
                     running.append(current)
         finally:
             self._memory.release(self._block_buffer)

@@ -28,6 +28,12 @@ class Location:
         """This place, then the calls it was inlined into, innermost first."""
         return (self, *(self.inlined_at.chain if self.inlined_at else ()))
 
+    @property
+    def own(self) -> Location:
+        """The innermost place of the chain in the file of the outermost: the kernel's, rather than a header's."""
+        outermost = self.chain[-1]
+        return next(at for at in self.chain if at.file == outermost.file)
+
     def within(self, path: str | Path) -> Location | None:
         """The innermost place of the chain that lies in the file `path`."""
         wanted = Path(path)

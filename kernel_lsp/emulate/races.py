@@ -206,12 +206,15 @@ def _warp_of(lanes: Lanes) -> Array:
     return lanes.lane_ids.ravel() % lanes.extent[1] // WARP
 
 
+_EARLIER = {"earlier": "read"}
+
+
 class GlobalShadow:
     """The last accesses to each grain of global memory in one launch, by block.
 
     Args:
-        first_stamp: above all stamps of earlier launches. Stamp `first_stamp` stands for several blocks, block b has
-            `first_stamp + 1 + b`.
+        first_stamp: above all stamps of earlier launches. Block b has stamp `first_stamp + 1 + b`; `first_stamp` itself
+            stands for several blocks that read the same at once.
         blocks: of the launch.
         grain: bytes that are followed together: no access of the program is narrower.
         ordered: whether the program has fences and atomics, so that the times of accesses matter.
@@ -243,7 +246,6 @@ class GlobalShadow:
             return None
         if self._timed:
             times = buffer.shadow(f"{kind} time", self.grain)[where].reshape(stamps.shape)
-            # Of several readers only the last one's time is known; they are taken to have fenced as it has.
             other = np.maximum(np.where(stamps > self._first, stamps, mine) - self._first - 1, 0)
             own = np.maximum(np.broadcast_to(mine, stamps.shape) - self._first - 1, 0)
             foreign &= ~((self._fenced[other] > times) & (self._looked[own] > times))
@@ -262,7 +264,7 @@ class GlobalShadow:
         position = int(np.flatnonzero(beside.ravel())[0])
         site = int(buffer.shadow(f"{kind} site", self.grain)[where].ravel()[position])
         block = int(stamps.ravel()[position]) - self._first - 1
-        return Conflict(position, kind, site, block, int(np.count_nonzero(beside)))
+        return Conflict(position, _EARLIER.get(kind, kind), site, block, int(np.count_nonzero(beside)))
 
     def _note(self, buffer: Buffer, kind: str, where: Any, stamps: Array, shape: tuple[int, ...], site: int) -> None:
         flat = (-1,) if isinstance(where, slice) else shape
@@ -273,22 +275,25 @@ class GlobalShadow:
         self._touched.add(buffer)
 
     def read(
-        self, buffer: Buffer, where: Any, blocks: Array | None, shape: tuple[int, ...], site: int
+        self, buffer: Buffer, where: Any, blocks: Array | None, shape: tuple[int, ...], site: int, strong: bool
     ) -> Conflict | None:
-        """Take note of plain reads of grains `where` (a slice or indices, of `shape`); what they race with.
+        """Take note of reads of grains `where` (a slice or indices, of `shape`); what they race with.
 
-        `blocks` is None where several blocks read the same.
+        `blocks` is None where several blocks read the same. A strong (volatile) read does not race with atomics.
         """
         mine = np.full((1,) * len(shape), self._first) if blocks is None else blocks + (self._first + 1)
         conflict = None
-        for kind in ("write", "atomic"):
+        for kind in ("write",) if strong else ("write", "atomic"):
             if kind in buffer.shadows:
                 stamps = buffer.shadow(kind, self.grain)[where].reshape(shape)
                 conflict = conflict or self._conflict(buffer, kind, where, stamps, mine)
         readers = buffer.shadow("read", self.grain)[where].reshape(shape)
-        several = (readers >= self._first) & (readers != mine)
-        stamps = np.where(several, self._first, mine) if several.any() else mine
-        self._note(buffer, "read", where, stamps, shape, site)
+        others = (readers >= self._first) & (readers != mine)
+        if others.any():  # the last reader of another block is remembered beside the last one
+            at = (np.arange(where.start, where.stop).reshape(shape) if isinstance(where, slice) else where)[others]
+            for kind in ("", " site", " time") if self._timed else ("", " site"):
+                buffer.shadow(f"earlier{kind}", self.grain)[at] = buffer.shadow(f"read{kind}", self.grain)[at]
+        self._note(buffer, "read", where, mine, shape, site)
         return conflict
 
     def write(
@@ -297,7 +302,7 @@ class GlobalShadow:
         """Take note of plain writes; `changed` tells which of them alter what is in memory."""
         mine = blocks + (self._first + 1)
         conflict = None
-        for kind in ("write", "atomic", "read"):
+        for kind in ("write", "atomic", "read", "earlier"):
             if kind in buffer.shadows and conflict is None:
                 stamps = buffer.shadow(kind, self.grain)[where].reshape(shape)
                 conflict = self._conflict(buffer, kind, where, stamps, mine, changed)
@@ -305,7 +310,7 @@ class GlobalShadow:
         return conflict
 
     def atomic(self, buffer: Buffer, where: Any, blocks: Array, shape: tuple[int, ...], site: int) -> Conflict | None:
-        """Take note of atomic or volatile accesses; which plain writes they race with."""
+        """Take note of atomic updates or volatile writes; which plain writes they race with."""
         mine = blocks + (self._first + 1)
         conflict = None
         if "write" in buffer.shadows:

@@ -201,7 +201,7 @@ class Reports:
         earlier = "has read" if conflict.before == "read" else "has written"
         if conflict.pending:
             earlier = "copies asynchronously without having waited for it"
-        at = f" at line {other.line}" if other and other != site.location else ""
+        at = f" at line {other.own.line}" if other and other != site.location else ""
         him = _tuple(self._geometry.thread(conflict.thread))
         by = "it itself" if conflict.thread == column else f"thread {him}"
         what = f"{{who}} {_VERBS[access]} byte {address:,} of shared memory, which {by} {earlier}{at}"
@@ -250,7 +250,7 @@ class Reports:
         earlier = {"read": "reads", "write": "writes", "atomic": "updates"}[conflict.before]
         him = "other blocks" if conflict.thread < 0 else f"block {_tuple(self._geometry.any_block(conflict.thread))}"
         earlier = earlier.rstrip("s") if conflict.thread < 0 else earlier
-        at = f" at line {other.line}" if other and other != site.location else ""
+        at = f" at line {other.own.line}" if other and other != site.location else ""
         index = address - buffer.address
         place = f"byte {index:,} of {_named(buffer)}"
         message = f"{{who}} {_VERBS[access]} {place}, which {him} {earlier}{at}, in no certain order"
@@ -265,7 +265,7 @@ class Reports:
         self.say(FindingKind.GLOBAL_RACE, site, message, row, column, other=other, access=access, **values)
         if conflict.before == "read" and other != site.location:
             # Which of the two comes first is chance: the reader is as wrong as the writer.
-            at = f" at line {site.location.line}" if site.location else ""
+            at = f" at line {site.location.own.line}" if site.location else ""
             message = f"{place} is read here while {{who}} {_VERBS[access]} it{at}, in no certain order"
             values |= {"access": "read", "location": other, "other": site.location}
             self.say(FindingKind.GLOBAL_RACE, site, message, row, column, **values)

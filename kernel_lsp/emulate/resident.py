@@ -31,20 +31,29 @@ Array: TypeAlias = NDArray[Any]
 _GRAIN = 16
 
 
+@dataclass(slots=True)
+class Changes:
+    """Counts what threads changed that others may be waiting for."""
+
+    count: int = 0
+
+
 @dataclass(frozen=True)
 class Launch:
     """What all blocks of a launch have in common.
 
     Attributes:
         memory: global memory.
-        symbols: address of each variable of the module: in global memory, or in the shared memory of a block.
-        functions: number of each device function, which stands for its address.
+        symbols: address of each variable of the module: in global memory, or in the shared memory of a block; of a
+            device function its number.
         parameters: the parameter block, in global memory too, as its address may be taken.
+        offsets: of the parameters in it.
         sites: all instructions of the program.
-        reports: where findings go, for given blocks.
+        global_shadow: who touched which byte of global memory.
         check: whether accesses are followed for races and uninitialised reads, and counted.
         shared_grain: bytes of shared memory that are followed together.
         environment: values of %envreg registers.
+        changes: made by any of its threads.
     """
 
     memory: GlobalMemory
@@ -56,6 +65,7 @@ class Launch:
     check: bool
     shared_grain: int
     environment: dict[str, int]
+    changes: Changes
 
 
 class Resident:
@@ -77,7 +87,6 @@ class Resident:
         self._special = geometry.registers()
         self.last_buffer: Buffer | None = None
         self.steps = 0
-        self.last_progress = 0
         self.forced = False  # whether a group that waits for mates must go on without them
         self.barriers: Barriers
         self.copies: Copies
@@ -123,7 +132,7 @@ class Resident:
 
     def progress(self) -> None:
         """Something changed that a waiting thread may be waiting for."""
-        self.last_progress = self.steps
+        self.launch.changes.count += 1
 
     def leave(self, lanes: Lanes) -> None:
         """These threads have exited."""

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernel_lsp.emulate import access
+from kernel_lsp.emulate.barriers import release
 from kernel_lsp.emulate.counters import Site
 from kernel_lsp.emulate.decode import Decoder, Step
 from kernel_lsp.emulate.lanes import Lanes
@@ -127,13 +128,15 @@ def _bind_store(decoder: Decoder, instruction: Instruction, site: Site, space: s
     wide = parts[-1] == "b128"
     fetches = [decoder.fetch(item, parts[-1]) for item in _items(instruction.operands[1])]
     locate = locator(decoder, address)
-    strong = not _STRONG.isdisjoint(parts)
+    strong, releases = not _STRONG.isdisjoint(parts), "release" in parts
 
     def store(resident: Resident, activation: Activation, lanes: Lanes) -> None:
         values = [fetch(resident, activation, lanes) for fetch in fetches]
         if wide:
             values = [value[..., word] for value in values for word in (0, 1)]
         values = [value if value.dtype == kind else value.astype(kind) for value in values]
+        if releases and resident.check:
+            release(resident, lanes, "cta" in parts)
         access.store(resident, space, locate(resident, activation, lanes), values, lanes, site, strong)
 
     return store
