@@ -185,7 +185,11 @@ def _take_over(report: FileReport, yard: correctness.Yardstick) -> None:
     for draw in yard.draws:
         findings.passed(f"inputs: {draw.family}")
     report.checks += findings.checks
-    if findings.failure is not None:
+    found = [finding for run in findings.runs for finding in run.findings]
+    for finding in found:
+        place = (finding.path or str(report.path), finding.line or 1)
+        report.diagnostics.append(Diagnostic(*place, 1, place[1], 1, Severity.ERROR, finding.message, finding.kind))
+    if findings.failure is not None and not found:
         message = f"{findings.failure.outcome}: {findings.failure.reason}"
         report.diagnostics.append(_at_kernel(report, Severity.ERROR, message))
     for weakness in yard.weak:

@@ -25,17 +25,13 @@ _EXPECT = re.compile(r"(?://|#) expect: (.+)$", re.M)
 _WORDS = re.compile(r"=========\s+((?:Error|Warning|Invalid|Uninitialized|Barrier|Misaligned|Race)[^\n]*)")
 
 
-def programs() -> list[tuple[Path, Path]]:
-    """Every planted program and clean twin, with its workload."""
-    found: list[tuple[Path, Path]] = []
-    for workload in sorted(PLANTED.glob("*_workload.py")):
-        name = workload.name.removesuffix("_workload.py")
-        found += [(path, workload) for path in sorted(PLANTED.glob(f"{name}.*"))]
-        found += [(path, workload) for path in sorted(PLANTED.glob(f"{name}_clean.*"))]
-    return found
+def programs() -> list[Path]:
+    """Every planted program and clean twin."""
+    files = (path for path in sorted(PLANTED.iterdir()) if path.suffix in (".cu", ".py"))
+    return [path for path in files if not path.stem.endswith("_workload")]
 
 
-def run(path: Path, workload_path: Path) -> None:
+def run(path: Path) -> None:
     """Run one program on the GPU, as its workload launches it."""
     import torch
 
@@ -46,7 +42,8 @@ def run(path: Path, workload_path: Path) -> None:
     from kernel_lsp.source.files import find_kernels, read_source
     from kernel_lsp.workload.load import bind_launch, load_module, load_workload, make_inputs
 
-    source, text = read_source(path), workload_path.read_text()
+    source, workload_path = read_source(path), path.with_name(f"{path.stem}_workload.py")
+    text = workload_path.read_text()
     workload = load_workload(text, workload_path)
     if path.suffix == ".py":
         module: Any = load_module(source.text, path)
@@ -63,10 +60,10 @@ def run(path: Path, workload_path: Path) -> None:
     torch.cuda.synchronize()
 
 
-def sanitized(sanitizer: str, tool: str, path: Path, workload: Path) -> dict[str, Any]:
+def sanitized(sanitizer: str, tool: str, path: Path) -> dict[str, Any]:
     """One tool's verdict on one program: errors or hazards, and the first words about them."""
     command = [sanitizer, "--tool", tool, "--error-exitcode", "86", sys.executable, "-m", "tests.bench.sanitizer_table"]
-    command += ["--run", str(path), str(workload)]
+    command += ["--run", str(path)]
     environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, env=environment, check=False)
@@ -87,10 +84,9 @@ def emulated() -> dict[str, list[str]]:
     from kernel_lsp.judge.check import check, find_kernel_files
 
     found: dict[str, list[str]] = {}
-    for path, workload in programs():
-        (report,) = asyncio.run(check(find_kernel_files([path]), Settings(), workload=workload))
+    for report in asyncio.run(check(find_kernel_files([PLANTED]), Settings())):
         runs = report.emulation.runs if report.emulation else ()
-        found[path.name] = sorted({f"{f.kind}:{f.line}" for r in runs for f in r.findings})
+        found[report.path.name] = sorted({f"{f.kind}:{f.line}" for r in runs for f in r.findings})
     return found
 
 
@@ -100,11 +96,11 @@ def main() -> None:
     parser.add_argument("--sanitizer", default="compute-sanitizer")
     parser.add_argument("--jobs", type=int, default=8)
     parser.add_argument("--record", action="store_true")
-    parser.add_argument("--run", nargs=2, type=Path)
+    parser.add_argument("--run", type=Path)
     parser.add_argument("--ours", action="store_true")
     options = parser.parse_args()
     if options.run:
-        run(*options.run)
+        run(options.run)
         return
     if options.ours:
         print(json.dumps(emulated()))
@@ -115,8 +111,8 @@ def main() -> None:
     ours = json.loads(answer.stdout.splitlines()[-1])
     rows: list[dict[str, Any]] = []
     with ThreadPoolExecutor(options.jobs) as pool:
-        for path, workload in programs():
-            asked = {tool: pool.submit(sanitized, options.sanitizer, tool, path, workload) for tool in TOOLS}
+        for path in programs():
+            asked = {tool: pool.submit(sanitized, options.sanitizer, tool, path) for tool in TOOLS}
             expected = _EXPECT.findall(path.read_text())
             row = {"program": path.name, "planted": expected, "ours": ours[path.name], "asked": asked}
             rows.append(row)

@@ -91,7 +91,8 @@ def test_check_finds_what_lies_out_of_bounds(kernel_lsp, tmp_path):
     answer = kernel_lsp("check", "scale.cu", "--json")
     assert answer.returncode == 1
     (file,) = json.loads(answer.stdout)["files"]
-    assert any("line 4" in d["message"] and "`y`" in d["message"] for d in file["diagnostics"]), file["diagnostics"]
+    found = [d for d in file["diagnostics"] if "past the end of `y`" in d["message"]]
+    assert [(Path(d["path"]).name, d["line"]) for d in found] == [("scale.cu", 4)], file["diagnostics"]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 from kernel_lsp.config.settings import Settings
@@ -15,20 +14,17 @@ PLANTED = ROOT / "tests" / "fixtures" / "planted"
 _EXPECT = re.compile(r"(?://|#) expect: (.+)$")
 
 
-def check_files(paths: Sequence[Path], workload: Path | None = None) -> dict[Path, FileReport]:
-    """The report of each kernel file among `paths`."""
-    reports = asyncio.run(checking.check(find_kernel_files(paths), Settings(), workload=workload))
+def check_files(*paths: Path) -> dict[Path, FileReport]:
+    """The report of each kernel file among `paths` and below the folders among them."""
+    reports = asyncio.run(checking.check(find_kernel_files(paths), Settings()))
     return {report.path: report for report in reports}
 
 
-def planted_pairs() -> list[tuple[Path, Path, Path]]:
-    """Each planted program, its clean twin and the workload of both."""
-    pairs: list[tuple[Path, Path, Path]] = []
-    for workload in sorted(PLANTED.glob("*_workload.py")):
-        name = workload.name.removesuffix("_workload.py")
-        (planted,) = (path for path in PLANTED.glob(f"{name}.*") if path.suffix in (".cu", ".py"))
-        pairs.append((planted, planted.with_stem(f"{name}_clean"), workload))
-    return pairs
+def planted_pairs() -> list[tuple[Path, Path]]:
+    """Each planted program and its clean twin."""
+    programs = (path for path in sorted(PLANTED.iterdir()) if path.suffix in (".cu", ".py"))
+    planted = [path for path in programs if not path.stem.endswith(("_workload", "_clean"))]
+    return [(path, path.with_stem(f"{path.stem}_clean")) for path in planted]
 
 
 def expected_findings(path: Path) -> set[tuple[str, int]]:
