@@ -207,10 +207,10 @@ def _check_load(
     valid = buffer.valid_view(kind)
     if valid is not None:
         known = (valid if vector == 1 else _rows(valid, vector))[where]
-        missing = known != _ONES[kind.itemsize]
-        if missing.any():
-            per_access = missing.reshape(*addresses.shape, -1).any(axis=-1)
-            resident.reports.unwritten(buffer, addresses, per_access, span, lanes, site)
+        unknown = ~known
+        if unknown.any():
+            unknown = unknown.reshape(*addresses.shape, vector)
+            resident.missed([unknown[..., n] for n in range(vector)], addresses, lanes, span, site, buffer)
     shadow = resident.global_shadow
     grains, shape = _grains(where, span, shadow.grain, addresses.shape)
     if strong:
@@ -291,7 +291,8 @@ def load_shared(
         if conflict is not None:
             resident.reports.shared_race(chosen, conflict, span, lanes, site, "read")
         if unwritten is not None:
-            resident.reports.unwritten_shared(chosen, unwritten, span, lanes, site)
+            unknown = np.where(unwritten, _ONES[kind.itemsize], kind.type(0))
+            resident.missed([unknown] * vector, np.broadcast_to(chosen, unwritten.shape), lanes, span, site, None)
     units = chosen >> (kind.itemsize.bit_length() - 1)
     view = resident.shared_view(kind)
     parts: list[Array] = []

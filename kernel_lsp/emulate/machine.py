@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kernel_lsp.emulate import taint
 from kernel_lsp.emulate.atomic import bind_atomics
 from kernel_lsp.emulate.barriers import Barriers, bind_barriers
 from kernel_lsp.emulate.control import bind_control
@@ -224,7 +225,11 @@ class _Blocks:
             counters.instructions += warps
             counters.lane_instructions += count
             resident.steps += 1
+            if activation.taint:
+                taint.propagate(resident, activation, lanes, position)
             gone = steps[position](resident, activation, lanes)
+            if resident.missing:
+                taint.arrived(resident, activation, position)
             resident.forced = False
             if gone is None:
                 position += 1
