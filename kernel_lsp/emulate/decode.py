@@ -321,5 +321,3 @@ def _bind_isspacep(decoder: Decoder, instruction: Instruction) -> Step:
         store(activation, answer, lanes)
 
     return test
-
-

@@ -2,7 +2,7 @@
 
 Worker-only: imports numpy. A load of unwritten bytes is no mistake as long as nothing depends on them: compilers load
 first and select afterwards, and vectors bring neighbours along. So the unknown bits of each register are kept, passed
-on by what computes with them, and reported, at the load, when they reach memory, an address, a branch or another thread.
+on by what computes with them, and reported, at the load, when they reach memory, an address, a branch or a neighbour.
 """
 
 from __future__ import annotations
@@ -37,7 +37,19 @@ Array: TypeAlias = NDArray[Any]
 _MOVED = {"mov": None, "shl": (0,), "shr": (0,), "prmt": (0, 1), "bfe": (0,)}
 _PASSED = {"ld", "ldu"}  # what is loaded is known or not by itself; only its address matters
 _NO_RESULT = {"st", "red", "bra", "brx", "call", "ret", "exit", "bar", "barrier", "cp", "trap", "membar", "fence"}
-_USES = _NO_RESULT | {"atom", "shfl", "vote", "match", "redux", "mma", "wmma", "ldmatrix", "stmatrix", "movmatrix", "elect"}
+_USES = _NO_RESULT | {
+    "atom",
+    "shfl",
+    "vote",
+    "match",
+    "redux",
+    "mma",
+    "wmma",
+    "ldmatrix",
+    "stmatrix",
+    "movmatrix",
+    "elect",
+}
 
 
 @dataclass(eq=False)
