@@ -53,7 +53,13 @@ def spaces(addresses: Array, lanes: Lanes) -> list[tuple[str, Lanes]]:
 
 
 def load_global(
-    resident: Resident, addresses: Array, kind: np.dtype[Any], vector: int, lanes: Lanes, site: Site, strong: bool = False
+    resident: Resident,
+    addresses: Array,
+    kind: np.dtype[Any],
+    vector: int,
+    lanes: Lanes,
+    site: Site,
+    strong: bool = False,
 ) -> list[Array]:
     """The elements of a vector that each lane loads, in the shape of `addresses`."""
     span = kind.itemsize * vector
@@ -84,7 +90,15 @@ def store_global(
     chosen = lanes.select(np.broadcast_to(addresses, lanes.shape))
     buffer = _single(resident, chosen, span)
     if buffer is not None and buffer.writable:
-        _store(resident, buffer, chosen, [lanes.select(np.broadcast_to(v, lanes.shape)) for v in values], lanes, site, strong)
+        _store(
+            resident,
+            buffer,
+            chosen,
+            [lanes.select(np.broadcast_to(v, lanes.shape)) for v in values],
+            lanes,
+            site,
+            strong,
+        )
         return
     whole = np.zeros(lanes.extent, np.int64)
     lanes.write(whole, addresses)
@@ -207,10 +221,10 @@ def _check_load(
     valid = buffer.valid_view(kind)
     if valid is not None:
         known = (valid if vector == 1 else _rows(valid, vector))[where]
-        missing = known != _ONES[kind.itemsize]
-        if missing.any():
-            per_access = missing.reshape(*addresses.shape, -1).any(axis=-1)
-            resident.reports.unwritten(buffer, addresses, per_access, span, lanes, site)
+        unknown = ~known
+        if unknown.any():
+            unknown = unknown.reshape(*addresses.shape, vector)
+            resident.missed([unknown[..., n] for n in range(vector)], addresses, lanes, span, site, buffer)
     shadow = resident.global_shadow
     grains, shape = _grains(where, span, shadow.grain, addresses.shape)
     if strong:
@@ -274,14 +288,21 @@ def _check_store(
 
 
 def load_shared(
-    resident: Resident, addresses: Array, kind: np.dtype[Any], vector: int, lanes: Lanes, site: Site, strong: bool = False
+    resident: Resident,
+    addresses: Array,
+    kind: np.dtype[Any],
+    vector: int,
+    lanes: Lanes,
+    site: Site,
+    strong: bool = False,
 ) -> list[Array]:
     """The elements of a vector that each lane loads; addresses that are the same in all blocks may have one row."""
     span = kind.itemsize * vector
     resident.count_shared(addresses, span, lanes, site, "load")
-    addresses, lanes, original = _sound_shared(resident, addresses, span, lanes, site, "read")
-    if lanes is None:
+    addresses, sound, original = _sound_shared(resident, addresses, span, lanes, site, "read")
+    if sound is None:
         return [np.zeros((1, 1), kind) for _ in range(vector)]
+    lanes = sound
     chosen = _chosen(addresses, lanes)
     if resident.check:
         shadow = resident.shared_shadow
@@ -291,7 +312,8 @@ def load_shared(
         if conflict is not None:
             resident.reports.shared_race(chosen, conflict, span, lanes, site, "read")
         if unwritten is not None:
-            resident.reports.unwritten_shared(chosen, unwritten, span, lanes, site)
+            unknown = np.where(unwritten, _ONES[kind.itemsize], kind.type(0))
+            resident.missed([unknown] * vector, np.broadcast_to(chosen, unwritten.shape), lanes, span, site, None)
     units = chosen >> (kind.itemsize.bit_length() - 1)
     view = resident.shared_view(kind)
     parts: list[Array] = []
@@ -406,8 +428,9 @@ def cells(
         return [(part, view.reshape(-1), rows * view.shape[1] + (chosen >> (size.bit_length() - 1)))]
     chosen = lanes.select(np.broadcast_to(addresses, lanes.shape))
     buffer = _single(resident, chosen, size)
-    found = [(buffer, lanes)]
-    if buffer is None or not buffer.writable:
+    if buffer is not None and buffer.writable:
+        found = [(buffer, lanes)]
+    else:
         found = _sound(resident, addresses, size, lanes, site, "atomic")
     result: list[tuple[Lanes, Array, Array]] = []
     for each, part in found:
@@ -441,7 +464,9 @@ def _placed(value: Array, part: Lanes, lanes: Lanes) -> Array:
 # Local memory: addresses are relative to the thread's window.
 
 
-def load_local(resident: Resident, addresses: Array, kind: np.dtype[Any], vector: int, lanes: Lanes, site: Site) -> list[Array]:
+def load_local(
+    resident: Resident, addresses: Array, kind: np.dtype[Any], vector: int, lanes: Lanes, site: Site
+) -> list[Array]:
     """The elements of a vector that each lane loads from memory of its own."""
     addresses = _clamped_local(resident, addresses, kind.itemsize * vector, lanes, site, "read")
     return [resident.local.load(addresses + number * kind.itemsize, kind, lanes) for number in range(vector)]
@@ -455,9 +480,7 @@ def store_local(resident: Resident, addresses: Array, values: list[Array], lanes
         resident.local.store(addresses + number * size, value, lanes)
 
 
-def _clamped_local(
-    resident: Resident, addresses: Array, span: int, lanes: Lanes, site: Site, access: str
-) -> Array:
+def _clamped_local(resident: Resident, addresses: Array, span: int, lanes: Lanes, site: Site, access: str) -> Array:
     """Addresses with those out of bounds, which are reported, moved to scratch space behind all variables."""
     chosen = _chosen(addresses, lanes)
     size = resident.local.size
@@ -508,7 +531,9 @@ class LocalMemory:
                 self.store(addresses + shift, (value >> np.uint64(8 * shift)).astype(np.uint32), lanes)
             return
         where = np.broadcast_to(self._place(addresses, value.dtype.itemsize, lanes), lanes.shape)
-        self._words.reshape(-1).view(value.dtype)[lanes.select(where)] = lanes.select(np.broadcast_to(value, lanes.shape))
+        self._words.reshape(-1).view(value.dtype)[lanes.select(where)] = lanes.select(
+            np.broadcast_to(value, lanes.shape)
+        )
 
 
 def load(
@@ -542,7 +567,13 @@ def load(
 
 
 def store(
-    resident: Resident, space: str, addresses: Array, values: list[Array], lanes: Lanes, site: Site, strong: bool = False
+    resident: Resident,
+    space: str,
+    addresses: Array,
+    values: list[Array],
+    lanes: Lanes,
+    site: Site,
+    strong: bool = False,
 ) -> None:
     """A store to `global`, `shared`, `local` or, with an empty name, to wherever generic addresses point."""
     if space == "global":
@@ -564,5 +595,3 @@ def store(
 
 def _window(name: str) -> int:
     return {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}.get(name, 0)
-
-

@@ -113,9 +113,7 @@ class Barriers:
         self._expected[number][complete] = False
         return going
 
-    def _judge(
-        self, number: int, waiting: list[_Waiting], masks: list[Array], through: Array, complete: Array
-    ) -> None:
+    def _judge(self, number: int, waiting: list[_Waiting], masks: list[Array], through: Array, complete: Array) -> None:
         """Report threads that were awaited and did not come, and warps that came in parts to different barriers."""
         expected = self._expected[number] & complete[:, None]
         missing = Lanes.of(expected & ~through) if expected.any() else None
@@ -170,8 +168,8 @@ def _reduced(waiting: list[_Waiting], masks: list[Array], through: Array) -> Arr
     if operation == "popc":
         return (values & through).sum(axis=1, keepdims=True).astype(np.uint32)
     if operation == "and":
-        return (values | ~through).all(axis=1, keepdims=True)
-    return (values & through).any(axis=1, keepdims=True)
+        return np.asarray((values | ~through).all(axis=1, keepdims=True))
+    return np.asarray((values & through).any(axis=1, keepdims=True))
 
 
 def bind_barriers(decoder: Decoder, instruction: Instruction, site: Site) -> Step | None:

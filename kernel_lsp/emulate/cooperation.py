@@ -238,5 +238,3 @@ def _bind_access(decoder: Decoder, instruction: Instruction, site: Site, bound: 
             access.store(resident, bound.space, at, each, writing, site)
 
     return save if bound.store else load
-
-

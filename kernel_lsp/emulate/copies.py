@@ -130,8 +130,12 @@ def _bind_copy(decoder: Decoder, instruction: Instruction, site: Site) -> Step |
     to, origin, width = locator(decoder, target), locator(decoder, source), size.bits
     # What follows is the number of bytes to read, zeros filling the rest, or a predicate to ignore the source.
     extra = rest[0] if rest else None
-    predicate = extra is not None and getattr(extra, "name", "") in decoder.function.registers and (
-        decoder.function.registers[extra.name] == "pred"  # type: ignore[union-attr]
+    predicate = (
+        extra is not None
+        and getattr(extra, "name", "") in decoder.function.registers
+        and (
+            decoder.function.registers[extra.name] == "pred"  # type: ignore[union-attr]
+        )
     )
     amount = decoder.fetch(extra, "pred" if predicate else "u32") if extra is not None else None
     element = min(width, 8)

@@ -1,9 +1,9 @@
 """What a run cost the machine, counted at source lines as its hardware counters count.
 
 Worker-only: imports numpy. A request is one memory instruction of one warp. Sectors of global memory are 32 bytes
-(`l1tex__t_sectors_pipe_lsu_mem_global_op_ld/st`). Shared memory has 32 banks of 4 bytes; lanes are served in passes, one
-for a warp with up to 4 bytes a lane, one for each half or quarter of it with 8 or 16 bytes; each further pass is a conflict
-(`l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld/st`).
+(`l1tex__t_sectors_pipe_lsu_mem_global_op_ld/st`). Shared memory has 32 banks of 4 bytes; lanes are served in passes,
+one for a warp with up to 4 bytes a lane, one for each half or quarter of it with 8 or 16 bytes; each further pass is a
+conflict (`l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld/st`).
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Counters:
         lane_instructions: executed by threads.
         branches: conditional branches executed by warps.
         divergent_branches: those at which a warp split.
-        load_requests, load_sectors, load_ideal_sectors: of global memory; ideal is what the bytes asked for would take if
-            they lay side by side.
+        load_requests, load_sectors, load_ideal_sectors: of global memory; ideal is what the bytes asked for would take
+            if they lay side by side.
         store_requests, store_sectors, store_ideal_sectors: likewise.
         atomic_requests: of global memory.
         bytes_read, bytes_written: asked of global memory by all threads.

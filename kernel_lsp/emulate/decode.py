@@ -17,9 +17,11 @@ from kernel_lsp.emulate import arithmetic
 from kernel_lsp.emulate.counters import Site
 from kernel_lsp.emulate.errors import NeedsGpu
 from kernel_lsp.emulate.lanes import Lanes
+from kernel_lsp.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES
 from kernel_lsp.emulate.program import Function, Instruction, Operand, Pair, Program, Register
 from kernel_lsp.emulate.ptx import type_bytes
 from kernel_lsp.emulate.registers import Activation, Fetch, Store, fetcher, storer
+from kernel_lsp.emulate.taint import Flow, flow
 
 if TYPE_CHECKING:
     from kernel_lsp.emulate.resident import Resident
@@ -45,6 +47,15 @@ class Decoded:
     local_bytes: int
     steps: list[Step] = field(default_factory=list[Step])
     sites: list[Site] = field(default_factory=list[Site])
+
+    _flows: dict[int, Flow] = field(default_factory=dict[int, Flow])
+
+    def flow(self, position: int) -> Flow:
+        """Which registers an instruction reads and writes."""
+        found = self._flows.get(position)
+        if found is None:
+            found = self._flows[position] = flow(self.function.code[position], self.slots)
+        return found
 
     @property
     def register_count(self) -> int:
@@ -219,14 +230,14 @@ def bind_arithmetic(decoder: Decoder, instruction: Instruction, site: Site) -> S
     targets: list[Operand] = [target.first, target.second] if isinstance(target, Pair) else [target]
     stores = [decoder.store(each, operation.extends_sign) for each in targets]
     if not (reads_carry or writes_carry) and len(stores) == 1 and isinstance(target, Register):
-        return _plain(decoder, fetches, run, stores[0])
+        return _plain(fetches, run, stores[0])
 
     def step(resident: Resident, activation: Activation, lanes: Lanes) -> None:
         operands = [fetch(resident, activation, lanes) for fetch in fetches]
         if reads_carry:
             carry = activation.registers[CARRY]
             operands.append(np.zeros((1, 1), np.bool_) if carry is None else lanes.read(carry))
-        result = run(*even(operands))
+        result = run(*operands)
         results = list(result) if isinstance(result, tuple) else [result]
         if writes_carry:
             activation.write(CARRY, results.pop(), lanes)
@@ -236,7 +247,7 @@ def bind_arithmetic(decoder: Decoder, instruction: Instruction, site: Site) -> S
     return step
 
 
-def _plain(decoder: Decoder, fetches: list[Fetch], run: Callable[..., Any], store: Store) -> Step:
+def _plain(fetches: list[Fetch], run: Callable[..., Any], store: Store) -> Step:
     """One result, no carry: most instructions."""
     if len(fetches) == 1:
         (only,) = fetches
@@ -252,15 +263,10 @@ def _plain(decoder: Decoder, fetches: list[Fetch], run: Callable[..., Any], stor
         return unary
 
     def plain(resident: Resident, activation: Activation, lanes: Lanes) -> None:
-        result = run(*even([fetch(resident, activation, lanes) for fetch in fetches]))
+        result = run(*[fetch(resident, activation, lanes) for fetch in fetches])
         store(activation, result[0] if isinstance(result, tuple) else result, lanes)
 
     return plain
-
-
-def even(operands: list[Array]) -> list[Array]:
-    """Operands as they can be computed with element by element: numpy brings their shapes together."""
-    return operands
 
 
 def bind_moves(decoder: Decoder, instruction: Instruction, site: Site) -> Step | None:
@@ -284,8 +290,6 @@ def bind_moves(decoder: Decoder, instruction: Instruction, site: Site) -> Step |
 
 
 def _bind_cvta(decoder: Decoder, instruction: Instruction) -> Step:
-    from kernel_lsp.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW
-
     parts = instruction.parts
     window = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}.get(parts[-2].partition("::")[0], 0)
     wide = parts[-1] == "u64"
@@ -302,8 +306,6 @@ def _bind_cvta(decoder: Decoder, instruction: Instruction) -> Step:
 
 
 def _bind_isspacep(decoder: Decoder, instruction: Instruction) -> Step:
-    from kernel_lsp.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES
-
     space = instruction.parts[1].partition("::")[0]
     fetch, store = decoder.fetch(instruction.operands[1], "u64"), decoder.store(instruction.operands[0])
 
@@ -319,5 +321,3 @@ def _bind_isspacep(decoder: Decoder, instruction: Instruction) -> Step:
         store(activation, answer, lanes)
 
     return test
-
-

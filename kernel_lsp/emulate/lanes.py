@@ -120,7 +120,9 @@ class Lanes:
                 if number in (0, chosen.size):
                     return (self, None) if number else (None, self)
                 if condition.shape[0] == 1:
-                    return tuple(Lanes(self.extent, self.rows, _as_slice(self.column_ids[c])) for c in (chosen, ~chosen))  # type: ignore[return-value]
+                    return tuple(
+                        Lanes(self.extent, self.rows, _as_slice(self.column_ids[c])) for c in (chosen, ~chosen)
+                    )  # type: ignore[return-value]
                 return tuple(Lanes(self.extent, _as_slice(self.row_ids[c]), self.columns) for c in (chosen, ~chosen))  # type: ignore[return-value]
             taken, left = condition, ~condition
         else:

@@ -1,8 +1,8 @@
 """Running a launch: blocks made resident in turn, and their threads brought forward in lock-step.
 
-Worker-only: imports numpy. All threads of the resident blocks that are at one instruction execute it together. Where they
-have parted, those furthest behind in the program's text go first, so that they meet again. Threads that keep going round
-a loop in which others could change what they wait for let the others go first, and blocks let other blocks in.
+Worker-only: imports numpy. All threads of the resident blocks that are at one instruction execute it together. Where
+they have parted, those furthest behind in the program's text go first, so that they meet again. Threads that keep going
+round a loop in which others could change what they wait for let the others go first, and blocks let other blocks in.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kernel_lsp.emulate import taint
 from kernel_lsp.emulate.atomic import bind_atomics
 from kernel_lsp.emulate.barriers import Barriers, bind_barriers
 from kernel_lsp.emulate.control import bind_control
@@ -24,7 +25,7 @@ from kernel_lsp.emulate.errors import EmulationError
 from kernel_lsp.emulate.findings import Finding, FindingKind, Findings
 from kernel_lsp.emulate.lanes import Lanes
 from kernel_lsp.emulate.memory import GlobalMemory
-from kernel_lsp.emulate.program import Address, Arguments, Function, Program, Symbol, Vector
+from kernel_lsp.emulate.program import Function, Program, Symbol
 from kernel_lsp.emulate.ptx import type_bytes
 from kernel_lsp.emulate.races import GlobalShadow
 from kernel_lsp.emulate.registers import Activation
@@ -224,7 +225,11 @@ class _Blocks:
             counters.instructions += warps
             counters.lane_instructions += count
             resident.steps += 1
+            if activation.taint:
+                taint.propagate(resident, activation, lanes, position)
             gone = steps[position](resident, activation, lanes)
+            if resident.missing:
+                taint.arrived(resident, activation, position)
             resident.forced = False
             if gone is None:
                 position += 1
@@ -376,7 +381,7 @@ class _Run:
 
 def _layout(program: Program, functions: list[Function], dynamic_bytes: int) -> tuple[dict[str, int], int]:
     """Offsets of shared variables in a block's shared memory, and the size of it."""
-    named = {name for function in functions for i in function.code for o in i.operands for name in _symbols(o)}
+    named = set[str]().union(*(program.named[function.name] for function in functions))
     variables = [v for v in program.variables.values() if v.space == "shared" and v.name in named]
     variables += [v for function in functions for v in function.variables if v.space == "shared"]
     places: dict[str, int] = {}
@@ -389,16 +394,6 @@ def _layout(program: Program, functions: list[Function], dynamic_bytes: int) -> 
     start = -(-size // 16) * 16 if dynamic or dynamic_bytes else size
     places |= {v.name: start for v in dynamic}
     return places, start + dynamic_bytes
-
-
-def _symbols(operand: object) -> list[str]:
-    if isinstance(operand, Symbol):
-        return [operand.name]
-    if isinstance(operand, Address):
-        return _symbols(operand.base)
-    if isinstance(operand, Vector | Arguments):
-        return [name for item in operand.items for name in _symbols(item)]
-    return []
 
 
 def _grains(functions: list[Function]) -> tuple[int, int]:

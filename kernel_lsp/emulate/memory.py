@@ -44,8 +44,7 @@ class Buffer:
         self.base = self.address & -_GRAIN
         self._margin = self.address - self.base
         self._window = -(-(self.end - self.base) // _GRAIN) * _GRAIN
-        raw = (ctypes.c_uint8 * self._window).from_address(self.base)
-        self._bytes = np.frombuffer(raw, np.uint8)
+        self._bytes = _bytes_at(self.base, self._window)
         self._owner = (owner, data)
         self._views: dict[np.dtype[Any], Array] = {}
         self._valid: Array | None = None if initialised else np.zeros(self._window, np.uint8)
@@ -126,8 +125,7 @@ class GlobalMemory:
         self, name: str, address: int, size: int, *, initialised: bool, writable: bool = True, owner: Any = None
     ) -> Buffer:
         """Make memory of this process a buffer; `owner` is kept alive with it."""
-        raw = (ctypes.c_uint8 * size).from_address(address)
-        data = np.frombuffer(raw, np.uint8)
+        data = _bytes_at(address, size)
         return self._insert(Buffer(name, data, initialised=initialised, writable=writable, owner=owner))
 
     def release(self, buffer: Buffer) -> None:
@@ -146,23 +144,22 @@ class GlobalMemory:
 
     def nearest(self, address: int) -> Buffer | None:
         """The buffer with the least distance to an address."""
-        return min(
-            self._buffers, key=lambda b: max(b.address - address, address - b.end + 1, 0), default=None
-        )
+        return min(self._buffers, key=lambda b: max(b.address - address, address - b.end + 1, 0), default=None)
 
     def variables(self, program: Program) -> dict[str, Buffer]:
         """The module's `.global` and `.const` variables, placed and filled at the first call."""
         placed = self._modules.get(program)
         if placed is None:
             placed = self._modules[program] = {}
-            module = [v for v in program.variables.values() if v.space in ("global", "const") and v.size]
-            for variable in module:
+            for variable in program.placed:
                 content = variable.initial.ljust(variable.size, b"\0")
                 placed[variable.name] = self.allocate(variable.name, content, writable=variable.space == "global")
-            for variable in module:
+            for variable in program.placed:
                 for offset, symbol, addend in variable.relocations:
                     pointer = placed[symbol].address + addend if symbol in placed else 0
-                    placed[variable.name].data[offset : offset + 8] = np.frombuffer(pointer.to_bytes(8, "little"), np.uint8)
+                    placed[variable.name].data[offset : offset + 8] = np.frombuffer(
+                        pointer.to_bytes(8, "little"), np.uint8
+                    )
         return placed
 
     def _insert(self, buffer: Buffer) -> Buffer:
@@ -182,6 +179,10 @@ class GlobalMemory:
         position = np.searchsorted(self.ranges[:, 0], addresses, side="right") - 1
         inside = (position >= 0) & (addresses + size <= self.ranges[position, 1])
         return np.where(inside, position, -1)
+
+
+def _bytes_at(address: int, size: int) -> Array:
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
 
 
 @lru_cache

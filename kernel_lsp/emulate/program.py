@@ -224,7 +224,40 @@ class Program:
     functions: dict[str, Function]
     variables: dict[str, Variable]
 
+    @cached_property
+    def named(self) -> dict[str, frozenset[str]]:
+        """For each function, the symbols that its instructions name: variables, labels, functions."""
+        return {
+            name: frozenset(
+                symbol for each in function.code for operand in each.operands for symbol in _symbols(operand)
+            )
+            for name, function in self.functions.items()
+        }
+
+    @cached_property
+    def placed(self) -> tuple[Variable, ...]:
+        """The `.global` and `.const` variables that code can reach."""
+        reached: set[str] = set[str]().union(*self.named.values())
+        left = list(reached)
+        while left:
+            variable = self.variables.get(left.pop())
+            new = {symbol for _, symbol, _ in variable.relocations} - reached if variable else set[str]()
+            reached |= new
+            left += new
+        module = self.variables.values()
+        return tuple(v for v in module if v.space in ("global", "const") and v.size and v.name in reached)
+
     @property
     def kernels(self) -> tuple[Function, ...]:
         """Functions that can be launched."""
         return tuple(function for function in self.functions.values() if function.entry)
+
+
+def _symbols(operand: Operand) -> tuple[str, ...]:
+    if isinstance(operand, Symbol):
+        return (operand.name,)
+    if isinstance(operand, Address):
+        return _symbols(operand.base)
+    if isinstance(operand, Vector | Arguments):
+        return tuple(name for item in operand.items for name in _symbols(item))
+    return ()

@@ -64,12 +64,19 @@ _VARIABLE = re.compile(
     re.S,
 )
 _REGISTERS = re.compile(r"\.reg\s+(?:\.v[24]\s+)?\.(\w+)\s+(.*)", re.S)
-_INSTRUCTION = re.compile(r"(?:@(?P<negated>!?)\s*(?P<guard>[%\w$]+)\s+)?(?P<opcode>[a-z][\w.:]*)\s*(?P<operands>.*)", re.S)
-_OPERAND = re.compile(r"\s*(\{[^{}]*\}|\[[^\[\]]*\]|\([^()]*\)|[^,\s{}\[\]()]+(?:\s*\|\s*[^,\s]+)?(?:\s*\+\s*-?\d+)?)\s*(,|$)")
+_INSTRUCTION = re.compile(
+    r"(?:@(?P<negated>!?)\s*(?P<guard>[%\w$]+)\s+)?(?P<opcode>[a-z][\w.:]*)\s*(?P<operands>.*)", re.S
+)
+_OPERAND = re.compile(
+    r"\s*(\{[^{}]*\}|\[[^\[\]]*\]|\([^()]*\)|[^,\s{}\[\]()]+(?:\s*\|\s*[^,\s]+)?(?:\s*\+\s*-?\d+)?)\s*(,|$)"
+)
 _INTEGER = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?$")
 _NAMED = re.compile(r"([\w$%.]+)(?:\s*([+-])\s*(-?(?:0[xX])?[0-9a-fA-F]+))?$")
 
-_SIZES = {"pred": 1, "texref": 8, "surfref": 8, "samplerref": 8}
+_SIZES = {
+    **{"pred": 1, "texref": 8, "surfref": 8, "samplerref": 8, "e2m1x2": 1, "e2m1x4": 2},
+    **{f"{kind}x{n}": n for kind in ("e4m3", "e5m2", "e2m3", "e3m2", "ue8m0") for n in (2, 4)},
+}
 
 
 def type_bytes(name: str) -> int:
@@ -224,7 +231,9 @@ class _Body:
             name, _, count = item.strip().rstrip(">").partition("<")
             names = [f"{name}{index}" for index in range(int(count))] if count else [name]
             for each in names:
-                unique = each if len(self.scopes) == 1 and each not in self.registers else f"{each}@{len(self.registers)}"
+                unique = (
+                    each if len(self.scopes) == 1 and each not in self.registers else f"{each}@{len(self.registers)}"
+                )
                 scope[each] = unique
                 self.registers[unique] = match[1]
         self.operands.clear()

@@ -1,7 +1,7 @@
 """Who touched which byte last, and whether that was before or beside what touches it now.
 
-Worker-only: imports numpy. Shared memory is followed by thread: warps have clocks, and a barrier tells each warp how far
-the others have come (a vector clock for each warp). Global memory is followed by block: what two blocks do is unordered
+Worker-only: imports numpy. Shared memory is followed by thread: warps have clocks, and a barrier tells each warp how
+far the others have come (a vector clock for each warp). Global memory is followed by block: what two blocks do is unordered
 unless one has fenced after it and the other has looked at an atomic or volatile value since.
 """
 
@@ -100,9 +100,9 @@ class SharedShadow:
         writer = self._writer[rows, cells]
         fresh = writer == 0
         unwritten = fresh.any(axis=-1) if fresh.any() else None
-        pending = writer >= _PENDING if writer.max() >= _PENDING else None
+        pending = writer >= _PENDING
         conflict = self._conflict(self._beside(writer, rows, columns, strong), writer, rows, cells, "write")
-        if conflict is None and pending is not None and pending.any():
+        if conflict is None and pending.any():
             conflict = self._conflict(pending, writer, rows, cells, "write")
         stamp = np.broadcast_to(clock << _THREADS | (_STRONG if strong else 0) | columns + 1, cells.shape)
         flat = (np.broadcast_to(rows, cells.shape) * self._writer.shape[1] + cells).ravel()
@@ -321,6 +321,7 @@ class GlobalShadow:
 
     def touched(self) -> tuple[int, int]:
         """Different bytes read and written in this launch, to the grain."""
+
         def count(*kinds: str) -> int:
             total = 0
             for buffer in self._touched:

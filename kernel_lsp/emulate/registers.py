@@ -57,6 +57,7 @@ class Activation:
         parameters: values of `.param` variables by name: parameters, results, and those of calls it makes.
         results: (formal, actual) of results that the caller takes in registers.
         local_base: where its local variables start, in bytes.
+        taint: unknown bits of registers that were loaded from memory nobody has written, by slot.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Activation:
         self.children: dict[tuple[int, str], Activation] = {}
         self.results: list[tuple[str, Store]] = []
         self.local_base = local_base
+        self.taint: dict[int, Any] = {}  # slot -> `taint.Taint`
 
     def write(self, slot: int, value: Array, lanes: Lanes) -> None:
         """Give a register a value for some threads. A whole value is kept, not copied."""

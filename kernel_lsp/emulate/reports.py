@@ -53,9 +53,7 @@ class Reports:
         who = f"thread {_tuple(thread)} of block {_tuple(block)}"
         text = message.format(who=who)
         where = location or site.location
-        self._findings.add(
-            Finding(kind, text[0].upper() + text[1:] + ".", where, thread=thread, block=block, **values)
-        )
+        self._findings.add(Finding(kind, text[0].upper() + text[1:] + ".", where, thread=thread, block=block, **values))
 
     def _first(self, bad: Array, lanes: Lanes) -> tuple[int, int, int, int]:
         """Flat position of the first bad element, its row and column, and how many there are."""
@@ -162,7 +160,7 @@ class Reports:
         position, row, column, count = self._first(bad, lanes)
         address = int(np.broadcast_to(addresses, bad.shape).reshape(-1)[position])
         message = f"{{who}} reads {size} bytes at byte {address:,} of shared memory, which no thread has written"
-        values = {"space": "shared", "access": "read", "address": address, "size": size, "count": count}
+        values: dict[str, Any] = {"space": "shared", "access": "read", "address": address, "size": size, "count": count}
         self.say(FindingKind.UNINITIALISED, site, message, row, column, **values)
 
     def outside_shared(self, addresses: Array, bad: Array, size: int, lanes: Lanes, site: Site, access: str) -> None:
@@ -188,7 +186,7 @@ class Reports:
         address = int(addresses.reshape(-1)[position])
         has = "" if available is None else f", of which the block has {available:,} bytes"
         message = f"{{who}} {_VERBS[access]} {size} bytes at byte {address:,} of {space} memory{has}"
-        values = {"space": space, "access": access, "address": address, "size": size, "count": count}
+        values: dict[str, Any] = {"space": space, "access": access, "address": address, "size": size, "count": count}
         self.say(FindingKind.OUT_OF_BOUNDS, site, message, row, column, **values)
 
     def shared_race(
@@ -228,7 +226,13 @@ class Reports:
         _, rival = lanes.place(int(rivals[-1]), lost.shape)
         him = _tuple(self._geometry.thread(rival))
         message = f"{{who}} writes byte {address:,} of shared memory, to which thread {him} writes another value"
-        values = {"space": "shared", "access": "write", "address": address, "size": size, "count": count}
+        values: dict[str, Any] = {
+            "space": "shared",
+            "access": "write",
+            "address": address,
+            "size": size,
+            "count": count,
+        }
         self.say(FindingKind.SHARED_RACE, site, message, row, column, other=site.location, **values)
 
     def global_race(
@@ -285,10 +289,24 @@ class Reports:
             index = address - buffer.address
             him = _tuple(self._geometry.block(other_row))
             message = f"{{who}} writes byte {index:,} of {_named(buffer)}, to which block {him} writes another value"
-            values = {"space": "global", "access": "write", "buffer": buffer.name, "address": address, "index": index}
+            values: dict[str, Any] = {
+                "space": "global",
+                "access": "write",
+                "buffer": buffer.name,
+                "address": address,
+                "index": index,
+            }
             count = int(np.count_nonzero(lost))
             self.say(
-                FindingKind.GLOBAL_RACE, site, message, row, column, other=site.location, size=size, count=count, **values
+                FindingKind.GLOBAL_RACE,
+                site,
+                message,
+                row,
+                column,
+                other=site.location,
+                size=size,
+                count=count,
+                **values,
             )
             return
 
@@ -306,5 +324,3 @@ def _named(buffer: Buffer) -> str:
 
 def _tuple(place: tuple[int, int, int]) -> str:
     return f"({place[0]}, {place[1]}, {place[2]})"
-
-

@@ -21,6 +21,7 @@ from kernel_lsp.emulate.races import GlobalShadow, SharedShadow
 from kernel_lsp.emulate.registers import Activation
 from kernel_lsp.emulate.reports import Reports
 from kernel_lsp.emulate.special import Geometry, clock
+from kernel_lsp.emulate.taint import Origin
 
 if TYPE_CHECKING:
     from kernel_lsp.emulate.barriers import Barriers
@@ -88,6 +89,8 @@ class Resident:
         self.last_buffer: Buffer | None = None
         self.steps = 0
         self.forced = False  # whether a group that waits for mates must go on without them
+        # Unwritten bytes that the load just executed has met: the unknown bits of its results, for whom, from where.
+        self.missing: list[tuple[list[Array], Lanes, Origin]] = []
         self.barriers: Barriers
         self.copies: Copies
 
@@ -133,6 +136,26 @@ class Resident:
     def progress(self) -> None:
         """Something changed that a waiting thread may be waiting for."""
         self.launch.changes.count += 1
+
+    def missed(
+        self, bits: list[Array], addresses: Array, lanes: Lanes, size: int, site: Site, buffer: Buffer | None
+    ) -> None:
+        """A load met unwritten bytes, of a buffer or of shared memory: unknown bits of each element, as selected."""
+        places = np.zeros(self.extent, np.int64)
+        lanes.write(places, lanes.spread(addresses))
+        spread = [lanes.spread(each) for each in bits]
+        threads = np.zeros(self.extent, np.bool_)
+        for each in spread:
+            lanes.write(threads, lanes.read(threads) | (each != 0))
+        everyone, reports = self.everyone, self.reports
+
+        def report(used: Array) -> None:
+            if buffer is None:
+                reports.unwritten_shared(places, used, size, everyone, site)
+            else:
+                reports.unwritten(buffer, places, used, size, everyone, site)
+
+        self.missing.append((spread, lanes, Origin(threads, report)))
 
     def leave(self, lanes: Lanes) -> None:
         """These threads have exited."""

@@ -145,7 +145,7 @@ def _bind_store(decoder: Decoder, instruction: Instruction, site: Site, space: s
 def _bind_parameter(decoder: Decoder, instruction: Instruction, name: str, offset: int) -> Step | None:
     """`.param` variables: the kernel's are constants in memory, those of calls are values."""
     parts = instruction.parts
-    size, vector = _shape(instruction)
+    size, _ = _shape(instruction)
     kind = raw_type(size)
     if decoder.function.entry and name in decoder.function.parameter_offsets:
         stores = _load_stores(decoder, instruction, parts[-1][0] == "s")
@@ -178,5 +178,3 @@ def _bind_parameter(decoder: Decoder, instruction: Instruction, name: str, offse
             store(activation, source.read(offset + number * size, kind, lanes), lanes)
 
     return load_value
-
-
