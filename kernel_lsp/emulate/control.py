@@ -116,7 +116,10 @@ def _bind_trap(site: Site) -> Step:
 
 def _bind_call(decoder: Decoder, instruction: Instruction, site: Site) -> Step:
     operands = list(instruction.operands)
-    results = operands.pop(0).items if isinstance(operands[0], Arguments) else ()  # type: ignore[union-attr]
+    results: tuple[Operand, ...] = ()
+    if isinstance(operands[0], Arguments):
+        results = operands[0].items
+        del operands[0]
     target = operands.pop(0)
     arguments = operands[0].items if operands and isinstance(operands[0], Arguments) else ()
     if isinstance(target, Symbol):

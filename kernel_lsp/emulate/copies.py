@@ -17,7 +17,7 @@ from kernel_lsp.emulate.counters import Site
 from kernel_lsp.emulate.decode import Decoder, Step
 from kernel_lsp.emulate.lanes import Lanes
 from kernel_lsp.emulate.memory import raw_type
-from kernel_lsp.emulate.program import Address, Immediate, Instruction
+from kernel_lsp.emulate.program import Address, Immediate, Instruction, Register
 from kernel_lsp.emulate.registers import Activation
 from kernel_lsp.emulate.transfers import locator
 
@@ -130,13 +130,7 @@ def _bind_copy(decoder: Decoder, instruction: Instruction, site: Site) -> Step |
     to, origin, width = locator(decoder, target), locator(decoder, source), size.bits
     # What follows is the number of bytes to read, zeros filling the rest, or a predicate to ignore the source.
     extra = rest[0] if rest else None
-    predicate = (
-        extra is not None
-        and getattr(extra, "name", "") in decoder.function.registers
-        and (
-            decoder.function.registers[extra.name] == "pred"  # type: ignore[union-attr]
-        )
-    )
+    predicate = isinstance(extra, Register) and decoder.function.registers[extra.name] == "pred"
     amount = decoder.fetch(extra, "pred" if predicate else "u32") if extra is not None else None
     element = min(width, 8)
     kind, words = raw_type(element), width // element

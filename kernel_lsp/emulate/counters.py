@@ -156,10 +156,9 @@ def sectors(addresses: Array, size: int, lanes: Lanes) -> tuple[int, int, int]:
     if not rising.all():
         warps = np.sort(warps, axis=1)
     distinct = int(np.count_nonzero(warps[:, 1:] != warps[:, :-1])) + len(warps)
-    full = active.all()
-    each = WARP * size if full else active.sum(axis=1) * size
-    ideal = -(-each // SECTOR) * len(warps) if full else int((-(-each // SECTOR)).sum())  # type: ignore[operator]
-    return len(warps) * times, distinct * times, int(ideal) * times
+    asked = active.sum(axis=1) * size
+    ideal = int((-(-asked // SECTOR)).sum())
+    return len(warps) * times, distinct * times, ideal * times
 
 
 def wavefronts(addresses: Array, size: int, lanes: Lanes) -> tuple[int, int, int]:

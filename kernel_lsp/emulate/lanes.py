@@ -35,8 +35,9 @@ class Lanes:
         self.shape = (_length(rows), _length(columns))
         self.count = self.shape[0] * self.shape[1] if mask is None else int(np.count_nonzero(mask))
         self.full = mask is None and self.shape == extent
-        both = isinstance(rows, np.ndarray) and isinstance(columns, np.ndarray)
-        self.index: Any = np.ix_(rows, columns) if both else (rows, columns)  # type: ignore[arg-type]
+        self.index: Any = (rows, columns)
+        if isinstance(rows, np.ndarray) and isinstance(columns, np.ndarray):
+            self.index = np.ix_(rows, columns)
         self.splits: dict[tuple[int, bool], tuple[Array, Lanes | None, Lanes | None]] = {}
 
     @staticmethod
@@ -119,11 +120,8 @@ class Lanes:
                 number = np.count_nonzero(chosen)
                 if number in (0, chosen.size):
                     return (self, None) if number else (None, self)
-                if condition.shape[0] == 1:
-                    return tuple(
-                        Lanes(self.extent, self.rows, _as_slice(self.column_ids[c])) for c in (chosen, ~chosen)
-                    )  # type: ignore[return-value]
-                return tuple(Lanes(self.extent, _as_slice(self.row_ids[c]), self.columns) for c in (chosen, ~chosen))  # type: ignore[return-value]
+                by_column = condition.shape[0] == 1
+                return self._strip(by_column, chosen), self._strip(by_column, ~chosen)
             taken, left = condition, ~condition
         else:
             taken, left = self.mask & condition, self.mask & ~condition
@@ -133,6 +131,12 @@ class Lanes:
         if number == self.count:
             return self, None
         return self._part(taken), self._part(left)
+
+    def _strip(self, by_column: bool, chosen: Array) -> Lanes:
+        """Some of the columns, or of the rows."""
+        if by_column:
+            return Lanes(self.extent, self.rows, _as_slice(self.column_ids[chosen]))
+        return Lanes(self.extent, _as_slice(self.row_ids[chosen]), self.columns)
 
     def _part(self, mask: Array) -> Lanes | None:
         whole = np.zeros(self.extent, np.bool_)

@@ -109,10 +109,12 @@ class GlobalMemory:
         self, name: str, content: int | bytes | Array, *, initialised: bool | None = None, writable: bool = True
     ) -> Buffer:
         """A new buffer of so many bytes, or with a copy of these; initialised by default where it has content."""
-        data = None if isinstance(content, int) else np.frombuffer(bytes(content), np.uint8)
+        data: Array | None = None
         if isinstance(content, np.ndarray):
             data = np.ascontiguousarray(content).reshape(-1).view(np.uint8)
-        size = content if isinstance(content, int) else len(data)  # type: ignore[arg-type]
+        elif isinstance(content, bytes):
+            data = np.frombuffer(content, np.uint8)
+        size = content if isinstance(content, int) else len(data) if data is not None else 0
         owner = np.zeros(size + 2 * _GUARD + _ALIGN, np.uint8)
         start = -(owner.ctypes.data + _GUARD) % _ALIGN + _GUARD
         memory = owner[start : start + size]

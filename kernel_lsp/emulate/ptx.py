@@ -74,7 +74,12 @@ _INTEGER = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?$")
 _NAMED = re.compile(r"([\w$%.]+)(?:\s*([+-])\s*(-?(?:0[xX])?[0-9a-fA-F]+))?$")
 
 _SIZES = {
-    **{"pred": 1, "texref": 8, "surfref": 8, "samplerref": 8, "e2m1x2": 1, "e2m1x4": 2},
+    "pred": 1,
+    "texref": 8,
+    "surfref": 8,
+    "samplerref": 8,
+    "e2m1x2": 1,
+    "e2m1x4": 2,
     **{f"{kind}x{n}": n for kind in ("e4m3", "e5m2", "e2m3", "e3m2", "ue8m0") for n in (2, 4)},
 }
 

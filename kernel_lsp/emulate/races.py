@@ -1,8 +1,8 @@
 """Who touched which byte last, and whether that was before or beside what touches it now.
 
 Worker-only: imports numpy. Shared memory is followed by thread: warps have clocks, and a barrier tells each warp how
-far the others have come (a vector clock for each warp). Global memory is followed by block: what two blocks do is unordered
-unless one has fenced after it and the other has looked at an atomic or volatile value since.
+far the others have come (a vector clock for each warp). Global memory is followed by block: what two blocks do is
+unordered unless one has fenced after it and the other has looked at an atomic or volatile value since.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class SharedShadow:
     def _beside(self, stamps: Array, rows: Array, columns: Array, strong: bool) -> Array:
         """Which of these earlier accesses are by another thread and unordered with one by `columns` now."""
         threads = (stamps & (_STRONG - 1)) - 1
-        suspect = (stamps != 0) & (threads != columns)
+        suspect: Array = (stamps != 0) & (threads != columns)
         if strong:
             suspect &= stamps & _STRONG == 0
         if suspect.any():
@@ -161,7 +161,7 @@ class SharedShadow:
         self._expand()
         padded = np.zeros((self._blocks, self._warps * WARP), np.bool_)
         padded[:, : self._threads] = taking_part
-        warps = padded.reshape(self._blocks, self._warps, WARP).any(axis=2)
+        warps: Array = np.logical_or.reduce(padded.reshape(self._blocks, self._warps, WARP), axis=2)
         # What any of them knows, and how far each of them is, all of them know from now on.
         own = np.where(warps, self._clock, 0)
         known = np.where(warps[:, :, None], self._known, 0).max(axis=1, initial=0)

@@ -18,6 +18,7 @@ from kernel_lsp.emulate.lanes import Lanes
 from kernel_lsp.emulate.program import (
     Address,
     Arguments,
+    Immediate,
     Instruction,
     Negated,
     Operand,
@@ -213,8 +214,8 @@ def _mask_of_and(
     for operand, group, unknown in zip(instruction.operands[1:], moves.operands, groups, strict=True):
         if group:
             keep = keep & (_read(activation, group[0], lanes).astype(np.uint64) | unknown[0].astype(np.uint64))
-        elif hasattr(operand, "bits"):
-            keep = keep & np.uint64(operand.bits & (2**64 - 1))  # type: ignore[union-attr]
+        elif isinstance(operand, Immediate):
+            keep = keep & np.uint64(operand.bits & (2**64 - 1))
     return keep
 
 
