@@ -40,8 +40,11 @@ class Receiver(Protocol):
 
 
 @contextlib.contextmanager
-def received_by(receiver: Receiver, arch: str) -> Generator[None]:
-    """Within it Triton compiles for `arch` and launches into `receiver`."""
+def received_by(receiver: Receiver, arch: str, *, shared_bytes: int | None = None) -> Generator[None]:
+    """Within it Triton compiles for `arch` and launches into `receiver`.
+
+    A block may have `shared_bytes` of shared memory; as many as on the architecture if None.
+    """
 
     def loaded(module: object, function: Any, name: str, metadata_group: dict[str, str], hash: str) -> None:  # noqa: A002
         ptx = next((path for file, path in metadata_group.items() if file.endswith(".ptx")), None)
@@ -52,7 +55,7 @@ def received_by(receiver: Receiver, arch: str) -> Generator[None]:
         return [1.0, 1.0, 1.0]
 
     before = active_driver._active  # pyright: ignore[reportPrivateUsage]
-    active_driver.set_active(_driver(receiver, arch))
+    active_driver.set_active(_driver(receiver, arch, shared_bytes))
     max_shared_mem.cache_clear()  # Triton asks once and remembers
     knobs.runtime.kernel_load_end_hook.add(loaded)
     try:
@@ -68,13 +71,13 @@ def received_by(receiver: Receiver, arch: str) -> Generator[None]:
         active_driver._active = before  # pyright: ignore[reportPrivateUsage]
 
 
-def _driver(receiver: Receiver, arch: str) -> Any:
+def _driver(receiver: Receiver, arch: str, shared_bytes: int | None) -> Any:
     """What Triton asks of a driver, answered for a GPU that is not there."""
     major, minor = capability(arch)
     target = GPUTarget("cuda", 10 * major + minor, 32)
     limits = LIMITS.get(base_arch(arch), LIMITS["sm_90"])
     properties = {
-        "max_shared_mem": limits.block_shared_bytes,
+        "max_shared_mem": shared_bytes or limits.block_shared_bytes,
         "max_num_regs": 65536,
         "multiprocessor_count": multiprocessors(arch),
         "warpSize": 32,
@@ -93,7 +96,8 @@ def _driver(receiver: Receiver, arch: str) -> Any:
         map_python_to_cpp_type=lambda kind: kind,
         get_current_target=lambda: target,
         get_active_torch_device=lambda: torch.device("cuda", 0),
-        get_current_device=lambda: 0,
+        # Functions keep what they compiled by device: each architecture is one of its own.
+        get_current_device=lambda: target.arch,
         set_current_device=lambda _: None,
         get_current_stream=lambda _: 0,
         get_device_interface=lambda: torch.cuda,

@@ -9,10 +9,12 @@ import zlib
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from kernel_lsp.build.binary import Binary
+from kernel_lsp.build.emulated import emulated_archs
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import CannotJudgeError, RunnerError
-from kernel_lsp.judge.building import Builders, Built, emulated_arch
+from kernel_lsp.judge.building import Builders, Built
 from kernel_lsp.judge.target import Target
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.protocol import WorkerFailure
@@ -168,9 +170,7 @@ class Bench:
             why = "`launch` calls host functions of a torch extension, which run on a GPU only"
             raise CannotJudgeError(why, candidate.kernel.path, cure="Launch its kernels from `launch`.")
         if self.gpu is None and cuda:
-            arch = emulated_arch(self.builders.arch)
-            emulated = await self.builders.build(self.target.workload, candidate, arch)
-            binary = emulated.build.binary or binary  # what only newer ones compile may still run in part
+            binary = await self._emulated(candidate)
         kernels = find_kernels(candidate.kernel.text, candidate.kernel.path) if cuda else ()
         await subject.call(
             "load",
@@ -185,6 +185,14 @@ class Bench:
             extension=built.extension,
             environment=None if cuda else {"TRITON_CACHE_DIR": str(self.builders.triton_cache(candidate))},
         )
+
+    async def _emulated(self, candidate: Candidate) -> Binary | None:
+        """A CUDA version as the emulator takes it; the last of the architectures is the one that it was built for."""
+        for arch in emulated_archs(self.builders.arch):
+            built = await self.builders.build(self.target.workload, candidate, arch)
+            if built.build.binary is not None:
+                return built.build.binary
+        return None
 
     async def fill(self, subject: Subject, draw: Draw) -> None:
         """Put inputs into a version's memory."""
@@ -242,7 +250,7 @@ class Bench:
             triton=self.target.language is Language.TRITON,
             device=self.place,
             probes=self._probes,
-            arch=emulated_arch(self.builders.arch),
+            arch=self.builders.arch,
         )
         await worker.call("ready", deadline=START_SECONDS)
         return worker

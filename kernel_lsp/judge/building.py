@@ -13,7 +13,6 @@ from pydantic import TypeAdapter
 
 from kernel_lsp.build.binary import Build, Diagnostic, Severity
 from kernel_lsp.build.cubin import code_digest
-from kernel_lsp.build.occupancy import base_arch
 from kernel_lsp.build.plan import Plan
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
@@ -28,7 +27,6 @@ from kernel_lsp.workload.spec import WorkloadFile
 
 BUILD_SECONDS = 120.0
 DEFAULT_ARCH = "sm_90"
-EMULATED_ARCH = "sm_80"  # the newest whose tensor instructions are those of a warp; later ones need a GPU
 EXTENSION_SECONDS = 600.0
 
 
@@ -167,11 +165,6 @@ def arch_of(gpu: Gpu | None, settings: Settings) -> str:
     if gpu is not None:
         return gpu.arch
     return settings.arch[0] if settings.arch else DEFAULT_ARCH
-
-
-def emulated_arch(arch: str) -> str:
-    """What a kernel meant for `arch` is compiled for where it is emulated: EMULATED_ARCH, unless `arch` is older."""
-    return min(arch, EMULATED_ARCH, key=lambda name: int(base_arch(name).removeprefix("sm_")))
 
 
 def _failed(candidate: Candidate, message: str) -> Built:

@@ -18,13 +18,13 @@ import torch
 
 from kernel_lsp.build.cuda import build_cuda
 from kernel_lsp.build.planner import plan_cuda
-from kernel_lsp.judge.building import EMULATED_ARCH
 from kernel_lsp.runner.workers.allocations import WatchedAllocations
 from kernel_lsp.runner.workers.emulator import Emulated, Emulator, Outcome
 from kernel_lsp.source.files import find_kernels, read_source
 from kernel_lsp.workload.load import Workload, bind_launch, load_module, load_workload, make_inputs
 from kernel_lsp.workload.spec import find_workload
 
+ARCH = "sm_80"
 SEED = 20_260_101
 
 
@@ -52,7 +52,7 @@ class Replaying(Emulator):
     """An emulator that keeps every launch, with the memory round it."""
 
     def __init__(self) -> None:
-        super().__init__(EMULATED_ARCH)
+        super().__init__(ARCH)
         self.steps: list[Step] = []
 
     def run(self, launch: Emulated) -> None:
@@ -101,8 +101,8 @@ def load_subject(path: Path, workload_path: Path | None = None) -> Subject:
             module: Any = load_module(source.text, path)
         else:
             kernels = find_kernels(source.text, path)
-            names = plan_cuda(workload, [kernel.name for kernel in kernels], EMULATED_ARCH).names
-            built = build_cuda(source, EMULATED_ARCH, names)
+            names = plan_cuda(workload, [kernel.name for kernel in kernels], ARCH).names
+            built = build_cuda(source, ARCH, names)
             assert built.binary is not None, built.log
             types = {k.name: tuple(p.type for p in k.parameters) for k in kernels}
             named = {k.name: tuple(p.name for p in k.parameters) for k in kernels}

@@ -17,6 +17,8 @@ from typing import Any
 from torch import Tensor
 
 from kernel_lsp.build.binary import Binary
+from kernel_lsp.build.emulated import emulated_archs
+from kernel_lsp.build.occupancy import LIMITS
 from kernel_lsp.build.pretend import pretend_gpu
 from kernel_lsp.device.arguments import LaunchShape, launch_shape, pack_argument, pack_arguments
 from kernel_lsp.emulate.counters import Counters
@@ -28,12 +30,17 @@ from kernel_lsp.emulate.program import Location, Program
 from kernel_lsp.emulate.ptx import load
 from kernel_lsp.errors import CannotJudgeError, WorkloadError
 
+_MOST_SHARED_BYTES = max(limits.block_shared_bytes for limits in LIMITS.values())
+
 
 class Emulator:
-    """The GPU of one worker. `begin` and `end` enclose a run of the workload."""
+    """The GPU of one worker. `begin` and `end` enclose a run of the workload.
+
+    It is of the first architecture of `emulated_archs(arch)`, and of the next one from `grow` on.
+    """
 
     def __init__(self, arch: str) -> None:
-        self._arch = arch
+        self._archs = list(emulated_archs(arch))
         self._path: Path | None = None
         self._triton = False
         self._memory = GlobalMemory()
@@ -43,8 +50,15 @@ class Emulator:
     @contextlib.contextmanager
     def placement(self) -> Generator[None]:
         """Within it torch believes in one GPU, which is this one, and so does Triton where it is expected."""
-        with pretend_gpu(self._arch, values=True), self._driver():
+        with pretend_gpu(self._archs[0], values=True), self._driver():
             yield
+
+    def grow(self) -> bool:
+        """Become a GPU of the next architecture, for which something may compile; whether there was one."""
+        if self._triton and len(self._archs) > 1:
+            del self._archs[0]
+            return True
+        return False
 
     def expect(self, path: Path, *, triton: bool) -> None:
         """What is launched comes from the file `path`, through Triton or not."""
@@ -55,7 +69,7 @@ class Emulator:
             return contextlib.nullcontext()
         from kernel_lsp.build.triton_driver import received_by
 
-        return received_by(self, self._arch)
+        return received_by(self, self._archs[0], shared_bytes=_MOST_SHARED_BYTES)
 
     def begin(self, names: Sequence[str], inputs: Sequence[Any]) -> None:
         """Start a run on these inputs of the workload, called by these names."""

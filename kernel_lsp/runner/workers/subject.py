@@ -17,7 +17,7 @@ from torch import Tensor
 
 from kernel_lsp.build.binary import Binary
 from kernel_lsp.device.slab import Slab, TensorSpec, make_slab, row_major
-from kernel_lsp.errors import WorkloadError
+from kernel_lsp.errors import KernelLspError, WorkloadError
 from kernel_lsp.runner.workers.allocations import WatchedAllocations
 from kernel_lsp.workload.load import bind_launch, load_module
 
@@ -134,10 +134,11 @@ class Subject:
     def run(self, name: str) -> dict[str, Any]:
         """Launch once, everything that the launch allocates being fenced and poisoned, and publish the outputs."""
         watcher = WatchedAllocations(self._emulator)
-        if self._emulator is not None:
-            self._emulator.begin(self._names, self._bound[name][1])
-        with torch.no_grad(), self._placement(), watcher:
-            returned = self._call(name)
+        if self._emulator is None:
+            with torch.no_grad(), watcher:
+                returned = self._call(name)
+        else:
+            returned = self._emulate(self._emulator, name, watcher)
         outputs = self._outputs_of(returned)
         self._synchronize()
         self._previous, self._held = self._held, outputs
@@ -146,6 +147,22 @@ class Subject:
             "in_place": any(self._aliases_input(name, output) for output in outputs),
             "emulated": self._emulator.end() if self._emulator else None,
         } | self._publish(outputs)
+
+    def _emulate(self, emulator: "Emulator", name: str, watcher: WatchedAllocations) -> Any:
+        """Launch on the emulator; what fails there is tried for the next architecture, on inputs as they were."""
+        slab, values = self._bound[name]
+        pristine = slab.data.clone()
+        while True:
+            emulator.begin(self._names, values)
+            try:
+                with torch.no_grad(), emulator.placement(), watcher:
+                    return self._call(name)
+            except KernelLspError:
+                raise
+            except Exception:
+                if not emulator.grow():
+                    raise
+                slab.data.copy_(pristine)
 
     def publish_previous(self) -> dict[str, Any]:
         """Publish once more what the run before the last one returned, to see whether the last one changed it."""
