@@ -1,4 +1,4 @@
-"""A kernel is emulated as on the oldest architecture that it compiles for; what only a GPU can run is said to need one."""
+"""A kernel is emulated as on the oldest architecture it compiles for; what only a GPU can run is said to need one."""
 
 from pathlib import Path
 
