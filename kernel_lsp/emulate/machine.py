@@ -336,7 +336,7 @@ class _Run:
         functions = [each.function for each in program.functions.values() if not each.function.entry or each is entry]
         symbols, self._shared_bytes = _layout(program.program, functions, dynamic_bytes)
         symbols |= {name: buffer.address for name, buffer in memory.variables(program.program).items()}
-        symbols |= {name: 1 + number for number, name in enumerate(program.program.functions)}
+        symbols |= program.program.numbers
         shared_grain, global_grain = _grains(functions)
         self._spinning = {function.name: _spin_sites(function) for function in functions}
         self._waits = any(self._spinning.values())
