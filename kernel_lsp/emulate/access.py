@@ -248,11 +248,12 @@ def _store(
         data = data.reshape(-1) if vector == 1 else data.reshape(-1, vector)
     if resident.check:
         _check_store(resident, buffer, where, addresses, data, view, lanes, site, strong, span)
+    if resident.launch.waits:
+        resident.progress(view[where], data)
     view[where] = data
     valid = buffer.valid_view(kind)
     if valid is not None:
         (valid if vector == 1 else _rows(valid, vector))[where] = _ONES[kind.itemsize]
-    resident.progress()
     if resident.check and not isinstance(where, slice):
         lost = view[where] != data
         if lost.any():
@@ -373,10 +374,11 @@ def _write_shared(
     for number, value in enumerate(values):
         data = lanes.select(np.broadcast_to(value, lanes.shape))
         where = flat + number
+        if resident.launch.waits:
+            resident.progress(flat_view[where], data)
         flat_view[where] = data
         if resident.check and (lost := flat_view[where] != data).any():
             resident.reports.same_instruction(flat, lost, chosen, span, lanes, site)
-    resident.progress()
 
 
 def _sound_shared(

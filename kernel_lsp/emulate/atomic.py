@@ -103,8 +103,8 @@ def _update(
         mine = [part.select(access.part_of(value, lanes, part)) for value in values]
         before = apply(operation, name, integer, cells, where.reshape(-1), [value.reshape(-1) for value in mine])
         part.write(found, part.spread(before.reshape(where.shape)))
-        if (cells[where.reshape(-1)] != before).any():
-            resident.progress()
+        if resident.launch.waits:
+            resident.progress(before, cells[where.reshape(-1)])
     return lanes.read(found)
 
 

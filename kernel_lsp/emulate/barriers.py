@@ -91,8 +91,7 @@ class Barriers:
         through = arrived & complete[:, None]
         self._judge(number, waiting, masks, through, complete)
         if resident.check:
-            everyone = bool(through.all())
-            resident.shared_shadow.barrier(None if everyone else through)
+            resident.shared_shadow.barrier(through)
         reduced = _reduced(waiting, masks, through) if waiting[0].store is not None else None
         going: Successors = []
         left: list[_Waiting] = []
@@ -210,10 +209,10 @@ def _bind_barrier(
         if any(int(value.min()) != int(value.max()) for value in numbers):
             raise NeedsGpu("a barrier whose number differs among threads that come together")
         number, count = int(numbers[0].flat[0]), int(numbers[1].flat[0]) if len(numbers) > 1 else None
-        everyone = lanes.count == resident.living and count in (None, -(-resident.extent[1] // WARP) * WARP)
-        if everyone and not operation and not arrives_only and not resident.barriers:
+        everyone = count in (None, -(-resident.extent[1] // WARP) * WARP) and resident.are_all(lanes)
+        if everyone and not operation and not arrives_only:
             if resident.check:
-                resident.shared_shadow.barrier(None if lanes.full else lanes.to_mask())
+                resident.shared_shadow.whole_barrier(lanes)
             return None
         values = predicate(resident, activation, lanes) if predicate else None
         waiting = _Waiting(activation, following, lanes, site, arrives_only, values, store, operation)

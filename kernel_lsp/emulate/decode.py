@@ -156,7 +156,7 @@ def _guarded(decoder: Decoder, instruction: Instruction, step: Step) -> Step:
         if conditional:
             _count_branch(instruction_site, lanes, taken, left)
         if taken is None:
-            return None
+            return [(activation, following, lanes, False)] if conditional else None
         gone = step(resident, activation, taken)
         if gone is not None and left is not None:
             gone.append((activation, following, left, False))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -48,7 +48,6 @@ _BINDERS: tuple[Binder, ...] = (
 _LANES = 1 << 15  # threads resident together: enough to make numpy's overhead small, few enough for the caches
 _MOST_LANES = 1 << 19  # ... where blocks wait for each other
 _PATIENCE = 16  # rounds of a loop before others are let go first
-_ROUNDS = 64  # times that all have been let go first without anything having changed, before that counts as endless
 _SLICE = 20_000  # instructions before other blocks are let in, in programs whose blocks may wait for each other
 
 _decoded: weakref.WeakKeyDictionary[Program, DecodedProgram] = weakref.WeakKeyDictionary()
@@ -131,33 +130,52 @@ def run(
 
 @dataclass(slots=True)
 class _Group:
-    """Threads at one instruction, and how often they have stood back for others."""
+    """Threads at one instruction.
+
+    Attributes:
+        stood_back: how often they have let others go first since they came to the loop they are in.
+        rounds: how often they have gone round it since they last did.
+        loop_end: the last instruction of that loop; -1 outside of one.
+        state: what they held when they last stood back, and how much had changed in the launch by then.
+        still: whether that was so already the time before: nothing will change by itself any more.
+        waits: whether they had better wait for others before they execute the instruction.
+    """
 
     activation: Activation
     position: int
     lanes: Lanes
     stood_back: int = 0
     rounds: int = 0
+    loop_end: int = -1
+    state: tuple[int, int] = (0, -1)
+    still: bool = False
     waits: bool = False
+
+    def moved(self, activation: Activation, position: int, lanes: Lanes, waits: bool = False) -> _Group:
+        """Some of them, or all, further on; outside of the loop they start afresh."""
+        if activation is self.activation and position > self.loop_end:
+            return _Group(activation, position, lanes, waits=waits)
+        return replace(self, activation=activation, position=position, lanes=lanes, waits=waits)
 
 
 class _Blocks:
     """Some resident blocks and the groups of threads that are ready to run."""
 
-    def __init__(self, resident: Resident, entry: Decoded, spinning: dict[str, list[tuple[int, int]]]) -> None:
+    def __init__(self, resident: Resident, entry: Decoded, spinning: dict[str, list[int]]) -> None:
         self.resident = resident
         resident.barriers, resident.copies = Barriers(resident), Copies(resident)
         resident.local.reserve(entry.local_bytes)
         self._spinning = spinning
         self._ready: dict[tuple[int, ...], _Group] = {}
         self._put(_Group(Activation(entry, (), None, 0, 0), 0, resident.everyone))
-        self._seen = -1
-        self._stuck_at = -1  # how much had changed in the launch when nobody here could get on
 
     @property
     def stuck(self) -> bool:
-        """Whether all threads go round in loops and nothing has changed in the meantime."""
-        return self._stuck_at == self.resident.launch.changes.count
+        """Whether all threads that could run go round in loops and nothing will ever change for them."""
+        return bool(self._ready) and all(map(self._is_still, self._ready.values()))
+
+    def _is_still(self, group: _Group) -> bool:
+        return group.still and group.state[1] == self.resident.launch.changes.count
 
     def _put(self, group: _Group) -> None:
         """Make a group ready, together with the one that is already there."""
@@ -167,37 +185,28 @@ class _Blocks:
             key = (*key, 0)
             there = self._ready.get(key)
         if there is not None:
-            group.lanes = group.lanes.joined(there.lanes)
-            group.stood_back = min(group.stood_back, there.stood_back)
-            group.waits = False
+            stood_back = min(group.stood_back, there.stood_back)
+            lanes = group.lanes.joined(there.lanes)
+            group = replace(group, lanes=lanes, stood_back=stood_back, still=False, waits=False)
         self._ready[key] = group
 
     def advance(self, budget: int) -> bool:
-        """Execute up to so many instructions; whether all threads have ended."""
+        """Execute up to so many instructions, or until all threads are stuck; whether all have ended."""
         resident, ready = self.resident, self._ready
         stop = resident.steps + budget
-        if not self.stuck:
-            for group in ready.values():
-                group.stood_back = 0
         while resident.steps < stop:
             if not ready:
                 if not resident.barriers:
                     return True
-                self._go_on(resident.barriers.release())
+                self._go_on(resident.barriers.release(), None)
                 if not ready:
                     resident.barriers.give_up()
                     return True
                 continue
             key = next(iter(ready)) if len(ready) == 1 else min(ready, key=self._order)
+            if self._is_still(ready[key]) and self.stuck:
+                return False
             group = ready.pop(key)
-            if group.stood_back >= _ROUNDS:
-                changed, self._seen = self._seen != resident.launch.changes.count, resident.launch.changes.count
-                for other in (group, *ready.values()):
-                    other.stood_back = 0
-                if not changed:
-                    ready[key] = group
-                    self._stuck_at = self._seen
-                    return False
             resident.forced = group.waits
             self._follow(group, stop)
         return not ready and not resident.barriers
@@ -216,11 +225,7 @@ class _Blocks:
         meeting = {other.position for other in self._ready.values() if other.activation is activation}
         end = len(steps)
         warps, count = lanes.warps, lanes.count
-        while True:
-            if position >= end:  # a kernel without a final `ret`
-                resident.leave(lanes)
-                self._go_on([])
-                return
+        while position < end:
             counters = sites[position].counters
             counters.instructions += warps
             counters.lane_instructions += count
@@ -233,45 +238,59 @@ class _Blocks:
             resident.forced = False
             if gone is None:
                 position += 1
-                if position in meeting or resident.steps >= stop:
-                    self._put(_Group(activation, position, lanes, group.stood_back, group.rounds))
-                    return
-                continue
-            if len(gone) == 1 and gone[0][2] is lanes and gone[0][0] is activation and not gone[0][3]:
+            elif len(gone) == 1 and gone[0][2] is lanes and gone[0][0] is activation and not gone[0][3]:
                 target = gone[0][1]
-                if target <= position and self._spins(decoded, target, position, group):
-                    self._put(_Group(activation, target, lanes, group.stood_back + 1, 0))
-                    return
+                if target <= position and self._spins(decoded, target, position):
+                    group = self._gone_round(group, target, position, lanes)
+                    if group.rounds == 0:
+                        self._put(group)
+                        return
+                elif target > group.loop_end >= 0:
+                    group = _Group(activation, target, lanes)
                 position = target
-                if position in meeting or resident.steps >= stop:
-                    self._put(_Group(activation, position, lanes, group.stood_back, group.rounds))
-                    return
-                continue
-            self._go_on(gone, group, position)
-            return
+            else:
+                self._go_on(gone, group, position)
+                return
+            if position in meeting or resident.steps >= stop:
+                self._put(group.moved(activation, position, lanes))
+                return
+        resident.leave(lanes)  # a kernel without a final `ret`
+        self._go_on([], None)
 
-    def _spins(self, decoded: Decoded, target: int, position: int, group: _Group) -> bool:
-        """Whether a group that goes round once more should let others go first."""
-        if not any(target <= at <= position for _, at in self._spinning.get(decoded.function.name, ())):
-            return False
-        group.rounds += 1
-        return group.rounds >= _PATIENCE
+    def _spins(self, decoded: Decoded, target: int, position: int) -> bool:
+        """Whether a loop may be waiting for other threads."""
+        return any(target <= at <= position for at in self._spinning.get(decoded.function.name, ()))
 
-    def _go_on(
-        self, gone: list[tuple[Activation, int, Lanes, bool]], group: _Group | None = None, position: int = -1
-    ) -> None:
+    def _gone_round(self, group: _Group, target: int, position: int, lanes: Lanes) -> _Group:
+        """The group at the start of the loop again; with no rounds if others should go first now."""
+        activation = group.activation
+        group = replace(group, position=target, lanes=lanes, loop_end=max(position, group.loop_end))
+        if group.rounds + 1 < _PATIENCE:
+            return replace(group, rounds=group.rounds + 1)
+        decoded = activation.function
+        slots = {slot for at in range(target, position + 1) for slot in decoded.flow(at).results}
+        held = [activation.registers[slot] for slot in sorted(slots)]
+        state = (
+            hash(tuple(lanes.read(value).tobytes() for value in held if value is not None)),
+            (self.resident.launch.changes.count),
+        )
+        return replace(group, stood_back=group.stood_back + 1, rounds=0, still=state == group.state, state=state)
+
+    def _go_on(self, gone: list[tuple[Activation, int, Lanes, bool]], group: _Group | None, position: int = -1) -> None:
         for activation, target, lanes, waits in gone:
-            stood_back, rounds = (group.stood_back, group.rounds) if group is not None else (0, 0)
-            if group is not None and activation is group.activation and target <= position and not waits:
-                following = _Group(activation, target, lanes, stood_back, rounds)
-                if self._spins(activation.function, target, position, following):
-                    following.stood_back, following.rounds = stood_back + 1, 0
-                self._put(following)
-                continue
-            leaves = group is not None and target > position
-            self._put(_Group(activation, target, lanes, 0 if leaves else stood_back, 0 if leaves else rounds, waits))
+            if group is None:
+                self._put(_Group(activation, target, lanes, waits=waits))
+            elif (
+                activation is group.activation
+                and target <= position
+                and not waits
+                and (self._spins(activation.function, target, position))
+            ):
+                self._put(self._gone_round(group, target, position, lanes))
+            else:
+                self._put(group.moved(activation, target, lanes, waits))
         if not gone and self.resident.barriers and (released := self.resident.barriers.release()):
-            self._go_on(released)
+            self._go_on(released, None)
 
     def give_up(self, sites: str) -> None:
         """Report where threads go round without end, and end them."""
@@ -317,7 +336,7 @@ class _Run:
         functions = [each.function for each in program.functions.values() if not each.function.entry or each is entry]
         symbols, self._shared_bytes = _layout(program.program, functions, dynamic_bytes)
         symbols |= {name: buffer.address for name, buffer in memory.variables(program.program).items()}
-        symbols |= {name: 1 + number for number, name in enumerate(program.program.functions)}
+        symbols |= program.program.numbers
         shared_grain, global_grain = _grains(functions)
         self._spinning = {function.name: _spin_sites(function) for function in functions}
         self._waits = any(self._spinning.values())
@@ -340,6 +359,7 @@ class _Run:
             shared_grain,
             environment,
             Changes(),
+            self._waits,
         )
 
     def execute(self) -> Result:
@@ -416,11 +436,11 @@ def _grains(functions: list[Function]) -> tuple[int, int]:
     return shared, global_
 
 
-def _spin_sites(function: Function) -> list[tuple[int, int]]:
+def _spin_sites(function: Function) -> list[int]:
     """Atomic and volatile accesses: a loop with one of them may be waiting for another thread."""
     words = {"volatile", "relaxed", "acquire", "mmio"}
     return [
-        (0, number)
+        number
         for number, instruction in enumerate(function.code)
         if instruction.parts[0] == "atom" or (instruction.parts[0] == "ld" and not words.isdisjoint(instruction.parts))
     ]

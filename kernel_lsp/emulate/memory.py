@@ -158,7 +158,8 @@ class GlobalMemory:
                 placed[variable.name] = self.allocate(variable.name, content, writable=variable.space == "global")
             for variable in program.placed:
                 for offset, symbol, addend in variable.relocations:
-                    pointer = placed[symbol].address + addend if symbol in placed else 0
+                    known = placed[symbol].address if symbol in placed else program.numbers.get(symbol, 0)
+                    pointer = known + addend if known else 0
                     placed[variable.name].data[offset : offset + 8] = np.frombuffer(
                         pointer.to_bytes(8, "little"), np.uint8
                     )

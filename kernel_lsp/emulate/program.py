@@ -247,6 +247,11 @@ class Program:
         module = self.variables.values()
         return tuple(v for v in module if v.space in ("global", "const") and v.size and v.name in reached)
 
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """What stands for the address of each function."""
+        return {name: number for number, name in enumerate(self.functions, start=1)}
+
     @property
     def kernels(self) -> tuple[Function, ...]:
         """Functions that can be launched."""

@@ -152,12 +152,18 @@ class SharedShadow:
             stamp >= int(_PENDING),
         )
 
-    def barrier(self, taking_part: Array | None) -> None:
-        """A barrier among threads: a (blocks, threads) mask, or None for all of all blocks."""
-        if taking_part is None:
+    def whole_barrier(self, lanes: Lanes) -> None:
+        """A barrier among all living threads of some blocks."""
+        if lanes.shape[0] == self._blocks:
             self._known = np.repeat(self._clock[:, None, :], self._warps, axis=1)
             self._clock = self._clock + 1
             return
+        self._expand()
+        self._known[lanes.rows] = self._clock[lanes.rows][:, None, :]
+        self._clock[lanes.rows] += 1
+
+    def barrier(self, taking_part: Array) -> None:
+        """A barrier among some threads, a (blocks, threads) mask."""
         self._expand()
         padded = np.zeros((self._blocks, self._warps * WARP), np.bool_)
         padded[:, : self._threads] = taking_part

@@ -55,6 +55,7 @@ class Launch:
         shared_grain: bytes of shared memory that are followed together.
         environment: values of %envreg registers.
         changes: made by any of its threads.
+        waits: whether threads may wait in loops for what others change.
     """
 
     memory: GlobalMemory
@@ -67,6 +68,7 @@ class Launch:
     shared_grain: int
     environment: dict[str, int]
     changes: Changes
+    waits: bool
 
 
 class Resident:
@@ -133,9 +135,14 @@ class Resident:
             return self.geometry.numbers[lanes.lane_ids // self.extent[1]][:, None]
         return self.geometry.numbers[lanes.row_ids][:, None, None]
 
-    def progress(self) -> None:
-        """Something changed that a waiting thread may be waiting for."""
-        self.launch.changes.count += 1
+    def are_all(self, lanes: Lanes) -> bool:
+        """Whether these are all living threads of their blocks."""
+        return lanes.full or int(np.count_nonzero(self.alive[lanes.rows])) == lanes.count
+
+    def progress(self, before: Array, after: Array) -> None:
+        """Memory is about to change, for which threads may be waiting."""
+        if (before != after).any():
+            self.launch.changes.count += 1
 
     def missed(
         self, bits: list[Array], addresses: Array, lanes: Lanes, size: int, site: Site, buffer: Buffer | None
@@ -164,7 +171,7 @@ class Resident:
             self.alive[...] = False
         else:
             lanes.write(self.alive, np.zeros((1, 1), np.bool_))
-        self.progress()
+        self.launch.changes.count += 1
 
     def count_global(self, addresses: Array, size: int, lanes: Lanes, site: Site, access: str) -> None:
         """Count a load from or a store to global memory."""
