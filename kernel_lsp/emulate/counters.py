@@ -75,11 +75,12 @@ _NAMES = tuple(each.name for each in fields(Counters))
 
 @dataclass(slots=True)
 class Site:
-    """One static instruction and what was counted at it."""
+    """One static instruction and what was counted at it; `approximate` if a GPU's result may differ a little."""
 
     instruction: Instruction
     index: int
     function: str
+    approximate: bool = False
     counters: Counters = field(default_factory=Counters)
 
     @property

@@ -330,6 +330,8 @@ def split_operands(text: str) -> list[str]:
         elif char == "," and depth == 0:
             items.append(text[start:position].strip())
             start = position + 1
+    if depth:
+        raise EmulationError(f"PTX operands {text!r} cannot be read.")
     last = text[start:].strip()
     if last:
         items.append(last)

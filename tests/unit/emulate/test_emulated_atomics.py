@@ -9,7 +9,18 @@ from hypothesis import strategies as st
 from kernel_lsp.emulate import atomics
 from kernel_lsp.emulate.atomic import apply
 
-OPCODES = ["add.u32", "add.s32", "max.s32", "min.u32", "exch.b32", "inc.u32", "dec.u32", "xor.b32", "cas.b32", "add.f32"]
+OPCODES = [
+    "add.u32",
+    "add.s32",
+    "max.s32",
+    "min.u32",
+    "exch.b32",
+    "inc.u32",
+    "dec.u32",
+    "xor.b32",
+    "cas.b32",
+    "add.f32",
+]
 
 
 @given(

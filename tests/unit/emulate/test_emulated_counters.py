@@ -111,7 +111,9 @@ def test_sectors_are_the_different_ones_of_each_warp(places, size, active):
     lanes = Lanes.of(mask)
     if lanes is None:
         return
-    warps = [{p * size // 32 for p, a in zip(places[s], active[s], strict=True) if a} for s in (slice(32), slice(32, 64))]
+    warps = [
+        {p * size // 32 for p, a in zip(places[s], active[s], strict=True) if a} for s in (slice(32), slice(32, 64))
+    ]
     requests, sectors, _ = counters.sectors(lanes.read(at_bytes), size, lanes)
     assert requests == sum(bool(warp) for warp in warps)
     assert sectors == sum(map(len, warps))
