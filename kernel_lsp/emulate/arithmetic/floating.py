@@ -29,7 +29,7 @@ from kernel_lsp.emulate.arithmetic.operation import Array, Operation, typed
 from kernel_lsp.emulate.arithmetic.packed import lanewise
 
 Compute = Callable[..., Array]
-_ARITHMETIC = ("f16", "bf16", "f32", "f64")
+_QUIET = 1 << 51  # the bit of an f64 that tells quiet NaN from signalling ones
 
 
 def bind(opcode: Opcode) -> Operation | None:
@@ -72,7 +72,7 @@ def quieted(result: Array, *operands: Array) -> Array:
         return result
     chosen: Array = np.asarray(F64.canonical)
     for x in reversed(operands):
-        chosen = np.where(is_nan(x, F64), x | np.uint64(1 << 51), chosen)
+        chosen = np.where(is_nan(x, F64), x | np.uint64(_QUIET), chosen)
     return np.where(nan, chosen, result)
 
 
@@ -122,11 +122,6 @@ def _native(form: Format, compute: Compute) -> Compute:
     return run
 
 
-def _negated(x: Array, form: Format) -> Array:
-    """Raw bits with the sign turned round, except of NaN, whose payload f64 hands on."""
-    return np.where(is_nan(x, form), x, x ^ form.sign)
-
-
 def _add(opcode: Opcode) -> Operation | None:
     form = _legal(opcode)
     if form is None:
@@ -137,7 +132,7 @@ def _add(opcode: Opcode) -> Operation | None:
     else:
         add = _rounding(form, mode, exact.narrow_sum, exact.wide_sum)
     if opcode.name == "sub":
-        return on_elements(opcode, dressed(opcode, form, lambda a, b: add(a, _negated(b, form))), 2)
+        return on_elements(opcode, dressed(opcode, form, lambda a, b: add(a, b ^ form.sign)), 2)
     return on_elements(opcode, dressed(opcode, form, add), 2)
 
 
@@ -233,11 +228,13 @@ def _sign(opcode: Opcode) -> Operation | None:
     if opcode.flags and not (opcode.flags == ("ftz",) and form.name in ("f32", "f16")):
         return None
     turn = np.bitwise_xor if opcode.name == "neg" else lambda x, sign: x & ~sign
-    return on_elements(opcode, dressed(opcode, form, lambda a: _of_sign(turn(a, form.sign), form)), 1)
+    settle = _quiet if form.name == "f64" else canonical
+    return on_elements(opcode, dressed(opcode, form, lambda a: settle(turn(a, form.sign), form)), 1)
 
 
-def _of_sign(x: Array, form: Format) -> Array:
-    return canonical(x, form) if form.name == "f32" else x
+def _quiet(x: Array, form: Format) -> Array:
+    """Raw f64 bits with every NaN made quiet, its payload kept."""
+    return np.where(is_nan(x, form), x | np.uint64(_QUIET), x)
 
 
 def _key(x: Array, form: Format) -> Array:
@@ -266,7 +263,8 @@ def _extreme(opcode: Opcode) -> Operation | None:
         nan_x, nan_y = is_nan(x, form), is_nan(y, form)
         if nan_x.any() or nan_y.any():
             result = np.where(nan_x, y, np.where(nan_y, x, result))
-            result = np.where((nan_x | nan_y) if spread else (nan_x & nan_y), form.canonical, result)
+            neither = _quiet(b, form) if form.name == "f64" else form.canonical
+            result = np.where((nan_x | nan_y) if spread else (nan_x & nan_y), neither, result)
         return np.where(is_nan(result, form), result, result | ((a ^ b) & form.sign)) if signs else result
 
     def run(a: Array, b: Array, *c: Array) -> Array:

@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -180,25 +182,17 @@ def test_dot_products_of_bytes(rows):
         x = x >> index * size & (1 << size) - 1
         return x - (1 << size) if kind == "s32" and x >> size - 1 else x
 
-    for left in ("u32", "s32"):
-        for right in ("u32", "s32"):
-            held(
-                f"dp4a.{left}.{right}",
-                rows,
-                [32] * 3,
-                lambda a, b, c, l=left, r=right: c + sum(part(a, i, 8, l) * part(b, i, 8, r) for i in range(4)),
-                32,
-            )
-            for mode, first in (("lo", 0), ("hi", 2)):
-                held(
-                    f"dp2a.{mode}.{left}.{right}",
-                    rows,
-                    [32] * 3,
-                    lambda a, b, c, l=left, r=right, f=first: (
-                        c + sum(part(a, i, 16, l) * part(b, f + i, 8, r) for i in (0, 1))
-                    ),
-                    32,
-                )
+    def dot(left, right, width, first):
+        def whole(a, b, c):
+            count = min(4, 32 // width)
+            return c + sum(part(a, i, width, left) * part(b, first + i, 8, right) for i in range(count))
+
+        return whole
+
+    for left, right in itertools.product(("u32", "s32"), repeat=2):
+        held(f"dp4a.{left}.{right}", rows, [32] * 3, dot(left, right, 8, 0), 32)
+        held(f"dp2a.lo.{left}.{right}", rows, [32] * 3, dot(left, right, 16, 0), 32)
+        held(f"dp2a.hi.{left}.{right}", rows, [32] * 3, dot(left, right, 16, 2), 32)
 
 
 @given(rows=st.lists(st.tuples(*[integers(32)] * 2), min_size=1, max_size=30))
