@@ -118,13 +118,8 @@ def test_fields(bits, data):
                 b = b & ~(1 << at + i) | (a >> i & 1) << at + i
         return b
 
-    held(
-        f"bfi.b{bits}",
-        data.draw(some(words(bits), words(bits), positions, positions)),
-        [bits] * 2 + [32] * 2,
-        inserted,
-        bits,
-    )
+    rows = data.draw(some(words(bits), words(bits), positions, positions))
+    held(f"bfi.b{bits}", rows, [bits, bits, 32, 32], inserted, bits)
 
 
 @pytest.mark.parametrize("bits", [32, 64])
@@ -135,10 +130,8 @@ def test_counting_finding_reversing(bits, data):
     held(f"clz.b{bits}", rows, [bits], lambda a: bits - a.bit_length(), 32)
     held(f"popc.b{bits}", rows, [bits], int.bit_count, 32)
     held(f"brev.b{bits}", rows, [bits], lambda a: int(f"{a:0{bits}b}"[::-1], 2), bits)
-    found = {
-        "u": lambda a: a.bit_length() - 1,
-        "s": lambda a: (a if a < 1 << bits - 1 else ~a % (1 << bits)).bit_length() - 1,
-    }
+    magnitude = lambda a: a if a < 1 << bits - 1 else ~a % (1 << bits)  # noqa: E731
+    found = {"u": lambda a: a.bit_length() - 1, "s": lambda a: magnitude(a).bit_length() - 1}
     for kind, highest in found.items():
         shift = lambda a, h=highest: -1 if h(a) < 0 else bits - 1 - h(a)  # noqa: E731
         held(f"bfind.{kind}{bits}", rows, [bits], highest, 32)

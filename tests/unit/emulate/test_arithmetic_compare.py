@@ -58,12 +58,10 @@ def test_both_results_are_combined_with_the_predicate(combine, function):
 
 def test_packed_halves_give_one_predicate_each():
     one, two = 0x3C00, 0x4000
-    p, q = bind("setp.lt.f16x2").run(np.array([one | two << 16], np.uint32), np.array([two | one << 16], np.uint32))
+    a, b = np.array([one | two << 16], np.uint32), np.array([two | one << 16], np.uint32)
+    p, q = bind("setp.lt.f16x2").run(a, b)
     assert (p.tolist(), q.tolist()) == ([True], [False])
-    both = bind("set.lt.f16x2.f16x2").run(
-        np.array([one | two << 16], np.uint32), np.array([two | one << 16], np.uint32)
-    )
-    assert both.tolist() == [one]
+    assert bind("set.lt.f16x2.f16x2").run(a, b).tolist() == [one]
 
 
 def test_flushing_makes_subnormals_equal_to_zero():

@@ -1,3 +1,4 @@
+import itertools
 import math
 from fractions import Fraction
 
@@ -93,15 +94,8 @@ def test_integers_to_floats_are_rounded_once(form, kind, data):
         assert run(f"cvt.{mode}.{form}.{kind}", given_bits, RAW[int(kind[1:])]) == expected
 
 
-NARROWING = [
-    ("f32", "f64"),
-    ("f16", "f64"),
-    ("bf16", "f64"),
-    ("f16", "f32"),
-    ("bf16", "f32"),
-    ("bf16", "f16"),
-    ("f16", "bf16"),
-]
+WIDENING = [("f64", "f32"), ("f64", "f16"), ("f64", "bf16"), ("f32", "f16"), ("f32", "bf16")]
+NARROWING = [*((narrow, wide) for wide, narrow in WIDENING), ("bf16", "f16"), ("f16", "bf16")]
 
 
 @pytest.mark.parametrize(("target", "source"), NARROWING)
@@ -114,9 +108,7 @@ def test_narrowing_rounds_once(target, source, data):
         assert run(f"cvt.{mode}.{target}.{source}", values, ieee.RAW[source]) == expected
 
 
-@pytest.mark.parametrize(
-    ("target", "source"), [("f64", "f32"), ("f64", "f16"), ("f64", "bf16"), ("f32", "f16"), ("f32", "bf16")]
-)
+@pytest.mark.parametrize(("target", "source"), WIDENING)
 @given(data=st.data())
 @many
 def test_widening_is_exact(target, source, data):
@@ -195,9 +187,8 @@ def test_the_tables_end_where_the_formats_do():
 def test_small_formats_round_to_even_and_clamp(name, data):
     table, sign, nan = TABLES[name]
     small = st.builds(lambda v: int(np.float32(v).view(np.uint32)), st.floats(-600, 600, width=32))
-    ties = st.sampled_from(
-        [int(np.float32((a + b) / 2).view(np.uint32)) for a, b in zip(table, table[1:], strict=False)]
-    )
+    middles = [np.float32((a + b) / 2) for a, b in itertools.pairwise(table)]
+    ties = st.sampled_from([int(x.view(np.uint32)) for x in middles])
     values = data.draw(st.lists(st.one_of(ieee.raw_values("f32"), small, ties), min_size=1, max_size=20))
 
     def code(bits):
