@@ -105,6 +105,25 @@ def _rounding(form: Format, mode: str, narrow: Callable[..., exact.Pair], wide: 
     return run
 
 
+def _nearest(form: Format, plain: Compute, pair: Callable[..., exact.Pair]) -> Compute:
+    """A sum rounded to nearest, for formats below f64.
+
+    In float64 every product is exact, and rounding the sum twice does harm only where it came out halfway between two
+    values of the format or below its normal range: only then is the exact `pair` computed.
+    """
+    dropped = 52 - form.mantissa_bits
+    tail, halfway = np.uint64((1 << dropped) - 1), np.uint64(1 << dropped - 1)
+    smallest = float(form.numbers(np.full(1, form.smallest_normal))[0])
+
+    def run(*operands: Array) -> Array:
+        numbers = [form.numbers(x).astype(np.float64) for x in operands]
+        total = plain(*numbers)
+        doubtful = ((total.view(np.uint64) & tail) == halfway) | (np.abs(total) < smallest)
+        return encode(odd(*pair(*numbers)) if doubtful.any() else total, form, "rn")
+
+    return run
+
+
 def _terms(numbers: list[Array]) -> tuple[Array, Array]:
     """The two terms of a sum: as given, or the product and what is added."""
     if len(numbers) == 2:
@@ -129,6 +148,8 @@ def _add(opcode: Opcode) -> Operation | None:
     mode = opcode.one_of(*MODES, default="rn") or "rn"
     if mode == "rn" and form.name in ("f32", "f64"):
         add = _native(form, np.add)
+    elif mode == "rn":
+        add = _nearest(form, np.add, exact.narrow_sum)
     else:
         add = _rounding(form, mode, exact.narrow_sum, exact.wide_sum)
     if opcode.name == "sub":
@@ -179,25 +200,10 @@ def _fma(opcode: Opcode) -> Operation | None:
     mode = opcode.one_of(*MODES) or ""
     if not mode or (opcode.name == "mad" and form.name not in ("f32", "f64")):
         return None
-    if mode == "rn" and form.name == "f32":
-        return on_elements(opcode, dressed(opcode, form, _fma32), 3)
+    if mode == "rn" and form.name != "f64":
+        fused = _nearest(form, lambda a, b, c: a * b + c, exact.narrow_fma)
+        return on_elements(opcode, dressed(opcode, form, fused), 3)
     return on_elements(opcode, dressed(opcode, form, _rounding(form, mode, exact.narrow_fma, exact.wide_fma)), 3)
-
-
-_TAIL, _HALFWAY = np.uint64((1 << 29) - 1), np.uint64(1 << 28)
-
-
-def _fma32(a: Array, b: Array, c: Array) -> Array:
-    """f32 fused multiply-add to nearest: in float64 the product is exact, and rounding the sum twice does harm only
-    where it came out halfway between two f32 or below their normal range."""
-    form = FORMATS["f32"]
-    product = a.view(np.float32).astype(np.float64) * b.view(np.float32).astype(np.float64)
-    term = c.view(np.float32).astype(np.float64)
-    total = product + term
-    doubtful = ((total.view(np.uint64) & _TAIL) == _HALFWAY) | (np.abs(total) < 2.0**-126)
-    if doubtful.any():
-        total = odd(*exact.narrow_sum(product, term))
-    return canonical(total.astype(np.float32).view(np.uint32), form)
 
 
 def _rounded(opcode: Opcode) -> Operation | None:

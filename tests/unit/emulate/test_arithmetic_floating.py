@@ -70,11 +70,34 @@ def test_products_are_rounded_once(form, mode, data):
     held(f"mul.{mode}.{form}", form, data.draw(rows(form, 2)), lambda a, b: ieee.multiplied(a, b, form, mode))
 
 
+def near_ties(form):
+    """Triples whose exact result lies a trifle beside the middle between two values."""
+    exponent_bits, mantissa_bits = ieee.SHAPES[form]
+    one = ((1 << exponent_bits - 1) - 1) << mantissa_bits
+    sign = st.sampled_from([0, 1 << ieee.width(form) - 1])
+
+    def half_unit(m, odd, s):
+        """(1 + m)(1 - m) times half a unit of the third term: short of the middle by m squared."""
+        scale = (mantissa_bits + 1) << mantissa_bits
+        return (one | m) - scale, one - 2 * m, one | odd | 1 | s
+
+    def middle(m, tiny, s):
+        """A product of which one bit is too many, and a third term that is almost nothing."""
+        return one | m, one | 1 << mantissa_bits - 1, tiny | s
+
+    m = st.integers(1, (1 << mantissa_bits) // 3)
+    one_of = st.one_of(
+        st.builds(half_unit, m, st.integers(0, (1 << mantissa_bits) - 1), sign),
+        st.builds(middle, st.integers(0, (1 << mantissa_bits) - 1), st.integers(1, 3), sign),
+    )
+    return st.lists(one_of, min_size=1, max_size=30)
+
+
 @pytest.mark.parametrize(("form", "mode"), ROUNDED)
 @given(data=st.data())
 @many
 def test_fused_products_and_sums_are_rounded_once(form, mode, data):
-    triples = data.draw(st.one_of(rows(form, 3), cancelling(form)))
+    triples = [row for some in (rows(form, 3), cancelling(form), near_ties(form)) for row in data.draw(some)]
     held(f"fma.{mode}.{form}", form, triples, lambda a, b, c: ieee.fused(a, b, c, form, mode))
 
 
