@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from kernel_lsp.emulate.arithmetic import bind
 
 RAW = {16: np.uint16, 32: np.uint32, 64: np.uint64}
-many = settings(max_examples=60, deadline=None)
+many = settings(max_examples=25, deadline=None)
 
 
 def words(bits):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kernel_lsp.emulate.arithmetic import bind
 from tests.unit.emulate import ieee
 
-many = settings(max_examples=60, deadline=None)
+many = settings(max_examples=25, deadline=None)
 ORDERED = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 

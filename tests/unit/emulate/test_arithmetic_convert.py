@@ -13,7 +13,7 @@ from tests.unit.emulate import ieee
 INTEGERS = ["u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64"]
 FORMS = ["f16", "bf16", "f32", "f64"]
 RAW = {8: np.uint16, 16: np.uint16, 32: np.uint32, 64: np.uint64}
-many = settings(max_examples=40, deadline=None)
+many = settings(max_examples=20, deadline=None)
 
 
 def limits(kind):

@@ -12,7 +12,7 @@ FORMS = ["f16", "bf16", "f32", "f64"]
 MODES = ["rn", "rz", "rm", "rp"]
 DIRECTED = [(form, mode) for form in ("f32", "f64") for mode in MODES]
 ROUNDED = [("f16", "rn"), ("bf16", "rn"), *DIRECTED]
-many = settings(max_examples=60, deadline=None)
+many = settings(max_examples=25, deadline=None)
 
 
 def run(opcode, *operands):

@@ -10,7 +10,7 @@ from kernel_lsp.emulate.arithmetic import bind
 RAW = {16: np.uint16, 32: np.uint32, 64: np.uint64}
 TYPES = ["u16", "s16", "u32", "s32", "u64", "s64"]
 WIDE = ["u32", "s32", "u64", "s64"]
-many = settings(max_examples=60, deadline=None)
+many = settings(max_examples=25, deadline=None)
 
 
 def integers(bits):
