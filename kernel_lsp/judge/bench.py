@@ -225,6 +225,7 @@ class Bench:
             return await self._start_subject()
 
     async def _start_subject(self) -> Worker:
-        worker = await self.pool.worker(self._flavour, "subject", device=self.place, probes=self._probes)
+        triton = self.gpu is not None and self.target.language is Language.TRITON
+        worker = await self.pool.worker(self._flavour, "subject", triton=triton, device=self.place, probes=self._probes)
         await worker.call("ready", deadline=START_SECONDS)
         return worker

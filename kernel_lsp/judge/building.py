@@ -146,7 +146,10 @@ class Builders:
     @asynccontextmanager
     async def _worker(self, *, fresh: bool) -> AsyncGenerator[Worker]:
         async with self._room:
-            worker = self._idle.pop() if self._idle and not fresh else await self._pool.worker(Flavour.BUILD, "build")
+            if self._idle and not fresh:
+                worker = self._idle.pop()
+            else:
+                worker = await self._pool.worker(Flavour.BUILD, "build", triton=fresh)
             try:
                 yield worker
             finally:

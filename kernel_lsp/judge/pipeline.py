@@ -278,13 +278,14 @@ class Session:
                     reloaded.append(await bench.enter(version.candidate, version.built))  # noqa: PERF401 - left below
                 a, b = reloaded
                 await bench.settle()
-            with case.timeline.stage("wait"):
-                await asyncio.sleep(max(0.0, CONFIRM_AFTER_SECONDS - (time.perf_counter() - ended)))
             fresh = Series.empty(cases)
             async with self.timer():
-                with case.timeline.stage("confirm"):
+                with case.timeline.stage("record again"):
                     await timing.prepare(bench, a, cases)
                     await timing.prepare(bench, b, cases)
+                with case.timeline.stage("wait"):
+                    await asyncio.sleep(max(0.0, CONFIRM_AFTER_SECONDS - (time.perf_counter() - ended)))
+                with case.timeline.stage("confirm"):
                     await timing.warm_up((a, b), cases[-1])
                     pair = self._pair(measured, a, b)
                     while len(fresh.combined) < statistics.CONFIRMATION_BLOCKS:
