@@ -221,7 +221,7 @@ def _prmt(opcode: Opcode) -> Operation | None:
 
 
 def _fns(opcode: Opcode) -> Operation | None:
-    """`fns`: the |offset|-th set bit of the mask from the base on, upwards or downwards; all ones where there is none."""
+    """`fns`: the |offset|-th set bit of the mask from the base on, upwards or downwards; all ones for none."""
     if opcode.flags or opcode.type.name != "b32":
         return None
 

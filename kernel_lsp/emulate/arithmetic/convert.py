@@ -65,11 +65,8 @@ def _integers(x: Array, kind: Type) -> Array:
 def _stored(x: Array, kind: Type) -> Array:
     """int64 or uint64 numbers as raw bits of a type, 8-bit ones extended to 16 bits."""
     if kind.bits == 8:
-        return (
-            x.astype(np.int8).astype(np.int16).view(np.uint16)
-            if kind.kind == "s"
-            else x.astype(np.uint8).astype(np.uint16)
-        )
+        byte = x.astype(np.int8 if kind.kind == "s" else np.uint8)
+        return byte.astype(np.int16).view(np.uint16)
     return x.astype(UNSIGNED[kind.bits])
 
 
@@ -242,9 +239,10 @@ def _pair_of_halves(opcode: Opcode, target: Type) -> Operation | None:
     form = FORMATS[target.element]
 
     def half(a: Array) -> Array:
-        encoded = (
-            shorten(a, form, 16, mode) if form is BF16 else encode(a.view(np.float32).astype(np.float64), form, mode)
-        )
+        if form is BF16:
+            encoded = shorten(a, form, 16, mode)
+        else:
+            encoded = encode(a.view(np.float32).astype(np.float64), form, mode)
         return _finished(opcode, encoded, form, is_nan(a, F32)).astype(np.uint32)
 
     return typed(lambda a, b: half(a) << np.uint32(16) | half(b), _F32_TYPE, _F32_TYPE)

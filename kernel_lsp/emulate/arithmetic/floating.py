@@ -205,36 +205,24 @@ def _fma32(a: Array, b: Array, c: Array) -> Array:
     return canonical(total.astype(np.float32).view(np.uint32), form)
 
 
-def _div(opcode: Opcode) -> Operation | None:
+def _rounded(opcode: Opcode) -> Operation | None:
+    """`div`, `rcp` and `sqrt` with a rounding."""
     form = _format(opcode)
     mode = opcode.one_of(*MODES)
     if form is None or not mode or opcode.type.name not in ("f32", "f64"):
         return None
     if not opcode.only(*MODES, *(("ftz",) if form.name == "f32" else ())):
         return None
+    root = opcode.name == "sqrt"
     if mode == "rn":
-        return on_elements(opcode, dressed(opcode, form, _native(form, np.divide)), 2)
-    return on_elements(
-        opcode, dressed(opcode, form, _rounding(form, mode, exact.narrow_quotient, exact.wide_quotient)), 2
-    )
-
-
-def _unary(opcode: Opcode) -> Operation | None:
-    """`rcp` and `sqrt` with a rounding."""
-    form = _format(opcode)
-    mode = opcode.one_of(*MODES)
-    if form is None or not mode or opcode.type.name not in ("f32", "f64"):
-        return None
-    if not opcode.only(*MODES, *(("ftz",) if form.name == "f32" else ())):
-        return None
-    if opcode.name == "sqrt":
-        root = _rounding(form, mode, exact.narrow_root, exact.wide_root)
-        return on_elements(opcode, dressed(opcode, form, _native(form, np.sqrt) if mode == "rn" else root), 1)
-    divide = (
-        _native(form, np.divide) if mode == "rn" else _rounding(form, mode, exact.narrow_quotient, exact.wide_quotient)
-    )
-    # The constant comes last where NaN payloads are handed on: it has none.
-    return on_elements(opcode, dressed(opcode, form, lambda a: divide(np.full(1, form.one), a)), 1)
+        compute = _native(form, np.sqrt if root else np.divide)
+    elif root:
+        compute = _rounding(form, mode, exact.narrow_root, exact.wide_root)
+    else:
+        compute = _rounding(form, mode, exact.narrow_quotient, exact.wide_quotient)
+    if opcode.name == "rcp":
+        return on_elements(opcode, dressed(opcode, form, lambda a: compute(np.full(1, form.one), a)), 1)
+    return on_elements(opcode, dressed(opcode, form, compute), 1 if root else 2)
 
 
 def _sign(opcode: Opcode) -> Operation | None:
@@ -319,9 +307,9 @@ _MAKERS: dict[str, Callable[[Opcode], Operation | None]] = {
     "mul": _mul,
     "fma": _fma,
     "mad": _fma,
-    "div": _div,
-    "rcp": _unary,
-    "sqrt": _unary,
+    "div": _rounded,
+    "rcp": _rounded,
+    "sqrt": _rounded,
     "neg": _sign,
     "abs": _sign,
     "min": _extreme,

@@ -20,32 +20,25 @@ class Type:
     element: str = ""
 
     @property
-    def raw(self) -> type[np.generic]:
-        """numpy's type of the register's raw bits; 8-bit values live in 16-bit registers."""
-        return np.bool_ if self.kind == "p" else UNSIGNED[self.bits]
+    def raw(self) -> type[np.unsignedinteger]:
+        """numpy's type of the raw bits; 8-bit values live in 16-bit registers."""
+        return UNSIGNED[self.bits]
+
+    @property
+    def register(self) -> np.dtype[np.generic]:
+        """numpy's type of the register: that of the raw bits, bool for a predicate."""
+        return np.dtype(np.bool_ if self.kind == "p" else self.raw)
 
 
 UNSIGNED: dict[int, type[np.unsignedinteger]] = {8: np.uint16, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 SIGNED: dict[int, type[np.signedinteger]] = {8: np.int16, 16: np.int16, 32: np.int32, 64: np.int64}
 
-_PACKED = {
-    "f16": 16,
-    "bf16": 16,
-    "f32": 32,
-    "u16": 16,
-    "s16": 16,
-    "e4m3": 8,
-    "e5m2": 8,
-    "e2m3": 8,
-    "e3m2": 8,
-    "ue8m0": 8,
-}
+_FLOATS = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
+_BYTES = ("e4m3", "e5m2", "e2m3", "e3m2", "ue8m0")
+_PACKED = {"f16": 16, "bf16": 16, "f32": 32, "u16": 16, "s16": 16, **dict.fromkeys(_BYTES, 8)}
 TYPES: dict[str, Type] = {
     **{f"{kind}{bits}": Type(f"{kind}{bits}", kind, bits) for kind in "usb" for bits in (8, 16, 32, 64)},
-    **{
-        name: Type(name, "f", bits, element=name)
-        for name, bits in (("f16", 16), ("bf16", 16), ("f32", 32), ("f64", 64))
-    },
+    **{name: Type(name, "f", bits, element=name) for name, bits in _FLOATS.items()},
     "tf32": Type("tf32", "f", 32, element="tf32"),
     "pred": Type("pred", "p", 1),
     **{

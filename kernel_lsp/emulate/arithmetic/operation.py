@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from kernel_lsp.emulate.arithmetic.opcode import Type
@@ -38,7 +37,7 @@ class Operation:
 
 def typed(run: Run, *types: Type, **marks: bool) -> Operation:
     """An operation whose operands are cut to the raw bits of these types; further operands pass as they are."""
-    raws = [np.dtype(kind.raw) for kind in types]
+    raws = [kind.register for kind in types]
 
     def cut(*operands: Array) -> Array | tuple[Array, ...]:
         fitted = [x if x.dtype == raw else x.astype(raw) for x, raw in zip(operands, raws, strict=False)]
