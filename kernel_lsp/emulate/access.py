@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from kernel_lsp.emulate.counters import Site
 from kernel_lsp.emulate.errors import NeedsGpu
 from kernel_lsp.emulate.lanes import Lanes
-from kernel_lsp.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES, Buffer
+from kernel_lsp.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES, Buffer, raw_type
 
 if TYPE_CHECKING:
     from kernel_lsp.emulate.resident import Resident
@@ -383,6 +383,53 @@ def _sound_shared(
     whole[lanes.index] = active & ~outside & ~crooked
     part = Lanes.of(whole)
     return (addresses if part is None else part.read(_whole(spread, lanes))), part, lanes
+
+
+def part_of(value: Array, lanes: Lanes, part: Lanes) -> Array:
+    """A value that was read for `lanes`, read for a part of them."""
+    return value if part is lanes else part.read(_whole(value, lanes))
+
+
+def cells(
+    resident: Resident, space: str, addresses: Array, size: int, lanes: Lanes, site: Site
+) -> list[tuple[Lanes, Array, Array]]:
+    """The memory that atomic accesses update: who does, elements of `size` bytes, and which of them."""
+    if space == "shared":
+        sound, part, _ = _sound_shared(resident, addresses, size, lanes, site, "atomic")
+        if part is None:
+            return []
+        chosen = part.select(np.broadcast_to(sound, part.shape))
+        if resident.check:
+            shadow = resident.shared_shadow
+            conflict = shadow.write(chosen, size, part, site.index, True)
+            if conflict is not None:
+                resident.reports.shared_race(chosen, conflict, size, part, site, "atomic")
+            shadow.acquire(part)
+        view = resident.shared_bytes_view(size)
+        rows = part.lane_ids // part.extent[1]
+        return [(part, view.reshape(-1), rows * view.shape[1] + (chosen >> (size.bit_length() - 1)))]
+    chosen = lanes.select(np.broadcast_to(addresses, lanes.shape))
+    buffer = _single(resident, chosen, size)
+    found = [(buffer, lanes)]
+    if buffer is None or not buffer.writable:
+        found = _sound(resident, addresses, size, lanes, site, "atomic")
+    result: list[tuple[Lanes, Array, Array]] = []
+    for each, part in found:
+        at = part.select(np.broadcast_to(part_of(addresses, lanes, part), part.shape))
+        where = (at - each.base) >> (size.bit_length() - 1)
+        if resident.check:
+            valid = each.valid_view(raw_type(size))
+            if valid is not None and (missing := valid[where] != _ONES[size]).any():
+                resident.reports.unwritten(each, at, missing, size, part, site)
+            blocks = resident.blocks_of(part, at.shape)
+            grains, shape = _grains(where, size, resident.global_shadow.grain, at.shape)
+            conflict = resident.global_shadow.atomic(each, grains, blocks, shape, site.index)
+            if conflict is not None:
+                resident.reports.global_race(each, at, conflict, size, part, site, "atomic", shape[-1])
+            resident.global_shadow.look(np.unique(blocks))
+            resident.shared_shadow.acquire(part)
+        result.append((part, each.view(raw_type(size)), where))
+    return result
 
 
 def _whole(value: Array, lanes: Lanes) -> Array:
