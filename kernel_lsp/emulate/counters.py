@@ -67,7 +67,8 @@ class Counters:
     def add(self, other: Counters) -> None:
         """Add another's sums."""
         for name in _NAMES:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+            if more := getattr(other, name):
+                setattr(self, name, getattr(self, name) + more)
 
 
 _NAMES = tuple(each.name for each in fields(Counters))
