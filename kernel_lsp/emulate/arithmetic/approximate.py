@@ -9,12 +9,22 @@ from kernel_lsp.emulate.arithmetic.formats import FORMATS, Format, canonical, en
 from kernel_lsp.emulate.arithmetic.opcode import Opcode
 from kernel_lsp.emulate.arithmetic.operation import Array, Operation, typed
 
+_TURNS = np.float64(np.float32(0.15915494))  # 1 / 2 pi as the unit multiplies with it
+
+
+def _fraction(x: Array) -> Array:
+    """The angle as the part of a turn: the product with 1 / 2 pi is cut to f32, then its integer part dropped."""
+    turns = encode(x * _TURNS, FORMATS["f32"], "rz").view(np.float32).astype(np.float64)
+    whole = np.rint(turns)
+    return np.where(whole == 0, turns, turns - whole)  # keeps the sign of a zero
+
+
 _FUNCTIONS: dict[str, Callable[[Array], Array]] = {
     "rcp": np.reciprocal,
     "sqrt": np.sqrt,
     "rsqrt": lambda x: 1.0 / np.sqrt(x),
-    "sin": np.sin,
-    "cos": np.cos,
+    "sin": lambda x: np.sin(2 * np.pi * _fraction(x)),
+    "cos": lambda x: np.cos(2 * np.pi * _fraction(x)),
     "lg2": np.log2,
     "ex2": np.exp2,
     "tanh": np.tanh,

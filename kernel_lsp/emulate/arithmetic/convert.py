@@ -182,6 +182,8 @@ def _float_to_float(opcode: Opcode, target: Type, source: Type) -> Operation | N
                 numbers = of.numbers(result)
                 whole = _INTEGRAL[integral](numbers.astype(np.float64))
                 result = np.where(np.isnan(numbers), result, encode(whole, to, "rn"))
+        elif to is F32 and of is BF16:
+            result = bits.astype(np.uint32) << np.uint32(16)
         elif to is BF16 and of is F32:
             result = shorten(bits, to, 16, mode)
         elif to is F64:
@@ -204,7 +206,7 @@ def _finished(opcode: Opcode, result: Array, form: Format, nan: Array) -> Array:
 
 
 def _tf32(opcode: Opcode, source: Type) -> Operation | None:
-    """f32 with 10 bits of mantissa, the 13 below zero."""
+    """f32 with 10 bits of mantissa, the 13 below zero; `rna` cuts a NaN too, which may make it an infinity."""
     mode = opcode.one_of("rna", "rn", "rz")
     if not mode or source.name != "f32" or not opcode.only("rna", "rn", "rz", "satfinite", "relu"):
         return None
@@ -213,6 +215,8 @@ def _tf32(opcode: Opcode, source: Type) -> Operation | None:
 
     def run(a: Array) -> Array:
         result = shorten(a, F32, 13, mode)
+        if mode == "rna":
+            result = np.where(is_nan(a, F32), a & ~np.uint32(0x1FFF), result)
         if opcode.has("satfinite"):
             size = result & ~F32.sign
             result = np.where(size == F32.infinity, result & F32.sign | np.uint32(0x7F7FE000), result)

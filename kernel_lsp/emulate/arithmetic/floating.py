@@ -29,7 +29,7 @@ from kernel_lsp.emulate.arithmetic.operation import Array, Operation, typed
 from kernel_lsp.emulate.arithmetic.packed import lanewise
 
 Compute = Callable[..., Array]
-_ARITHMETIC = ("f16", "bf16", "f32", "f64")
+_QUIET = 1 << 51  # the bit of an f64 that tells quiet NaN from signalling ones
 
 
 def bind(opcode: Opcode) -> Operation | None:
@@ -72,7 +72,7 @@ def quieted(result: Array, *operands: Array) -> Array:
         return result
     chosen: Array = np.asarray(F64.canonical)
     for x in reversed(operands):
-        chosen = np.where(is_nan(x, F64), x | np.uint64(1 << 51), chosen)
+        chosen = np.where(is_nan(x, F64), x | np.uint64(_QUIET), chosen)
     return np.where(nan, chosen, result)
 
 
@@ -105,6 +105,25 @@ def _rounding(form: Format, mode: str, narrow: Callable[..., exact.Pair], wide: 
     return run
 
 
+def _nearest(form: Format, plain: Compute, pair: Callable[..., exact.Pair]) -> Compute:
+    """A sum rounded to nearest, for formats below f64.
+
+    In float64 every product is exact, and rounding the sum twice does harm only where it came out halfway between two
+    values of the format or below its normal range: only then is the exact `pair` computed.
+    """
+    dropped = 52 - form.mantissa_bits
+    tail, halfway = np.uint64((1 << dropped) - 1), np.uint64(1 << dropped - 1)
+    smallest = float(form.numbers(np.full(1, form.smallest_normal))[0])
+
+    def run(*operands: Array) -> Array:
+        numbers = [form.numbers(x).astype(np.float64) for x in operands]
+        total = plain(*numbers)
+        doubtful = ((total.view(np.uint64) & tail) == halfway) | (np.abs(total) < smallest)
+        return encode(odd(*pair(*numbers)) if doubtful.any() else total, form, "rn")
+
+    return run
+
+
 def _terms(numbers: list[Array]) -> tuple[Array, Array]:
     """The two terms of a sum: as given, or the product and what is added."""
     if len(numbers) == 2:
@@ -122,11 +141,6 @@ def _native(form: Format, compute: Compute) -> Compute:
     return run
 
 
-def _negated(x: Array, form: Format) -> Array:
-    """Raw bits with the sign turned round, except of NaN, whose payload f64 hands on."""
-    return np.where(is_nan(x, form), x, x ^ form.sign)
-
-
 def _add(opcode: Opcode) -> Operation | None:
     form = _legal(opcode)
     if form is None:
@@ -134,10 +148,12 @@ def _add(opcode: Opcode) -> Operation | None:
     mode = opcode.one_of(*MODES, default="rn") or "rn"
     if mode == "rn" and form.name in ("f32", "f64"):
         add = _native(form, np.add)
+    elif mode == "rn":
+        add = _nearest(form, np.add, exact.narrow_sum)
     else:
         add = _rounding(form, mode, exact.narrow_sum, exact.wide_sum)
     if opcode.name == "sub":
-        return on_elements(opcode, dressed(opcode, form, lambda a, b: add(a, _negated(b, form))), 2)
+        return on_elements(opcode, dressed(opcode, form, lambda a, b: add(a, b ^ form.sign)), 2)
     return on_elements(opcode, dressed(opcode, form, add), 2)
 
 
@@ -184,25 +200,10 @@ def _fma(opcode: Opcode) -> Operation | None:
     mode = opcode.one_of(*MODES) or ""
     if not mode or (opcode.name == "mad" and form.name not in ("f32", "f64")):
         return None
-    if mode == "rn" and form.name == "f32":
-        return on_elements(opcode, dressed(opcode, form, _fma32), 3)
+    if mode == "rn" and form.name != "f64":
+        fused = _nearest(form, lambda a, b, c: a * b + c, exact.narrow_fma)
+        return on_elements(opcode, dressed(opcode, form, fused), 3)
     return on_elements(opcode, dressed(opcode, form, _rounding(form, mode, exact.narrow_fma, exact.wide_fma)), 3)
-
-
-_TAIL, _HALFWAY = np.uint64((1 << 29) - 1), np.uint64(1 << 28)
-
-
-def _fma32(a: Array, b: Array, c: Array) -> Array:
-    """f32 fused multiply-add to nearest: in float64 the product is exact, and rounding the sum twice does harm only
-    where it came out halfway between two f32 or below their normal range."""
-    form = FORMATS["f32"]
-    product = a.view(np.float32).astype(np.float64) * b.view(np.float32).astype(np.float64)
-    term = c.view(np.float32).astype(np.float64)
-    total = product + term
-    doubtful = ((total.view(np.uint64) & _TAIL) == _HALFWAY) | (np.abs(total) < 2.0**-126)
-    if doubtful.any():
-        total = odd(*exact.narrow_sum(product, term))
-    return canonical(total.astype(np.float32).view(np.uint32), form)
 
 
 def _rounded(opcode: Opcode) -> Operation | None:
@@ -233,11 +234,13 @@ def _sign(opcode: Opcode) -> Operation | None:
     if opcode.flags and not (opcode.flags == ("ftz",) and form.name in ("f32", "f16")):
         return None
     turn = np.bitwise_xor if opcode.name == "neg" else lambda x, sign: x & ~sign
-    return on_elements(opcode, dressed(opcode, form, lambda a: _of_sign(turn(a, form.sign), form)), 1)
+    settle = _quiet if form.name == "f64" else canonical
+    return on_elements(opcode, dressed(opcode, form, lambda a: settle(turn(a, form.sign), form)), 1)
 
 
-def _of_sign(x: Array, form: Format) -> Array:
-    return canonical(x, form) if form.name == "f32" else x
+def _quiet(x: Array, form: Format) -> Array:
+    """Raw f64 bits with every NaN made quiet, its payload kept."""
+    return np.where(is_nan(x, form), x | np.uint64(_QUIET), x)
 
 
 def _key(x: Array, form: Format) -> Array:
@@ -266,7 +269,8 @@ def _extreme(opcode: Opcode) -> Operation | None:
         nan_x, nan_y = is_nan(x, form), is_nan(y, form)
         if nan_x.any() or nan_y.any():
             result = np.where(nan_x, y, np.where(nan_y, x, result))
-            result = np.where((nan_x | nan_y) if spread else (nan_x & nan_y), form.canonical, result)
+            neither = _quiet(b, form) if form.name == "f64" else form.canonical
+            result = np.where((nan_x | nan_y) if spread else (nan_x & nan_y), neither, result)
         return np.where(is_nan(result, form), result, result | ((a ^ b) & form.sign)) if signs else result
 
     def run(a: Array, b: Array, *c: Array) -> Array:
