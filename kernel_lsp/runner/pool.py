@@ -32,7 +32,7 @@ class Flavour(StrEnum):
 
     GPU = "gpu"
     BUILD = "build"
-    INTERPRET = "interpret"
+    EMULATE = "emulate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ _WORKERS = ("kernel_lsp.runner.workers.oracle", "kernel_lsp.runner.workers.subje
 _RECIPES = {
     Flavour.GPU: _Recipe((*_WORKERS, "cuda.bindings.driver", "kernel_lsp.runner.workers.stopwatch")),
     Flavour.BUILD: _Recipe(("torch", "cuda.bindings.nvrtc"), {"CUDA_VISIBLE_DEVICES": ""}),
-    Flavour.INTERPRET: _Recipe((*_WORKERS, "triton"), {"CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1"}),
+    Flavour.EMULATE: _Recipe((*_WORKERS, "kernel_lsp.runner.workers.emulator"), {"CUDA_VISIBLE_DEVICES": ""}),
 }
 
 
