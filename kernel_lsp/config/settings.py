@@ -98,6 +98,8 @@ class EditorSettings(_Section):
 
     delay_ms: int = Field(default=150, ge=0, le=10_000)
     """Pause in typing after which a kernel is compiled, in milliseconds."""
+    check_on_save: bool = True
+    """Check a kernel that has a workload whenever its file is saved."""
     facts_lens: bool = True
     """Show registers, shared memory and occupancy above each kernel."""
     verdict_lens: bool = True
@@ -112,8 +114,6 @@ class EditorSettings(_Section):
     """Show memory sectors per request at the end of each line."""
     bank_hints: bool = False
     """Show the ways of shared-memory bank conflicts at the end of each line."""
-    stall_hints: bool = False
-    """Show each line's share of the stalls, where a profile exists."""
 
 
 class PathSettings(_Section):

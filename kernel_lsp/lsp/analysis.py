@@ -5,6 +5,7 @@ text is still the one on the screen. A text in an untrusted folder is never sent
 """
 
 import asyncio
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ from kernel_lsp.lsp.process import Service, ServiceFailure
 
 if TYPE_CHECKING:
     from kernel_lsp.lsp.server import Server
+
+log = logging.getLogger("kernel-lsp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,17 @@ class Compiled:
     kernels: tuple[Facts, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class MachineLine:
+    """The machine code of one line in one kernel; see `kinds.analyse.Line`."""
+
+    line: int
+    arch: str
+    kernel: str
+    live: int
+    code: tuple[str, ...]
+
+
 class Analysis:
     """The latest results, and the requests for newer ones."""
 
@@ -51,6 +65,8 @@ class Analysis:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._results: dict[str, tuple[str, tuple[Compiled, ...]]] = {}
         self._facts: dict[str, tuple[Compiled, ...]] = {}
+        self._lines: dict[str, tuple[str, dict[int, list[MachineLine]]]] = {}
+        self._counters: dict[str, tuple[str, list[dict[str, Any]]]] = {}
         self._movement = asyncio.Event()
 
     def of(self, document: Document) -> tuple[Compiled, ...]:
@@ -65,6 +81,21 @@ class Analysis:
     def is_compiled(self, document: Document) -> bool:
         """Whether the text as it stands was compiled, be it with success or not."""
         return self._results.get(document.uri, (None, ()))[0] == document.text
+
+    def lines(self, document: Document) -> dict[int, list[MachineLine]]:
+        """The machine code of each line of a text as it stands; nothing where it is not known yet."""
+        text, found = self._lines.get(document.uri, (None, {}))
+        return found if text == document.text else {}
+
+    def counters(self, document: Document) -> list[dict[str, Any]]:
+        """What the last emulated run of a text as it stands counted, see `judge.emulation.LineCounters`."""
+        text, found = self._counters.get(document.uri, (None, []))
+        return found if text == document.text else []
+
+    def counted(self, document: Document, counters: list[dict[str, Any]]) -> None:
+        """A check has run a text on the emulator."""
+        self._counters[document.uri] = document.text, counters
+        self._server.refresh()
 
     def request(self, document: Document, *, at_once: bool = False) -> None:
         """Have a text compiled once its author pauses; an older request for it that still waits is dropped."""
@@ -85,7 +116,8 @@ class Analysis:
     def forget(self, uri: str) -> None:
         """The text was closed."""
         self._results.pop(uri, None)
-        self._facts.pop(uri, None)
+        for kept in (self._facts, self._lines, self._counters):
+            kept.pop(uri, None)
         self._moved()
         if (waiting := self._pending.pop(uri, None)) is not None:
             waiting.cancel()
@@ -105,19 +137,35 @@ class Analysis:
         task.add_done_callback(lambda done: self._compiled(document.uri, done))
 
     async def _compile(self, document: Document) -> None:
-        settings = self._server.settings.at(document.path)
-        params = {
-            "path": str(document.path),
-            "text": document.text,
-            "settings": settings.model_dump(mode="json"),
-        }
         try:
-            answer = await self._service.ask("analyse", params)
+            answer = await self._ask(document, "facts")
         except ServiceFailure as failure:
             answer = [_complaint(document, str(failure))]
         except KernelLspError as error:
             answer = [_complaint(document, str(error))]
         self._take(document, tuple(map(_compiled, answer)))
+        if self._facts.get(document.uri) == self.of(document) and self.of(document):
+            self._server.start(self._disassemble(document))
+
+    async def _disassemble(self, document: Document) -> None:
+        """Machine code follows the facts, for nobody should wait for a hover."""
+        try:
+            answer = await self._ask(document, "lines")
+        except (ServiceFailure, KernelLspError) as failure:
+            log.warning("no machine code of %s: %s", document.path, failure)
+            return
+        if self._server.documents.get(document.uri) is document:
+            found: dict[int, list[MachineLine]] = {}
+            for line in answer:
+                found.setdefault(line["line"], []).append(MachineLine(**line | {"code": tuple(line["code"])}))
+            self._lines[document.uri] = document.text, found
+            if self._server.settings.at(document.path).editor.register_hints:
+                self._server.refresh()
+
+    async def _ask(self, document: Document, part: str) -> Any:
+        settings = self._server.settings.at(document.path).model_dump(mode="json")
+        params = {"path": str(document.path), "text": document.text, "settings": settings, "part": part}
+        return await self._service.ask("analyse", params)
 
     def _compiled(self, uri: str, task: "asyncio.Task[None]") -> None:
         if self._running.get(uri) is task:

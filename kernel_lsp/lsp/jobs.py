@@ -61,12 +61,16 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is asked for: `kernel` of a text, or None for all of them; `label` names a rewrite."""
+    """What is asked for: `kernel` of a text, or None for all of them; `label` names a rewrite.
+
+    Nobody is told of the end of what is `unasked`: its diagnostics speak for it.
+    """
 
     work: Work
     document: Document
     kernel: str | None = None
     label: str | None = None
+    unasked: bool = False
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -321,8 +325,11 @@ class Jobs:
         if job.wanted.work is Work.CHECK and job.result is not None:
             said = [one | {"severity": Severity(one["severity"])} for one in job.result["report"]["diagnostics"]]
             self._server.diagnostics.checked(job.wanted.document, [Diagnostic(**one) for one in said])
+            if (emulation := job.result["report"]["emulation"]) is not None:
+                counters = [one for run in emulation["runs"] for one in run["counters"]]
+                self._server.analysis.counted(job.wanted.document, counters)
         self._server.start(self._server.results.settle())
-        if job.state is not State.CANCELLED:
+        if job.state is not State.CANCELLED and not job.wanted.unasked:
             failed = job.state is State.FAILED
             kind = types.MessageType.Error if failed else types.MessageType.Info
             self._server.show(f"{job.wanted.title}: {job.reason}", kind)

@@ -29,7 +29,7 @@ from kernel_lsp.lsp import protocol, workspace
 from kernel_lsp.lsp.analysis import Analysis
 from kernel_lsp.lsp.documents import Document, Documents
 from kernel_lsp.lsp.features import code_actions, code_lens, commands, diagnostics, hover, inlay_hints, requests
-from kernel_lsp.lsp.jobs import Jobs
+from kernel_lsp.lsp.jobs import Jobs, Wanted, Work
 from kernel_lsp.lsp.results import Results
 from kernel_lsp.lsp.settings import ClientSettings
 from kernel_lsp.lsp.trust import Trust
@@ -234,9 +234,14 @@ def _did_change(ls: Server, params: types.DidChangeTextDocumentParams) -> None:
         ls.analysis.request(document)
 
 
-def _did_save(ls: Server, params: types.DidSaveTextDocumentParams) -> None:
-    if (document := ls.documents.get(params.text_document.uri)) is not None and document.on_disk:
-        workspace.changed(ls, [document.path])
+async def _did_save(ls: Server, params: types.DidSaveTextDocumentParams) -> None:
+    document = ls.documents.get(params.text_document.uri)
+    if document is None or not document.on_disk:
+        return
+    workspace.changed(ls, [document.path])
+    wanted = ls.settings.at(document.path).editor.check_on_save and document.kernels and ls.is_trusted(document)
+    if wanted and (await ls.results.of(document)).workload is not None:
+        ls.jobs.start(Wanted(Work.CHECK, document, unasked=True))
 
 
 def _did_close(ls: Server, params: types.DidCloseTextDocumentParams) -> None:

@@ -1,24 +1,28 @@
-"""Hover: a kernel's signature, facts and last verdict."""
+"""Hover: on a kernel's name its head, facts and last verdict; elsewhere in a kernel the machine code of the line."""
 
 from typing import TYPE_CHECKING
 
 from lsprotocol import types
 
+from kernel_lsp.lsp.documents import Document
 from kernel_lsp.lsp.features.code_lens import facts_of
 from kernel_lsp.report.units import percent_text, size_text, speedup_text
 from kernel_lsp.source.kernel import Kernel
+from kernel_lsp.source.text import Span
 
 if TYPE_CHECKING:
     from kernel_lsp.lsp.server import Server
 
+_SHOWN = 24  # instructions
+
 
 def hover(ls: "Server", params: types.HoverParams) -> types.Hover | None:
-    """On a kernel's name: its head, what it costs on each architecture, and what was measured last."""
+    """What is known of what stands at a position."""
     document = ls.documents.read(params.text_document.uri)
     at = document.offset(params.position)
     kernel = next((k for k in document.kernels if k.name_span.start <= at <= k.name_span.end), None)
     if kernel is None:
-        return None
+        return _machine_code(ls, document, params.position.line)
     parts = [f"```{'cpp' if kernel.language == 'cuda' else 'python'}\n{signature(kernel)}\n```"]
     rows = [
         f"| {arch} | {fact.registers} | {size_text(fact.shared_bytes)} | "
@@ -40,6 +44,27 @@ def hover(ls: "Server", params: types.HoverParams) -> types.Hover | None:
             parts.append(f"Last verdict: {last.verdict}{speedup}{on}, on {last.label}.")
     content = types.MarkupContent(types.MarkupKind.Markdown, "\n\n".join(parts))
     return types.Hover(content, document.range(kernel.name_span))
+
+
+def _machine_code(ls: "Server", document: Document, line: int) -> types.Hover | None:
+    """The instructions that a line became: of the kernel that has most there, for templates make several."""
+    found = ls.analysis.lines(document).get(line + 1)
+    if not found:
+        return None
+    shown = max(found, key=lambda one: len(one.code))
+    others = len(found) - 1
+    parts = [
+        f"{len(shown.code)} instructions on {shown.arch}",
+        f"at most {shown.live} registers live",
+        f"`{shown.kernel}`",
+    ]
+    head = ", ".join(parts) + (f" and {others} other kernel{'s' if others > 1 else ''}" if others else "")
+    listed = shown.code[:_SHOWN]
+    if len(listed) < len(shown.code):
+        listed = (*listed, f"... and {len(shown.code) - len(listed)} more")
+    text = "\n".join((head, "", "```", *listed, "```"))
+    start, end = (document.lines.offset(line + 1, column) for column in (1, 1 << 30))
+    return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, text), document.range(Span(start, end)))
 
 
 def signature(kernel: Kernel) -> str:

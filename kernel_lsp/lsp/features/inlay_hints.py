@@ -1,7 +1,8 @@
 """Inlay hints at the ends of lines, each kind only where its setting asks for it."""
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 
@@ -13,10 +14,9 @@ if TYPE_CHECKING:
 Hint = tuple[int, str, str]
 """A line from 1, the hint, and what it means."""
 
-Source = Callable[["Server", Document], Iterable[Hint]]
+_PLACE = ("kernel", "path", "line")
 
-SOURCES: dict[str, Source] = {}
-"""The setting of each kind of hint, and the function that makes a text's."""
+Source = Callable[["Server", Document], Iterable[Hint]]
 
 
 def inlay_hints(ls: "Server", params: types.InlayHintParams) -> list[types.InlayHint]:
@@ -33,3 +33,51 @@ def inlay_hints(ls: "Server", params: types.InlayHintParams) -> list[types.Inlay
                 end = document.position(document.lines.offset(line, 1 << 30))
                 found.append(types.InlayHint(end, text, tooltip=meaning, padding_left=True))
     return found
+
+
+def register_hints(ls: "Server", document: Document) -> Iterator[Hint]:
+    """`40 regs`: most registers live at a line, of the kernel that has most there."""
+    for line, found in ls.analysis.lines(document).items():
+        most = max(found, key=lambda one: one.live)
+        yield line, f"{most.live} regs", f"Registers live in each thread here, in {most.kernel} on {most.arch}"
+
+
+def sector_hints(ls: "Server", document: Document) -> Iterator[Hint]:
+    """`4.0 sectors`: memory sectors of 32 bytes for each request of a warp, at loads and stores."""
+    for line, counted in _counted(ls, document):
+        requests = counted["load_requests"] + counted["store_requests"]
+        if requests:
+            sectors = counted["load_sectors"] + counted["store_sectors"]
+            ideal = counted["load_ideal_sectors"] + counted["store_ideal_sectors"]
+            meaning = (
+                f"Sectors of 32 bytes for each request of a warp; side by side it would take {ideal / requests:.1f}"
+            )
+            yield line, f"{sectors / requests:.1f} sectors", meaning
+
+
+def bank_hints(ls: "Server", document: Document) -> Iterator[Hint]:
+    """`8.0-way`: passes over the banks of shared memory for each request of a warp, where there is a conflict."""
+    for line, counted in _counted(ls, document):
+        conflicts = counted["shared_load_conflicts"] + counted["shared_store_conflicts"]
+        if conflicts:
+            requests = counted["shared_load_requests"] + counted["shared_store_requests"]
+            wavefronts = counted["shared_load_wavefronts"] + counted["shared_store_wavefronts"]
+            meaning = f"Passes over the banks of shared memory for each request; {conflicts} in all are conflicts"
+            yield line, f"{wavefronts / requests:.1f}-way", meaning
+
+
+SOURCES: dict[str, Source] = {
+    "register_hints": register_hints,
+    "sector_hints": sector_hints,
+    "bank_hints": bank_hints,
+}
+"""The setting of each kind of hint, and the function that makes a text's."""
+
+
+def _counted(ls: "Server", document: Document) -> Iterator[tuple[int, dict[str, Any]]]:
+    """What the last emulated run counted at each line of a text, over all its kernels."""
+    lines: dict[int, Counter[str]] = {}
+    for found in ls.analysis.counters(document):
+        if found["path"] == str(document.path):
+            lines.setdefault(found["line"], Counter()).update({k: v for k, v in found.items() if k not in _PLACE})
+    yield from lines.items()
