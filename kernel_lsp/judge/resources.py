@@ -1,6 +1,8 @@
 """Compile facts of a version as launched, for evidence and for pruning."""
 
-from kernel_lsp.build.occupancy import LIMITS, base_arch, occupancy
+from math import prod
+
+from kernel_lsp.build.occupancy import LIMITS, base_arch, next_cliffs, occupancy
 from kernel_lsp.judge.building import Built
 from kernel_lsp.judge.verdict import KernelResources
 
@@ -17,11 +19,14 @@ def resources_of(built: Built) -> tuple[KernelResources, ...]:
         if launches and not mine:
             continue
         threads = max((x.block[0] * x.block[1] * x.block[2] for x in mine), default=None)
-        shared = kernel.shared_bytes + max((x.shared_bytes for x in mine), default=0)
-        share, limiter = None, None
+        dynamic = max((x.shared_bytes for x in mine), default=0)
+        shared = kernel.shared_bytes + dynamic
+        share, limiter, cliffs = None, None, ()
         if threads and threads <= 1024 and base_arch(binary.arch) in LIMITS:
             at = occupancy(binary.arch, kernel.registers, shared, threads, kernel.barriers)
             share, limiter = at.share, str(at.limiters[0])
+            cliffs = next_cliffs(binary.arch, kernel.registers, shared, threads, kernel.barriers)
+        bounds = kernel.required_threads or kernel.max_threads
         spills = kernel.spill_store_bytes
         found.append(
             KernelResources(
@@ -33,6 +38,12 @@ def resources_of(built: Built) -> tuple[KernelResources, ...]:
                 threads=threads,
                 occupancy=share,
                 limiter=limiter,
+                entry=kernel.entry,
+                dynamic_shared_bytes=dynamic,
+                barriers=kernel.barriers,
+                parameter_bytes=sum(size for _, size in kernel.parameters),
+                max_threads=prod(bounds) if bounds else None,
+                cliffs=cliffs,
             )
         )
     return tuple(found)

@@ -14,17 +14,19 @@ import ctypes
 import importlib
 import json
 import os
-import resource
 import shutil
 import signal
 import socket
 import sys
+import tempfile
 import traceback
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, NoReturn
 
 from kernel_lsp.runner import protocol
+from kernel_lsp.runner.sandbox import confine
+from kernel_lsp.runner.sessions import kill_session
 
 _PR_SET_PDEATHSIG = 1
 
@@ -55,14 +57,14 @@ def main() -> None:
             control.sendall(f"{pid}\n".encode())
     finally:
         for pid in tuple(children):
-            _kill_group(pid)
+            kill_session(pid)
         shutil.rmtree(folder, ignore_errors=True)
         with contextlib.suppress(OSError):  # the last nursery to end finds the pool's folder empty
             Path(folder).parent.rmdir()
 
 
 def _become_worker(request: dict[str, Any], descriptor: int) -> NoReturn:
-    """The forked child: own session, own folder, scrubbed environment, limits; then the role's loop until the end."""
+    """The forked child: own session, own folder, scrubbed environment, confined; then the role's loop until the end."""
     status = 1
     try:
         os.setsid()
@@ -74,12 +76,11 @@ def _become_worker(request: dict[str, Any], descriptor: int) -> NoReturn:
         _redirect_output(scratch / "output.log")
         os.environ.clear()
         os.environ.update(request["environment"])
-        for name, value in request["limits"].items():
-            limit = getattr(resource, name)
-            resource.setrlimit(limit, (value, min(value, resource.getrlimit(limit)[1])))
+        tempfile.tempdir = None  # what an import made it find in the nursery is not this worker's
         role = importlib.import_module(request["module"])
+        protections = confine(request["confinement"])
         connection = socket.socket(fileno=descriptor)  # closed by the exit: its end is what the parent notices first
-        protocol.serve(connection, role.methods)
+        protocol.serve(connection, role.methods, protections)
         status = 0
     except BaseException:
         traceback.print_exc()  # becomes the worker's last words
@@ -112,13 +113,6 @@ def _reap(children: set[int]) -> None:
         if pid == 0:
             return
         children.discard(pid)
-
-
-def _kill_group(pid: int) -> None:
-    try:
-        os.killpg(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return
 
 
 def _die_with_parent() -> None:
