@@ -157,7 +157,8 @@ class Builders:
 
     def forget(self, candidate: Candidate) -> None:
         """Let go of a candidate's result, for those who build without end."""
-        self._results.pop(candidate.digest, None)
+        for key in [key for key in self._results if key[0] == candidate.digest]:
+            del self._results[key]
         folder = self.triton_cache(candidate)
         if folder != self._first_triton:
             shutil.rmtree(folder, ignore_errors=True)
