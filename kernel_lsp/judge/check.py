@@ -187,7 +187,8 @@ def _take_over(report: FileReport, yard: correctness.Yardstick) -> None:
     report.checks += findings.checks
     found = [finding for run in findings.runs for finding in run.findings]
     for finding in found:
-        place = (finding.path or str(report.path), finding.line or 1)
+        elsewhere = finding.path and Path(finding.path) != report.path.absolute()
+        place = (finding.path if elsewhere else str(report.path), finding.line or 1)
         report.diagnostics.append(Diagnostic(*place, 1, place[1], 1, Severity.ERROR, finding.message, finding.kind))
     if findings.failure is not None and not found:
         message = f"{findings.failure.outcome}: {findings.failure.reason}"
