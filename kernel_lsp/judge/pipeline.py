@@ -437,6 +437,8 @@ class Session:
         sources["workload"] = self.target.workload.source.text
         if candidate.launch is not None and candidate.launch.text != self.target.workload.source.text:
             sources["candidate_launch"] = candidate.launch.text
+        if self.target.launch_text not in (None, self.target.workload.source.text):
+            sources["baseline_launch"] = self.target.launch_text
         return sources
 
     def _command(self, address: str) -> str:
