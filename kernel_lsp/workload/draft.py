@@ -9,7 +9,6 @@ import keyword
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.kernel import Kernel, Language, Parameter
@@ -97,11 +96,6 @@ class _Plan:
         """The sizes that there are, the work's own first."""
         names = [*self.shape, *(n for a in self.arguments for n in a.shape), *(a.name for a in self.of("extent"))]
         return tuple(dict.fromkeys(names))
-
-
-def workload_path(kernel_file: Path) -> Path:
-    """Where a kernel file's workload is looked for first."""
-    return kernel_file.with_name(f"{kernel_file.stem}_workload.py")
 
 
 def draft_workload(source: SourceFile, kernel: Kernel) -> str:

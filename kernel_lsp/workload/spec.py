@@ -31,6 +31,11 @@ class WorkloadFile:
     has_launch: bool
 
 
+def workload_path(kernel_file: Path) -> Path:
+    """Where a kernel file's workload is looked for first."""
+    return kernel_file.with_name(f"{kernel_file.stem}_workload.py")
+
+
 def find_workload(
     kernel: SourceFile, explicit: Path | None = None, texts: Mapping[Path, str] | None = None
 ) -> WorkloadFile | None:

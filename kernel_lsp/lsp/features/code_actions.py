@@ -12,7 +12,7 @@ from kernel_lsp.lsp.features import edits
 from kernel_lsp.lsp.jobs import Wanted, Work
 from kernel_lsp.report.titles import speedup_title
 from kernel_lsp.source.kernel import Kernel
-from kernel_lsp.workload.draft import draft_workload, workload_path
+from kernel_lsp.workload.spec import workload_path
 
 if TYPE_CHECKING:
     from kernel_lsp.lsp.server import Server
@@ -76,6 +76,8 @@ async def resolve(ls: "Server", action: types.CodeAction) -> types.CodeAction:
             ls.start(ask_to_judge_again(ls, document, data.get("kernel"), error))
             raise
     elif "draft" in data and (kernel := _named(document, data["draft"])) is not None:
+        from kernel_lsp.workload.draft import draft_workload  # its patterns take longer to compile than all the rest
+
         uri = uri_of(workload_path(document.path))
         action.edit = edits.creation(ls, uri, draft_workload(document.source, kernel))
     return action

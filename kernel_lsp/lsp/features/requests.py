@@ -16,7 +16,7 @@ from kernel_lsp.lsp.documents import path_of, uri_of
 from kernel_lsp.lsp.features import edits
 from kernel_lsp.lsp.features.code_actions import ask_to_judge_again
 from kernel_lsp.lsp.jobs import Wanted, Work
-from kernel_lsp.workload.draft import draft_workload, workload_path
+from kernel_lsp.workload.spec import workload_path
 
 if TYPE_CHECKING:
     from kernel_lsp.lsp.server import Server
@@ -92,6 +92,8 @@ async def evidence(ls: "Server", arguments: Sequence[Any]) -> Json:
 
 async def draft(ls: "Server", arguments: Sequence[Any]) -> Json:
     """`[uri, kernel?]`: write a first workload beside a kernel file that has none."""
+    from kernel_lsp.workload.draft import draft_workload  # its patterns take longer to compile than all the rest
+
     uri, name = _texts(arguments, 1, 2)
     document = ls.documents.read(str(uri))
     kernels = [k for k in document.kernels if name is None or k.name == name]

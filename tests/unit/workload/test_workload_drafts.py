@@ -10,8 +10,8 @@ from kernel_lsp.errors import WorkloadError
 from kernel_lsp.judge.check import check
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels, read_source
-from kernel_lsp.workload.draft import draft_workload, workload_path
-from kernel_lsp.workload.spec import DRAFT, find_workload
+from kernel_lsp.workload.draft import draft_workload
+from kernel_lsp.workload.spec import DRAFT, find_workload, workload_path
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 KERNEL_FILES = sorted(
