@@ -7,6 +7,7 @@ its head; `ignore-file[...]` speaks for the file. An id that silences nothing wh
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from kernel_lsp.build.binary import Diagnostic
 from kernel_lsp.rules.catalog import RULES, find_rule
@@ -124,6 +125,6 @@ def _blank_lines(text: str) -> set[int]:
     starts = (*lines.starts, len(lines.data))
     return {
         number
-        for number, (start, end) in enumerate(zip(starts, starts[1:], strict=False), 1)
+        for number, (start, end) in enumerate(pairwise(starts), 1)
         if not lines.data[start:end].strip() and end > start
     }

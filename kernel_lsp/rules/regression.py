@@ -3,9 +3,7 @@
 from kernel_lsp.build.binary import Severity
 from kernel_lsp.rules.rule import Group, Needs, Rule
 
-_CURE = (
-    "Find what changed with `kernel-lsp facts`; if it is meant, record it with `kernel-lsp check --update-baseline`."
-)
+_CURE = "See `kernel-lsp facts`; if the change is meant, record it with `kernel-lsp check --update-baseline`."
 
 
 def _regression(
@@ -30,8 +28,8 @@ REGISTERS = _regression(
     40,
     "more-registers",
     "The kernel takes more registers than recorded.",
-    what="More registers a thread than `.kernel-lsp/baseline.json` has for this architecture, once rounded up to 8: the "
-    "hardware hands them out in such units, so growth within one costs nothing.",
+    what="More registers a thread than `.kernel-lsp/baseline.json` has for this architecture, once rounded up to 8: "
+    "the hardware hands them out in such units, so growth within one costs nothing.",
     why="Registers are the first thing to limit occupancy, and they creep up change by change.",
     before="#pragma unroll 16",
     after="#pragma unroll 4",
