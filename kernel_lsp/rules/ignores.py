@@ -42,7 +42,8 @@ class Ignore:
 
     def silences(self, found: Diagnostic) -> bool:
         """Whether it is meant for this finding, which is in the same file."""
-        if found.code != self.rule or not RULES[found.code].silenceable:
+        rule = RULES.get(self.rule)
+        if rule is None or rule.id != found.code or not rule.silenceable:
             return False
         return self.speaks_for is None or self.speaks_for[0] <= found.line <= self.speaks_for[1]
 

@@ -69,9 +69,8 @@ def test_a_comment_for_the_file(language):
 
 
 def test_python_strings_are_no_comments():
-    text = (
-        '"""\n# kernel-lsp: ignore[KL030]\n"""\ns = "# kernel-lsp: ignore[KL030]"\nx = 1  # kernel-lsp: ignore[KL030]\n'
-    )
+    mark = "# kernel-lsp: ignore[KL030]"
+    text = f'"""\n{mark}\n"""\ns = "{mark}"\nx = 1  {mark}\n'
     assert [i.line for i in ignores(text, Language.TRITON)] == [5]
 
 
