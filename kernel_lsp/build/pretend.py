@@ -1,7 +1,7 @@
-"""A GPU that is not there: user code written for CUDA tensors runs on the CPU and costs next to nothing.
+"""A GPU that is not there: user code written for CUDA tensors runs on the CPU.
 
-Worker processes only. Tensors live on the CPU and say that they are on `cuda:0`; random factories give zeros, which
-the system hands out without touching memory. So only shapes, strides and types are right, never values.
+Worker processes only. Tensors live on the CPU and say that they are on `cuda:0`. Where only shapes, strides and types
+are wanted, random factories give zeros, which the system hands out without touching memory.
 """
 
 import contextlib
@@ -48,8 +48,8 @@ def capability(arch: str) -> tuple[int, int]:
 
 
 @contextmanager
-def pretend_gpu(arch: str) -> Generator[None]:
-    """Within it torch believes in one GPU of `arch`."""
+def pretend_gpu(arch: str, *, values: bool = False) -> Generator[None]:
+    """Within it torch believes in one GPU of `arch`; unless `values` are wanted, what is random is zero."""
     limits = LIMITS.get(base_arch(arch), LIMITS["sm_90"])
     properties = SimpleNamespace(
         name=f"NVIDIA {arch}",
@@ -85,17 +85,25 @@ def pretend_gpu(arch: str) -> Generator[None]:
         "device": lambda *_: contextlib.nullcontext(),
         "stream": lambda *_: contextlib.nullcontext(),
     }
-    generator = torch.Generator()
+    make_generator = torch.Generator
+
+    def generator(*_: object, **__: object) -> torch.Generator:
+        return make_generator()
+
     with contextlib.ExitStack() as patched:
         for name, answer in answers.items():
             patched.enter_context(mock.patch.object(torch.cuda, name, answer))
-        patched.enter_context(mock.patch.object(torch, "Generator", return_value=generator))
-        patched.enter_context(_OnTheCpu())
+        patched.enter_context(mock.patch.object(torch, "Generator", generator))
+        patched.enter_context(_OnTheCpu(values))
         yield
 
 
 class _OnTheCpu(TorchFunctionMode):
-    """Sends what is meant for the GPU to the CPU, and random values to zeros."""
+    """Sends what is meant for the GPU to the CPU, and random values to zeros unless `values` are wanted."""
+
+    def __init__(self, values: bool) -> None:
+        super().__init__()
+        self._values = values
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -114,9 +122,11 @@ class _OnTheCpu(TorchFunctionMode):
             return args[0]
         if _is_cuda(named.get("device")):
             named["device"] = "cpu"
-        named.pop("generator", None)
         named.pop("pin_memory", None)
         args = tuple("cpu" if _is_cuda(argument) else argument for argument in args)
+        if self._values:
+            return func(*args, **named)
+        named.pop("generator", None)
         zeros = _zeros(name, args, named)
         return func(*args, **named) if zeros is None else zeros
 

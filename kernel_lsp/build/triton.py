@@ -5,7 +5,6 @@ compiles as it would there, into the cache at TRITON_CACHE_DIR, and is recorded 
 compile all their configurations. Works with Triton 3.6 and 3.7.
 """
 
-import contextlib
 import re
 import subprocess
 import tempfile
@@ -15,25 +14,18 @@ from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
-import torch
 from triton import knobs
-from triton.backends.compiler import GPUTarget
-from triton.compiler.compiler import max_shared_mem
 from triton.compiler.errors import CompilationError
-from triton.runtime.autotuner import Autotuner
-from triton.runtime.driver import driver as active_driver
 from triton.runtime.errors import OutOfResources, PTXASError
 
 from kernel_lsp.build.binary import Binary, Build, Diagnostic, KernelFacts, Severity
 from kernel_lsp.build.cubin import read_cubin
-from kernel_lsp.build.occupancy import LIMITS, base_arch
 from kernel_lsp.build.plan import Launch, Plan
-from kernel_lsp.build.pretend import capability, multiprocessors, pretend_gpu
+from kernel_lsp.build.pretend import capability, pretend_gpu
 from kernel_lsp.build.ptxas import parse_ptxas_usage, with_spills
+from kernel_lsp.build.triton_driver import received_by
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.workload.load import Workload, blame, describe_case, make_inputs
@@ -75,7 +67,7 @@ def build_triton(
     start = time.perf_counter()
     recorder = _Recorder(arch)
     plans: list[Plan] = []
-    with pretend_gpu(arch), recorder.installed():
+    with pretend_gpu(arch), received_by(recorder, arch):
         try:
             run = load()
             for number, case in enumerate(workload.cases):
@@ -126,25 +118,6 @@ class _Recorder:
         self._entries: Counter[str] = Counter()
         self._names: Counter[str] = Counter()
 
-    @contextlib.contextmanager
-    def installed(self) -> Generator[None]:
-        """Within it Triton compiles and launches into this recorder."""
-        before = active_driver._active  # pyright: ignore[reportPrivateUsage]
-        active_driver.set_active(_stub_driver(self, self._arch))
-        max_shared_mem.cache_clear()  # Triton asks once and remembers
-        knobs.runtime.kernel_load_end_hook.add(self._loaded)
-        try:
-            with (
-                mock.patch.object(Autotuner, "do_bench", property(lambda _: self._benchmark)),
-                # Made-up timings must not reach the file in which the autotuner keeps real ones.
-                mock.patch.object(Autotuner, "check_disk_cache", lambda _, key, configs, bench: bench() and False),
-            ):
-                yield
-        finally:
-            knobs.runtime.kernel_load_end_hook.remove(self._loaded)
-            max_shared_mem.cache_clear()
-            active_driver._active = before  # pyright: ignore[reportPrivateUsage]
-
     def load(self, symbol: str, cubin: bytes) -> _Compiled:
         """Take in a compiled kernel."""
         self._entries[symbol] += 1
@@ -152,9 +125,15 @@ class _Recorder:
         self.compiled.append(_Compiled(symbol, cubin, symbol if count == 1 else f"{symbol}#{count}"))
         return self.compiled[-1]
 
-    def launch(self, source: Any, metadata: Any, compiled: _Compiled, grid: tuple[int, int, int]) -> None:
+    def loaded(self, kernel: _Compiled, ptx: str | None) -> None:
+        """Keep the PTX of a compiled kernel."""
+        kernel.ptx = ptx
+
+    def launch(
+        self, source: Any, metadata: Any, kernel: _Compiled, grid: tuple[int, int, int], arguments: Sequence[Any]
+    ) -> None:
         """Take in a launch."""
-        constants = _constants(source)
+        compiled, constants = kernel, _constants(source)
         if not compiled.name:
             # Triton also makes a constant of an argument that happens to be 1, which would only lengthen the name.
             declared = [parameter.name for parameter in source.fn.params if parameter.is_constexpr]
@@ -190,56 +169,13 @@ class _Recorder:
             )
             yield Binary(self._arch, compiled.cubin, compiled.ptx, {compiled.name: compiled.entry}, facts)
 
-    def _loaded(self, module: object, function: Any, name: str, metadata_group: dict[str, str], hash: str) -> None:  # noqa: A002
-        ptx = next((path for file, path in metadata_group.items() if file.endswith(".ptx")), None)
-        function.ptx = Path(ptx).read_text(encoding="utf-8") if ptx else None
-
-    def _benchmark(self, call: Callable[[], object], **_: object) -> list[float]:
+    def benchmark(self, call: Callable[[], object]) -> None:
+        """Compile a configuration that the autotuner tries."""
         self._trying = True
         try:
             call()
         finally:
             self._trying = False
-        return [1.0, 1.0, 1.0]
-
-
-def _stub_driver(recorder: _Recorder, arch: str) -> Any:
-    """What Triton asks of a driver, answered for a GPU that is not there."""
-    major, minor = capability(arch)
-    target = GPUTarget("cuda", 10 * major + minor, 32)
-    limits = LIMITS.get(base_arch(arch), LIMITS["sm_90"])
-    properties = {
-        "max_shared_mem": limits.block_shared_bytes,
-        "max_num_regs": 65536,
-        "multiprocessor_count": multiprocessors(arch),
-        "warpSize": 32,
-        "sm_clock_rate": 1_980_000,
-        "mem_clock_rate": 2_619_000,
-        "mem_bus_width": 6144,
-    }
-    utils = SimpleNamespace(
-        get_device_properties=lambda _: properties,
-        load_binary=lambda name, cubin, shared, device: (1, recorder.load(name, cubin), 0, 0, 1024),
-    )
-    return SimpleNamespace(
-        utils=utils,
-        launcher_cls=lambda source, metadata: _launcher(recorder, source, metadata),
-        is_active=lambda: True,
-        map_python_to_cpp_type=lambda kind: kind,
-        get_current_target=lambda: target,
-        get_active_torch_device=lambda: torch.device("cuda", 0),
-        get_current_device=lambda: 0,
-        set_current_device=lambda _: None,
-        get_current_stream=lambda _: 0,
-        get_device_interface=lambda: torch.cuda,
-    )
-
-
-def _launcher(recorder: _Recorder, source: Any, metadata: Any) -> Callable[..., None]:
-    def launch(x: int, y: int, z: int, stream: int, function: _Compiled, *_: object) -> None:
-        recorder.launch(source, metadata, function, (x, y, z))
-
-    return launch
 
 
 def _constants(source: Any) -> dict[str, object]:

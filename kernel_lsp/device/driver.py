@@ -5,23 +5,16 @@ judgement which patches `torch.cuda` or `cuda.bindings` does not reach them.
 """
 
 import ctypes
-import math
-import re
-import struct
 from collections.abc import Sequence
 from typing import Any
 
 from cuda.bindings import driver as cu  # pyright: ignore[reportAttributeAccessIssue]
 
 from kernel_lsp.build.binary import Binary
+from kernel_lsp.device.arguments import LaunchShape, launch_shape, pack_arguments
 from kernel_lsp.errors import WorkloadError
 
 _DEFAULT_SHARED_LIMIT = 48 << 10
-_FLOATS = {2: "<e", 4: "<f", 8: "<d"}
-_FLOATING = re.compile(r"float|double|half")
-_INTEGRAL = re.compile(r"int|long|short|char|bool|size_t|unsigned|\*")
-_UNSIGNED = re.compile(r"\bu|\bsize_t|bool|\*")
-_VECTOR = re.compile(r"(char|short|int|long|float|double|half|bfloat16)[234]\b(?!.*\*)")
 
 
 class CudaError(Exception):
@@ -126,95 +119,31 @@ class _Kernel:
         self._shared = _DEFAULT_SHARED_LIMIT
 
     def __getitem__(self, shape: Any) -> "_Configured":
-        if not isinstance(shape, tuple) or len(shape) not in (2, 3):
-            raise WorkloadError(f"launch `{self._name}` as `module.{self._name}[grid, block](...)`")
-        shared = int(shape[2]) if len(shape) == 3 else 0
-        if shared > self._shared:
+        made = launch_shape(shape, self._name)
+        if made.shared_bytes > self._shared:
             attribute = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            check(cu.cuFuncSetAttribute(self._function, attribute, shared), f"giving {self._name} {shared} bytes")
-            self._shared = shared
-        return _Configured(self, _three(shape[0]), _three(shape[1]), shared)
+            status = cu.cuFuncSetAttribute(self._function, attribute, made.shared_bytes)
+            check(status, f"giving {self._name} {made.shared_bytes} bytes")
+            self._shared = made.shared_bytes
+        return _Configured(self, made)
 
-    def launch(self, grid: Sequence[int], block: Sequence[int], shared: int, arguments: Sequence[Any]) -> None:
+    def launch(self, shape: LaunchShape, arguments: Sequence[Any]) -> None:
         import torch
 
-        if len(arguments) != len(self._sizes):
-            raise WorkloadError(f"`{self._name}` takes {len(self._sizes)} arguments, `launch` gives {len(arguments)}")
-        packed = [
-            pack_argument(value, size, self._types[i] if i < len(self._types) else "", f"`{self._name}` argument {i}")
-            for i, (value, size) in enumerate(zip(arguments, self._sizes, strict=True))
-        ]
+        packed = pack_arguments(self._name, arguments, self._sizes, self._types)
         buffers = [ctypes.create_string_buffer(data, len(data)) for data in packed]
         pointers = (ctypes.c_void_p * max(len(buffers), 1))(*(ctypes.addressof(b) for b in buffers))
         stream = torch.cuda.current_stream().cuda_stream
+        extents = (*shape.grid, *shape.block, shape.shared_bytes)
         check(
-            cu.cuLaunchKernel(self._function, *grid, *block, shared, stream, ctypes.addressof(pointers), 0),
-            f"launching {self._name} with grid {tuple(grid)}, block {tuple(block)}",
+            cu.cuLaunchKernel(self._function, *extents, stream, ctypes.addressof(pointers), 0),
+            f"launching {self._name} with grid {shape.grid}, block {shape.block}",
         )
 
 
 class _Configured:
-    def __init__(self, kernel: _Kernel, grid: tuple[int, ...], block: tuple[int, ...], shared: int) -> None:
-        self._kernel, self._grid, self._block, self._shared = kernel, grid, block, shared
+    def __init__(self, kernel: _Kernel, shape: LaunchShape) -> None:
+        self._kernel, self._shape = kernel, shape
 
     def __call__(self, *arguments: Any) -> None:
-        self._kernel.launch(self._grid, self._block, self._shared, arguments)
-
-
-def pack_argument(value: Any, size: int, declared: str, what: str) -> bytes:
-    """One kernel argument as the `size` bytes the compiled kernel reads; `declared` is its type in the source.
-
-    A tensor passes its address. A Python number takes the parameter's size; the declared type decides between signed,
-    unsigned and floating point, and where a template hides it, the Python type does. For a pointer, a number is an
-    address. A numpy scalar passes its own bytes.
-
-    Raises:
-        WorkloadError: the value cannot be what the kernel reads.
-    """
-    if hasattr(value, "data_ptr"):
-        return _sized(struct.pack("<Q", value.data_ptr()), size, what, "a tensor")
-    if hasattr(value, "tobytes") and hasattr(value, "dtype"):
-        return _sized(value.tobytes(), size, what, f"a {value.dtype} scalar")
-    if not isinstance(value, (bool, int, float)):
-        raise WorkloadError(f"{what} is a {type(value).__name__}; pass a tensor, a number or a numpy scalar")
-    if _VECTOR.search(declared):
-        raise WorkloadError(f"{what} is the number {value}, but the kernel declares `{declared.strip()}`")
-    floating = bool(_FLOATING.search(declared)) and "*" not in declared
-    integral = not floating and bool(_INTEGRAL.search(declared))
-    if isinstance(value, float) and integral:
-        raise WorkloadError(f"{what} is the float {value}, but the kernel declares `{declared.strip()}`")
-    try:
-        if floating or isinstance(value, float):
-            if size not in _FLOATS:
-                raise WorkloadError(f"{what} is a float, but the kernel reads {size} bytes there")
-            number = float(value)
-            return _bfloat16(number) if "bfloat16" in declared and size == 2 else struct.pack(_FLOATS[size], number)
-        if "bool" in declared:
-            value = bool(value)
-        signed = not _UNSIGNED.search(declared) if integral else value < 0
-        return int(value).to_bytes(size, "little", signed=signed)
-    except OverflowError:
-        raise WorkloadError(f"{what} is {value}, which does not fit the {size} bytes the kernel reads") from None
-
-
-def _bfloat16(value: float) -> bytes:
-    """Rounded to nearest, ties to even."""
-    (bits,) = struct.unpack("<I", struct.pack("<f", value))
-    if math.isfinite(value):
-        bits += 0x7FFF + (bits >> 16 & 1)
-        if bits & 0x7F80_0000 == 0x7F80_0000:
-            raise OverflowError
-    return struct.pack("<I", bits)[2:]
-
-
-def _sized(data: bytes, size: int, what: str, kind: str) -> bytes:
-    if len(data) != size:
-        raise WorkloadError(f"{what} is {kind} of {len(data)} bytes, but the kernel reads {size} bytes there")
-    return data
-
-
-def _three(shape: Any) -> tuple[int, int, int]:
-    extents = tuple(int(e) for e in shape) if isinstance(shape, (tuple, list)) else (int(shape),)
-    if not 1 <= len(extents) <= 3:
-        raise WorkloadError(f"a grid or block has one to three extents, not {len(extents)}")
-    return (*extents, 1, 1)[:3]  # type: ignore[return-value]
+        self._kernel.launch(self._shape, arguments)

@@ -1,6 +1,6 @@
 """Memory that two runner processes share: the one that runs a kernel and the one that knows what is right.
 
-A slab is one allocation, on the GPU (shared through CUDA's inter-process handles) or, for interpreted kernels, in an
+A slab is one allocation, on the GPU (shared through CUDA's inter-process handles) or, for emulated kernels, in an
 anonymous file, which ends with the processes that hold it. Tensors lie in it between guard regions of 0xFF bytes: NaN
 in every floating-point type, so that a read past an end shows in the result, and a write past an end shows in the
 guard. Worker processes only.

@@ -9,9 +9,11 @@ import zlib
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from kernel_lsp.build.binary import Binary
+from kernel_lsp.build.emulated import emulated_archs
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
-from kernel_lsp.errors import RunnerError
+from kernel_lsp.errors import CannotJudgeError, RunnerError
 from kernel_lsp.judge.building import Builders, Built
 from kernel_lsp.judge.target import Target
 from kernel_lsp.runner.pool import Flavour, Pool
@@ -71,14 +73,14 @@ class Subject:
 class Bench:
     """Owns the workers that judge one target. Open it before use; the pool kills what is left.
 
-    Without a GPU (`gpu` is None) Triton kernels run in Triton's interpreter on the CPU; nothing can be timed.
+    Without a GPU (`gpu` is None) kernels run on the emulator; nothing can be timed.
     """
 
     def __init__(self, pool: Pool, target: Target, settings: Settings, builders: Builders, gpu: Gpu | None) -> None:
         self.pool, self.target, self.settings, self.builders, self.gpu = pool, target, settings, builders, gpu
         self.place = "cuda" if gpu else "cpu"
         self.seed = int.from_bytes(os.urandom(6), "little")
-        self._flavour = Flavour.GPU if gpu else Flavour.INTERPRET
+        self._flavour = Flavour.GPU if gpu else Flavour.EMULATE
         self.cases: tuple[str, ...] = ()
         self.arguments: tuple[str, ...] = ()
         self.nondeterministic = False
@@ -164,6 +166,11 @@ class Bench:
     async def _load(self, subject: Subject, built: Built) -> None:
         candidate, binary = subject.candidate, built.build.binary
         cuda = candidate.language is Language.CUDA and built.extension is None
+        if self.gpu is None and built.extension is not None:
+            why = "`launch` calls host functions of a torch extension, which run on a GPU only"
+            raise CannotJudgeError(why, candidate.kernel.path, cure="Launch its kernels from `launch`.")
+        if self.gpu is None and cuda:
+            binary = await self._emulated(candidate)
         kernels = find_kernels(candidate.kernel.text, candidate.kernel.path) if cuda else ()
         await subject.call(
             "load",
@@ -174,14 +181,26 @@ class Bench:
             launch_text=candidate.launch.text if candidate.launch else None,
             binary=asdict(binary) if cuda and binary else None,
             types_of={k.name: [p.type for p in k.parameters] for k in kernels},
+            names_of={k.name: [p.name for p in k.parameters] for k in kernels},
             extension=built.extension,
             environment=None if cuda else {"TRITON_CACHE_DIR": str(self.builders.triton_cache(candidate))},
         )
 
+    async def _emulated(self, candidate: Candidate) -> Binary | None:
+        """A CUDA version as the emulator takes it; the last of the architectures is the one that it was built for."""
+        for arch in emulated_archs(self.builders.arch):
+            built = await self.builders.build(self.target.workload, candidate, arch)
+            if built.build.binary is not None:
+                return built.build.binary
+        return None
+
     async def fill(self, subject: Subject, draw: Draw) -> None:
         """Put inputs into a version's memory."""
         if draw.slab not in subject.bound:
-            handle = await subject.call("bind", name=draw.slab, arguments=draw.arguments, nbytes=draw.nbytes)
+            names = list(self.arguments)
+            handle = await subject.call(
+                "bind", name=draw.slab, arguments=draw.arguments, nbytes=draw.nbytes, names=names
+            )
             await self.oracle("attach", subject=subject.name, name=draw.slab, handle=handle)
             subject.bound.add(draw.slab)
         await self.oracle("fill", subject=subject.name, slab=draw.slab, key=draw.key)
@@ -225,6 +244,13 @@ class Bench:
             return await self._start_subject()
 
     async def _start_subject(self) -> Worker:
-        worker = await self.pool.worker(self._flavour, "subject", device=self.place, probes=self._probes)
+        worker = await self.pool.worker(
+            self._flavour,
+            "subject",
+            triton=self.target.language is Language.TRITON,
+            device=self.place,
+            probes=self._probes,
+            arch=self.builders.arch,
+        )
         await worker.call("ready", deadline=START_SECONDS)
         return worker

@@ -79,18 +79,19 @@ class Builders:
         self._pool, self._settings, self.arch = pool, settings, arch
         self._room = asyncio.Semaphore(settings.runner.compile_workers)
         self._idle: list[Worker] = []
-        self._results: dict[str, asyncio.Task[Built]] = {}
+        self._results: dict[tuple[str, str], asyncio.Task[Built]] = {}
         self._first_triton: Path | None = None
 
-    async def build(self, workload: WorkloadFile | None, candidate: Candidate) -> Built:
+    async def build(self, workload: WorkloadFile | None, candidate: Candidate, arch: str | None = None) -> Built:
         """Build a candidate; the same text is built once. A failed build is a result, not an exception.
 
         Without a workload nothing says which launches there are: a CUDA file is compiled as it is, and of a Triton
-        file there is nothing to compile.
+        file there is nothing to compile. `arch` may be another than the one that candidates are judged on.
         """
-        task = self._results.get(candidate.digest)
+        key = (candidate.digest, arch or self.arch)
+        task = self._results.get(key)
         if task is None or task.cancelled():
-            task = self._results[candidate.digest] = start(self._build(workload, candidate))
+            task = self._results[key] = start(self._build(workload, candidate, arch or self.arch))
         return await asyncio.shield(task)
 
     async def probes(self) -> dict[str, Any]:
@@ -110,7 +111,7 @@ class Builders:
         elif self._first_triton.is_dir() and not folder.exists():
             shutil.copytree(self._first_triton, folder)
 
-    async def _build(self, workload: WorkloadFile | None, candidate: Candidate) -> Built:
+    async def _build(self, workload: WorkloadFile | None, candidate: Candidate, arch: str) -> Built:
         settings = self._settings.build
         cache = self._settings.paths.cache
         if candidate.language is Language.TRITON:
@@ -123,7 +124,7 @@ class Builders:
             "launch_text": candidate.launch.text if candidate.launch else None,
             "workload_path": str(workload.source.path) if workload else None,
             "workload_text": workload.source.text if workload else None,
-            "arch": self.arch,
+            "arch": arch,
             "options": settings.options,
             "include_dirs": [str(folder) for folder in settings.include_dirs],
             "cache_folder": str(cache / "builds"),
@@ -146,7 +147,10 @@ class Builders:
     @asynccontextmanager
     async def _worker(self, *, fresh: bool) -> AsyncGenerator[Worker]:
         async with self._room:
-            worker = self._idle.pop() if self._idle and not fresh else await self._pool.worker(Flavour.BUILD, "build")
+            if self._idle and not fresh:
+                worker = self._idle.pop()
+            else:
+                worker = await self._pool.worker(Flavour.BUILD, "build", triton=fresh)
             try:
                 yield worker
             finally:

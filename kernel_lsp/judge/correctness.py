@@ -10,14 +10,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernel_lsp.errors import KernelLspError, WorkloadError
+from kernel_lsp.errors import CannotJudgeError, KernelLspError, WorkloadError
 from kernel_lsp.judge.bench import Bench, Draw, Subject
+from kernel_lsp.judge.emulation import EmulatedFinding, EmulatedRun, read_run
 from kernel_lsp.judge.verdict import Check, CheckStatus, ErrorFigures, Mismatch, Outcome, Stage
 from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.runner.worker import WorkerDied, WorkerTimedOut
 
 _VALUES = ("normal", "shifted", "large", "tiny", "ties", "sorted", "outliers")
-_INTERPRETED_BYTES = 1 << 20  # larger inputs take the interpreter too long
+_EMULATED_BYTES = 1 << 20  # larger inputs take the emulator too long
+_EMULATED_SECONDS = 1.5  # for all emulated runs of one version together; the first one is made whatever it takes
+_AMISS = ("uninitialised", "shared-race", "global-race")  # a GPU would run it, and may give any answer
 _REPEATS = 3
 _FIRST_RUN_SECONDS = 60.0  # a first launch may compile
 
@@ -34,10 +37,11 @@ class Failure:
 
 @dataclass(slots=True)
 class Findings:
-    """What the checks of one version found, in order."""
+    """What the checks of one version found, in order; `runs` are those on the emulator, where there is no GPU."""
 
     checks: list[Check] = field(default_factory=list[Check])
     errors: list[ErrorFigures] = field(default_factory=list[ErrorFigures])
+    runs: list[EmulatedRun] = field(default_factory=list[EmulatedRun])
     failure: Failure | None = None
 
     def passed(self, name: str, detail: str = "", case: str | None = None) -> None:
@@ -85,6 +89,9 @@ async def measure_baseline(bench: Bench, baseline: Subject) -> Yardstick:
     """Run the baseline on every set of inputs and learn what may be asked of a candidate.
 
     `findings.failure` is set when the baseline itself is wrong, hangs or crashes on plain inputs.
+
+    Raises:
+        CannotJudgeError: there is no GPU, and the emulator cannot run it.
     """
     yard = Yardstick([], {}, {}, {}, False, True, [], {}, Findings())
     order = await _case_order(bench, yard.findings)
@@ -93,10 +100,14 @@ async def measure_baseline(bench: Bench, baseline: Subject) -> Yardstick:
         for case, family in _plan(bench, order):
             draw = await bench.draw(case, family)
             plain = family == "normal"
+            if not _affordable(bench, draw, yard.findings):
+                yard.findings.skipped(f"inputs: {family}", _TOO_SLOW, bench.cases[case])
+                continue
             failure = await _measure_one(bench, baseline if plain else await scout.subject(), draw, yard)
             if failure is None and plain:
                 yard.fresh[case] = await bench.draw(case, family, 1)
-                failure = await _measure_one(bench, baseline, yard.fresh[case], yard)
+                if bench.gpu is not None:
+                    failure = await _measure_one(bench, baseline, yard.fresh[case], yard)
             if failure is None:
                 yard.draws.append(draw)
             elif plain:
@@ -104,6 +115,8 @@ async def measure_baseline(bench: Bench, baseline: Subject) -> Yardstick:
                 return yard
             else:
                 await scout.replace()
+                if yard.findings.runs and yard.findings.runs[-1].findings:
+                    yard.findings.runs.pop()  # what nobody promised to manage is no finding
                 detail = f"the baseline itself does not manage them: {failure.reason}"
                 yard.findings.skipped(f"inputs: {family}", detail, bench.cases[case])
     finally:
@@ -127,6 +140,8 @@ class _Scout:
         self._subject: Subject | None = None
 
     async def subject(self) -> Subject:
+        if self._bench.gpu is None:
+            return self._baseline  # no fault on the emulator outlives its run
         if self._subject is None:
             self._subject = await self._bench.enter(self._baseline.candidate, self._baseline.built)
         return self._subject
@@ -145,11 +160,14 @@ async def check(bench: Bench, subject: Subject, yard: Yardstick, *, quick: bool 
     findings = Findings()
     draws = [draw for draw in yard.draws if draw.family == "normal" or not quick]
     for draw in draws:
+        if not _affordable(bench, draw, findings):
+            findings.skipped(f"inputs: {draw.family}", _TOO_SLOW, bench.cases[draw.case])
+            continue
         if (failure := await _check_one(bench, subject, draw, yard, findings)) is not None:
             findings.fail(f"inputs: {draw.family}", failure, bench.cases[draw.case])
             return findings
         findings.passed(f"inputs: {draw.family}", case=bench.cases[draw.case])
-    if not quick:
+    if not quick and bench.gpu is not None:
         await _check_repeats(bench, subject, yard, findings)
         if findings.failure is None:
             await _check_new_contents(bench, subject, yard, findings)
@@ -160,6 +178,8 @@ async def check(bench: Bench, subject: Subject, yard: Yardstick, *, quick: bool 
 def deadline_for(bench: Bench, yard: Yardstick, draw: Draw) -> float:
     """Seconds that one run may take: so many times the baseline's own, and never less than the floor."""
     settings = bench.settings.runner
+    if bench.gpu is None:
+        return _FIRST_RUN_SECONDS
     own = yard.run_seconds.get(draw.case)
     if own is None:
         return _FIRST_RUN_SECONDS
@@ -203,32 +223,45 @@ def _plan(bench: Bench, order: list[int]) -> Iterator[tuple[int, str]]:
 
 
 async def _case_order(bench: Bench, findings: Findings) -> list[int]:
-    """Cases by the size of their inputs, smallest first; without a GPU only those an interpreter can do in time."""
+    """Cases by the size of their inputs, smallest first; without a GPU only those that can be emulated in time."""
     sizes: list[int] = await bench.oracle("sizes")
     order = sorted(range(len(sizes)), key=lambda case: sizes[case])
     if bench.gpu is not None:
         return order
     for case in order[1:]:
-        if sizes[case] > _INTERPRETED_BYTES:
-            findings.skipped("inputs: normal", "too large for the interpreter; needs a GPU", bench.cases[case])
-    return [case for case in order if case == order[0] or sizes[case] <= _INTERPRETED_BYTES]
+        if sizes[case] > _EMULATED_BYTES:
+            findings.skipped("inputs: normal", "too large for the emulator; needs a GPU", bench.cases[case])
+    return [case for case in order if case == order[0] or sizes[case] <= _EMULATED_BYTES]
+
+
+_TOO_SLOW = "too slow on the emulator; needs a GPU"
+
+
+def _affordable(bench: Bench, draw: Draw, findings: Findings) -> bool:
+    """Whether one more run fits the time for emulated ones, going by the run before it and the bytes of the inputs."""
+    if bench.gpu is not None or not findings.runs:
+        return True
+    last = findings.runs[-1]
+    growth = max(1.0, draw.input_bytes / max(last.input_bytes, 1))
+    return sum(run.seconds for run in findings.runs) + last.seconds * growth <= _EMULATED_SECONDS
 
 
 async def _measure_one(bench: Bench, subject: Subject, draw: Draw, yard: Yardstick) -> Failure | None:
     case = bench.cases[draw.case]
     try:
         await bench.fill(subject, draw)
-        await subject.call("rehearse", deadline=_FIRST_RUN_SECONDS, name=draw.slab)
-        await bench.fill(subject, draw)
+        if bench.gpu is not None:
+            await subject.call("rehearse", deadline=_FIRST_RUN_SECONDS, name=draw.slab)
+            await bench.fill(subject, draw)
         started = time.perf_counter()
         published = await subject.call("run", deadline=_FIRST_RUN_SECONDS, name=draw.slab)
         yard.run_seconds[draw.case] = max(time.perf_counter() - started, yard.run_seconds.get(draw.case, 0.0))
     except RUN_ERRORS as error:
-        if isinstance(error, WorkloadError):
-            raise
+        _raise_what_is_no_fault(bench, error)
         return failure_of(error, "running", case)
     compared = await bench.compare(subject, draw, published, baseline=True)
-    if (failure := _verdict_on(bench, draw, published, compared)) is not None:
+    failure = _take_emulated(bench, draw, published, yard.findings) or _verdict_on(bench, draw, published, compared)
+    if failure is not None:
         return failure
     yard.in_place = yard.in_place or published["in_place"]
     yard.outputs.setdefault(draw.case, _metadata(published))
@@ -241,13 +274,18 @@ async def _check_one(bench: Bench, subject: Subject, draw: Draw, yard: Yardstick
     first = draw.slab not in subject.bound
     try:
         await bench.fill(subject, draw)
-        if first and subject.built.build.way not in ("nvrtc", "nvcc-slice", "nvcc"):  # may compile or tune itself first
+        compiled = bench.gpu is None or subject.built.build.way in ("nvrtc", "nvcc-slice", "nvcc")
+        if first and not compiled:  # may compile or tune itself first
             await subject.call("rehearse", deadline=_FIRST_RUN_SECONDS, name=draw.slab)
             await bench.fill(subject, draw)
         published = await subject.call("run", deadline=deadline_for(bench, yard, draw), name=draw.slab)
         compared = await bench.compare(subject, draw, published, baseline=False)
     except RUN_ERRORS as error:
+        if bench.gpu is None:
+            _raise_what_is_no_fault(bench, error)
         return failure_of(error, "running", case)
+    if (failure := _take_emulated(bench, draw, published, findings)) is not None:
+        return failure
     if (
         draw.family != "strided"
         and (wanted := yard.outputs.get(draw.case))
@@ -266,6 +304,32 @@ async def _check_one(bench: Bench, subject: Subject, draw: Draw, yard: Yardstick
             )
         )
     return _verdict_on(bench, draw, published, compared)
+
+
+def _raise_what_is_no_fault(bench: Bench, error: Exception) -> None:
+    """Raise what says nothing of the version: its workload is at fault, or the emulator cannot run it."""
+    if isinstance(error, (WorkloadError, CannotJudgeError)):
+        raise error
+    if bench.gpu is None and isinstance(error, WorkerTimedOut):
+        why = f"the emulator did not finish a run in {_FIRST_RUN_SECONDS:.0f} s"
+        raise CannotJudgeError(why, bench.target.source.path, cure="Add a smaller case, or use a GPU.") from error
+
+
+def _take_emulated(bench: Bench, draw: Draw, published: dict[str, Any], findings: Findings) -> Failure | None:
+    """Keep the record of an emulated run; what it shows to be wrong, if anything."""
+    if published["emulated"] is None:
+        return None
+    run = read_run(bench.cases[draw.case], draw.family, draw.input_bytes, published["emulated"])
+    findings.runs.append(run)
+    return failure_of_finding(run.findings[0], run) if run.findings else None
+
+
+def failure_of_finding(finding: EmulatedFinding, run: EmulatedRun) -> Failure:
+    """What a finding of the emulator's says of a version: it would fail on a GPU, or give another answer at times."""
+    place = f"line {finding.line}: " if finding.line else ""
+    inputs = "" if run.family == "normal" else f" with {run.family} inputs"
+    outcome, stage = (Outcome.WRONG, Stage.CORRECT) if finding.kind in _AMISS else (Outcome.RUN_FAILED, Stage.RUN)
+    return Failure(outcome, stage, f"on case {run.case}{inputs}, {place}{finding.message}")
 
 
 def _verdict_on(bench: Bench, draw: Draw, published: dict[str, Any], compared: dict[str, Any]) -> Failure | None:

@@ -87,7 +87,8 @@ class Measured:
 class Session:
     """Judges candidates of one target. Make it with `open_session`.
 
-    `measured` is None where a CUDA kernel meets a machine without a GPU: then candidates are only built.
+    `measured` is None where there is no GPU and the baseline cannot be emulated, which `unmeasured` explains: then
+    candidates are only built.
     """
 
     def __init__(self, pool: Pool, target: Target, settings: Settings, gpu: Gpu | None) -> None:
@@ -97,6 +98,7 @@ class Session:
         self.baseline_built: Built | None = None
         self.bench: Bench | None = None
         self.measured: Measured | None = None
+        self.unmeasured = ""
         self.rng = random.SystemRandom()
 
     async def open(self) -> None:
@@ -107,10 +109,9 @@ class Session:
             WorkloadError: the workload does not work, or disagrees with the baseline.
         """
         target = self.target
-        runnable = self.gpu is not None or target.language is Language.TRITON
-        bench = self.bench = Bench(self.pool, target, self.settings, self.builders, self.gpu) if runnable else None
+        bench = self.bench = Bench(self.pool, target, self.settings, self.builders, self.gpu)
         self.baseline_built, _ = await asyncio.gather(
-            self.builders.build(target.workload, target.baseline), bench.open() if bench else asyncio.sleep(0)
+            self.builders.build(target.workload, target.baseline), bench.open()
         )
         if not self.baseline_built.ok:
             raise KernelLspError(
@@ -118,10 +119,14 @@ class Session:
                 target.source.path,
                 cure="Mend it first; `kernel-lsp check` shows every message.",
             )
-        if bench is None:
+        try:
+            baseline = await bench.enter(target.baseline, self.baseline_built)
+            yard = await correctness.measure_baseline(bench, baseline)
+        except CannotJudgeError as error:
+            if self.gpu is not None:
+                raise
+            self.unmeasured = error.message
             return
-        baseline = await bench.enter(target.baseline, self.baseline_built)
-        yard = await correctness.measure_baseline(bench, baseline)
         cases: tuple[TimedCase, ...] = ()
         if self.gpu is not None and yard.findings.failure is None:
             baseline, cases = await self._prepare_timing(bench, baseline, yard)
@@ -190,23 +195,29 @@ class Session:
             reason = "both are the same program to the machine: nothing was run"
             return self._verdict(case, Failure(Outcome.SAME, Stage.BUILD, reason))
         if self.measured is None:
-            reason = "it builds; a CUDA kernel runs only on a GPU, and this machine has none"
+            reason = f"it builds; running it needs a GPU, and this machine has none: {self.unmeasured}"
             return self._verdict(case, Failure(Outcome.UNTIMED, Stage.BUILD, reason))
         bench, yard = self.measured.bench, self.measured.yard
         if (broken := yard.findings.failure) is not None:
             reason = f"the baseline itself fails: {broken.reason}"
             return self._verdict(case, Failure(broken.outcome, broken.stage, reason, broken.mismatch))
-        with case.timeline.stage("load"):
-            entered = await enter(bench, candidate, case.built)
+        try:
+            with case.timeline.stage("load"):
+                entered = await enter(bench, candidate, case.built)
+        except CannotJudgeError as error:
+            return self._not_emulated(case, error)
         if isinstance(entered, Failure):
             return self._verdict(case, entered)
         try:
-            with case.timeline.stage("correct"):
-                case.findings = await correctness.check(bench, entered, yard)
+            try:
+                with case.timeline.stage("correct"):
+                    case.findings = await correctness.check(bench, entered, yard)
+            except CannotJudgeError as error:
+                return self._not_emulated(case, error)
             if case.findings.failure is not None:
                 return self._verdict(case, case.findings.failure)
             if self.gpu is None:
-                reason = "right in Triton's interpreter; timing needs a GPU, and this machine has none"
+                reason = "right on the emulator; timing needs a GPU, and this machine has none"
                 return self._verdict(case, Failure(Outcome.UNTIMED, Stage.CORRECT, reason))
             if yard.weak:
                 reason = f"the workload cannot tell right from wrong: {yard.weak[0]}; nothing was timed"
@@ -229,6 +240,14 @@ class Session:
         finally:
             await bench.leave(entered)
             bench.refill()
+
+    def _not_emulated(self, case: Judgement, error: CannotJudgeError) -> Verdict:
+        """The verdict where a candidate needs a GPU and there is none."""
+        if self.gpu is not None:
+            raise error
+        line = f" (line {error.line})" if error.line else ""
+        reason = f"it builds; running it needs a GPU, and this machine has none: {error.message}{line}"
+        return self._verdict(case, Failure(Outcome.UNTIMED, Stage.BUILD, reason))
 
     def _same_program(self, candidate: Candidate, built: Built) -> bool:
         """Whether the machine would do the same: for CUDA by machine code and launches, for Python by its syntax."""
@@ -278,13 +297,14 @@ class Session:
                     reloaded.append(await bench.enter(version.candidate, version.built))  # noqa: PERF401 - left below
                 a, b = reloaded
                 await bench.settle()
-            with case.timeline.stage("wait"):
-                await asyncio.sleep(max(0.0, CONFIRM_AFTER_SECONDS - (time.perf_counter() - ended)))
             fresh = Series.empty(cases)
             async with self.timer():
-                with case.timeline.stage("confirm"):
+                with case.timeline.stage("record again"):
                     await timing.prepare(bench, a, cases)
                     await timing.prepare(bench, b, cases)
+                with case.timeline.stage("wait"):
+                    await asyncio.sleep(max(0.0, CONFIRM_AFTER_SECONDS - (time.perf_counter() - ended)))
+                with case.timeline.stage("confirm"):
                     await timing.warm_up((a, b), cases[-1])
                     pair = self._pair(measured, a, b)
                     while len(fresh.combined) < statistics.CONFIRMATION_BLOCKS:
@@ -450,7 +470,7 @@ async def open_session(target: Target, settings: Settings) -> AsyncGenerator[Ses
     gpu = next(iter(find_gpus()), None)
     async with Pool(gpu.uuid if gpu else None) as workers:
         session = Session(workers, target, settings, gpu)
-        workers.preload(Flavour.BUILD, Flavour.GPU if gpu else Flavour.INTERPRET)
+        workers.preload(Flavour.BUILD, Flavour.GPU if gpu else Flavour.EMULATE)
         try:
             await session.open()
             yield session

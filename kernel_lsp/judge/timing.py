@@ -32,6 +32,7 @@ _CLOSE_BLOCKS = 16
 _STEADY = 0.01
 _CLOCK_JUMP = 0.05
 _SEGMENT_SECONDS = 30.0
+_LOOKS = 3  # at a candidate from outside, before its times are doubted
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,8 +307,19 @@ async def verify_timed_outputs(
 async def seen_from_outside(baseline: Subject, candidate: Subject, case: TimedCase) -> str | None:
     """Do the candidate's own times agree with this process's clock? A sentence if they do not.
 
-    What a segment takes beyond the launches it times (flushes, checksums, messages) is learned from the baseline.
+    This process is put off now and then by others of the machine, so it looks again before it says so; a candidate
+    whose own times are wrong stays wrong.
     """
+    found: str | None = None
+    for _ in range(_LOOKS):
+        found = await _disagreement(baseline, candidate, case)
+        if found is None:
+            return None
+    return found
+
+
+async def _disagreement(baseline: Subject, candidate: Subject, case: TimedCase) -> str | None:
+    """One look: what a segment takes beyond its launches (flushes, messages) is learned from the baseline."""
     few, many = 2, 10
     wall: list[float] = []
     claimed: list[float] = []

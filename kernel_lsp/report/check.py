@@ -36,9 +36,9 @@ def summary_view(reports: Sequence[FileReport]) -> RenderableType:
     skipped = [[check for check in report.checks if check.status is CheckStatus.SKIPPED] for report in reports]
     without: list[str] = []
     if any(_is_run(check) for checks in skipped for check in checks):
-        without.append("CUDA kernels were compiled only")
+        without.append("some kernels were compiled only")
     if any(_is_large_case(check) for checks in skipped for check in checks):
-        without.append("Triton kernels ran in the interpreter, on small cases")
+        without.append("kernels ran on the emulator, on small cases")
     lines = [Text(f"No GPU: {'; '.join(without)}.", "dim")] if without else []
     reasons = Counter(
         reason
@@ -72,7 +72,7 @@ def _found(report: FileReport) -> list[str]:
 
 
 def _is_run(check: Check) -> bool:
-    """Whether the check stands for all runs of a CUDA kernel."""
+    """Whether the check stands for all runs of a kernel that only a GPU can run."""
     return check.name == "run"
 
 

@@ -4,8 +4,9 @@ Importing torch takes seconds, a fork takes milliseconds; so a fresh worker for 
 nursery itself never touches CUDA (a context does not survive a fork) and never runs a user's code.
 
 It reads requests from the socket that is its standard input: one JSON line with the worker's role and limits,
-accompanied by the worker's end of its private socket. It answers with the worker's process id. When its own socket
-closes, its parent is gone: it kills every worker's process group and exits.
+accompanied by the worker's end of its private socket. What a request names as `first` is imported before the fork, for
+all later workers too. It answers with the worker's process id. When its own socket closes, its parent is gone: it kills
+every worker's process group and exits.
 """
 
 import contextlib
@@ -43,6 +44,8 @@ def main() -> None:
             if not data:
                 break
             request = json.loads(data)
+            if request["first"]:
+                importlib.import_module(request["first"])  # does nothing the second time
             pid = os.fork()
             if pid == 0:
                 control.close()

@@ -28,7 +28,7 @@ class Flavour(StrEnum):
 
     GPU = "gpu"
     BUILD = "build"
-    INTERPRET = "interpret"
+    EMULATE = "emulate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,9 @@ class _Recipe:
 
 _WORKERS = ("kernel_lsp.runner.workers.oracle", "kernel_lsp.runner.workers.subject")
 _RECIPES = {
-    Flavour.GPU: _Recipe((*_WORKERS, "triton", "cuda.bindings.driver", "kernel_lsp.runner.workers.stopwatch")),
-    Flavour.BUILD: _Recipe(("torch", "triton", "cuda.bindings.nvrtc"), {"CUDA_VISIBLE_DEVICES": ""}),
-    Flavour.INTERPRET: _Recipe((*_WORKERS, "triton"), {"CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1"}),
+    Flavour.GPU: _Recipe((*_WORKERS, "cuda.bindings.driver", "kernel_lsp.runner.workers.stopwatch")),
+    Flavour.BUILD: _Recipe(("torch", "cuda.bindings.nvrtc"), {"CUDA_VISIBLE_DEVICES": ""}),
+    Flavour.EMULATE: _Recipe((*_WORKERS, "kernel_lsp.runner.workers.emulator"), {"CUDA_VISIBLE_DEVICES": ""}),
 }
 
 
@@ -120,8 +120,10 @@ class Pool:
         folder.mkdir(exist_ok=True)
         return folder
 
-    async def worker(self, flavour: Flavour, role: str, **parameters: Any) -> Worker:
+    async def worker(self, flavour: Flavour, role: str, *, triton: bool = False, **parameters: Any) -> Worker:
         """A fresh worker running `kernel_lsp.runner.workers.ROLE` with `parameters`.
+
+        `triton` says that it will use Triton, whose first steps its nursery then takes beforehand.
 
         Raises:
             RunnerError: the libraries it needs cannot be imported, or no process can be started.
@@ -133,6 +135,7 @@ class Pool:
         request = {
             "module": f"kernel_lsp.runner.workers.{role}",
             "scratch": str(scratch),
+            "first": "kernel_lsp.runner.workers.triton_once" if triton else None,
             "environment": _environment(scratch) | self._visible | _RECIPES[flavour].environment,
             # Address space stays unlimited: CUDA reserves far more than it uses.
             "limits": {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 4 << 30},

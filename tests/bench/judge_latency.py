@@ -29,6 +29,7 @@ async def judge_many(session: Session, candidate: Candidate, count: int) -> dict
     comment = "#" if candidate.kernel.path.suffix == ".py" else "//"
     seconds: list[dict[str, float]] = []
     verdicts: list[str] = []
+    reasons: dict[str, str] = {}
     for number in range(count):
         text = f"{candidate.kernel.text}\n{comment} {candidate.label} {number}\n"
         await asyncio.sleep(0.5)  # as between a person's edits: the next worker is made ready meanwhile
@@ -36,9 +37,11 @@ async def judge_many(session: Session, candidate: Candidate, count: int) -> dict
         verdict = await session.judge(version, always_run=True)
         seconds.append(verdict.seconds)
         verdicts.append(verdict.verdict.value)
+        reasons[verdict.verdict.value] = verdict.reason
     stages = sorted({name for row in seconds for name in row})
     return {
         "verdicts": {v: verdicts.count(v) for v in sorted(set(verdicts))},
+        "last_reasons": reasons,
         "median_s": {s: round(statistics.median(row.get(s, 0.0) for row in seconds), 4) for s in stages},
         "worst_s": {s: round(max(row.get(s, 0.0) for row in seconds), 4) for s in stages},
     }

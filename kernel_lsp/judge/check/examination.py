@@ -1,7 +1,6 @@
 """`check`: everything that can be said of kernel files as they stand: they compile, they run, they are right.
 
-With a GPU all of it; without one Triton kernels run in Triton's interpreter and CUDA kernels are compiled and their
-workloads rehearsed.
+With a GPU all of it; without one kernels run on the emulator, on small cases.
 """
 
 import asyncio
@@ -13,10 +12,11 @@ from pathlib import Path
 from kernel_lsp.build.binary import Diagnostic, Severity
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu, find_gpus
-from kernel_lsp.errors import KernelLspError, SourceError
+from kernel_lsp.errors import CannotJudgeError, KernelLspError, SourceError
 from kernel_lsp.judge import correctness
 from kernel_lsp.judge.bench import Bench
 from kernel_lsp.judge.building import Builders, arch_of
+from kernel_lsp.judge.emulation import Emulation, NeedsGpu
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import Check, KernelResources
@@ -43,6 +43,7 @@ class FileReport:
         checks: what was checked on its runs, and what was skipped and why.
         resources: compile facts of the kernels the workload launches.
         workload: its workload file, if it has one.
+        emulation: what its runs on the emulator showed, where there is no GPU; None where nothing was run.
         seconds: wall time.
     """
 
@@ -54,6 +55,7 @@ class FileReport:
     checks: list[Check] = field(default_factory=list[Check])
     resources: tuple[KernelResources, ...] = ()
     workload: Path | None = None
+    emulation: Emulation | None = None
     seconds: float = 0.0
 
     @property
@@ -150,12 +152,15 @@ async def _check_file(
             bench = Bench(pool, target, settings, builders, gpu)
             try:
                 await bench.open()
-                if gpu is None and language is Language.CUDA:
-                    await _rehearse(bench, report)
-                else:
-                    subject = await bench.enter(candidate, built)
-                    yard = await correctness.measure_baseline(bench, subject)
-                    _take_over(report, yard)
+                subject = await bench.enter(candidate, built)
+                yard = await correctness.measure_baseline(bench, subject)
+                _take_over(report, yard)
+                if gpu is None:
+                    report.emulation = Emulation(tuple(yard.findings.runs))
+            except CannotJudgeError as error:
+                if gpu is not None:
+                    raise
+                await _rehearse(bench, report, error)
             finally:
                 await bench.close()
     except correctness.RUN_ERRORS as error:
@@ -163,15 +168,16 @@ async def _check_file(
     return report
 
 
-async def _rehearse(bench: Bench, report: FileReport) -> None:
-    """Make the smallest case's inputs and run the reference on them, so that at least the workload is known to work."""
+async def _rehearse(bench: Bench, report: FileReport, error: CannotJudgeError) -> None:
+    """Run the reference on the smallest case, so that at least the workload is known to work; `error` says why."""
     sizes: list[int] = await bench.oracle("sizes")
     draw = await bench.draw(min(range(len(sizes)), key=lambda case: sizes[case]), "normal")
     await bench.oracle("rehearse", key=draw.key)
     findings = correctness.Findings()
     findings.passed("workload", "its inputs and reference run", bench.cases[draw.case])
-    findings.skipped("run", "a CUDA kernel runs only on a GPU, and this machine has none")
+    findings.skipped("run", error.message)
     report.checks += findings.checks
+    report.emulation = Emulation((), NeedsGpu(error.message, str(error.path) if error.path else None, error.line))
 
 
 def _take_over(report: FileReport, yard: correctness.Yardstick) -> None:
@@ -179,7 +185,11 @@ def _take_over(report: FileReport, yard: correctness.Yardstick) -> None:
     for draw in yard.draws:
         findings.passed(f"inputs: {draw.family}")
     report.checks += findings.checks
-    if findings.failure is not None:
+    found = [finding for run in findings.runs for finding in run.findings]
+    for finding in found:
+        place = (finding.path or str(report.path), finding.line or 1)
+        report.diagnostics.append(Diagnostic(*place, 1, place[1], 1, Severity.ERROR, finding.message, finding.kind))
+    if findings.failure is not None and not found:
         message = f"{findings.failure.outcome}: {findings.failure.reason}"
         report.diagnostics.append(_at_kernel(report, Severity.ERROR, message))
     for weakness in yard.weak:

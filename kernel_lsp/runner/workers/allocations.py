@@ -1,6 +1,6 @@
 """Watched allocations: what a launch allocates is filled with 0xFF and fenced by guard regions."""
 
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -29,16 +29,30 @@ _SET = {
 }
 
 
+class Listener(Protocol):
+    """Who wants to know what torch does to memory."""
+
+    def allocated(self, tensor: Tensor, initialised: bool) -> None:
+        """A factory function made `tensor`."""
+
+    def written(self, tensor: Tensor) -> None:
+        """An operation of torch's wrote to all of `tensor`."""
+
+
 class WatchedAllocations(TorchDispatchMode):
     """While active, every tensor made by a factory function lies between guards; unset ones hold 0xFF bytes (NaN)."""
 
-    def __init__(self) -> None:
+    def __init__(self, listener: Listener | None = None) -> None:
         super().__init__()
         self._watched: list[tuple[Tensor, Tensor]] = []
+        self._listener = listener
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
         if func not in _UNSET and func not in _SET:
+            if self._listener is not None:
+                for tensor in _written(func, args, kwargs or {}):
+                    self._listener.written(tensor)
             return made
         if not isinstance(made, Tensor) or made.device.type == "meta" or not made.numel():
             return made
@@ -49,6 +63,8 @@ class WatchedAllocations(TorchDispatchMode):
         if func in _SET:
             fenced.copy_(made)
         self._watched.append((raw, fenced))
+        if self._listener is not None:
+            self._listener.allocated(fenced, func in _SET)
         return fenced
 
     def trampled(self) -> list[dict[str, Any]]:
@@ -72,6 +88,16 @@ class WatchedAllocations(TorchDispatchMode):
                         }
                     )
         return found
+
+
+def _written(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
+    """Tensors that an operation writes to, by its schema: `out=`, `x.copy_(y)`, `x.fill_(0)`."""
+    written: list[Tensor] = []
+    for position, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = kwargs.get(argument.name, args[position] if position < len(args) else None)
+            written += [value] if isinstance(value, Tensor) else list(value or ())
+    return written
 
 
 # The first use of a dispatch mode imports hundreds of modules. Paid here, it is paid once, by the nursery.

@@ -114,7 +114,12 @@ def fingerprint(data: Tensor) -> int:
 
 def same_bits(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors of one type and shape hold the same bits."""
-    return torch.equal(a.contiguous().view(-1).view(torch.uint8), b.contiguous().view(-1).view(torch.uint8))
+    return torch.equal(_bytes(a), _bytes(b))
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    # A single element counts as contiguous whatever its stride, and could then not be viewed as bytes; hence a copy.
+    return tensor.clone(memory_format=torch.contiguous_format).view(-1).view(torch.uint8)
 
 
 def _units(actual: Tensor, expected: Tensor, rms_of_expected: float) -> Tensor:

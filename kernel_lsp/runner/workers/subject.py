@@ -9,7 +9,7 @@ import os
 import types
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from pydantic import TypeAdapter
@@ -17,17 +17,22 @@ from torch import Tensor
 
 from kernel_lsp.build.binary import Binary
 from kernel_lsp.device.slab import Slab, TensorSpec, make_slab, row_major
-from kernel_lsp.errors import WorkloadError
+from kernel_lsp.errors import KernelLspError, WorkloadError
 from kernel_lsp.runner.workers.allocations import WatchedAllocations
-from kernel_lsp.runner.workers.placement import Instead
 from kernel_lsp.workload.load import bind_launch, load_module
+
+if TYPE_CHECKING:
+    from kernel_lsp.runner.workers.emulator import Emulator
 
 _BINARY = TypeAdapter(Binary)
 
 
-def methods(device: str, probes: dict[str, Any] | None = None) -> Mapping[str, Callable[..., Any]]:
-    """What this role answers to. `probes` is the harness's own binary, needed for timing on `cuda`."""
-    subject = Subject(device, probes)
+def methods(device: str, probes: dict[str, Any] | None = None, arch: str = "sm_80") -> Mapping[str, Callable[..., Any]]:
+    """What this role answers to.
+
+    `probes` is the harness's own binary, needed for timing on `cuda`. On `cpu` kernels are emulated as on `arch`.
+    """
+    subject = Subject(device, probes, arch)
     return {
         "load": subject.load,
         "bind": subject.bind,
@@ -45,12 +50,14 @@ def methods(device: str, probes: dict[str, Any] | None = None) -> Mapping[str, C
 class Subject:
     """State of one worker under test; every method is a request that the parent makes."""
 
-    def __init__(self, device: str, probes: dict[str, Any] | None) -> None:
+    def __init__(self, device: str, probes: dict[str, Any] | None, arch: str) -> None:
         self._device = device
-        self._placement = Instead if device == "cpu" else contextlib.nullcontext
+        self._placement: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+        self._emulator: Emulator | None = None
         self._launch: Callable[..., Any] | None = None
         self._path = Path()
         self._bound: dict[str, tuple[Slab, list[Any]]] = {}
+        self._names: tuple[str, ...] = ()
         self._outbox: Slab | None = None
         self._retired: list[Slab] = []  # memory the oracle may still have open: CUDA wants it kept until then
         self._held: tuple[Tensor, ...] = ()
@@ -59,9 +66,8 @@ class Subject:
         self._pristine: dict[str, Tensor] = {}
         self._watch: Any = None
         if device == "cpu":
-            from kernel_lsp.runner.workers.interpreter import choose_first_config
-
-            choose_first_config()
+            self._emulator = _make_emulator(arch)
+            self._placement = self._emulator.placement
         else:
             from kernel_lsp.device.driver import LoadedModule
             from kernel_lsp.runner.workers.stopwatch import Stopwatch
@@ -80,26 +86,37 @@ class Subject:
         launch_text: str | None = None,
         binary: dict[str, Any] | None = None,
         types_of: dict[str, list[str]] | None = None,
+        names_of: dict[str, list[str]] | None = None,
         extension: str | None = None,
         environment: dict[str, str] | None = None,
     ) -> None:
         """Load a version: a `binary` for a CUDA file, a built `extension`, or else the Python module in `text`."""
         os.environ.update(environment or {})
         self._path = Path(launch_path or path)
+        if self._emulator is not None:
+            self._emulator.expect(Path(path), triton=binary is None)
         with self._placement():
             if binary is not None:
-                from kernel_lsp.device.driver import LoadedModule
-
-                types = {name: tuple(declared) for name, declared in (types_of or {}).items()}
-                module: Any = LoadedModule(_BINARY.validate_python(binary), types)
+                module = self._load_binary(_BINARY.validate_python(binary), _tuples(types_of), _tuples(names_of))
             elif extension is not None:
                 module = _load_extension(Path(extension))
             else:
                 module = load_module(text, Path(path))
             self._launch = bind_launch(module, Path(path), launch_text, self._path)
 
-    def bind(self, name: str, arguments: list[Any], nbytes: int) -> dict[str, Any]:
-        """Make memory for one set of inputs; the answer is the handle under which the oracle fills it."""
+    def _load_binary(self, binary: Binary, types: dict[str, tuple[str, ...]], names: dict[str, tuple[str, ...]]) -> Any:
+        if self._emulator is not None:
+            return self._emulator.module(binary, types, names)
+        from kernel_lsp.device.driver import LoadedModule
+
+        return LoadedModule(binary, types)
+
+    def bind(self, name: str, arguments: list[Any], nbytes: int, names: Sequence[str] = ()) -> dict[str, Any]:
+        """Make memory for one set of inputs; the answer is the handle under which the oracle fills it.
+
+        `names` are what the workload calls them.
+        """
+        self._names = tuple(names)
         self._recordings.pop(name, None)  # it holds addresses of other memory
         if name in self._bound:
             self._retired.append(self._bound[name][0])
@@ -110,21 +127,42 @@ class Subject:
 
     def rehearse(self, name: str) -> None:
         """Launch once for nothing, so that whatever compiles or tunes itself at first use has done so."""
-        with torch.no_grad(), self._placement():
+        with torch.no_grad():
             self._outputs(name)
         self._synchronize()
 
     def run(self, name: str) -> dict[str, Any]:
         """Launch once, everything that the launch allocates being fenced and poisoned, and publish the outputs."""
-        watcher = WatchedAllocations()
-        with torch.no_grad(), self._placement(), watcher:
-            outputs = self._outputs(name)
+        watcher = WatchedAllocations(self._emulator)
+        if self._emulator is None:
+            with torch.no_grad(), watcher:
+                returned = self._call(name)
+        else:
+            returned = self._emulate(self._emulator, name, watcher)
+        outputs = self._outputs_of(returned)
         self._synchronize()
         self._previous, self._held = self._held, outputs
         return {
             "trampled": watcher.trampled(),
             "in_place": any(self._aliases_input(name, output) for output in outputs),
+            "emulated": self._emulator.end() if self._emulator else None,
         } | self._publish(outputs)
+
+    def _emulate(self, emulator: "Emulator", name: str, watcher: WatchedAllocations) -> Any:
+        """Launch on the emulator; what fails there is tried for the next architecture, on inputs as they were."""
+        slab, values = self._bound[name]
+        pristine = slab.data.clone()
+        while True:
+            emulator.begin(self._names, values)
+            try:
+                with torch.no_grad(), emulator.placement(), watcher:
+                    return self._call(name)
+            except KernelLspError:
+                raise
+            except Exception:
+                if not emulator.grow():
+                    raise
+                slab.data.copy_(pristine)
 
     def publish_previous(self) -> dict[str, Any]:
         """Publish once more what the run before the last one returned, to see whether the last one changed it."""
@@ -193,8 +231,13 @@ class Subject:
         return [{"times_us": s.times_us, "checksums": s.checksums, "clock_mhz": s.clock_mhz} for s in segments]
 
     def _outputs(self, name: str) -> tuple[Tensor, ...]:
+        return self._outputs_of(self._call(name))
+
+    def _call(self, name: str) -> Any:
         assert self._launch is not None, "the parent loads a version first"
-        returned = self._launch(*self._bound[name][1])
+        return self._launch(*self._bound[name][1])
+
+    def _outputs_of(self, returned: Any) -> tuple[Tensor, ...]:
         outputs: Any = tuple(returned) if isinstance(returned, (tuple, list)) else (returned,)
         for number, output in enumerate(outputs):
             if type(output) is not Tensor:
@@ -225,6 +268,16 @@ class Subject:
     def _synchronize(self) -> None:
         if self._device == "cuda":
             torch.cuda.synchronize()
+
+
+def _make_emulator(arch: str) -> "Emulator":
+    from kernel_lsp.runner.workers.emulator import Emulator
+
+    return Emulator(arch)
+
+
+def _tuples(lists: dict[str, list[str]] | None) -> dict[str, tuple[str, ...]]:
+    return {name: tuple(items) for name, items in (lists or {}).items()}
 
 
 def _load_extension(path: Path) -> types.ModuleType:

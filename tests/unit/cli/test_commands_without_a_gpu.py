@@ -60,7 +60,7 @@ def test_check_is_green_on_a_good_kernel(kernel_lsp):
     answer = kernel_lsp("check", "scale.cu")
     assert answer.returncode == 0, answer.stdout + answer.stderr
     assert answer.stdout.startswith("✓ scale.cu  ")
-    assert "compiled, needs a GPU to run" in answer.stdout
+    assert "checks passed" in answer.stdout
     assert "1 file, 1 kernel, sm_90: all well" in answer.stdout
 
 
@@ -86,8 +86,32 @@ def test_facts_for_two_architectures(kernel_lsp):
     assert lines[2].split()[0] == "sm_80"
 
 
-def test_judge_builds_and_claims_nothing(kernel_lsp, tmp_path):
-    (tmp_path / "other.cu").write_text(KERNEL.replace("2.0f * x[i]", "3.0f * x[i]"))
+def test_check_finds_what_lies_out_of_bounds(kernel_lsp, tmp_path):
+    (tmp_path / "scale.cu").write_text(KERNEL.replace("if (i < n) ", ""))
+    answer = kernel_lsp("check", "scale.cu", "--json")
+    assert answer.returncode == 1
+    (file,) = json.loads(answer.stdout)["files"]
+    found = [d for d in file["diagnostics"] if "past the end of `y`" in d["message"]]
+    assert [(Path(d["path"]).name, d["line"]) for d in found] == [("scale.cu", 4)], file["diagnostics"]
+
+
+@pytest.mark.parametrize(
+    ("body", "verdict", "words"),
+    [
+        ("if (i < n) y[i] = 3.0f * x[i];", "WRONG", "on case n=1000 output 0 is wrong from index [0] on"),
+        ("y[i] = i < n ? 2.0f * x[i] : 0.0f;", "RUN_FAILED", "line 4: "),
+    ],
+)
+def test_judge_runs_candidates_on_the_emulator(kernel_lsp, tmp_path, body, verdict, words):
+    (tmp_path / "other.cu").write_text(KERNEL.replace("if (i < n) y[i] = 2.0f * x[i];", body))
+    answer = kernel_lsp("judge", "scale.cu", "other.cu", "--json")
+    said = json.loads(answer.stdout)
+    assert (said["verdict"], answer.returncode) == (verdict, 1)
+    assert words in said["reason"]
+
+
+def test_judge_claims_nothing_of_a_right_candidate(kernel_lsp, tmp_path):
+    (tmp_path / "other.cu").write_text(KERNEL.replace("2.0f * x[i]", "x[i] + x[i] * 1.0000001f"))
     answer = kernel_lsp("judge", "scale.cu", "other.cu", "--json")
     assert answer.returncode == 3, answer.stderr
     said = json.loads(answer.stdout)

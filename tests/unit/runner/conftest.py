@@ -19,11 +19,11 @@ def run():
 
 @pytest.fixture(scope="session")
 def pool(run):
-    """A pool whose interpreting nursery has started."""
+    """A pool whose emulating nursery has started."""
     made = Pool()
 
     async def start() -> None:
-        made.preload(Flavour.INTERPRET)
+        made.preload(Flavour.EMULATE)
 
     run(start())
     yield made
@@ -36,7 +36,7 @@ def subject(pool, run):
     with contextlib.ExitStack() as stack:
 
         async def start(text: str, path: str = "/home/me/kernel.py", launch_text: str | None = None):
-            worker = await pool.worker(Flavour.INTERPRET, "subject", device="cpu")
+            worker = await pool.worker(Flavour.EMULATE, "subject", device="cpu")
             stack.callback(worker.kill)
             await worker.call("load", deadline=60, path=path, text=text, launch_path=path, launch_text=launch_text)
             await worker.call("bind", deadline=60, name="nothing", arguments=[], nbytes=1)

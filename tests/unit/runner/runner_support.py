@@ -19,7 +19,7 @@ class Trial:
 
     @classmethod
     async def start(cls, pool: Pool, workload: str, factor: float = 2.0) -> "Trial":
-        oracle = await pool.worker(Flavour.INTERPRET, "oracle", device="cpu", factor=factor)
+        oracle = await pool.worker(Flavour.EMULATE, "oracle", device="cpu", factor=factor)
         await oracle.call("load", deadline=SECONDS, text=workload, path="/home/me/scale_workload.py")
         return cls(pool, oracle)
 
@@ -27,7 +27,7 @@ class Trial:
         return await self._oracle.call(method, deadline=SECONDS, **params)
 
     async def enter(self, text: str) -> "Version":
-        worker = await self.pool.worker(Flavour.INTERPRET, "subject", device="cpu")
+        worker = await self.pool.worker(Flavour.EMULATE, "subject", device="cpu")
         await worker.call("load", deadline=SECONDS, path=KERNEL_PATH, text=text)
         self._versions += 1
         return Version(self, worker, f"{self._versions}")

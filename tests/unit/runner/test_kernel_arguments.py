@@ -7,9 +7,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 numpy = pytest.importorskip("numpy")
-pytest.importorskip("cuda.bindings")
 
-from kernel_lsp.device.driver import pack_argument  # noqa: E402
+from kernel_lsp.device.arguments import pack_argument  # noqa: E402
 from kernel_lsp.errors import WorkloadError  # noqa: E402
 
 

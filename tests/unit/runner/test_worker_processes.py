@@ -128,7 +128,7 @@ def test_a_worker_that_ends_is_reported_with_its_last_words_and_its_children_are
 
 def test_a_worker_that_cannot_be_set_up_says_why(pool, run):
     async def start():
-        worker = await pool.worker(Flavour.INTERPRET, "oracle", no_such_parameter=1)
+        worker = await pool.worker(Flavour.EMULATE, "oracle", no_such_parameter=1)
         await worker.call("load", deadline=30)
 
     with pytest.raises(WorkerDied, match="no_such_parameter"):
@@ -217,7 +217,7 @@ def test_starting_many_workers_at_once_gives_each_its_own_process(pool, run, sub
 def test_a_start_that_is_cancelled_does_not_mix_up_the_next_workers(pool, run, subject, after):
     async def start():
         await subject(launch())
-        task = asyncio.create_task(pool.worker(Flavour.INTERPRET, "subject", device="cpu"))
+        task = asyncio.create_task(pool.worker(Flavour.EMULATE, "subject", device="cpu"))
         await asyncio.sleep(after)
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -264,7 +264,7 @@ def launch(module):
 
 async def main():
     pool = Pool()
-    worker = await pool.worker(Flavour.INTERPRET, "subject", device="cpu")
+    worker = await pool.worker(Flavour.EMULATE, "subject", device="cpu")
     await worker.call("load", deadline=60, path="/home/me/kernel.py", text=TEXT)
     await worker.call("bind", deadline=60, name="nothing", arguments=[], nbytes=1)
     try:
@@ -317,7 +317,7 @@ def test_nothing_is_left_when_a_pool_is_closed_or_its_owner_killed(end):
 def test_a_pool_closed_while_it_starts_leaves_nothing():
     async def main() -> tuple[Path, int]:
         pool = Pool()
-        pool.preload(Flavour.INTERPRET)
+        pool.preload(Flavour.EMULATE)
         while not (children := _nurseries(pool.folder)):
             await asyncio.sleep(0.01)
         await pool.close()
@@ -339,11 +339,11 @@ def _nurseries(folder: Path) -> list[int]:
 
 def test_libraries_that_are_missing_are_named_with_a_cure(monkeypatch):
     recipe = pool_module._Recipe(("a_library_nobody_has",))
-    monkeypatch.setitem(pool_module._RECIPES, Flavour.INTERPRET, recipe)
+    monkeypatch.setitem(pool_module._RECIPES, Flavour.EMULATE, recipe)
 
     async def main() -> None:
         async with Pool() as pool:
-            await pool.worker(Flavour.INTERPRET, "subject", device="cpu")
+            await pool.worker(Flavour.EMULATE, "subject", device="cpu")
 
     with pytest.raises(RunnerError, match="No module named 'a_library_nobody_has'") as caught:
         asyncio.run(main())
@@ -354,12 +354,12 @@ def test_a_nursery_that_never_gets_ready_is_given_up(monkeypatch, tmp_path):
     (tmp_path / "endless_import.py").write_text("import time\ntime.sleep(600)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(pool_module, "_START_SECONDS", 0.5)
-    monkeypatch.setitem(pool_module._RECIPES, Flavour.INTERPRET, pool_module._Recipe(("endless_import",)))
+    monkeypatch.setitem(pool_module._RECIPES, Flavour.EMULATE, pool_module._Recipe(("endless_import",)))
 
     async def main() -> Path:
         async with Pool() as pool:
-            with pytest.raises(RunnerError, match="the interpret workers cannot start: no answer"):
-                await pool.worker(Flavour.INTERPRET, "subject", device="cpu")
+            with pytest.raises(RunnerError, match="the emulate workers cannot start: no answer"):
+                await pool.worker(Flavour.EMULATE, "subject", device="cpu")
             return pool.folder
 
     folder = asyncio.run(asyncio.wait_for(main(), 20))
@@ -369,14 +369,14 @@ def test_a_nursery_that_never_gets_ready_is_given_up(monkeypatch, tmp_path):
 def test_a_nursery_that_is_killed_is_reported():
     async def main() -> None:
         async with Pool() as pool:
-            pool.preload(Flavour.INTERPRET)
-            nursery = await pool._nurseries[Flavour.INTERPRET]
+            pool.preload(Flavour.EMULATE)
+            nursery = await pool._nurseries[Flavour.EMULATE]
             nursery.process.kill()
             await nursery.process.wait()
             with pytest.raises(RunnerError, match="the process that starts workers is gone"):
-                await pool.worker(Flavour.INTERPRET, "subject", device="cpu")
+                await pool.worker(Flavour.EMULATE, "subject", device="cpu")
 
     pool_module_recipe = pool_module._Recipe(())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(pool_module._RECIPES, Flavour.INTERPRET, pool_module_recipe)
+        patch.setitem(pool_module._RECIPES, Flavour.EMULATE, pool_module_recipe)
         asyncio.run(main())

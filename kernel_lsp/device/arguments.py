@@ -1,0 +1,109 @@
+"""What a launch says, as the machine takes it: grid and block, and arguments as the bytes a kernel reads."""
+
+import math
+import re
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernel_lsp.errors import WorkloadError
+
+_FLOATS = {2: "<e", 4: "<f", 8: "<d"}
+_FLOATING = re.compile(r"float|double|half")
+_INTEGRAL = re.compile(r"int|long|short|char|bool|size_t|unsigned|\*")
+_UNSIGNED = re.compile(r"\bu|\bsize_t|bool|\*")
+_VECTOR = re.compile(r"(char|short|int|long|float|double|half|bfloat16)[234]\b(?!.*\*)")
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchShape:
+    """Blocks in x, y, z; threads of each in x, y, z; bytes of dynamic shared memory."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+
+
+def launch_shape(shape: Any, kernel: str) -> LaunchShape:
+    """What stands in the brackets of `module.kernel[grid, block, shared_bytes]`.
+
+    Raises:
+        WorkloadError: it is no launch.
+    """
+    if not isinstance(shape, tuple) or len(shape) not in (2, 3):
+        raise WorkloadError(f"launch `{kernel}` as `module.{kernel}[grid, block](...)`")
+    return LaunchShape(_three(shape[0]), _three(shape[1]), int(shape[2]) if len(shape) == 3 else 0)
+
+
+def pack_arguments(kernel: str, values: Sequence[Any], sizes: Sequence[int], types: Sequence[str]) -> list[bytes]:
+    """All arguments of a launch; `sizes` are those in the compiled kernel, `types` those of the source where known.
+
+    Raises:
+        WorkloadError: there are too many or too few, or one cannot be what the kernel reads.
+    """
+    if len(values) != len(sizes):
+        raise WorkloadError(f"`{kernel}` takes {len(sizes)} arguments, `launch` gives {len(values)}")
+    return [
+        pack_argument(value, size, types[i] if i < len(types) else "", f"`{kernel}` argument {i}")
+        for i, (value, size) in enumerate(zip(values, sizes, strict=True))
+    ]
+
+
+def pack_argument(value: Any, size: int, declared: str, what: str) -> bytes:
+    """One kernel argument as the `size` bytes the compiled kernel reads; `declared` is its type in the source.
+
+    A tensor passes its address. A Python number takes the parameter's size; the declared type decides between signed,
+    unsigned and floating point, and where a template hides it, the Python type does. For a pointer, a number is an
+    address. A numpy scalar passes its own bytes.
+
+    Raises:
+        WorkloadError: the value cannot be what the kernel reads.
+    """
+    if hasattr(value, "data_ptr"):
+        return _sized(struct.pack("<Q", value.data_ptr()), size, what, "a tensor")
+    if hasattr(value, "tobytes") and hasattr(value, "dtype"):
+        return _sized(value.tobytes(), size, what, f"a {value.dtype} scalar")
+    if not isinstance(value, (bool, int, float)):
+        raise WorkloadError(f"{what} is a {type(value).__name__}; pass a tensor, a number or a numpy scalar")
+    if _VECTOR.search(declared):
+        raise WorkloadError(f"{what} is the number {value}, but the kernel declares `{declared.strip()}`")
+    floating = bool(_FLOATING.search(declared)) and "*" not in declared
+    integral = not floating and bool(_INTEGRAL.search(declared))
+    if isinstance(value, float) and integral:
+        raise WorkloadError(f"{what} is the float {value}, but the kernel declares `{declared.strip()}`")
+    try:
+        if floating or isinstance(value, float):
+            if size not in _FLOATS:
+                raise WorkloadError(f"{what} is a float, but the kernel reads {size} bytes there")
+            number = float(value)
+            return _bfloat16(number) if "bfloat16" in declared and size == 2 else struct.pack(_FLOATS[size], number)
+        if "bool" in declared:
+            value = bool(value)
+        signed = not _UNSIGNED.search(declared) if integral else value < 0
+        return int(value).to_bytes(size, "little", signed=signed)
+    except OverflowError:
+        raise WorkloadError(f"{what} is {value}, which does not fit the {size} bytes the kernel reads") from None
+
+
+def _bfloat16(value: float) -> bytes:
+    """Rounded to nearest, ties to even."""
+    (bits,) = struct.unpack("<I", struct.pack("<f", value))
+    if math.isfinite(value):
+        bits += 0x7FFF + (bits >> 16 & 1)
+        if bits & 0x7F80_0000 == 0x7F80_0000:
+            raise OverflowError
+    return struct.pack("<I", bits)[2:]
+
+
+def _sized(data: bytes, size: int, what: str, kind: str) -> bytes:
+    if len(data) != size:
+        raise WorkloadError(f"{what} is {kind} of {len(data)} bytes, but the kernel reads {size} bytes there")
+    return data
+
+
+def _three(shape: Any) -> tuple[int, int, int]:
+    extents = tuple(int(e) for e in shape) if isinstance(shape, (tuple, list)) else (int(shape),)
+    if not 1 <= len(extents) <= 3:
+        raise WorkloadError(f"a grid or block has one to three extents, not {len(extents)}")
+    return (*extents, 1, 1)[:3]  # type: ignore[return-value]

@@ -1,0 +1,599 @@
+"""Loads and stores: addresses checked, bytes moved, accesses counted and followed for races.
+
+Worker-only: imports numpy. Nothing out of bounds is ever read or written: a bad access gives zero or is dropped, and is
+reported. Addresses are int64 arrays, either read for a set of lanes or, where it has a mask, its selected elements.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernel_lsp.emulate.counters import Site
+from kernel_lsp.emulate.errors import NeedsGpu
+from kernel_lsp.emulate.lanes import Lanes
+from kernel_lsp.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES, Buffer, raw_type
+
+if TYPE_CHECKING:
+    from kernel_lsp.emulate.resident import Resident
+
+Array: TypeAlias = NDArray[Any]
+
+_ONES: dict[int, Any] = {size: np.dtype(f"<u{size}").type(256**size - 1) for size in (1, 2, 4, 8)}
+
+
+def spaces(addresses: Array, lanes: Lanes) -> list[tuple[str, Lanes]]:
+    """Generic addresses sorted out: the spaces they lie in, and who addresses which."""
+    chosen = _chosen(addresses, lanes)
+    low, high = int(chosen.min()), int(chosen.max())
+    if high < SHARED_WINDOW:
+        return [("global", lanes)]
+    if low >= SHARED_WINDOW and high < SHARED_WINDOW + WINDOW_BYTES:
+        return [("shared", lanes)]
+    if low >= LOCAL_WINDOW and high < LOCAL_WINDOW + WINDOW_BYTES:
+        return [("local", lanes)]
+    found: list[tuple[str, Lanes]] = []
+    rest: Lanes | None = lanes
+    whole = np.zeros(lanes.extent, np.int64)
+    lanes.write(whole, addresses)
+    for name, window in (("shared", SHARED_WINDOW), ("local", LOCAL_WINDOW)):
+        if rest is not None:
+            here = rest.read(whole)
+            inside, rest = rest.where((here >= window) & (here < window + WINDOW_BYTES))
+            if inside is not None:
+                found.append((name, inside))
+    if rest is not None:
+        found.append(("global", rest))
+    return found
+
+
+# Global memory.
+
+
+def load_global(
+    resident: Resident,
+    addresses: Array,
+    kind: np.dtype[Any],
+    vector: int,
+    lanes: Lanes,
+    site: Site,
+    strong: bool = False,
+) -> list[Array]:
+    """The elements of a vector that each lane loads, in the shape of `addresses`."""
+    span = kind.itemsize * vector
+    resident.count_global(addresses, span, lanes, site, "load")
+    chosen = _chosen(addresses, lanes)
+    buffer = _single(resident, chosen, span)
+    if buffer is not None:
+        return [lanes.spread(part) for part in _load(resident, buffer, chosen, kind, vector, lanes, site, strong)]
+    parts = [np.zeros(lanes.shape, kind) for _ in range(vector)]
+    for part_buffer, part in _sound(resident, addresses, span, lanes, site, "read"):
+        whole = np.zeros(lanes.extent, np.int64)
+        lanes.write(whole, addresses)
+        chosen = part.select(np.broadcast_to(part.read(whole), part.shape))
+        loaded = _load(resident, part_buffer, chosen, kind, vector, part, site, strong)
+        for target, value in zip(parts, loaded, strict=True):
+            all_of = np.zeros(lanes.extent, kind)
+            part.write(all_of, part.spread(value))
+            np.copyto(target, lanes.read(all_of), where=lanes.read(part.to_mask()))
+    return parts
+
+
+def store_global(
+    resident: Resident, addresses: Array, values: list[Array], lanes: Lanes, site: Site, strong: bool = False
+) -> None:
+    """Store the elements of a vector, raw bits of the width to store."""
+    span = values[0].dtype.itemsize * len(values)
+    resident.count_global(addresses, span, lanes, site, "store")
+    chosen = lanes.select(np.broadcast_to(addresses, lanes.shape))
+    buffer = _single(resident, chosen, span)
+    if buffer is not None and buffer.writable:
+        _store(
+            resident,
+            buffer,
+            chosen,
+            [lanes.select(np.broadcast_to(v, lanes.shape)) for v in values],
+            lanes,
+            site,
+            strong,
+        )
+        return
+    whole = np.zeros(lanes.extent, np.int64)
+    lanes.write(whole, addresses)
+    for part_buffer, part in _sound(resident, addresses, span, lanes, site, "write"):
+        chosen = part.select(np.broadcast_to(part.read(whole), part.shape))
+        parts: list[Array] = []
+        for value in values:
+            spread = np.zeros(lanes.extent, value.dtype)
+            lanes.write(spread, value)
+            parts.append(part.select(np.broadcast_to(part.read(spread), part.shape)))
+        _store(resident, part_buffer, chosen, parts, part, site, strong)
+
+
+def _chosen(addresses: Array, lanes: Lanes) -> Array:
+    return addresses if lanes.mask is None else lanes.select(addresses)
+
+
+def _single(resident: Resident, addresses: Array, span: int) -> Buffer | None:
+    """The buffer that all accesses lie in, if there is one and all are aligned."""
+    low, high = int(addresses.min()), int(addresses.max())
+    buffer = resident.last_buffer
+    if buffer is None or not (buffer.address <= low and high + span <= buffer.end):
+        buffer = resident.memory.find(low)
+        if buffer is None or high + span > buffer.end:
+            return None
+        resident.last_buffer = buffer
+    if span > 1 and int(np.bitwise_or.reduce(addresses, axis=None)) & (span - 1):
+        return None
+    return buffer
+
+
+def _sound(
+    resident: Resident, addresses: Array, span: int, lanes: Lanes, site: Site, access: str
+) -> list[tuple[Buffer, Lanes]]:
+    """The lanes whose access is in bounds and aligned, by buffer; the others are reported."""
+    memory = resident.memory
+    spread = np.broadcast_to(addresses, lanes.shape)
+    where = memory.locate(spread, span)
+    active = np.ones(lanes.shape, np.bool_) if lanes.mask is None else lanes.mask
+    outside = active & (where < 0)
+    if outside.any():
+        resident.reports.outside(spread, outside, span, lanes, site, access)
+    crooked = active & (where >= 0) & ((spread & (span - 1)) != 0)
+    if crooked.any():
+        resident.reports.misaligned(spread, crooked, span, lanes, site, access, "global")
+    good = active & (where >= 0) & ~crooked
+    found: list[tuple[Buffer, Lanes]] = []
+    for position in np.unique(where[good]):
+        buffer = memory.buffers[int(position)]
+        mine = good & (where == position)
+        if access != "read" and not buffer.writable:
+            resident.reports.read_only(buffer, spread, mine, span, lanes, site, access)
+            continue
+        whole = np.zeros(lanes.extent, np.bool_)
+        whole[lanes.index] = mine
+        part = Lanes.of(whole)
+        if part is not None:
+            found.append((buffer, part))
+    return found
+
+
+def _where(offsets: Array, span: int) -> Any:
+    """Offsets in units of `span` as a slice, if they count upwards by one, or as indices."""
+    units = offsets >> (span.bit_length() - 1)
+    flat = units.reshape(-1)
+    count = flat.size
+    if count > 32 and flat[-1] - flat[0] == count - 1 and bool((flat[1:] - flat[:-1] == 1).all()):
+        return slice(int(flat[0]), int(flat[-1]) + 1)
+    return units
+
+
+def _grains(where: Any, span: int, grain: int, shape: tuple[int, ...]) -> tuple[Any, tuple[int, ...]]:
+    """The same places in units of `grain`, and the shape they have then."""
+    each = span // grain
+    if isinstance(where, slice):
+        return slice(where.start * each, where.stop * each), (*shape, each)
+    return where[..., None] * each + np.arange(each), (*shape, each)
+
+
+def _rows(view: Array, vector: int) -> Array:
+    return view[: len(view) // vector * vector].reshape(-1, vector)
+
+
+def _load(
+    resident: Resident,
+    buffer: Buffer,
+    addresses: Array,
+    kind: np.dtype[Any],
+    vector: int,
+    lanes: Lanes,
+    site: Site,
+    strong: bool,
+) -> list[Array]:
+    span = kind.itemsize * vector
+    where = _where(addresses - buffer.base, span)
+    if resident.check:
+        _check_load(resident, buffer, where, addresses, kind, vector, lanes, site, strong)
+    view = buffer.view(kind)
+    if vector == 1:
+        if isinstance(where, slice):
+            return [view[where].reshape(addresses.shape).copy()]
+        return [view.take(where)]
+    rows = _rows(view, vector)
+    loaded = rows[where].reshape(*addresses.shape, vector) if isinstance(where, slice) else rows.take(where, axis=0)
+    return [np.ascontiguousarray(loaded[..., number]) for number in range(vector)]
+
+
+def _check_load(
+    resident: Resident,
+    buffer: Buffer,
+    where: Any,
+    addresses: Array,
+    kind: np.dtype[Any],
+    vector: int,
+    lanes: Lanes,
+    site: Site,
+    strong: bool,
+) -> None:
+    span = kind.itemsize * vector
+    valid = buffer.valid_view(kind)
+    if valid is not None:
+        known = (valid if vector == 1 else _rows(valid, vector))[where]
+        unknown = ~known
+        if unknown.any():
+            unknown = unknown.reshape(*addresses.shape, vector)
+            resident.missed([unknown[..., n] for n in range(vector)], addresses, lanes, span, site, buffer)
+    shadow = resident.global_shadow
+    grains, shape = _grains(where, span, shadow.grain, addresses.shape)
+    if strong:
+        shadow.look(np.unique(resident.geometry.numbers[lanes.row_ids]))
+    alike = lanes.mask is None and addresses.shape[0] == 1 and lanes.shape[0] > 1
+    blocks = None if alike else resident.blocks_of(lanes, addresses.shape)
+    conflict = shadow.read(buffer, grains, blocks, shape, site.index, strong)
+    if conflict is not None:
+        resident.reports.global_race(buffer, addresses, conflict, span, lanes, site, "read", shape[-1])
+
+
+def _store(
+    resident: Resident, buffer: Buffer, addresses: Array, values: list[Array], lanes: Lanes, site: Site, strong: bool
+) -> None:
+    kind, vector = values[0].dtype, len(values)
+    span = kind.itemsize * vector
+    where = _where(addresses - buffer.base, span)
+    view = buffer.view(kind) if vector == 1 else _rows(buffer.view(kind), vector)
+    data = values[0] if vector == 1 else np.stack(values, axis=-1)
+    if isinstance(where, slice):
+        data = data.reshape(-1) if vector == 1 else data.reshape(-1, vector)
+    if resident.check:
+        _check_store(resident, buffer, where, addresses, data, view, lanes, site, strong, span)
+    if resident.launch.waits:
+        resident.progress(view[where], data)
+    view[where] = data
+    valid = buffer.valid_view(kind)
+    if valid is not None:
+        (valid if vector == 1 else _rows(valid, vector))[where] = _ONES[kind.itemsize]
+    if resident.check and not isinstance(where, slice):
+        lost = view[where] != data
+        if lost.any():
+            lost = lost.reshape(*addresses.shape, -1).any(axis=-1)
+            resident.reports.overwritten(buffer, addresses, where, lost, span, lanes, site)
+
+
+def _check_store(
+    resident: Resident,
+    buffer: Buffer,
+    where: Any,
+    addresses: Array,
+    data: Array,
+    view: Array,
+    lanes: Lanes,
+    site: Site,
+    strong: bool,
+    span: int,
+) -> None:
+    shadow = resident.global_shadow
+    grains, shape = _grains(where, span, shadow.grain, addresses.shape)
+    blocks = resident.blocks_of(lanes, addresses.shape)
+    if strong:
+        conflict = shadow.atomic(buffer, grains, blocks, shape, site.index)
+    else:
+        changed = (view[where] != data).reshape(*addresses.shape, -1).any(axis=-1)[..., None]
+        conflict = shadow.write(buffer, grains, blocks, shape, site.index, changed)
+    if conflict is not None:
+        resident.reports.global_race(buffer, addresses, conflict, span, lanes, site, "write", shape[-1])
+
+
+# Shared memory: addresses are relative to the block's window.
+
+
+def load_shared(
+    resident: Resident,
+    addresses: Array,
+    kind: np.dtype[Any],
+    vector: int,
+    lanes: Lanes,
+    site: Site,
+    strong: bool = False,
+) -> list[Array]:
+    """The elements of a vector that each lane loads; addresses that are the same in all blocks may have one row."""
+    span = kind.itemsize * vector
+    resident.count_shared(addresses, span, lanes, site, "load")
+    addresses, sound, original = _sound_shared(resident, addresses, span, lanes, site, "read")
+    if sound is None:
+        return [np.zeros((1, 1), kind) for _ in range(vector)]
+    lanes = sound
+    chosen = _chosen(addresses, lanes)
+    if resident.check:
+        shadow = resident.shared_shadow
+        if strong:
+            shadow.acquire(lanes)
+        conflict, unwritten = shadow.read(chosen, span, lanes, site.index, strong)
+        if conflict is not None:
+            resident.reports.shared_race(chosen, conflict, span, lanes, site, "read")
+        if unwritten is not None:
+            unknown = np.where(unwritten, _ONES[kind.itemsize], kind.type(0))
+            resident.missed([unknown] * vector, np.broadcast_to(chosen, unwritten.shape), lanes, span, site, None)
+    units = chosen >> (kind.itemsize.bit_length() - 1)
+    view = resident.shared_view(kind)
+    parts: list[Array] = []
+    whole_rows = lanes.mask is None and units.shape[0] == 1 and lanes.shape[0] == len(view)
+    if whole_rows:
+        parts = [view.take(units[0] + number, axis=1) for number in range(vector)]
+    else:
+        rows = lanes.row_ids[:, None] if lanes.mask is None else lanes.lane_ids // lanes.extent[1]
+        flat = rows * view.shape[1] + units
+        parts = [view.reshape(-1).take(flat + number) for number in range(vector)]
+    parts = [lanes.spread(part) for part in parts]
+    if original is not None:
+        parts = [_placed(part, lanes, original) for part in parts]
+    return parts
+
+
+def store_shared(
+    resident: Resident,
+    addresses: Array,
+    values: list[Array],
+    lanes: Lanes,
+    site: Site,
+    strong: bool = False,
+    pending: bool = False,
+) -> tuple[Array, Lanes] | None:
+    """Store the elements of a vector, raw bits of the width to store; the addresses and lanes that were sound.
+
+    `pending` says that the store is a copy under way, which nobody may look at.
+    """
+    kind, vector = values[0].dtype, len(values)
+    span = kind.itemsize * vector
+    resident.count_shared(addresses, span, lanes, site, "store")
+    sound, part, original = _sound_shared(resident, addresses, span, lanes, site, "write")
+    if part is None:
+        return None
+    if original is not None:
+        values = [part.read(_whole(value, lanes)) for value in values]
+    _write_shared(resident, _chosen(sound, part), values, part, site, strong, pending)
+    return sound, part
+
+
+def _write_shared(
+    resident: Resident, chosen: Array, values: list[Array], lanes: Lanes, site: Site, strong: bool, pending: bool
+) -> None:
+    """Store at addresses that are known to be sound."""
+    kind, vector = values[0].dtype, len(values)
+    span = kind.itemsize * vector
+    if resident.check:
+        conflict = resident.shared_shadow.write(chosen, span, lanes, site.index, strong, pending)
+        if conflict is not None:
+            resident.reports.shared_race(chosen, conflict, span, lanes, site, "write")
+    units = chosen >> (kind.itemsize.bit_length() - 1)
+    view = resident.shared_view(kind)
+    flat_view = view.reshape(-1)
+    rows = lanes.row_ids[:, None] if lanes.mask is None else lanes.lane_ids // lanes.extent[1]
+    flat = rows * view.shape[1] + np.broadcast_to(units, lanes.shape if lanes.mask is None else units.shape)
+    for number, value in enumerate(values):
+        data = lanes.select(np.broadcast_to(value, lanes.shape))
+        where = flat + number
+        if resident.launch.waits:
+            resident.progress(flat_view[where], data)
+        flat_view[where] = data
+        if resident.check and (lost := flat_view[where] != data).any():
+            resident.reports.same_instruction(flat, lost, chosen, span, lanes, site)
+
+
+def _sound_shared(
+    resident: Resident, addresses: Array, span: int, lanes: Lanes, site: Site, access: str
+) -> tuple[Array, Lanes | None, Lanes | None]:
+    """The accesses that are in bounds and aligned and who makes them; the lanes asked for if they are others."""
+    chosen = _chosen(addresses, lanes)
+    size = resident.shared_bytes
+    low, high = int(chosen.min()), int(chosen.max())
+    aligned = span == 1 or not int(np.bitwise_or.reduce(chosen, axis=None)) & (span - 1)
+    if low >= 0 and high + span <= size and aligned:
+        return addresses, lanes, None
+    spread = np.broadcast_to(addresses, lanes.shape)
+    active = np.ones(lanes.shape, np.bool_) if lanes.mask is None else lanes.mask
+    outside = active & ((spread < 0) | (spread + span > size))
+    if outside.any():
+        resident.reports.outside_shared(spread, outside, span, lanes, site, access)
+    crooked = active & ~outside & ((spread & (span - 1)) != 0)
+    if crooked.any():
+        resident.reports.misaligned(spread, crooked, span, lanes, site, access, "shared")
+    whole = np.zeros(lanes.extent, np.bool_)
+    whole[lanes.index] = active & ~outside & ~crooked
+    part = Lanes.of(whole)
+    return (addresses if part is None else part.read(_whole(spread, lanes))), part, lanes
+
+
+def part_of(value: Array, lanes: Lanes, part: Lanes) -> Array:
+    """A value that was read for `lanes`, read for a part of them."""
+    return value if part is lanes else part.read(_whole(value, lanes))
+
+
+def cells(
+    resident: Resident, space: str, addresses: Array, size: int, lanes: Lanes, site: Site
+) -> list[tuple[Lanes, Array, Array]]:
+    """The memory that atomic accesses update: who does, elements of `size` bytes, and which of them."""
+    if space == "shared":
+        sound, part, _ = _sound_shared(resident, addresses, size, lanes, site, "atomic")
+        if part is None:
+            return []
+        chosen = part.select(np.broadcast_to(sound, part.shape))
+        if resident.check:
+            shadow = resident.shared_shadow
+            shadow.acquire(part)
+            conflict = shadow.write(chosen, size, part, site.index, True)
+            if conflict is not None:
+                resident.reports.shared_race(chosen, conflict, size, part, site, "atomic")
+        view = resident.shared_bytes_view(size)
+        rows = part.lane_ids // part.extent[1]
+        return [(part, view.reshape(-1), rows * view.shape[1] + (chosen >> (size.bit_length() - 1)))]
+    chosen = lanes.select(np.broadcast_to(addresses, lanes.shape))
+    buffer = _single(resident, chosen, size)
+    if buffer is not None and buffer.writable:
+        found = [(buffer, lanes)]
+    else:
+        found = _sound(resident, addresses, size, lanes, site, "atomic")
+    result: list[tuple[Lanes, Array, Array]] = []
+    for each, part in found:
+        at = part.select(np.broadcast_to(part_of(addresses, lanes, part), part.shape))
+        where = (at - each.base) >> (size.bit_length() - 1)
+        if resident.check:
+            valid = each.valid_view(raw_type(size))
+            if valid is not None and (missing := valid[where] != _ONES[size]).any():
+                resident.reports.unwritten(each, at, missing, size, part, site)
+            blocks = resident.blocks_of(part, at.shape)
+            resident.global_shadow.look(np.unique(blocks))
+            resident.shared_shadow.acquire(part)
+            grains, shape = _grains(where, size, resident.global_shadow.grain, at.shape)
+            conflict = resident.global_shadow.atomic(each, grains, blocks, shape, site.index)
+            if conflict is not None:
+                resident.reports.global_race(each, at, conflict, size, part, site, "atomic", shape[-1])
+        result.append((part, each.view(raw_type(size)), where))
+    return result
+
+
+def _whole(value: Array, lanes: Lanes) -> Array:
+    whole = np.zeros(lanes.extent, value.dtype)
+    lanes.write(whole, value)
+    return whole
+
+
+def _placed(value: Array, part: Lanes, lanes: Lanes) -> Array:
+    return lanes.read(_whole(value, part))
+
+
+# Local memory: addresses are relative to the thread's window.
+
+
+def load_local(
+    resident: Resident, addresses: Array, kind: np.dtype[Any], vector: int, lanes: Lanes, site: Site
+) -> list[Array]:
+    """The elements of a vector that each lane loads from memory of its own."""
+    addresses = _clamped_local(resident, addresses, kind.itemsize * vector, lanes, site, "read")
+    return [resident.local.load(addresses + number * kind.itemsize, kind, lanes) for number in range(vector)]
+
+
+def store_local(resident: Resident, addresses: Array, values: list[Array], lanes: Lanes, site: Site) -> None:
+    """Store the elements of a vector."""
+    size = values[0].dtype.itemsize
+    addresses = _clamped_local(resident, addresses, size * len(values), lanes, site, "write")
+    for number, value in enumerate(values):
+        resident.local.store(addresses + number * size, value, lanes)
+
+
+def _clamped_local(resident: Resident, addresses: Array, span: int, lanes: Lanes, site: Site, access: str) -> Array:
+    """Addresses with those out of bounds, which are reported, moved to scratch space behind all variables."""
+    chosen = _chosen(addresses, lanes)
+    size = resident.local.size
+    if int(chosen.min()) >= 0 and int(chosen.max()) + span <= size:
+        return addresses
+    outside = (addresses < 0) | (addresses + span > size)
+    active = np.broadcast_to(outside, lanes.shape) if lanes.mask is None else outside & lanes.mask
+    if active.any():
+        resident.reports.outside_local(np.broadcast_to(addresses, lanes.shape), active, span, lanes, site, access)
+    return np.where(outside, size, addresses)
+
+
+class LocalMemory:
+    """Memory of each thread, laid out as the hardware does: the same word of neighbouring threads lies together."""
+
+    _WORD = 4
+    _SPARE = 16
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self.size = 0
+        self._words = np.zeros((self._SPARE // self._WORD, threads), np.uint32)
+
+    def reserve(self, size: int) -> None:
+        """Make room for at least so many bytes a thread."""
+        if size <= self.size:
+            return
+        words = np.zeros(((size + self._SPARE) // self._WORD + 1, self._threads), np.uint32)
+        words[: self.size // self._WORD] = self._words[: self.size // self._WORD]
+        self._words, self.size = words, size
+
+    def _place(self, addresses: Array, size: int, lanes: Lanes) -> Array:
+        threads = lanes.row_ids[:, None] * lanes.extent[1] + lanes.column_ids[None, :]
+        word = (addresses >> 2) * self._threads + threads
+        return word * (self._WORD // size) + ((addresses & 3) >> (size.bit_length() - 1)) if size < 4 else word
+
+    def load(self, addresses: Array, kind: np.dtype[Any], lanes: Lanes) -> Array:
+        """One element for each lane."""
+        if kind.itemsize == 8:
+            low, high = (self.load(addresses + shift, np.dtype("<u4"), lanes) for shift in (0, 4))
+            return low.astype(np.uint64) | high.astype(np.uint64) << np.uint64(32)
+        return self._words.reshape(-1).view(kind).take(self._place(addresses, kind.itemsize, lanes))
+
+    def store(self, addresses: Array, value: Array, lanes: Lanes) -> None:
+        """One element for each lane."""
+        if value.dtype.itemsize == 8:
+            for shift in (0, 4):
+                self.store(addresses + shift, (value >> np.uint64(8 * shift)).astype(np.uint32), lanes)
+            return
+        where = np.broadcast_to(self._place(addresses, value.dtype.itemsize, lanes), lanes.shape)
+        self._words.reshape(-1).view(value.dtype)[lanes.select(where)] = lanes.select(
+            np.broadcast_to(value, lanes.shape)
+        )
+
+
+def load(
+    resident: Resident,
+    space: str,
+    addresses: Array,
+    kind: np.dtype[Any],
+    vector: int,
+    lanes: Lanes,
+    site: Site,
+    strong: bool = False,
+) -> list[Array]:
+    """A load from `global`, `shared`, `local` or, with an empty name, from wherever generic addresses point."""
+    if space == "global":
+        return load_global(resident, addresses, kind, vector, lanes, site, strong)
+    if space == "shared":
+        return load_shared(resident, addresses, kind, vector, lanes, site, strong)
+    if space == "local":
+        return load_local(resident, addresses, kind, vector, lanes, site)
+    found = spaces(addresses, lanes)
+    if len(found) == 1:
+        name, part = found[0]
+        return load(resident, name, addresses - _window(name), kind, vector, part, site, strong)
+    whole = _whole(addresses, lanes)
+    parts = [np.zeros(lanes.extent, kind) for _ in range(vector)]
+    for name, part in found:
+        loaded = load(resident, name, part.read(whole) - _window(name), kind, vector, part, site, strong)
+        for target, value in zip(parts, loaded, strict=True):
+            part.write(target, value)
+    return [lanes.read(part) for part in parts]
+
+
+def store(
+    resident: Resident,
+    space: str,
+    addresses: Array,
+    values: list[Array],
+    lanes: Lanes,
+    site: Site,
+    strong: bool = False,
+) -> None:
+    """A store to `global`, `shared`, `local` or, with an empty name, to wherever generic addresses point."""
+    if space == "global":
+        store_global(resident, addresses, values, lanes, site, strong)
+    elif space == "shared":
+        store_shared(resident, addresses, values, lanes, site, strong)
+    elif space == "local":
+        store_local(resident, addresses, values, lanes, site)
+    elif space:
+        raise NeedsGpu(f"store to .{space}")
+    else:
+        found = spaces(addresses, lanes)
+        whole = _whole(addresses, lanes) if len(found) > 1 else addresses
+        for name, part in found:
+            mine = part.read(whole) if len(found) > 1 else addresses
+            parts = [part.read(_whole(v, lanes)) if len(found) > 1 else v for v in values]
+            store(resident, name, mine - _window(name), parts, part, site, strong)
+
+
+def _window(name: str) -> int:
+    return {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}.get(name, 0)

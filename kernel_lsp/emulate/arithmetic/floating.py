@@ -1,0 +1,319 @@
+"""Floating-point arithmetic that IEEE 754 defines: rounded once, in every format, rounding and packed form.
+
+Modifiers: `.ftz` makes subnormal operands and results zeros of the same sign, `.sat` clamps results to [0, 1] (NaN to
+zero), `.relu` makes negative results zero. NaN results are the canonical NaN of the format, except in f64, which hands
+on the payload of an operand.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from kernel_lsp.emulate.arithmetic import exact
+from kernel_lsp.emulate.arithmetic.formats import (
+    F64,
+    FORMATS,
+    MODES,
+    Format,
+    canonical,
+    encode,
+    flush,
+    is_nan,
+    odd,
+    relu,
+    saturate,
+    step,
+)
+from kernel_lsp.emulate.arithmetic.opcode import Opcode
+from kernel_lsp.emulate.arithmetic.operation import Array, Operation, typed
+from kernel_lsp.emulate.arithmetic.packed import lanewise
+
+Compute = Callable[..., Array]
+_ARITHMETIC = ("f16", "bf16", "f32", "f64")
+
+
+def bind(opcode: Opcode) -> Operation | None:
+    """The operation of an opcode on floating-point values, or None."""
+    maker = _MAKERS.get(opcode.name)
+    return maker(opcode) if maker is not None and opcode.type.kind in "fb" else None
+
+
+def on_elements(opcode: Opcode, compute: Compute, operands: int, **marks: bool) -> Operation:
+    """A function of raw elements as the operation of a plain or packed type."""
+    kind = opcode.type
+    run = lanewise(compute, FORMATS[kind.element].bits) if kind.lanes == 2 else compute
+    return typed(run, *[kind] * operands, **marks)
+
+
+def dressed(opcode: Opcode, form: Format, compute: Compute) -> Compute:
+    """`compute` on raw bits with the opcode's `.ftz`, `.sat` and `.relu` around it."""
+    ftz, sat, positive = opcode.has("ftz"), opcode.has("sat"), opcode.has("relu")
+
+    def run(*operands: Array) -> Array:
+        result = compute(*(flush(x, form) for x in operands)) if ftz else compute(*operands)
+        if ftz:
+            result = flush(result, form)
+        if sat:
+            result = saturate(result, form)
+        return relu(result, form) if positive else result
+
+    return run
+
+
+def _format(opcode: Opcode) -> Format | None:
+    kind = opcode.type
+    return FORMATS.get(kind.element) if len(opcode.types) == 1 and kind.kind == "f" else None
+
+
+def quieted(result: Array, *operands: Array) -> Array:
+    """Raw f64 results with NaN as the hardware gives it: the first NaN operand made quiet, else the canonical one."""
+    nan = is_nan(result, F64)
+    if not nan.any():
+        return result
+    chosen: Array = np.asarray(F64.canonical)
+    for x in reversed(operands):
+        chosen = np.where(is_nan(x, F64), x | np.uint64(1 << 51), chosen)
+    return np.where(nan, chosen, result)
+
+
+def _signed_zero(result: Array, rest: Array, x: Array, y: Array) -> Array:
+    """Rounding down, a sum of zero is minus zero unless both terms are plus zero."""
+    both_plus = ~np.signbit(x) & ~np.signbit(y)
+    return np.where((result == 0) & (rest == 0) & ~both_plus, -0.0, result)
+
+
+def _rounding(form: Format, mode: str, narrow: Callable[..., exact.Pair], wide: Callable[..., exact.Pair]) -> Compute:
+    """A function on raw bits that rounds an exact result once."""
+    if form.name == "f64":
+
+        def run64(*operands: Array) -> Array:
+            numbers = [x.view(np.float64) for x in operands]
+            value, rest = wide(*numbers)
+            if mode == "rm" and wide in (exact.wide_sum, exact.wide_fma):
+                value = _signed_zero(value, rest, *_terms(numbers))
+            return quieted(step(value.view(np.uint64), mode, rest < 0, rest > 0, form), *operands)
+
+        return run64
+
+    def run(*operands: Array) -> Array:
+        numbers = [form.numbers(x).astype(np.float64) for x in operands]
+        value, rest = narrow(*numbers)
+        if mode == "rm" and narrow in (exact.narrow_sum, exact.narrow_fma):
+            value = _signed_zero(value, rest, *_terms(numbers))
+        return encode(odd(value, rest), form, mode)
+
+    return run
+
+
+def _terms(numbers: list[Array]) -> tuple[Array, Array]:
+    """The two terms of a sum: as given, or the product and what is added."""
+    if len(numbers) == 2:
+        return numbers[0], numbers[1]
+    return numbers[0] * numbers[1], numbers[2]
+
+
+def _native(form: Format, compute: Compute) -> Compute:
+    """numpy's own operation, which rounds to nearest even as IEEE says, on f32 or f64."""
+
+    def run(*operands: Array) -> Array:
+        result = compute(*(form.numbers(x) for x in operands)).view(form.raw)
+        return quieted(result, *operands) if form is F64 else canonical(result, form)
+
+    return run
+
+
+def _negated(x: Array, form: Format) -> Array:
+    """Raw bits with the sign turned round, except of NaN, whose payload f64 hands on."""
+    return np.where(is_nan(x, form), x, x ^ form.sign)
+
+
+def _add(opcode: Opcode) -> Operation | None:
+    form = _legal(opcode)
+    if form is None:
+        return None
+    mode = opcode.one_of(*MODES, default="rn") or "rn"
+    if mode == "rn" and form.name in ("f32", "f64"):
+        add = _native(form, np.add)
+    else:
+        add = _rounding(form, mode, exact.narrow_sum, exact.wide_sum)
+    if opcode.name == "sub":
+        return on_elements(opcode, dressed(opcode, form, lambda a, b: add(a, _negated(b, form))), 2)
+    return on_elements(opcode, dressed(opcode, form, add), 2)
+
+
+def _mul(opcode: Opcode) -> Operation | None:
+    form = _legal(opcode)
+    if form is None:
+        return None
+    mode = opcode.one_of(*MODES, default="rn") or "rn"
+    if mode == "rn" and form.name in ("f32", "f64"):
+        return on_elements(opcode, dressed(opcode, form, _native(form, np.multiply)), 2)
+    return on_elements(opcode, dressed(opcode, form, _rounding(form, mode, _plain_product, exact.wide_product)), 2)
+
+
+def _plain_product(a: Array, b: Array) -> exact.Pair:
+    return exact.narrow_product(a, b)
+
+
+def _legal(opcode: Opcode) -> Format | None:
+    """The format of `add`, `sub`, `mul`, `fma`, `mad` where their modifiers exist for it."""
+    form = _format(opcode)
+    fused = opcode.name in ("fma", "mad")
+    if form is None or opcode.one_of(*MODES) is None:
+        return None
+    if form.name == "f64":
+        allowed: tuple[str, ...] = MODES
+    elif opcode.type.name == "f32x2":
+        allowed = (*MODES, "ftz")
+    elif form.name == "f32":
+        allowed = (*MODES, "ftz", "sat")
+    elif form.name == "f16":
+        allowed = ("rn", "ftz", "sat", "relu") if fused else ("rn", "ftz", "sat")
+    else:
+        allowed = ("rn", "relu") if fused else ("rn",)
+    if not opcode.only(*allowed) or (opcode.has("sat") and opcode.has("relu")):
+        return None
+    return form
+
+
+def _fma(opcode: Opcode) -> Operation | None:
+    """`fma`, and `mad` on floating-point values, which is the same."""
+    form = _legal(opcode)
+    if form is None:
+        return None
+    mode = opcode.one_of(*MODES) or ""
+    if not mode or (opcode.name == "mad" and form.name not in ("f32", "f64")):
+        return None
+    if mode == "rn" and form.name == "f32":
+        return on_elements(opcode, dressed(opcode, form, _fma32), 3)
+    return on_elements(opcode, dressed(opcode, form, _rounding(form, mode, exact.narrow_fma, exact.wide_fma)), 3)
+
+
+_TAIL, _HALFWAY = np.uint64((1 << 29) - 1), np.uint64(1 << 28)
+
+
+def _fma32(a: Array, b: Array, c: Array) -> Array:
+    """f32 fused multiply-add to nearest: in float64 the product is exact, and rounding the sum twice does harm only
+    where it came out halfway between two f32 or below their normal range."""
+    form = FORMATS["f32"]
+    product = a.view(np.float32).astype(np.float64) * b.view(np.float32).astype(np.float64)
+    term = c.view(np.float32).astype(np.float64)
+    total = product + term
+    doubtful = ((total.view(np.uint64) & _TAIL) == _HALFWAY) | (np.abs(total) < 2.0**-126)
+    if doubtful.any():
+        total = odd(*exact.narrow_sum(product, term))
+    return canonical(total.astype(np.float32).view(np.uint32), form)
+
+
+def _rounded(opcode: Opcode) -> Operation | None:
+    """`div`, `rcp` and `sqrt` with a rounding."""
+    form = _format(opcode)
+    mode = opcode.one_of(*MODES)
+    if form is None or not mode or opcode.type.name not in ("f32", "f64"):
+        return None
+    if not opcode.only(*MODES, *(("ftz",) if form.name == "f32" else ())):
+        return None
+    root = opcode.name == "sqrt"
+    if mode == "rn":
+        compute = _native(form, np.sqrt if root else np.divide)
+    elif root:
+        compute = _rounding(form, mode, exact.narrow_root, exact.wide_root)
+    else:
+        compute = _rounding(form, mode, exact.narrow_quotient, exact.wide_quotient)
+    if opcode.name == "rcp":
+        return on_elements(opcode, dressed(opcode, form, lambda a: compute(np.full(1, form.one), a)), 1)
+    return on_elements(opcode, dressed(opcode, form, compute), 1 if root else 2)
+
+
+def _sign(opcode: Opcode) -> Operation | None:
+    """`neg` and `abs`."""
+    form = _format(opcode)
+    if form is None or opcode.type.name == "f32x2":
+        return None
+    if opcode.flags and not (opcode.flags == ("ftz",) and form.name in ("f32", "f16")):
+        return None
+    turn = np.bitwise_xor if opcode.name == "neg" else lambda x, sign: x & ~sign
+    return on_elements(opcode, dressed(opcode, form, lambda a: _of_sign(turn(a, form.sign), form)), 1)
+
+
+def _of_sign(x: Array, form: Format) -> Array:
+    return canonical(x, form) if form.name == "f32" else x
+
+
+def _key(x: Array, form: Format) -> Array:
+    """Raw bits as integers in the order of their values, minus zero before plus zero."""
+    return np.where(x & form.sign != 0, ~x, x | form.sign)
+
+
+def _extreme(opcode: Opcode) -> Operation | None:
+    """`min` and `max` of two values, or three: a number wins over NaN unless `.NaN` says otherwise."""
+    form = _format(opcode)
+    if form is None or opcode.type.name == "f32x2":
+        return None
+    if form.name == "f64":
+        allowed: tuple[str, ...] = ()
+    else:
+        allowed = ("NaN", "xorsign", "abs") if form.name == "bf16" else ("ftz", "NaN", "xorsign", "abs")
+    if not opcode.only(*allowed) or opcode.has("xorsign") != opcode.has("abs"):
+        return None
+    least, spread = opcode.name == "min", opcode.has("NaN")
+    signs = opcode.has("xorsign")
+
+    def pick(a: Array, b: Array) -> Array:
+        x, y = (a & ~form.sign, b & ~form.sign) if signs else (a, b)
+        first = (_key(x, form) <= _key(y, form)) == least
+        result = np.where(first, x, y)
+        nan_x, nan_y = is_nan(x, form), is_nan(y, form)
+        if nan_x.any() or nan_y.any():
+            result = np.where(nan_x, y, np.where(nan_y, x, result))
+            result = np.where((nan_x | nan_y) if spread else (nan_x & nan_y), form.canonical, result)
+        return np.where(is_nan(result, form), result, result | ((a ^ b) & form.sign)) if signs else result
+
+    def run(a: Array, b: Array, *c: Array) -> Array:
+        return pick(pick(a, b), c[0]) if c else pick(a, b)
+
+    return on_elements(opcode, dressed(opcode, form, run), 3 if form.name == "f32" else 2)
+
+
+def _testp(opcode: Opcode) -> Operation | None:
+    form = _format(opcode)
+    test = opcode.one_of(*_TESTS)
+    if form is None or not test or len(opcode.flags) != 1 or opcode.type.name not in ("f32", "f64"):
+        return None
+    return typed(lambda a: _TESTS[test](a & ~form.sign, form), opcode.type)
+
+
+_TESTS: dict[str, Callable[[Array, Format], Array]] = {
+    "finite": lambda x, form: x < form.infinity,
+    "infinite": lambda x, form: x == form.infinity,
+    "number": lambda x, form: x <= form.infinity,
+    "notanumber": lambda x, form: x > form.infinity,
+    "normal": lambda x, form: (x >= form.smallest_normal) & (x < form.infinity),
+    "subnormal": lambda x, form: (x > 0) & (x < form.smallest_normal),
+}
+
+
+def _copysign(opcode: Opcode) -> Operation | None:
+    """`copysign`: b with the sign of a."""
+    form = _format(opcode)
+    if form is None or opcode.flags or opcode.type.name not in ("f32", "f64"):
+        return None
+    return typed(lambda a, b: (a & form.sign) | (b & ~form.sign), opcode.type, opcode.type)
+
+
+_MAKERS: dict[str, Callable[[Opcode], Operation | None]] = {
+    "add": _add,
+    "sub": _add,
+    "mul": _mul,
+    "fma": _fma,
+    "mad": _fma,
+    "div": _rounded,
+    "rcp": _rounded,
+    "sqrt": _rounded,
+    "neg": _sign,
+    "abs": _sign,
+    "min": _extreme,
+    "max": _extreme,
+    "testp": _testp,
+    "copysign": _copysign,
+}

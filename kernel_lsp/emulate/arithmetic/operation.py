@@ -1,0 +1,46 @@
+"""The record that an opcode is bound to."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy.typing as npt
+
+from kernel_lsp.emulate.arithmetic.opcode import Type
+
+Array = npt.NDArray[Any]
+Run = Callable[..., Array | tuple[Array, ...]]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What an instruction computes.
+
+    Attributes:
+        run: raw bits of the sources to raw bits of the destination, element by element.
+        reads_carry: the last operand is the carry flag, bool.
+        writes_carry: the last result is the carry flag, bool.
+        approximate: the hardware's own result may differ in the last bits; ours is the exact one, rounded.
+        extends_sign: a destination register wider than the result takes its sign, else zeros.
+    """
+
+    run: Run
+    reads_carry: bool = False
+    writes_carry: bool = False
+    approximate: bool = False
+    extends_sign: bool = False
+
+    def with_run(self, run: Run) -> "Operation":
+        """The same operation computed by another function."""
+        return replace(self, run=run)
+
+
+def typed(run: Run, *types: Type, **marks: bool) -> Operation:
+    """An operation whose operands are cut to the raw bits of these types; further operands pass as they are."""
+    raws = [kind.register for kind in types]
+
+    def cut(*operands: Array) -> Array | tuple[Array, ...]:
+        fitted = [x if x.dtype == raw else x.astype(raw) for x, raw in zip(operands, raws, strict=False)]
+        return run(*fitted, *operands[len(raws) :])
+
+    return Operation(cut, **marks)

@@ -1,0 +1,194 @@
+"""Global memory as a kernel sees it: named buffers at the addresses that their bytes have in this process.
+
+Worker-only: imports numpy. Nothing is copied: a buffer may be a tensor's storage.
+"""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernel_lsp.emulate.program import Program
+
+Array: TypeAlias = NDArray[Any]
+
+SHARED_WINDOW = 1 << 48  # generic addresses of shared and of local memory: no process has its own memory there
+LOCAL_WINDOW = 1 << 49
+WINDOW_BYTES = 1 << 24
+_GUARD = 4096
+_ALIGN = 256
+_GRAIN = 16  # bytes of the widest access
+
+
+class Buffer:
+    """A range of global memory.
+
+    Attributes:
+        name: for messages.
+        address, size: bytes.
+        writable: whether kernels may write to it.
+        data: its bytes.
+        valid: for each byte, 0xFF if it has been written, else 0; None if all of them have.
+    """
+
+    def __init__(self, name: str, data: Array, *, initialised: bool, writable: bool = True, owner: Any = None) -> None:
+        self.name, self.data, self.writable = name, data, writable
+        self.address, self.size = int(data.ctypes.data), data.nbytes
+        self.end = self.address + self.size
+        # Accesses up to 16 bytes are aligned; a window of whole grains lets one view serve them all.
+        self.base = self.address & -_GRAIN
+        self._margin = self.address - self.base
+        self._window = -(-(self.end - self.base) // _GRAIN) * _GRAIN
+        self._bytes = _bytes_at(self.base, self._window)
+        self._owner = (owner, data)
+        self._views: dict[np.dtype[Any], Array] = {}
+        self._valid: Array | None = None if initialised else np.zeros(self._window, np.uint8)
+        self._valid_views: dict[np.dtype[Any], Array] = {}
+        self.shadows: dict[str, Array] = {}
+
+    @property
+    def valid(self) -> Array | None:
+        """Which bytes have been written, as 0xFF; None if all have."""
+        return None if self._valid is None else self._valid[self._margin : self._margin + self.size]
+
+    def view(self, kind: np.dtype[Any]) -> Array:
+        """The bytes from `base` on as elements of a type."""
+        found = self._views.get(kind)
+        if found is None:
+            found = self._views[kind] = self._bytes.view(kind)
+        return found
+
+    def valid_view(self, kind: np.dtype[Any]) -> Array | None:
+        """`valid` as elements of a type, from `base` on; an element is all ones if all its bytes have been written."""
+        if self._valid is None:
+            return None
+        found = self._valid_views.get(kind)
+        if found is None:
+            found = self._valid_views[kind] = self._valid.view(kind)
+        return found
+
+    def initialise(self, start: int = 0, size: int | None = None) -> None:
+        """Take it that bytes from `start` on have been written."""
+        if self._valid is None:
+            return
+        stop = self.size if size is None else start + size
+        self._valid[self._margin + start : self._margin + stop] = 0xFF
+        if stop - start == self.size:
+            self._valid = None
+            self._valid_views.clear()
+
+    def shadow(self, name: str, grain: int) -> Array:
+        """An array of zeros kept with the buffer: an int64 for each `grain` bytes from `base` on."""
+        found = self.shadows.get(name)
+        if found is None or len(found) != self._window // grain:
+            found = self.shadows[name] = np.zeros(self._window // grain, np.int64)
+        return found
+
+
+class GlobalMemory:
+    """The buffers that kernels can reach, and the variables of the modules that were run on them."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._buffers: list[Buffer] = []
+        self._modules: dict[Program, dict[str, Buffer]] = {}
+        self.stamps = 1  # grows from launch to launch, so that what an earlier one left in shadows is told apart
+        self.ranges = np.zeros((0, 2), np.int64)
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """All buffers by address."""
+        return tuple(self._buffers)
+
+    def allocate(
+        self, name: str, content: int | bytes | Array, *, initialised: bool | None = None, writable: bool = True
+    ) -> Buffer:
+        """A new buffer of so many bytes, or with a copy of these; initialised by default where it has content."""
+        data: Array | None = None
+        if isinstance(content, np.ndarray):
+            data = np.ascontiguousarray(content).reshape(-1).view(np.uint8)
+        elif isinstance(content, bytes):
+            data = np.frombuffer(content, np.uint8)
+        size = content if isinstance(content, int) else len(data) if data is not None else 0
+        owner = np.zeros(size + 2 * _GUARD + _ALIGN, np.uint8)
+        start = -(owner.ctypes.data + _GUARD) % _ALIGN + _GUARD
+        memory = owner[start : start + size]
+        if data is not None:
+            memory[:] = data
+        known = data is not None if initialised is None else initialised
+        return self._insert(Buffer(name, memory, initialised=known, writable=writable, owner=owner))
+
+    def attach(
+        self, name: str, address: int, size: int, *, initialised: bool, writable: bool = True, owner: Any = None
+    ) -> Buffer:
+        """Make memory of this process a buffer; `owner` is kept alive with it."""
+        data = _bytes_at(address, size)
+        return self._insert(Buffer(name, data, initialised=initialised, writable=writable, owner=owner))
+
+    def release(self, buffer: Buffer) -> None:
+        """Forget a buffer."""
+        position = self._buffers.index(buffer)
+        del self._buffers[position], self._starts[position]
+        self._refresh()
+
+    def find(self, address: int) -> Buffer | None:
+        """The buffer with this address in it."""
+        position = bisect.bisect_right(self._starts, address) - 1
+        if position < 0:
+            return None
+        buffer = self._buffers[position]
+        return buffer if address < buffer.end else None
+
+    def nearest(self, address: int) -> Buffer | None:
+        """The buffer with the least distance to an address."""
+        return min(self._buffers, key=lambda b: max(b.address - address, address - b.end + 1, 0), default=None)
+
+    def variables(self, program: Program) -> dict[str, Buffer]:
+        """The module's `.global` and `.const` variables, placed and filled at the first call."""
+        placed = self._modules.get(program)
+        if placed is None:
+            placed = self._modules[program] = {}
+            for variable in program.placed:
+                content = variable.initial.ljust(variable.size, b"\0")
+                placed[variable.name] = self.allocate(variable.name, content, writable=variable.space == "global")
+            for variable in program.placed:
+                for offset, symbol, addend in variable.relocations:
+                    known = placed[symbol].address if symbol in placed else program.numbers.get(symbol, 0)
+                    pointer = known + addend if known else 0
+                    placed[variable.name].data[offset : offset + 8] = np.frombuffer(
+                        pointer.to_bytes(8, "little"), np.uint8
+                    )
+        return placed
+
+    def _insert(self, buffer: Buffer) -> Buffer:
+        position = bisect.bisect_left(self._starts, buffer.address)
+        self._starts.insert(position, buffer.address)
+        self._buffers.insert(position, buffer)
+        self._refresh()
+        return buffer
+
+    def _refresh(self) -> None:
+        self.ranges = np.array([(b.address, b.end) for b in self._buffers], np.int64).reshape(-1, 2)
+
+    def locate(self, addresses: Array, size: int) -> Array:
+        """For each address, the position in `buffers` of the one that holds `size` bytes from there on; -1 if none."""
+        if not self._buffers:
+            return np.full(addresses.shape, -1, np.intp)
+        position = np.searchsorted(self.ranges[:, 0], addresses, side="right") - 1
+        inside = (position >= 0) & (addresses + size <= self.ranges[position, 1])
+        return np.where(inside, position, -1)
+
+
+def _bytes_at(address: int, size: int) -> Array:
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
+
+
+@lru_cache
+def raw_type(size: int) -> np.dtype[Any]:
+    """numpy's unsigned type of so many bytes."""
+    return np.dtype(f"<u{size}")

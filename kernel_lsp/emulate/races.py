@@ -1,0 +1,338 @@
+"""Who touched which byte last, and whether that was before or beside what touches it now.
+
+Worker-only: imports numpy. Shared memory is followed by thread: warps have clocks, and a barrier tells each warp how
+far the others have come (a vector clock for each warp). Global memory is followed by block: what two blocks do is
+unordered unless one has fenced after it and the other has looked at an atomic or volatile value since.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernel_lsp.emulate.lanes import WARP, Lanes
+from kernel_lsp.emulate.memory import Buffer
+
+Array: TypeAlias = NDArray[Any]
+
+_THREADS = 12  # bits of a stamp that tell the thread and whether it was a strong access
+_STRONG = 1 << 11
+_PENDING = np.int64(1) << 62  # the clock of a copy that is still under way
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Two accesses that nothing orders: `position` in the access now, what came before it and by which thread."""
+
+    position: int
+    before: str
+    site: int
+    thread: int
+    count: int
+    pending: bool = False
+
+
+class SharedShadow:
+    """The last accesses to each grain of the blocks' shared memory.
+
+    As long as all blocks do the same, one row stands for all of them.
+    """
+
+    def __init__(self, blocks: int, size: int, grain: int, threads: int) -> None:
+        self.grain = grain
+        self._blocks, self._threads = blocks, threads
+        self._warps = -(-threads // WARP)
+        cells = -(-size // grain)
+        # A stamp is clock << 12 | strong << 11 | thread + 1; 0 is nobody. Sites are kept beside it.
+        self._writer = np.zeros((1, cells), np.int64)
+        self._writer_site = np.zeros((1, cells), np.int32)
+        self._readers = np.zeros((2, 1, cells), np.int64)  # the last one in lane order, and the first
+        self._reader_site = np.zeros((1, cells), np.int32)
+        self._clock = np.ones((1, self._warps), np.int64)
+        self._known = np.zeros((1, self._warps, self._warps), np.int64)
+        self._released = np.zeros((1, self._warps), np.int64)
+
+    def _expand(self) -> None:
+        if len(self._writer) == self._blocks:
+            return
+        for name in ("_writer", "_writer_site", "_reader_site", "_clock", "_known", "_released"):
+            setattr(self, name, np.repeat(getattr(self, name), self._blocks, axis=0))
+        self._readers = np.repeat(self._readers, self._blocks, axis=1)
+
+    def _place(self, addresses: Array, size: int, lanes: Lanes) -> tuple[Array, Array, Array, Array]:
+        """Rows, cells, threads and clocks of each grain touched; the last axis is the grains of one access."""
+        alike = lanes.mask is None and addresses.shape[0] == 1 and lanes.shape[0] == self._blocks
+        grains = max(1, size // self.grain)
+        if alike and len(self._writer) == 1:
+            cells = np.broadcast_to(addresses, (1, lanes.shape[1])).astype(np.int64)
+            rows, columns = np.zeros((1, 1), np.intp), lanes.column_ids[None, :]
+        elif lanes.mask is None:
+            self._expand()
+            cells = np.broadcast_to(addresses, lanes.shape).astype(np.int64)
+            rows, columns = lanes.row_ids[:, None], lanes.column_ids[None, :]
+        else:
+            self._expand()
+            cells = addresses.astype(np.int64)
+            rows, columns = np.divmod(lanes.lane_ids, lanes.extent[1])
+        clock = self._clock[rows, columns >> 5]
+        cells = (cells // self.grain)[..., None] + np.arange(grains)
+        return rows[..., None], cells, columns[..., None], clock[..., None]
+
+    def _beside(self, stamps: Array, rows: Array, columns: Array, strong: bool) -> Array:
+        """Which of these earlier accesses are by another thread and unordered with one by `columns` now."""
+        threads = (stamps & (_STRONG - 1)) - 1
+        suspect: Array = (stamps != 0) & (threads != columns)
+        if strong:
+            suspect &= stamps & _STRONG == 0
+        if suspect.any():
+            known = self._known[rows, columns >> 5, np.maximum(threads, 0) >> 5]
+            suspect &= stamps >> _THREADS > known
+        return suspect
+
+    def read(
+        self, addresses: Array, size: int, lanes: Lanes, site: int, strong: bool
+    ) -> tuple[Conflict | None, Array | None]:
+        """Take note of reads; what they race with, and which of them read bytes that nobody has written."""
+        rows, cells, columns, clock = self._place(addresses, size, lanes)
+        writer = self._writer[rows, cells]
+        fresh = writer == 0
+        unwritten = fresh.any(axis=-1) if fresh.any() else None
+        pending = writer >= _PENDING
+        conflict = self._conflict(self._beside(writer, rows, columns, strong), writer, rows, cells, "write")
+        if conflict is None and pending.any():
+            conflict = self._conflict(pending, writer, rows, cells, "write")
+        stamp = np.broadcast_to(clock << _THREADS | (_STRONG if strong else 0) | columns + 1, cells.shape)
+        flat = (np.broadcast_to(rows, cells.shape) * self._writer.shape[1] + cells).ravel()
+        self._readers[0].reshape(-1)[flat] = stamp.ravel()
+        self._readers[1].reshape(-1)[flat[::-1]] = stamp.ravel()[::-1]
+        self._reader_site.reshape(-1)[flat] = site
+        return conflict, unwritten
+
+    def write(
+        self, addresses: Array, size: int, lanes: Lanes, site: int, strong: bool, pending: bool = False
+    ) -> Conflict | None:
+        """Take note of writes; what they race with."""
+        rows, cells, columns, clock = self._place(addresses, size, lanes)
+        writer = self._writer[rows, cells]
+        conflict = self._conflict(self._beside(writer, rows, columns, strong), writer, rows, cells, "write")
+        for readers in self._readers:
+            if conflict is None:
+                stamps = readers[rows, cells]
+                conflict = self._conflict(self._beside(stamps, rows, columns, strong), stamps, rows, cells, "read")
+        if pending:
+            clock = np.full_like(clock, _PENDING >> _THREADS)
+        flat = (np.broadcast_to(rows, cells.shape) * self._writer.shape[1] + cells).ravel()
+        stamp = np.broadcast_to(clock << _THREADS | (_STRONG if strong else 0) | columns + 1, cells.shape)
+        self._writer.reshape(-1)[flat] = stamp.ravel()
+        self._writer_site.reshape(-1)[flat] = site
+        return conflict
+
+    def land(self, addresses: Array, size: int, lanes: Lanes) -> None:
+        """Copies that were under way have been waited for: they are writes of now."""
+        rows, cells, columns, clock = self._place(addresses, size, lanes)
+        stamp = np.broadcast_to(clock << _THREADS | columns + 1, cells.shape)
+        self._writer[np.broadcast_to(rows, cells.shape), cells] = stamp
+
+    def _conflict(self, beside: Array, stamps: Array, rows: Array, cells: Array, before: str) -> Conflict | None:
+        if not beside.any():
+            return None
+        position = int(np.flatnonzero(beside.ravel())[0])
+        row, cell = (int(np.broadcast_to(x, beside.shape).ravel()[position]) for x in (rows, cells))
+        sites = self._writer_site if before == "write" else self._reader_site
+        stamp = int(stamps.ravel()[position])
+        return Conflict(
+            position // beside.shape[-1],
+            before,
+            int(sites[row, cell]),
+            (stamp & (_STRONG - 1)) - 1,
+            int(np.count_nonzero(beside)),
+            stamp >= int(_PENDING),
+        )
+
+    def whole_barrier(self, lanes: Lanes) -> None:
+        """A barrier among all living threads of some blocks."""
+        if lanes.shape[0] == self._blocks:
+            self._known = np.repeat(self._clock[:, None, :], self._warps, axis=1)
+            self._clock = self._clock + 1
+            return
+        self._expand()
+        self._known[lanes.rows] = self._clock[lanes.rows][:, None, :]
+        self._clock[lanes.rows] += 1
+
+    def barrier(self, taking_part: Array) -> None:
+        """A barrier among some threads, a (blocks, threads) mask."""
+        self._expand()
+        padded = np.zeros((self._blocks, self._warps * WARP), np.bool_)
+        padded[:, : self._threads] = taking_part
+        warps: Array = np.logical_or.reduce(padded.reshape(self._blocks, self._warps, WARP), axis=2)
+        # What any of them knows, and how far each of them is, all of them know from now on.
+        own = np.where(warps, self._clock, 0)
+        known = np.where(warps[:, :, None], self._known, 0).max(axis=1, initial=0)
+        joint = np.maximum(known, own)
+        self._known = np.where(warps[:, :, None], np.maximum(self._known, joint[:, None, :]), self._known)
+        self._clock = self._clock + warps
+
+    def warp_sync(self, lanes: Lanes) -> None:
+        """Lanes of each warp have waited for each other."""
+        rows: Any
+        if lanes.mask is None and lanes.shape[0] == self._blocks and len(self._clock) == 1:
+            rows, warps = np.zeros(1, np.intp), np.unique(lanes.column_ids >> 5)
+            rows, warps = np.broadcast_arrays(rows, warps)
+        else:
+            self._expand()
+            pairs = np.unique(lanes.lane_ids.ravel() // lanes.extent[1] * self._warps + _warp_of(lanes))
+            rows, warps = np.divmod(pairs, self._warps)
+        self._known[rows, warps, warps] = self._clock[rows, warps]
+        self._clock[rows, warps] += 1
+
+    def release(self, lanes: Lanes) -> None:
+        """A fence: what these warps have done is visible to whoever acquires later."""
+        self._expand()
+        pairs = np.unique(lanes.lane_ids.ravel() // lanes.extent[1] * self._warps + _warp_of(lanes))
+        rows, warps = np.divmod(pairs, self._warps)
+        np.maximum.at(self._released, rows, self._known[rows, warps])
+        self._released[rows, warps] = np.maximum(self._released[rows, warps], self._clock[rows, warps])
+        self._known[rows, warps, warps] = np.maximum(self._known[rows, warps, warps], self._clock[rows, warps] - 1)
+        self._clock[rows, warps] += 1
+
+    def acquire(self, lanes: Lanes) -> None:
+        """An atomic or volatile access: these warps see what was released."""
+        if not self._released.any():
+            return
+        self._expand()
+        pairs = np.unique(lanes.lane_ids.ravel() // lanes.extent[1] * self._warps + _warp_of(lanes))
+        rows, warps = np.divmod(pairs, self._warps)
+        self._known[rows, warps] = np.maximum(self._known[rows, warps], self._released[rows])
+
+
+def _warp_of(lanes: Lanes) -> Array:
+    return lanes.lane_ids.ravel() % lanes.extent[1] // WARP
+
+
+_EARLIER = {"earlier": "read"}
+
+
+class GlobalShadow:
+    """The last accesses to each grain of global memory in one launch, by block.
+
+    Args:
+        first_stamp: above all stamps of earlier launches. Block b has stamp `first_stamp + 1 + b`; `first_stamp` itself
+            stands for several blocks that read the same at once.
+        blocks: of the launch.
+        grain: bytes that are followed together: no access of the program is narrower.
+        ordered: whether the program has fences and atomics, so that the times of accesses matter.
+    """
+
+    def __init__(self, first_stamp: int, blocks: int, grain: int, ordered: bool) -> None:
+        self._first, self.grain, self._timed = first_stamp, grain, ordered
+        self.next_stamp = first_stamp + blocks + 1
+        self._fenced = np.zeros(blocks, np.int64)
+        self._looked = np.zeros(blocks, np.int64)
+        self.now = 1
+        self._touched: set[Buffer] = set()
+
+    def fence(self, blocks: Array) -> None:
+        """These blocks have fenced."""
+        self.now += 1
+        self._fenced[blocks] = self.now
+        self.now += 1
+
+    def look(self, blocks: Array) -> None:
+        """These blocks have looked at an atomic or volatile value."""
+        self.now += 1
+        self._looked[blocks] = self.now
+
+    def _beside(self, buffer: Buffer, kind: str, where: Any, stamps: Array, mine: Array) -> Array | None:
+        """Which earlier accesses were made by other blocks in this launch and are unordered with one of now."""
+        foreign = (stamps >= self._first) & (stamps != mine)
+        if not foreign.any():
+            return None
+        if self._timed:
+            times = buffer.shadow(f"{kind} time", self.grain)[where].reshape(stamps.shape)
+            other = np.maximum(np.where(stamps > self._first, stamps, mine) - self._first - 1, 0)
+            own = np.maximum(np.broadcast_to(mine, stamps.shape) - self._first - 1, 0)
+            foreign &= ~((self._fenced[other] > times) & (self._looked[own] > times))
+            if not foreign.any():
+                return None
+        return foreign
+
+    def _conflict(
+        self, buffer: Buffer, kind: str, where: Any, stamps: Array, mine: Array, apart: Array | None = None
+    ) -> Conflict | None:
+        beside = self._beside(buffer, kind, where, stamps, mine)
+        if beside is not None and apart is not None:
+            beside = beside & apart
+        if beside is None or not beside.any():
+            return None
+        position = int(np.flatnonzero(beside.ravel())[0])
+        site = int(buffer.shadow(f"{kind} site", self.grain)[where].ravel()[position])
+        block = int(stamps.ravel()[position]) - self._first - 1
+        return Conflict(position, _EARLIER.get(kind, kind), site, block, int(np.count_nonzero(beside)))
+
+    def _note(self, buffer: Buffer, kind: str, where: Any, stamps: Array, shape: tuple[int, ...], site: int) -> None:
+        flat = (-1,) if isinstance(where, slice) else shape
+        buffer.shadow(kind, self.grain)[where] = np.broadcast_to(stamps, shape).reshape(flat)
+        buffer.shadow(f"{kind} site", self.grain)[where] = site
+        if self._timed:
+            buffer.shadow(f"{kind} time", self.grain)[where] = self.now
+        self._touched.add(buffer)
+
+    def read(
+        self, buffer: Buffer, where: Any, blocks: Array | None, shape: tuple[int, ...], site: int, strong: bool
+    ) -> Conflict | None:
+        """Take note of reads of grains `where` (a slice or indices, of `shape`); what they race with.
+
+        `blocks` is None where several blocks read the same. A strong (volatile) read does not race with atomics.
+        """
+        mine = np.full((1,) * len(shape), self._first) if blocks is None else blocks + (self._first + 1)
+        conflict = None
+        for kind in ("write",) if strong else ("write", "atomic"):
+            if kind in buffer.shadows:
+                stamps = buffer.shadow(kind, self.grain)[where].reshape(shape)
+                conflict = conflict or self._conflict(buffer, kind, where, stamps, mine)
+        readers = buffer.shadow("read", self.grain)[where].reshape(shape)
+        others = (readers >= self._first) & (readers != mine)
+        if others.any():  # the last reader of another block is remembered beside the last one
+            at = (np.arange(where.start, where.stop).reshape(shape) if isinstance(where, slice) else where)[others]
+            for kind in ("", " site", " time") if self._timed else ("", " site"):
+                buffer.shadow(f"earlier{kind}", self.grain)[at] = buffer.shadow(f"read{kind}", self.grain)[at]
+        self._note(buffer, "read", where, mine, shape, site)
+        return conflict
+
+    def write(
+        self, buffer: Buffer, where: Any, blocks: Array, shape: tuple[int, ...], site: int, changed: Array
+    ) -> Conflict | None:
+        """Take note of plain writes; `changed` tells which of them alter what is in memory."""
+        mine = blocks + (self._first + 1)
+        conflict = None
+        for kind in ("write", "atomic", "read", "earlier"):
+            if kind in buffer.shadows and conflict is None:
+                stamps = buffer.shadow(kind, self.grain)[where].reshape(shape)
+                conflict = self._conflict(buffer, kind, where, stamps, mine, changed)
+        self._note(buffer, "write", where, mine, shape, site)
+        return conflict
+
+    def atomic(self, buffer: Buffer, where: Any, blocks: Array, shape: tuple[int, ...], site: int) -> Conflict | None:
+        """Take note of atomic updates or volatile writes; which plain writes they race with."""
+        mine = blocks + (self._first + 1)
+        conflict = None
+        if "write" in buffer.shadows:
+            stamps = buffer.shadow("write", self.grain)[where].reshape(shape)
+            conflict = self._conflict(buffer, "write", where, stamps, mine)
+        self._note(buffer, "atomic", where, mine, shape, site)
+        return conflict
+
+    def touched(self) -> tuple[int, int]:
+        """Different bytes read and written in this launch, to the grain."""
+
+        def count(*kinds: str) -> int:
+            total = 0
+            for buffer in self._touched:
+                marks = [buffer.shadow(kind, self.grain) >= self._first for kind in kinds if kind in buffer.shadows]
+                total += int(np.count_nonzero(np.logical_or.reduce(marks))) * self.grain if marks else 0
+            return total
+
+        return count("read", "atomic"), count("write", "atomic")

@@ -1,0 +1,326 @@
+"""Findings put into words, with the values of the first thread that did it.
+
+Worker-only: imports numpy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernel_lsp.emulate.counters import Site
+from kernel_lsp.emulate.findings import Finding, FindingKind, Findings
+from kernel_lsp.emulate.lanes import Lanes
+from kernel_lsp.emulate.memory import Buffer, GlobalMemory
+from kernel_lsp.emulate.program import Location
+from kernel_lsp.emulate.races import Conflict
+
+if TYPE_CHECKING:
+    from kernel_lsp.emulate.special import Geometry
+
+Array: TypeAlias = NDArray[Any]
+_VERBS = {"read": "reads", "write": "writes", "atomic": "atomically updates"}
+
+
+class Reports:
+    """Makes findings for the blocks of one launch.
+
+    Args:
+        findings: where they go.
+        geometry: tells threads and blocks apart.
+        memory: tells buffers by address.
+        sites: all instructions, by the index that races give.
+    """
+
+    def __init__(self, findings: Findings, geometry: Geometry, memory: GlobalMemory, sites: list[Site]) -> None:
+        self._findings, self._geometry, self._memory, self._sites = findings, geometry, memory, sites
+
+    def say(
+        self,
+        kind: FindingKind,
+        site: Site,
+        message: str,
+        row: int,
+        column: int,
+        *,
+        location: Location | None = None,
+        **values: Any,
+    ) -> None:
+        """A finding of the thread at `row` and `column`; `{who}` in the message becomes its name."""
+        thread, block = self._geometry.thread(column), self._geometry.block(row)
+        who = f"thread {_tuple(thread)} of block {_tuple(block)}"
+        text = message.format(who=who)
+        where = location or site.location
+        self._findings.add(Finding(kind, text[0].upper() + text[1:] + ".", where, thread=thread, block=block, **values))
+
+    def _first(self, bad: Array, lanes: Lanes) -> tuple[int, int, int, int]:
+        """Flat position of the first bad element, its row and column, and how many there are."""
+        position = int(bad.argmax())
+        row, column = lanes.place(position, bad.shape)
+        return position, row, column, int(np.count_nonzero(bad))
+
+    def outside(self, addresses: Array, bad: Array, size: int, lanes: Lanes, site: Site, access: str) -> None:
+        """Accesses of global memory that are in no buffer."""
+        row_position, row, column, count = self._first_of_grid(bad, lanes)
+        address = int(addresses.reshape(-1)[row_position])
+        buffer = self._memory.nearest(address)
+        values: dict[str, Any] = {"space": "global", "access": access, "address": address, "size": size, "count": count}
+        what = f"{{who}} {_VERBS[access]} {size} bytes at {address:#x}"
+        if buffer is None or not -(1 << 32) < address - buffer.address < (1 << 32):
+            self.say(FindingKind.OUT_OF_BOUNDS, site, f"{what}, which is in no buffer", row, column, **values)
+            return
+        index = address - buffer.address
+        if index < 0:
+            place = f"{-index:,} bytes before the start of {_named(buffer)}"
+        elif index + size <= buffer.size:
+            place = f"in {_named(buffer)}"
+        else:
+            past = index + size - buffer.size
+            place = f"{past:,} bytes past the end of {_named(buffer)}"
+        message = f"{what}, {place} ({buffer.size:,} bytes), at byte {index:,}"
+        self.say(FindingKind.OUT_OF_BOUNDS, site, message, row, column, buffer=buffer.name, index=index, **values)
+
+    def _first_of_grid(self, bad: Array, lanes: Lanes) -> tuple[int, int, int, int]:
+        position = int(bad.reshape(-1).argmax())
+        row, column = np.unravel_index(position, bad.shape)
+        return position, int(lanes.row_ids[row]), int(lanes.column_ids[column]), int(np.count_nonzero(bad))
+
+    def misaligned(
+        self, addresses: Array, bad: Array, size: int, lanes: Lanes, site: Site, access: str, space: str
+    ) -> None:
+        """Accesses whose address is no multiple of their size."""
+        position, row, column, count = self._first_of_grid(bad, lanes)
+        address = int(addresses.reshape(-1)[position])
+        buffer = self._memory.find(address) if space == "global" else None
+        place = f" (byte {address - buffer.address:,} of {_named(buffer)})" if buffer else ""
+        message = f"{{who}} {_VERBS[access]} {size} bytes at {address:#x}{place}, which is no multiple of {size}"
+        self.say(
+            FindingKind.MISALIGNED,
+            site,
+            message,
+            row,
+            column,
+            space=space,
+            access=access,
+            buffer=buffer.name if buffer else None,
+            index=address - buffer.address if buffer else None,
+            address=address,
+            size=size,
+            count=count,
+        )
+
+    def read_only(
+        self, buffer: Buffer, addresses: Array, bad: Array, size: int, lanes: Lanes, site: Site, access: str
+    ) -> None:
+        """Writes to a buffer that must not be written to."""
+        position, row, column, count = self._first_of_grid(bad, lanes)
+        address = int(addresses.reshape(-1)[position])
+        index = address - buffer.address
+        message = f"{{who}} {_VERBS[access]} {size} bytes at byte {index:,} of {_named(buffer)}, which is read-only"
+        self.say(
+            FindingKind.OUT_OF_BOUNDS,
+            site,
+            message,
+            row,
+            column,
+            space="global",
+            access=access,
+            buffer=buffer.name,
+            address=address,
+            index=index,
+            size=size,
+            count=count,
+        )
+
+    def unwritten(self, buffer: Buffer, addresses: Array, bad: Array, size: int, lanes: Lanes, site: Site) -> None:
+        """Reads of global memory that nothing has written."""
+        position, row, column, count = self._first(bad, lanes)
+        address = int(addresses.reshape(-1)[position])
+        index = address - buffer.address
+        message = f"{{who}} reads {size} bytes at byte {index:,} of {_named(buffer)}, which nothing has written"
+        self.say(
+            FindingKind.UNINITIALISED,
+            site,
+            message,
+            row,
+            column,
+            space="global",
+            access="read",
+            buffer=buffer.name,
+            address=address,
+            index=index,
+            size=size,
+            count=count,
+        )
+
+    def unwritten_shared(self, addresses: Array, bad: Array, size: int, lanes: Lanes, site: Site) -> None:
+        """Reads of shared memory that nothing has written."""
+        position, row, column, count = self._first(bad, lanes)
+        address = int(np.broadcast_to(addresses, bad.shape).reshape(-1)[position])
+        message = f"{{who}} reads {size} bytes at byte {address:,} of shared memory, which no thread has written"
+        values: dict[str, Any] = {"space": "shared", "access": "read", "address": address, "size": size, "count": count}
+        self.say(FindingKind.UNINITIALISED, site, message, row, column, **values)
+
+    def outside_shared(self, addresses: Array, bad: Array, size: int, lanes: Lanes, site: Site, access: str) -> None:
+        """Accesses of shared memory that the block does not have."""
+        self._outside_own(addresses, bad, size, lanes, site, access, "shared", self._geometry.shared_bytes)
+
+    def outside_local(self, addresses: Array, bad: Array, size: int, lanes: Lanes, site: Site, access: str) -> None:
+        """Accesses of local memory that the thread does not have."""
+        self._outside_own(addresses, bad, size, lanes, site, access, "local", None)
+
+    def _outside_own(
+        self,
+        addresses: Array,
+        bad: Array,
+        size: int,
+        lanes: Lanes,
+        site: Site,
+        access: str,
+        space: str,
+        available: int | None,
+    ) -> None:
+        position, row, column, count = self._first_of_grid(bad, lanes)
+        address = int(addresses.reshape(-1)[position])
+        has = "" if available is None else f", of which the block has {available:,} bytes"
+        message = f"{{who}} {_VERBS[access]} {size} bytes at byte {address:,} of {space} memory{has}"
+        values: dict[str, Any] = {"space": space, "access": access, "address": address, "size": size, "count": count}
+        self.say(FindingKind.OUT_OF_BOUNDS, site, message, row, column, **values)
+
+    def shared_race(
+        self, addresses: Array, conflict: Conflict, size: int, lanes: Lanes, site: Site, access: str
+    ) -> None:
+        """Accesses of shared memory that no barrier orders."""
+        row, column = lanes.place(conflict.position, addresses.shape)
+        address = int(addresses.reshape(-1)[conflict.position])
+        other = self._sites[conflict.site].location
+        earlier = "has read" if conflict.before == "read" else "has written"
+        if conflict.pending:
+            earlier = "copies asynchronously without having waited for it"
+        at = f" at line {other.own.line}" if other and other != site.location else ""
+        him = _tuple(self._geometry.thread(conflict.thread))
+        by = "it itself" if conflict.thread == column else f"thread {him}"
+        what = f"{{who}} {_VERBS[access]} byte {address:,} of shared memory, which {by} {earlier}{at}"
+        message = what if conflict.pending else f"{what} with no barrier in between"
+        self.say(
+            FindingKind.SHARED_RACE,
+            site,
+            message,
+            row,
+            column,
+            other=other,
+            space="shared",
+            access=access,
+            address=address,
+            size=size,
+            count=conflict.count,
+        )
+
+    def same_instruction(self, flat: Array, lost: Array, addresses: Array, size: int, lanes: Lanes, site: Site) -> None:
+        """Threads of a block that store different values to one place of shared memory at once."""
+        position, row, column, count = self._first(lost, lanes)
+        address = int(np.broadcast_to(addresses, lost.shape).reshape(-1)[position])
+        rivals = np.flatnonzero(flat.reshape(-1) == flat.reshape(-1)[position])
+        _, rival = lanes.place(int(rivals[-1]), lost.shape)
+        him = _tuple(self._geometry.thread(rival))
+        message = f"{{who}} writes byte {address:,} of shared memory, to which thread {him} writes another value"
+        values: dict[str, Any] = {
+            "space": "shared",
+            "access": "write",
+            "address": address,
+            "size": size,
+            "count": count,
+        }
+        self.say(FindingKind.SHARED_RACE, site, message, row, column, other=site.location, **values)
+
+    def global_race(
+        self,
+        buffer: Buffer,
+        addresses: Array,
+        conflict: Conflict,
+        size: int,
+        lanes: Lanes,
+        site: Site,
+        access: str,
+        per_access: int,
+    ) -> None:
+        """Accesses of global memory by different blocks that nothing orders."""
+        position = conflict.position // per_access
+        row, column = lanes.place(position, addresses.shape)
+        address = int(addresses.reshape(-1)[position])
+        other = self._sites[conflict.site].location
+        earlier = {"read": "reads", "write": "writes", "atomic": "updates"}[conflict.before]
+        him = "other blocks" if conflict.thread < 0 else f"block {_tuple(self._geometry.any_block(conflict.thread))}"
+        earlier = earlier.rstrip("s") if conflict.thread < 0 else earlier
+        at = f" at line {other.own.line}" if other and other != site.location else ""
+        index = address - buffer.address
+        place = f"byte {index:,} of {_named(buffer)}"
+        message = f"{{who}} {_VERBS[access]} {place}, which {him} {earlier}{at}, in no certain order"
+        values: dict[str, Any] = {
+            "space": "global",
+            "buffer": buffer.name,
+            "address": address,
+            "index": index,
+            "size": size,
+            "count": conflict.count,
+        }
+        self.say(FindingKind.GLOBAL_RACE, site, message, row, column, other=other, access=access, **values)
+        if conflict.before == "read" and other != site.location:
+            # Which of the two comes first is chance: the reader is as wrong as the writer.
+            at = f" at line {site.location.own.line}" if site.location else ""
+            message = f"{place} is read here while {{who}} {_VERBS[access]} it{at}, in no certain order"
+            values |= {"access": "read", "location": other, "other": site.location}
+            self.say(FindingKind.GLOBAL_RACE, site, message, row, column, **values)
+
+    def overwritten(
+        self, buffer: Buffer, addresses: Array, where: Array, lost: Array, size: int, lanes: Lanes, site: Site
+    ) -> None:
+        """Threads of different blocks that store different values to one place at once."""
+        flat = where.reshape(-1)
+        for position in np.flatnonzero(lost.reshape(-1))[:64]:
+            row, column = lanes.place(int(position), lost.shape)
+            rival = int(np.flatnonzero(flat == flat[position])[-1])
+            other_row, _ = lanes.place(rival, lost.shape)
+            if other_row == row:
+                continue
+            address = int(addresses.reshape(-1)[position])
+            index = address - buffer.address
+            him = _tuple(self._geometry.block(other_row))
+            message = f"{{who}} writes byte {index:,} of {_named(buffer)}, to which block {him} writes another value"
+            values: dict[str, Any] = {
+                "space": "global",
+                "access": "write",
+                "buffer": buffer.name,
+                "address": address,
+                "index": index,
+            }
+            count = int(np.count_nonzero(lost))
+            self.say(
+                FindingKind.GLOBAL_RACE,
+                site,
+                message,
+                row,
+                column,
+                other=site.location,
+                size=size,
+                count=count,
+                **values,
+            )
+            return
+
+    def about_lanes(self, kind: FindingKind, site: Site, message: str, lanes: Lanes, bad: Array | None = None) -> None:
+        """A finding about threads as such; `bad`, of the lanes' shape, tells which of them."""
+        if bad is None:
+            bad = np.ones(lanes.shape, np.bool_) if lanes.mask is None else lanes.mask
+        _, row, column, count = self._first_of_grid(bad, lanes)
+        self.say(kind, site, message, row, column, count=count)
+
+
+def _named(buffer: Buffer) -> str:
+    return f"`{buffer.name}`" if buffer.name else f"the buffer at {buffer.address:#x}"
+
+
+def _tuple(place: tuple[int, int, int]) -> str:
+    return f"({place[0]}, {place[1]}, {place[2]})"

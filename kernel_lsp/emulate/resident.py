@@ -1,0 +1,208 @@
+"""Blocks that are resident together: their threads, shared and local memory, and who waits for whom.
+
+Worker-only: imports numpy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernel_lsp.emulate import counters
+from kernel_lsp.emulate.access import LocalMemory
+from kernel_lsp.emulate.counters import Site
+from kernel_lsp.emulate.errors import EmulationError
+from kernel_lsp.emulate.lanes import Lanes
+from kernel_lsp.emulate.memory import Buffer, GlobalMemory, raw_type
+from kernel_lsp.emulate.races import GlobalShadow, SharedShadow
+from kernel_lsp.emulate.registers import Activation
+from kernel_lsp.emulate.reports import Reports
+from kernel_lsp.emulate.special import Geometry, clock
+from kernel_lsp.emulate.taint import Origin
+
+if TYPE_CHECKING:
+    from kernel_lsp.emulate.barriers import Barriers
+    from kernel_lsp.emulate.copies import Copies
+
+Array: TypeAlias = NDArray[Any]
+
+_GRAIN = 16
+
+
+@dataclass(slots=True)
+class Changes:
+    """Counts what threads changed that others may be waiting for."""
+
+    count: int = 0
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What all blocks of a launch have in common.
+
+    Attributes:
+        memory: global memory.
+        symbols: address of each variable of the module: in global memory, or in the shared memory of a block; of a
+            device function its number.
+        parameters: the parameter block, in global memory too, as its address may be taken.
+        offsets: of the parameters in it.
+        sites: all instructions of the program.
+        global_shadow: who touched which byte of global memory.
+        check: whether accesses are followed for races and uninitialised reads, and counted.
+        shared_grain: bytes of shared memory that are followed together.
+        environment: values of %envreg registers.
+        changes: made by any of its threads.
+        waits: whether threads may wait in loops for what others change.
+    """
+
+    memory: GlobalMemory
+    symbols: dict[str, int]
+    parameters: Buffer
+    offsets: dict[str, int]
+    sites: list[Site]
+    global_shadow: GlobalShadow
+    check: bool
+    shared_grain: int
+    environment: dict[str, int]
+    changes: Changes
+    waits: bool
+
+
+class Resident:
+    """The state of some blocks of a launch that run together."""
+
+    def __init__(self, launch: Launch, geometry: Geometry, reports: Reports) -> None:
+        self.launch, self.geometry, self.reports = launch, geometry, reports
+        self.memory, self.check, self.global_shadow = launch.memory, launch.check, launch.global_shadow
+        self.extent = geometry.extent
+        self.everyone = Lanes.all(self.extent)
+        self.alive = np.ones(self.extent, np.bool_)
+        self.living = self.extent[0] * self.extent[1]
+        self.shared_bytes = geometry.shared_bytes
+        size = -(-max(self.shared_bytes, 1) // _GRAIN) * _GRAIN
+        self._shared = np.zeros((self.extent[0], size), np.uint8)
+        self._shared_views: dict[np.dtype[Any], Array] = {}
+        self.shared_shadow = SharedShadow(self.extent[0], size, launch.shared_grain, self.extent[1])
+        self.local = LocalMemory(self.living)
+        self._special = geometry.registers()
+        self.last_buffer: Buffer | None = None
+        self.steps = 0
+        self.forced = False  # whether a group that waits for mates must go on without them
+        # Unwritten bytes that the load just executed has met: the unknown bits of its results, for whom, from where.
+        self.missing: list[tuple[list[Array], Lanes, Origin]] = []
+        self.barriers: Barriers
+        self.copies: Copies
+
+    def special(self, name: str) -> Array:
+        """A special register, for all threads."""
+        found = self._special.get(name)
+        if found is None:
+            if name in self.launch.environment:
+                found = self._special[name] = np.full((1, 1), self.launch.environment[name], np.uint32)
+            else:
+                return clock(name, self.steps)
+        return found
+
+    def address_of(self, symbol: str, activation: Activation) -> int:
+        """The address of a variable, in the window of its space."""
+        local = activation.function.locals.get(symbol)
+        if local is not None:
+            return activation.local_base + local
+        known = self.launch.symbols.get(symbol)
+        if known is None and symbol in self.launch.offsets:
+            known = self.launch.parameters.address + self.launch.offsets[symbol]
+        if known is None:
+            raise EmulationError(f"the PTX does not define `{symbol}`.")
+        return known
+
+    def shared_view(self, kind: np.dtype[Any]) -> Array:
+        """Shared memory as (blocks, elements) of a type."""
+        found = self._shared_views.get(kind)
+        if found is None:
+            found = self._shared_views[kind] = self._shared.view(kind)
+        return found
+
+    def shared_bytes_view(self, size: int) -> Array:
+        """Shared memory as unsigned integers of so many bytes."""
+        return self.shared_view(raw_type(size))
+
+    def blocks_of(self, lanes: Lanes, shape: tuple[int, ...]) -> Array:
+        """Linear block numbers of elements of `shape`, as `Lanes.select` gives, with an axis for their parts."""
+        if lanes.mask is not None and len(shape) == 1:
+            return self.geometry.numbers[lanes.lane_ids // self.extent[1]][:, None]
+        return self.geometry.numbers[lanes.row_ids][:, None, None]
+
+    def are_all(self, lanes: Lanes) -> bool:
+        """Whether these are all living threads of their blocks."""
+        return lanes.full or int(np.count_nonzero(self.alive[lanes.rows])) == lanes.count
+
+    def progress(self, before: Array, after: Array) -> None:
+        """Memory is about to change, for which threads may be waiting."""
+        if (before != after).any():
+            self.launch.changes.count += 1
+
+    def missed(
+        self, bits: list[Array], addresses: Array, lanes: Lanes, size: int, site: Site, buffer: Buffer | None
+    ) -> None:
+        """A load met unwritten bytes, of a buffer or of shared memory: unknown bits of each element, as selected."""
+        places = np.zeros(self.extent, np.int64)
+        lanes.write(places, lanes.spread(addresses))
+        spread = [lanes.spread(each) for each in bits]
+        threads = np.zeros(self.extent, np.bool_)
+        for each in spread:
+            lanes.write(threads, lanes.read(threads) | (each != 0))
+        everyone, reports = self.everyone, self.reports
+
+        def report(used: Array) -> None:
+            if buffer is None:
+                reports.unwritten_shared(places, used, size, everyone, site)
+            else:
+                reports.unwritten(buffer, places, used, size, everyone, site)
+
+        self.missing.append((spread, lanes, Origin(threads, report)))
+
+    def leave(self, lanes: Lanes) -> None:
+        """These threads have exited."""
+        self.living -= lanes.count
+        if lanes.full:
+            self.alive[...] = False
+        else:
+            lanes.write(self.alive, np.zeros((1, 1), np.bool_))
+        self.launch.changes.count += 1
+
+    def count_global(self, addresses: Array, size: int, lanes: Lanes, site: Site, access: str) -> None:
+        """Count a load from or a store to global memory."""
+        count = site.counters
+        if access == "load":
+            count.bytes_read += size * lanes.count
+        else:
+            count.bytes_written += size * lanes.count
+        if not self.check:
+            return
+        requests, sectors, ideal = counters.sectors(addresses, size, lanes)
+        if access == "load":
+            count.load_requests += requests
+            count.load_sectors += sectors
+            count.load_ideal_sectors += ideal
+        else:
+            count.store_requests += requests
+            count.store_sectors += sectors
+            count.store_ideal_sectors += ideal
+
+    def count_shared(self, addresses: Array, size: int, lanes: Lanes, site: Site, access: str) -> None:
+        """Count a load from or a store to shared memory."""
+        if not self.check:
+            return
+        count = site.counters
+        requests, wavefronts, conflicts = counters.wavefronts(addresses, size, lanes)
+        if access == "load":
+            count.shared_load_requests += requests
+            count.shared_load_wavefronts += wavefronts
+            count.shared_load_conflicts += conflicts
+        else:
+            count.shared_store_requests += requests
+            count.shared_store_wavefronts += wavefronts
+            count.shared_store_conflicts += conflicts

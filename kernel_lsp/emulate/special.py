@@ -1,0 +1,121 @@
+"""Who is who in a launch: special registers, and the names of threads and blocks.
+
+Worker-only: imports numpy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernel_lsp.emulate.errors import NeedsGpu
+from kernel_lsp.emulate.lanes import WARP
+
+Array: TypeAlias = NDArray[Any]
+Triple: TypeAlias = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The blocks `first` to `first + rows` of a launch.
+
+    Attributes:
+        grid, blocks: blocks of the grid and threads of a block, in x, y, z.
+        numbers: linear numbers of the resident blocks, one for each row.
+        shared_bytes, dynamic_bytes: shared memory of a block, and how much of it the launch asked for.
+    """
+
+    grid: Triple
+    shape: Triple
+    numbers: NDArray[np.int64]
+    shared_bytes: int = 0
+    dynamic_bytes: int = 0
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.shape[0] * self.shape[1] * self.shape[2]
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return len(self.numbers), self.threads
+
+    def thread(self, column: int) -> Triple:
+        """threadIdx of a column."""
+        return _split(column, self.shape)
+
+    def block(self, row: int) -> Triple:
+        """blockIdx of a row."""
+        return _split(int(self.numbers[row]), self.grid)
+
+    def any_block(self, number: int) -> Triple:
+        """blockIdx of a linear number."""
+        return _split(number, self.grid)
+
+    def registers(self) -> dict[str, Array]:
+        """Special registers that do not change while blocks run."""
+        columns = np.arange(self.threads, dtype=np.uint32)[None, :]
+        numbers = self.numbers[:, None].astype(np.uint64)
+        lane = columns % np.uint32(WARP)
+        one = np.uint32(1)
+        below = (one << lane) - one
+        bit = one << lane
+        found: dict[str, Array] = {
+            "%laneid": lane,
+            "%warpid": columns // np.uint32(WARP),
+            "%lanemask_eq": bit,
+            "%lanemask_lt": below,
+            "%lanemask_le": below | bit,
+            "%lanemask_gt": ~(below | bit),
+            "%lanemask_ge": ~below,
+        }
+        same = {
+            "%nwarpid": 64,
+            "%smid": 0,
+            "%nsmid": 132,
+            "%gridid": 1,
+            "%dynamic_smem_size": self.dynamic_bytes,
+            "%total_smem_size": self.shared_bytes,
+            "%aggr_smem_size": self.shared_bytes,
+            "%reserved_smem_offset_begin": 0,
+            "%reserved_smem_offset_end": 0,
+            "%reserved_smem_offset_cap": 0,
+            "%WARP_SZ": WARP,
+            "%cluster_ctarank": 0,
+            "%cluster_nctarank": 1,
+        }
+        found |= {"WARP_SZ": np.full((1, 1), WARP, np.uint32)}
+        found |= {name: np.full((1, 1), value, np.uint32) for name, value in same.items()}
+        step_thread, step_block = 1, 1
+        for axis, threads, blocks in zip("xyz", self.shape, self.grid, strict=True):
+            found[f"%tid.{axis}"] = columns // np.uint32(step_thread) % np.uint32(threads)
+            found[f"%ctaid.{axis}"] = (numbers // np.uint64(step_block) % np.uint64(blocks)).astype(np.uint32)
+            found[f"%ntid.{axis}"] = np.full((1, 1), threads, np.uint32)
+            found[f"%nctaid.{axis}"] = np.full((1, 1), blocks, np.uint32)
+            # A launch without clusters is one of clusters of one block.
+            found[f"%clusterid.{axis}"] = found[f"%ctaid.{axis}"]
+            found[f"%nclusterid.{axis}"] = found[f"%nctaid.{axis}"]
+            found[f"%cluster_ctaid.{axis}"] = np.zeros((1, 1), np.uint32)
+            found[f"%cluster_nctaid.{axis}"] = np.ones((1, 1), np.uint32)
+            step_thread, step_block = step_thread * threads, step_block * blocks
+        found["%is_explicit_cluster"] = np.zeros((1, 1), np.bool_)
+        return found
+
+
+def clock(name: str, steps: int) -> Array:
+    """A register that tells the time, one tick for each instruction executed."""
+    if name in ("%clock64", "%globaltimer"):
+        return np.full((1, 1), steps, np.uint64)
+    if name in ("%clock", "%globaltimer_lo"):
+        return np.full((1, 1), steps & 0xFFFFFFFF, np.uint32)
+    if name in ("%clock_hi", "%globaltimer_hi"):
+        return np.full((1, 1), steps >> 32, np.uint32)
+    raise NeedsGpu(f"special register {name}")
+
+
+def _split(number: int, extent: Triple) -> Triple:
+    return number % extent[0], number // extent[0] % extent[1], number // (extent[0] * extent[1])

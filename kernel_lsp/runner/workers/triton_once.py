@@ -1,0 +1,14 @@
+"""What Triton does once in a process, done when this module is imported: in a nursery, so that no worker has to.
+
+Triton hashes itself for the keys of its cache. That reads the whole compiler library, which takes longer than many a
+kernel takes to compile; but it is remembered, and a fork remembers what its parent did. Its first launch imports the
+descriptors of a language of which most kernels use nothing.
+"""
+
+import importlib
+
+from triton.runtime.cache import triton_key
+
+for name in ("triton.backends.nvidia.compiler", "triton.experimental.gluon.nvidia.hopper"):
+    importlib.import_module(name)
+triton_key()

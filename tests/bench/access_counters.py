@@ -1,0 +1,98 @@
+"""Sectors and bank conflicts as the emulator counts them and as the GPU does: `python -m tests.bench.access_counters`.
+
+The examples' launches on their smallest case are repeated on the GPU under Nsight Compute (`ncu`), with the same PTX
+and memory, and its counters set beside ours. Options: --ncu PROGRAM, --record. (`--run FILE` is for the program itself:
+it makes the launches, and writes our counters.)
+"""
+
+import argparse
+import csv
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from kernel_lsp.judge.check import find_kernel_files
+from tests.bench.record import record
+from tests.bench.replay import Gpu, Step, input_bytes, load_subject
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+METRICS = {
+    "load_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
+    "load_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+    "store_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",
+    "store_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
+    "shared_load_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
+    "shared_store_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
+}
+
+
+def counted(step: Step) -> dict[str, int]:
+    """Our counters of one launch."""
+    return {name: getattr(step.outcome.result.counters.total, name) for name in METRICS}
+
+
+def run(file: Path) -> None:
+    """Emulate and repeat every launch; our counters go to `file`, the GPU's are ncu's business."""
+    gpu = Gpu()
+    rows: list[dict[str, Any]] = []
+    for source in find_kernel_files([EXAMPLES]):
+        subject = load_subject(source.path)
+        cases = range(len(subject.workload.cases))
+        smallest = min(cases, key=lambda case: input_bytes(subject.inputs(case)))
+        for step in subject.steps(smallest):
+            gpu.repeat(step)
+            example = str(source.path.relative_to(EXAMPLES))
+            rows.append({"example": example, "kernel": step.launch.name, "emulated": counted(step)})
+    file.write_text(json.dumps(rows))
+
+
+def measured(log: str) -> list[dict[str, int]]:
+    """What ncu counted, launch by launch, from its CSV."""
+    lines = [line for line in log.splitlines() if line.startswith('"')]
+    launches: dict[str, dict[str, int]] = {}
+    names = {metric: name for name, metric in METRICS.items()}
+    for row in csv.DictReader(lines):
+        if (name := names.get(row["Metric Name"])) is not None:
+            launches.setdefault(row["ID"], {})[name] = int(float(row["Metric Value"].replace(",", "")))
+    return [launches[key] for key in sorted(launches, key=int)]
+
+
+def difference_percent(ours: int, theirs: int) -> float:
+    """By how much of the GPU's count ours is off."""
+    return 0.0 if ours == theirs else 100.0 * (ours - theirs) / max(theirs, 1)
+
+
+def main() -> None:
+    """Count, compare and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ncu", default="ncu")
+    parser.add_argument("--record", action="store_true")
+    parser.add_argument("--run", type=Path)
+    options = parser.parse_args()
+    if options.run:
+        run(options.run)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        ours, log = Path(folder) / "ours.json", Path(folder) / "ncu.csv"
+        command = [options.ncu, "--clock-control", "none", "--csv", "--log-file", str(log), "--metrics"]
+        command += [",".join(METRICS.values()), sys.executable, "-m", "tests.bench.access_counters", "--run", str(ours)]
+        subprocess.run(command, check=True)
+        rows, real = json.loads(ours.read_text()), measured(log.read_text())
+    assert len(rows) == len(real), f"{len(rows)} launches emulated, {len(real)} profiled"
+    print(f"{'example':26s} {'kernel':24s}" + "".join(f"{name:>26s}" for name in METRICS))
+    for row, counts in zip(rows, real, strict=True):
+        row["gpu"] = counts
+        row["difference_percent"] = {n: difference_percent(row["emulated"][n], counts[n]) for n in METRICS}
+        cells = [f"{row['emulated'][n]} {counts[n]} {row['difference_percent'][n]:+.1f}%" for n in METRICS]
+        print(f"{row['example']:26s} {row['kernel']:24s}" + "".join(f"{cell:>26s}" for cell in cells))
+    largest = {n: max(abs(row["difference_percent"][n]) for row in rows) for n in METRICS}
+    print("largest difference in percent:", largest)
+    if options.record:
+        print(record("access_counters", {"largest_difference_percent": largest, "rows": rows}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Random kernels of one instruction each, with what the emulator says they write."""

@@ -1,0 +1,193 @@
+"""Launches of a workload on the emulator, repeated on a GPU: the same PTX on the same bytes in memory.
+
+Support for the programs that hold the emulator to the hardware. Each launch is repeated by itself, from what lay in
+memory before the emulated one, so that a difference is this launch's own.
+"""
+
+import ctypes
+import os
+import struct
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from kernel_lsp.build.cuda import build_cuda
+from kernel_lsp.build.planner import plan_cuda
+from kernel_lsp.runner.workers.allocations import WatchedAllocations
+from kernel_lsp.runner.workers.emulator import Emulated, Emulator, Outcome
+from kernel_lsp.source.files import find_kernels, read_source
+from kernel_lsp.workload.load import Workload, bind_launch, load_module, load_workload, make_inputs
+from kernel_lsp.workload.spec import find_workload
+
+ARCH = "sm_80"
+SEED = 20_260_101
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The storage of one tensor argument: its name, its type, where it lies and what it held."""
+
+    name: str
+    dtype: torch.dtype
+    address: int
+    data: np.ndarray[Any, np.dtype[np.uint8]]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One emulated launch, with all memory that its arguments reach before and after it."""
+
+    launch: Emulated
+    before: tuple[Memory, ...]
+    after: tuple[Memory, ...]
+    outcome: Outcome
+
+
+class Replaying(Emulator):
+    """An emulator that keeps every launch, with the memory round it."""
+
+    def __init__(self) -> None:
+        super().__init__(ARCH)
+        self.steps: list[Step] = []
+
+    def run(self, launch: Emulated) -> None:
+        """Run one launch and keep it."""
+        before = _memories(launch)
+        super().run(launch)
+        self.steps.append(Step(launch, before, _memories(launch), self.results[-1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A kernel file with its workload, ready to run its cases on the emulator."""
+
+    path: Path
+    workload: Workload
+    emulator: Replaying
+    launch: Any
+
+    def inputs(self, case: int) -> tuple[Any, ...]:
+        """Plain inputs of a case, the same ones each time."""
+        torch.manual_seed(SEED + case)
+        with self.emulator.placement(), torch.no_grad():
+            return make_inputs(self.workload, self.workload.cases[case])
+
+    def steps(self, case: int) -> list[Step]:
+        """The launches of one case."""
+        inputs = self.inputs(case)
+        self.emulator.steps.clear()
+        self.emulator.begin(self.workload.argument_names, inputs)
+        with torch.no_grad(), self.emulator.placement(), WatchedAllocations(self.emulator):
+            self.launch(*inputs)
+        return list(self.emulator.steps)
+
+
+def load_subject(path: Path, workload_path: Path | None = None) -> Subject:
+    """Build a kernel file for the emulator and bind its workload to it."""
+    source = read_source(path)
+    found = find_workload(source, workload_path)
+    assert found is not None, f"{path} has no workload"
+    os.environ.setdefault("TRITON_CACHE_DIR", tempfile.mkdtemp(prefix="replay-triton-"))
+    emulator = Replaying()
+    emulator.expect(path, triton=path.suffix == ".py")
+    with emulator.placement():
+        workload = load_workload(found.source.text, found.source.path)
+        if path.suffix == ".py":
+            module: Any = load_module(source.text, path)
+        else:
+            kernels = find_kernels(source.text, path)
+            names = plan_cuda(workload, [kernel.name for kernel in kernels], ARCH).names
+            built = build_cuda(source, ARCH, names)
+            assert built.binary is not None, built.log
+            types = {k.name: tuple(p.type for p in k.parameters) for k in kernels}
+            named = {k.name: tuple(p.name for p in k.parameters) for k in kernels}
+            module = emulator.module(built.binary, types, named)
+        launch = bind_launch(module, path, found.source.text, found.source.path)
+    return Subject(path, workload, emulator, launch)
+
+
+def input_bytes(inputs: Sequence[Any]) -> int:
+    """Bytes of all tensors."""
+    return sum(value.nbytes for value in inputs if isinstance(value, torch.Tensor))
+
+
+class Gpu:
+    """The first GPU, by the driver alone: the kernels repeated here are the first that run in this process."""
+
+    def __init__(self) -> None:
+        from cuda.bindings import driver as cu
+
+        from kernel_lsp.device.driver import check
+
+        self._cu, self._check = cu, check
+        check(cu.cuInit(0), "starting CUDA")
+        self._context = check(cu.cuDevicePrimaryCtxRetain(check(cu.cuDeviceGet(0), "the GPU")), "its context")
+        check(cu.cuCtxSetCurrent(self._context), "its context")
+        self._functions: dict[tuple[str, str], Any] = {}
+
+    def repeat(self, step: Step) -> tuple[Memory, ...]:
+        """Run a launch on the GPU, compiled from its PTX by the driver; what its memory holds afterwards."""
+        from kernel_lsp.device.driver import Allocation
+
+        cu, check, launch = self._cu, self._check, step.launch
+        places = [Allocation(max(memory.data.nbytes, 1)) for memory in step.before]
+        for memory, place in zip(step.before, places, strict=True):
+            check(cu.cuMemcpyHtoD(place.pointer, memory.data.ctypes.data, memory.data.nbytes), "copying there")
+        function = self._function(launch)
+        if launch.shape.shared_bytes > 48 << 10:
+            attribute = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            check(cu.cuFuncSetAttribute(function, attribute, launch.shape.shared_bytes), "giving shared memory")
+        packed = [_moved(data, step.before, places) for data in launch.packed]
+        buffers = [ctypes.create_string_buffer(data, len(data)) for data in packed]
+        pointers = (ctypes.c_void_p * max(len(buffers), 1))(*(ctypes.addressof(b) for b in buffers))
+        extents = (*launch.shape.grid, *launch.shape.block, launch.shape.shared_bytes)
+        check(cu.cuLaunchKernel(function, *extents, 0, ctypes.addressof(pointers), 0), f"launching {launch.name}")
+        check(cu.cuCtxSynchronize(), f"running {launch.name}")
+        after: list[Memory] = []
+        for memory, place in zip(step.before, places, strict=True):
+            data = np.empty_like(memory.data)
+            check(cu.cuMemcpyDtoH(data.ctypes.data, place.pointer, data.nbytes), "copying back")
+            after.append(Memory(memory.name, memory.dtype, memory.address, data))
+        return tuple(after)
+
+    def _function(self, launch: Emulated) -> Any:
+        key = (launch.ptx, launch.entry)
+        if key not in self._functions:
+            module = self._check(self._cu.cuModuleLoadData(launch.ptx.encode() + b"\0"), "compiling PTX")
+            self._functions[key] = self._check(
+                self._cu.cuModuleGetFunction(module, launch.entry.encode()), f"finding {launch.entry}"
+            )
+        return self._functions[key]
+
+
+def _memories(launch: Emulated) -> tuple[Memory, ...]:
+    return tuple(_storages(launch))
+
+
+def _storages(launch: Emulated) -> Iterator[Memory]:
+    seen: set[int] = set()
+    for name, value in launch.arguments:
+        if isinstance(value, torch.Tensor) and value.untyped_storage().data_ptr() not in seen:
+            storage = value.untyped_storage()
+            seen.add(storage.data_ptr())
+            yield Memory(name, value.dtype, storage.data_ptr(), _copy(storage.data_ptr(), storage.nbytes()))
+
+
+def _copy(address: int, nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address)).copy()
+
+
+def _moved(data: bytes, memories: Sequence[Memory], places: Sequence[Any]) -> bytes:
+    """An argument as it is on the GPU: an address in emulated memory becomes the one of its copy."""
+    if len(data) != 8:
+        return data
+    (value,) = struct.unpack("<Q", data)
+    for memory, place in zip(memories, places, strict=True):
+        if memory.address <= value < memory.address + memory.data.nbytes:
+            return struct.pack("<Q", place.pointer + value - memory.address)
+    return data

@@ -1,0 +1,74 @@
+"""Every example runs on the emulator, is right there, and nothing is found; planted bugs are found at their line."""
+
+from pathlib import Path
+
+import pytest
+from emulated import EXAMPLES, PLANTED, check_files, expected_findings, findings_of, planted_pairs
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+ALL = sorted(path for path in EXAMPLES.glob("*/*") if path.suffix in (".cu", ".py") and "workload" not in path.name)
+PAIRS = planted_pairs()
+KINDS = {
+    *("out-of-bounds", "misaligned", "uninitialised global", "uninitialised shared", "shared-race", "global-race"),
+    *("divergent-barrier", "inactive-lane", "runaway-loop"),
+}
+
+
+def checked(folder: Path):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUDA_VISIBLE_DEVICES", "")
+        return check_files(folder)
+
+
+@pytest.fixture(scope="module")
+def examples():
+    return checked(EXAMPLES)
+
+
+@pytest.fixture(scope="module")
+def programs():
+    return checked(PLANTED)
+
+
+def test_there_are_eighteen_examples():
+    assert len(ALL) == 18
+
+
+@pytest.mark.parametrize("path", ALL, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_an_example_is_right_on_the_emulator(examples, path: Path):
+    report = examples[path]
+    assert report.diagnostics == []
+    assert report.emulation is not None
+    assert report.emulation.needs_gpu is None
+    first = report.emulation.runs[0]
+    assert first.family == "normal"
+    assert {finding for run in report.emulation.runs for finding in run.findings} == set()
+    assert sum(total.launches for total in first.totals) >= 1
+    assert any(line.load_requests for line in first.counters)
+    assert all(Path(line.path) == path for line in first.counters if line.load_requests)
+    lines = len(path.read_text().splitlines())
+    assert all(0 < line.line <= lines for line in first.counters if line.load_requests)
+
+
+def test_planted_bugs_are_at_least_two_of_each_kind():
+    kinds = [kind for planted, _ in PAIRS for kind in {kind for kind, _ in expected_findings(planted)}]
+    assert len(PAIRS) >= 16
+    assert set(kinds) == KINDS
+    assert min(kinds.count(kind) for kind in KINDS) >= 2
+    assert all(expected_findings(clean) == set() for _, clean in PAIRS)
+
+
+@pytest.mark.parametrize("planted", [planted for planted, _ in PAIRS], ids=lambda path: path.stem)
+def test_a_planted_bug_is_found_at_its_line(programs, planted: Path):
+    report = programs[planted]
+    assert findings_of(report) == expected_findings(planted)
+    assert not report.ok
+
+
+@pytest.mark.parametrize("clean", [clean for _, clean in PAIRS], ids=lambda path: path.stem)
+def test_nothing_is_found_in_the_clean_twin(programs, clean: Path):
+    report = programs[clean]
+    assert findings_of(report) == set()
+    assert report.ok, report.diagnostics
