@@ -1,8 +1,8 @@
-"""A folder of builds by the hash of all that made them.
+"""A folder of results by the hash of all that made them: builds, and what was read from their machine code.
 
-One file holds one build: a line of JSON with its records, then the cubin and the PTX. Files appear by rename, so a
-reader in another process sees a whole one or none; what is damaged is dropped and built anew. The cache only ever
-saves time: a full disk or a folder that cannot be written costs nothing but that.
+Files appear by rename, so a reader in another process sees a whole one or none; what is damaged is dropped and made
+anew. The cache only ever saves time: a full disk or a folder that cannot be written costs nothing but that. The file
+of a build is a line of JSON with its records, then the cubin and the PTX.
 """
 
 import contextlib
@@ -17,8 +17,7 @@ from typing import Any
 
 from kernel_lsp.build.binary import Binary, Build, Diagnostic, KernelFacts, Severity
 
-_FORMAT = 1
-_SUFFIX = ".build"
+_FORMAT = 2
 _AFTER_EVICTION = 0.9  # of the limit, so that not every further build evicts again
 
 
@@ -32,34 +31,34 @@ def cache_key(parts: Iterable[str | bytes]) -> str:
     return digest.hexdigest()
 
 
-class BuildCache:
-    """Builds kept in `folder`, at most `limit_bytes` of them; those not asked for the longest go first."""
+class FileCache:
+    """Bytes kept in `folder` under content addresses, at most `limit_bytes`; those not asked for the longest go first.
 
-    def __init__(self, folder: Path, limit_bytes: int) -> None:
-        self._folder, self._limit = folder, limit_bytes
+    `suffix` is the ending of its files; all that lies in the folder counts towards the limit.
+    """
+
+    def __init__(self, folder: Path, limit_bytes: int, suffix: str) -> None:
+        self._folder, self._limit, self._suffix = folder, limit_bytes, suffix
         self._size: int | None = None  # what we think lies there; other processes may have added to it
 
-    def get(self, key: str) -> Build | None:
-        """The build stored under `key`, marked as cached; None if there is none or it is damaged."""
+    def read(self, key: str) -> bytes | None:
+        """What is stored under `key`; None if there is nothing or it is damaged."""
         path = self._path(key)
         try:
-            data = path.read_bytes()
+            digest, _, data = path.read_bytes().partition(b"\n")
         except OSError:
             return None
-        try:
-            build = _decode(data)
-        except (ValueError, KeyError, TypeError):
-            with contextlib.suppress(OSError):
-                path.unlink()
+        if hashlib.sha256(data).hexdigest().encode() != digest:
+            self.drop(key)
             return None
         with contextlib.suppress(OSError):
             os.utime(path)
-        return replace(build, cached=True)
+        return data
 
-    def put(self, key: str, build: Build) -> None:
-        """Store `build` under `key`, if that is possible."""
-        data = _encode(build)
+    def write(self, key: str, data: bytes) -> None:
+        """Store `data` under `key`, if that is possible."""
         path = self._path(key)
+        data = hashlib.sha256(data).hexdigest().encode() + b"\n" + data
         temporary: str | None = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -75,8 +74,13 @@ class BuildCache:
                 with contextlib.suppress(OSError):
                     Path(temporary).unlink()
 
+    def drop(self, key: str) -> None:
+        """Forget what is stored under `key`."""
+        with contextlib.suppress(OSError):
+            self._path(key).unlink()
+
     def _path(self, key: str) -> Path:
-        return self._folder / key[:2] / f"{key}{_SUFFIX}"
+        return self._folder / key[:2] / f"{key}{self._suffix}"
 
     def _entries(self) -> Iterator[tuple[float, int, Path]]:
         for path in self._folder.glob("??/*"):
@@ -97,6 +101,28 @@ class BuildCache:
         self._size = size
 
 
+class BuildCache:
+    """Builds kept in `folder`, at most `limit_bytes` of them."""
+
+    def __init__(self, folder: Path, limit_bytes: int) -> None:
+        self._files = FileCache(folder, limit_bytes, ".build")
+
+    def get(self, key: str) -> Build | None:
+        """The build stored under `key`, marked as cached; None if there is none or it is damaged."""
+        data = self._files.read(key)
+        if data is None:
+            return None
+        try:
+            return replace(_decode(data), cached=True)
+        except (ValueError, KeyError, TypeError):
+            self._files.drop(key)
+            return None
+
+    def put(self, key: str, build: Build) -> None:
+        """Store `build` under `key`, if that is possible."""
+        self._files.write(key, _encode(build))
+
+
 def _encode(build: Build) -> bytes:
     record = asdict(replace(build, binary=None))
     cubin = ptx = b""
@@ -109,19 +135,12 @@ def _encode(build: Build) -> bytes:
             "cubin": len(cubin),
             "ptx": None if build.binary.ptx is None else len(ptx),
         }
-    record["payload"] = hashlib.sha256(cubin + ptx).hexdigest()
-    body = json.dumps(record).encode()
-    return hashlib.sha256(body).hexdigest().encode() + b" " + body + b"\n" + cubin + ptx
+    return json.dumps(record).encode() + b"\n" + cubin + ptx
 
 
 def _decode(data: bytes) -> Build:
-    header, _, payload = data.partition(b"\n")
-    digest, _, body = header.partition(b" ")
-    if hashlib.sha256(body).hexdigest().encode() != digest:
-        raise ValueError("damaged header")
+    body, _, payload = data.partition(b"\n")
     record: dict[str, Any] = json.loads(body)
-    if hashlib.sha256(payload).hexdigest() != record.pop("payload"):
-        raise ValueError("damaged payload")
     stored = record.pop("binary")
     diagnostics = tuple(
         Diagnostic(**(diagnostic | {"severity": Severity(diagnostic["severity"])}))

@@ -6,10 +6,10 @@ Two generations are in use: toolkits up to 12 write ABI 7 for architectures befo
 
 import hashlib
 import struct
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 
 from kernel_lsp.build.binary import KernelFacts
+from kernel_lsp.build.elf import Section, read_sections, read_symbols
 
 _CUDA_MACHINE = 190
 _FORMAT_SIZED = 0x04
@@ -20,25 +20,17 @@ _REQUIRED_THREADS = 0x10
 _FRAME_SIZE = 0x11
 _MIN_STACK_SIZE = 0x12
 _PARAMETER = 0x17
-_REGISTERS = 0x2F
+REGISTERS = 0x2F
 _LARGE_PARAMETER = 0x45  # instead of the former where a kernel takes more bytes than that one can count
 _BARRIERS = 0x4C
 
 _SYSTEM_SHARED_BYTES = 1024  # counted in `.nv.shared.KERNEL` from sm_90 on; before, it is not in the image
+_PARAMETERS = ".nv.constant0."
 _UNKNOWN = 0xFFFFFFFF  # stack of a recursive function
 
 
 class CubinError(ValueError):
     """The bytes are not a cubin this reader understands."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Section:
-    name: str
-    flags: int
-    link: int
-    data: memoryview
-    size: int
 
 
 def read_cubin(cubin: bytes, names: Mapping[str, str] | None = None) -> tuple[KernelFacts, ...]:
@@ -76,32 +68,51 @@ def code_digest(cubin: bytes) -> str:
     Raises:
         CubinError: as `read_cubin`.
     """
+    return _digest(_code_sections(cubin))
+
+
+def kernel_digests(cubin: bytes) -> dict[str, str]:
+    """For each kernel, by its symbol, SHA-256 of its code and constants with what it shares with others.
+
+    Raises:
+        CubinError: as `read_cubin`.
+    """
+    sections = _code_sections(cubin)
+    entries = [s.name.removeprefix(_PARAMETERS) for s in sections if s.name.startswith(_PARAMETERS)]
+    owners = {section.name: next((e for e in entries if section.name.endswith(f".{e}")), None) for section in sections}
+    return {e: _digest([s for s in sections if owners[s.name] in (None, e)]) for e in entries}
+
+
+def _code_sections(cubin: bytes) -> list[Section]:
     try:
-        sections = sorted(_sections(cubin), key=lambda section: section.name)
+        sections = sorted(read_sections(cubin), key=lambda section: section.name)
     except (struct.error, IndexError, ValueError) as error:
         raise CubinError(f"not a readable cubin: {error}") from error
+    return [section for section in sections if section.name.startswith((".text.", ".nv.constant", ".nv.global"))]
+
+
+def _digest(sections: Sequence[Section]) -> str:
     digest = hashlib.sha256()
     for section in sections:
-        if section.name.startswith((".text.", ".nv.constant", ".nv.global")):
-            digest.update(f"{section.name} {section.size} ".encode())
-            digest.update(section.data)
+        digest.update(f"{section.name} {section.size} ".encode())
+        digest.update(section.data)
     return digest.hexdigest()
 
 
 def _read(cubin: bytes, names: Mapping[str, str]) -> tuple[KernelFacts, ...]:
     reserved = _SYSTEM_SHARED_BYTES if int(cubin_arch(cubin).removeprefix("sm_")) >= 90 else 0
-    sections = _sections(cubin)
+    sections = read_sections(cubin)
     by_name = {section.name: section for section in sections}
-    symbols = _symbol_names(by_name[".symtab"], sections) if ".symtab" in by_name else []
-    totals: dict[int, dict[str, int]] = {_REGISTERS: {}, _FRAME_SIZE: {}, _MIN_STACK_SIZE: {}}
+    symbols = read_symbols(by_name[".symtab"], sections) if ".symtab" in by_name else []
+    totals: dict[int, dict[str, int]] = {REGISTERS: {}, _FRAME_SIZE: {}, _MIN_STACK_SIZE: {}}
     if ".nv.info" in by_name:
-        for attribute, value in _attributes(by_name[".nv.info"].data):
+        for attribute, value in info_attributes(by_name[".nv.info"].data):
             if attribute in totals:
                 symbol, amount = struct.unpack_from("<II", value)
-                totals[attribute][symbols[symbol]] = amount
+                totals[attribute][symbols[symbol].name] = amount
     # A `__device__` function that was not inlined has a `.text` too; only kernels have attributes of their own with
     # a parameter block, which stands in `.nv.constant0`.
-    entries = sorted(name.removeprefix(".nv.constant0.") for name in by_name if name.startswith(".nv.constant0."))
+    entries = sorted(name.removeprefix(_PARAMETERS) for name in by_name if name.startswith(_PARAMETERS))
     facts: list[KernelFacts] = []
     for entry in entries:
         text = by_name[f".text.{entry}"]
@@ -110,7 +121,7 @@ def _read(cubin: bytes, names: Mapping[str, str]) -> tuple[KernelFacts, ...]:
         parameters: list[tuple[int, int, int]] = []
         barriers = text.flags >> 20 & 0x7F  # ABI 7 keeps the count here, ABI 8 in an attribute
         threads: dict[int, tuple[int, int, int]] = {}
-        for attribute, value in _attributes(info.data) if info else ():
+        for attribute, value in info_attributes(info.data) if info else ():
             if attribute == _PARAMETER:
                 _, ordinal, offset, size = struct.unpack_from("<IHHI", value)
                 parameters.append((ordinal, offset, size >> 18))
@@ -126,7 +137,7 @@ def _read(cubin: bytes, names: Mapping[str, str]) -> tuple[KernelFacts, ...]:
             KernelFacts(
                 entry=entry,
                 name=names.get(entry, entry),
-                registers=totals[_REGISTERS].get(entry, 0),
+                registers=totals[REGISTERS].get(entry, 0),
                 stack_bytes=max(amount for amount in (*stack, 0) if amount != _UNKNOWN),
                 shared_bytes=max(shared.size - reserved, 0) if shared else 0,
                 parameters=tuple((offset, size) for _, offset, size in sorted(parameters)),
@@ -138,28 +149,8 @@ def _read(cubin: bytes, names: Mapping[str, str]) -> tuple[KernelFacts, ...]:
     return tuple(facts)
 
 
-def _sections(image: bytes) -> list[_Section]:
-    (table,) = struct.unpack_from("<Q", image, 40)
-    entry_size, count, names_index = struct.unpack_from("<HHH", image, 58)
-    headers = [struct.unpack_from("<IIQQQQIIQQ", image, table + i * entry_size) for i in range(count)]
-    names_offset = headers[names_index][4]
-    view = memoryview(image)
-    return [
-        _Section(_string(image, names_offset + name), flags, link, view[offset : offset + size], size)
-        for name, _, flags, _, offset, size, link, *_ in headers
-    ]
-
-
-def _symbol_names(table: _Section, sections: list[_Section]) -> list[str]:
-    strings = bytes(sections[table.link].data)
-    return [_string(strings, name) for name, *_ in struct.iter_unpack("<IBBHQQ", table.data)]
-
-
-def _string(data: bytes, start: int) -> str:
-    return data[start : data.index(b"\0", start)].decode()
-
-
-def _attributes(data: memoryview) -> Iterator[tuple[int, memoryview]]:
+def info_attributes(data: memoryview) -> Iterator[tuple[int, memoryview]]:
+    """Attributes of a `.nv.info` section, each with its value where it lies in the image."""
     at = 0
     while at + 4 <= len(data):
         form, attribute = data[at], data[at + 1]

@@ -1,10 +1,11 @@
 """How many blocks of a kernel fit on one multiprocessor, what stops more of them, and what would let more in.
 
 From the tables "Technical Specifications per Compute Capability" and the occupancy rules of the CUDA C++ programming
-guide; needs no GPU and no toolkit.
+guide, and for newer architectures from `cuda::arch_traits` of the CUDA Core Compute Libraries; needs no GPU and no
+toolkit.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -24,6 +25,15 @@ class Limiter(StrEnum):
     REGISTERS = "registers"
     SHARED = "shared memory"
     BARRIERS = "barriers"
+
+
+class Lever(StrEnum):
+    """What an author can change to let more warps in."""
+
+    REGISTERS = "registers"
+    SHARED = "shared memory"
+    BARRIERS = "barriers"
+    THREADS = "block size"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,26 +65,33 @@ LIMITS: dict[str, Limits] = {
     "sm_80": Limits(2048, 32, 164 * _KIB, 163 * _KIB),
     "sm_86": Limits(1536, 16, 100 * _KIB, 99 * _KIB),
     "sm_87": Limits(1536, 16, 164 * _KIB, 163 * _KIB),
+    "sm_88": Limits(1536, 16, 100 * _KIB, 99 * _KIB),
     "sm_89": Limits(1536, 24, 100 * _KIB, 99 * _KIB),
     "sm_90": Limits(2048, 32, 228 * _KIB, 227 * _KIB, barriers=64),
     "sm_100": Limits(2048, 32, 228 * _KIB, 227 * _KIB, barriers=64),
     "sm_103": Limits(2048, 32, 228 * _KIB, 227 * _KIB, barriers=32),
+    "sm_107": Limits(1024, 16, 228 * _KIB, 227 * _KIB, barriers=16),
+    "sm_110": Limits(1536, 24, 228 * _KIB, 227 * _KIB, barriers=24),
     "sm_120": Limits(1536, 24, 100 * _KIB, 99 * _KIB, barriers=24),
+    "sm_121": Limits(1536, 24, 100 * _KIB, 99 * _KIB, barriers=24),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Cliff:
-    """The smallest change of one resource that lets more blocks in.
+    """A change of one thing, all else as it is, that lets more warps in: of a resource the smallest one that does.
+
+    Of block sizes it is the best one, and of several such the nearest, for a smaller block is not in itself a cost.
 
     Attributes:
-        resource: what to change.
-        change: by how much, in its own unit (registers per thread, bytes per block, barriers per block); negative.
+        lever: what to change.
+        change: by how much, in its own unit (registers per thread, bytes per block, barriers per block, threads per
+            block); negative but for threads, of which more can be better too.
         blocks: blocks per multiprocessor after it.
         share: occupancy after it, 0 to 1.
     """
 
-    resource: Limiter
+    lever: Lever
     change: int
     blocks: int
     share: float
@@ -89,14 +106,12 @@ class Occupancy:
         warps: resident warps per multiprocessor.
         share: `warps` over the most the architecture can hold, 0 to 1.
         limiters: what binds, all of them if several do.
-        cliffs: for registers, shared memory and barriers, the smallest saving that helps by itself, largest gain first.
     """
 
     blocks: int
     warps: int
     share: float
     limiters: tuple[Limiter, ...]
-    cliffs: tuple[Cliff, ...]
 
 
 def base_arch(arch: str) -> str:
@@ -122,54 +137,51 @@ def occupancy(arch: str, registers: int, shared_bytes: int, threads: int, barrie
         raise ValueError(f"a block has 1 to {_MAX_BLOCK_THREADS} threads, not {threads}")
     limits = LIMITS[base_arch(arch)]
     warps = -(-threads // WARP)
-    most = limits.threads // WARP
     fits = {
-        Limiter.WARPS: most // warps,
+        Limiter.WARPS: limits.threads // WARP // warps,
         Limiter.BLOCKS: limits.blocks,
         Limiter.REGISTERS: _blocks_by_registers(registers, warps),
         Limiter.SHARED: _blocks_by_shared(limits, shared_bytes),
         Limiter.BARRIERS: _blocks_by_barriers(limits, barriers),
     }
     blocks = min(fits.values())
-
-    def cliff(resource: Limiter, amounts: Iterable[int], now: int, fit: Callable[[int], int]) -> Cliff | None:
-        others = min(count for limiter, count in fits.items() if limiter is not resource)
-        if fits[resource] > blocks or others <= blocks:
-            return None
-        amount = next((a for a in amounts if min(fit(a), others) > blocks), None)
-        if amount is None:
-            return None
-        after = min(fit(amount), others)
-        return Cliff(resource, amount - now, after, after * warps / most)
-
-    shared_cap = limits.shared_bytes // (blocks + 1) // limits.shared_unit * limits.shared_unit
-    found = (
-        cliff(
-            Limiter.REGISTERS,
-            range(min(registers - 1, _REGISTERS_PER_THREAD), 0, -1),
-            registers,
-            lambda amount: _blocks_by_registers(amount, warps),
-        ),
-        cliff(
-            Limiter.SHARED,
-            [max(min(shared_cap - limits.reserved_shared_bytes, limits.block_shared_bytes), 0)],
-            shared_bytes,
-            lambda amount: _blocks_by_shared(limits, amount),
-        ),
-        cliff(
-            Limiter.BARRIERS,
-            range(barriers - 1, -1, -1),
-            barriers,
-            lambda amount: _blocks_by_barriers(limits, amount),
-        ),
-    )
     return Occupancy(
         blocks=blocks,
         warps=blocks * warps,
-        share=blocks * warps / most,
+        share=blocks * warps * WARP / limits.threads,
         limiters=tuple(limiter for limiter, count in fits.items() if count == blocks),
-        cliffs=tuple(sorted((c for c in found if c), key=lambda c: -c.share)),
     )
+
+
+def next_cliffs(arch: str, registers: int, shared_bytes: int, threads: int, barriers: int = 0) -> tuple[Cliff, ...]:
+    """For each lever that helps by itself, the change to make; largest gain first. Arguments as for `occupancy`."""
+    limits = LIMITS[base_arch(arch)]
+    now = {
+        Lever.REGISTERS: registers,
+        Lever.SHARED: shared_bytes,
+        Lever.THREADS: threads,
+        Lever.BARRIERS: barriers,
+    }
+    before = occupancy(arch, *now.values())
+
+    def after(lever: Lever, amount: int) -> Cliff:
+        then = occupancy(arch, *(now | {lever: amount}).values())
+        return Cliff(lever, amount - now[lever], then.blocks, then.share)
+
+    def first_gain(lever: Lever, amounts: Iterable[int]) -> Cliff | None:
+        return next((found for amount in amounts if (found := after(lever, amount)).share > before.share), None)
+
+    shared_cap = limits.shared_bytes // (before.blocks + 1) // limits.shared_unit * limits.shared_unit
+    shared_less = max(min(shared_cap - limits.reserved_shared_bytes, limits.block_shared_bytes), 0)
+    found = [
+        first_gain(Lever.REGISTERS, range(min(registers - 1, _REGISTERS_PER_THREAD), 0, -1)),
+        first_gain(Lever.SHARED, [shared_less] if shared_less < shared_bytes else []),
+        first_gain(Lever.BARRIERS, range(barriers - 1, -1, -1)),
+    ]
+    sizes = (after(Lever.THREADS, size) for size in range(WARP, _MAX_BLOCK_THREADS + 1, WARP))
+    best = max(sizes, key=lambda cliff: (cliff.share, -abs(cliff.change)))
+    found.append(best if best.share > before.share else None)
+    return tuple(sorted((cliff for cliff in found if cliff), key=lambda cliff: -cliff.share))
 
 
 _NO_LIMIT = 1 << 30

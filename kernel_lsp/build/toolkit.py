@@ -55,10 +55,15 @@ def _header_candidates() -> Iterator[Path]:
 
 def find_tool(name: str) -> Path | None:
     """The program `name` (`nvcc`, `ptxas`, `ncu`, ...): on PATH, in a toolkit, in a wheel, or Triton's own."""
+    return next(find_tools(name), None)
+
+
+def find_tools(name: str) -> Iterator[Path]:
+    """Every program `name` there is, in the order of `find_tool`."""
     if found := shutil.which(name):
-        return Path(found)
+        yield Path(found)
     folders = [folder / "bin" for folder in toolkit_folders()]
     for packages in site_folders():
         folders += sorted(packages.glob("nvidia/cu1[0-9]/bin"), reverse=True)
         folders += [packages / "nvidia/cuda_nvcc/bin", packages / _TRITON / "bin"]
-    return next((path for folder in folders if os.access(path := folder / name, os.X_OK)), None)
+    yield from (path for folder in folders if os.access(path := folder / name, os.X_OK))

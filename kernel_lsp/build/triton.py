@@ -5,6 +5,8 @@ compiles as it would there, into the cache at TRITON_CACHE_DIR, and is recorded 
 compile all their configurations. Works with Triton 3.6 and 3.7.
 """
 
+import contextlib
+import os
 import re
 import subprocess
 import tempfile
@@ -15,6 +17,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from triton import knobs
 from triton.compiler.errors import CompilationError
@@ -24,7 +27,7 @@ from kernel_lsp.build.binary import Binary, Build, Diagnostic, KernelFacts, Seve
 from kernel_lsp.build.cubin import read_cubin
 from kernel_lsp.build.plan import Launch, Plan
 from kernel_lsp.build.pretend import capability, pretend_gpu
-from kernel_lsp.build.ptxas import parse_ptxas_usage, with_spills
+from kernel_lsp.build.ptxas import PtxasUsage, parse_ptxas_usage, with_spills
 from kernel_lsp.build.triton_driver import received_by
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.source.candidate import SourceFile
@@ -67,7 +70,7 @@ def build_triton(
     start = time.perf_counter()
     recorder = _Recorder(arch)
     plans: list[Plan] = []
-    with pretend_gpu(arch), received_by(recorder, arch):
+    with pretend_gpu(arch), received_by(recorder, arch), recorder.hearing():
         try:
             run = load()
             for number, case in enumerate(workload.cases):
@@ -105,6 +108,7 @@ class _Compiled:
     entry: str
     name: str = ""
     ptx: str | None = None
+    usage: PtxasUsage | None = None  # None where Triton had compiled it before
 
 
 class _Recorder:
@@ -115,14 +119,25 @@ class _Recorder:
         self.compiled: list[_Compiled] = []
         self.launches: list[Launch] = []
         self._trying = False  # a launch that the autotuner makes to time a configuration is no launch of the workload
+        self._usage: dict[str, PtxasUsage] = {}
         self._entries: Counter[str] = Counter()
         self._names: Counter[str] = Counter()
+
+    @contextlib.contextmanager
+    def hearing(self) -> Generator[None]:
+        """Within it the recorder hears what `ptxas -v` says: Triton prints it and keeps nothing of it."""
+        with (
+            mock.patch.dict(os.environ, {"TRITON_DUMP_PTXAS_LOG": "1"}),
+            mock.patch("triton.backends.nvidia.compiler.print", self._hear, create=True),
+        ):
+            yield
 
     def load(self, symbol: str, cubin: bytes) -> _Compiled:
         """Take in a compiled kernel."""
         self._entries[symbol] += 1
         count = self._entries[symbol]
-        self.compiled.append(_Compiled(symbol, cubin, symbol if count == 1 else f"{symbol}#{count}"))
+        entry = symbol if count == 1 else f"{symbol}#{count}"
+        self.compiled.append(_Compiled(symbol, cubin, entry, usage=self._usage.pop(symbol, None)))
         return self.compiled[-1]
 
     def loaded(self, kernel: _Compiled, ptx: str | None) -> None:
@@ -169,6 +184,9 @@ class _Recorder:
             )
             yield Binary(self._arch, compiled.cubin, compiled.ptx, {compiled.name: compiled.entry}, facts)
 
+    def _hear(self, text: str) -> None:
+        self._usage |= parse_ptxas_usage(text)
+
     def benchmark(self, call: Callable[[], object]) -> None:
         """Compile a configuration that the autotuner tries."""
         self._trying = True
@@ -190,10 +208,12 @@ def _constants(source: Any) -> dict[str, object]:
 
 
 def _with_spills(facts: tuple[KernelFacts, ...], compiled: _Compiled) -> tuple[KernelFacts, ...]:
-    """Facts with spill counts: none where there is no stack, else what ptxas says of the same PTX.
+    """Facts with spill counts: none where there is no stack, else what ptxas said of the same PTX.
 
-    Triton's own run of ptxas is not kept, so it is repeated; a count is taken only if that gave the same kernel.
+    Where that was in an earlier process ptxas is run again; a count is taken only if that gave the same kernel.
     """
+    if compiled.usage is not None:
+        return with_spills(facts, {compiled.symbol: compiled.usage})
     if all(fact.stack_bytes == 0 for fact in facts):
         return tuple(replace(fact, spill_store_bytes=0, spill_load_bytes=0) for fact in facts)
     target = _TARGET.search(compiled.ptx or "")

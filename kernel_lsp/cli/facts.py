@@ -1,4 +1,4 @@
-"""`kernel-lsp facts`: registers, memory and occupancy of a file's kernels, from the compiler alone."""
+"""`kernel-lsp facts`: registers, memory, occupancy and machine code of a file's kernels, from the compiler alone."""
 
 import asyncio
 from pathlib import Path
@@ -9,10 +9,14 @@ import typer
 from kernel_lsp.build.binary import Severity
 from kernel_lsp.cli.console import Json, Workload, err, out, settings_for
 from kernel_lsp.cli.main import FINDINGS
+from kernel_lsp.config.settings import Settings
+from kernel_lsp.judge.building import Built
 from kernel_lsp.judge.check import find_kernel_files
-from kernel_lsp.judge.facts import compile_facts
+from kernel_lsp.judge.facts import KernelCode, facts_of, machine_code, open_builder
 from kernel_lsp.report.compile import diagnostics_view, facts_view
 from kernel_lsp.report.machine import records_json
+from kernel_lsp.report.sass import sass_record, sass_view
+from kernel_lsp.source.candidate import SourceFile
 
 app = typer.Typer(add_completion=False)
 
@@ -21,6 +25,7 @@ app = typer.Typer(add_completion=False)
 def facts(
     file: Annotated[Path, typer.Argument(help="A kernel file.")],
     arch: Annotated[str | None, typer.Option(help="Architectures, such as sm_80,sm_90.")] = None,
+    sass: Annotated[bool, typer.Option("--sass", help="Also show source and machine code interleaved.")] = False,
     workload: Workload = None,
     json: Json = False,
 ) -> None:
@@ -28,14 +33,28 @@ def facts(
     settings = settings_for(file, arch=arch)
     source = find_kernel_files([file])[0]
     with err.status("compiling"):
-        found = asyncio.run(compile_facts(source, settings, workload))
+        built, codes = asyncio.run(_compile(source, settings, workload, sass))
+    found = [facts_of(arch, one) for arch, one in built.items()]
     if json:
-        typer.echo(records_json(found))
+        machine = {"facts": found, "machine_code": [sass_record(code, source.path) for code in codes]}
+        typer.echo(records_json(machine if sass else found))
     else:
         said = dict.fromkeys(d for one in found for d in one.diagnostics if d.severity is not Severity.NOTE)
         if said:
             err.print(diagnostics_view(list(said), {str(source.path): source.text}))
         if any(one.kernels for one in found):
-            out.print(facts_view((one.arch, kernel) for one in found for kernel in one.kernels))
+            out.print(facts_view((one.arch, kernel) for one in found for kernel in one.kernels), crop=False)
+        for code in codes:
+            out.print()
+            out.print(sass_view(code, source.path, source.text), soft_wrap=True)
     if not all(one.ok for one in found):
         raise typer.Exit(FINDINGS)
+
+
+async def _compile(
+    source: SourceFile, settings: Settings, workload: Path | None, sass: bool
+) -> tuple[dict[str, Built], list[KernelCode]]:
+    async with open_builder() as builder:
+        built = await builder(source, settings, workload)
+    read = (asyncio.to_thread(machine_code, one, settings) for one in built.values()) if sass else ()
+    return built, [code for codes in await asyncio.gather(*read) for code in codes]

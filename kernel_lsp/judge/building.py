@@ -3,20 +3,25 @@
 import asyncio
 import hashlib
 import shutil
+import zlib
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
-from kernel_lsp.build.binary import Build, Diagnostic, Severity
+from kernel_lsp.build.binary import Binary, Build, Diagnostic, Severity
+from kernel_lsp.build.cache import FileCache
 from kernel_lsp.build.cubin import code_digest
+from kernel_lsp.build.known import build_keys
 from kernel_lsp.build.plan import Plan
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import WorkloadError
+from kernel_lsp.runner import protocol
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.runner.shield import start
@@ -28,18 +33,29 @@ from kernel_lsp.workload.spec import WorkloadFile
 BUILD_SECONDS = 120.0
 DEFAULT_ARCH = "sm_90"
 EXTENSION_SECONDS = 600.0
+_ANSWERS = ".answer"
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
     """A candidate's build: the binary or why there is none, the launches each case makes, and where files were left.
 
-    `extension` is the shared object of a torch extension whose host functions the workload calls.
+    Attributes:
+        build: what the compiler made and said.
+        plans: the launches of each case.
+        extension: shared object of a torch extension whose host functions the workload calls.
+        binaries: Triton: each compilation by itself, in the order of `build.binary.kernels`.
     """
 
     build: Build
     plans: tuple[Plan, ...]
     extension: str | None = None
+    binaries: tuple[Binary, ...] = ()
+
+    @property
+    def images(self) -> tuple[Binary, ...]:
+        """Every piece of machine code there is."""
+        return self.binaries or ((self.build.binary,) if self.build.binary else ())
 
     @property
     def ok(self) -> bool:
@@ -69,6 +85,49 @@ class Built:
 _BUILT = TypeAdapter(Built)
 
 
+def known_build(settings: Settings, arch: str, workload: WorkloadFile | None, candidate: Candidate) -> Built | None:
+    """What building a candidate brought before, if nothing that goes into it has changed since and it is still kept.
+
+    Starts no process, imports nothing heavy and takes about a millisecond.
+    """
+    cache = kept_files(settings, _ANSWERS)
+    for key in _keys(settings, arch, workload, candidate) or ():
+        if (stored := cache.read(key)) is not None:
+            try:
+                built = _BUILT.validate_python(protocol.decode(zlib.decompress(stored)))
+            except (ValueError, ValidationError, zlib.error):  # of an older version
+                cache.drop(key)
+                continue
+            return _in_given_terms(replace(built, build=replace(built.build, cached=True)), candidate)
+    return None
+
+
+def _remember(
+    settings: Settings, arch: str, workload: WorkloadFile | None, candidate: Candidate, answer: dict[str, Any]
+) -> None:
+    keys = _keys(settings, arch, workload, candidate)
+    if keys is None or answer["extension"] is not None:  # an extension's library is a file of its own, which may go
+        return
+    by_slice, by_file = keys
+    sliced = answer["build"]["binary"] is not None and answer["build"]["way"] != "nvcc"
+    body = protocol.encode(answer)[protocol.HEADER.size :]
+    kept_files(settings, _ANSWERS).write(by_slice if sliced else by_file, zlib.compress(body, 1))
+
+
+def kept_files(settings: Settings, suffix: str) -> FileCache:
+    """The cache of builds and of what was read from them; each kind of content has a suffix of its own."""
+    return _kept_files(settings.paths.cache / "builds", settings.build.cache_limit, suffix)
+
+
+@lru_cache
+def _kept_files(folder: Path, limit: int, suffix: str) -> FileCache:
+    return FileCache(folder, limit, suffix)  # one for all callers, as each counts once what lies in the folder
+
+
+def _keys(settings: Settings, arch: str, workload: WorkloadFile | None, candidate: Candidate) -> tuple[str, str] | None:
+    return build_keys(candidate, workload, arch, settings.build.options, settings.build.include_dirs)
+
+
 class Builders:
     """Compile workers, as many as settings allow, each asked one thing at a time. CUDA's are kept warm.
 
@@ -94,6 +153,14 @@ class Builders:
             task = self._results[key] = start(self._build(workload, candidate, arch or self.arch))
         return await asyncio.shield(task)
 
+    def forget(self, candidate: Candidate) -> None:
+        """Let go of a candidate's result, for those who build without end."""
+        for key in [key for key in self._results if key[0] == candidate.digest]:
+            del self._results[key]
+        folder = self.triton_cache(candidate)
+        if folder != self._first_triton:
+            shutil.rmtree(folder, ignore_errors=True)
+
     async def probes(self) -> dict[str, Any]:
         """The harness's own kernels, for this architecture."""
         async with self._worker(fresh=False) as worker:
@@ -118,15 +185,15 @@ class Builders:
             self._seed_triton_cache(candidate)
         request = {
             "language": str(candidate.language),
-            "path": str(candidate.kernel.path),
+            "path": str(candidate.kernel.path.absolute()),  # a worker lives in a folder of its own
             "text": candidate.kernel.text,
-            "launch_path": str(candidate.launch.path) if candidate.launch else None,
+            "launch_path": str(candidate.launch.path.absolute()) if candidate.launch else None,
             "launch_text": candidate.launch.text if candidate.launch else None,
-            "workload_path": str(workload.source.path) if workload else None,
+            "workload_path": str(workload.source.path.absolute()) if workload else None,
             "workload_text": workload.source.text if workload else None,
             "arch": arch,
             "options": settings.options,
-            "include_dirs": [str(folder) for folder in settings.include_dirs],
+            "include_dirs": [str(folder.absolute()) for folder in settings.include_dirs],
             "cache_folder": str(cache / "builds"),
             "cache_limit": settings.cache_limit,
             "triton_cache": str(self.triton_cache(candidate)),
@@ -139,10 +206,14 @@ class Builders:
         except (WorkerDied, WorkerTimedOut, WorkerFailure) as error:
             return _failed(candidate, str(error))
         except WorkloadError as error:
+            if workload is not None and error.path == workload.source.path.absolute():
+                error.path = workload.source.path
             if candidate.origin == "baseline":
                 raise
             return _failed(candidate, str(error))
-        return _BUILT.validate_python(answer)
+        if candidate.origin == "baseline":  # variants are many, and seldom asked for again
+            _remember(self._settings, arch, workload, candidate, answer)
+        return _in_given_terms(_BUILT.validate_python(answer), candidate)
 
     @asynccontextmanager
     async def _worker(self, *, fresh: bool) -> AsyncGenerator[Worker]:
@@ -165,6 +236,13 @@ def arch_of(gpu: Gpu | None, settings: Settings) -> str:
     if gpu is not None:
         return gpu.arch
     return settings.arch[0] if settings.arch else DEFAULT_ARCH
+
+
+def _in_given_terms(built: Built, candidate: Candidate) -> Built:
+    """A build whose messages name the kernel file as it was named here."""
+    given, absolute = str(candidate.kernel.path), str(candidate.kernel.path.absolute())
+    said = tuple(replace(d, path=given) if d.path == absolute else d for d in built.build.diagnostics)
+    return replace(built, build=replace(built.build, diagnostics=said))
 
 
 def _failed(candidate: Candidate, message: str) -> Built:

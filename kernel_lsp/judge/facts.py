@@ -1,21 +1,23 @@
 """What the compiler makes of a kernel file, for each of several architectures; nothing is run on a GPU."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_lsp.build.binary import Diagnostic
+from kernel_lsp.build.sass import MachineCode, disassemble
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import find_gpus
-from kernel_lsp.judge.building import DEFAULT_ARCH, Builders
+from kernel_lsp.judge.building import DEFAULT_ARCH, Builders, Built, kept_files, known_build
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import KernelResources
 from kernel_lsp.runner.pool import Pool
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.files import find_kernels, language_of
-from kernel_lsp.workload.spec import find_workload
+from kernel_lsp.workload.spec import WorkloadFile, find_workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,27 +31,104 @@ class ArchFacts:
     kernels: tuple[KernelResources, ...]
 
 
-async def compile_facts(source: SourceFile, settings: Settings, workload: Path | None = None) -> list[ArchFacts]:
-    """Build a kernel file for `settings.arch`, else for the GPU here, else for sm_90.
+@dataclass(frozen=True, slots=True)
+class KernelCode:
+    """The machine code of one kernel that the workload launches.
+
+    Attributes:
+        arch: what it was made for.
+        name: as in `KernelResources.name`.
+        code: its instructions and loops.
+    """
+
+    arch: str
+    name: str
+    code: MachineCode
+
+
+Compile = Callable[..., Awaitable[dict[str, Built]]]
+"""Called with a source, settings and, if need be, the path of a workload: a build for each of `settings.arch`, else for
+the GPU here, else for sm_90. Raises WorkloadError where the workload cannot be read, RunnerError where workers cannot
+be started."""
+
+
+@asynccontextmanager
+async def open_builder() -> AsyncGenerator[Compile]:
+    """What compiles many files, or many states of one: workers stay warm between calls.
+
+    None is started for what is known from before (see `known_build`).
+    """
+    async with Pool() as pool:
+        builders: dict[tuple[str, str], Builders] = {}
+
+        async def compile_one(source: SourceFile, settings: Settings, workload: Path | None = None) -> dict[str, Built]:
+            found, candidate = as_it_stands(source, workload)
+            said = settings.model_dump_json()
+
+            async def one(arch: str) -> Built:
+                known = known_build(settings, arch, found, candidate)
+                if known is not None:
+                    return known
+                mine = builders.setdefault((said, arch), Builders(pool, settings, arch))
+                built = await mine.build(found, candidate)
+                mine.forget(candidate)
+                return built
+
+            architectures = _architectures(settings)
+            return dict(zip(architectures, await asyncio.gather(*map(one, architectures)), strict=True))
+
+        yield compile_one
+
+
+@asynccontextmanager
+async def open_compiler() -> AsyncGenerator[Callable[..., Awaitable[list[ArchFacts]]]]:
+    """As `open_builder`, for those who want the facts alone."""
+    async with open_builder() as builder:
+
+        async def compile_one(source: SourceFile, settings: Settings, workload: Path | None = None) -> list[ArchFacts]:
+            return [facts_of(arch, built) for arch, built in (await builder(source, settings, workload)).items()]
+
+        yield compile_one
+
+
+def facts_of(arch: str, built: Built) -> ArchFacts:
+    """The facts in a build."""
+    return ArchFacts(arch, built.ok, built.build.way, built.build.diagnostics, resources_of(built))
+
+
+def machine_code(built: Built, settings: Settings) -> tuple[KernelCode, ...]:
+    """The machine code of each kernel in a build that the workload launches, in the order of its facts.
+
+    Blocks for some 0.25 s for each image that is not in the cache, and some milliseconds for one that is.
+
+    Raises:
+        CannotJudgeError: there is no nvdisasm that can read it.
+    """
+    names = {kernel.entry: kernel.name for kernel in resources_of(built)}
+    found: dict[str, KernelCode] = {}
+    for image in built.images:
+        wanted = [kernel.entry for kernel in image.kernels if kernel.entry in names]
+        if wanted:
+            functions = disassemble(image.cubin, kept_files(settings, ".sass"), by_triton=built.build.way == "triton")
+            codes = {code.function: code for code in functions}
+            for entry in wanted:
+                # Of Triton's compilations of one function, each in an image of its own, `#2` tells the second.
+                found[entry] = KernelCode(image.arch, names[entry], codes[entry.partition("#")[0]])
+    return tuple(found[entry] for entry in names if entry in found)
+
+
+def as_it_stands(source: SourceFile, workload: Path | None) -> tuple[WorkloadFile | None, Candidate]:
+    """The workload of a kernel file, and the file itself as what is to be built.
 
     Raises:
         WorkloadError: its workload cannot be read.
-        RunnerError: workers cannot be started.
     """
     language = language_of(source.path, source.text)
     assert language is not None, "only kernel files have facts"
     found = find_workload(source, workload)
     if found is None:
-        candidate = Candidate(language, source, None, "baseline", "baseline")
-    else:
-        candidate = Target(language, source, find_kernels(source.text, source.path), None, found).baseline
-    async with Pool() as pool:
-
-        async def one(arch: str) -> ArchFacts:
-            built = await Builders(pool, settings, arch).build(found, candidate)
-            return ArchFacts(arch, built.ok, built.build.way, built.build.diagnostics, resources_of(built))
-
-        return list(await asyncio.gather(*(one(arch) for arch in _architectures(settings))))
+        return None, Candidate(language, source, None, "baseline", "baseline")
+    return found, Target(language, source, find_kernels(source.text, source.path), None, found).baseline
 
 
 def _architectures(settings: Settings) -> Sequence[str]:

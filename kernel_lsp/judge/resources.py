@@ -1,6 +1,9 @@
 """Compile facts of a version as launched, for evidence and for pruning."""
 
-from kernel_lsp.build.occupancy import LIMITS, base_arch, occupancy
+from math import prod
+
+from kernel_lsp.build.cubin import kernel_digests
+from kernel_lsp.build.occupancy import LIMITS, base_arch, next_cliffs, occupancy
 from kernel_lsp.judge.building import Built
 from kernel_lsp.judge.verdict import KernelResources
 
@@ -11,17 +14,21 @@ def resources_of(built: Built) -> tuple[KernelResources, ...]:
     if binary is None:
         return ()
     launches = [launch for plan in built.plans for launch in plan.launches]
+    codes = _codes(built)
     found: list[KernelResources] = []
     for kernel in binary.kernels:
         mine = [x for x in launches if (x.entry or binary.entries.get(x.kernel)) == kernel.entry]
         if launches and not mine:
             continue
         threads = max((x.block[0] * x.block[1] * x.block[2] for x in mine), default=None)
-        shared = kernel.shared_bytes + max((x.shared_bytes for x in mine), default=0)
-        share, limiter = None, None
+        dynamic = max((x.shared_bytes for x in mine), default=0)
+        shared = kernel.shared_bytes + dynamic
+        share, limiter, cliffs = None, None, ()
         if threads and threads <= 1024 and base_arch(binary.arch) in LIMITS:
             at = occupancy(binary.arch, kernel.registers, shared, threads, kernel.barriers)
             share, limiter = at.share, str(at.limiters[0])
+            cliffs = next_cliffs(binary.arch, kernel.registers, shared, threads, kernel.barriers)
+        bounds = kernel.required_threads or kernel.max_threads
         spills = kernel.spill_store_bytes
         found.append(
             KernelResources(
@@ -33,6 +40,25 @@ def resources_of(built: Built) -> tuple[KernelResources, ...]:
                 threads=threads,
                 occupancy=share,
                 limiter=limiter,
+                entry=kernel.entry,
+                dynamic_shared_bytes=dynamic,
+                barriers=kernel.barriers,
+                parameter_bytes=sum(size for _, size in kernel.parameters),
+                max_threads=prod(bounds) if bounds else None,
+                cliffs=cliffs,
+                code=codes.get(kernel.entry),
             )
         )
     return tuple(found)
+
+
+def _codes(built: Built) -> dict[str, str]:
+    """The hash of each kernel's machine code, by its entry."""
+    found: dict[str, str] = {}
+    for image in built.images:
+        digests = kernel_digests(image.cubin)
+        for kernel in image.kernels:
+            # Of Triton's compilations of one function, each in an image of its own, `#2` tells the second.
+            if (digest := digests.get(kernel.entry.partition("#")[0])) is not None:
+                found[kernel.entry] = digest
+    return found

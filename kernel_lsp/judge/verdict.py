@@ -4,6 +4,8 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
 
+from kernel_lsp.build.occupancy import Cliff
+
 
 class Outcome(StrEnum):
     """What became of a candidate. The terms are defined in ARCHITECTURE.md."""
@@ -117,7 +119,25 @@ class CaseTiming(Record):
 
 
 class KernelResources(Record):
-    """Compile facts of one kernel of one side, as launched."""
+    """Compile facts of one kernel of one side, as launched.
+
+    Attributes:
+        name: what the user calls it.
+        registers: per thread.
+        shared_bytes: static and dynamic shared memory per block, without what the system reserves.
+        spill_bytes: stored and loaded per thread; None where ptxas was not asked.
+        stack_bytes: per thread; without spills it is a local array indexed at run time, or a call's frame.
+        threads: per block, the most that a launch gives it; None where no launch is known.
+        occupancy: share of the multiprocessor's warps that can be resident, 0 to 1.
+        limiter: what keeps it from being higher.
+        entry: its symbol.
+        dynamic_shared_bytes: the part of `shared_bytes` that launches ask for.
+        barriers: named barriers used.
+        parameter_bytes: size of its parameters.
+        max_threads: limit on a block by `__launch_bounds__` or Triton's warps, all extents multiplied.
+        cliffs: what would raise the occupancy, largest gain first.
+        code: hash of its machine code.
+    """
 
     name: str
     registers: int
@@ -127,6 +147,13 @@ class KernelResources(Record):
     threads: int | None
     occupancy: float | None
     limiter: str | None
+    entry: str = ""
+    dynamic_shared_bytes: int = 0
+    barriers: int = 0
+    parameter_bytes: int = 0
+    max_threads: int | None = None
+    cliffs: tuple[Cliff, ...] = ()
+    code: str | None = None
 
 
 class DeviceState(Record):

@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kernel_lsp.build.binary import Diagnostic, Severity
+from kernel_lsp.build.occupancy import Cliff, Lever
 from kernel_lsp.judge.verdict import KernelResources
 from kernel_lsp.report.units import percent_text, size_text
 
@@ -24,12 +25,19 @@ def diagnostics_view(diagnostics: Sequence[Diagnostic], texts: Mapping[str, str]
 
 
 def facts_view(facts: Iterable[tuple[str, KernelResources]]) -> RenderableType:
-    """Each kernel's name over one line per architecture, given as pairs of architecture and facts."""
+    """Each kernel's name over one line per architecture, given as pairs of architecture and facts.
+
+    What would raise an occupancy most, if anything would, stands at the end of its line, which may be wider than the
+    terminal: print it uncropped.
+    """
     by_name: dict[str, list[tuple[str, ...]]] = {}
     for arch, kernel in facts:
         by_name.setdefault(kernel.name, []).append((arch, *_figures(kernel)))
-    titles = ("Arch", "Registers", "Spills", "Stack", "Shared", "Threads", "Occupancy", "Limit")
-    return kernel_table(titles, list(by_name.items()), left=("Arch", "Limit"))
+    titles = ("Arch", "Registers", "Spills", "Stack", "Shared", "Threads", "Occupancy", "Limit", "Higher with")
+    if not any(row[-1] for rows in by_name.values() for row in rows):
+        titles = titles[:-1]
+    kernels = [(name, [row[: len(titles)] for row in rows]) for name, rows in by_name.items()]
+    return kernel_table(titles, kernels, left=("Arch", "Limit", "Higher with"))
 
 
 def kernel_table(
@@ -48,7 +56,7 @@ def kernel_table(
     def line(row: Sequence[str], style: str = "") -> Text:
         cells = zip(titles, row, widths, strict=True)
         placed = [cell.ljust(width) if title in left else cell.rjust(width) for title, cell, width in cells]
-        return Text("  ".join(["", *placed]).rstrip(), style)
+        return Text("  ".join(["", *placed]).rstrip(), style, no_wrap=True, overflow="ignore")
 
     parts: list[RenderableType] = [line(titles, "dim")]
     for name, figures in kernels:
@@ -75,7 +83,19 @@ def _figures(kernel: KernelResources) -> tuple[str, ...]:
         "?" if kernel.threads is None else str(kernel.threads),
         "?" if kernel.occupancy is None else percent_text(kernel.occupancy),
         kernel.limiter or "",
+        _cliff(kernel.cliffs[0], kernel.threads or 0) if kernel.cliffs else "",
     )
+
+
+def _cliff(cliff: Cliff, threads: int) -> str:
+    """`2 registers fewer: 100 %`."""
+    if cliff.lever is Lever.THREADS:
+        change = f"{threads + cliff.change} threads"
+    elif cliff.lever is Lever.SHARED:
+        change = f"{size_text(-cliff.change)} less shared"
+    else:
+        change = f"{-cliff.change} {cliff.lever if cliff.change < -1 else cliff.lever.removesuffix('s')} fewer"
+    return f"{change}: {percent_text(cliff.share)}"
 
 
 def _diagnostic(diagnostic: Diagnostic, texts: Mapping[str, str]) -> list[Text]:

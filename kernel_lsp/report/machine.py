@@ -1,5 +1,8 @@
 """Results for machines: JSON on standard output, in the shape of the records themselves."""
 
+from collections.abc import Sequence
+from dataclasses import fields
+
 from pydantic_core import to_json
 
 from kernel_lsp.judge.check import FileReport
@@ -17,9 +20,11 @@ def verdict_json(verdict: Verdict) -> str:
     return verdict.model_dump_json(indent=2)
 
 
-def check_json(reports: list[FileReport]) -> str:
+def check_json(reports: Sequence[FileReport]) -> str:
     """One object: `ok`, and in `files` each report with its own `ok`."""
-    files = [{"ok": report.ok} | vars(report) for report in reports]
+    files = [
+        {"ok": report.ok} | {each.name: getattr(report, each.name) for each in fields(report)} for report in reports
+    ]
     return records_json({"ok": all(report.ok for report in reports), "files": files})
 
 

@@ -39,7 +39,8 @@ UNCOALESCED = _hint(
     "uncoalesced-access",
     "A warp's access is spread over more memory than it uses.",
     what="A load or store of global memory that moves at least twice the 32-byte sectors its bytes would fill, on "
-    "average over the launch, where these make up a tenth or more of all sectors of the kernel.",
+    "average over the launch, where these make up a tenth or more of all sectors of the kernel. In Triton only "
+    "beyond 16 sectors a request, which a thread's own 16 bytes explain.",
     why="Memory moves whole sectors. 32 threads that read 4 bytes each, a row apart, move 32 sectors and use an eighth "
     "of each.",
     before="float v = x[threadIdx.x * cols + col];  // neighbours lie a row apart",
@@ -105,8 +106,8 @@ NARROW = _hint(
     35,
     "narrow-access",
     "Threads move fewer than 4 bytes each where they could move up to 16.",
-    what="A load or store of 1 or 2 bytes a thread whose neighbours lie side by side, where such accesses are a "
-    "quarter or more of the kernel's requests to global memory.",
+    what="In CUDA, a load or store of 1 or 2 bytes a thread whose neighbours lie side by side, where such accesses are "
+    "a quarter or more of the kernel's requests to global memory.",
     why="A warp then asks for 32 or 64 bytes with an instruction that could ask for 512; the number of requests in "
     "flight, and not the memory, becomes the limit.",
     before="const __half* x;\nfloat v = __half2float(x[i]);",

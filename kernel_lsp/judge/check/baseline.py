@@ -197,7 +197,7 @@ def regressions(
             continue
         line, column, end = kernel_place(source, kernels, now.name)
         for rule, message in _worse(now, before):
-            found.append(rule.at(str(source.path), line, message, column=column, end=end))  # noqa: PERF401
+            found.append(rule.at(str(source.path), line, message, column=column, end=end))
     recorded: Mapping[str, TimeRecord] = record.times.get(device, {}) if device else {}
     for time in times or ():
         old = recorded.get(time.case)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -15,7 +16,7 @@ from kernel_lsp.build.toolkit import find_tool
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.source.candidate import SourceFile
-from kernel_lsp.source.imports import local_modules
+from kernel_lsp.source.imports import local_imports
 from kernel_lsp.workload.spec import WorkloadFile
 
 _PROGRAMS = ("nvcc", "ptxas", "nvdisasm")
@@ -27,13 +28,15 @@ class Dependencies:
 
     Attributes:
         source: the kernel file.
-        workload: its workload, None where there is none or it cannot be used.
+        workload: its workload, if it has one.
         others: headers and Python modules of the user's that these two include or import, directly or not.
+        whole: whether these are all; not so where something is imported whose content cannot be told.
     """
 
     source: SourceFile
     workload: WorkloadFile | None
     others: tuple[SourceFile, ...]
+    whole: bool
 
     @property
     def paths(self) -> frozenset[Path]:
@@ -41,12 +44,15 @@ class Dependencies:
         files = (self.source, *([self.workload.source] if self.workload else []), *self.others)
         return frozenset(file.path.resolve() for file in files)
 
-    def key(self, settings: Settings, arch: str, gpu: Gpu | None, *, run: bool) -> str:
-        """Content address of what a check finds: the same wherever the files lie together."""
-        folder = self.source.path.parent
-        texts = {os.path.relpath(file.path, folder): file.text for file in self.others}
+    def key(self, settings: Settings, arch: str, gpu: Gpu | None, *, run: bool) -> str | None:
+        """Content address of what a check finds: the same wherever the files lie; None where it cannot be told."""
+        if not self.whole:
+            return None
+        folder = self.source.path.parent.resolve()
+        texts = {os.path.relpath(file.path.resolve(), folder): file.text for file in self.others}
         if self.workload is not None:
-            texts[f"workload {os.path.relpath(self.workload.source.path, folder)}"] = self.workload.source.text
+            workload = self.workload.source
+            texts[f"workload {os.path.relpath(workload.path.resolve(), folder)}"] = workload.text
         parts = {
             "name": self.source.path.name,
             "text": self.source.text,
@@ -63,33 +69,36 @@ class Dependencies:
 
 
 def dependencies_of(source: SourceFile, workload: WorkloadFile | None, settings: Settings) -> Dependencies:
-    """The texts that checking `source` with `workload` reads; what cannot be read is left out, for a check says so."""
-    headers = user_headers(source, settings.build.include_dirs) if source.path.suffix != ".py" else ()
-    others = [SourceFile(header.path, header.text) for header in headers]
-    pythons = [source] if source.path.suffix == ".py" else []
+    """The texts that checking `source` with `workload` reads."""
+    python = source.path.suffix == ".py"
+    found: dict[Path, SourceFile] = {}
+    whole = True
+    if not python:
+        headers = user_headers(source, settings.build.include_dirs)
+        found = {header.path: SourceFile(header.path, header.text) for header in headers}
+    files = [source] if python else []
     if workload is not None and not workload.in_kernel_file:
-        pythons.append(workload.source)
-    seen = {file.path.resolve() for file in pythons}
-    while pythons:
-        for module in local_modules(pythons.pop()):
-            if module.path.resolve() not in seen:
-                seen.add(module.path.resolve())
-                pythons.append(module)
-                others.append(module)
-    return Dependencies(source, workload, tuple(sorted(others, key=lambda file: file.path)))
+        files.append(workload.source)
+    folders = list(dict.fromkeys(file.path.parent for file in files))
+    for file in files:
+        modules = local_imports(file, folders, tuple(package_versions()))
+        whole = whole and modules is not None
+        found |= {module.path: module for module in modules or ()}
+    own = {file.path for file in files}
+    others = tuple(found[path] for path in sorted(found) if path not in own)
+    return Dependencies(source, workload, others, whole)
 
 
 @cache
 def _tools() -> dict[str, str]:
     """What compiles and runs, told without starting any of it: versions of packages, programs by size and time."""
-    found = dict(package_versions())
+    found = {**package_versions(), "python": sys.version}
     for name in _PROGRAMS:
         path = find_tool(name)
         if path is not None:
             status = path.stat()
             found[name] = f"{path} {status.st_size} {status.st_mtime_ns}"
-    found["kernel-lsp"] = _own_digest()
-    return found
+    return found | {"kernel-lsp": _own_digest()}
 
 
 def _own_digest() -> str:

@@ -1,213 +1,214 @@
-"""`check`: everything that can be said of kernel files as they stand: they compile, they run, they are right.
+"""Examining one file: build it, run it against its reference, run it on the emulator, and name what is found."""
 
-With a GPU all of it; without one kernels run on the emulator, on small cases.
-"""
-
-import asyncio
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernel_lsp.build.binary import Diagnostic, Severity
 from kernel_lsp.config.settings import Settings
-from kernel_lsp.device.nvml import Gpu, find_gpus
-from kernel_lsp.errors import CannotJudgeError, KernelLspError, SourceError
+from kernel_lsp.device.nvml import Gpu
+from kernel_lsp.errors import CannotJudgeError, KernelLspError, RunnerError, WorkloadError
 from kernel_lsp.judge import correctness
 from kernel_lsp.judge.bench import Bench
-from kernel_lsp.judge.building import Builders, arch_of
-from kernel_lsp.judge.emulation import Emulation, NeedsGpu
+from kernel_lsp.judge.building import Builders, Built, known_build
+from kernel_lsp.judge.check.hints import counter_hints, resource_hints
+from kernel_lsp.judge.check.places import kernel_place, line_place
+from kernel_lsp.judge.check.record import Examination, movable
+from kernel_lsp.judge.correctness import Findings, Yardstick
+from kernel_lsp.judge.emulation import EmulatedFinding, Emulation, NeedsGpu
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.target import Target
-from kernel_lsp.judge.verdict import Check, KernelResources
+from kernel_lsp.judge.verdict import Check, KernelResources, Outcome
+from kernel_lsp.rules import compiling, memory
+from kernel_lsp.rules import correctness as right
+from kernel_lsp.rules.rule import Needs, Rule
 from kernel_lsp.runner.pool import Pool
 from kernel_lsp.source.candidate import Candidate, SourceFile
-from kernel_lsp.source.files import find_kernels, language_of, read_source
-from kernel_lsp.source.kernel import Language
-from kernel_lsp.workload.spec import find_workload
+from kernel_lsp.source.files import find_kernels, language_of
+from kernel_lsp.source.kernel import Kernel
+from kernel_lsp.workload.spec import WorkloadFile
 
-_SUFFIXES = (".cu", ".cuh", ".py")
-_AT_ONCE = 2
+_EMULATED = {
+    "out-of-bounds": memory.OUT_OF_BOUNDS,
+    "misaligned": memory.MISALIGNED,
+    "shared-race": memory.SHARED_RACE,
+    "global-race": memory.GLOBAL_RACE,
+    "divergent-barrier": memory.DIVERGENT_BARRIER,
+    "inactive-lane": memory.INACTIVE_LANE,
+    "deadlock": memory.DEADLOCK,
+    "runaway-loop": memory.RUNAWAY,
+    "trap": right.RUN_FAILED,
+}
+"""The rule of each kind of finding of the emulator's; what is uninitialised goes by where it lies."""
 
 
 @dataclass
-class FileReport:
-    """What is known of one kernel file.
+class _Notes:
+    """What is gathered on the way."""
 
-    Attributes:
-        path: the file.
-        language: CUDA or Triton.
-        arch: the architecture it was built for.
-        kernels: names of its kernels.
-        diagnostics: what is wrong or doubtful, with the place in the user's file; errors make the check fail.
-        checks: what was checked on its runs, and what was skipped and why.
-        resources: compile facts of the kernels the workload launches.
-        workload: its workload file, if it has one.
-        emulation: what its runs on the emulator showed, where there is no GPU; None where nothing was run.
-        seconds: wall time.
-    """
-
-    path: Path
-    language: Language
-    arch: str
-    kernels: tuple[str, ...]
-    diagnostics: list[Diagnostic] = field(default_factory=list[Diagnostic])
+    source: SourceFile
+    kernels: Sequence[Kernel]
+    findings: list[Diagnostic] = field(default_factory=list[Diagnostic])
     checks: list[Check] = field(default_factory=list[Check])
     resources: tuple[KernelResources, ...] = ()
-    workload: Path | None = None
+    done: set[Needs] = field(default_factory=lambda: {Needs.NOTHING})
     emulation: Emulation | None = None
-    seconds: float = 0.0
+    lasting: bool = True
 
-    @property
-    def ok(self) -> bool:
-        """Whether nothing is wrong."""
-        return all(d.severity is not Severity.ERROR for d in self.diagnostics)
-
-
-def find_kernel_files(paths: Sequence[Path]) -> tuple[SourceFile, ...]:
-    """The kernel files among `paths` and below the folders among them; Python files count when they hold kernels.
-
-    Raises:
-        SourceError: a path does not exist or a file named cannot be read, or there is no kernel in any of them.
-    """
-    files: dict[Path, SourceFile] = {}
-    for path in paths:
-        below = sorted(p for p in path.rglob("*") if p.suffix in _SUFFIXES and p.is_file()) if path.is_dir() else [path]
-        for file in below:
-            hidden = any(part.startswith(".") for part in file.relative_to(path).parts) if path.is_dir() else False
-            if hidden or file in files:
-                continue
-            try:
-                source = read_source(file)
-            except SourceError:
-                if path.is_dir():  # nobody named this one
-                    continue
-                raise
-            if language_of(file, source.text) is not None and find_kernels(source.text, file):
-                files[file] = source
-    if not files:
-        named = ", ".join(str(p) for p in paths)
-        raise SourceError(
-            f"no kernel was found in {named}", cure="Name .cu, .cuh or Triton .py files, or their folder."
-        )
-    return tuple(files.values())
+    def add(self, rule: Rule, message: str) -> None:
+        """A finding about the whole file, at its first kernel's name."""
+        line, column, end = kernel_place(self.source, self.kernels, "")
+        self.findings.append(rule.at(str(self.source.path), line, message, column=column, end=end))
 
 
-async def check(
-    sources: Sequence[SourceFile],
+async def examine(
+    source: SourceFile,
+    workload: WorkloadFile | None,
+    pool: Pool,
+    builders: Builders,
     settings: Settings,
-    on_report: Callable[[FileReport], None] = lambda _: None,
+    gpu: Gpu | None,
     *,
-    workload: Path | None = None,
     run: bool = True,
-) -> list[FileReport]:
-    """Check kernel files; `on_report` hears of each as it is done. `run` False stops after building.
+) -> tuple[Examination, Emulation | None]:
+    """Everything that can be found in a kernel file by itself; `run` False stops after building.
+
+    With a GPU it runs there and, on small cases, on the emulator too, which sees each access; without one on the
+    emulator alone.
 
     Raises:
         RunnerError: workers cannot be started.
     """
-    gpu = next(iter(find_gpus()), None)
-    room = asyncio.Semaphore(_AT_ONCE)
-    async with Pool(gpu.uuid if gpu else None) as pool:
-        builders = Builders(pool, settings, arch_of(gpu, settings))
-
-        async def one(source: SourceFile) -> FileReport:
-            async with room:
-                started = time.perf_counter()
-                report = await _check_file(source, settings, pool, builders, gpu, workload, run)
-                report.seconds = time.perf_counter() - started
-                on_report(report)
-                return report
-
-        return list(await asyncio.gather(*(one(source) for source in sources)))
-
-
-async def _check_file(
-    source: SourceFile,
-    settings: Settings,
-    pool: Pool,
-    builders: Builders,
-    gpu: Gpu | None,
-    explicit: Path | None,
-    run: bool,
-) -> FileReport:
     language = language_of(source.path, source.text)
     assert language is not None, "only kernel files are checked"
     kernels = find_kernels(source.text, source.path)
-    report = FileReport(source.path, language, builders.arch, tuple(k.name for k in kernels))
+    notes = _Notes(source, kernels)
+    target = Target(language, source, kernels, None, workload) if workload else None
+    candidate = target.baseline if target else Candidate(language, source, None, "baseline", "baseline")
     try:
-        workload = find_workload(source, explicit)
-        report.workload = workload.source.path if workload else None
-        if workload is None:
-            candidate = Candidate(language, source, None, "baseline", "baseline")
-            report.diagnostics.append(_note(report, "it has no workload: it was compiled, not run"))
-            target = None
-        else:
-            target = Target(language, source, kernels, None, workload)
-            candidate = target.baseline
-        built = await builders.build(workload, candidate)
-        report.diagnostics += built.build.diagnostics
-        report.resources = resources_of(built)
+        built = known_build(settings, builders.arch, workload, candidate) or await builders.build(workload, candidate)
+        _take_build(built, notes)
         if target is not None and built.ok and run:
-            bench = Bench(pool, target, settings, builders, gpu)
-            try:
-                await bench.open()
-                subject = await bench.enter(candidate, built)
-                yard = await correctness.measure_baseline(bench, subject)
-                _take_over(report, yard)
-                if gpu is None:
-                    report.emulation = Emulation(tuple(yard.findings.runs))
-            except CannotJudgeError as error:
-                if gpu is not None:
-                    raise
-                await _rehearse(bench, report, error)
-            finally:
-                await bench.close()
+            if gpu is not None:
+                await _run(Bench(pool, target, settings, builders, gpu), built, notes)
+            await _run(Bench(pool, target, settings, builders, None), built, notes, only_emulated=gpu is None)
+    except WorkloadError as error:
+        notes.findings.append(broken(source, kernels, error))
     except correctness.RUN_ERRORS as error:
-        report.diagnostics.append(_problem(report, error))
-    return report
+        notes.lasting = not isinstance(error, RunnerError)
+        notes.add(right.RUN_FAILED, _said(error))
+    finally:
+        builders.forget(candidate)
+    folder = source.path.parent
+    return (
+        Examination(
+            findings=tuple(dict.fromkeys(movable(found, folder) for found in notes.findings)),
+            checks=tuple(notes.checks),
+            resources=notes.resources,
+            done=tuple(sorted(notes.done)),
+            lasting=notes.lasting,
+        ),
+        notes.emulation,
+    )
 
 
-async def _rehearse(bench: Bench, report: FileReport, error: CannotJudgeError) -> None:
-    """Run the reference on the smallest case, so that at least the workload is known to work; `error` says why."""
+def broken(source: SourceFile, kernels: Sequence[Kernel], error: WorkloadError) -> Diagnostic:
+    """What is wrong with a workload, in its own file where that is known, as in an `Examination`."""
+    if error.path is None or error.path == source.path:
+        line, column, end = kernel_place(source, kernels, "")
+        if error.line:
+            line, column, end = error.line, 1, (error.line, 1)
+        found = right.BROKEN_WORKLOAD.at(str(source.path), line, _said(error), column=column, end=end)
+    else:
+        found = right.BROKEN_WORKLOAD.at(str(error.path), error.line or 1, _said(error))
+    return movable(found, source.path.parent)
+
+
+def _take_build(built: Built, notes: _Notes) -> None:
+    rules = {Severity.ERROR: compiling.ERROR, Severity.WARNING: compiling.WARNING}
+    for said in built.build.diagnostics:
+        rule = rules.get(said.severity)
+        if rule is not None:
+            end = (said.end_line, said.end_column)
+            own = f" (#{said.code})" if said.code else ""
+            notes.findings.append(rule.at(said.path, said.line, said.message + own, column=said.column, end=end))
+    notes.resources = resources_of(built)
+    if built.ok:
+        notes.done.add(Needs.COMPILING)
+        notes.findings += resource_hints(notes.source, notes.kernels, notes.resources)
+
+
+async def _run(bench: Bench, built: Built, notes: _Notes, *, only_emulated: bool = False) -> None:
+    """Run on the bench's GPU, or on the emulator where it has none."""
+    try:
+        await bench.open()
+        subject = await bench.enter(bench.target.baseline, built)
+        yard = await correctness.measure_baseline(bench, subject)
+        if bench.gpu is None:
+            _take_accesses(yard.findings, notes)
+        if bench.gpu is not None or only_emulated:
+            _take_answers(yard, notes)
+    except CannotJudgeError as error:
+        if bench.gpu is not None:
+            raise
+        notes.emulation = Emulation((), NeedsGpu(error.message, str(error.path) if error.path else None, error.line))
+        if only_emulated:
+            await _rehearse(bench, notes, error.message)
+    finally:
+        await bench.close()
+
+
+async def _rehearse(bench: Bench, notes: _Notes, why: str) -> None:
+    """Run the reference on the smallest case, so that at least the workload is known to work; `why` is it no more."""
     sizes: list[int] = await bench.oracle("sizes")
     draw = await bench.draw(min(range(len(sizes)), key=lambda case: sizes[case]), "normal")
     await bench.oracle("rehearse", key=draw.key)
-    findings = correctness.Findings()
+    findings = Findings()
     findings.passed("workload", "its inputs and reference run", bench.cases[draw.case])
-    findings.skipped("run", error.message)
-    report.checks += findings.checks
-    report.emulation = Emulation((), NeedsGpu(error.message, str(error.path) if error.path else None, error.line))
+    findings.skipped("run", why)
+    notes.checks += findings.checks
 
 
-def _take_over(report: FileReport, yard: correctness.Yardstick) -> None:
-    findings = yard.findings
+def _take_accesses(findings: Findings, notes: _Notes) -> None:
+    """What the emulator saw of memory and threads, and what that costs."""
+    notes.emulation = Emulation(tuple(findings.runs))
+    seen = [_of_emulator(finding, notes) for run in findings.runs for finding in run.findings]
+    notes.findings += seen
+    if findings.runs and not seen:
+        notes.done.add(Needs.EMULATING)
+        notes.findings += counter_hints(notes.source, findings.runs)
+
+
+def _take_answers(yard: Yardstick, notes: _Notes) -> None:
+    """Whether the outputs are right."""
+    findings, failure = yard.findings, yard.findings.failure
     for draw in yard.draws:
         findings.passed(f"inputs: {draw.family}")
-    report.checks += findings.checks
-    found = [finding for run in findings.runs for finding in run.findings]
-    for finding in found:
-        place = (finding.path or str(report.path), finding.line or 1)
-        report.diagnostics.append(Diagnostic(*place, 1, place[1], 1, Severity.ERROR, finding.message, finding.kind))
-    if findings.failure is not None and not found:
-        message = f"{findings.failure.outcome}: {findings.failure.reason}"
-        report.diagnostics.append(_at_kernel(report, Severity.ERROR, message))
+    notes.checks += findings.checks
+    if failure is None:
+        notes.done.add(Needs.RUNNING)
+    elif not any(run.findings for run in findings.runs):  # those are the failure, said at their line
+        notes.lasting = failure.outcome is not Outcome.TIMED_OUT
+        notes.add(right.WRONG if failure.outcome is Outcome.WRONG else right.RUN_FAILED, failure.reason)
     for weakness in yard.weak:
-        message = f"the workload cannot tell right from wrong: {weakness}"
-        report.diagnostics.append(_at_kernel(report, Severity.WARNING, message))
+        notes.add(right.WEAK_WORKLOAD, f"the workload cannot tell right from wrong: {weakness}")
 
 
-def _problem(report: FileReport, error: Exception) -> Diagnostic:
+def _of_emulator(found: EmulatedFinding, notes: _Notes) -> Diagnostic:
+    if found.kind == "uninitialised":
+        rule = memory.UNINITIALISED_SHARED if found.space == "shared" else memory.UNINITIALISED_GLOBAL
+    else:
+        rule = _EMULATED[found.kind]
+    own = not found.path or Path(found.path).resolve() == notes.source.path.resolve()
+    path = str(notes.source.path) if own else found.path
+    if not found.line:
+        line, column, end = kernel_place(notes.source, notes.kernels, found.kernel)
+        return rule.at(path, line, found.message, column=column, end=end)
+    column, end = line_place(notes.source.text, found.line) if own else (1, 1)
+    return rule.at(path, found.line, found.message, column=found.column or column, end=(found.line, end))
+
+
+def _said(error: Exception) -> str:
     if isinstance(error, KernelLspError):
-        message = error.message + (f" {error.cure}" if error.cure else "")
-        line = error.line or 1
-        return Diagnostic(str(error.path or report.path), line, 1, line, 1, Severity.ERROR, message)
-    return _at_kernel(report, Severity.ERROR, str(error))
-
-
-def _at_kernel(report: FileReport, severity: Severity, message: str) -> Diagnostic:
-    return Diagnostic(str(report.path), 1, 1, 1, 1, severity, message)
-
-
-def _note(report: FileReport, message: str) -> Diagnostic:
-    return _at_kernel(report, Severity.NOTE, message)
+        return error.message + (f" {error.cure}" if error.cure else "")
+    return str(error)

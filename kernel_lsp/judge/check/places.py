@@ -27,3 +27,13 @@ def kernel_place(source: SourceFile, kernels: Sequence[Kernel], name: str) -> tu
     lines = Lines(source.text.encode())
     line, column = lines.position(kernel.name_span.start)
     return line, column, lines.position(kernel.name_span.end)
+
+
+def line_place(text: str, line: int) -> tuple[int, int]:
+    """First column of what stands on a line, and the one past its last character; both 1 where there is nothing."""
+    lines = Lines(text.encode())
+    if not 1 <= line <= len(lines.starts):
+        return 1, 1
+    start, end = lines.offset(line), lines.offset(line, 1 << 30)
+    content = lines.data[start:end]
+    return len(content) - len(content.lstrip()) + 1, len(content.rstrip()) + 1

@@ -8,6 +8,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from kernel_lsp.build.binary import Diagnostic, Severity
+from kernel_lsp.judge.emulation import Emulation
 from kernel_lsp.judge.verdict import Check, KernelResources
 from kernel_lsp.rules.ignores import Silenced
 from kernel_lsp.rules.rule import Needs
@@ -60,6 +61,7 @@ class FileReport:
         resources: compile facts of the kernels the workload launches.
         times: by case, where it was timed.
         workload: its workload file, if it has one.
+        emulation: what its runs on the emulator showed; None where there were none in this check.
         seconds: wall time of this check.
         remembered: whether nothing had changed since an earlier check, whose findings these are.
     """
@@ -74,6 +76,7 @@ class FileReport:
     resources: tuple[KernelResources, ...] = ()
     times: tuple[CaseTime, ...] | None = None
     workload: Path | None = None
+    emulation: Emulation | None = None
     seconds: float = 0.0
     remembered: bool = False
 
@@ -107,7 +110,7 @@ def unpacked(document: Mapping[str, object] | None) -> Examination | None:
 def movable(found: Diagnostic, folder: Path) -> Diagnostic:
     """A finding with its path relative to `folder`."""
     path = Path(found.path)
-    base = folder.resolve() if path.is_absolute() else folder
+    base = folder.absolute() if path.is_absolute() else folder
     return replace(found, path=os.path.relpath(path, base))
 
 

@@ -10,9 +10,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from kernel_lsp.build.binary import Build
+from kernel_lsp.build.binary import Binary, Build
 from kernel_lsp.build.cache import BuildCache
 from kernel_lsp.build.cuda import BuildOptions, build_cuda
+from kernel_lsp.build.plan import Plan
 from kernel_lsp.build.planner import plan_cuda
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.cuda import find_host_functions
@@ -119,7 +120,7 @@ def _triton(
         return bind_launch(module, source.path, launch_text, Path(launch_path) if launch_path else None)
 
     made = build_triton(source, workload, load, arch)
-    return _answer(made.build, made.plans)
+    return _answer(made.build, made.plans, binaries=made.binaries)
 
 
 def _launch(text: str | None, path: str | None) -> Callable[..., Any] | None:
@@ -135,5 +136,12 @@ def _workload(text: str, path: str) -> Workload:
     return load_workload(text, Path(path))
 
 
-def _answer(built: Build, plans: tuple[Any, ...], extension: str | None = None) -> dict[str, Any]:
-    return {"build": asdict(built), "plans": [asdict(plan) for plan in plans], "extension": extension}
+def _answer(
+    built: Build, plans: tuple[Plan, ...], extension: str | None = None, binaries: tuple[Binary, ...] = ()
+) -> dict[str, Any]:
+    return {
+        "build": asdict(built),
+        "plans": [asdict(plan) for plan in plans],
+        "extension": extension,
+        "binaries": [asdict(binary) for binary in binaries],
+    }

@@ -4,11 +4,12 @@ import ctypes
 import random
 import shutil
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from kernel_lsp.build.occupancy import LIMITS, Limiter, base_arch, occupancy
+from kernel_lsp.build.occupancy import LIMITS, Lever, Limiter, base_arch, next_cliffs, occupancy
 from kernel_lsp.build.toolkit import header_folders
 
 ORACLE = r"""
@@ -34,7 +35,7 @@ extern "C" int blocks(int major, int minor, int threads_sm, int blocks_regs, int
 """
 
 
-def test_occupancy_agrees_with_the_toolkits_header_on_20000_random_kernels(tmp_path: Path) -> None:
+def test_occupancy_agrees_with_the_toolkits_header_on_200000_random_kernels(tmp_path: Path) -> None:
     header = next((f for f in header_folders() if (f / "cuda_occupancy.h").is_file()), None)
     compiler = shutil.which("g++")
     if header is None or compiler is None:
@@ -48,7 +49,7 @@ def test_occupancy_agrees_with_the_toolkits_header_on_20000_random_kernels(tmp_p
     oracle = ctypes.CDLL(str(library)).blocks
     dice = random.Random(20)
     seen_zero = seen_some = 0
-    for _ in range(20_000):
+    for _ in range(200_000):
         arch = dice.choice(list(LIMITS))
         limits = LIMITS[arch]
         version = int(arch.removeprefix("sm_"))
@@ -80,47 +81,56 @@ def test_a_full_multiprocessor() -> None:
     full = occupancy("sm_90", registers=32, shared_bytes=0, threads=256)
     assert (full.blocks, full.warps, full.share) == (8, 64, 1.0)
     assert full.limiters == (Limiter.WARPS, Limiter.REGISTERS)
-    assert full.cliffs == ()
+    assert next_cliffs("sm_90", registers=32, shared_bytes=0, threads=256) == ()
 
 
 def test_registers_limit_and_the_cliff_says_what_to_save() -> None:
     tight = occupancy("sm_90", registers=34, shared_bytes=0, threads=256)
     assert (tight.blocks, tight.share, tight.limiters) == (6, 0.75, (Limiter.REGISTERS,))
-    (cliff,) = tight.cliffs
-    assert (cliff.resource, cliff.change, cliff.blocks, cliff.share) == (Limiter.REGISTERS, -2, 8, 1.0)
+    cliff = next_cliffs("sm_90", 34, 0, 256)[0]
+    assert (cliff.lever, cliff.change, cliff.blocks, cliff.share) == (Lever.REGISTERS, -2, 8, 1.0)
 
 
 def test_shared_memory_limits_and_its_cliff_is_exact() -> None:
     tight = occupancy("sm_80", registers=32, shared_bytes=60 * 1024, threads=256)
     assert (tight.blocks, tight.limiters) == (2, (Limiter.SHARED,))
-    (cliff,) = tight.cliffs
+    cliff = next(cliff for cliff in next_cliffs("sm_80", 32, 60 * 1024, 256) if cliff.lever is Lever.SHARED)
     assert cliff.blocks == 3
     assert occupancy("sm_80", 32, 60 * 1024 + cliff.change, 256).blocks == 3
     assert occupancy("sm_80", 32, 60 * 1024 + cliff.change + 1, 256).blocks == 2
 
 
-def test_every_cliff_holds_and_one_unit_less_does_not() -> None:
+def test_a_block_size_that_leaves_warps_over_has_a_better_one() -> None:
+    wide = occupancy("sm_90", registers=32, shared_bytes=0, threads=768)
+    assert (wide.warps, wide.limiters) == (48, (Limiter.WARPS, Limiter.REGISTERS))
+    (cliff,) = next_cliffs("sm_90", 32, 0, 768)
+    assert (cliff.lever, cliff.change, cliff.blocks, cliff.share) == (Lever.THREADS, -256, 4, 1.0)
+
+
+def test_every_cliff_holds_and_nothing_short_of_it_helps() -> None:
     dice = random.Random(3)
-    cliffs = 0
-    for _ in range(2000):
+    seen: Counter[Lever] = Counter()
+    for _ in range(1000):
         arch = dice.choice(list(LIMITS))
-        registers, shared, threads = dice.randint(1, 255), dice.randint(0, 90_000), dice.randint(1, 1024)
-        barriers = dice.randint(0, 16)
-        now = occupancy(arch, registers, shared, threads, barriers)
-        for cliff in now.cliffs:
-            cliffs += 1
-            change = {Limiter.REGISTERS: 0, Limiter.SHARED: 0, Limiter.BARRIERS: 0, cliff.resource: cliff.change}
-            for extra, expected in ((0, cliff.blocks), (1, now.blocks)):
-                change[cliff.resource] = cliff.change + extra
-                then = occupancy(
-                    arch,
-                    registers + change[Limiter.REGISTERS],
-                    shared + change[Limiter.SHARED],
-                    threads,
-                    barriers + change[Limiter.BARRIERS],
-                )
-                assert then.blocks == expected
-    assert cliffs > 100
+        now = {
+            Lever.REGISTERS: dice.randint(1, 255),
+            Lever.SHARED: dice.randint(0, 90_000),
+            Lever.THREADS: dice.randint(1, 1024),
+            Lever.BARRIERS: dice.randint(0, 16),
+        }
+        before = occupancy(arch, *now.values())
+        for cliff in next_cliffs(arch, *now.values()):
+            seen[cliff.lever] += 1
+            then = occupancy(arch, *(now | {cliff.lever: now[cliff.lever] + cliff.change}).values())
+            assert (then.blocks, then.share) == (cliff.blocks, cliff.share)
+            assert then.share > before.share
+            if cliff.lever is Lever.THREADS:
+                sizes = [occupancy(arch, *(now | {cliff.lever: size}).values()).share for size in range(32, 1025, 32)]
+                assert then.share == max(sizes)
+            else:
+                short = now | {cliff.lever: now[cliff.lever] + cliff.change + 1}
+                assert occupancy(arch, *short.values()).share == before.share
+    assert min(seen[lever] for lever in Lever) > 20
 
 
 def test_a_kernel_that_cannot_be_launched_has_none() -> None:

@@ -2,6 +2,7 @@ from rich.console import Console
 from sample_verdicts import resources
 
 from kernel_lsp.build.binary import Diagnostic, Severity
+from kernel_lsp.build.occupancy import Cliff, Lever
 from kernel_lsp.report.compile import diagnostics_view, facts_view
 
 
@@ -60,6 +61,26 @@ def test_what_each_kernel_costs_on_each_architecture():
     ]
     header, _, row, *_ = lines
     assert header.index("Registers") + len("Registers") == row.index("40") + len("40")
+
+
+def test_what_would_raise_the_occupancy_most_ends_the_line():
+    cliffs = {
+        "a": Cliff(Lever.REGISTERS, -2, 8, 1.0),
+        "b": Cliff(Lever.REGISTERS, -1, 8, 0.5),
+        "c": Cliff(Lever.SHARED, -1536, 8, 0.75),
+        "d": Cliff(Lever.THREADS, 128, 8, 0.9),
+        "e": Cliff(Lever.BARRIERS, -3, 8, 0.8),
+    }
+    other = Cliff(Lever.SHARED, -1, 1, 0.1)
+    lines = shown(facts_view(("sm_90", resources(name=n, threads=128, cliffs=(c, other))) for n, c in cliffs.items()))
+    assert lines[0].endswith("Limit      Higher with")
+    assert [line.partition("registers  ")[2] for line in lines[2::2]] == [
+        "2 registers fewer: 100 %",
+        "1 register fewer: 50 %",
+        "1.50 KiB less shared: 75 %",
+        "256 threads: 90 %",
+        "3 barriers fewer: 80 %",
+    ]
 
 
 def test_the_constants_of_a_long_name_stay_beside_it():

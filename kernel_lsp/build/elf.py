@@ -1,0 +1,55 @@
+"""Sections and symbols of an ELF image, as far as cubins need them; the layout is that of the System V ABI."""
+
+import struct
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One section. `size` is also that of a section with no bytes in the image, such as shared memory."""
+
+    name: str
+    flags: int
+    link: int
+    data: memoryview
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A symbol, the number of the section it stands in, and its offset there."""
+
+    name: str
+    section: int
+    value: int
+
+
+def read_sections(image: bytes | bytearray) -> list[Section]:
+    """All sections by number; they are views of the image, and can be written where it can.
+
+    Raises:
+        struct.error, IndexError, ValueError: not a whole 64-bit ELF image.
+    """
+    (table,) = struct.unpack_from("<Q", image, 40)
+    entry_size, count, names_index = struct.unpack_from("<HHH", image, 58)
+    headers = [struct.unpack_from("<IIQQQQIIQQ", image, table + i * entry_size) for i in range(count)]
+    names_offset = headers[names_index][4]
+    view = memoryview(image)
+    return [
+        Section(read_string(image, names_offset + name), flags, link, view[offset : offset + size], size)
+        for name, _, flags, _, offset, size, link, *_ in headers
+    ]
+
+
+def read_symbols(table: Section, sections: list[Section]) -> list[Symbol]:
+    """The symbols of the symbol table `table`, by number; raises as `read_sections`."""
+    strings = bytes(sections[table.link].data)
+    return [
+        Symbol(read_string(strings, name), section, value)
+        for name, _, _, section, value, _ in struct.iter_unpack("<IBBHQQ", table.data)
+    ]
+
+
+def read_string(data: bytes | bytearray, start: int) -> str:
+    """The text that ends with the next zero byte."""
+    return data[start : data.index(b"\0", start)].decode()

@@ -1,0 +1,72 @@
+"""What a Python file imports from the folder it lies in: the files whose change can change what it does."""
+
+import ast
+import sys
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+from kernel_lsp.source.candidate import SourceFile
+
+
+def local_imports(
+    source: SourceFile, folders: Sequence[Path], installed: Collection[str]
+) -> tuple[SourceFile, ...] | None:
+    """The files in `folders` that `source` imports, directly or not, in the order of their paths.
+
+    Args:
+        source: a Python file.
+        folders: where Python looks for modules, installed packages apart.
+        installed: top-level names of packages whose content the caller knows by their versions.
+
+    Returns:
+        The files; None where that cannot be told: it does not parse, or it imports a module that is neither in
+        `folders` nor in `installed` nor in Python's own library.
+    """
+    found: dict[Path, SourceFile] = {}
+    pending = [source]
+    while pending:
+        file = pending.pop()
+        try:
+            tree = ast.parse(file.text)
+        except (SyntaxError, ValueError):
+            return None
+        for package, name in _imported(tree, file.path.parent):
+            paths = [path for folder in ((package,) if package else folders) for path in _files(folder, name)]
+            top = name.partition(".")[0]
+            if not paths and top not in sys.stdlib_module_names and top not in installed:
+                return None
+            for path in paths:
+                if path in found or path == source.path:
+                    continue
+                try:
+                    found[path] = SourceFile(path, path.read_text(encoding="utf-8"))
+                except (OSError, UnicodeDecodeError):
+                    return None
+                pending.append(found[path])
+    return tuple(found[path] for path in sorted(found))
+
+
+def _imported(tree: ast.Module, folder: Path) -> Iterator[tuple[Path | None, str]]:
+    """Dotted names of modules, or of something in one, each with the folder it starts from where that is relative."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield None, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            start = folder.joinpath(*[".."] * (node.level - 1)).resolve() if node.level else None
+            for alias in node.names:
+                yield start, ".".join(filter(None, (node.module, alias.name)))
+
+
+def _files(folder: Path, name: str) -> list[Path]:
+    """The files that importing `name` from `folder` executes, as far as they lie there."""
+    files: list[Path] = []
+    for part in name.split("."):
+        package, module = folder / part / "__init__.py", folder / f"{part}.py"
+        if package.is_file():
+            files.append(package)
+        elif module.is_file():
+            files.append(module)
+            break
+        folder /= part
+    return files

@@ -1,0 +1,86 @@
+"""`facts`: machine code beside its source, headers beside a file named relatively, and nothing started twice."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernel_lsp.build.toolkit import find_tools
+
+START = "from kernel_lsp.cli.main import main; main()"
+WITHOUT_WORKERS = f"import sys; sys.executable = '/nowhere/python'; {START}"
+KERNEL = """
+#include "factor.cuh"
+extern "C" __global__ void scale(const float4* x, float4* y) {
+    float4 v = x[threadIdx.x];
+    v.x *= FACTOR;
+    y[threadIdx.x] = v;
+}
+"""
+
+
+@pytest.fixture
+def facts(tmp_path: Path):
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels/scale.cu").write_text(KERNEL)
+    (tmp_path / "kernels/factor.cuh").write_text("#define FACTOR 2.0f\n")
+
+    def run(*args: str, start: str = START) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", start, "facts", "kernels/scale.cu", "--arch", "sm_80,sm_90", *args],
+            env=os.environ
+            | {
+                "PYTHONPATH": os.pathsep.join(sys.path),
+                "KERNEL_LSP_PATHS_CACHE": str(tmp_path / "cache"),
+                "CUDA_VISIBLE_DEVICES": "",
+                "COLUMNS": "100",
+            },
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+
+    return run
+
+
+def test_an_unchanged_file_is_shown_again_without_a_worker(facts, tmp_path: Path) -> None:
+    first = facts()
+    assert first.returncode == 0, first.stderr
+    again = facts(start=WITHOUT_WORKERS)
+    assert (again.returncode, again.stdout) == (0, first.stdout)
+    (tmp_path / "kernels/factor.cuh").write_text("#define FACTOR 3.0f\n")
+    changed = facts(start=WITHOUT_WORKERS)
+    assert changed.returncode != 0  # the header counts, so it had to be built
+
+
+@pytest.mark.skipif(not list(find_tools("nvdisasm")), reason="needs nvdisasm")
+def test_machine_code_stands_under_its_source_line(facts) -> None:
+    answer = facts("--sass")
+    assert answer.returncode == 0, answer.stderr
+    shown = answer.stdout.splitlines()
+    assert [line for line in shown if re.match(r"scale  sm_(80|90): \d+ instructions, most registers live: \d+", line)]
+    line = ""
+    under: dict[str, str] = {}
+    for text in shown:
+        if found := re.match(r"\s+(\d+) \| ", text):
+            line = found[1]
+        elif found := re.search(r"\b(LDG|STG)\.E\.128 ", text):
+            under[found[1]] = line
+    assert under == {"LDG": "4", "STG": "6"}
+    assert "\x1b" not in answer.stdout
+
+
+@pytest.mark.skipif(not list(find_tools("nvdisasm")), reason="needs nvdisasm")
+def test_machine_code_as_json(facts) -> None:
+    said = json.loads(facts("--sass", "--json").stdout)
+    assert [one["arch"] for one in said["facts"]] == ["sm_80", "sm_90"]
+    for code in said["machine_code"]:
+        lines = {one["line"]: one["kinds"] for one in code["lines"]}
+        assert lines[4]["LDG.128"] == lines[6]["STG.128"] == 1
+        assert code["peak"]["live"] == max(one["live"] for one in code["instructions"])
+        assert code["loops"] == []
