@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import fields
+from typing import TYPE_CHECKING
 
 from pydantic_core import to_json
 
 from kernel_lsp.judge.check import FileReport
 from kernel_lsp.judge.verdict import Verdict
-from kernel_lsp.refine.search import Refinement
+
+if TYPE_CHECKING:
+    from kernel_lsp.refine.search import Refinement
 
 
 def records_json(records: object) -> str:
@@ -28,7 +31,7 @@ def check_json(reports: Sequence[FileReport]) -> str:
     return records_json({"ok": all(report.ok for report in reports), "files": files})
 
 
-def refinement_json(found: Refinement, diff: str) -> str:
+def refinement_json(found: "Refinement", diff: str) -> str:
     """One object: whether there is a variant and why, its verdict and diff, and what became of every candidate."""
     tried = [
         {

@@ -5,6 +5,7 @@ import resource
 import signal
 import sqlite3
 import threading
+import zlib
 
 import pytest
 
