@@ -125,7 +125,7 @@ class _Recorder:
 
     @contextlib.contextmanager
     def hearing(self) -> Generator[None]:
-        """Within it the recorder hears what `ptxas -v` says: Triton prints it and keeps nothing of it."""
+        """Within it, what `ptxas -v` says of each kernel is kept. Triton prints it and keeps nothing of it."""
         with (
             mock.patch.dict(os.environ, {"TRITON_DUMP_PTXAS_LOG": "1"}),
             mock.patch("triton.backends.nvidia.compiler.print", self._hear, create=True),

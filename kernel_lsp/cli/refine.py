@@ -1,10 +1,9 @@
 """`kernel-lsp refine`: search for a faster variant, and offer it only when it is proved."""
 
 import asyncio
-import secrets
 import signal
 import time
-from contextlib import AsyncExitStack
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -17,12 +16,10 @@ from kernel_lsp.cli.apply import Change, apply_changes
 from kernel_lsp.cli.console import Json, Workload, err, opened_store, out, say_notices, settings_for
 from kernel_lsp.cli.main import INTERRUPTED
 from kernel_lsp.config.settings import Settings
-from kernel_lsp.device.nvml import find_gpus
-from kernel_lsp.errors import CannotJudgeError, WorkloadError
-from kernel_lsp.judge.pipeline import Session, open_session
 from kernel_lsp.judge.target import Target, make_target
 from kernel_lsp.refine.progress import Progress
-from kernel_lsp.refine.search import Refinement, Tried, refine_until_stopped
+from kernel_lsp.refine.run import refine_target, require_gpu, variant_texts
+from kernel_lsp.refine.search import Refinement
 from kernel_lsp.report.diff import diff_view, unified_diff
 from kernel_lsp.report.live import progress_view
 from kernel_lsp.report.machine import refinement_json
@@ -48,13 +45,11 @@ def refine(
     file, _, kernel = target.partition("::")
     settings = settings_for(Path(file), refine__budget=budget)
     aim = make_target(Path(file), kernel or None, workload)
-    if not find_gpus():
-        cure = "Run it on a machine with an NVIDIA GPU; `kernel-lsp check` and `kernel-lsp facts` work here too."
-        raise CannotJudgeError("nothing can be timed here, for there is no GPU", cure=cure)
+    require_gpu(settings)
     with opened_store(settings) as store:
         try:
             found = asyncio.run(_refine(aim, settings, store))
-            changes = _changes(aim, found)
+            changes = [Change(file.path, file.text, after) for file, after in variant_texts(aim, found)]
             patch = "".join(unified_diff(change.path, change.before, change.after) for change in changes)
             if json:
                 typer.echo(refinement_json(found, patch))
@@ -74,31 +69,16 @@ def refine(
 
 async def _refine(target: Target, settings: Settings, store: Store) -> Refinement:
     stop = asyncio.Event()
-    trajectory = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
+    with ExitStack() as shown:
+        shown.enter_context(err.status("building and measuring the baseline"))
+        view = _View(settings.refine.budget)
 
-    def record(tried: Tried) -> None:
-        if tried.verdict is not None:
-            store.save_verdict(tried.verdict.model_dump(mode="json"))
-        judged = tried.verdict.id if tried.verdict else None
-        store.append_turn(trajectory, tried.candidate.digest, verdict=judged)
+        def begin() -> None:
+            shown.close()
+            asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
+            shown.enter_context(view)
 
-    async with AsyncExitStack() as stack:
-        with err.status("building and measuring the baseline"):
-            session = await stack.enter_async_context(open_session(target, settings))
-        _require_sound(session)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
-        with _View(settings.refine.budget) as view:
-            return await refine_until_stopped(
-                session, stop, budget=settings.refine.budget, on_progress=view.show, on_tried=record
-            )
-
-
-def _require_sound(session: Session) -> None:
-    """A baseline that is wrong itself cannot be improved on."""
-    if session.measured is not None and (failure := session.measured.yard.findings.failure) is not None:
-        cure = "Mend the kernel or its workload first; `kernel-lsp check` shows more."
-        message = f"the kernel itself fails as it stands: {failure.reason}"
-        raise WorkloadError(message, session.target.source.path, cure=cure)
+        return await refine_target(target, settings, store, stop, on_open=begin, on_progress=view.show)
 
 
 class _View:
@@ -123,16 +103,6 @@ class _View:
 
     def _render(self) -> RenderableType:
         return progress_view(replace(self._progress, elapsed=time.perf_counter() - self._started))
-
-
-def _changes(target: Target, found: Refinement) -> list[Change]:
-    """The variant as changes to the kernel file, and to the workload's where the launch there is part of it."""
-    if found.variant is None:
-        return []
-    changes = [Change(target.source.path, target.source.text, found.variant.kernel.text)]
-    if (launch := found.variant.launch) is not None:
-        changes.append(Change(target.workload.source.path, target.workload.source.text, launch.text))
-    return [change for change in changes if change.before != change.after]
 
 
 def _print_outcome(found: Refinement, store: Store) -> None:

@@ -30,6 +30,7 @@ def _words(value: object) -> object:
 
 Folder = Annotated[Path, BeforeValidator(_anchor)]
 Arch = Annotated[str, Field(pattern=r"^sm_\d{2,3}[af]?$")]
+Proposer = Annotated[str, Field(pattern=r"^(rewriter|tuner|[A-Za-z_][\w.]*:[A-Za-z_]\w*)$")]
 Names = BeforeValidator(_names)  # a text is split at commas: sm_80,sm_90
 Words = BeforeValidator(_words)  # a text is split as a shell would: -DTILE=64 --use_fast_math
 
@@ -73,6 +74,10 @@ class RefineSettings(_Section):
 
     budget: Seconds = Field(default=120.0, gt=0)
     """Wall time for one refinement, such as 120s or 5m."""
+    proposers: Annotated[list[Proposer], Names] = ["rewriter", "tuner"]
+    """Who proposes candidates, in this order: `rewriter`, `tuner`, or a function of your own as `module:name`."""
+    untimed: bool = False
+    """Whether to search where there is no GPU: candidates are built and checked, but none can be found faster."""
 
 
 class BuildSettings(_Section):
@@ -97,6 +102,29 @@ class RunnerSettings(_Section):
     """Processes that compile side by side; by default one less than the machine has cores."""
 
 
+class EditorSettings(_Section):
+    """What the language server shows, and when."""
+
+    delay_ms: int = Field(default=150, ge=0, le=10_000)
+    """Pause in typing after which a kernel is compiled, in milliseconds."""
+    facts_lens: bool = True
+    """Show registers, shared memory and occupancy above each kernel."""
+    verdict_lens: bool = True
+    """Show the last verdict above each kernel."""
+    job_lens: bool = True
+    """Show what a running job is doing above its kernel."""
+    variant_lens: bool = True
+    """Show verified variants above their kernel."""
+    register_hints: bool = False
+    """Show live registers at the end of each line."""
+    sector_hints: bool = False
+    """Show memory sectors per request at the end of each line."""
+    bank_hints: bool = False
+    """Show the ways of shared-memory bank conflicts at the end of each line."""
+    stall_hints: bool = False
+    """Show each line's share of the stalls, where a profile exists."""
+
+
 class PathSettings(_Section):
     """Where things are kept."""
 
@@ -116,4 +144,5 @@ class Settings(_Section):
     refine: RefineSettings = RefineSettings()
     build: BuildSettings = BuildSettings()
     runner: RunnerSettings = RunnerSettings()
+    editor: EditorSettings = EditorSettings()
     paths: PathSettings = Field(default_factory=PathSettings)

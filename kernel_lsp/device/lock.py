@@ -7,14 +7,24 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from kernel_lsp.errors import CannotJudgeError
+
 _POLL_SECONDS = 0.02
 
 
 @asynccontextmanager
 async def gpu_lock(uuid: str, folder: Path) -> AsyncGenerator[None]:
-    """Hold the lock of the GPU with `uuid`; waits for whoever holds it. A dead holder's lock is free at once."""
-    folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder / f"{uuid}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    """Hold the lock of the GPU with `uuid`; waits for whoever holds it. A dead holder's lock is free at once.
+
+    Raises:
+        CannotJudgeError: the lock's file cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder / f"{uuid}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        cure = "Make room there, or name another folder with `paths.cache`."
+        raise CannotJudgeError(f"The GPU cannot be locked: {error.strerror}.", folder, cure=cure) from error
     try:
         while True:
             try:

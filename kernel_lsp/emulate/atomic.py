@@ -75,7 +75,7 @@ def bind_atomics(decoder: Decoder, instruction: Instruction, site: Site) -> Step
                 at = mine - shift + number * near.width
                 found = _update(resident, name, at, operation, each, part, site, parts)
                 part.write(old[number], found)
-        for store, value in zip(stores, old, strict=True):
+        for store, value in zip(stores, old, strict=False):
             store(activation, lanes.read(value), lanes)
 
     return step

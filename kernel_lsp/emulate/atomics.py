@@ -50,7 +50,8 @@ def bind(opcode: str, shared: bool | None = None) -> Atomic | None:
     Args:
         opcode: the instruction's name with all its modifiers.
         shared: whether the cell lies in shared memory, where the opcode (a generic address) does not say so. The L2
-            cache's float32 add flushes subnormals to zero, shared memory's keeps them.
+            cache's float32 add flushes subnormals to zero, shared memory's keeps them; of two float64 NaNs the former
+            keeps the operand's, the latter the cell's.
     """
     name, *modifiers = opcode.split(".")
     if name not in ("atom", "red") or not modifiers:
@@ -66,11 +67,11 @@ def bind(opcode: str, shared: bool | None = None) -> Atomic | None:
         return None
     if shared is None:
         shared = not {"shared", "shared::cta"}.isdisjoint(modifiers)
-    update = _update(words[0], kind, flush=not shared)
+    update = _update(words[0], kind, shared)
     return update and Atomic(update, 2 if words[0] == "cas" else 1, _WIDTHS[kind], count)
 
 
-def _update(operation: str, kind: str, flush: bool) -> Update | None:
+def _update(operation: str, kind: str, shared: bool) -> Update | None:
     match operation:
         case "exch":
             return lambda old, b: b
@@ -80,8 +81,12 @@ def _update(operation: str, kind: str, flush: bool) -> Update | None:
             return lambda old, b: np.where(old >= b, old.dtype.type(0), old + old.dtype.type(1))
         case "dec":
             return lambda old, b: np.where((old == 0) | (old > b), b, old - old.dtype.type(1))
-        case "add" if kind == "f32" and flush:
+        case "add" if kind == "f32" and not shared:
             instruction = "add.ftz.f32"
+        case "add" if kind == "f64" and shared:
+            # Of two NaNs the loop around shared memory's compare-and-swap keeps the old one, the L2 cache the new one.
+            swapped = arithmetic.bind("add.f64")
+            return swapped and (lambda old, b: cast(Bits, swapped.run(b, old)))
         case "add" | "min" | "max" | "and" | "or" | "xor":
             instruction = f"{operation}.{kind}"
         case _:

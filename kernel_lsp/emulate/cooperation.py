@@ -152,6 +152,7 @@ def bind_matrix(decoder: Decoder, instruction: Instruction, site: Site) -> Step 
     if bound is None:
         return None
     if isinstance(bound, MatrixOperation):
+        site.approximate = instruction.parts[0] in ("mma", "wmma") and instruction.parts[-1][0] in "fbte"
         return _bind_product(decoder, instruction, bound)
     return _bind_access(decoder, instruction, site, bound)
 

@@ -67,7 +67,8 @@ class Counters:
     def add(self, other: Counters) -> None:
         """Add another's sums."""
         for name in _NAMES:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+            if more := getattr(other, name):
+                setattr(self, name, getattr(self, name) + more)
 
 
 _NAMES = tuple(each.name for each in fields(Counters))
@@ -75,11 +76,12 @@ _NAMES = tuple(each.name for each in fields(Counters))
 
 @dataclass(slots=True)
 class Site:
-    """One static instruction and what was counted at it."""
+    """One static instruction and what was counted at it; `approximate` if a GPU's result may differ a little."""
 
     instruction: Instruction
     index: int
     function: str
+    approximate: bool = False
     counters: Counters = field(default_factory=Counters)
 
     @property

@@ -223,6 +223,7 @@ def bind_arithmetic(decoder: Decoder, instruction: Instruction, site: Site) -> S
     operation = arithmetic.bind(instruction.opcode)
     if operation is None or not instruction.operands:
         return None
+    site.approximate = operation.approximate
     target, *sources = instruction.operands
     kinds = source_kinds(instruction.parts, len(sources))
     fetches = [decoder.fetch(each, kind) for each, kind in zip(sources, kinds, strict=True)]

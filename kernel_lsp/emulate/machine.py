@@ -391,7 +391,8 @@ class _Run:
             self._memory.stamps = self._launch.global_shadow.next_stamp
         least = self._launch.global_shadow.touched() if self._options.check else (0, 0)
         counters = summed(self._program.sites, *least)
-        return Result(self._findings.all(), counters, counters.total.instructions, len(self._numbers))
+        approximate = any(site.approximate and site.counters.instructions for site in self._program.sites)
+        return Result(self._findings.all(), counters, counters.total.instructions, len(self._numbers), approximate)
 
     def _admit(self, numbers: np.ndarray[tuple[int], np.dtype[np.int64]]) -> _Blocks:
         geometry = Geometry(self._grid, self._block, numbers, self._shared_bytes, self._dynamic)

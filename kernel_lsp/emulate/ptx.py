@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from kernel_lsp.emulate.errors import EmulationError
 from kernel_lsp.emulate.program import (
@@ -84,6 +84,7 @@ _SIZES = {
 }
 
 
+@cache
 def type_bytes(name: str) -> int:
     """Bytes of a PTX type such as `u32`, `bf16x2` or `b128`."""
     if (size := _SIZES.get(name)) is not None:
@@ -330,6 +331,8 @@ def split_operands(text: str) -> list[str]:
         elif char == "," and depth == 0:
             items.append(text[start:position].strip())
             start = position + 1
+    if depth:
+        raise EmulationError(f"PTX operands {text!r} cannot be read.")
     last = text[start:].strip()
     if last:
         items.append(last)

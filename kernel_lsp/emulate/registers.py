@@ -6,6 +6,7 @@ Worker-only: imports numpy.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -37,6 +38,7 @@ Store: TypeAlias = "Callable[[Activation, Array, Lanes], None]"
 _UNSIGNED = {1: np.uint16, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
+@cache
 def register_type(kind: str) -> np.dtype[Any]:
     """numpy's type of a register of PTX type `kind` (two 64-bit words for `b128`)."""
     if kind == "pred":
@@ -103,7 +105,7 @@ class ParameterValue:
         """Store raw bits."""
         old = self._parts.get(offset)
         if lanes.full:
-            self._parts[offset] = value
+            self._parts[offset] = value.copy()  # its register may be written in place
             return
         mine = np.zeros(lanes.extent, value.dtype)
         if old is not None and old.dtype == value.dtype:
@@ -130,6 +132,7 @@ class ParameterValue:
         return total.astype(kind)
 
 
+@cache
 def constant(bits: int, kind: str) -> Array:
     """Raw bits of a PTX type as a value that is the same for all threads."""
     value = np.array(bits, register_type(kind)).reshape(1, 1)

@@ -21,7 +21,7 @@ from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.runner.shield import start, to_the_end
 from kernel_lsp.runner.worker import Worker
 from kernel_lsp.source.candidate import Candidate
-from kernel_lsp.source.files import find_kernels
+from kernel_lsp.source.files import find_kernels, surroundings
 from kernel_lsp.source.kernel import Language
 
 START_SECONDS = 60.0
@@ -101,6 +101,8 @@ class Bench:
             WorkloadError: the workload is not one.
             RunnerError: workers cannot be started.
         """
+        target, scratch = self.target, self.pool.scratch(Flavour.BUILD)
+        self.pool.allow(read=surroundings(target.source, target.workload.source), write=[scratch])
         starting = asyncio.create_task(
             self.pool.worker(self._flavour, "oracle", device=self.place, factor=self.settings.judge.factor)
         )

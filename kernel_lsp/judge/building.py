@@ -1,6 +1,7 @@
 """Builds for the judge: a pool of compile workers, and what came out of each candidate."""
 
 import asyncio
+import contextlib
 import hashlib
 import shutil
 import zlib
@@ -27,6 +28,7 @@ from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.runner.shield import start
 from kernel_lsp.runner.worker import Worker, WorkerDied, WorkerTimedOut
 from kernel_lsp.source.candidate import Candidate
+from kernel_lsp.source.files import surroundings
 from kernel_lsp.source.kernel import Language
 from kernel_lsp.workload.spec import WorkloadFile
 
@@ -198,6 +200,12 @@ class Builders:
             "cache_limit": settings.cache_limit,
             "triton_cache": str(self.triton_cache(candidate)),
         }
+        builds = cache / "builds"
+        with contextlib.suppress(OSError):
+            builds.mkdir(parents=True, exist_ok=True)
+        files = (candidate.kernel, candidate.launch, workload.source if workload else None)
+        self._pool.allow(read=surroundings(*filter(None, files)), write=[builds, self._pool.scratch(Flavour.BUILD)])
+        self._pool.allow(read=settings.include_dirs)
         try:
             async with self._worker(fresh=candidate.language is Language.TRITON) as worker:
                 answer = await worker.call("build", deadline=BUILD_SECONDS, **request)
@@ -215,12 +223,20 @@ class Builders:
             _remember(self._settings, arch, workload, candidate, answer)
         return _in_given_terms(_BUILT.validate_python(answer), candidate)
 
+    def _idle_worker(self) -> Worker | None:
+        """An idle worker that may read what a new one might; those that may not have served their time."""
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.readable == self._pool.readable:
+                return worker
+            worker.kill()
+        return None
+
     @asynccontextmanager
     async def _worker(self, *, fresh: bool) -> AsyncGenerator[Worker]:
         async with self._room:
-            if self._idle and not fresh:
-                worker = self._idle.pop()
-            else:
+            worker = None if fresh else self._idle_worker()
+            if worker is None:
                 worker = await self._pool.worker(Flavour.BUILD, "build", triton=fresh)
             try:
                 yield worker

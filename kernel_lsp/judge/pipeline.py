@@ -69,6 +69,7 @@ class Judgement:
     series: Series | None = None
     confirmation_blocks: int = 0
     device: DeviceState | None = None
+    protections: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +209,7 @@ class Session:
             return self._not_emulated(case, error)
         if isinstance(entered, Failure):
             return self._verdict(case, entered)
+        case.protections = entered.worker.protections
         try:
             try:
                 with case.timeline.stage("correct"):
@@ -415,6 +417,7 @@ class Session:
             build_log=case.built.build.log if case.built else "",
             settings=settings,
             discarded_blocks=case.series.discarded if case.series else 0,
+            protections=case.protections,
             command=self._command(address),
         )
         return Verdict(
@@ -434,6 +437,8 @@ class Session:
         sources["workload"] = self.target.workload.source.text
         if candidate.launch is not None and candidate.launch.text != self.target.workload.source.text:
             sources["candidate_launch"] = candidate.launch.text
+        if self.target.launch_text not in (None, self.target.workload.source.text):
+            sources["baseline_launch"] = self.target.launch_text
         return sources
 
     def _command(self, address: str) -> str:

@@ -1,5 +1,6 @@
 """What is judged: a kernel file with its workload, and versions of it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,18 +13,28 @@ from kernel_lsp.workload.spec import WorkloadFile, require_workload
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A kernel file under judgement. `kernel` is the one in question, or None for all of the file's."""
+    """A kernel file under judgement.
+
+    Attributes:
+        language: CUDA or Triton.
+        source: the kernel file, whose text is the baseline.
+        kernels: all of the file's.
+        kernel: the one in question, or None for all of them.
+        workload: how it is called and what is right.
+        launch_text: the workload file whose `launch` belongs to the baseline, where that is not the workload's own.
+    """
 
     language: Language
     source: SourceFile
     kernels: tuple[Kernel, ...]
     kernel: Kernel | None
     workload: WorkloadFile
+    launch_text: str | None = None
 
     @property
     def baseline(self) -> Candidate:
         """The user's file as it stands."""
-        return self.version(self.source.text, "baseline", "baseline")
+        return self.version(self.source.text, "baseline", "baseline", self.launch_text)
 
     def version(self, text: str, label: str, origin: str, launch_text: str | None = None) -> Candidate:
         """A candidate with other kernel text, and other launch text where that stands in the workload file."""
@@ -34,14 +45,23 @@ class Target:
         return Candidate(self.language, SourceFile(self.source.path, text), launch, label, origin)
 
 
-def make_target(path: Path, kernel: str | None = None, workload: Path | None = None) -> Target:
-    """The target that a command line names.
+def make_target(
+    path: Path, kernel: str | None = None, workload: Path | None = None, texts: Mapping[Path, str] | None = None
+) -> Target:
+    """The target that a command line or an editor names.
+
+    Args:
+        path: the kernel file.
+        kernel: one of its kernels; all of them by default.
+        workload: where it is not found by its name.
+        texts: files to be taken as they are here, not as they are on disk.
 
     Raises:
         SourceError: the file cannot be read, is of no known language, or does not have the kernel.
         WorkloadError: there is no workload, or it is not one.
     """
-    source = read_source(path)
+    texts = texts or {}
+    source = SourceFile(path, texts[path]) if path in texts else read_source(path)
     language = language_of(path, source.text)
     kernels = find_kernels(source.text, path) if language else ()
     if language is None or not kernels:
@@ -51,4 +71,4 @@ def make_target(path: Path, kernel: str | None = None, workload: Path | None = N
             cure="A kernel is a `__global__` function in a .cu or .cuh file or a `@triton.jit` function in a .py file.",
         )
     chosen = pick_kernel(kernels, kernel) if kernel else None
-    return Target(language, source, kernels, chosen, require_workload(source, workload))
+    return Target(language, source, kernels, chosen, require_workload(source, workload, texts))

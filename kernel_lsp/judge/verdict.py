@@ -173,7 +173,10 @@ class DeviceState(Record):
 
 
 class Evidence(Record):
-    """Everything a verdict rests on."""
+    """Everything a verdict rests on.
+
+    `protections` are what confined the candidate's process (`runner.sandbox`); empty if it was never started.
+    """
 
     created: str
     baseline_digest: str
@@ -195,6 +198,7 @@ class Evidence(Record):
     build_log: str
     settings: dict[str, bool | float | int | str]
     discarded_blocks: int
+    protections: tuple[str, ...]
     command: str
 
 

@@ -23,12 +23,11 @@ from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.verdict import Outcome, Stage, Verdict
 from kernel_lsp.refine.progress import Best, Progress
 from kernel_lsp.refine.proposer import Facts, Feedback, Proposer
-from kernel_lsp.refine.proposers.rewriter import Rewriter
-from kernel_lsp.refine.proposers.tuner import Tuner
+from kernel_lsp.refine.proposers import find_proposers
 from kernel_lsp.refine.pruning import reason_to_drop
-from kernel_lsp.refine.tunables import find_tunables
 from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.source.candidate import Candidate
+from kernel_lsp.source.kernel import Language
 
 NEAR_ROOFLINE = 0.92
 """Share of the measured copy bandwidth from which on there is nothing left to win by moving bytes better."""
@@ -87,9 +86,10 @@ async def refine(
 
     Cancelling the task stops the search at once; call it through `refine_until_stopped` to keep what was found.
 
-    The session must have something to time: a GPU, and a baseline that is right.
+    The baseline must be right. Where there is no GPU, candidates are built and checked, and nothing is found faster.
 
     Raises:
+        ConfigurationError: a proposer that the settings name cannot be used.
         RunnerError: the baseline's own process failed while it was timed.
     """
     search = _Search(session, budget, on_progress, on_tried, seed)
@@ -141,6 +141,7 @@ class _Search:
         self._on_progress, self._on_tried = on_progress, on_tried
         self._random = random.Random(seed)
         self._seed = seed
+        self._makers = find_proposers(session.settings.refine.proposers)
         self._started = time.perf_counter()
         self._counts = {"proposed": 0, "built": 0, "correct": 0, "raced": 0}
         self._seen: set[str] = set()
@@ -150,9 +151,10 @@ class _Search:
 
     async def run(self) -> None:
         """Climb until nothing helps, the roofline or the budget."""
-        measured = self._session.measured
-        assert measured is not None, "the caller checks that there is a GPU"
-        target = self._session.target
+        target, measured = self._session.target, self._session.measured
+        if self._session.gpu is None or measured is None:
+            await self._check_all(target.baseline)
+            return
         if measured.yard.weak:
             self.finish(f"the workload cannot tell right from wrong: {measured.yard.weak[0]}; nothing was tried")
             return
@@ -187,6 +189,28 @@ class _Search:
             fell = self._falls()
             result.reason = f"no variant is faster beyond doubt; {fell}" if fell else "there was nothing to try"
 
+    async def _check_all(self, base: Candidate) -> None:
+        """Judge what is proposed for one file as far as it can be without a GPU."""
+        self._seen.add(base.digest)
+        proposers = self._proposers(base)
+        while self._left() > 0 and (proposed := await self._propose(proposers)):
+            self._show(f"checking {len(proposed)} candidates; nothing can be timed here")
+            for candidate in proposed:
+                if self._left() < 0:
+                    break
+                verdict = await self._session.judge(candidate)
+                self._counts["built"] += verdict.verdict is not Outcome.BUILD_FAILED
+                self._counts["correct"] += verdict.verdict is Outcome.UNTIMED and verdict.stage is Stage.CORRECT
+                feedback = Feedback(verdict.stage, verdict.verdict, message=verdict.reason)
+                self._note(Tried(candidate, feedback, verdict))
+                for proposer in proposers:
+                    proposer.tell(candidate, feedback)
+                self._show(f"checked {candidate.label}")
+        counts = self._counts
+        right = f" and {counts['correct']} are right" if base.language is Language.TRITON else "; none was run"
+        found = f"of {counts['proposed']} candidates {counts['built']} build{right}"
+        self.finish(f"nothing can be timed here, for there is no GPU: {found}")
+
     async def _climb(self, base: Candidate, base_ratio: float) -> tuple[Candidate, float] | None:
         """Improve one file; the best variant of it and its ratio to the user's file, or None when nothing helps."""
         proposers = self._proposers(base)
@@ -204,15 +228,10 @@ class _Search:
         return standings[0][1], standings[0][0]
 
     def _proposers(self, base: Candidate) -> list[Proposer]:
-        """Rewrites first: a setting is best chosen for the structure it will have."""
+        """In the order of the settings: rewrites first, for a setting is best chosen for the structure it will have."""
         target = self._session.target
         names = [k.name for k in target.kernels if target.kernel is None or k.name == target.kernel.name]
-        proposers: list[Proposer] = [Rewriter(base, names)]
-        for name in names:
-            space = find_tunables(base, name)
-            if space.tunables:
-                proposers.append(Tuner(space, self._seed))
-        return proposers
+        return [proposer for make in self._makers for proposer in make(base, names, self._seed)]
 
     async def _propose(self, proposers: Sequence[Proposer]) -> list[Candidate]:
         """The next few candidates, from each proposer in turn, none of them seen before."""

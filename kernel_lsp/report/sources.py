@@ -26,7 +26,7 @@ def write_sources(evidence: Evidence, folder: Path) -> tuple[Path, ...]:
     workload = f"{kernel.stem}_workload.py"
     texts = {folder / "baseline" / kernel.name: sources["baseline"]}
     if evidence.workload_path != evidence.kernel_path:
-        texts[folder / "baseline" / workload] = sources["workload"]
+        texts[folder / "baseline" / workload] = sources.get("baseline_launch", sources["workload"])
     texts[folder / "candidate" / kernel.name] = sources["candidate"]
     if "candidate_launch" in sources:
         texts[folder / "candidate" / workload] = sources["candidate_launch"]

@@ -256,6 +256,7 @@ def _circumstances(verdict: Verdict, width: int) -> RenderableType:
         "measured": measured,
         "versions": [f"{tool} {version}" for tool, version in evidence.versions.items()],
         "settings": [f"{key} {_setting(value)}" for key, value in evidence.settings.items()],
+        "confined": list(evidence.protections),
         "seed": [] if evidence.seed is None else [str(evidence.seed)],
         "seconds": ([seconds_text(total)] if total is not None else []) + stages,
     }

@@ -6,7 +6,8 @@ nursery itself never touches CUDA (a context does not survive a fork) and never 
 It reads requests from the socket that is its standard input: one JSON line with the worker's role and limits,
 accompanied by the worker's end of its private socket. What a request names as `first` is imported before the fork, for
 all later workers too. It answers with the worker's process id. When its own socket closes, its parent is gone: it kills
-every worker's process group and exits.
+every worker's process group and exits. While it imports, which takes seconds and reads no socket, the system tells it
+of its parent's death instead.
 """
 
 import contextlib
@@ -14,17 +15,19 @@ import ctypes
 import importlib
 import json
 import os
-import resource
 import shutil
 import signal
 import socket
 import sys
+import tempfile
 import traceback
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, NoReturn
 
 from kernel_lsp.runner import protocol
+from kernel_lsp.runner.sandbox import confine
+from kernel_lsp.runner.sessions import kill_session
 
 _PR_SET_PDEATHSIG = 1
 
@@ -33,11 +36,15 @@ def main() -> None:
     """Entry point of `python -m kernel_lsp.runner.nursery FOLDER MODULE...`: import, say so, then serve."""
     control = socket.socket(fileno=os.dup(0))
     folder, *modules = sys.argv[1:]
-    for name in modules:
-        importlib.import_module(name)
     children: set[int] = set()
-    signal.signal(signal.SIGCHLD, lambda *_: _reap(children))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    _hear_of_parents_death(signal.SIGTERM)
     try:
+        if _is_alone(control):  # the parent died before the system could be asked
+            return
+        for name in modules:
+            importlib.import_module(name)
+        signal.signal(signal.SIGCHLD, lambda *_: _reap(children))
         control.sendall(b"ready\n")
         while True:
             data, descriptors, _, _ = socket.recv_fds(control, 1 << 16, 1)
@@ -54,32 +61,44 @@ def main() -> None:
             children.add(pid)
             control.sendall(f"{pid}\n".encode())
     finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the socket and the system may both tell of the parent's death
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for pid in tuple(children):
-            _kill_group(pid)
+            kill_session(pid)
+        for pid in tuple(children):
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)  # until then it may still write to its folder
         shutil.rmtree(folder, ignore_errors=True)
         with contextlib.suppress(OSError):  # the last nursery to end finds the pool's folder empty
             Path(folder).parent.rmdir()
 
 
+def _is_alone(control: socket.socket) -> bool:
+    try:
+        return not control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+
+
 def _become_worker(request: dict[str, Any], descriptor: int) -> NoReturn:
-    """The forked child: own session, own folder, scrubbed environment, limits; then the role's loop until the end."""
+    """The forked child: own session, own folder, scrubbed environment, confined; then the role's loop until the end."""
     status = 1
     try:
         os.setsid()
-        _die_with_parent()
+        _hear_of_parents_death(signal.SIGKILL)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         scratch = Path(request["scratch"])
         os.chdir(scratch)
         _redirect_output(scratch / "output.log")
         os.environ.clear()
         os.environ.update(request["environment"])
-        for name, value in request["limits"].items():
-            limit = getattr(resource, name)
-            resource.setrlimit(limit, (value, min(value, resource.getrlimit(limit)[1])))
+        tempfile.tempdir = None  # what an import made it find in the nursery is not this worker's
         role = importlib.import_module(request["module"])
+        protections = confine(request["confinement"])
         connection = socket.socket(fileno=descriptor)  # closed by the exit: its end is what the parent notices first
-        protocol.serve(connection, role.methods)
+        protocol.serve(connection, role.methods, protections)
         status = 0
     except BaseException:
         traceback.print_exc()  # becomes the worker's last words
@@ -114,16 +133,9 @@ def _reap(children: set[int]) -> None:
         children.discard(pid)
 
 
-def _kill_group(pid: int) -> None:
-    try:
-        os.killpg(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return
-
-
-def _die_with_parent() -> None:
-    """Ask Linux to kill this process when its parent dies, however that comes about."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def _hear_of_parents_death(number: signal.Signals) -> None:
+    """Ask Linux for this signal when the parent dies, however that comes about."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -17,10 +18,13 @@ from typing import Any, Self
 
 from kernel_lsp.errors import RunnerError
 from kernel_lsp.runner import protocol
+from kernel_lsp.runner.sandbox import Confinement
 from kernel_lsp.runner.worker import Worker
 
 _START_SECONDS = 120.0
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
+_ITSELF = "/proc/self"  # CUDA's driver names its threads there, and does not start where it cannot
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/shm")
 
 
 class Flavour(StrEnum):
@@ -96,6 +100,8 @@ class Pool:
     def __init__(self, gpu: str | None = None) -> None:
         self._visible = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
         self.folder = Path(tempfile.mkdtemp(prefix="kernel-lsp-"))
+        self._readable = set(_system_paths())
+        self._writable = {_ITSELF, *_DEVICES, *map(str, Path("/dev").glob("nvidia*"))}
         self._nurseries: dict[Flavour, asyncio.Task[_Nursery]] = {}
         self._workers: set[Worker] = set()
         self._pids: set[int] = set()
@@ -107,6 +113,16 @@ class Pool:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    @property
+    def readable(self) -> frozenset[str]:
+        """What workers started from now on may read."""
+        return frozenset(self._readable)
+
+    def allow(self, read: Iterable[Path] = (), write: Iterable[Path] = ()) -> None:
+        """Let workers started from now on read or also write these folders and files and all below them."""
+        self._readable |= {str(path) for path in read}
+        self._writable |= {str(path) for path in write}
 
     def preload(self, *flavours: Flavour) -> None:
         """Begin importing in the background, so that the first worker need not wait for it."""
@@ -132,13 +148,19 @@ class Pool:
         nursery = await asyncio.shield(self._nurseries[flavour])
         scratch = Path(tempfile.mkdtemp(prefix=f"{role}-", dir=self.scratch(flavour)))
         ours, theirs = socket.socketpair()
+        confinement: Confinement = {
+            # The oracle looks into the memory of subjects, which Landlock would keep it from; it runs no candidate.
+            "read": None if role == "oracle" else sorted(self._readable),
+            "write": sorted(self._writable | {str(scratch)}),
+            # Address space stays unlimited: CUDA reserves far more than it uses.
+            "limits": {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 4 << 30},
+        }
         request = {
             "module": f"kernel_lsp.runner.workers.{role}",
             "scratch": str(scratch),
             "first": "kernel_lsp.runner.workers.triton_once" if triton else None,
             "environment": _environment(scratch) | self._visible | _RECIPES[flavour].environment,
-            # Address space stays unlimited: CUDA reserves far more than it uses.
-            "limits": {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 4 << 30},
+            "confinement": confinement,
         }
         try:
             pid = await nursery.fork(request, theirs)
@@ -150,7 +172,7 @@ class Pool:
         finally:
             theirs.close()
         ours.setblocking(False)
-        worker = Worker(pid, ours, scratch, role)
+        worker = Worker(pid, ours, scratch, role, frozenset(confinement["read"] or ()))
         self._workers.add(worker)
         self._pids.add(pid)
         worker.at_close(lambda: self._workers.discard(worker))
@@ -204,6 +226,14 @@ class Pool:
                 cure="Install what is missing with: pip install 'kernel-lsp[gpu]'.",
             )
         return nursery
+
+
+def _system_paths() -> list[str]:
+    """What any worker may read: the system, this Python and all it imports from."""
+    system = ["/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys", "/run", "/var/run"]
+    python = [sys.prefix, sys.base_prefix, *filter(None, sys.path), str(Path(__file__).parents[2])]
+    tools = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
+    return sorted({os.path.realpath(path) for path in (*system, *python, *tools)})
 
 
 def _environment(scratch: Path) -> dict[str, str]:

@@ -1,9 +1,9 @@
 """What runs between the parent and a worker: one JSON object after its length, over a private socket.
 
 The socket is a pair made for one worker and passed by descriptor; a worker's stdout and stderr are only ever a log.
-Bytes travel as base64 inside the object. The first object holds the parameters of the worker's role; a
-request is `{"id", "method", "params"}`; its answer
-`{"id", "result"}` or `{"id", "error": {...}}`, where the id is a fresh random nonce that the answer must repeat.
+Bytes travel as base64 inside the object. The first object holds the parameters of the worker's role, the worker's first
+one says what it is confined by; a request is `{"id", "method", "params"}`; its answer `{"id", "result"}` or
+`{"id", "error": {...}}`, where the id is a fresh random nonce that the answer must repeat.
 """
 
 import base64
@@ -11,7 +11,7 @@ import json
 import socket
 import struct
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +38,17 @@ def decode(body: bytes) -> dict[str, Any]:
     return message
 
 
-def serve(connection: socket.socket, role: Callable[..., Mapping[str, Callable[..., Any]]]) -> None:
-    """Set the role up, then answer requests one by one until the parent closes the socket. Runs in the worker."""
+def serve(
+    connection: socket.socket, role: Callable[..., Mapping[str, Callable[..., Any]]], protections: Sequence[str]
+) -> None:
+    """Set the role up, then answer requests one by one until the parent closes the socket. Runs in the worker.
+
+    The first thing it says, before any of the user's code has run, is which `protections` are in force.
+    """
     parameters = _receive(connection)
     if parameters is None:
         return
+    connection.sendall(encode({"protections": list(protections)}))
     methods = role(**parameters)
     while (request := _receive(connection)) is not None:
         try:

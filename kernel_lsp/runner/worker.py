@@ -1,11 +1,9 @@
 """The parent's side of one worker: ask, wait with a deadline, kill."""
 
 import asyncio
-import contextlib
 import os
 import secrets
 import shutil
-import signal
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 
 from kernel_lsp import errors
 from kernel_lsp.runner import protocol
+from kernel_lsp.runner.sessions import kill_session
 
 _LAST_BYTES = 4096
 _KNOWN: dict[str, type[errors.KernelLspError]] = {
@@ -39,9 +38,12 @@ class WorkerTimedOut(errors.RunnerError):
 class Worker:
     """A worker process with a folder of its own. It answers one request at a time; others wait for their turn."""
 
-    def __init__(self, pid: int, connection: socket.socket, scratch: Path, role: str) -> None:
-        self.pid, self.scratch, self.role = pid, scratch, role
+    def __init__(
+        self, pid: int, connection: socket.socket, scratch: Path, role: str, readable: frozenset[str] = frozenset()
+    ) -> None:
+        self.pid, self.scratch, self.role, self.readable = pid, scratch, role, readable
         self.alive = True
+        self.protections: tuple[str, ...] = ()
         self._connection = connection
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._turn = asyncio.Lock()
@@ -91,13 +93,11 @@ class Worker:
         self._at_close.append(action)
 
     def kill(self) -> None:
-        """Kill the worker's process group and remove its folder. Harmless when it is dead already."""
+        """Kill the worker's session and remove its folder. Harmless when it is dead already."""
         if not self.alive:
             return
         self.alive = False
-        for kill in (os.killpg, os.kill):  # by its own number too: it may not have reached setsid yet
-            with contextlib.suppress(ProcessLookupError):
-                kill(self.pid, signal.SIGKILL)
+        kill_session(self.pid)
         if self._streams is not None:
             self._streams[1].close()
         else:
@@ -109,9 +109,13 @@ class Worker:
     async def _exchange(self, request: dict[str, Any]) -> dict[str, Any]:
         if self._streams is None:
             self._streams = await asyncio.open_connection(sock=self._connection, limit=1 << 20)
+            self.protections = tuple((await self._receive(self._streams[0]))["protections"])
         reader, writer = self._streams
         writer.write(protocol.encode(request))
         await writer.drain()
+        return await self._receive(reader)
+
+    async def _receive(self, reader: asyncio.StreamReader) -> dict[str, Any]:
         (length,) = protocol.HEADER.unpack(await reader.readexactly(protocol.HEADER.size))
         if length > protocol.MAX_MESSAGE:
             raise ValueError("the answer is larger than any answer can be")

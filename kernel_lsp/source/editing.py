@@ -56,10 +56,10 @@ def with_line_ends_of(text: str, model: str) -> str:
     return _BREAK.sub(max(set(breaks), key=breaks.count), text) if breaks else text
 
 
-def relocate(edits: Iterable[Edit], judged: str, current: str, kernel: Kernel) -> tuple[Edit, ...] | None:
+def relocate(edits: Iterable[Edit], judged: str, current: str, kernels: Sequence[Kernel]) -> tuple[Edit, ...] | None:
     """Edits of `judged`, moved to where the same text stands in `current`; None if it no longer stands there.
 
-    What counts is the kernel and the lines that the edits touch. Each such region must be in `current` character for
+    What counts is the kernels and the lines that the edits touch. Each such region must be in `current` character for
     character: moved is fine, changed is not. Of several equal places it is the one that the rest of the file leaves for
     it. Whether other code that the kernel uses has changed is not looked at.
 
@@ -67,14 +67,14 @@ def relocate(edits: Iterable[Edit], judged: str, current: str, kernel: Kernel) -
         edits: against `judged`.
         judged: the text whose verdict is to be applied.
         current: the text as the user has it now.
-        kernel: the kernel as it stands in `judged`.
+        kernels: those of `judged` that must be unchanged.
     """
     edits = sorted(edits)
     if judged == current:
         return tuple(edits)
     old, now = judged.encode(), current.encode()
     moved: list[Edit] = []
-    for region in _regions(old, edits, kernel):
+    for region in regions(old, edits, kernels):
         start = _moved_to(region, old, now, judged, current)
         if start is None:
             return None
@@ -83,6 +83,20 @@ def relocate(edits: Iterable[Edit], judged: str, current: str, kernel: Kernel) -
         moved += (Edit(Span(e.span.start + shift, e.span.end + shift), e.text) for e in inside)
     moved.sort()
     return None if any(a.span.end > b.span.start for a, b in pairwise(moved)) else tuple(moved)
+
+
+def regions(data: bytes, edits: Iterable[Edit], kernels: Sequence[Kernel]) -> list[Span]:
+    """The kernels, and the whole lines that edits outside them touch; those that overlap are one."""
+    found: list[Span] = []
+    for span in sorted([*(kernel.span for kernel in kernels), *(edit.span for edit in edits)]):
+        start = data.rfind(b"\n", 0, span.start) + 1
+        end = data.find(b"\n", span.end)
+        span = Span(start, len(data) if end < 0 else end + 1)
+        if found and span.start < found[-1].end:
+            found[-1] = Span(found[-1].start, max(found[-1].end, span.end))
+        else:
+            found.append(span)
+    return found
 
 
 def _common(a: Sequence[str], b: Sequence[str]) -> int:
@@ -100,20 +114,6 @@ def _trimmed(at: int, old: str, new: str) -> Iterator[Edit]:
     tail -= tail > 0 and old[len(old) - tail - 1 : len(old) - tail + 1] == "\r\n"
     start = at + len(old[:head].encode())
     yield Edit(Span(start, start + len(old[head : len(old) - tail].encode())), new[head : len(new) - tail])
-
-
-def _regions(data: bytes, edits: Sequence[Edit], kernel: Kernel) -> list[Span]:
-    """The kernel, and the whole lines that edits outside it touch; those that overlap are one."""
-    found: list[Span] = []
-    for span in sorted([kernel.span, *(edit.span for edit in edits)]):
-        start = data.rfind(b"\n", 0, span.start) + 1
-        end = data.find(b"\n", span.end)
-        span = Span(start, len(data) if end < 0 else end + 1)
-        if found and span.start < found[-1].end:
-            found[-1] = Span(found[-1].start, max(found[-1].end, span.end))
-        else:
-            found.append(span)
-    return found
 
 
 def _moved_to(region: Span, old: bytes, now: bytes, judged: str, current: str) -> int | None:

@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 
 from kernel_lsp.errors import SourceError
@@ -25,6 +26,20 @@ def find_kernels(text: str, path: Path) -> tuple[Kernel, ...]:
     if path.suffix in (".cu", ".cuh"):
         return find_cuda_kernels(text, path)
     return find_triton_kernels(text, path) if path.suffix == ".py" else ()
+
+
+def surroundings(*files: SourceFile) -> set[Path]:
+    """The folders that code in these files may refer to: of each its project, else its own folder.
+
+    A project is the nearest folder above with a `.git` or `pyproject.toml` that is not the user's home or above it.
+    """
+    found: set[Path] = set()
+    for file in files:
+        folder = file.path.resolve().parent
+        above = takewhile(lambda path: path not in (Path.home(), *Path.home().parents), (folder, *folder.parents))
+        marked = (path for path in above if (path / ".git").exists() or (path / "pyproject.toml").is_file())
+        found.add(next(marked, folder))
+    return found
 
 
 def read_source(path: Path) -> SourceFile:

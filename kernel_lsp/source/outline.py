@@ -305,3 +305,8 @@ def outline(data: bytes, span: Span | None = None) -> Outline:
 def code_only(data: bytes) -> bytes:
     """`data` with comments and strings blanked, at equal length and with all line breaks."""
     return _COMMENT_OR_STRING.sub(lambda match: blanked(match[0]), data)
+
+
+def without_comments(data: bytes) -> bytes:
+    """`data` with comments blanked, at equal length and with all line breaks."""
+    return _COMMENT_OR_STRING.sub(lambda match: blanked(match[0]) if match[0].startswith(b"/") else match[0], data)

@@ -73,11 +73,13 @@ class Store:
 
     Attributes:
         path: the database.
+        lasting: whether what is saved outlives the process; false where the disk refused when the store was opened.
         notices: sentences for the user about what happened to the store, oldest first.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.lasting = True
         self.notices: list[str] = []
         self._lock = threading.RLock()
         self._connection = self._connect()
@@ -158,12 +160,16 @@ class Store:
 
     def list_verdicts(self, kernel: str | None = None, limit: int = 20) -> list[VerdictRow]:
         """The latest verdicts, newest first; of one kernel file if `kernel` is given."""
-        where, given = ("WHERE kernel = ?", (kernel,)) if kernel else ("", ())
-        names = ", ".join(_VERDICT_COLUMNS)
-        rows = self._read(
-            f"SELECT {names} FROM verdicts {where} ORDER BY created DESC, rowid DESC LIMIT ?", (*given, limit)
-        )
-        return [VerdictRow(*row) for row in rows]
+        return self._rows(*(("WHERE kernel = ?", (kernel,)) if kernel else ("", ())), limit)
+
+    def find_verdicts(self, kernel: str, baseline: str, limit: int = 200) -> list[VerdictRow]:
+        """The latest verdicts, newest first, that concern a kernel file: by its path, or by the digest of its text."""
+        return self._rows("WHERE kernel = ? OR baseline = ?", (kernel, baseline), limit)
+
+    def changes(self) -> int:
+        """A number that is another one whenever the store may hold something else than before."""
+        seen = self._read("PRAGMA data_version", ())  # counts what other connections wrote
+        return hash((seen[0][0] if seen else 0, self._connection.total_changes))
 
     # Trajectories
 
@@ -240,6 +246,13 @@ class Store:
     def _put(self, table: str, key: str, document: Mapping[str, object]) -> None:
         self._write(f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?)", (key, time.time(), _pack(document)))
 
+    def _rows(self, where: str, given: tuple[object, ...], limit: int) -> list[VerdictRow]:
+        names = ", ".join(_VERDICT_COLUMNS)
+        rows = self._read(
+            f"SELECT {names} FROM verdicts {where} ORDER BY created DESC, rowid DESC LIMIT ?", (*given, limit)
+        )
+        return [VerdictRow(*row) for row in rows]
+
     def _document(self, query: str, key: str) -> Document | None:
         rows = self._read(query, (key,))
         return _unpack(rows[0][0]) if rows else None
@@ -274,12 +287,15 @@ class Store:
             connection, notice = connect(self.path, suspect=suspect)
         except (OSError, sqlite3.Error) as error:
             self._give_up(error)
+            self.lasting = False
             return connect_for_reading(self.path)
         if notice:
             self._note(notice)
         return connection
 
     def _give_up(self, error: Exception) -> None:
+        if not self.lasting:
+            return  # it has been said
         cure = "Set `paths.data` to a folder with room that can be written to."
         self._note(f"Results are not being saved: the store {self.path} cannot be used ({error}). {cure}")
 

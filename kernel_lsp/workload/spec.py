@@ -1,6 +1,7 @@
 """Workloads as files: where one is found for a kernel, and what can be said of it without running it."""
 
 import ast
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,6 +9,8 @@ from kernel_lsp.errors import WorkloadError
 from kernel_lsp.source.candidate import SourceFile
 
 REQUIRED = ("CASES", "inputs", "reference")
+DRAFT = "# kernel-lsp: draft"
+"""How the line begins that makes a workload a draft: a workload with it is not used."""
 _TEMPLATE = "It needs CASES, inputs, reference and launch; see the README's section on workloads."
 
 
@@ -28,37 +31,49 @@ class WorkloadFile:
     has_launch: bool
 
 
-def find_workload(kernel: SourceFile, explicit: Path | None = None) -> WorkloadFile | None:
+def workload_path(kernel_file: Path) -> Path:
+    """Where a kernel file's workload is looked for first."""
+    return kernel_file.with_name(f"{kernel_file.stem}_workload.py")
+
+
+def find_workload(
+    kernel: SourceFile, explicit: Path | None = None, texts: Mapping[Path, str] | None = None
+) -> WorkloadFile | None:
     """The workload of a kernel file: the one named, the file's own, its sibling, or a neighbour that names it.
 
     Order: `explicit`; the kernel file itself when it is Python and defines the three required names;
-    `STEM_workload.py` beside it; any other `*_workload.py` beside it whose `KERNEL` names the file.
+    `STEM_workload.py` beside it; any other `*_workload.py` beside it whose `KERNEL` names the file. `texts` holds files
+    that are to be taken as they are there, not as they are on disk.
 
     Raises:
-        WorkloadError: the file found or named cannot be read or parsed, or lacks a required part.
+        WorkloadError: the file found or named cannot be read or parsed, lacks a required part, or is a draft.
     """
+    texts = texts or {}
     if explicit is not None:
-        return _read(explicit, kernel)
+        return _read(explicit, kernel, texts)
     if kernel.path.suffix == ".py":
         names = _top_level(_parse(kernel))
         if all(name in names for name in REQUIRED):
+            _refuse_draft(kernel)
             return WorkloadFile(kernel, kernel.path, in_kernel_file=True, has_launch="launch" in names)
     sibling = kernel.path.with_name(f"{kernel.path.stem}_workload.py")
-    if sibling.is_file():
-        return _read(sibling, kernel)
+    if sibling in texts or sibling.is_file():
+        return _read(sibling, kernel, texts)
     for other in sorted(kernel.path.parent.glob("*_workload.py")):
         if _declared_kernel(other) == kernel.path.name:
-            return _read(other, kernel)
+            return _read(other, kernel, texts)
     return None
 
 
-def require_workload(kernel: SourceFile, explicit: Path | None = None) -> WorkloadFile:
+def require_workload(
+    kernel: SourceFile, explicit: Path | None = None, texts: Mapping[Path, str] | None = None
+) -> WorkloadFile:
     """Like `find_workload`, for work that cannot go on without one.
 
     Raises:
         WorkloadError: there is none, or as `find_workload`.
     """
-    found = find_workload(kernel, explicit)
+    found = find_workload(kernel, explicit, texts)
     if found is None:
         raise WorkloadError(
             "no workload was found for this kernel",
@@ -68,9 +83,10 @@ def require_workload(kernel: SourceFile, explicit: Path | None = None) -> Worklo
     return found
 
 
-def _read(path: Path, kernel: SourceFile) -> WorkloadFile:
+def _read(path: Path, kernel: SourceFile, texts: Mapping[Path, str]) -> WorkloadFile:
     try:
-        source = kernel if path == kernel.path else SourceFile(path, path.read_text(encoding="utf-8"))
+        text = kernel.text if path == kernel.path else texts.get(path)
+        source = SourceFile(path, path.read_text(encoding="utf-8") if text is None else text)
     except OSError as error:
         raise WorkloadError(f"the workload cannot be read: {error.strerror}", path, cure="Check the path.") from None
     except UnicodeDecodeError:
@@ -79,7 +95,15 @@ def _read(path: Path, kernel: SourceFile) -> WorkloadFile:
     missing = [name for name in REQUIRED if name not in names]
     if missing:
         raise WorkloadError(f"the workload does not define {' and '.join(missing)}", path, cure=_TEMPLATE)
+    _refuse_draft(source)
     return WorkloadFile(source, kernel.path, in_kernel_file=path == kernel.path, has_launch="launch" in names)
+
+
+def _refuse_draft(source: SourceFile) -> None:
+    for number, line in enumerate(source.text.splitlines(), 1):
+        if line.startswith(DRAFT):
+            cure = "Read it, make it say what the kernel is for, then remove this line."
+            raise WorkloadError("the workload is a draft that nobody has agreed to yet", source.path, number, cure)
 
 
 def _parse(source: SourceFile) -> ast.Module:

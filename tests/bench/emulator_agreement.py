@@ -53,8 +53,8 @@ def _ordered(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def opcodes_of(step: Step) -> Counter[str]:
     """How often each PTX opcode stands in the kernel of a launch and what it calls."""
-    program = read_program(step.launch.ptx)
-    return Counter(i.opcode for function in program.functions.values() for i in function.code)
+    functions = read_program(step.launch.ptx).functions.values()
+    return Counter(i.opcode for f in functions if not f.entry or f.name == step.launch.entry for i in f.code)
 
 
 def main() -> None:

@@ -65,7 +65,7 @@ def main() -> int:
     if arguments.assemble_only:
         return 1 if assembled.refused else 0
     tallies, failures = measure(assembled)
-    show(tallies, failures)
+    show(tallies, failures, arguments.examples)
     seconds = round(time.perf_counter() - started, 1)
     print(f"{seconds} s")
     if arguments.record:
@@ -117,8 +117,8 @@ def group(opcode: str) -> str:
     return ".".join([name, *(part for part in parts if any(c.isdigit() for c in part) or part == "pred")])
 
 
-def show(tallies: dict[str, Tally], failures: list[str]) -> None:
-    """The table, what is unexplained, and the sum."""
+def show(tallies: dict[str, Tally], failures: list[str], examples: int = _SHOWN) -> None:
+    """The table, what is unexplained with so many examples a group, and the sum."""
     print(f"{'group':28}{'opcodes':>8}{'instances':>10}{'sets':>10}{'different':>10}{'unexplained':>12}{'ulps':>8}")
     for name, tally in sorted(tallies.items()):
         ulps = _ulps(tally)
@@ -129,7 +129,7 @@ def show(tallies: dict[str, Tally], failures: list[str]) -> None:
     for name, tally in sorted(tallies.items()):
         if tally.unexplained:
             print(f"{name}: {tally.unexplained} unexplained, in {len(tally.examples)} of {len(tally.opcodes)} opcodes")
-        for example in list(tally.examples.values())[:_SHOWN]:
+        for example in list(tally.examples.values())[:examples]:
             print(f"  {example}")
     for failure in failures:
         print(f"failed: {failure}")
@@ -192,6 +192,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--arch", default="sm_90", help="what to assemble for")
     parser.add_argument("--only", default="", help="opcodes that start with this")
+    parser.add_argument("--examples", type=int, default=_SHOWN, help="how many to print for each group that differs")
     parser.add_argument("--assemble-only", action="store_true", help="stop after the assembler; needs no GPU")
     parser.add_argument("--record", action="store_true", help="write results/ptx_fuzz.json")
     return parser.parse_args()

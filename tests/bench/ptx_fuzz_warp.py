@@ -1,12 +1,12 @@
 """Warp instructions, atomics and tensor cores, drawn at random: the emulator's answers beside a GPU's.
 
-    python -m tests.bench.ptx_fuzz_warp [--seed N] [--warps N] [--only TEXT] [--arch N] [--assemble PTXAS] [--record]
+    python -m tests.bench.ptx_fuzz_warp [--seed N] [--warps N] [--only TEXT] [--arch N] [--emulator] [--record]
 
 Each opcode becomes one kernel that many warps execute on operands of their own, with random but legal sets of active
 lanes and member masks, random cells and addresses. What the ISA leaves undefined is not compared. The table has one row
 an opcode: instances (warps that executed it), results compared, results that differ, and for floating-point results the
 largest distance in units in the last place. `--assemble` only has every kernel assembled by the given ptxas, which
-needs no GPU.
+needs no GPU; `--emulator` runs the kernels on the whole emulator, which must agree with its own parts.
 """
 
 import argparse
@@ -43,17 +43,21 @@ def main() -> int:
     parser.add_argument("--only", default="", help="opcodes that contain this")
     parser.add_argument("--arch", type=int, default=90, help="target, and the machine's architecture")
     parser.add_argument("--assemble", metavar="PTXAS")
+    parser.add_argument("--emulator", action="store_true", help="run the kernels on the emulator in place of a GPU")
     parser.add_argument("--record", action="store_true", help="write results/ptx_fuzz_warp.json")
     arguments = parser.parse_args()
     selected = (t for t in trials(arguments.seed, arguments.arch, arguments.warps) if arguments.only in t.opcode)
     if arguments.assemble:
         return assemble(selected, arguments.assemble, arguments.arch)
-    from tests.bench.ptx_trials.gpu import Gpu
+    if arguments.emulator:
+        from tests.bench.ptx_trials.machine import Machine as Runner
+    else:
+        from tests.bench.ptx_trials.gpu import Gpu as Runner
 
-    gpu = Gpu()
+    runner = Runner()
     rows: list[Row] = []
     for trial in selected:
-        rows.append(compare(trial, gpu.run(trial)))
+        rows.append(compare(trial, runner.run(trial)))
         print(text(rows[-1]), flush=True)
     instances, differing = sum(row.instances for row in rows), sum(row.differing > 0 for row in rows)
     print(f"{len(rows)} forms, {instances} instances, {differing} forms differ")

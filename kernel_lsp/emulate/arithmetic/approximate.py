@@ -5,16 +5,26 @@ from collections.abc import Callable
 import numpy as np
 
 from kernel_lsp.emulate.arithmetic.floating import dressed, on_elements
-from kernel_lsp.emulate.arithmetic.formats import FORMATS, Format, canonical, encode, flush
+from kernel_lsp.emulate.arithmetic.formats import FORMATS, Format, encode, flush
 from kernel_lsp.emulate.arithmetic.opcode import Opcode
 from kernel_lsp.emulate.arithmetic.operation import Array, Operation, typed
+
+_TURNS = np.float64(np.float32(0.15915494))  # 1 / 2 pi as the unit multiplies with it
+
+
+def _fraction(x: Array) -> Array:
+    """The angle as the part of a turn: the product with 1 / 2 pi is cut to f32, then its integer part dropped."""
+    turns = encode(x * _TURNS, FORMATS["f32"], "rz").view(np.float32).astype(np.float64)
+    whole = np.rint(turns)
+    return np.where(whole == 0, turns, turns - whole)  # keeps the sign of a zero
+
 
 _FUNCTIONS: dict[str, Callable[[Array], Array]] = {
     "rcp": np.reciprocal,
     "sqrt": np.sqrt,
     "rsqrt": lambda x: 1.0 / np.sqrt(x),
-    "sin": np.sin,
-    "cos": np.cos,
+    "sin": lambda x: np.sin(2 * np.pi * _fraction(x)),
+    "cos": lambda x: np.cos(2 * np.pi * _fraction(x)),
     "lg2": np.log2,
     "ex2": np.exp2,
     "tanh": np.tanh,
@@ -22,6 +32,7 @@ _FUNCTIONS: dict[str, Callable[[Array], Array]] = {
 _HALVES = ("f16", "f16x2", "bf16", "bf16x2")
 _TYPES = {"tanh": ("f32", *_HALVES), "ex2": ("f32", *_HALVES)}
 _UPPER_HALF = np.uint64(0xFFFFFFFF00000000)
+_UPPER_NAN = np.uint64(0x7FFFFFFF00000000)
 
 
 def bind(opcode: Opcode) -> Operation | None:
@@ -57,9 +68,10 @@ def _coarse(opcode: Opcode, function: Callable[[Array], Array]) -> Operation | N
 
     def run(a: Array) -> Array:
         x = flush(a & _UPPER_HALF, form).view(np.float64)
-        exact = canonical(function(x).view(np.uint64), form)
-        rounded = np.where(np.isfinite(exact.view(np.float64)), exact + np.uint64(1 << 31), exact)
-        return flush(rounded & _UPPER_HALF, form)
+        result = function(x)
+        exact = result.view(np.uint64)
+        rounded = np.where(np.isfinite(result), exact + np.uint64(1 << 31), exact)
+        return np.where(np.isnan(result), _UPPER_NAN, flush(rounded & _UPPER_HALF, form))
 
     return typed(run, opcode.type, approximate=True)
 

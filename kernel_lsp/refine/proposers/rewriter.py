@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import islice
 
 from kernel_lsp.refine.proposer import Feedback
-from kernel_lsp.refine.rewrites import REWRITES
+from kernel_lsp.refine.rewrites import find_rewrites
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.files import find_kernels
 
@@ -32,9 +32,8 @@ class Rewriter:
         for kernel in find_kernels(base.kernel.text, base.kernel.path):
             if kernel.name not in kernels:
                 continue
-            for rewrite in REWRITES[base.language]:
-                for candidate in rewrite(base.kernel, base.launch, kernel):
-                    if base.label == "baseline":
-                        yield candidate
-                    else:
-                        yield replace(candidate, label=f"{base.label}; {candidate.label}")
+            for candidate in find_rewrites(base, kernel):
+                if base.label == "baseline":
+                    yield candidate
+                else:
+                    yield replace(candidate, label=f"{base.label}; {candidate.label}")

@@ -54,3 +54,17 @@ REWRITES: Mapping[Language, tuple[Rewrite, ...]] = {
     Language.TRITON: (whole_row.rewrite, persistent.rewrite, cache_hints.rewrite, pipelined_loop.rewrite),
 }
 """All rewrites of a language, those that tend to gain most first."""
+
+CURES: Mapping[str, tuple[str, ...]] = {
+    "KL031": ("pad_shared",),
+    "KL034": ("cache_row",),
+    "KL035": ("vectorize", "multi_element"),
+    "KL037": ("register_tile", "cache_row", "online_softmax", "whole_row"),
+}
+"""Rewrites that may cure what a rule finds, by the rule's id; each by the name in its candidates' origin."""
+
+
+def find_rewrites(base: Candidate, kernel: Kernel) -> Iterator[Candidate]:
+    """Every rewrite that applies to one kernel of a file, those that tend to gain most first."""
+    for rewrite in REWRITES[base.language]:
+        yield from rewrite(base.kernel, base.launch, kernel)

@@ -46,8 +46,8 @@ _FORMS: tuple[tuple[str, str, str], ...] = (
     ("shl.{b16,b32,b64}", "T n", ""),
     ("shr.{b16,b32,b64,u16,u32,u64,s16,s32,s64}", "T n", ""),
     ("shf.{l,r}.{wrap,clamp}.b32", "T T n", ""),
-    (f"bfe.{_WIDE}", "T n n", ""),
-    ("bfi.{b32,b64}", "T T n n", ""),
+    (f"bfe.{_WIDE}", "T byte byte", ""),
+    ("bfi.{b32,b64}", "T T byte byte", ""),
     (f"bfind{{.shiftamt,}}.{_WIDE}", "T", "b32"),
     ("{clz,popc}.{b32,b64}", "T", "b32"),
     ("brev.{b32,b64}", "T", ""),
@@ -154,7 +154,7 @@ def generate(rng: np.random.Generator, count: int) -> Iterator[Instance]:
 
 def shapes() -> list[Shape]:
     """All opcodes of the table, each with its operands."""
-    found = []
+    found: dict[str, Shape] = {}
     for pattern, sources, results in _FORMS:
         for opcode in expand(pattern):
             decoded = decode(opcode)
@@ -168,8 +168,8 @@ def shapes() -> list[Shape]:
             kinds = ["pred" if kind == "q" else kind for kind in kinds]
             words = results.split() or ["T"]
             registers = [_register(names.get(word, word)) for word in words]
-            found.append(Shape(opcode, tuple(kinds), tuple(registers)))
-    return found
+            found[opcode] = Shape(opcode, tuple(kinds), tuple(registers))
+    return list(found.values())
 
 
 def _keeps_range(target: Type, source: Type) -> bool:
@@ -205,9 +205,8 @@ def _instance(rng: np.random.Generator, shape: Shape, *, constants: bool) -> Ins
         x = x & np.uint32(255) if kind == "lut" else x
         constant = kind == "lut" or (constants and index > 0 and _may_be_constant(kind) and rng.random() < 0.25)
         if constant:
-            value = x[0] & np.uint32(255) if kind == "n" else x[0]  # the assembler takes no larger field positions
-            taken.append(np.array(value))
-            texts.append(values.literal(value, TYPES.get(kind, TYPES["u32"])))
+            taken.append(np.array(x[0]))
+            texts.append(values.literal(x[0], TYPES.get(kind, TYPES["u32"])))
         else:
             texts.append(f"{{a{len(sources)}}}")
             sources.append(x)
@@ -240,7 +239,9 @@ def _extended(x: Array, *, signed: bool) -> Array:
 
 
 def _may_be_constant(kind: str) -> bool:
-    return kind == "n" or (kind in TYPES and (TYPES[kind].kind in "usb" or kind in ("f32", "f64")) and "x2" not in kind)
+    return kind in ("n", "byte") or (
+        kind in TYPES and (TYPES[kind].kind in "usb" or kind in ("f32", "f64")) and "x2" not in kind
+    )
 
 
 def _chains() -> Iterator[str]:
@@ -282,8 +283,8 @@ def _chain(rng: np.random.Generator, opcode: str) -> Instance:
 
 
 _BOUNDS: dict[tuple[str, str], Callable[..., Bound]] = {
-    ("sin", "f32"): partial(Bound, absolute=2**-20.5, inside=2 * np.pi),
-    ("cos", "f32"): partial(Bound, absolute=2**-20.5, inside=2 * np.pi),
+    ("sin", "f32"): partial(Bound, absolute=2**-20.5),
+    ("cos", "f32"): partial(Bound, absolute=2**-20.5),
     ("lg2", "f32"): partial(Bound, absolute=2**-22, relative=2**-22),
     ("tanh", "f32"): partial(Bound, relative=2**-11),
     ("tanh", "f16"): partial(Bound, absolute=2**-10.987),

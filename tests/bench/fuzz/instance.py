@@ -23,7 +23,6 @@ class Bound:
         ulps: units in the last place; subnormal numbers count as zero where `ftz`.
         absolute: of the value.
         relative: to the exact value.
-        inside: where the first operand has a magnitude beyond this, nothing is promised.
     """
 
     form: str
@@ -31,7 +30,6 @@ class Bound:
     ulps: int = 2
     absolute: float = 0.0
     relative: float = 0.0
-    inside: float = np.inf
     ftz: bool = False
 
 

@@ -10,9 +10,16 @@ Random = np.random.Generator
 
 
 def operand(rng: Random, kind: str, lanes: int = LANES) -> Array:
-    """Raw bits of random values of a PTX type, or of `n` (a shift amount or position) or `carry` (0 or 1)."""
+    """Raw bits of random values of a PTX type, or of `n` (any amount of shift, mostly small), `byte` or `carry`.
+
+    `byte` is a position or length from 0 to 255, which is all the ISA allows there; `carry` is 0 or 1.
+    """
+    if kind == "byte":
+        return np.where(rng.random(lanes) < 0.8, rng.integers(0, 70, lanes), rng.integers(0, 256, lanes)).astype(
+            np.uint32
+        )
     if kind == "n":
-        small = rng.integers(0, 40, lanes)
+        small = rng.integers(0, 70, lanes)
         return np.where(rng.random(lanes) < 0.8, small, integers(rng, TYPES["u32"], lanes)).astype(np.uint32)
     if kind == "carry":
         return rng.integers(0, 2, lanes).astype(np.uint32)
@@ -32,7 +39,7 @@ def operands(rng: Random, kinds: list[str], lanes: int = LANES) -> list[Array]:
     values = [operand(rng, kind, lanes) for kind in kinds]
     related = [i for i, kind in enumerate(kinds) if kind == kinds[0] and kind in FORMATS]
     if len(related) < 2:
-        if len(values) > 1 and values[0].dtype == values[1].dtype and kinds[1] != "n":
+        if len(values) > 1 and values[0].dtype == values[1].dtype and kinds[1] not in ("n", "byte"):
             values[1] = np.where(rng.random(lanes) < 0.1, values[0], values[1])
         return values
     form = FORMATS[kinds[0]]

@@ -41,6 +41,7 @@ VERDICT = {
         "build_log": "",
         "settings": {},
         "discarded_blocks": 0,
+        "protections": [],
         "command": "kernel-lsp judge softmax.py other.py",
     },
 }

@@ -34,7 +34,7 @@ extern "C" __global__ void twice(const float* x, float* y) {
     y[i] = 2 * x[i];
 }
 """
-EIGHT_BITS = '''
+EIGHT_BITS = """
 import torch
 import triton
 import triton.language as tl
@@ -61,7 +61,7 @@ def launch(module, a, b):
     c = torch.empty_like(a)
     module.product_kernel[(1,)](a, b, c, N=a.shape[0])
     return c
-'''
+"""
 
 
 @pytest.fixture

@@ -19,7 +19,9 @@ __global__ void copy_past_clean(const float* x, float* y, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) y[i] = x[i];
 }
-__global__ void vector_off(const float* x, float4* y) { y[threadIdx.x] = *(const float4*)(x + 1 + 4 * threadIdx.x); }  // off
+__global__ void vector_off(const float* x, float4* y) {
+    y[threadIdx.x] = *(const float4*)(x + 1 + 4 * threadIdx.x);  // off
+}
 __global__ void shared_past(float* y) {
     __shared__ float s[32];
     s[threadIdx.x] = 1;
@@ -244,7 +246,10 @@ def test_global_memory_that_nothing_wrote(ptx):
 
 def test_unwritten_values_that_are_not_used(ptx):
     assert launch(ptx, "selects", 1, 64, zeros(64), zeros(64), 64).findings == ()
-    assert launch(ptx, "half_written", 1, 32, zeros(64, kind=np.uint16), zeros(32, kind=np.uint32), empty=[0]).findings == ()
+    assert (
+        launch(ptx, "half_written", 1, 32, zeros(64, kind=np.uint16), zeros(32, kind=np.uint32), empty=[0]).findings
+        == ()
+    )
 
 
 def test_unwritten_values_that_are_used(ptx):

@@ -7,8 +7,9 @@ import pytest
 from emulator_kit import compiled, launch
 
 from kernel_lsp.emulate.errors import EmulationError, NeedsGpu
-from kernel_lsp.emulate.machine import Options
+from kernel_lsp.emulate.machine import Options, run
 from kernel_lsp.emulate.memory import GlobalMemory
+from kernel_lsp.emulate.ptx import load
 
 SOURCE = r"""
 #include <cooperative_groups.h>
@@ -102,7 +103,11 @@ __global__ void choose(const int* x, int* y, int n) {
     }
     y[i] = r;
 }
-__device__ __noinline__ float horner(float x, int n) { float s = 0; for (int i = 0; i < n; ++i) s = s * x + i; return s; }
+__device__ __noinline__ float horner(float x, int n) {
+    float s = 0;
+    for (int i = 0; i < n; ++i) s = s * x + i;
+    return s;
+}
 __device__ __noinline__ int fibonacci(int n) { return n < 2 ? n : fibonacci(n - 1) + fibonacci(n - 2); }
 __global__ void calls(const float* x, float* y, int* f, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -395,7 +400,4 @@ def test_what_only_a_gpu_can_do_is_named(ptx):
 @pytest.mark.parametrize(("entry", "block"), [("nothing", 32), ("clocked", 2048)])
 def test_launches_that_make_no_sense(ptx, entry, block):
     with pytest.raises(EmulationError):
-        from kernel_lsp.emulate.machine import run
-        from kernel_lsp.emulate.ptx import load
-
         run(load(ptx), entry, (1, 1, 1), (block, 1, 1), 0, bytes(8), GlobalMemory())

@@ -103,6 +103,7 @@ def evidence(**changes) -> Evidence:
         "build_log": "",
         "settings": {"delta": 0.01, "alpha": 0.05},
         "discarded_blocks": 1,
+        "protections": ("limits", "files", "network"),
         "command": "kernel-lsp judge kernels/rmsnorm.cu candidate.cu --workload kernels/rmsnorm_workload.py",
     }
     return Evidence(**given | changes)

@@ -81,6 +81,7 @@ class Answering:
 
         def reply() -> None:
             with theirs:
+                theirs.sendall(protocol.encode({"protections": ["limits"]}))
                 header = theirs.recv(4, socket.MSG_WAITALL)
                 request = json.loads(theirs.recv(struct.unpack("<I", header)[0], socket.MSG_WAITALL))
                 with contextlib.suppress(OSError):
@@ -144,7 +145,7 @@ def serve(role, *messages: dict) -> list[dict]:
         for message in messages:
             ours.sendall(protocol.encode(message))
         ours.shutdown(socket.SHUT_WR)
-        protocol.serve(theirs, role)
+        protocol.serve(theirs, role, ["limits"])
         theirs.close()
         data = b"".join(iter(lambda: ours.recv(1 << 16), b""))
     answers = []
@@ -152,6 +153,7 @@ def serve(role, *messages: dict) -> list[dict]:
         (length,) = protocol.HEADER.unpack(data[:4])
         answers.append(protocol.decode(data[4 : 4 + length]))
         data = data[4 + length :]
+    assert not answers or answers.pop(0) == {"protections": ["limits"]}
     return answers
 
 

@@ -86,7 +86,7 @@ CANDIDATE = JUDGED.replace("*= 2", "*= 2.f").replace("BLOCK 128", "BLOCK 256")
 
 def relocated(current: str, judged: str = JUDGED, candidate: str = CANDIDATE) -> str | None:
     kernel = find_cuda_kernels(judged, Path("k.cu"))[0]
-    edits = relocate(minimal_edits(judged, candidate), judged, current, kernel)
+    edits = relocate(minimal_edits(judged, candidate), judged, current, [kernel])
     return None if edits is None else apply_edits(current, edits)
 
 
@@ -136,6 +136,6 @@ def test_relocate_only_moves_edits(before: str, after: str) -> None:
 def test_relocate_keeps_an_insertion_at_the_end() -> None:
     kernel = find_cuda_kernels(JUDGED, Path("k.cu"))[0]
     end = len(JUDGED.encode())
-    edits = relocate([Edit(Span(end, end), "// end\n")], JUDGED, "// new\n" + JUDGED, kernel)
+    edits = relocate([Edit(Span(end, end), "// end\n")], JUDGED, "// new\n" + JUDGED, [kernel])
     assert edits is not None
     assert apply_edits("// new\n" + JUDGED, edits) == "// new\n" + JUDGED + "// end\n"

@@ -1,0 +1,163 @@
+"""Compile messages and facts of open texts, from a service process that stays warm.
+
+An edit takes the place of one that waits; a text is compiled when its author pauses; a result is kept only while its
+text is still the one on the screen. A text in an untrusted folder is never sent.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kernel_lsp.build.binary import Diagnostic, Severity
+from kernel_lsp.errors import KernelLspError
+from kernel_lsp.lsp.documents import Document
+from kernel_lsp.lsp.process import Service, ServiceFailure
+
+if TYPE_CHECKING:
+    from kernel_lsp.lsp.server import Server
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What one kernel costs on one architecture; see `judge.verdict.KernelResources`."""
+
+    name: str
+    registers: int
+    shared_bytes: int
+    spill_bytes: int | None
+    stack_bytes: int
+    threads: int | None
+    occupancy: float | None
+    limiter: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """The compilers' view of one text for one architecture."""
+
+    arch: str
+    ok: bool
+    diagnostics: tuple[Diagnostic, ...]
+    kernels: tuple[Facts, ...]
+
+
+class Analysis:
+    """The latest results, and the requests for newer ones."""
+
+    def __init__(self, server: "Server") -> None:
+        self._server = server
+        self._service = Service()
+        self._pending: dict[str, asyncio.Task[None]] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._results: dict[str, tuple[str, tuple[Compiled, ...]]] = {}
+        self._facts: dict[str, tuple[Compiled, ...]] = {}
+        self._movement = asyncio.Event()
+
+    def of(self, document: Document) -> tuple[Compiled, ...]:
+        """What is known of a text as it stands, by architecture; nothing where it was not compiled yet."""
+        text, found = self._results.get(document.uri, (None, ()))
+        return found if text == document.text else ()
+
+    def latest(self, uri: str) -> tuple[Compiled, ...] | None:
+        """The last state of a text that compiled, which may be an older one; None where none has yet."""
+        return self._facts.get(uri)
+
+    def is_compiled(self, document: Document) -> bool:
+        """Whether the text as it stands was compiled, be it with success or not."""
+        return self._results.get(document.uri, (None, ()))[0] == document.text
+
+    def request(self, document: Document, *, at_once: bool = False) -> None:
+        """Have a text compiled once its author pauses; an older request for it that still waits is dropped."""
+        if (waiting := self._pending.pop(document.uri, None)) is not None:
+            waiting.cancel()
+        if document.kernels and self._server.is_trusted(document):
+            self._pending[document.uri] = self._server.start(self._soon(document, at_once))
+        else:
+            self._take(document, ())
+            self._facts.pop(document.uri, None)
+        self._moved()
+
+    async def settled(self, document: Document) -> None:
+        """Wait until a text was compiled as it stands, or changed, or was closed."""
+        while self._server.documents.get(document.uri) is document and not self._is_settled(document):
+            await self._movement.wait()
+
+    def forget(self, uri: str) -> None:
+        """The text was closed."""
+        self._results.pop(uri, None)
+        self._facts.pop(uri, None)
+        self._moved()
+        if (waiting := self._pending.pop(uri, None)) is not None:
+            waiting.cancel()
+
+    async def close(self) -> None:
+        """End the service process."""
+        await self._service.close()
+
+    async def _soon(self, document: Document, at_once: bool) -> None:
+        settings = self._server.settings.at(document.path)
+        if not at_once:
+            await asyncio.sleep(settings.editor.delay_ms / 1000)
+        if (running := self._running.get(document.uri)) is not None:
+            await asyncio.wait([running])
+        self._pending.pop(document.uri, None)  # from here on a newer edit waits for this one
+        task = self._running[document.uri] = self._server.start(self._compile(document))
+        task.add_done_callback(lambda done: self._compiled(document.uri, done))
+
+    async def _compile(self, document: Document) -> None:
+        settings = self._server.settings.at(document.path)
+        params = {
+            "path": str(document.path),
+            "text": document.text,
+            "settings": settings.model_dump(mode="json"),
+        }
+        try:
+            answer = await self._service.ask("analyse", params)
+        except ServiceFailure as failure:
+            answer = [_complaint(document, str(failure))]
+        except KernelLspError as error:
+            answer = [_complaint(document, str(error))]
+        self._take(document, tuple(map(_compiled, answer)))
+
+    def _compiled(self, uri: str, task: "asyncio.Task[None]") -> None:
+        if self._running.get(uri) is task:
+            del self._running[uri]
+        self._moved()
+
+    def _take(self, document: Document, found: tuple[Compiled, ...]) -> None:
+        now = self._server.documents.get(document.uri)
+        if now is None or now.text != document.text:
+            return
+        before = self._results.get(document.uri)
+        self._results[document.uri] = document.text, found
+        if all(one.ok for one in found):
+            self._facts[document.uri] = found
+        self._server.diagnostics.compiled(now, found)
+        if before is None or before[1] != found:
+            self._server.refresh()
+
+    def _is_settled(self, document: Document) -> bool:
+        """Whether the text's result is there and no newer one is on its way."""
+        under_way = document.uri in self._pending or document.uri in self._running
+        return not under_way and self.is_compiled(document)
+
+    def _moved(self) -> None:
+        """Wake who waits for a text to settle."""
+        self._movement.set()
+        self._movement = asyncio.Event()
+
+
+def _complaint(document: Document, message: str) -> dict[str, Any]:
+    """An answer that says only why there is none."""
+    place = {"path": str(document.path), "line": 1, "column": 1, "end_line": 1, "end_column": 1}
+    said = place | {"message": message, "severity": "error"}
+    return {"arch": "", "ok": False, "diagnostics": [said], "kernels": []}
+
+
+def _compiled(answer: dict[str, Any]) -> Compiled:
+    return Compiled(
+        arch=answer["arch"],
+        ok=answer["ok"],
+        diagnostics=tuple(Diagnostic(**d | {"severity": Severity(d["severity"])}) for d in answer["diagnostics"]),
+        kernels=tuple(Facts(**kernel) for kernel in answer["kernels"]),
+    )

@@ -1,0 +1,200 @@
+"""The client's texts: full sync, positions in its encoding turned into the house's byte offsets and back."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from lsprotocol import types
+
+from kernel_lsp.errors import SourceError
+from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.files import find_kernels, read_source
+from kernel_lsp.source.kernel import Kernel
+from kernel_lsp.source.text import Lines, Span
+
+_SUFFIXES = {"cuda": ".cu", "cuda-cpp": ".cu", "python": ".py"}
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class Document:
+    """One state of one text; an edit makes another `Document`.
+
+    Attributes:
+        uri: as the client writes it.
+        path: the file; of a text that is on no disk, a name whose suffix tells its language.
+        text: what the client has, lone surrogates replaced by U+FFFD.
+        version: the client's number; None for a file that the client has not opened.
+        encoding: what the client counts columns in.
+        on_disk: whether `path` is a file's.
+    """
+
+    uri: str
+    path: Path
+    text: str
+    version: int | None
+    encoding: str
+    on_disk: bool = True
+
+    @cached_property
+    def lines(self) -> Lines:
+        """Its lines, over the text as UTF-8."""
+        return Lines(self.text.encode())
+
+    @cached_property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """Its kernels, in order."""
+        return find_kernels(self.text, self.path)
+
+    @property
+    def source(self) -> SourceFile:
+        """As the rooms below take it."""
+        return SourceFile(self.path, self.text)
+
+    def kernel_at(self, offset: int) -> Kernel | None:
+        """The kernel whose definition holds a byte offset."""
+        return next((k for k in self.kernels if k.span.start <= offset <= k.span.end), None)
+
+    def offset(self, position: types.Position) -> int:
+        """Byte offset of a client's position; past the end of its line or of the text, it is pulled back to there."""
+        if position.line >= len(self.lines.starts):
+            return len(self.lines.data)
+        start, line = self._line(position.line)
+        return start + _bytes_in(line, position.character, self.encoding)
+
+    def position(self, offset: int) -> types.Position:
+        """The client's position of a byte offset; within a line break, that of the line's end."""
+        number, column = self.lines.position(min(offset, len(self.lines.data)))
+        _, line = self._line(number - 1)
+        return types.Position(number - 1, _units(line[: column - 1], self.encoding))
+
+    def range(self, span: Span) -> types.Range:
+        """The client's range of a span."""
+        return types.Range(self.position(span.start), self.position(span.end))
+
+    def range_at(self, line: int, column: int, end_line: int, end_column: int) -> types.Range:
+        """The client's range of 1-based lines and UTF-8 columns, the end past the last character."""
+        return self.range(Span(self.lines.offset(line, column), self.lines.offset(end_line, end_column)))
+
+    def span(self, extent: types.Range) -> Span:
+        """The span of a client's range; of one that is the wrong way round, an empty one at its start."""
+        start = self.offset(extent.start)
+        return Span(start, max(start, self.offset(extent.end)))
+
+    def _line(self, number: int) -> tuple[int, bytes]:
+        """Where line `number`, from 0, begins, and its bytes without the line break."""
+        starts, data = self.lines.starts, self.lines.data
+        end = starts[number + 1] if number + 1 < len(starts) else len(data)
+        return starts[number], data[starts[number] : end].rstrip(b"\r\n")
+
+
+@dataclass
+class Documents:
+    """The texts that the client has open, by URI."""
+
+    encoding: str = types.PositionEncodingKind.Utf16
+    _open: dict[str, Document] = field(default_factory=dict[str, Document])
+
+    def __iter__(self) -> Iterator[Document]:
+        return iter(tuple(self._open.values()))
+
+    def open(self, item: types.TextDocumentItem) -> Document:
+        """Take a text over; one that is open already begins anew."""
+        path, on_disk = _path(item.uri, item.language_id)
+        document = Document(item.uri, path, _sound(item.text), item.version, self.encoding, on_disk)
+        self._open[item.uri] = document
+        return document
+
+    def change(self, uri: str, version: int, changes: list[types.TextDocumentContentChangeEvent]) -> Document | None:
+        """The text after the client's changes, in their order; None where the text is not open."""
+        document = self._open.get(uri)
+        if document is None:
+            return None
+        for change in changes:
+            if isinstance(change, types.TextDocumentContentChangePartial):  # full sync was agreed on; some send this
+                span = document.span(change.range)
+                data = document.lines.data
+                new = (data[: span.start] + _sound(change.text).encode() + data[span.end :]).decode()
+            else:
+                new = _sound(change.text)
+            document = Document(uri, document.path, new, version, self.encoding, document.on_disk)
+        self._open[uri] = document
+        return document
+
+    def close(self, uri: str) -> None:
+        """Let go of a text."""
+        self._open.pop(uri, None)
+
+    def get(self, uri: str) -> Document | None:
+        """The open text, if it is open."""
+        return self._open.get(uri)
+
+    def at(self, path: Path) -> Document | None:
+        """The open text of a file, if it is open."""
+        return next((document for document in self._open.values() if document.on_disk and document.path == path), None)
+
+    def read(self, uri: str) -> Document:
+        """The open text, else the file as it is on disk.
+
+        Raises:
+            SourceError: it is not open and cannot be read.
+        """
+        if (document := self._open.get(uri)) is not None:
+            return document
+        path, on_disk = _path(uri, "")
+        if not on_disk:
+            raise SourceError("This text is not open, and it is no file.", path)
+        return Document(uri, path, read_source(path).text, None, self.encoding)
+
+
+def uri_of(path: Path) -> str:
+    """The URI of a file."""
+    return path.absolute().as_uri()
+
+
+def path_of(uri: str) -> Path | None:
+    """The file that a URI names; None for other schemes."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return None
+    if parts.scheme != "file" or "\0" in (path := unquote(parts.path)):
+        return None
+    return Path(path) if path.startswith("/") else None
+
+
+def _path(uri: str, language: str) -> tuple[Path, bool]:
+    """The file, or a name for a text that is none; and whether it is a file's."""
+    if (path := path_of(uri)) is not None:
+        return path, True
+    last = re.sub(r"[^\w.\-]", "_", uri.rpartition("/")[2].rpartition(":")[2])
+    name = Path(last.strip(".")[-100:] or "untitled")
+    return name.with_suffix(_SUFFIXES.get(language, name.suffix)), False
+
+
+def _sound(text: str) -> str:
+    """Text that has a UTF-8 form: JSON can escape half a pair of surrogates."""
+    return _SURROGATE.sub("\ufffd", text) if _SURROGATE.search(text) else text
+
+
+def _units(line: bytes, encoding: str) -> int:
+    """Code units of a piece of a line in the client's encoding; a character cut short at the end counts not."""
+    if encoding == types.PositionEncodingKind.Utf8 or line.isascii():
+        return len(line)
+    text = line.decode(errors="ignore")
+    return len(text) if encoding == types.PositionEncodingKind.Utf32 else len(text.encode("utf-16-le")) // 2
+
+
+def _bytes_in(line: bytes, units: int, encoding: str) -> int:
+    """Bytes of the first `units` code units of a line; within a character, up to its start."""
+    if line.isascii():
+        return min(units, len(line))
+    if encoding == types.PositionEncodingKind.Utf8:
+        return len(line[:units].decode(errors="ignore").encode())
+    text = line.decode()
+    if encoding == types.PositionEncodingKind.Utf32:
+        return len(text[:units].encode())
+    return len(text.encode("utf-16-le")[: 2 * units].decode("utf-16-le", errors="ignore").encode())

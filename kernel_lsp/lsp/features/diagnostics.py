@@ -1,0 +1,165 @@
+"""Diagnostics: what is wrong with each text, by where that is known from, pulled or pushed as the client can.
+
+Nothing that was found out about an older text is ever sent. While a text is being compiled the client keeps what it
+has, which its editor moves along with the text. A client that can be told to pull again pulls parse and compile
+findings; everything else, and everything for other clients, is pushed.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lsprotocol import types
+from pygls.exceptions import JsonRpcException
+
+from kernel_lsp.build.binary import Severity
+from kernel_lsp.lsp.documents import Document
+from kernel_lsp.source.findings import find_findings
+
+if TYPE_CHECKING:
+    from kernel_lsp.build.binary import Diagnostic
+    from kernel_lsp.lsp.analysis import Compiled
+    from kernel_lsp.lsp.server import Server
+
+SOURCE = "kernel-lsp"
+_SEVERITIES = {
+    Severity.ERROR: types.DiagnosticSeverity.Error,
+    Severity.WARNING: types.DiagnosticSeverity.Warning,
+    Severity.NOTE: types.DiagnosticSeverity.Information,
+}
+_PULLED = ("parse", "compile")
+_EVERYWHERE = types.Range(types.Position(0, 0), types.Position(0, 0))
+
+
+class Superseded(JsonRpcException):
+    """The text changed while its diagnostics were being made; the client asks again by itself."""
+
+    CODE = types.LSPErrorCodes.ServerCancelled
+    MESSAGE = "The text changed meanwhile"
+
+    def __init__(self) -> None:
+        super().__init__(data={"retriggerRequest": False})
+
+
+class Board:
+    """What is known to be wrong, by text and by layer: `parse`, `compile`, and one for each other source."""
+
+    def __init__(self, server: "Server") -> None:
+        self._server = server
+        self._layers: dict[str, dict[str, list[types.Diagnostic]]] = {}
+        self._sent: dict[str, list[types.Diagnostic]] = {}
+        self.pulls = False
+
+    def parse(self, document: Document) -> None:
+        """A text is new: what parsing says of it stands alone until it is compiled."""
+        layers = self._layers.setdefault(document.uri, {})
+        layers.pop("compile", None)
+        layers.pop("check", None)
+        layers["parse"] = parse_diagnostics(document)
+        if layers["parse"]:
+            self._send(document.uri)
+
+    def compiled(self, document: Document, found: "Sequence[Compiled]") -> None:
+        """A text was compiled as it stands."""
+        self._layers.setdefault(document.uri, {})["compile"] = compile_diagnostics(document, found)
+        self._send(document.uri)
+
+    def checked(self, document: Document, found: "Sequence[Diagnostic]") -> None:
+        """A check of a text came to its end: what it found beyond what compilers say."""
+        now = self._server.documents.get(document.uri)
+        if now is None or now.text != document.text:
+            return
+        shown = [_diagnostic(document, one, []) for one in found if one.severity is not Severity.NOTE]
+        known = {(one.range.start.line, one.message) for one in self.of(document.uri, pulled=True)}
+        self.put(document.uri, "check", [d for d in shown if (d.range.start.line, d.message) not in known])
+
+    def put(self, uri: str, layer: str, found: Sequence[types.Diagnostic]) -> None:
+        """Another source has something to say of a text, or has nothing to say any more."""
+        layers = self._layers.setdefault(uri, {})
+        if list(found) != layers.get(layer, []):
+            layers[layer] = list(found)
+            self._send(uri)
+
+    def of(self, uri: str, *, pulled: bool | None = None) -> list[types.Diagnostic]:
+        """What is known of a text; of the layers that are pulled, of those that are not, or of all."""
+        layers = self._layers.get(uri, {})
+        return [d for name, found in layers.items() if pulled in (None, name in _PULLED) for d in found]
+
+    def forget(self, uri: str) -> None:
+        """A text was closed: what is said of it must go."""
+        layers = self._layers.pop(uri, {})
+        self._layers[uri] = {name: found for name, found in layers.items() if name.startswith("settings:")}
+        self._send(uri)
+
+    def _send(self, uri: str) -> None:
+        found = self.of(uri, pulled=False if self.pulls else None)
+        if found == self._sent.get(uri, []):
+            return
+        self._sent[uri] = found
+        document = self._server.documents.get(uri)
+        version = document.version if document is not None else None
+        params = types.PublishDiagnosticsParams(uri, found, version)
+        self._server.text_document_publish_diagnostics(params)
+
+
+def register(ls: "Server", capabilities: types.ClientCapabilities) -> None:
+    """Offer to be asked, where the client can also be told when to ask again."""
+    workspace, text = capabilities.workspace, capabilities.text_document
+    again = workspace.diagnostics if workspace else None
+    if text is not None and text.diagnostic is not None and again is not None and again.refresh_support:
+        ls.diagnostics.pulls = True
+        options = types.DiagnosticOptions(inter_file_dependencies=True, workspace_diagnostics=False, identifier=SOURCE)
+        ls.feature(types.TEXT_DOCUMENT_DIAGNOSTIC, options)(pull)
+
+
+async def pull(ls: "Server", params: types.DocumentDiagnosticParams) -> Any:
+    """Parse findings at once if there are any, else what compilers say of the text as it stands."""
+    uri = params.text_document.uri
+    document = ls.documents.get(uri)
+    if document is not None and not ls.diagnostics.of(uri, pulled=True):
+        await ls.analysis.settled(document)
+        if ls.documents.get(uri) is not document:
+            raise Superseded
+    found = ls.diagnostics.of(uri, pulled=True)
+    name = hashlib.sha256(repr(found).encode()).hexdigest()[:16]
+    if name == params.previous_result_id:
+        return types.RelatedUnchangedDocumentDiagnosticReport(name)
+    return types.RelatedFullDocumentDiagnosticReport(found, result_id=name)
+
+
+def parse_diagnostics(document: Document) -> list[types.Diagnostic]:
+    """What parsing alone shows to be wrong."""
+    return [
+        types.Diagnostic(
+            document.range(finding.span),
+            finding.message,
+            types.DiagnosticSeverity.Error,
+            code="syntax",
+            source=SOURCE,
+        )
+        for finding in find_findings(document.text, document.path)
+    ]
+
+
+def compile_diagnostics(document: Document, found: "Iterable[Compiled]") -> list[types.Diagnostic]:
+    """Compilers' messages about a text, one that holds on several architectures once. Notes are left out."""
+    where: dict[Diagnostic, list[str]] = {}
+    for compiled in found:
+        for diagnostic in compiled.diagnostics:
+            if diagnostic.severity is not Severity.NOTE:
+                where.setdefault(diagnostic, []).append(compiled.arch)
+    return [_diagnostic(document, diagnostic, architectures) for diagnostic, architectures in where.items()]
+
+
+def _diagnostic(document: Document, found: "Diagnostic", architectures: list[str]) -> types.Diagnostic:
+    own = found.path == str(document.path)
+    extent = document.range_at(found.line, found.column, found.end_line, found.end_column) if own else _EVERYWHERE
+    message = found.message if own else f"{found.path}:{found.line}: {found.message}"
+    return types.Diagnostic(
+        extent,
+        message,
+        _SEVERITIES[found.severity],
+        code=found.code or "compile",
+        source=SOURCE,
+        data={"architectures": [arch for arch in architectures if arch]},
+    )

@@ -1,0 +1,43 @@
+"""Lenses above a kernel that speak of judging it: what it measured, the job on it, the variants that were verified."""
+
+from typing import TYPE_CHECKING
+
+from lsprotocol import types
+
+from kernel_lsp.lsp.documents import Document
+from kernel_lsp.lsp.features.code_actions import why_not
+from kernel_lsp.lsp.jobs import Work
+from kernel_lsp.report.titles import speedup_title
+from kernel_lsp.source.kernel import Kernel
+
+if TYPE_CHECKING:
+    from kernel_lsp.lsp.server import Server
+
+
+def verdict_lens(ls: "Server", document: Document, kernel: Kernel) -> types.Command | None:
+    """`0.40 ms, 82 % of roofline`, of this text as it was last measured; picking it shows the evidence."""
+    standing = ls.results.latest(document)
+    if standing is None or standing.measured is None:
+        return None
+    return types.Command(standing.measured, "kernel-lsp.evidence", arguments=[standing.measured_by, document.uri])
+
+
+def job_lens(ls: "Server", document: Document, kernel: Kernel) -> types.Command | None:
+    """Where the search stands, else an offer to begin one: there is always one, so that no line jumps."""
+    for job in ls.jobs.under_way(document.uri, kernel.name):
+        if job.wanted.work is Work.REFINE:
+            return types.Command(f"Stop: {job.text}", "kernel-lsp.cancel", arguments=[job.id])
+    standing = ls.results.latest(document)
+    if standing is None or why_not(ls, document, standing, timed=True) is not None:
+        return None
+    return types.Command("Refine", "kernel-lsp.refine", arguments=[document.uri, kernel.name])
+
+
+def variant_lens(ls: "Server", document: Document, kernel: Kernel) -> types.Command | None:
+    """The best verified variant; picking it applies it."""
+    standing = ls.results.latest(document)
+    offers = standing.offers_for(kernel.name) if standing is not None else []
+    if not offers:
+        return None
+    best = offers[0].verdict
+    return types.Command(f"Apply: {speedup_title(best)}", "kernel-lsp.apply", arguments=[document.uri, best.id])

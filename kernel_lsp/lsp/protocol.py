@@ -1,0 +1,210 @@
+"""JSON-RPC as the specification has it, where pygls is lenient: every request gets an answer, whatever it looks like.
+
+pygls answers neither what it cannot parse nor what comes before `initialize` or after `shutdown`, keeps a mirror of its
+own that splits lines otherwise than the protocol, and ends the process from within a callback on `exit`.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Generator
+from typing import Any, cast
+
+from lsprotocol import types
+from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams
+from pygls.protocol import (
+    JsonRPCNotification,
+    JsonRPCRequestMessage,
+    LanguageServerProtocol,
+    lsp_method,
+)
+
+from kernel_lsp.errors import KernelLspError
+
+log = logging.getLogger("kernel-lsp")
+
+LARGEST_MESSAGE = 64 << 20
+"""Bytes; a larger message is read past and refused."""
+
+_HEADER = b"content-length:"
+_ERRORS = types.ErrorCodes
+
+
+class RequestFailed(JsonRpcException):
+    """A request that was understood and cannot be fulfilled; the message is for the user."""
+
+    CODE = types.LSPErrorCodes.RequestFailed
+    MESSAGE = "The request failed"
+
+
+def failed(error: KernelLspError) -> RequestFailed:
+    """One of our errors as an answer."""
+    return RequestFailed(str(error))
+
+
+class Protocol(LanguageServerProtocol):
+    """pygls's protocol with the life cycle enforced and the text of documents left to `documents`."""
+
+    initialized = False
+    exited = False
+
+    # The documents are ours, so what pygls does with them by itself is taken out; `server` registers handlers.
+    lsp_text_document__did_open = None  # pyright: ignore[reportAssignmentType]
+    lsp_text_document__did_change = None  # pyright: ignore[reportAssignmentType]
+    lsp_text_document__did_close = None  # pyright: ignore[reportAssignmentType]
+    lsp_notebook_document__did_open = None  # pyright: ignore[reportAssignmentType]
+    lsp_notebook_document__did_change = None  # pyright: ignore[reportAssignmentType]
+    lsp_notebook_document__did_close = None  # pyright: ignore[reportAssignmentType]
+    lsp_workspace__did_change_workspace_folders = None  # pyright: ignore[reportAssignmentType]
+    lsp_work_done_progress_cancel = None  # pyright: ignore[reportAssignmentType]
+
+    @lsp_method(types.EXIT)
+    def lsp_exit(self, *_: object) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The loop that reads ends; see `run`."""
+        self.exited = True
+
+    @lsp_method(types.WORKSPACE_EXECUTE_COMMAND)
+    def lsp_workspace__execute_command(self, params: types.ExecuteCommandParams) -> Generator[Any, Any, Any]:
+        """A command's handler takes the list of its arguments."""
+        handler = self.fm.commands.get(params.command)
+        if handler is None:
+            raise JsonRpcInvalidParams(f"There is no command `{params.command}`.")
+        return (yield handler, (list(params.arguments or ()),), None)
+
+    @property
+    def was_shut_down(self) -> bool:
+        """Whether the client said `shutdown`."""
+        return self._shutdown
+
+    def receive(self, body: bytes) -> None:
+        """Handle one message, or answer why not. Never raises for anything that a client can send."""
+        try:
+            message = json.loads(body)
+        except (ValueError, RecursionError):
+            self._refuse(None, _ERRORS.ParseError, "The message is not JSON.")
+            return
+        if not isinstance(message, dict) or cast("dict[str, Any]", message).get("jsonrpc") != self.VERSION:
+            self._refuse(_id_of(message), _ERRORS.InvalidRequest, "The message is not JSON-RPC 2.0.")
+            return
+        try:
+            self._receive(cast("dict[str, Any]", message))
+        except Exception:
+            log.exception("a message could not be handled")
+            if "method" in message and "id" in message:
+                self._refuse(_id_of(message), _ERRORS.InternalError, "An error in the server; see its log.")
+
+    def refuse_size(self, size: int) -> None:
+        """Answer a message that was not read because of its size."""
+        limit = f"{LARGEST_MESSAGE >> 20} MiB"
+        self._refuse(None, _ERRORS.InvalidRequest, f"The message has {size} bytes; at most {limit} are read.")
+
+    def _receive(self, message: dict[str, Any]) -> None:
+        method, is_request = message.get("method"), "id" in message
+        if method is None and is_request:
+            self._take_answer(message)
+            return
+        request = _id_of(message)
+        if not isinstance(method, str) or (is_request and request is None):
+            self._refuse(request, _ERRORS.InvalidRequest, "A request has a method and an id that is text or a number.")
+            return
+        if (why := self._out_of_order(method)) is not None:
+            if is_request:
+                self._refuse(request, *why)
+            return
+        known = method in self.fm.builtin_features or method in self.fm.features or method == types.CANCEL_REQUEST
+        if not known:
+            if is_request:
+                self._refuse(request, _ERRORS.MethodNotFound, f"There is no method `{method}`.")
+            return
+        try:
+            structured = self._structured(method, message, is_request)
+        except JsonRpcException:
+            if is_request:
+                self._refuse(request, _ERRORS.InvalidParams, f"The parameters do not fit `{method}`.")
+            return
+        if is_request is not _is_request(structured):  # a request sent as a notification, or the other way round
+            if is_request:
+                self._refuse(request, _ERRORS.InvalidRequest, f"`{method}` is a notification.")
+            return
+        self.initialized |= method == types.INITIALIZE
+        self.handle_message(structured)
+
+    def _out_of_order(self, method: str) -> tuple[_ERRORS, str] | None:
+        """Why a message cannot come now; `exit` can come at any time."""
+        if method == types.EXIT:
+            return None
+        if self._shutdown:
+            return _ERRORS.InvalidRequest, "The server was shut down."
+        if method == types.INITIALIZE:
+            return (_ERRORS.InvalidRequest, "The server is initialized already.") if self.initialized else None
+        return None if self.initialized else (_ERRORS.ServerNotInitialized, "The server is not initialized.")
+
+    def _structured(self, method: str, message: dict[str, Any], is_request: bool) -> Any:
+        """The message with typed parameters; those of methods that the specification does not know stay plain JSON."""
+        if self.get_message_type(method) is not None:
+            return self.structure_message(message)
+        if is_request:
+            return JsonRPCRequestMessage(message["id"], method, self.VERSION, message.get("params"))
+        return JsonRPCNotification(method, self.VERSION, message.get("params"))
+
+    def _take_answer(self, message: dict[str, Any]) -> None:
+        """The client's answer to one of our requests; whoever waits for it gets an error if it cannot be read."""
+        request = _id_of(message)
+        waiting = self._request_futures.get(cast(str, request)) if request is not None else None
+        if waiting is None or request not in self._result_types:
+            return
+        try:
+            self.handle_message(cast(Any, self.structure_message(message)))
+        except JsonRpcException as error:
+            self._request_futures.pop(cast(str, request), None)
+            self._result_types.pop(cast(str, request), None)
+            if not waiting.done():
+                waiting.set_exception(error)
+
+    def _refuse(self, request: str | int | None, code: _ERRORS, why: str) -> None:
+        self._send_data({"jsonrpc": self.VERSION, "id": request, "error": {"code": code.value, "message": why}})
+
+
+async def run(protocol: Protocol, reader: asyncio.StreamReader, ended: Callable[[], bool] = lambda: False) -> None:
+    """Read messages until the client says `exit` or is gone. Lines that are no header are read past."""
+    while not protocol.exited and not ended():
+        try:
+            length = await _length(reader)
+            if length is None:
+                return
+            if length > LARGEST_MESSAGE:
+                left = length
+                while left and (chunk := await reader.read(min(left, 1 << 20))):
+                    left -= len(chunk)
+                protocol.refuse_size(length)
+                continue
+            body = await reader.readexactly(length)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return
+        protocol.receive(body)
+
+
+async def _length(reader: asyncio.StreamReader) -> int | None:
+    """The length that the next header announces; None at the end of the stream."""
+    length: int | None = None
+    while True:
+        try:
+            line = await reader.readline()
+        except ValueError:  # longer than the reader's limit; it has dropped what it had of it
+            continue
+        if not line:
+            return None
+        if line.lower().startswith(_HEADER):
+            digits = line[len(_HEADER) :].strip()
+            length = int(digits) if digits.isdigit() and len(digits) < 19 else None
+        elif not line.strip() and length is not None:
+            return length
+
+
+def _id_of(message: object) -> str | int | None:
+    request = cast("dict[str, Any]", message).get("id") if isinstance(message, dict) else None
+    return request if isinstance(request, str | int) and not isinstance(request, bool) else None
+
+
+def _is_request(message: object) -> bool:
+    return hasattr(message, "id")

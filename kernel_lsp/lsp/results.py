@@ -1,0 +1,170 @@
+"""What the store knows of a text: verified variants to apply, the last verdict, and the workload they rest on.
+
+The event loop never waits for the disk: what is asked for is read in a thread, and kept while neither the text nor the
+store has changed.
+"""
+
+import asyncio
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernel_lsp.lsp.documents import Document
+
+if TYPE_CHECKING:
+    from kernel_lsp.config.settings import Settings
+    from kernel_lsp.lsp.server import Server
+    from kernel_lsp.lsp.standing import Standing
+    from kernel_lsp.refine.offers import Known
+    from kernel_lsp.source.kernel import Kernel
+    from kernel_lsp.store.store import Store
+
+_FRESH = 1.0  # seconds for which a workload on disk is taken to be what it was
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What was read, and for which texts."""
+
+    opened: tuple[Document, ...]
+    changes: int
+    at: float
+    standing: "Standing"
+
+
+class Results:
+    """The stores that this session reads, and what could not be written to them."""
+
+    def __init__(self, server: "Server") -> None:
+        self._server = server
+        self._stores: dict[Path, Store] = {}
+        self._opening = asyncio.Lock()
+        self._reading: set[str] = set()
+        self._known: dict[Path, Known] = {}
+        self._read: dict[str, _Read] = {}
+        self._unsaved: dict[str, tuple[Path, dict[str, Any]]] = {}
+        self._said: set[str] = set()
+
+    def take(self, settings: "Settings", document: dict[str, Any]) -> None:
+        """A job has come to a verdict and has stored it; where the disk refused, it is kept here and tried again."""
+        self._unsaved[str(document["id"])] = settings.paths.data, document
+        self._read.clear()
+        self._server.start(self.settle())
+
+    def notice(self, text: str) -> None:
+        """Tell the user what happened to a store, once."""
+        if text not in self._said:
+            self._said.add(text)
+            self._server.show(text)
+
+    async def settle(self) -> None:
+        """Look whether the verdicts that jobs told of are in the store, and save those that are not."""
+        for name, (folder, document) in tuple(self._unsaved.items()):
+            store = await self._lasting(folder)
+            if await asyncio.to_thread(store.find_verdict, name) is None:
+                await asyncio.to_thread(store.save_verdict, document)
+            if store.lasting and await asyncio.to_thread(store.find_verdict, name) is not None:
+                self._unsaved.pop(name, None)
+            for notice in store.notices:
+                self.notice(notice)
+
+    async def _lasting(self, folder: Path) -> "Store":
+        """The store; opened anew where the disk refused before and may have room now."""
+        store = await self._store(folder)
+        if not store.lasting:
+            again = await asyncio.to_thread(_open_store, folder)
+            kept, other = (again, store) if again.lasting else (store, again)
+            self._stores[folder] = store = kept
+            other.close()
+        return store
+
+    def latest(self, document: Document) -> "Standing | None":
+        """What was last known of a text, perhaps as it was before; what is newer is read, and lenses are refreshed."""
+        read = self._read.get(document.uri)
+        if document.uri not in self._reading and (read is None or not self._is_fresh(read, document)):
+            self._reading.add(document.uri)
+            self._server.start(self._refresh(document, read))
+        return read.standing if read is not None else None
+
+    async def _refresh(self, document: Document, before: "_Read | None") -> None:
+        try:
+            found = await self.of(document)
+        finally:
+            self._reading.discard(document.uri)
+        if before is None or found != before.standing:
+            self._server.refresh()
+
+    async def of(self, document: Document) -> "Standing":
+        """What is known of a text as it is."""
+        settings = self._server.settings.at(document.path)
+        store = await self._store(settings.paths.data)
+        opened = tuple(self._server.documents)
+        read = self._read.get(document.uri)
+        if read is not None and read.changes == store.changes() and self._is_fresh(read, document):
+            return read.standing
+        texts = {d.path: d.text for d in opened if d.on_disk}
+        unsaved = [verdict for folder, verdict in self._unsaved.values() if folder == settings.paths.data]
+        known = self._known.setdefault(settings.paths.data, {})
+        found = await asyncio.to_thread(_look, store, known, unsaved, document, texts)
+        standing = replace(found, untimed=settings.refine.untimed)
+        self._read[document.uri] = _Read((document, *opened), store.changes(), time.monotonic(), standing)
+        return standing
+
+    async def cures(self, document: Document, kernel: "Kernel", rule: str) -> list[str]:
+        """Labels of the rewrites that may cure a rule's finding and that apply to a kernel as it is."""
+        workload = (await self.of(document)).workload
+        return [] if workload is None else await asyncio.to_thread(_find_cures, document, kernel, workload, rule)
+
+    async def evidence(self, path: Path, verdict: str) -> dict[str, Any]:
+        """What a verdict rests on, see `standing.find_evidence`; `path` says whose settings name the store."""
+        folder = self._server.settings.at(path).paths.data
+        unsaved = {name: document for name, (_, document) in self._unsaved.items()}
+        return await asyncio.to_thread(_find_evidence, await self._store(folder), unsaved, verdict)
+
+    def forget(self, uri: str) -> None:
+        """The text was closed."""
+        self._read.pop(uri, None)
+
+    async def close(self) -> None:
+        """Let go of the stores; what is still unsaved has its last chance."""
+        await self.settle()
+        for store in self._stores.values():
+            store.close()
+
+    def _is_fresh(self, read: "_Read", document: Document) -> bool:
+        same = read.opened == (document, *self._server.documents)
+        return same and time.monotonic() - read.at < _FRESH
+
+    async def _store(self, folder: Path) -> "Store":
+        async with self._opening:
+            if folder not in self._stores:
+                self._stores[folder] = await asyncio.to_thread(_open_store, folder)
+            return self._stores[folder]
+
+
+# What these import takes longer than an editor should wait for its server, so they import it when they are called.
+
+
+def _open_store(folder: Path) -> "Store":
+    from kernel_lsp.store.store import open_store
+
+    return open_store(folder)
+
+
+def _look(*given: Any) -> "Standing":
+    from kernel_lsp.lsp.standing import look
+
+    return look(*given)
+
+
+def _find_cures(*given: Any) -> list[str]:
+    from kernel_lsp.lsp.standing import find_cures
+
+    return find_cures(*given)
+
+
+def _find_evidence(*given: Any) -> dict[str, Any]:
+    from kernel_lsp.lsp.standing import find_evidence
+
+    return find_evidence(*given)

@@ -1,0 +1,150 @@
+"""The settings in force at each file: `config`'s tree, with what the client says on top.
+
+The client says it in `initializationOptions` (where `"trusted": true` may stand beside it), and then in answer to
+`workspace/configuration` or with `workspace/didChangeConfiguration`: the tree itself, under `kernel-lsp` or bare. Null
+means that it says nothing. A wrong value is reported where it stands, and what was said before it holds.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import platformdirs
+from lsprotocol import types
+
+from kernel_lsp.lsp.documents import uri_of
+
+if TYPE_CHECKING:
+    from kernel_lsp.config.settings import Settings
+    from kernel_lsp.errors import ConfigurationError
+    from kernel_lsp.lsp.server import Server
+
+SECTION = "kernel-lsp"
+_Stamp = tuple[tuple[Path, int], ...]
+
+
+class ClientSettings:
+    """The settings, read again when a file that says some of them changes.
+
+    Attributes:
+        vouched: whether the client said `"trusted": true` when it began: it trusts its folders, in this session.
+        user_file: the user's own settings.
+    """
+
+    def __init__(self, server: "Server") -> None:
+        self._server = server
+        self.vouched = False
+        self.user_file = platformdirs.user_config_path(SECTION) / "settings.toml"
+        self._options: dict[str, Any] = {}
+        self._said: dict[str, Any] = {}
+        self._cache: dict[Path, tuple[_Stamp, Settings]] = {}
+        self._reported: dict[Path, dict[str, list[types.Diagnostic]]] = {}
+        self._shown: set[str] = set()
+
+    def begin(self, options: Any) -> None:
+        """Take over `initializationOptions`."""
+        if isinstance(options, dict):
+            self.vouched = cast("dict[str, Any]", options).pop("trusted", False) is True
+        self._options = _said(options)
+
+    def at(self, path: Path) -> "Settings":
+        """The settings in force at a file. Wrong values are reported once."""
+        folder = path.parent
+        stamp = self._stamp(folder)
+        known = self._cache.get(folder)
+        if known is None or known[0] != stamp:
+            from kernel_lsp.config.load import load_settings  # it takes a tenth of a second: not before `initialized`
+
+            merged = {**self._options, **self._said}
+            settings, problems = load_settings(folder, overrides=merged, strict=False, user_file=self.user_file)
+            known = self._cache[folder] = stamp, settings
+            self._report(folder, problems)
+        return known[1]
+
+    async def ask(self) -> None:
+        """Ask the client for its settings, where it can be asked."""
+        workspace = self._server.client_capabilities.workspace
+        if workspace is None or not workspace.configuration:
+            return
+        item = types.ConfigurationItem(section=SECTION)
+        answer = await self._server.workspace_configuration_async(types.ConfigurationParams([item]))
+        self._take(answer[0] if answer else None)
+
+    async def subscribe(self) -> None:
+        """Have the client tell of changes, where it waits to be asked."""
+        workspace = self._server.client_capabilities.workspace
+        change = workspace.did_change_configuration if workspace else None
+        if change is None or not change.dynamic_registration:
+            return
+        options = types.DidChangeConfigurationRegistrationOptions(section=SECTION)
+        wanted = types.Registration("settings", types.WORKSPACE_DID_CHANGE_CONFIGURATION, options)
+        await self._server.client_register_capability_async(types.RegistrationParams([wanted]))
+
+    async def changed(self, said: Any) -> None:
+        """The client's settings changed; it may say how, or wait to be asked."""
+        workspace = self._server.client_capabilities.workspace
+        if workspace is not None and workspace.configuration:
+            await self.ask()
+        else:
+            self._take(said)
+
+    def reload(self) -> None:
+        """A file that says settings may have changed."""
+        self._cache.clear()
+
+    def _take(self, said: Any) -> None:
+        new = _said(said)
+        if new == self._said:
+            return
+        self._said = new
+        self._cache.clear()
+        self._shown.clear()
+        self._server.texts_changed_meaning()
+
+    def _stamp(self, folder: Path) -> _Stamp:
+        """The files that say settings here, and when they were written."""
+        found: list[tuple[Path, int]] = []
+        for file in (self.user_file, *(f / "pyproject.toml" for f in (folder, *folder.parents))):
+            try:
+                found.append((file, file.stat().st_mtime_ns))
+            except OSError:
+                continue
+        return tuple(found)
+
+    def _report(self, folder: Path, problems: "tuple[ConfigurationError, ...]") -> None:
+        """Problems in files become diagnostics there; the others are shown as messages, each once."""
+        before, now = self._reported.get(folder, {}), dict[str, list[types.Diagnostic]]()
+        for problem in problems:
+            text = problem.message + (f" {problem.cure}" if problem.cure else "")
+            if problem.path is None:
+                if text not in self._shown:
+                    self._shown.add(text)
+                    self._server.show(text)
+                continue
+            line = (problem.line or 1) - 1
+            extent = types.Range(types.Position(line, 0), types.Position(line + 1, 0))
+            severity = types.DiagnosticSeverity.Warning
+            found = types.Diagnostic(extent, text, severity, code="settings", source=SECTION)
+            now.setdefault(uri_of(problem.path), []).append(found)
+        self._reported[folder] = now
+        for uri in {*before, *now}:
+            self._server.diagnostics.put(uri, f"settings:{folder}", now.get(uri, []))
+
+
+def _said(value: Any) -> dict[str, Any]:
+    """What the client says, with dotted names, without nulls; the tree may lie under its own name."""
+    if not isinstance(value, Mapping):
+        return {}
+    tree = cast("Mapping[str, Any]", value)
+    inner = tree.get(SECTION)
+    return dict(_leaves(cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else tree))
+
+
+def _leaves(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            found += _leaves(cast("Mapping[str, Any]", value), f"{prefix}{name}.")
+        elif value is not None:
+            found.append((f"{prefix}{name}", value))
+    return found

@@ -1,0 +1,110 @@
+"""Which folders a person trusts: only there is anything compiled or run. Everywhere else text is parsed, no more.
+
+The list is the user's own file, `trusted.json` in the folder for configuration. No project's settings can move it.
+"""
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import platformdirs
+
+from kernel_lsp.errors import ConfigurationError
+
+
+class Trust:
+    """The trusted folders, read again when the file changes.
+
+    Attributes:
+        file: where they are kept.
+        vouched: folders that the client vouches for, in this session only.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        self.file = file or platformdirs.user_config_path("kernel-lsp") / "trusted.json"
+        self.vouched: frozenset[Path] = frozenset()
+        self._stamp: tuple[int, int] | None = None
+        self._kept: tuple[Path, ...] = ()
+        self._answers: dict[Path, bool] = {}
+        self._answered: tuple[object, ...] = ()
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """The folders kept, in the order in which they were trusted."""
+        if (stamp := self._stamp_now()) != self._stamp:
+            self._stamp, self._kept = stamp, _read(self.file)
+        return self._kept
+
+    def covers(self, path: Path) -> bool:
+        """Whether a file or folder is, or lies in, a trusted folder; links are followed first.
+
+        It is asked for each lens of a file, so an answer holds until the list changes, and for a second at most.
+        """
+        trusted = (*self.folders, *self.vouched)
+        if self._answered != (now := (trusted, int(time.monotonic()))):
+            self._answered = now
+            self._answers.clear()
+        if path not in self._answers:
+            real = path.resolve()
+            self._answers[path] = any(folder in trusted for folder in (real, *real.parents))
+        return self._answers[path]
+
+    def add(self, folder: Path) -> None:
+        """Trust a folder and all that is in it, from now on.
+
+        Raises:
+            ConfigurationError: it is no folder, or the list cannot be written.
+        """
+        real = folder.resolve()
+        if not real.is_dir():
+            raise ConfigurationError("There is no such folder.", folder, cure="Name a folder that exists.")
+        self._rewrite(lambda kept: [*(k for k in kept if k != real), real])
+
+    def remove(self, folder: Path) -> None:
+        """Trust a folder no more, nor any folder in it.
+
+        Raises:
+            ConfigurationError: a folder that it lies in is trusted, or the list cannot be written.
+        """
+        real = folder.resolve()
+        self.vouched = frozenset(f for f in self.vouched if not f.is_relative_to(real))
+        self._rewrite(lambda kept: [k for k in kept if not k.is_relative_to(real)])
+        if (above := next((f for f in (*self.folders, *self.vouched) if real.is_relative_to(f)), None)) is not None:
+            message = f"It is trusted still, for it lies in {above}."
+            raise ConfigurationError(message, folder, cure=f"Withdraw the trust in {above}.")
+
+    def changed(self) -> bool:
+        """Whether the file is another one than when it was last read."""
+        return self._stamp_now() != self._stamp
+
+    def _stamp_now(self) -> tuple[int, int] | None:
+        try:
+            found = self.file.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_ino
+
+    def _rewrite(self, change: Callable[[tuple[Path, ...]], list[Path]]) -> None:
+        guard = self.file.with_suffix(".lock")
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            with guard.open("a") as lock:  # several servers and the command line may do this at once
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                folders = [str(folder) for folder in change(_read(self.file))]
+                draft = self.file.with_suffix(f".{os.getpid()}")
+                draft.write_text(json.dumps({"folders": folders}, indent=2) + "\n")
+                draft.replace(self.file)
+        except OSError as error:
+            cure = "Check the folder's permissions and room."
+            raise ConfigurationError(f"Trust cannot be kept: {error.strerror}.", self.file, cure=cure) from error
+
+
+def _read(file: Path) -> tuple[Path, ...]:
+    """The folders in the file; none where it cannot be read, for doubt is no trust."""
+    try:
+        return tuple(Path(folder) for folder in json.loads(file.read_text())["folders"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return ()

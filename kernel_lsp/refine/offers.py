@@ -1,0 +1,144 @@
+"""Variants that were found faster, kept in the store, and the edits that make one of them out of the text as it is now.
+
+An offer is for the text that was judged. It is made only while that text still stands there: moved is fine, changed is
+not. So it needs no session: whoever opens the same file later gets the same offers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from kernel_lsp.errors import SourceError
+from kernel_lsp.judge.verdict import Outcome, Verdict
+from kernel_lsp.source.candidate import Candidate, SourceFile
+from kernel_lsp.source.editing import minimal_edits, regions, relocate
+from kernel_lsp.source.files import find_kernels
+from kernel_lsp.source.kernel import Kernel
+from kernel_lsp.source.text import Edit
+from kernel_lsp.source.unchanged import still_holds
+from kernel_lsp.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class FileEdits:
+    """Edits of one file as it is now."""
+
+    file: SourceFile
+    edits: tuple[Edit, ...]
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A FASTER verdict, seen as something to apply."""
+
+    verdict: Verdict
+
+    @cached_property
+    def judged(self) -> SourceFile:
+        """The kernel file as it was judged."""
+        evidence = self.verdict.evidence
+        return SourceFile(Path(evidence.kernel_path), evidence.sources["baseline"])
+
+    @cached_property
+    def edits(self) -> tuple[Edit, ...]:
+        """What the variant changes in it."""
+        return minimal_edits(self.judged.text, self.verdict.evidence.sources["candidate"])
+
+    @cached_property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The kernels that the variant changes; all of the file's where it changes how they are launched."""
+        found = find_kernels(self.judged.text, self.judged.path)
+        inside = [k for k in found if any(k.span.holds(edit.span) for edit in self.edits)]
+        within = all(any(k.span.holds(edit.span) for k in found) for edit in self.edits)
+        return tuple(inside) if inside and within and self.launch is None else found
+
+    @property
+    def launch(self) -> str | None:
+        """The workload file with the variant's `launch`, where that changes."""
+        return self.verdict.evidence.sources.get("candidate_launch")
+
+    @cached_property
+    def regions(self) -> tuple[str, ...]:
+        """The texts that must stand in the kernel file: the kernels that change, and the lines of other edits."""
+        data = self.judged.text.encode()
+        return tuple(data[s.start : s.end].decode() for s in regions(data, self.edits, self.kernels))
+
+    def may_fit(self, text: str) -> bool:
+        """Whether a kernel file's text is one that it may be for; quick, and true wherever `place` succeeds."""
+        return all(region in text for region in self.regions)
+
+    def is_applied(self, text: str) -> bool:
+        """Whether the kernels that it changes stand in a kernel file's text as the variant has them."""
+        file = SourceFile(self.judged.path, self.verdict.evidence.sources["candidate"])
+        data = file.text.encode()
+        names = {k.name for k in self.kernels}
+        after = [k for k in find_kernels(file.text, file.path) if k.name in names]
+        return all(data[k.span.start : k.span.end].decode() in text for k in after) and not self.may_fit(text)
+
+    def place(self, kernel_file: SourceFile, workload: SourceFile | None) -> tuple[FileEdits, ...]:
+        """The edits that make the variant out of the files as they are now.
+
+        Args:
+            kernel_file: as it is now.
+            workload: the workload's file as it is now; None where the kernel file holds it.
+
+        Raises:
+            SourceError: what was judged does not stand there any more.
+        """
+        sources = self.verdict.evidence.sources
+        judged, touched = self.judged, self.kernels
+        others = [k for k in find_kernels(judged.text, judged.path) if k not in touched]
+        if not still_holds(kernel_file.text, judged.text, judged.path, others):
+            raise _older(kernel_file.path)
+        changed = [FileEdits(kernel_file, self._moved(self.edits, judged.text, kernel_file, touched))]
+        if self.verdict.evidence.workload_path != self.verdict.evidence.kernel_path:
+            before = sources["workload"]
+            if workload is None or not still_holds(workload.text, before, workload.path):
+                raise _older(kernel_file.path)
+            if self.launch is not None:
+                edits = self._moved(minimal_edits(before, self.launch), before, workload, ())
+                changed.append(FileEdits(workload, edits))
+        return tuple(one for one in changed if one.edits)
+
+    def _moved(
+        self, edits: Sequence[Edit], judged: str, file: SourceFile, kernels: Sequence[Kernel]
+    ) -> tuple[Edit, ...]:
+        found = relocate(edits, judged, file.text, kernels)
+        if found is None:
+            raise _older(file.path)
+        return found
+
+
+Known = dict[tuple[str, float], Offer]
+"""Offers read before, by the verdict's id and when it was written."""
+
+
+def find_offers(
+    store: Store, baseline: Candidate, known: Known | None = None, unsaved: Sequence[Verdict] = ()
+) -> tuple[Offer, ...]:
+    """What is known for a file, best first: by its text, whatever it was called, or by its path.
+
+    Some may be for another version of it; a variant that is the file's own text is none.
+
+    Args:
+        store: where verdicts lie.
+        baseline: the file as it is now.
+        known: offers read before, to save reading them again.
+        unsaved: verdicts on versions of the file that could not be stored.
+    """
+    known = {} if known is None else known
+    found = {v.evidence.candidate_digest: Offer(v) for v in unsaved if v.verdict is Outcome.FASTER}
+    for row in store.find_verdicts(str(baseline.kernel.path), baseline.digest):
+        if row.candidate in found or row.verdict != Outcome.FASTER:
+            continue  # of a variant judged twice the newest verdict counts
+        key = row.id, row.created
+        if key not in known and (document := store.find_verdict(row.id)) is not None:
+            known[key] = Offer(Verdict.model_validate(document))
+        found[row.candidate] = known[key]
+    found.pop(baseline.digest, None)
+    return tuple(sorted(found.values(), key=lambda offer: offer.verdict.speedup or 0.0, reverse=True))
+
+
+def _older(path: Path) -> SourceError:
+    return SourceError("This result is for an older version of the kernel.", path, cure="Judge it again?")

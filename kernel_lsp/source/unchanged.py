@@ -1,0 +1,60 @@
+"""Whether the code that was judged still stands in a text, wherever in it and however it is laid out."""
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from kernel_lsp.source.kernel import Kernel
+from kernel_lsp.source.outline import outline, without_comments
+from kernel_lsp.source.text import Span
+
+_TOKEN = re.compile(rb"\w+|[^\w\s]")
+
+
+def still_holds(current: str, judged: str, path: Path, apart_from: Sequence[Kernel] = ()) -> bool:
+    """Whether every declaration or statement at the top of `judged` stands in `current` too.
+
+    Comments, layout and order do not count, nor does what `current` has besides: what was added cannot have been meant
+    by what stood there before.
+
+    Args:
+        current: the text as it is now.
+        judged: the text as it was judged.
+        path: of both; its suffix tells the language.
+        apart_from: kernels of `judged` that do not matter.
+    """
+    if current == judged:
+        return True
+    parts = _statements if path.suffix == ".py" else _declarations
+    try:
+        wanted, there = Counter(parts(judged, [k.span for k in apart_from])), Counter(parts(current, []))
+    except SyntaxError:  # it is being typed in
+        return False
+    return wanted <= there
+
+
+def _statements(text: str, without: Sequence[Span]) -> Iterator[str]:
+    """Python's top-level statements, docstrings and other bare texts left out."""
+    data = text.encode()
+    starts = [0]
+    for line in data.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    for node in ast.parse(data).body:
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            continue
+        at = starts[node.lineno - 1] + node.col_offset
+        if not any(span.start <= at < span.end for span in without):
+            yield ast.dump(node)
+
+
+def _declarations(text: str, without: Sequence[Span]) -> Iterator[tuple[bytes, ...]]:
+    """C++'s declarations at namespace level, each after its namespaces, and its directives: as tokens."""
+    data = text.encode()
+    found, code = outline(data), without_comments(data)
+    for one in found.declarations:
+        if not any(span.holds(one.span) or one.span.holds(span) for span in without):
+            yield (*one.scope, *_TOKEN.findall(code, one.span.start, one.span.end))
+    for span in found.directives:
+        yield tuple(_TOKEN.findall(code, span.start, span.end))

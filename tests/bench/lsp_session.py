@@ -1,0 +1,226 @@
+"""One session of an editor with the language server, timed: `python -m tests.bench.lsp_session`.
+
+Opens an example in a folder of its own, refines one kernel, waits for a verified variant, applies it and checks the
+file as it then stands. Prints every message of the session with the second at which it passed, and with --record
+writes them to `results/lsp_session.json`. Options: --example PATH (default cuda/rmsnorm.cu), --budget SECONDS (default
+60), --record. Needs a GPU, and no more than the package itself installs.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import difflib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.bench.record import record
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+_QUIET = {"window/logMessage", "client/registerCapability", "workspace/codeLens/refresh", "workspace/inlayHint/refresh"}
+_LONG = 160  # characters of a message that the transcript shows
+
+
+class Client:
+    """The other end of the pipe: JSON-RPC, a transcript, and answers as an editor would give them."""
+
+    def __init__(self, process: asyncio.subprocess.Process, text: str, uri: str) -> None:
+        self._process, self.uri, self.text, self.version = process, uri, text, 1
+        self._started = time.perf_counter()
+        self._numbers = 0
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self.transcript: list[dict[str, Any]] = []
+        self.job: dict[str, Any] = {}
+        self.changed = asyncio.Event()
+        self._reading = asyncio.create_task(self._read())
+
+    @property
+    def now(self) -> float:
+        return round(time.perf_counter() - self._started, 3)
+
+    def note(self, who: str, what: str, said: object = "") -> None:
+        shown = said if isinstance(said, str) else json.dumps(said)
+        shown = shown if len(shown) <= _LONG else shown[: _LONG - 3] + "..."
+        self.transcript.append({"second": self.now, "from": who, "message": what, "says": shown})
+        print(f"{self.now:8.3f}  {who:6}  {what:34}  {shown}", flush=True)
+
+    async def ask(self, method: str, params: object, said: object = "") -> Any:
+        self._numbers += 1
+        number, future = self._numbers, asyncio.get_running_loop().create_future()
+        self._waiting[number] = future
+        self.note("client", method, said)
+        self._send({"id": number, "method": method, "params": params})
+        return await future
+
+    def tell(self, method: str, params: object, said: object = "") -> None:
+        self.note("client", method, said)
+        self._send({"method": method, "params": params})
+
+    def _send(self, message: dict[str, Any]) -> None:
+        body = json.dumps({"jsonrpc": "2.0"} | message).encode()
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+
+    async def _read(self) -> None:
+        assert self._process.stdout is not None
+        stream = self._process.stdout
+        with contextlib.suppress(asyncio.IncompleteReadError):  # the server has ended
+            while header := await stream.readuntil(b"\r\n\r\n"):
+                fields = dict(line.lower().split(b": ") for line in header.split(b"\r\n") if line)
+                self._take(json.loads(await stream.readexactly(int(fields[b"content-length"]))))
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if "method" not in message:
+            future = self._waiting.pop(message["id"])
+            if "error" in message:
+                future.set_exception(RuntimeError(message["error"]["message"]))
+            else:
+                future.set_result(message["result"])
+            return
+        method, params = message["method"], message.get("params")
+        if "id" in message:
+            answer: object = [None for _ in params["items"]] if method == "workspace/configuration" else None
+            if method == "workspace/applyEdit":
+                answer = {"applied": True}
+                self.apply(params["edit"])
+            self._send({"id": message["id"], "result": answer})
+        if method == "kernelLsp/jobProgress":
+            if params["text"] != self.job.get("text") or params["state"] != self.job.get("state"):
+                self.note("server", method, f"{params['state']}: {params['text']}")
+            self.job = params
+            self.changed.set()
+        elif method not in _QUIET and method != "$/progress":
+            self.note("server", method, params.get("message", params) if isinstance(params, dict) else "")
+
+    def apply(self, edit: dict[str, Any]) -> None:
+        """Make the edits of the open file; those of others go to disk, as an editor does with files not open."""
+        for change in edit["documentChanges"]:
+            uri = change["textDocument"]["uri"]
+            path = Path(uri.removeprefix("file://"))
+            text = self.text if uri == self.uri else path.read_text()
+            lines = text.split("\n")
+            spans = [
+                (_offset(lines, one["range"]["start"]), _offset(lines, one["range"]["end"]), one["newText"])
+                for one in change["edits"]
+            ]
+            for start, end, new in sorted(spans, reverse=True):
+                text = text[:start] + new + text[end:]
+            path.write_text(text)
+            if uri == self.uri:
+                self.text, self.version = text, self.version + 1
+                self.tell(
+                    "textDocument/didChange",
+                    {"textDocument": {"uri": uri, "version": self.version}, "contentChanges": [{"text": text}]},
+                    f"version {self.version}",
+                )
+
+    async def until_ended(self) -> dict[str, Any]:
+        while self.job.get("state") not in ("done", "failed", "cancelled"):
+            self.changed.clear()
+            await self.changed.wait()
+        return self.job
+
+
+def _offset(lines: list[str], position: dict[str, int]) -> int:
+    return sum(len(line) + 1 for line in lines[: position["line"]]) + position["character"]
+
+
+def _capabilities() -> dict[str, Any]:
+    action = {"dataSupport": True, "disabledSupport": True, "resolveSupport": {"properties": ["edit"]}}
+    return {
+        "general": {"positionEncodings": ["utf-32"]},
+        "window": {"workDoneProgress": True},
+        "workspace": {"applyEdit": True, "workspaceEdit": {"documentChanges": True}},
+        "textDocument": {"codeAction": action},
+        "experimental": {"kernelLsp": {"jobProgress": True}},
+    }
+
+
+async def session(example: Path, budget: float, folder: Path) -> dict[str, Any]:
+    """The figures of one session and its transcript."""
+    kernel = Path(shutil.copy(example, folder))
+    workload = example.with_name(f"{example.stem}_workload.py")
+    if workload.is_file():
+        shutil.copy(workload, folder)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
+    environment |= {f"XDG_{kind}_HOME": str(folder / f".{kind.lower()}") for kind in ("CONFIG", "DATA", "CACHE")}
+    begun = time.perf_counter()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", "from kernel_lsp.cli.main import main; main()", "serve"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env=environment,
+        limit=64 << 20,
+    )
+    client = Client(process, kernel.read_text(), kernel.as_uri())
+    where = {"textDocument": {"uri": client.uri}}
+    options = {"trusted": True, "refine": {"budget": budget}}
+    folders = [{"uri": folder.as_uri(), "name": folder.name}]
+    given = {"processId": os.getpid(), "capabilities": _capabilities(), "initializationOptions": options}
+    await client.ask("initialize", given | {"rootUri": folder.as_uri(), "workspaceFolders": folders})
+    figures: dict[str, Any] = {"start_to_initialized_s": round(time.perf_counter() - begun, 3)}
+    client.tell("initialized", {})
+    language = "python" if kernel.suffix == ".py" else "cuda"
+    item = {"uri": client.uri, "languageId": language, "version": 1, "text": client.text}
+    client.tell("textDocument/didOpen", {"textDocument": item}, kernel.name)
+    line = next(n for n, text in enumerate(client.text.splitlines()) if "__global__" in text or "@triton.jit" in text)
+    place = {"line": line + (language == "python"), "character": 0}
+    at = where | {"range": {"start": place, "end": place}, "context": {"diagnostics": [], "only": ["refactor"]}}
+
+    async def actions() -> dict[str, Any]:
+        return {action["title"]: action for action in await client.ask("textDocument/codeAction", at)}
+
+    offered = await actions()
+    client.note("server", "(code actions)", list(offered))
+    refine = next(action for title, action in offered.items() if title.startswith("Refine"))
+    if "disabled" in refine:
+        raise SystemExit(f"nothing can be refined here: {refine['disabled']['reason']}")
+    figures["refine_clicked_s"] = client.now
+    await client.ask("workspace/executeCommand", refine["command"], refine["title"])
+    ended = await client.until_ended()
+    figures |= {"refine_ended_s": client.now, "outcome": ended["reason"], "verdict": ended["verdict"]}
+    offered = await actions()
+    client.note("server", "(code actions)", list(offered))
+    apply = next((action for title, action in offered.items() if title.startswith("Apply")), None)
+    if apply is not None:
+        asked = time.perf_counter()
+        resolved = await client.ask("codeAction/resolve", apply, apply["title"])
+        figures["resolve_ms"] = round(1000 * (time.perf_counter() - asked), 1)
+        before = client.text
+        client.apply(resolved["edit"])
+        figures["applied_s"] = client.now
+        changed = difflib.ndiff(before.splitlines(), client.text.splitlines())
+        figures["lines_changed"] = sum(line.startswith(("+ ", "- ")) for line in changed)
+        client.job = {}
+        check = {"command": "kernel-lsp.check", "arguments": [client.uri]}
+        await client.ask("workspace/executeCommand", check, "check the variant as it stands")
+        figures["checked"] = (await client.until_ended())["reason"]
+    await client.ask("shutdown", None)
+    client.tell("exit", None)
+    figures["exit_code"] = await asyncio.wait_for(process.wait(), 10)
+    figures["example"] = str(example.relative_to(EXAMPLES))
+    return figures | {"transcript": client.transcript}
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--example", type=Path, default=Path("cuda/rmsnorm.cu"))
+    parser.add_argument("--budget", type=float, default=60.0)
+    parser.add_argument("--record", action="store_true")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        figures = asyncio.run(session(EXAMPLES / given.example, given.budget, Path(folder).resolve()))
+    print(json.dumps({name: value for name, value in figures.items() if name != "transcript"}, indent=2))
+    if given.record:
+        print(record("lsp_session", figures))
+
+
+if __name__ == "__main__":
+    main()

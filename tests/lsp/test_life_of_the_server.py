@@ -1,0 +1,168 @@
+"""How the server starts, what it weighs, and how it ends, with all that it started."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.lsp.job_session import ROOT, SERVE, alive, below, editor
+from tests.lsp.test_diagnostics import BAD, messages
+
+HEAVY = {"torch", "triton", "numpy", "cuda", "vllm"}
+COMMAND = [sys.executable, "-c", SERVE, "serve"]
+
+
+def frame(**message):
+    body = json.dumps({"jsonrpc": "2.0", **message}).encode()
+    return b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+
+def read(stream):
+    length = 0
+    while line := stream.readline().strip():
+        name, _, value = line.partition(b":")
+        length = int(value) if name.lower() == b"content-length" else length
+    return json.loads(stream.read(length))
+
+
+def start(*options):
+    return subprocess.Popen(
+        [*COMMAND, *options],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+
+
+INITIALIZE = frame(id=1, method="initialize", params={"processId": None, "rootUri": None, "capabilities": {}})
+
+
+def test_it_starts_at_once_and_weighs_little():
+    """The limit here is what a busy machine allows; `tests.bench.lsp_responsiveness` measures."""
+    began = time.perf_counter()
+    with start() as server:
+        server.stdin.write(INITIALIZE)
+        server.stdin.flush()
+        assert read(server.stdout)["result"]["serverInfo"]["name"] == "kernel-lsp"
+        assert time.perf_counter() - began < 3
+        status = Path(f"/proc/{server.pid}/status").read_text()
+        assert int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) < 120 * 1024
+        server.stdin.write(frame(id=2, method="shutdown") + frame(method="exit"))
+        server.stdin.flush()
+        assert server.wait(5) == 0
+
+
+def test_nothing_heavy_is_imported():
+    """Neither by the server nor by anything that it imports later, inside functions."""
+    modules = [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for path in (ROOT / "kernel_lsp/lsp").rglob("*.py")
+        if path.stem not in ("__init__",)
+    ]
+    code = f"import sys, importlib; [importlib.import_module(m) for m in {modules}]; print({HEAVY} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "set()", done.stderr
+
+
+def test_settings_and_records_wait_until_the_client_is_answered():
+    """pydantic and the rooms below take longer to import than an editor should wait."""
+    late = {"pydantic", "sqlite3", "rich", "watchdog"}
+    code = f"import sys, kernel_lsp.lsp.server as s; s.make_server(); print({late} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "set()", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("messages", "code"),
+    [
+        (b"", 1),
+        (INITIALIZE, 1),
+        (frame(method="exit"), 1),
+        (INITIALIZE + frame(method="exit"), 1),
+        (INITIALIZE + frame(id=2, method="shutdown") + frame(method="exit"), 0),
+        (INITIALIZE + frame(id=2, method="shutdown"), 0),
+    ],
+)
+def test_the_exit_code_says_whether_it_was_shut_down(messages, code):
+    server = start()
+    server.communicate(messages, timeout=20)
+    assert server.returncode == code
+
+
+def test_without_a_client_it_says_what_it_is_for():
+    done = subprocess.run(
+        COMMAND, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=ROOT, timeout=20, check=False
+    )
+    assert done.returncode == 2
+    assert "must be pipes" in done.stderr
+
+
+def connect(server):
+    said = server.stderr.readline().decode()
+    port = int(re.fullmatch(r"listening on 127\.0\.0\.1:(\d+)\n", said)[1])
+    return socket.create_connection(("127.0.0.1", port), timeout=20)
+
+
+def test_it_serves_one_client_over_a_socket():
+    with start("--socket", "0") as server, connect(server) as connection, connection.makefile("rwb") as stream:
+        stream.write(INITIALIZE)
+        stream.flush()
+        assert read(stream)["id"] == 1
+        stream.write(frame(id=2, method="shutdown") + frame(method="exit"))
+        stream.flush()
+        assert read(stream) == {"id": 2, "jsonrpc": "2.0", "result": None}
+        assert server.wait(5) == 0
+
+
+def test_a_client_that_hangs_up_ends_it():
+    with start("--socket", "0") as server:
+        connect(server).close()
+        assert server.wait(5) == 1
+
+
+def test_a_port_in_use_is_said():
+    with socket.create_server(("127.0.0.1", 0)) as taken, start("--socket", str(taken.getsockname()[1])) as server:
+        _, said = server.communicate(timeout=20)
+        assert server.returncode == 2
+        assert b"cannot be used" in said
+        assert b"Traceback" not in said
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("end", ["stdin closed", signal.SIGTERM, signal.SIGKILL])
+async def test_nothing_outlives_it(end, tmp_path):
+    async with editor(tmp_path, ends_well=False) as session:
+        uri = session.open(tmp_path / "scale.cu", BAD, "cuda")
+        await session.until(lambda: messages(session, uri))
+        pids = {session.pid} | below(session.pid)
+        assert len(pids) >= 4  # the server, the service, a nursery, a worker
+        if end == "stdin closed":
+            session.client._server.stdin.close()
+        else:
+            os.kill(session.pid, end)
+        deadline = time.monotonic() + 5
+        while left := alive(pids):
+            assert time.monotonic() < deadline, f"still there: {left}"
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.asyncio
+async def test_a_compile_process_that_dies_is_replaced(tmp_path):
+    async with editor(tmp_path) as session:
+        uri = session.open(tmp_path / "scale.cu", BAD, "cuda")
+        await session.until(lambda: messages(session, uri))
+        before = below(session.pid)
+        for pid in before:
+            os.kill(pid, signal.SIGKILL)
+        session.edit(uri, BAD.replace("two", "three"))
+        await session.until(lambda: any("three" in text for text in messages(session, uri)))
+        assert not before & below(session.pid)

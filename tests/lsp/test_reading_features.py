@@ -1,0 +1,117 @@
+"""Hover, code lenses and inlay hints in a real server process."""
+
+import asyncio
+import re
+
+import pytest
+from lsprotocol import types
+
+from tests.lsp.job_session import ROOT, editor, recorded
+
+SCALE = """template <int N>
+__global__ void scale(float* x, int n) {
+    __shared__ float tile[256];
+    tile[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    x[threadIdx.x] = tile[255 - threadIdx.x] * N;
+}
+__global__ void copy(const float* x, float* y) { y[threadIdx.x] = x[threadIdx.x]; }
+"""
+SOFTMAX = ROOT / "examples/triton/softmax.py"
+ON = {"editor": {"verdict_lens": False, "job_lens": False, "variant_lens": False}}
+
+pytestmark = pytest.mark.asyncio
+
+
+async def lenses(session, uri):
+    found = await session.client.text_document_code_lens_async(types.CodeLensParams(types.TextDocumentIdentifier(uri)))
+    return [(lens.range.start.line, lens.command.title) for lens in found]
+
+
+async def eventually(session, uri, wanted):
+    """The lenses once one of them has the words wanted."""
+    async with asyncio.timeout(60):
+        found = await lenses(session, uri)
+        while not any(wanted in title for _, title in found):
+            await asyncio.sleep(0.05)
+            found = await lenses(session, uri)
+    return found
+
+
+async def hover(session, uri, line, character):
+    params = types.HoverParams(types.TextDocumentIdentifier(uri), types.Position(line, character))
+    return await session.client.text_document_hover_async(params)
+
+
+async def test_facts_above_each_kernel_from_open_to_mended(tmp_path):
+    async with editor(tmp_path, **ON) as session:
+        uri = session.open(tmp_path / "scale.cu", SCALE, "cuda")
+        assert await lenses(session, uri) == [(1, "compiling"), (7, "compiling")]
+        (_, template), (_, copy) = await eventually(session, uri, "regs")
+        assert template == "no launch says how to compile this"
+        assert re.fullmatch(r"\d+ regs", copy)
+        session.edit(uri, SCALE.replace("= x[threadIdx.x]; }", "= nothing; }"))
+        found = await eventually(session, uri, "when it last compiled")
+        assert found == [(1, template), (7, f"{copy} when it last compiled")]
+        session.edit(uri, SCALE)
+        assert len(await lenses(session, uri)) == 2
+
+
+async def test_a_triton_kernel_has_the_facts_of_its_launches(tmp_path):
+    file = tmp_path / "softmax.py"
+    file.write_text(SOFTMAX.read_text())
+    async with editor(tmp_path, **ON) as session:
+        uri = session.open(file)
+        ((_, title),) = await eventually(session, uri, "regs")
+        assert "occupancy" in title
+        line = next(i for i, text in enumerate(SOFTMAX.read_text().split("\n")) if "def softmax_kernel" in text)
+        shown = await hover(session, uri, line, 6)
+        assert "@triton.jit\ndef softmax_kernel(" in shown.contents.value
+        assert "| sm_90 |" in shown.contents.value
+
+
+async def test_each_kind_of_lens_can_be_switched_off(tmp_path):
+    everything_off = {"editor": ON["editor"] | {"facts_lens": False}}
+    async with editor(tmp_path, **everything_off) as session:
+        uri = session.open(tmp_path / "scale.cu", SCALE, "cuda")
+        assert await lenses(session, uri) == []
+
+
+async def test_hover_shows_the_head_and_every_architecture(tmp_path):
+    async with editor(tmp_path, arch=["sm_80", "sm_90"]) as session:
+        uri = session.open(tmp_path / "scale.cu", SCALE, "cuda")
+        shown = await hover(session, uri, 1, 18)
+        assert "template <int N>\n__global__ void scale(float* x, int n)" in shown.contents.value
+        assert shown.range == types.Range(types.Position(1, 16), types.Position(1, 21))
+        await eventually(session, uri, "regs")
+        shown = await hover(session, uri, 7, 18)
+        assert "| sm_80 |" in shown.contents.value
+        assert "| sm_90 |" in shown.contents.value
+        assert await hover(session, uri, 4, 0) is None
+
+
+async def test_hover_reads_a_file_that_is_not_open(tmp_path):
+    file = tmp_path / "scale.cu"
+    file.write_text(SCALE)
+    async with editor(tmp_path) as session:
+        shown = await hover(session, file.as_uri(), 1, 18)
+        assert "void scale(" in shown.contents.value
+
+
+@pytest.mark.parametrize("name", ["vscode_1.139_languageclient11", "neovim_0.11.4"])
+async def test_clients_are_told_when_there_are_new_lenses(name, tmp_path):
+    capabilities = recorded(name)
+    can = "codeLens" in capabilities["workspace"]
+    async with editor(tmp_path, capabilities=capabilities, **ON) as session:
+        uri = session.open(tmp_path / "scale.cu", SCALE, "cuda")
+        await eventually(session, uri, "regs")
+        assert (session.refreshed > 0) is can
+
+
+async def test_a_text_on_no_disk_is_compiled_too(tmp_path):
+    async with editor(tmp_path, **ON) as session:
+        client = session.client
+        item = types.TextDocumentItem("untitled:Untitled-1", "cuda-cpp", 1, SCALE)
+        client.text_document_did_open(types.DidOpenTextDocumentParams(item))
+        found = await eventually(session, "untitled:Untitled-1", "regs")
+        assert [line for line, _ in found] == [1, 7]

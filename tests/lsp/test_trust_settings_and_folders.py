@@ -1,0 +1,189 @@
+"""What the server may do, how it is set, and which files it sees change, in a real server process."""
+
+import asyncio
+
+import pytest
+from lsprotocol import types
+from pygls.exceptions import JsonRpcException
+
+from tests.lsp.job_session import children, command_line, editor, recorded
+from tests.lsp.test_diagnostics import BAD, GOOD, messages
+from tests.lsp.test_reading_features import SCALE, eventually, lenses
+
+WATCHES_ITSELF = {"workspace": {"didChangeWatchedFiles": {"dynamicRegistration": False}}}
+
+pytestmark = pytest.mark.asyncio
+
+
+async def hint_lines(session, uri):
+    params = types.InlayHintParams(
+        types.TextDocumentIdentifier(uri), types.Range(types.Position(0, 0), types.Position(99, 0))
+    )
+    return await session.client.text_document_inlay_hint_async(params)
+
+
+async def test_an_untrusted_workspace_is_parsed_and_nothing_else(tmp_path):
+    file = tmp_path / "k.py"
+    file.write_text("import triton\nopen('ran', 'w')\n\n@triton.jit\ndef k(x):\n    pass\n")
+    (tmp_path / "k_workload.py").write_text("open('ran', 'w')\nCASES = [{}]\ndef inputs(): ...\ndef reference(): ...\n")
+    async with editor(tmp_path, trusted=False) as session:
+        before = children(session.pid)
+        uri = session.open(file)
+        other = session.open(tmp_path / "scale.cu", BAD, "cuda")
+        assert [title for _, title in await lenses(session, uri)] == []
+        params = types.HoverParams(types.TextDocumentIdentifier(uri), types.Position(4, 4))
+        assert "def k(x)" in (await session.client.text_document_hover_async(params)).contents.value
+        await asyncio.sleep(1)
+        assert messages(session, other) == []
+        assert children(session.pid) == before == set()
+        assert not list(tmp_path.rglob("ran"))
+
+
+async def test_trust_comes_and_goes_by_command(tmp_path):
+    async with editor(tmp_path, trusted=False) as session:
+        uri = session.open(tmp_path / "scale.cu", BAD, "cuda")
+        assert await lenses(session, uri) == []
+        assert await session.command("trust") == [str(tmp_path)]
+        await session.until(lambda: messages(session, uri))
+        assert await session.command("untrust", tmp_path.as_uri()) == [str(tmp_path)]
+        await session.until(lambda: not messages(session, uri))
+        assert [title for _, title in await lenses(session, uri)] == []
+
+
+async def test_trust_given_on_the_command_line_is_seen_at_once(tmp_path):
+    (tmp_path / ".home/config/kernel-lsp").mkdir(parents=True)
+    async with editor(tmp_path, trusted=False) as session:
+        uri = session.open(tmp_path / "scale.cu", BAD, "cuda")
+        done = await asyncio.to_thread(command_line, tmp_path, "trust", ".")
+        assert (done.returncode, done.stdout.replace("\n", "")) == (0, str(tmp_path))
+        await session.until(lambda: messages(session, uri))
+        await asyncio.to_thread(command_line, tmp_path, "untrust", ".")
+        await session.until(lambda: not messages(session, uri))
+
+
+async def test_a_session_that_the_client_vouches_for_leaves_no_trust_behind(tmp_path):
+    async with editor(tmp_path) as session:
+        uri = session.open(tmp_path / "scale.cu", BAD, "cuda")
+        await session.until(lambda: messages(session, uri))
+    assert not list((tmp_path / ".home").rglob("trusted.json"))
+
+
+async def test_only_a_folder_that_exists_can_be_trusted(tmp_path):
+    async with editor(tmp_path, trusted=False) as session:
+        with pytest.raises(JsonRpcException, match="no such folder") as refused:
+            await session.command("trust", str(tmp_path / "nowhere"))
+        assert refused.value.code == types.LSPErrorCodes.RequestFailed
+        with pytest.raises(JsonRpcException, match="full path"):
+            await session.command("trust", "relative", 3)
+
+
+async def test_a_projects_settings_apply_as_soon_as_they_are_written(tmp_path):
+    async with editor(tmp_path, capabilities=WATCHES_ITSELF) as session:
+        uri = session.open(tmp_path / "scale.cu", SCALE, "cuda")
+        await eventually(session, uri, "regs")
+        (tmp_path / "pyproject.toml").write_text(
+            "[tool.kernel-lsp.editor]\nfacts_lens = false\nverdict_lens = 'maybe'\n"
+        )
+        project = (tmp_path / "pyproject.toml").as_uri()
+        async with asyncio.timeout(20):
+            while any("regs" in title for _, title in await lenses(session, uri)):
+                await asyncio.sleep(0.05)
+        await session.until(lambda: messages(session, project))
+        (problem,) = session.client.diagnostics[project]
+        assert problem.message.startswith("`editor.verdict_lens = 'maybe'`")
+        assert problem.range.start.line == 2
+        (tmp_path / "pyproject.toml").write_text("[tool.kernel-lsp.editor]\nfacts_lens = true\n")
+        await eventually(session, uri, "regs")
+        await session.until(lambda: not messages(session, project))
+
+
+async def test_the_users_own_settings_apply_as_soon_as_they_are_written(tmp_path):
+    file = tmp_path / ".home/config/kernel-lsp/settings.toml"
+    file.parent.mkdir(parents=True)
+    async with editor(tmp_path) as session:
+        uri = session.open(tmp_path / "scale.cu", SCALE, "cuda")
+        await eventually(session, uri, "regs")
+        file.write_text("editor.facts_lens = false\n")
+        async with asyncio.timeout(20):
+            while any("regs" in title for _, title in await lenses(session, uri)):
+                await asyncio.sleep(0.05)
+
+
+async def test_what_the_client_says_stands_above_the_project(tmp_path):
+    (tmp_path / "pyproject.toml").write_text("[tool.kernel-lsp.editor]\nfacts_lens = false\n")
+    async with editor(tmp_path, **{"kernel-lsp": {"editor": {"facts_lens": True}}}) as session:
+        uri = session.open(tmp_path / "scale.cu", SCALE, "cuda")
+        await eventually(session, uri, "regs")
+        said = {"kernel-lsp": {"editor": {"facts_lens": False, "verdict_lens": None}}}
+        session.client.workspace_did_change_configuration(types.DidChangeConfigurationParams(said))
+        assert not any("regs" in title for _, title in await lenses(session, uri))
+
+
+async def test_a_client_that_is_asked_for_its_settings_answers_with_them(tmp_path):
+    capabilities = recorded("vscode_1.139_languageclient11")
+    async with editor(tmp_path, capabilities=capabilities) as session:
+        said = {"editor": {"facts_lens": False, "variant_lens": None}}
+        session.client.protocol.fm.features[types.WORKSPACE_CONFIGURATION] = lambda params: [said]
+        session.client.workspace_did_change_configuration(types.DidChangeConfigurationParams(None))
+        uri = session.open(tmp_path / "scale.cu", SCALE, "cuda")
+        async with asyncio.timeout(20):
+            while any("compiling" in title for _, title in await lenses(session, uri)):
+                await asyncio.sleep(0.05)
+        assert not any("regs" in title for _, title in await lenses(session, uri))
+
+
+async def test_a_wrong_value_of_the_client_is_shown_once_and_left_out(tmp_path):
+    async with editor(tmp_path, editor={"delay_ms": "soon"}, judge={"detla": 1}) as session:
+        uri = session.open(tmp_path / "scale.cu", SCALE, "cuda")
+        await lenses(session, uri)
+        await lenses(session, uri)
+        assert [text for text in session.said if "delay_ms" in text and "soon" in text] == [session.said[0]]
+        assert "`judge.detla` is not a setting. Did you mean `judge.delta`?" in session.said
+
+
+async def test_a_header_that_changes_on_disk_changes_what_is_said_of_a_text(tmp_path):
+    header = tmp_path / "factor.cuh"
+    header.write_text("#define FACTOR 2.f\n")
+    text = '#include "factor.cuh"\n' + GOOD.replace("2.f", "FACTOR")
+    async with editor(tmp_path, capabilities=WATCHES_ITSELF) as session:
+        uri = session.open(tmp_path / "scale.cu", text, "cuda")
+        await eventually(session, uri, "regs")
+        header.write_text("#define FACTOR two\n")
+        await session.until(lambda: messages(session, uri))
+        header.write_text("#define FACTOR 3.f\n")
+        await session.until(lambda: not messages(session, uri))
+
+
+async def test_vs_code_watches_files_and_tells(tmp_path):
+    header = tmp_path / "factor.cuh"
+    header.write_text("#define FACTOR 2.f\n")
+    text = '#include "factor.cuh"\n' + GOOD.replace("2.f", "FACTOR")
+    async with editor(tmp_path, capabilities=recorded("vscode_1.139_languageclient9")) as session:
+        uri = session.open(tmp_path / "scale.cu", text, "cuda")
+        await eventually(session, uri, "regs")
+        header.write_text("#define FACTOR two\n")
+        changed = types.FileEvent(header.as_uri(), types.FileChangeType.Changed)
+        session.client.workspace_did_change_watched_files(types.DidChangeWatchedFilesParams([changed]))
+        await eventually(session, uri, "when it last compiled")
+
+
+async def test_folders_come_and_go(tmp_path):
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    async with editor(here) as session:
+        uri = session.open(there / "scale.cu", BAD, "cuda")
+        assert await lenses(session, uri) == []  # what the client vouches for are its folders
+        folder = types.WorkspaceFolder(there.as_uri(), "there")
+        event = types.WorkspaceFoldersChangeEvent([folder], [])
+        session.client.workspace_did_change_workspace_folders(types.DidChangeWorkspaceFoldersParams(event))
+        await session.until(lambda: messages(session, uri))
+        event = types.WorkspaceFoldersChangeEvent([], [folder])
+        session.client.workspace_did_change_workspace_folders(types.DidChangeWorkspaceFoldersParams(event))
+        await session.until(lambda: not messages(session, uri))
+
+
+async def test_no_hint_is_shown_unasked(tmp_path):
+    async with editor(tmp_path) as session:
+        uri = session.open(tmp_path / "scale.cu", SCALE, "cuda")
+        assert not await hint_lines(session, uri)

@@ -1,0 +1,69 @@
+import math
+
+import numpy as np
+import pytest
+
+from kernel_lsp.emulate.arithmetic import bind
+
+INF, NAN, TINY = 0x7F800000, 0x7FFFFFFF, 0x00000001
+MINUS = 1 << 31
+
+
+def on(opcode, *values):
+    operation = bind(opcode)
+    assert operation is not None, opcode
+    assert operation.approximate
+    return [int(x) for x in operation.run(*(np.array(column, np.uint32) for column in values))]
+
+
+# The tables of special values in the PTX ISA.
+SPECIAL = {
+    "rcp.approx.ftz.f32": {0: INF, MINUS: INF | MINUS, INF: 0, INF | MINUS: MINUS, NAN: NAN, TINY: INF},
+    "rcp.approx.f32": {0: INF, TINY: INF},
+    "sqrt.approx.f32": {0: 0, MINUS: MINUS, INF: INF, INF | MINUS: NAN, 0xBF800000: NAN},
+    "rsqrt.approx.f32": {0: INF, MINUS: INF | MINUS, INF: 0, INF | MINUS: NAN, 0xBF800000: NAN},
+    "lg2.approx.f32": {0: INF | MINUS, MINUS: INF | MINUS, INF: INF, 0xBF800000: NAN, TINY: 0xC3150000},
+    "lg2.approx.ftz.f32": {TINY: INF | MINUS, 0x41000000: 0x40400000},
+    "ex2.approx.f32": {0: 0x3F800000, MINUS: 0x3F800000, INF: INF, INF | MINUS: 0, 0xC3150000: TINY},
+    "ex2.approx.ftz.f32": {0xC3150000: 0, NAN | MINUS: NAN},
+    "sin.approx.f32": {0: 0, MINUS: MINUS, INF: NAN},
+    "cos.approx.f32": {0: 0x3F800000, INF: NAN},
+    "tanh.approx.f32": {0: 0, INF: 0x3F800000, INF | MINUS: 0xBF800000, NAN: NAN},
+}
+
+
+@pytest.mark.parametrize("opcode", SPECIAL)
+def test_special_values(opcode):
+    table = SPECIAL[opcode]
+    assert [hex(x) for x in on(opcode, list(table))] == [hex(x) for x in table.values()]
+
+
+FUNCTIONS = {"sin": math.sin, "cos": math.cos, "ex2": math.exp2, "tanh": math.tanh, "lg2": math.log2}
+
+
+@pytest.mark.parametrize(("opcode", "function"), FUNCTIONS.items())
+def test_ordinary_values_are_right(opcode, function):
+    values = np.linspace(0.25, 3.0, 101, dtype=np.float32)
+    result = np.array(on(f"{opcode}.approx.f32", values.view(np.uint32)), np.uint32).view(np.float32)
+    np.testing.assert_allclose(result, [function(float(x)) for x in values], rtol=2e-6, atol=2e-7)
+
+
+def test_division_by_large_numbers():
+    one, large = 0x3F800000, 0x7F000000  # 2**127
+    assert on("div.approx.f32", [one, INF], [large, large]) == [0, NAN]
+    assert on("div.full.f32", [one, 0x40C00000], [large, 0x40000000]) == [0x00400000, 0x40400000]
+
+
+def test_coarse_reciprocals_have_an_empty_lower_half():
+    values = np.array([0x4008000000000123, 0, 0x7FF0000000000000], np.uint64)
+    result = bind("rcp.approx.ftz.f64").run(values)
+    assert (result & np.uint64(0xFFFFFFFF) == 0).all()
+    assert result.view(np.float64)[0] == pytest.approx(1 / 3, rel=2e-6)
+    assert result.view(np.float64)[1:].tolist() == [math.inf, 0.0]
+
+
+def test_packed_halves():
+    half, one = 0x3800, 0x3C00
+    assert on("ex2.approx.f16x2", [one | 0 << 16]) == [0x4000 | one << 16]
+    assert on("ex2.approx.ftz.bf16x2", [0x3F80]) == [0x4000 | 0x3F80 << 16]
+    assert np.float16(math.tanh(0.5)).view(np.uint16) == on("tanh.approx.f16x2", [half])[0]
