@@ -42,8 +42,6 @@ def conclude(
         if device in record.times and examined.times is not None:
             done.add(Needs.TIMING)
         found += regressions(source, kernels, examined.resources, record, examined.times, device)
-    silenced = [Silenced(finding, "by the settings") for finding in found if finding.code in ignored]
-    found = [finding for finding in found if finding.code not in ignored]
     own = str(source.path)
     kept, by_comment = silence(
         [finding for finding in found if finding.path == own],
@@ -52,10 +50,12 @@ def conclude(
         done,
     )
     elsewhere, by_header = _in_other_files([finding for finding in found if finding.path != own], report, depends)
+    left = sorted(kept + elsewhere, key=_place)
+    off = [Silenced(finding, "by the settings") for finding in left if finding.code in ignored]
     return replace(
         report,
-        diagnostics=(*report.diagnostics, *sorted(kept + elsewhere, key=_place)),
-        silenced=(*silenced, *by_comment, *by_header),
+        diagnostics=(*report.diagnostics, *(finding for finding in left if finding.code not in ignored)),
+        silenced=(*by_comment, *by_header, *off),
         checks=examined.checks,
         resources=examined.resources,
         times=examined.times,
