@@ -6,10 +6,10 @@ Two generations are in use: toolkits up to 12 write ABI 7 for architectures befo
 
 import hashlib
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from kernel_lsp.build.binary import KernelFacts
-from kernel_lsp.build.elf import read_sections, read_symbols
+from kernel_lsp.build.elf import Section, read_sections, read_symbols
 
 _CUDA_MACHINE = 190
 _FORMAT_SIZED = 0x04
@@ -25,6 +25,7 @@ _LARGE_PARAMETER = 0x45  # instead of the former where a kernel takes more bytes
 _BARRIERS = 0x4C
 
 _SYSTEM_SHARED_BYTES = 1024  # counted in `.nv.shared.KERNEL` from sm_90 on; before, it is not in the image
+_PARAMETERS = ".nv.constant0."
 _UNKNOWN = 0xFFFFFFFF  # stack of a recursive function
 
 
@@ -67,15 +68,34 @@ def code_digest(cubin: bytes) -> str:
     Raises:
         CubinError: as `read_cubin`.
     """
+    return _digest(_code_sections(cubin))
+
+
+def kernel_digests(cubin: bytes) -> dict[str, str]:
+    """For each kernel, by its symbol, SHA-256 of its code and constants with what it shares with others.
+
+    Raises:
+        CubinError: as `read_cubin`.
+    """
+    sections = _code_sections(cubin)
+    entries = [s.name.removeprefix(_PARAMETERS) for s in sections if s.name.startswith(_PARAMETERS)]
+    owners = {section.name: next((e for e in entries if section.name.endswith(f".{e}")), None) for section in sections}
+    return {e: _digest([s for s in sections if owners[s.name] in (None, e)]) for e in entries}
+
+
+def _code_sections(cubin: bytes) -> list[Section]:
     try:
         sections = sorted(read_sections(cubin), key=lambda section: section.name)
     except (struct.error, IndexError, ValueError) as error:
         raise CubinError(f"not a readable cubin: {error}") from error
+    return [section for section in sections if section.name.startswith((".text.", ".nv.constant", ".nv.global"))]
+
+
+def _digest(sections: Sequence[Section]) -> str:
     digest = hashlib.sha256()
     for section in sections:
-        if section.name.startswith((".text.", ".nv.constant", ".nv.global")):
-            digest.update(f"{section.name} {section.size} ".encode())
-            digest.update(section.data)
+        digest.update(f"{section.name} {section.size} ".encode())
+        digest.update(section.data)
     return digest.hexdigest()
 
 
@@ -92,7 +112,7 @@ def _read(cubin: bytes, names: Mapping[str, str]) -> tuple[KernelFacts, ...]:
                 totals[attribute][symbols[symbol].name] = amount
     # A `__device__` function that was not inlined has a `.text` too; only kernels have attributes of their own with
     # a parameter block, which stands in `.nv.constant0`.
-    entries = sorted(name.removeprefix(".nv.constant0.") for name in by_name if name.startswith(".nv.constant0."))
+    entries = sorted(name.removeprefix(_PARAMETERS) for name in by_name if name.startswith(_PARAMETERS))
     facts: list[KernelFacts] = []
     for entry in entries:
         text = by_name[f".text.{entry}"]

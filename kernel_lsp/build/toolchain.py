@@ -3,9 +3,10 @@
 import re
 import shutil
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 
 from kernel_lsp.build.toolkit import find_tool, toolkit_folders
@@ -17,6 +18,7 @@ _PACKAGES = {
     "nvrtc": "nvidia-cuda-nvrtc",
     "vllm": "vllm",
 }
+_COMPILING = (*_PACKAGES.values(), "nvidia-cuda-runtime", "nvidia-cuda-cccl", "numpy")
 # nvcc's pattern fits what every tool of the toolkit prints: `release 13.0, V13.0.88` or `Version 2025.3.1.0`.
 _VERSION = re.compile(r"\bV(\d+(?:\.\d+)+)|[Vv]ersion:? v?(\d+(?:\.\d+)+)")
 _TOOLS = ("nvcc", "ptxas", "nvdisasm", "ncu", "compute-sanitizer")
@@ -76,6 +78,16 @@ def tool(name: str) -> Tool:
     return _toolkit_nvrtc() if name == "nvrtc" and not found.present else found
 
 
+@lru_cache
+def package_versions() -> dict[str, str]:
+    """Versions of the Python packages that compile and run kernels; starts nothing."""
+    found: dict[str, str] = {}
+    for package in _COMPILING:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
+
+
 def _package(name: str, package: str) -> Tool:
     try:
         found = distribution(package)
@@ -95,8 +107,8 @@ def _program(name: str) -> Tool:
         )
     except (OSError, subprocess.TimeoutExpired):
         return Tool(name, None, path)
-    version = _VERSION.search(done.stdout + done.stderr)
-    return Tool(name, (version[1] or version[2]) if version and done.returncode == 0 else None, path)
+    said = _VERSION.search(done.stdout + done.stderr)
+    return Tool(name, (said[1] or said[2]) if said and done.returncode == 0 else None, path)
 
 
 def _toolkit_nvrtc() -> Tool:

@@ -22,7 +22,7 @@ UNUSABLE = 2
 CANNOT_JUDGE = 3
 INTERRUPTED = 130
 
-COMMANDS = ("check", "judge", "refine", "facts", "report", "serve", "trust", "untrust", "doctor")
+COMMANDS = ("check", "watch", "judge", "refine", "facts", "explain", "report", "serve", "trust", "untrust", "doctor")
 """Each is a module beside this one with an `app` of one command."""
 
 

@@ -60,6 +60,15 @@ class JudgeSettings(_Section):
     """Whether a variant that is faster on the whole may be slower on single cases."""
 
 
+class CheckSettings(_Section):
+    """What `check` reports, and what fails it."""
+
+    ignore: Annotated[list[str], Names] = []
+    """Rules that say nothing in this project, by id, such as KL035."""
+    strict: bool = False
+    """Whether warnings fail a check as errors do."""
+
+
 class RefineSettings(_Section):
     """How long and how widely to search."""
 
@@ -131,6 +140,7 @@ class Settings(_Section):
     arch: Annotated[list[Arch], Names] = []
     """Architectures to build for, such as sm_90; empty means that of the GPU found, else sm_90."""
     judge: JudgeSettings = JudgeSettings()
+    check: CheckSettings = CheckSettings()
     refine: RefineSettings = RefineSettings()
     build: BuildSettings = BuildSettings()
     runner: RunnerSettings = RunnerSettings()

@@ -50,7 +50,8 @@ def bind(opcode: str, shared: bool | None = None) -> Atomic | None:
     Args:
         opcode: the instruction's name with all its modifiers.
         shared: whether the cell lies in shared memory, where the opcode (a generic address) does not say so. The L2
-            cache's float32 add flushes subnormals to zero, shared memory's keeps them.
+            cache's float32 add flushes subnormals to zero, shared memory's keeps them; of two float64 NaNs the former
+            keeps the operand's, the latter the cell's.
     """
     name, *modifiers = opcode.split(".")
     if name not in ("atom", "red") or not modifiers:
@@ -66,11 +67,11 @@ def bind(opcode: str, shared: bool | None = None) -> Atomic | None:
         return None
     if shared is None:
         shared = not {"shared", "shared::cta"}.isdisjoint(modifiers)
-    update = _update(words[0], kind, flush=not shared)
+    update = _update(words[0], kind, shared)
     return update and Atomic(update, 2 if words[0] == "cas" else 1, _WIDTHS[kind], count)
 
 
-def _update(operation: str, kind: str, flush: bool) -> Update | None:
+def _update(operation: str, kind: str, shared: bool) -> Update | None:
     match operation:
         case "exch":
             return lambda old, b: b
@@ -80,8 +81,10 @@ def _update(operation: str, kind: str, flush: bool) -> Update | None:
             return lambda old, b: np.where(old >= b, old.dtype.type(0), old + old.dtype.type(1))
         case "dec":
             return lambda old, b: np.where((old == 0) | (old > b), b, old - old.dtype.type(1))
-        case "add" if kind == "f32" and flush:
+        case "add" if kind == "f32" and not shared:
             instruction = "add.ftz.f32"
+        case "add" if kind == "f64":
+            return _add_in_shared_memory if shared else _add_in_cache
         case "add" | "min" | "max" | "and" | "or" | "xor":
             instruction = f"{operation}.{kind}"
         case _:
@@ -93,3 +96,20 @@ def _update(operation: str, kind: str, flush: bool) -> Update | None:
 def _compare_and_swap(old: Bits, compare: Bits, new: Bits) -> Bits:
     same = old == compare
     return np.where(same.all(axis=1)[:, None], new, old) if old.ndim == 2 else np.where(same, new, old)
+
+
+def _add_in_shared_memory(old: Bits, b: Bits) -> Bits:
+    """A loop of additions and compare-and-swap: of two float64 NaNs the old one stays, made quiet."""
+    return _add_double(b, old)
+
+
+def _add_in_cache(old: Bits, b: Bits) -> Bits:
+    """The L2 cache's own adder: of two float64 NaNs the new one is stored, and none is made quiet."""
+    total = _add_double(old, b)
+    return np.where(np.isnan(b.view(np.float64)), b, np.where(np.isnan(old.view(np.float64)), old, total))
+
+
+def _add_double(a: Bits, b: Bits) -> Bits:
+    add = arithmetic.bind("add.f64")
+    assert add is not None
+    return cast(Bits, add.run(a, b))

@@ -220,7 +220,7 @@ class Builders:
                 raise
             return _failed(candidate, str(error))
         if candidate.origin == "baseline":  # variants are many, and seldom asked for again
-            _remember(self._settings, self.arch, workload, candidate, answer)
+            _remember(self._settings, arch, workload, candidate, answer)
         return _in_given_terms(_BUILT.validate_python(answer), candidate)
 
     def _idle_worker(self) -> Worker | None:

@@ -2,6 +2,7 @@
 
 from math import prod
 
+from kernel_lsp.build.cubin import kernel_digests
 from kernel_lsp.build.occupancy import LIMITS, base_arch, next_cliffs, occupancy
 from kernel_lsp.judge.building import Built
 from kernel_lsp.judge.verdict import KernelResources
@@ -13,6 +14,7 @@ def resources_of(built: Built) -> tuple[KernelResources, ...]:
     if binary is None:
         return ()
     launches = [launch for plan in built.plans for launch in plan.launches]
+    codes = _codes(built)
     found: list[KernelResources] = []
     for kernel in binary.kernels:
         mine = [x for x in launches if (x.entry or binary.entries.get(x.kernel)) == kernel.entry]
@@ -44,6 +46,19 @@ def resources_of(built: Built) -> tuple[KernelResources, ...]:
                 parameter_bytes=sum(size for _, size in kernel.parameters),
                 max_threads=prod(bounds) if bounds else None,
                 cliffs=cliffs,
+                code=codes.get(kernel.entry),
             )
         )
     return tuple(found)
+
+
+def _codes(built: Built) -> dict[str, str]:
+    """The hash of each kernel's machine code, by its entry."""
+    found: dict[str, str] = {}
+    for image in built.images:
+        digests = kernel_digests(image.cubin)
+        for kernel in image.kernels:
+            # Of Triton's compilations of one function, each in an image of its own, `#2` tells the second.
+            if (digest := digests.get(kernel.entry.partition("#")[0])) is not None:
+                found[kernel.entry] = digest
+    return found

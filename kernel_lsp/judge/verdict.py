@@ -136,6 +136,7 @@ class KernelResources(Record):
         parameter_bytes: size of its parameters.
         max_threads: limit on a block by `__launch_bounds__` or Triton's warps, all extents multiplied.
         cliffs: what would raise the occupancy, largest gain first.
+        code: hash of its machine code.
     """
 
     name: str
@@ -152,6 +153,7 @@ class KernelResources(Record):
     parameter_bytes: int = 0
     max_threads: int | None = None
     cliffs: tuple[Cliff, ...] = ()
+    code: str | None = None
 
 
 class DeviceState(Record):

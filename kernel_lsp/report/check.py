@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -31,8 +32,8 @@ def file_view(report: FileReport, text: str, width: int = 0) -> RenderableType:
     return Group(line, diagnostics_view(shown, {str(report.path): text})) if shown else line
 
 
-def summary_view(reports: Sequence[FileReport]) -> RenderableType:
-    """What could not be done and why, then one line for all files."""
+def summary_view(reports: Sequence[FileReport], *, strict: bool = False) -> RenderableType:
+    """What could not be done and why, then one line for all files; `strict` says that warnings fail."""
     skipped = [[check for check in report.checks if check.status is CheckStatus.SKIPPED] for report in reports]
     without: list[str] = []
     if any(_is_run(check) for checks in skipped for check in checks):
@@ -49,26 +50,42 @@ def summary_view(reports: Sequence[FileReport]) -> RenderableType:
     kernels = _counted(sum(len(report.kernels) for report in reports), "kernel")
     arch = ", ".join(sorted({report.arch for report in reports}))
     bad = sum(not report.ok for report in reports)
-    ending = (f"{bad} with errors", "bold red") if bad else ("all well", "bold green")
-    return Group(*lines, Text.assemble(f"{_counted(len(reports), 'file')}, {kernels}, {arch}: ", ending))
+    warnings = sum(d.severity is Severity.WARNING for report in reports for d in report.diagnostics)
+    silenced = sum(len(report.silenced) for report in reports)
+    ending = [(f"{bad} with errors", "bold red")] if bad else []
+    if not bad and not (strict and warnings):
+        ending = [("all well", "bold green")]
+    ending += [(_counted(warnings, "warning"), "bold red" if strict else "yellow")] if warnings else []
+    ending += [(f"{silenced} silenced", "dim")] if silenced else []
+    last = Text(f"{_counted(len(reports), 'file')}, {kernels}, {arch}: ")
+    return Group(*lines, last.append(Text(", ").join(Text(*part) for part in ending)))
+
+
+def recorded_view(files: Sequence[Path]) -> RenderableType:
+    """Where the baseline was written."""
+    return Text(f"Recorded as the baseline in {', '.join(map(str, files))}.")
 
 
 def _found(report: FileReport) -> list[str]:
     """What is known of the file, in few words."""
-    for severity, what in ((Severity.ERROR, "error"), (Severity.WARNING, "warning")):
-        if count := sum(d.severity is severity for d in report.diagnostics):
-            return [_counted(count, what)]
+    errors, warnings = (
+        sum(d.severity is severity for d in report.diagnostics) for severity in (Severity.ERROR, Severity.WARNING)
+    )
+    doubts = [_counted(warnings, "warning")] if warnings else []
+    if errors:
+        return [_counted(errors, "error"), *doubts]
     notes = [d.message for d in report.diagnostics if d.severity is Severity.NOTE]
     if notes:
-        return notes
+        return notes + doubts
     passed = sum(check.status is CheckStatus.PASSED for check in report.checks)
     skipped = [check for check in report.checks if check.status is CheckStatus.SKIPPED]
     if any(map(_is_run, skipped)):
-        return ["compiled", "needs a GPU to run"]
+        return ["compiled", "needs a GPU to run", *doubts]
     large = sum(map(_is_large_case, skipped))
     found = [f"{_counted(passed, 'check')} passed" if passed else "compiled"]
     found += [f"{_counted(large, 'case')} {'needs' if large == 1 else 'need'} a GPU"] if large else []
-    return found + ([f"{len(skipped) - large} skipped"] if len(skipped) > large else [])
+    found += [f"{len(skipped) - large} skipped"] if len(skipped) > large else []
+    return found + doubts
 
 
 def _is_run(check: Check) -> bool:

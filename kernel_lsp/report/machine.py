@@ -1,10 +1,16 @@
 """Results for machines: JSON on standard output, in the shape of the records themselves."""
 
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
 from pydantic_core import to_json
 
 from kernel_lsp.judge.check import FileReport
 from kernel_lsp.judge.verdict import Verdict
-from kernel_lsp.refine.search import Refinement
+
+if TYPE_CHECKING:
+    from kernel_lsp.refine.search import Refinement
 
 
 def records_json(records: object) -> str:
@@ -17,13 +23,15 @@ def verdict_json(verdict: Verdict) -> str:
     return verdict.model_dump_json(indent=2)
 
 
-def check_json(reports: list[FileReport]) -> str:
+def check_json(reports: Sequence[FileReport]) -> str:
     """One object: `ok`, and in `files` each report with its own `ok`."""
-    files = [{"ok": report.ok} | vars(report) for report in reports]
+    files = [
+        {"ok": report.ok} | {each.name: getattr(report, each.name) for each in fields(report)} for report in reports
+    ]
     return records_json({"ok": all(report.ok for report in reports), "files": files})
 
 
-def refinement_json(found: Refinement, diff: str) -> str:
+def refinement_json(found: "Refinement", diff: str) -> str:
     """One object: whether there is a variant and why, its verdict and diff, and what became of every candidate."""
     tried = [
         {

@@ -11,12 +11,10 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-SCHEMA_VERSION = 1
-"""Number of the schema below; a file with a higher one was written by a newer version of the tool."""
-
 _BUSY_SECONDS = 10.0
 
-_SCHEMA = """
+SCHEMAS = (
+    """
 CREATE TABLE builds (
     key      TEXT PRIMARY KEY,
     created  REAL NOT NULL,
@@ -52,7 +50,20 @@ CREATE TABLE baselines (
     created  REAL NOT NULL,
     document BLOB NOT NULL
 );
-"""
+""",
+    """
+CREATE TABLE checks (
+    key      TEXT PRIMARY KEY,
+    created  REAL NOT NULL,
+    document BLOB NOT NULL
+);
+CREATE INDEX checks_by_time ON checks (created);
+""",
+)
+"""What each version added, from version 1 on; a script never changes once it is released."""
+
+SCHEMA_VERSION = len(SCHEMAS)
+"""A file with a higher one was written by a newer version of the tool; one with a lower one is brought up to date."""
 
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
@@ -108,7 +119,7 @@ def connect_for_reading(path: Path) -> sqlite3.Connection:
         if connection is not None:
             connection.close()
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    connection.executescript(_SCHEMA)
+    connection.executescript("".join(SCHEMAS))
     return connection
 
 
@@ -124,9 +135,10 @@ def _open(path: Path, *, check: bool = False) -> sqlite3.Connection:
             raise NewerSchemaError
         if check and (found := connection.execute("PRAGMA quick_check (1)").fetchone()[0]) != "ok":
             raise DamagedError(found)
-        if version < SCHEMA_VERSION:
-            for statement in _SCHEMA.split(";"):
+        for schema in SCHEMAS[version:]:
+            for statement in schema.split(";"):
                 connection.execute(statement)
+        if version < SCHEMA_VERSION:
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         connection.execute("COMMIT")
     except BaseException:

@@ -20,6 +20,8 @@ from kernel_lsp.store.database import connect, connect_for_reading, is_damaged
 Document = dict[str, object]
 _T = TypeVar("_T")
 
+_CHECKS_KEPT = 5000
+
 SHORTEST_ID = 8
 """Least number of characters by which a verdict is shown, so that its short name seldom grows."""
 
@@ -224,6 +226,20 @@ class Store:
     def list_baselines(self) -> dict[str, Document]:
         """Every recorded baseline by its key."""
         return {str(key): _unpack(blob) for key, blob in self._read("SELECT key, document FROM baselines", ())}
+
+    # Results of checks
+
+    def save_check(self, key: str, document: Mapping[str, object]) -> None:
+        """Keep what checking a file found under the hash of all that it depends on; the oldest of many are dropped."""
+        self._put("checks", key, document)
+        self._write(
+            "DELETE FROM checks WHERE key IN (SELECT key FROM checks ORDER BY created DESC LIMIT -1 OFFSET ?)",
+            (_CHECKS_KEPT,),
+        )
+
+    def find_check(self, key: str) -> Document | None:
+        """What checking a file found, or None."""
+        return self._document("SELECT document FROM checks WHERE key = ?", key)
 
     # What stands between all of the above and the file
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from kernel_lsp.emulate.arithmetic.floating import dressed, on_elements
-from kernel_lsp.emulate.arithmetic.formats import FORMATS, Format, canonical, encode, flush
+from kernel_lsp.emulate.arithmetic.formats import FORMATS, Format, encode, flush
 from kernel_lsp.emulate.arithmetic.opcode import Opcode
 from kernel_lsp.emulate.arithmetic.operation import Array, Operation, typed
 
@@ -32,6 +32,7 @@ _FUNCTIONS: dict[str, Callable[[Array], Array]] = {
 _HALVES = ("f16", "f16x2", "bf16", "bf16x2")
 _TYPES = {"tanh": ("f32", *_HALVES), "ex2": ("f32", *_HALVES)}
 _UPPER_HALF = np.uint64(0xFFFFFFFF00000000)
+_UPPER_NAN = np.uint64(0x7FFFFFFF00000000)
 
 
 def bind(opcode: Opcode) -> Operation | None:
@@ -67,9 +68,10 @@ def _coarse(opcode: Opcode, function: Callable[[Array], Array]) -> Operation | N
 
     def run(a: Array) -> Array:
         x = flush(a & _UPPER_HALF, form).view(np.float64)
-        exact = canonical(function(x).view(np.uint64), form)
-        rounded = np.where(np.isfinite(exact.view(np.float64)), exact + np.uint64(1 << 31), exact)
-        return flush(rounded & _UPPER_HALF, form)
+        result = function(x)
+        exact = result.view(np.uint64)
+        rounded = np.where(np.isfinite(result), exact + np.uint64(1 << 31), exact)
+        return np.where(np.isnan(result), _UPPER_NAN, flush(rounded & _UPPER_HALF, form))
 
     return typed(run, opcode.type, approximate=True)
 

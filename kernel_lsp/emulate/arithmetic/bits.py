@@ -238,7 +238,10 @@ def _fns(opcode: Opcode) -> Operation | None:
         rank = np.where(offset[..., None] < 0, rising[..., -1:] - rising + 1, rising)
         hits = candidates & (rank == count)
         found = np.where(hits.any(-1), hits.argmax(-1), -1)
-        return np.where(base < 32, found, -1).astype(np.int32).view(np.uint32)
+        found = np.where(base < 32, found, -1)
+        # NVIDIA's code for it compares |offset| as a signed number, which the most negative one is not.
+        found = np.where(offset == np.iinfo(np.int32).min, 0, found)
+        return found.astype(np.int32).view(np.uint32)
 
     return typed(run, U32, U32, U32)
 

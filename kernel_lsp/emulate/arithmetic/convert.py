@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from kernel_lsp.emulate.arithmetic import narrow
+from kernel_lsp.emulate.arithmetic.floating import quiet
 from kernel_lsp.emulate.arithmetic.formats import (
     BF16,
     F16,
@@ -174,10 +175,14 @@ def _float_to_float(opcode: Opcode, target: Type, source: Type) -> Operation | N
         return None
     to, of = FORMATS[target.name], FORMATS[source.name]
 
+    if to is of and to in (F32, F64) and not opcode.flags:
+        return typed(lambda a: a, source)  # a move, which does not even make NaN quiet
+
     def run(a: Array) -> Array:
-        bits = flush(a, of) if opcode.has("ftz") and of is F32 else a
+        # To f16 the subnormals of f32 are not flushed: they round to zero, or to f16's least number.
+        bits = flush(a, of) if opcode.has("ftz") and of is F32 and to is not F16 else a
         if to is of:
-            result = canonical(bits, to)
+            result = quiet(bits, to) if to is F64 else canonical(bits, to)
             if integral:
                 numbers = of.numbers(result)
                 whole = _INTEGRAL[integral](numbers.astype(np.float64))
@@ -187,12 +192,25 @@ def _float_to_float(opcode: Opcode, target: Type, source: Type) -> Operation | N
         elif to is BF16 and of is F32:
             result = shorten(bits, to, 16, mode)
         elif to is F64:
-            result = encode(of.numbers(bits).astype(np.float64), to, "rn")
+            numbers = of.numbers(bits).astype(np.float64).view(np.uint64)
+            kept = canonical(bits, of) if opcode.has("ftz") else bits
+            result = np.where(is_nan(bits, of), _nan_of_other_size(kept, of, to), numbers)
         else:
             result = encode(of.numbers(bits).astype(np.float64), to, mode or "rn")
+            if of is F64:
+                result = np.where(is_nan(bits, of), _nan_of_other_size(bits, of, to), result)
         return _finished(opcode, flush(result, to) if opcode.has("ftz") and to is F32 else result, to, is_nan(a, of))
 
     return typed(run, source)
+
+
+def _nan_of_other_size(x: Array, of: Format, to: Format) -> Array:
+    """Raw NaNs to or from f64 as such of another format: quiet, with the sign and the upper bits of the payload."""
+    payload = (x & (of.smallest_normal - of.raw(1))).astype(np.uint64)
+    wider = to.mantissa_bits - of.mantissa_bits
+    payload = payload << np.uint64(wider) if wider > 0 else payload >> np.uint64(-wider)
+    sign = np.where(x & of.sign != 0, to.sign, to.raw(0))
+    return sign | to.infinity | to.raw(1 << to.mantissa_bits - 1) | payload.astype(to.raw)
 
 
 def _finished(opcode: Opcode, result: Array, form: Format, nan: Array) -> Array:
@@ -206,7 +224,10 @@ def _finished(opcode: Opcode, result: Array, form: Format, nan: Array) -> Array:
 
 
 def _tf32(opcode: Opcode, source: Type) -> Operation | None:
-    """f32 with 10 bits of mantissa, the 13 below zero; `rna` cuts a NaN too, which may make it an infinity."""
+    """f32 with 10 bits of mantissa, the 13 below zero.
+
+    `rna` cuts a NaN too, which may make it an infinity; `satfinite` then takes one off what is not finite, NaN or not.
+    """
     mode = opcode.one_of("rna", "rn", "rz")
     if not mode or source.name != "f32" or not opcode.only("rna", "rn", "rz", "satfinite", "relu"):
         return None
@@ -215,12 +236,11 @@ def _tf32(opcode: Opcode, source: Type) -> Operation | None:
 
     def run(a: Array) -> Array:
         result = shorten(a, F32, 13, mode)
-        if mode == "rna":
-            result = np.where(is_nan(a, F32), a & ~np.uint32(0x1FFF), result)
+        kept = ~np.uint32(0x1FFF)
+        result = np.where(is_nan(a, F32), (a if mode == "rna" else F32.canonical) & kept, result)
         if opcode.has("satfinite"):
-            size = result & ~F32.sign
-            result = np.where(size == F32.infinity, result & F32.sign | np.uint32(0x7F7FE000), result)
-        return relu(result, F32) if opcode.has("relu") else result
+            result = np.where((result & ~F32.sign) >= F32.infinity, result - np.uint32(0x2000), result)
+        return relu(result, F32) & kept if opcode.has("relu") else result
 
     return typed(run, source)
 

@@ -1,8 +1,13 @@
 """Floating-point arithmetic that IEEE 754 defines: rounded once, in every format, rounding and packed form.
 
 Modifiers: `.ftz` makes subnormal operands and results zeros of the same sign, `.sat` clamps results to [0, 1] (NaN to
-zero), `.relu` makes negative results zero. NaN results are the canonical NaN of the format, except in f64, which hands
-on the payload of an operand.
+zero), `.relu` makes negative results zero. What is subnormal is seen after rounding with an exponent range without end:
+a product or `fma` just below the smallest normal number may become zero although it would round up to that number.
+
+NaN results are the canonical NaN of the format, except in f64, which hands on sign and payload of an operand, made
+quiet: of `fma` b's before c's before a's, of `add`, `sub` and `mul` b's before a's, of `div` a's before b's. The sign
+that `neg`, `abs` and the b of `sub` would turn stays as it is on a NaN. All of this is what an H200 does, by
+`tests/bench/ptx_fuzz.py`.
 """
 
 from collections.abc import Callable
@@ -30,6 +35,7 @@ from kernel_lsp.emulate.arithmetic.packed import lanewise
 
 Compute = Callable[..., Array]
 _QUIET = 1 << 51  # the bit of an f64 that tells quiet NaN from signalling ones
+_OF_SUM, _OF_FMA, _OF_QUOTIENT = (1, 0), (1, 2, 0), (0, 1)  # whose NaN is handed on, by index of operand
 
 
 def bind(opcode: Opcode) -> Operation | None:
@@ -45,14 +51,23 @@ def on_elements(opcode: Opcode, compute: Compute, operands: int, **marks: bool) 
     return typed(run, *[kind] * operands, **marks)
 
 
-def dressed(opcode: Opcode, form: Format, compute: Compute) -> Compute:
-    """`compute` on raw bits with the opcode's `.ftz`, `.sat` and `.relu` around it."""
+def dressed(opcode: Opcode, form: Format, compute: Compute, tiny: Compute | None = None) -> Compute:
+    """`compute` on raw bits with the opcode's `.ftz`, `.sat` and `.relu` around it.
+
+    `tiny` says of operands whose result is the smallest normal number whether `.ftz` makes it zero all the same.
+    """
     ftz, sat, positive = opcode.has("ftz"), opcode.has("sat"), opcode.has("relu")
 
     def run(*operands: Array) -> Array:
-        result = compute(*(flush(x, form) for x in operands)) if ftz else compute(*operands)
+        if ftz:
+            operands = tuple(flush(x, form) for x in operands)
+        result = compute(*operands)
         if ftz:
             result = flush(result, form)
+        if ftz and tiny is not None:
+            edge = (result & ~form.sign) == form.smallest_normal
+            if edge.any():
+                result = np.where(edge & tiny(*operands), result & form.sign, result)
         if sat:
             result = saturate(result, form)
         return relu(result, form) if positive else result
@@ -63,6 +78,19 @@ def dressed(opcode: Opcode, form: Format, compute: Compute) -> Compute:
 def _format(opcode: Opcode) -> Format | None:
     kind = opcode.type
     return FORMATS.get(kind.element) if len(opcode.types) == 1 and kind.kind == "f" else None
+
+
+def _tininess(form: Format, mode: str, pair: Callable[..., exact.Pair]) -> Compute:
+    """Whether results of raw operands of a format below f64, rounded as if exponents had no end, are subnormal."""
+    scale = 256.0
+    smallest = form.numbers(np.full(1, form.smallest_normal)).astype(np.float64) * scale
+
+    def run(*operands: Array) -> Array:
+        value = odd(*pair(*(form.numbers(x).astype(np.float64) for x in operands)))
+        rounded = encode(value * scale, form, mode)
+        return np.abs(form.numbers(rounded).astype(np.float64)) < smallest
+
+    return run
 
 
 def quieted(result: Array, *operands: Array) -> Array:
@@ -82,8 +110,14 @@ def _signed_zero(result: Array, rest: Array, x: Array, y: Array) -> Array:
     return np.where((result == 0) & (rest == 0) & ~both_plus, -0.0, result)
 
 
-def _rounding(form: Format, mode: str, narrow: Callable[..., exact.Pair], wide: Callable[..., exact.Pair]) -> Compute:
-    """A function on raw bits that rounds an exact result once."""
+def _rounding(
+    form: Format,
+    mode: str,
+    narrow: Callable[..., exact.Pair],
+    wide: Callable[..., exact.Pair],
+    ranks: tuple[int, ...],
+) -> Compute:
+    """A function on raw bits that rounds an exact result once; `ranks` says whose NaN goes first."""
     if form.name == "f64":
 
         def run64(*operands: Array) -> Array:
@@ -91,7 +125,8 @@ def _rounding(form: Format, mode: str, narrow: Callable[..., exact.Pair], wide: 
             value, rest = wide(*numbers)
             if mode == "rm" and wide in (exact.wide_sum, exact.wide_fma):
                 value = _signed_zero(value, rest, *_terms(numbers))
-            return quieted(step(value.view(np.uint64), mode, rest < 0, rest > 0, form), *operands)
+            rounded = step(value.view(np.uint64), mode, rest < 0, rest > 0, form)
+            return quieted(rounded, *(operands[i] for i in ranks))
 
         return run64
 
@@ -131,12 +166,12 @@ def _terms(numbers: list[Array]) -> tuple[Array, Array]:
     return numbers[0] * numbers[1], numbers[2]
 
 
-def _native(form: Format, compute: Compute) -> Compute:
+def _native(form: Format, compute: Compute, ranks: tuple[int, ...]) -> Compute:
     """numpy's own operation, which rounds to nearest even as IEEE says, on f32 or f64."""
 
     def run(*operands: Array) -> Array:
         result = compute(*(form.numbers(x) for x in operands)).view(form.raw)
-        return quieted(result, *operands) if form is F64 else canonical(result, form)
+        return quieted(result, *(operands[i] for i in ranks)) if form is F64 else canonical(result, form)
 
     return run
 
@@ -147,13 +182,13 @@ def _add(opcode: Opcode) -> Operation | None:
         return None
     mode = opcode.one_of(*MODES, default="rn") or "rn"
     if mode == "rn" and form.name in ("f32", "f64"):
-        add = _native(form, np.add)
+        add = _native(form, np.add, _OF_SUM)
     elif mode == "rn":
         add = _nearest(form, np.add, exact.narrow_sum)
     else:
-        add = _rounding(form, mode, exact.narrow_sum, exact.wide_sum)
+        add = _rounding(form, mode, exact.narrow_sum, exact.wide_sum, _OF_SUM)
     if opcode.name == "sub":
-        return on_elements(opcode, dressed(opcode, form, lambda a, b: add(a, b ^ form.sign)), 2)
+        return on_elements(opcode, dressed(opcode, form, lambda a, b: add(a, _minus(b, form))), 2)
     return on_elements(opcode, dressed(opcode, form, add), 2)
 
 
@@ -163,12 +198,10 @@ def _mul(opcode: Opcode) -> Operation | None:
         return None
     mode = opcode.one_of(*MODES, default="rn") or "rn"
     if mode == "rn" and form.name in ("f32", "f64"):
-        return on_elements(opcode, dressed(opcode, form, _native(form, np.multiply)), 2)
-    return on_elements(opcode, dressed(opcode, form, _rounding(form, mode, _plain_product, exact.wide_product)), 2)
-
-
-def _plain_product(a: Array, b: Array) -> exact.Pair:
-    return exact.narrow_product(a, b)
+        multiply = _native(form, np.multiply, _OF_SUM)
+    else:
+        multiply = _rounding(form, mode, exact.narrow_product, exact.wide_product, _OF_SUM)
+    return on_elements(opcode, dressed(opcode, form, multiply, _tininess(form, mode, exact.narrow_product)), 2)
 
 
 def _legal(opcode: Opcode) -> Format | None:
@@ -202,8 +235,9 @@ def _fma(opcode: Opcode) -> Operation | None:
         return None
     if mode == "rn" and form.name != "f64":
         fused = _nearest(form, lambda a, b, c: a * b + c, exact.narrow_fma)
-        return on_elements(opcode, dressed(opcode, form, fused), 3)
-    return on_elements(opcode, dressed(opcode, form, _rounding(form, mode, exact.narrow_fma, exact.wide_fma)), 3)
+    else:
+        fused = _rounding(form, mode, exact.narrow_fma, exact.wide_fma, _OF_FMA)
+    return on_elements(opcode, dressed(opcode, form, fused, _tininess(form, mode, exact.narrow_fma)), 3)
 
 
 def _rounded(opcode: Opcode) -> Operation | None:
@@ -215,12 +249,13 @@ def _rounded(opcode: Opcode) -> Operation | None:
     if not opcode.only(*MODES, *(("ftz",) if form.name == "f32" else ())):
         return None
     root = opcode.name == "sqrt"
+    ranks = (0,) if root else _OF_QUOTIENT
     if mode == "rn":
-        compute = _native(form, np.sqrt if root else np.divide)
+        compute = _native(form, np.sqrt if root else np.divide, ranks)
     elif root:
-        compute = _rounding(form, mode, exact.narrow_root, exact.wide_root)
+        compute = _rounding(form, mode, exact.narrow_root, exact.wide_root, ranks)
     else:
-        compute = _rounding(form, mode, exact.narrow_quotient, exact.wide_quotient)
+        compute = _rounding(form, mode, exact.narrow_quotient, exact.wide_quotient, ranks)
     if opcode.name == "rcp":
         return on_elements(opcode, dressed(opcode, form, lambda a: compute(np.full(1, form.one), a)), 1)
     return on_elements(opcode, dressed(opcode, form, compute), 1 if root else 2)
@@ -233,13 +268,23 @@ def _sign(opcode: Opcode) -> Operation | None:
         return None
     if opcode.flags and not (opcode.flags == ("ftz",) and form.name in ("f32", "f16")):
         return None
-    turn = np.bitwise_xor if opcode.name == "neg" else lambda x, sign: x & ~sign
-    settle = _quiet if form.name == "f64" else canonical
-    return on_elements(opcode, dressed(opcode, form, lambda a: settle(turn(a, form.sign), form)), 1)
+    turn = _minus if opcode.name == "neg" else _size
+    settle = quiet if form.name == "f64" else canonical
+    return on_elements(opcode, dressed(opcode, form, lambda a: settle(turn(a, form), form)), 1)
 
 
-def _quiet(x: Array, form: Format) -> Array:
-    """Raw f64 bits with every NaN made quiet, its payload kept."""
+def _minus(x: Array, form: Format) -> Array:
+    """Raw bits with the sign turned; that of NaN stays in f64, and does not matter in the other formats."""
+    return np.where(is_nan(x, form), x, x ^ form.sign) if form is F64 else x ^ form.sign
+
+
+def _size(x: Array, form: Format) -> Array:
+    """Raw bits without the sign; that of NaN stays in f64, and does not matter in the other formats."""
+    return np.where(is_nan(x, form), x, x & ~form.sign) if form is F64 else x & ~form.sign
+
+
+def quiet(x: Array, form: Format) -> Array:
+    """Raw f64 bits with every NaN made quiet, its sign and payload kept."""
     return np.where(is_nan(x, form), x | np.uint64(_QUIET), x)
 
 
@@ -269,7 +314,7 @@ def _extreme(opcode: Opcode) -> Operation | None:
         nan_x, nan_y = is_nan(x, form), is_nan(y, form)
         if nan_x.any() or nan_y.any():
             result = np.where(nan_x, y, np.where(nan_y, x, result))
-            neither = _quiet(b, form) if form.name == "f64" else form.canonical
+            neither = quiet(b, form) if form.name == "f64" else form.canonical
             result = np.where((nan_x | nan_y) if spread else (nan_x & nan_y), neither, result)
         return np.where(is_nan(result, form), result, result | ((a ^ b) & form.sign)) if signs else result
 
@@ -292,7 +337,8 @@ _TESTS: dict[str, Callable[[Array, Format], Array]] = {
     "infinite": lambda x, form: x == form.infinity,
     "number": lambda x, form: x <= form.infinity,
     "notanumber": lambda x, form: x > form.infinity,
-    "normal": lambda x, form: (x >= form.smallest_normal) & (x < form.infinity),
+    # The ISA counts zeros among the normal numbers.
+    "normal": lambda x, form: (x == 0) | ((x >= form.smallest_normal) & (x < form.infinity)),
     "subnormal": lambda x, form: (x > 0) & (x < form.smallest_normal),
 }
 

@@ -5,6 +5,7 @@ Worker-only: imports numpy. Integer, bit and float64 products are exact; what fl
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any, TypeAlias, cast
 
@@ -90,9 +91,12 @@ def multiplication(product: Product, a: Fragment, b: Fragment, c: Fragment, d: F
 
 @cache
 def bind_product(
-    d: str, a: str, b: str, c: str, arch: int, saturate: bool = False, bitwise: str | None = None
+    d: str, a: str, b: str, c: str, arch: int, saturate: bool = False, bitwise: str | None = None, step: int = 0
 ) -> Product | None:
-    """The product of matrices with elements of the types a, b and c as elements of type d; None if there is no such."""
+    """The product of matrices with elements of the types a, b and c as elements of type d; None if there is no such.
+
+    Floating-point sums go by `step` products, where the machine's instruction has fewer than this one.
+    """
     if not any({a, b} <= family for family in _FAMILIES):
         return None
     match c, d:
@@ -101,9 +105,9 @@ def bind_product(
         case "f64", "f64" if a == "f64":
             return _doubles
         case (("f16" | "f32"), ("f16" | "f32")) if a in ("f16", "e4m3", "e5m2") and not saturate:
-            return partial(_floats, d, a, b, c, arch)
+            return partial(_floats, d, a, b, c, arch, step)
         case "f32", "f32" if a in ("bf16", "tf32") and not saturate:
-            return partial(_floats, d, a, b, c, arch)
+            return partial(_floats, d, a, b, c, arch, step)
         case _:
             return None
 
@@ -131,7 +135,7 @@ def _doubles(a: Bits, b: Bits, c: Bits) -> Bits:
     return total.reshape(c.shape)
 
 
-def _floats(d: str, kind_a: str, kind_b: str, c_kind: str, arch: int, a: Bits, b: Bits, c: Bits) -> Bits:
+def _floats(d: str, kind_a: str, kind_b: str, c_kind: str, arch: int, step: int, a: Bits, b: Bits, c: Bits) -> Bits:
     wide = "f32" if "f32" in (d, c_kind) else "f16"
     by_halves = kind_a in ("e4m3", "e5m2") and 90 <= arch < 120
     parts: list[Bits] = []
@@ -142,6 +146,7 @@ def _floats(d: str, kind_a: str, kind_b: str, c_kind: str, arch: int, a: Bits, b
             parts.append(float_bits(d, _bytes_by_halves(left, right, start_value, wide, arch)))
         else:
             how = adder(arch, kind_a, wide)
+            how = replace(how, block=min(how.block, step)) if step else how
             parts.append(float_bits(d, multiply_add(left, right, start_value, kind_a, kind_b, wide, how)))
     return np.concatenate(parts)
 

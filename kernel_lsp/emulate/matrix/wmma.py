@@ -68,7 +68,9 @@ def _bind_mma(shape: str, rest: list[str], bitwise: str | None, arch: int) -> Ma
     if len(kinds) != 4 or not {kinds[1], kinds[2]} <= _SHAPES.get(shape, set()):
         return None
     d, a, b, c = kinds
-    product = bind_product(d, a, b, c, arch, saturate, bitwise)
+    # NVIDIA's assembler makes two products of depth 4 of it, on every architecture.
+    step = 4 if a == "tf32" else 0
+    product = bind_product(d, a, b, c, arch, saturate, bitwise, step)
     return product and multiplication(
         product, _fragment("a", shape, a), _fragment("b", shape, b), _fragment("c", shape, c), _fragment("d", shape, d)
     )

@@ -92,7 +92,7 @@ def test_check_finds_what_lies_out_of_bounds(kernel_lsp, tmp_path):
     assert answer.returncode == 1
     (file,) = json.loads(answer.stdout)["files"]
     found = [d for d in file["diagnostics"] if "past the end of `y`" in d["message"]]
-    assert [(Path(d["path"]).name, d["line"]) for d in found] == [("scale.cu", 4)], file["diagnostics"]
+    assert [(d["path"], d["line"]) for d in found] == [("scale.cu", 4)], file["diagnostics"]
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,7 @@ def test_temporary_files_lie_in_the_workers_own_folder(run, subject):
 
 def test_a_child_in_a_group_of_its_own_dies_with_its_worker(pool, run):
     async def scenario() -> int:
-        worker = await pool.worker(Flavour.INTERPRET, "subject", device="cpu")
+        worker = await pool.worker(Flavour.EMULATE, "subject", device="cpu")
         spawn = "import subprocess\nsubprocess.Popen(['sleep', '600'], process_group=0)\ndef launch(module): return 1\n"
         await worker.call("load", deadline=30, path="/home/me/k.py", text=spawn)
         assert len(members(worker.pid)) == 2

@@ -240,7 +240,7 @@ def test_a_worker_sees_nothing_of_the_parents_environment_or_files(run, subject,
     assert set(environment) <= {
         *pool_module._PASSED_ON,
         *("HOME", "TMPDIR", "XDG_CACHE_HOME", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "CUDA_CACHE_DISABLE"),
-        *("PYTHONDONTWRITEBYTECODE", "OMP_NUM_THREADS", "TRITON_INTERPRET"),
+        *("PYTHONDONTWRITEBYTECODE", "OMP_NUM_THREADS"),
     }
     assert environment["HOME"] == environment["TMPDIR"] == folder == str(worker.scratch)
     assert environment["CUDA_VISIBLE_DEVICES"] == ""

@@ -5,11 +5,12 @@ import resource
 import signal
 import sqlite3
 import threading
+import zlib
 
 import pytest
 
 from kernel_lsp.errors import ConfigurationError
-from kernel_lsp.store.database import SCHEMA_VERSION
+from kernel_lsp.store.database import SCHEMA_VERSION, SCHEMAS
 from kernel_lsp.store.store import SHORTEST_ID, open_store
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -307,3 +308,27 @@ def test_a_folder_of_someone_else_can_be_read(tmp_path):
     process.join(30)
     assert "not being saved" in notices[0]
     assert ids == [verdict("kept")["id"]]
+
+
+def test_checks_are_kept_by_key(tmp_path):
+    with open_store(tmp_path) as store:
+        store.save_check("k", {"n": 1})
+        store.save_check("k", {"n": 2})
+    with open_store(tmp_path) as store:
+        assert store.find_check("k") == {"n": 2}
+        assert store.find_check("other") is None
+
+
+def test_a_file_of_an_earlier_version_is_brought_up_to_date(tmp_path):
+    connection = sqlite3.connect(tmp_path / "store.sqlite3")
+    connection.executescript(SCHEMAS[0])
+    connection.execute("PRAGMA user_version = 1")
+    connection.execute("INSERT INTO builds VALUES ('old', 0, ?)", (zlib.compress(b'{"kept": true}'),))
+    connection.commit()
+    connection.close()
+    with open_store(tmp_path) as store:
+        store.save_check("new", {"n": 1})
+        assert store.find_build("old") == {"kept": True}
+        assert store.notices == []
+    with open_store(tmp_path) as store:
+        assert store.find_check("new") == {"n": 1}

@@ -1,0 +1,62 @@
+"""`kernel-lsp watch`: check what changes below a folder, as it is saved."""
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.live import Live
+
+from kernel_lsp.cli.console import Workload, err, opened_store, out, say_notices, settings_for
+from kernel_lsp.config.settings import Settings
+from kernel_lsp.errors import SourceError
+from kernel_lsp.judge.check import Checker
+from kernel_lsp.judge.check.watching import Standing, watch_folder
+from kernel_lsp.report.check import file_view
+from kernel_lsp.report.watch import watch_view
+from kernel_lsp.store.store import Store
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def watch(
+    folder: Annotated[Path, typer.Argument(help="A folder with kernel files.")] = Path(),
+    workload: Workload = None,
+    run: Annotated[bool, typer.Option("--run/--no-run", help="Also run the workloads, not only compile.")] = True,
+) -> None:
+    """Check the kernels below FOLDER, and again each time they, their workloads or their headers are saved."""
+    if not folder.is_dir():
+        raise SourceError("This is no folder.", folder, cure="Name the folder that your kernels lie in.")
+    settings = settings_for(folder)
+    with opened_store(settings) as store:
+        asyncio.run(_watch(folder, settings, store, workload, run=run))
+        say_notices(store)
+
+
+async def _watch(folder: Path, settings: Settings, store: Store, workload: Path | None, *, run: bool) -> None:
+    """Until the user ends it; a terminal sees how all files stand, a pipe each report as it comes."""
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with Checker(settings, store, workload=workload, run=run) as checker:
+        with Live(console=err, auto_refresh=err.is_terminal, vertical_overflow="crop") as live:
+            shown: set[int] = set()
+
+            def show(standing: Standing) -> None:
+                if err.is_terminal:
+                    live.update(watch_view(standing, folder))
+                    return
+                for report in standing.reports.values():
+                    if id(report) not in shown:
+                        out.print(file_view(report, standing.texts.get(report.path, "")))
+                shown.clear()
+                shown.update(id(report) for report in standing.reports.values())
+
+            watching = asyncio.create_task(watch_folder(folder, checker, show))
+            await asyncio.wait({watching, asyncio.create_task(stop.wait())}, return_when=asyncio.FIRST_COMPLETED)
+            if watching.done():
+                watching.result()
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)

@@ -1,0 +1,227 @@
+"""Checking files, once or again and again: results are looked up, and workers started only for the rest."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from kernel_lsp.build.binary import Diagnostic, Severity
+from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.nvml import find_gpus
+from kernel_lsp.errors import KernelLspError, WorkloadError
+from kernel_lsp.judge.building import Builders, arch_of
+from kernel_lsp.judge.check.baseline import (
+    FileRecord,
+    Measured,
+    find_root,
+    name_in,
+    needs_timing,
+    read_baseline,
+    updated,
+    write_baseline,
+)
+from kernel_lsp.judge.check.conclusion import conclude
+from kernel_lsp.judge.check.dependencies import Dependencies, dependencies_of
+from kernel_lsp.judge.check.examination import broken, examine
+from kernel_lsp.judge.check.record import CaseTime, Examination, FileReport, packed, unpacked
+from kernel_lsp.judge.check.timed import time_file
+from kernel_lsp.judge.emulation import Emulation
+from kernel_lsp.judge.target import Target
+from kernel_lsp.rules.rule import Needs
+from kernel_lsp.runner.pool import Pool
+from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.files import find_kernels, language_of
+from kernel_lsp.store.store import Store
+from kernel_lsp.workload.spec import find_workload
+
+_AT_ONCE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What examining a file found, and how: its runs on the emulator if any, and seconds spent waiting for a turn."""
+
+    examined: Examination
+    emulation: Emulation | None = None
+    remembered: bool = False
+    waited: float = 0.0
+
+
+class Checker:
+    """Checks kernel files with workers that stay warm from one file to the next. Use as an async context manager.
+
+    Args:
+        settings: in force for all files.
+        store: where results are kept and looked up; without one every file is examined.
+        workload: the workload of all files, where it is not found by its name.
+        run: whether workloads are run; otherwise files are only compiled.
+        record: whether the times of every file are wanted, for a baseline that is to be written.
+
+    Attributes:
+        reads: for each file checked, all files that its check read, without links.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store | None = None,
+        *,
+        workload: Path | None = None,
+        run: bool = True,
+        record: bool = False,
+    ) -> None:
+        self._settings, self._store, self._workload, self._run, self._record = settings, store, workload, run, record
+        self._gpu = next(iter(find_gpus()), None)
+        self._arch = arch_of(self._gpu, settings)
+        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._pool: Pool | None = None
+        self._builders: Builders | None = None
+        self.reads: dict[Path, frozenset[Path]] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pool is not None:
+            await self._pool.close()
+
+    @property
+    def device(self) -> str | None:
+        """The model of the GPU that files are checked on, if there is one."""
+        return self._gpu.name if self._gpu else None
+
+    async def check(self, source: SourceFile) -> FileReport:
+        """The report on one kernel file.
+
+        Raises:
+            ConfigurationError: the baseline cannot be read.
+            RunnerError: workers cannot be started.
+        """
+        started = time.perf_counter()
+        language = language_of(source.path, source.text)
+        assert language is not None, "only kernel files are checked"
+        kernels = find_kernels(source.text, source.path)
+        report = FileReport(source.path, language, self._arch, tuple(kernel.name for kernel in kernels))
+        problem: WorkloadError | None = None
+        try:
+            workload = find_workload(source, self._workload)
+        except WorkloadError as error:
+            workload, problem = None, error
+        depends = dependencies_of(source, workload, self._settings)
+        self.reads[source.path] = depends.paths
+        root = find_root(source.path)
+        record = read_baseline(root).find(name_in(root, source.path), self._arch)
+        if problem is not None:
+            at = problem.path
+            self.reads[source.path] |= {at.resolve()} if at else set()
+            found = _Found(Examination((broken(source, kernels, problem),)))
+        else:
+            found = await self._examined(depends, record)
+            if workload is None:
+                report = replace(report, diagnostics=(_note(source, "it has no workload: it was compiled, not run"),))
+        report = conclude(report, depends, found.examined, record, self.device, self._settings.check.ignore)
+        return replace(
+            report,
+            workload=workload.source.path if workload else None,
+            emulation=found.emulation,
+            remembered=found.remembered,
+            seconds=time.perf_counter() - started - found.waited,
+        )
+
+    async def _examined(self, depends: Dependencies, record: FileRecord | None) -> _Found:
+        """What examining the file found, now or before."""
+        key = depends.key(self._settings, self._arch, self._gpu, run=self._run) if self._store else None
+        known = unpacked(self._store.find_check(key)) if self._store and key else None
+        if known is not None and not self._lacks_times(known, record):
+            return _Found(known, remembered=True)
+        emulation: Emulation | None = None
+        asked = time.perf_counter()
+        async with self._room:
+            waited = time.perf_counter() - asked
+            if self._pool is None:
+                self._pool = Pool(self._gpu.uuid if self._gpu else None)
+            if self._builders is None:
+                self._builders = Builders(self._pool, self._settings, self._arch)
+            if known is None:
+                known, emulation = await examine(
+                    depends.source,
+                    depends.workload,
+                    self._pool,
+                    self._builders,
+                    self._settings,
+                    self._gpu,
+                    run=self._run,
+                )
+            if self._lacks_times(known, record):
+                known = replace(known, times=await self._time(depends, self._pool))
+        if self._store and key and known.lasting:
+            self._store.save_check(key, packed(known))
+        return _Found(known, emulation, waited=waited)
+
+    def _lacks_times(self, examined: Examination, record: FileRecord | None) -> bool:
+        """Whether the file has yet to be timed: it runs, and its machine code is not the one that is recorded."""
+        if self._gpu is None or Needs.RUNNING not in examined.done or examined.times is not None:
+            return False
+        return self._record or needs_timing(record, examined.resources, self._gpu.name)
+
+    async def _time(self, depends: Dependencies, pool: Pool) -> tuple[CaseTime, ...]:
+        source, workload = depends.source, depends.workload
+        language = language_of(source.path, source.text)
+        assert language is not None, "only kernel files are checked"
+        assert workload is not None, "only what has run is timed"
+        assert self._gpu is not None, "only a GPU is timed"
+        target = Target(language, source, find_kernels(source.text, source.path), None, workload)
+        try:
+            return await time_file(pool, target, self._settings, self._gpu)
+        except KernelLspError:  # right, but not to be timed: there is nothing to hold to the baseline
+            return ()
+
+
+async def check(
+    sources: Sequence[SourceFile],
+    settings: Settings,
+    on_report: Callable[[FileReport], None] = lambda _: None,
+    *,
+    store: Store | None = None,
+    workload: Path | None = None,
+    run: bool = True,
+    record: bool = False,
+) -> list[FileReport]:
+    """Check kernel files; `on_report` hears of each as it is done. The rest is as for `Checker`.
+
+    Raises:
+        ConfigurationError: the baseline cannot be read.
+        RunnerError: workers cannot be started.
+    """
+    async with Checker(settings, store, workload=workload, run=run, record=record) as checker:
+
+        async def one(source: SourceFile) -> FileReport:
+            report = await checker.check(source)
+            on_report(report)
+            return report
+
+        return list(await asyncio.gather(*(one(source) for source in sources)))
+
+
+def record_baseline(reports: Sequence[FileReport]) -> list[Path]:
+    """Record what the files of these reports cost now as their baseline; the files that were written.
+
+    Raises:
+        ConfigurationError: a baseline cannot be read or written.
+    """
+    device = next((gpu.name for gpu in find_gpus()), None)
+    by_root: dict[Path, list[Measured]] = {}
+    for report in reports:
+        root = find_root(report.path)
+        name = name_in(root, report.path)
+        by_root.setdefault(root, []).append(Measured(name, report.arch, report.resources, device, report.times))
+    return [write_baseline(updated(read_baseline(root), root, files), root) for root, files in sorted(by_root.items())]
+
+
+def _note(source: SourceFile, message: str) -> Diagnostic:
+    return Diagnostic(str(source.path), 1, 1, 1, 1, Severity.NOTE, message)

@@ -1,0 +1,83 @@
+"""From what examining a file found to its report: regressions are added, what is silenced is set aside."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from kernel_lsp.build.binary import Diagnostic, Severity
+from kernel_lsp.judge.check.baseline import FileRecord, regressions
+from kernel_lsp.judge.check.dependencies import Dependencies
+from kernel_lsp.judge.check.record import Examination, FileReport, placed
+from kernel_lsp.rules.ignores import Silenced, find_ignores, silence
+from kernel_lsp.rules.rule import Needs
+from kernel_lsp.source.files import find_kernels
+
+_ORDER = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
+
+
+def conclude(
+    report: FileReport,
+    depends: Dependencies,
+    examined: Examination,
+    record: FileRecord | None,
+    device: str | None,
+    ignored: Collection[str],
+) -> FileReport:
+    """The report, filled in.
+
+    Args:
+        report: with what is known without examining the file.
+        depends: the texts that were examined.
+        examined: what that found, with paths relative to the file's folder.
+        record: the file's part of the baseline, if it has one.
+        device: the model of the GPU that times are of.
+        ignored: ids of rules that the settings silence.
+    """
+    source, folder = depends.source, depends.source.path.parent
+    kernels = find_kernels(source.text, source.path)
+    found = [placed(finding, folder) for finding in examined.findings]
+    done = set(examined.done)
+    if record is not None and Needs.COMPILING in done:
+        done.add(Needs.BASELINE)
+        if device in record.times and examined.times is not None:
+            done.add(Needs.TIMING)
+        found += regressions(source, kernels, examined.resources, record, examined.times, device)
+    own = str(source.path)
+    kept, by_comment = silence(
+        [finding for finding in found if finding.path == own],
+        find_ignores(source.text, report.language, kernels),
+        own,
+        done,
+    )
+    elsewhere, by_header = _in_other_files([finding for finding in found if finding.path != own], report, depends)
+    left = sorted(kept + elsewhere, key=_place)
+    off = [Silenced(finding, "by the settings") for finding in left if finding.code in ignored]
+    return replace(
+        report,
+        diagnostics=(*report.diagnostics, *(finding for finding in left if finding.code not in ignored)),
+        silenced=(*by_comment, *by_header, *off),
+        checks=examined.checks,
+        resources=examined.resources,
+        times=examined.times,
+    )
+
+
+def _in_other_files(
+    found: Sequence[Diagnostic], report: FileReport, depends: Dependencies
+) -> tuple[list[Diagnostic], list[Silenced]]:
+    """Findings in headers and imported modules; an ignore there that silences nothing may be for another kernel."""
+    texts = {file.path.resolve(): file.text for file in depends.others}
+    kept: list[Diagnostic] = []
+    silenced: list[Silenced] = []
+    for finding in found:
+        text = texts.get(Path(finding.path).resolve(), "")
+        ignores = [ignore for ignore in find_ignores(text, report.language) if ignore.silences(finding)]
+        if ignores:
+            silenced.append(Silenced(finding, ignores[0].reason))
+        else:
+            kept.append(finding)
+    return kept, silenced
+
+
+def _place(finding: Diagnostic) -> tuple[int, str, int, int, str]:
+    return _ORDER.index(finding.severity), finding.path, finding.line, finding.column, finding.code or ""

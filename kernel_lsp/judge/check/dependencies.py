@@ -1,0 +1,116 @@
+"""What a check of one kernel file rests on: the texts it reads, and everything else that could change its outcome."""
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import kernel_lsp
+from kernel_lsp.build.headers import user_headers
+from kernel_lsp.build.toolchain import package_versions
+from kernel_lsp.build.toolkit import find_tool
+from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.nvml import Gpu
+from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.imports import local_imports
+from kernel_lsp.workload.spec import WorkloadFile
+
+_PROGRAMS = ("nvcc", "ptxas", "nvdisasm")
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    """The texts that a check of a kernel file reads.
+
+    Attributes:
+        source: the kernel file.
+        workload: its workload, if it has one.
+        others: headers and Python modules of the user's that these two include or import, directly or not.
+        whole: whether these are all; not so where something is imported whose content cannot be told.
+    """
+
+    source: SourceFile
+    workload: WorkloadFile | None
+    others: tuple[SourceFile, ...]
+    whole: bool
+
+    @property
+    def paths(self) -> frozenset[Path]:
+        """Every file among them, without links."""
+        files = (self.source, *([self.workload.source] if self.workload else []), *self.others)
+        return frozenset(file.path.resolve() for file in files)
+
+    def key(self, settings: Settings, arch: str, gpu: Gpu | None, *, run: bool) -> str | None:
+        """Content address of what a check finds: the same wherever the files lie; None where it cannot be told."""
+        if not self.whole:
+            return None
+        folder = self.source.path.parent.resolve()
+        texts = {os.path.relpath(file.path.resolve(), folder): file.text for file in self.others}
+        if self.workload is not None:
+            workload = self.workload.source
+            texts[f"workload {os.path.relpath(workload.path.resolve(), folder)}"] = workload.text
+        parts = {
+            "name": self.source.path.name,
+            "text": self.source.text,
+            "texts": texts,
+            "arch": arch,
+            "gpu": [gpu.name, gpu.uuid, gpu.driver] if gpu else None,
+            "run": run,
+            "judge": settings.judge.model_dump(),
+            "options": settings.build.options,
+            "deadlines": [settings.runner.deadline_floor_s, settings.runner.deadline_factor],
+            "tools": _tools(),
+        }
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def dependencies_of(source: SourceFile, workload: WorkloadFile | None, settings: Settings) -> Dependencies:
+    """The texts that checking `source` with `workload` reads."""
+    python = source.path.suffix == ".py"
+    found: dict[Path, SourceFile] = {}
+    whole = True
+    if not python:
+        headers = user_headers(source, settings.build.include_dirs)
+        found = {header.path: SourceFile(header.path, header.text) for header in headers}
+    files = [source] if python else []
+    if workload is not None and not workload.in_kernel_file:
+        files.append(workload.source)
+    folders = list(dict.fromkeys(file.path.parent for file in files))
+    for file in files:
+        modules = local_imports(file, folders, tuple(package_versions()))
+        whole = whole and modules is not None
+        found |= {module.path: module for module in modules or ()}
+    own = {file.path for file in files}
+    others = tuple(found[path] for path in sorted(found) if path not in own)
+    return Dependencies(source, workload, others, whole)
+
+
+@cache
+def _tools() -> dict[str, str]:
+    """What compiles and runs, told without starting any of it: versions of packages, programs by size and time."""
+    found = {**package_versions(), "python": sys.version}
+    for name in _PROGRAMS:
+        path = find_tool(name)
+        if path is not None:
+            status = path.stat()
+            found[name] = f"{path} {status.st_size} {status.st_mtime_ns}"
+    return found | {"kernel-lsp": _own_digest()}
+
+
+def _own_digest() -> str:
+    """This program by its files, so that results do not outlive a change of what made them."""
+    digest = hashlib.sha256()
+    root = Path(kernel_lsp.__file__).parent
+    for path in sorted(_own_files(root)):
+        status = path.stat()
+        digest.update(f"{path.relative_to(root)} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+def _own_files(root: Path) -> Iterator[Path]:
+    for folder, _, names in os.walk(root):
+        yield from (Path(folder, name) for name in names if name.endswith((".py", ".cu")))

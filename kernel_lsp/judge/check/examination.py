@@ -1,0 +1,214 @@
+"""Examining one file: build it, run it against its reference, run it on the emulator, and name what is found."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kernel_lsp.build.binary import Diagnostic, Severity
+from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.nvml import Gpu
+from kernel_lsp.errors import CannotJudgeError, KernelLspError, RunnerError, WorkloadError
+from kernel_lsp.judge import correctness
+from kernel_lsp.judge.bench import Bench
+from kernel_lsp.judge.building import Builders, Built, known_build
+from kernel_lsp.judge.check.hints import counter_hints, resource_hints
+from kernel_lsp.judge.check.places import kernel_place, line_place
+from kernel_lsp.judge.check.record import Examination, movable
+from kernel_lsp.judge.correctness import Findings, Yardstick
+from kernel_lsp.judge.emulation import EmulatedFinding, Emulation, NeedsGpu
+from kernel_lsp.judge.resources import resources_of
+from kernel_lsp.judge.target import Target
+from kernel_lsp.judge.verdict import Check, KernelResources, Outcome
+from kernel_lsp.rules import compiling, memory
+from kernel_lsp.rules import correctness as right
+from kernel_lsp.rules.rule import Needs, Rule
+from kernel_lsp.runner.pool import Pool
+from kernel_lsp.source.candidate import Candidate, SourceFile
+from kernel_lsp.source.files import find_kernels, language_of
+from kernel_lsp.source.kernel import Kernel
+from kernel_lsp.workload.spec import WorkloadFile
+
+_EMULATED = {
+    "out-of-bounds": memory.OUT_OF_BOUNDS,
+    "misaligned": memory.MISALIGNED,
+    "shared-race": memory.SHARED_RACE,
+    "global-race": memory.GLOBAL_RACE,
+    "divergent-barrier": memory.DIVERGENT_BARRIER,
+    "inactive-lane": memory.INACTIVE_LANE,
+    "deadlock": memory.DEADLOCK,
+    "runaway-loop": memory.RUNAWAY,
+    "trap": right.RUN_FAILED,
+}
+"""The rule of each kind of finding of the emulator's; what is uninitialised goes by where it lies."""
+
+
+@dataclass
+class _Notes:
+    """What is gathered on the way."""
+
+    source: SourceFile
+    kernels: Sequence[Kernel]
+    findings: list[Diagnostic] = field(default_factory=list[Diagnostic])
+    checks: list[Check] = field(default_factory=list[Check])
+    resources: tuple[KernelResources, ...] = ()
+    done: set[Needs] = field(default_factory=lambda: {Needs.NOTHING})
+    emulation: Emulation | None = None
+    lasting: bool = True
+
+    def add(self, rule: Rule, message: str) -> None:
+        """A finding about the whole file, at its first kernel's name."""
+        line, column, end = kernel_place(self.source, self.kernels, "")
+        self.findings.append(rule.at(str(self.source.path), line, message, column=column, end=end))
+
+
+async def examine(
+    source: SourceFile,
+    workload: WorkloadFile | None,
+    pool: Pool,
+    builders: Builders,
+    settings: Settings,
+    gpu: Gpu | None,
+    *,
+    run: bool = True,
+) -> tuple[Examination, Emulation | None]:
+    """Everything that can be found in a kernel file by itself; `run` False stops after building.
+
+    With a GPU it runs there and, on small cases, on the emulator too, which sees each access; without one on the
+    emulator alone.
+
+    Raises:
+        RunnerError: workers cannot be started.
+    """
+    language = language_of(source.path, source.text)
+    assert language is not None, "only kernel files are checked"
+    kernels = find_kernels(source.text, source.path)
+    notes = _Notes(source, kernels)
+    target = Target(language, source, kernels, None, workload) if workload else None
+    candidate = target.baseline if target else Candidate(language, source, None, "baseline", "baseline")
+    try:
+        built = known_build(settings, builders.arch, workload, candidate) or await builders.build(workload, candidate)
+        _take_build(built, notes)
+        if target is not None and built.ok and run:
+            if gpu is not None:
+                await _run(Bench(pool, target, settings, builders, gpu), built, notes)
+            await _run(Bench(pool, target, settings, builders, None), built, notes, only_emulated=gpu is None)
+    except WorkloadError as error:
+        notes.findings.append(broken(source, kernels, error))
+    except correctness.RUN_ERRORS as error:
+        notes.lasting = not isinstance(error, RunnerError)
+        notes.add(right.RUN_FAILED, _said(error))
+    finally:
+        builders.forget(candidate)
+    folder = source.path.parent
+    return (
+        Examination(
+            findings=tuple(dict.fromkeys(movable(found, folder) for found in notes.findings)),
+            checks=tuple(notes.checks),
+            resources=notes.resources,
+            done=tuple(sorted(notes.done)),
+            lasting=notes.lasting,
+        ),
+        notes.emulation,
+    )
+
+
+def broken(source: SourceFile, kernels: Sequence[Kernel], error: WorkloadError) -> Diagnostic:
+    """What is wrong with a workload, in its own file where that is known, as in an `Examination`."""
+    if error.path is None or error.path == source.path:
+        line, column, end = kernel_place(source, kernels, "")
+        if error.line:
+            line, column, end = error.line, 1, (error.line, 1)
+        found = right.BROKEN_WORKLOAD.at(str(source.path), line, _said(error), column=column, end=end)
+    else:
+        found = right.BROKEN_WORKLOAD.at(str(error.path), error.line or 1, _said(error))
+    return movable(found, source.path.parent)
+
+
+def _take_build(built: Built, notes: _Notes) -> None:
+    rules = {Severity.ERROR: compiling.ERROR, Severity.WARNING: compiling.WARNING}
+    for said in built.build.diagnostics:
+        rule = rules.get(said.severity)
+        if rule is not None:
+            end = (said.end_line, said.end_column)
+            own = f" (#{said.code})" if said.code else ""
+            notes.findings.append(rule.at(said.path, said.line, said.message + own, column=said.column, end=end))
+    notes.resources = resources_of(built)
+    if built.ok:
+        notes.done.add(Needs.COMPILING)
+        notes.findings += resource_hints(notes.source, notes.kernels, notes.resources)
+
+
+async def _run(bench: Bench, built: Built, notes: _Notes, *, only_emulated: bool = False) -> None:
+    """Run on the bench's GPU, or on the emulator where it has none."""
+    try:
+        await bench.open()
+        subject = await bench.enter(bench.target.baseline, built)
+        yard = await correctness.measure_baseline(bench, subject)
+        if bench.gpu is None:
+            _take_accesses(yard.findings, notes)
+        if bench.gpu is not None or only_emulated:
+            _take_answers(yard, notes)
+    except CannotJudgeError as error:
+        if bench.gpu is not None:
+            raise
+        notes.emulation = Emulation((), NeedsGpu(error.message, str(error.path) if error.path else None, error.line))
+        if only_emulated:
+            await _rehearse(bench, notes, error.message)
+    finally:
+        await bench.close()
+
+
+async def _rehearse(bench: Bench, notes: _Notes, why: str) -> None:
+    """Run the reference on the smallest case, so that at least the workload is known to work; `why` is it no more."""
+    sizes: list[int] = await bench.oracle("sizes")
+    draw = await bench.draw(min(range(len(sizes)), key=lambda case: sizes[case]), "normal")
+    await bench.oracle("rehearse", key=draw.key)
+    findings = Findings()
+    findings.passed("workload", "its inputs and reference run", bench.cases[draw.case])
+    findings.skipped("run", why)
+    notes.checks += findings.checks
+
+
+def _take_accesses(findings: Findings, notes: _Notes) -> None:
+    """What the emulator saw of memory and threads, and what that costs."""
+    notes.emulation = Emulation(tuple(findings.runs))
+    seen = [_of_emulator(finding, notes) for run in findings.runs for finding in run.findings]
+    notes.findings += seen
+    if findings.runs and not seen:
+        notes.done.add(Needs.EMULATING)
+        notes.findings += counter_hints(notes.source, findings.runs)
+
+
+def _take_answers(yard: Yardstick, notes: _Notes) -> None:
+    """Whether the outputs are right."""
+    findings, failure = yard.findings, yard.findings.failure
+    for draw in yard.draws:
+        findings.passed(f"inputs: {draw.family}")
+    notes.checks += findings.checks
+    if failure is None:
+        notes.done.add(Needs.RUNNING)
+    elif not any(run.findings for run in findings.runs):  # those are the failure, said at their line
+        notes.lasting = failure.outcome is not Outcome.TIMED_OUT
+        notes.add(right.WRONG if failure.outcome is Outcome.WRONG else right.RUN_FAILED, failure.reason)
+    for weakness in yard.weak:
+        notes.add(right.WEAK_WORKLOAD, f"the workload cannot tell right from wrong: {weakness}")
+
+
+def _of_emulator(found: EmulatedFinding, notes: _Notes) -> Diagnostic:
+    if found.kind == "uninitialised":
+        rule = memory.UNINITIALISED_SHARED if found.space == "shared" else memory.UNINITIALISED_GLOBAL
+    else:
+        rule = _EMULATED[found.kind]
+    own = not found.path or Path(found.path).resolve() == notes.source.path.resolve()
+    path = str(notes.source.path) if own else found.path
+    if not found.line:
+        line, column, end = kernel_place(notes.source, notes.kernels, found.kernel)
+        return rule.at(path, line, found.message, column=column, end=end)
+    column, end = line_place(notes.source.text, found.line) if own else (1, 1)
+    return rule.at(path, found.line, found.message, column=found.column or column, end=(found.line, end))
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, KernelLspError):
+        return error.message + (f" {error.cure}" if error.cure else "")
+    return str(error)

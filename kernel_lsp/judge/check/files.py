@@ -1,0 +1,99 @@
+"""Which files are checked: kernel files among those named, and the kernels that a named workload or header is for."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from kernel_lsp.build.headers import user_headers
+from kernel_lsp.errors import SourceError, WorkloadError
+from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.files import find_kernels, language_of, read_source
+from kernel_lsp.workload.spec import find_workload
+
+SUFFIXES = (".cu", ".cuh", ".py")
+HEADERS = (".cuh", ".h", ".hpp", ".inl")
+
+
+def find_kernel_files(paths: Sequence[Path]) -> tuple[SourceFile, ...]:
+    """The kernel files among `paths` and below the folders among them; Python files count when they hold kernels.
+
+    Raises:
+        SourceError: a path does not exist or a file named cannot be read, or there is no kernel in any of them.
+    """
+    files = kernel_files_among(paths)
+    if not files:
+        named = ", ".join(str(p) for p in paths)
+        raise SourceError(
+            f"no kernel was found in {named}", cure="Name .cu, .cuh or Triton .py files, or their folder."
+        )
+    return files
+
+
+def kernel_files_among(paths: Sequence[Path], *, related: bool = False) -> tuple[SourceFile, ...]:
+    """As `find_kernel_files`, but none is no error.
+
+    With `related`, a workload that is named stands for its kernel file, and a header without kernels for the kernel
+    files beside it that include it: this is what a list of changed files means.
+
+    Raises:
+        SourceError: a path does not exist or a file named cannot be read.
+    """
+    files: dict[Path, SourceFile] = {}
+    for path in paths:
+        for file in _below(path) if path.is_dir() else [path]:
+            if file in files:
+                continue
+            try:
+                source = read_source(file)
+            except SourceError:
+                if path.is_dir():  # nobody named this one
+                    continue
+                raise
+            if is_kernel_file(source):
+                files[file] = source
+            elif related:
+                files |= {other.path: other for other in _kernels_of(source) if other.path not in files}
+    return tuple(files.values())
+
+
+def is_kernel_file(source: SourceFile) -> bool:
+    """Whether there is a kernel in it."""
+    return language_of(source.path, source.text) is not None and bool(find_kernels(source.text, source.path))
+
+
+def _below(folder: Path) -> list[Path]:
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.suffix in SUFFIXES
+        and path.is_file()
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
+
+
+def _kernels_of(source: SourceFile) -> Iterator[SourceFile]:
+    """The kernel files beside a workload or a header that depend on it."""
+    folder = source.path.parent
+    if source.path.suffix in HEADERS:
+        for path in (*sorted(folder.glob("*.cu")), *sorted(folder.glob("*.cuh"))):
+            other = _read_quietly(path)
+            if other is not None and any(h.path == source.path.resolve() for h in user_headers(other)):
+                yield other
+    elif source.path.stem.endswith("_workload"):
+        for path in sorted(path for suffix in SUFFIXES for path in folder.glob(f"*{suffix}")):
+            other = _read_quietly(path) if path != source.path else None
+            if other is not None and is_kernel_file(other):
+                try:
+                    workload = find_workload(other)
+                except WorkloadError as error:
+                    if error.path == source.path:
+                        yield other
+                    continue
+                if workload is not None and workload.source.path == source.path:
+                    yield other
+
+
+def _read_quietly(path: Path) -> SourceFile | None:
+    try:
+        return read_source(path)
+    except SourceError:
+        return None

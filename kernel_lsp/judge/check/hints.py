@@ -1,0 +1,188 @@
+"""Performance hints, from compile facts and from what the emulator counted at each line.
+
+A hint names the line, the cause in figures and what usually cures it. The thresholds are told on the rules' pages;
+they are set so that a kernel which is good enough gets no hint.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from kernel_lsp.build.binary import Diagnostic
+from kernel_lsp.build.occupancy import Lever, Limiter
+from kernel_lsp.judge.check.places import base_name, kernel_place, line_place
+from kernel_lsp.judge.emulation import EmulatedRun, LineCounters
+from kernel_lsp.judge.verdict import KernelResources
+from kernel_lsp.rules import performance
+from kernel_lsp.rules.rule import Rule
+from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.kernel import Kernel
+
+SPILL_BYTES = 16
+STACK_BYTES = 16
+_SECTOR = 32
+_WASTE = 2.0  # times the sectors or passes that would do
+_WASTED_SECTORS = 4.0  # a request, at least: an odd start costs one more and is no fault
+_TRITON_SECTORS = 16.0  # Triton gives a thread up to 16 bytes side by side, and loads them singly where sizes are odd
+_SHARE = 0.1  # of what the whole kernel does of its kind
+_LOW_OCCUPANCY = 0.5
+_GAIN = 1.25
+_SMALL_SAVING = {Lever.REGISTERS: 8.0, Lever.SHARED: 0.1}  # registers; share of the block's shared memory
+_NARROW_SECTORS = 2.0  # of a full warp's request: 2 bytes a thread
+_NARROW_SHARE = 0.25
+_WARP = 32
+_EXCESS = 8.0
+
+_COUNTS = tuple(each.name for each in fields(LineCounters) if each.name not in ("kernel", "path", "line"))
+
+
+def resource_hints(
+    source: SourceFile, kernels: Sequence[Kernel], resources: Iterable[KernelResources]
+) -> list[Diagnostic]:
+    """Hints from compile facts, one of a kind for each kernel: of its instances the worst one speaks."""
+    worst: dict[tuple[str, str], tuple[float, Rule, str]] = {}
+    for kernel in resources:
+        for weight, rule, message in _of_resources(kernel):
+            key = (rule.id, base_name(kernel.name))
+            if key not in worst or weight > worst[key][0]:
+                worst[key] = (weight, rule, message)
+    found: list[Diagnostic] = []
+    for (_, name), (_, rule, message) in worst.items():
+        line, column, end = kernel_place(source, kernels, name)
+        found.append(rule.at(str(source.path), line, f"{message}. {rule.cure}", column=column, end=end))
+    return found
+
+
+def counter_hints(source: SourceFile, runs: Sequence[EmulatedRun]) -> list[Diagnostic]:
+    """Hints from emulated runs, over all of them together; lines of headers are left to who wrote those."""
+    found: list[Diagnostic] = []
+    least: dict[str, int] = {}
+    for total in (total for run in runs for total in run.totals):
+        name = base_name(total.kernel)
+        least[name] = least.get(name, 0) + total.least_bytes_read + total.least_bytes_written
+    triton = source.path.suffix == ".py"
+    for name, lines in _by_kernel(source.path, runs).items():
+        for line, rule, message in _of_lines(lines, least.get(name, 0), triton=triton):
+            column, end = line_place(source.text, line)
+            found.append(rule.at(str(source.path), line, f"{message}. {rule.cure}", column=column, end=(line, end)))
+    return list(dict.fromkeys(found))
+
+
+def _of_resources(kernel: KernelResources) -> Iterator[tuple[float, Rule, str]]:
+    """How bad, which rule and what to say."""
+    spills = kernel.spill_bytes or 0
+    if spills >= SPILL_BYTES:
+        yield spills, performance.SPILL, f"`{kernel.name}` spills {spills} bytes a thread"
+    elif spills == 0 and kernel.stack_bytes >= STACK_BYTES:
+        message = f"`{kernel.name}` keeps {kernel.stack_bytes} bytes a thread in local memory, though it spills nothing"
+        yield kernel.stack_bytes, performance.LOCAL_ARRAY, message
+    if kernel.occupancy is None or kernel.threads is None or not 0 < kernel.occupancy <= _LOW_OCCUPANCY:
+        return
+    now = f"`{kernel.name}` has an occupancy of {kernel.occupancy:.0%}, limited by {kernel.limiter}"
+    for cliff in kernel.cliffs:
+        if cliff.share < _GAIN * kernel.occupancy:
+            continue
+        saved = -cliff.change if cliff.lever is Lever.REGISTERS else -cliff.change / max(kernel.shared_bytes, 1)
+        if cliff.lever in _SMALL_SAVING and saved <= _SMALL_SAVING[cliff.lever]:
+            unit = "registers a thread" if cliff.lever is Lever.REGISTERS else "bytes of shared memory"
+            message = f"{now}; {-cliff.change} {unit} fewer would give {cliff.share:.0%}"
+        elif cliff.lever is Lever.THREADS and cliff.change > 0 and kernel.limiter == Limiter.BLOCKS:
+            message = f"{now}; blocks of {kernel.threads + cliff.change} threads would give {cliff.share:.0%}"
+        else:
+            continue
+        yield 1 - kernel.occupancy, performance.OCCUPANCY, message
+        return
+
+
+@dataclass(slots=True)
+class _Line:
+    """Sums over all runs at one line; the names are those of `LineCounters`."""
+
+    counts: dict[str, int]
+
+    def __getitem__(self, name: str) -> int:
+        return self.counts[name]
+
+
+def _by_kernel(path: Path, runs: Sequence[EmulatedRun]) -> dict[str, dict[int, _Line]]:
+    own = path.resolve()
+    found: dict[str, dict[int, _Line]] = {}
+    for counters in (counters for run in runs for counters in run.counters):
+        if not counters.line or Path(counters.path).resolve() != own:
+            continue
+        lines = found.setdefault(base_name(counters.kernel), {})
+        line = lines.setdefault(counters.line, _Line(dict.fromkeys(_COUNTS, 0)))
+        for name in _COUNTS:
+            line.counts[name] += getattr(counters, name)
+    return found
+
+
+def _of_lines(lines: Mapping[int, _Line], least_bytes: int, *, triton: bool) -> Iterator[tuple[int, Rule, str]]:
+    """The line, the rule and what to say, for one kernel; how wide a thread's access is, Triton decides itself."""
+
+    def total(*names: str) -> int:
+        return sum(line[name] for line in lines.values() for name in names)
+
+    sectors, requests = total("load_sectors", "store_sectors"), total("load_requests", "store_requests")
+    passes = total("shared_load_wavefronts", "shared_store_wavefronts")
+    instructions = total("instructions")
+    spread = False
+    for number, line in sorted(lines.items()):
+        for what in ("load", "store"):
+            if message := _uncoalesced(line, what, sectors, _TRITON_SECTORS if triton else 0.0):
+                spread = True
+                yield number, performance.UNCOALESCED, message
+            elif not triton and (message := _narrow(line, what, requests)):
+                yield number, performance.NARROW, message
+            if message := _conflicts(line, what, passes):
+                yield number, performance.BANK_CONFLICT, message
+        if message := _divergence(line, instructions):
+            yield number, performance.DIVERGENCE, message
+    if not spread and least_bytes and sectors * _SECTOR >= _EXCESS * least_bytes:
+        number = max(lines, key=lambda n: lines[n]["load_sectors"] + lines[n]["store_sectors"])
+        moved = f"{sectors * _SECTOR / least_bytes:.0f} times the {least_bytes:,} bytes that have to be moved"
+        yield number, performance.EXCESS_TRAFFIC, f"the kernel moves {moved}, most of it here"
+
+
+def _uncoalesced(line: _Line, what: str, sectors: int, excused: float) -> str | None:
+    requests, moved, ideal = line[f"{what}_requests"], line[f"{what}_sectors"], line[f"{what}_ideal_sectors"]
+    wasted = moved - ideal
+    if not requests or moved < _WASTE * ideal or wasted < _WASTED_SECTORS * requests or wasted < _SHARE * sectors:
+        return None
+    if moved <= excused * requests:
+        return None
+    each = f"{_figure(moved / requests)} sectors where {_figure(ideal / requests)} would do"
+    return f"this {what} needs {each}: threads of a warp are far apart in memory"
+
+
+def _narrow(line: _Line, what: str, requests: int) -> str | None:
+    own, moved, ideal = line[f"{what}_requests"], line[f"{what}_sectors"], line[f"{what}_ideal_sectors"]
+    full = line["lane_instructions"] >= 0.95 * _WARP * line["instructions"]
+    if not own or not full or own < _NARROW_SHARE * requests or ideal > _NARROW_SECTORS * own:
+        return None
+    if not 0.9 * ideal <= moved <= 1.6 * ideal:  # below: threads share what they read; above: they lie apart
+        return None
+    width = round(ideal * _SECTOR / own / _WARP)
+    return f"this {what} moves {width} byte{'s' if width > 1 else ''} a thread where up to 16 would do"
+
+
+def _conflicts(line: _Line, what: str, passes: int) -> str | None:
+    taken, lost = line[f"shared_{what}_wavefronts"], line[f"shared_{what}_conflicts"]
+    least = taken - lost
+    if not least or taken < _WASTE * least or lost < _SHARE * passes:
+        return None
+    return f"this {what} of shared memory takes {_figure(taken / least)} passes where one would do: a bank conflict"
+
+
+def _divergence(line: _Line, instructions: int) -> str | None:
+    own = line["instructions"]
+    if not line["divergent_branches"] and not own:
+        return None
+    active = line["lane_instructions"] / own
+    if active >= _WARP / 2 or own < _SHARE * instructions:
+        return None
+    return f"{_figure(active)} of a warp's 32 threads are active here, while the others wait"
+
+
+def _figure(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")

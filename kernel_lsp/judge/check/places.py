@@ -1,0 +1,39 @@
+"""Where in a file a finding about a whole kernel is shown: at the kernel's name."""
+
+import re
+from collections.abc import Sequence
+
+from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.kernel import Kernel
+from kernel_lsp.source.text import Lines
+
+_PLAIN = re.compile(r"[^<\[(#]+")
+
+
+def base_name(name: str) -> str:
+    """The kernel's own name in what a launch or a build calls it: `ops::softmax` of `ops::softmax<float, 256>`."""
+    plain = _PLAIN.match(name)
+    return plain[0].strip() if plain else name
+
+
+def kernel_place(source: SourceFile, kernels: Sequence[Kernel], name: str) -> tuple[int, int, tuple[int, int]]:
+    """Line, column and end of the name of the kernel that `name` is an instance of; else of the file's first one."""
+    wanted = base_name(name)
+    exact = [kernel for kernel in kernels if kernel.name == wanted]
+    short = [kernel for kernel in kernels if kernel.name.rpartition("::")[2] == wanted.rpartition("::")[2]]
+    kernel = next(iter((*exact, *short, *kernels)), None)
+    if kernel is None:
+        return 1, 1, (1, 1)
+    lines = Lines(source.text.encode())
+    line, column = lines.position(kernel.name_span.start)
+    return line, column, lines.position(kernel.name_span.end)
+
+
+def line_place(text: str, line: int) -> tuple[int, int]:
+    """First column of what stands on a line, and the one past its last character; both 1 where there is nothing."""
+    lines = Lines(text.encode())
+    if not 1 <= line <= len(lines.starts):
+        return 1, 1
+    start, end = lines.offset(line), lines.offset(line, 1 << 30)
+    content = lines.data[start:end]
+    return len(content) - len(content.lstrip()) + 1, len(content.rstrip()) + 1

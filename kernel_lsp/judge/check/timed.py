@@ -1,0 +1,62 @@
+"""How long a file's kernels take as they stand, case by case, for the baseline in the repository.
+
+These are absolute times, which clocks and placement move by a few per cent from one day to the next: good for finding
+that something became slower, never for calling anything faster.
+"""
+
+import math
+from collections.abc import Sequence
+from statistics import median
+
+from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.nvml import Gpu
+from kernel_lsp.judge import timing
+from kernel_lsp.judge.check.record import CaseTime
+from kernel_lsp.judge.pipeline import Session
+from kernel_lsp.judge.target import Target
+from kernel_lsp.runner.pool import Pool
+
+ROUNDS = 25
+_ALPHA = 0.05
+
+
+async def time_file(pool: Pool, target: Target, settings: Settings, gpu: Gpu) -> tuple[CaseTime, ...]:
+    """Time every case that is timed in a judgement, in `ROUNDS` rounds over all of them.
+
+    Raises:
+        KernelLspError: the kernel does not build, or cannot be timed.
+    """
+    session = Session(pool, target, settings, gpu)
+    try:
+        await session.open()
+        measured = session.measured
+        if measured is None or not measured.cases:
+            return ()
+        times: list[list[float]] = [[] for _ in measured.cases]
+        await measured.bench.settle()
+        async with session.timer():
+            await timing.warm_up((measured.baseline,), measured.cases[-1])
+            for _ in range(ROUNDS):
+                for index, case in enumerate(measured.cases):
+                    times[index].append((await timing.segment(measured.baseline, case)).us)
+        return tuple(
+            CaseTime(measured.bench.cases[case.draw.case], median(found), median_interval(found))
+            for case, found in zip(measured.cases, times, strict=True)
+        )
+    finally:
+        await session.close()
+
+
+def median_interval(values: Sequence[float], alpha: float = _ALPHA) -> tuple[float, float]:
+    """Interval for the median that misses it with a chance of at most `alpha`, whatever the distribution.
+
+    The bounds are order statistics: how many of n values lie below the median is binomial with p = 1/2. With fewer than
+    six values the whole range has to do.
+    """
+    ordered = sorted(values)
+    count = len(ordered)
+    below, rank = 0.0, 0
+    while (below := below + math.comb(count, rank) / 2**count) <= alpha / 2:
+        rank += 1
+    low = max(rank - 1, 0)
+    return ordered[low], ordered[count - 1 - low]

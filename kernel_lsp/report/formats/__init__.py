@@ -1,0 +1,31 @@
+"""The forms in which a check's results are written for other programs, by name."""
+
+from enum import StrEnum
+
+from kernel_lsp.report.formats.github import github
+from kernel_lsp.report.formats.json import json
+from kernel_lsp.report.formats.junit import junit
+from kernel_lsp.report.formats.results import Format, Results
+from kernel_lsp.report.formats.sarif import sarif
+from kernel_lsp.report.formats.text import text
+
+__all__ = ["FORMATS", "Format", "FormatName", "Results"]
+
+
+class FormatName(StrEnum):
+    """What `--format` can be."""
+
+    TEXT = "text"
+    JSON = "json"
+    SARIF = "sarif"
+    GITHUB = "github"
+    JUNIT = "junit"
+
+
+FORMATS: dict[FormatName, Format] = {
+    FormatName.TEXT: text,
+    FormatName.JSON: json,
+    FormatName.SARIF: sarif,
+    FormatName.GITHUB: github,
+    FormatName.JUNIT: junit,
+}

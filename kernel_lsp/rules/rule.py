@@ -1,0 +1,103 @@
+"""What a rule is: the name, weight and page of one kind of finding."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kernel_lsp.build.binary import Diagnostic, Severity
+from kernel_lsp.source.kernel import Language
+
+
+class Group(StrEnum):
+    """What a rule is about; the tens of its number."""
+
+    COMPILE = "compiling"
+    MEMORY = "memory and threads"
+    CORRECTNESS = "correctness"
+    PERFORMANCE = "performance"
+    REGRESSION = "regressions"
+    HOUSEKEEPING = "housekeeping"
+
+
+class Needs(StrEnum):
+    """What must have been done before the absence of a finding means anything.
+
+    An ignore that silenced nothing is unused only where its rule had the chance to speak.
+    """
+
+    COMPILING = "compiling"
+    RUNNING = "running"
+    EMULATING = "emulating"
+    BASELINE = "baseline"
+    TIMING = "timing"
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One kind of finding. Its id never changes its meaning and is never used again.
+
+    Attributes:
+        id: `KL012`; what ignores, reports and links name.
+        name: a few words with hyphens, for people.
+        group: what it is about.
+        severity: errors fail a check, warnings only with `--strict`.
+        needs: what has to be done for it to be found.
+        summary: one line: what is wrong.
+        what: when it is reported, with its threshold, in Markdown.
+        why: why it matters, in Markdown.
+        before: code that it is reported for.
+        after: the same code, cured.
+        cure: what usually cures it, one or two sentences; also said in the finding itself.
+        language: of `before` and `after`.
+        silenceable: whether an ignore can silence it.
+    """
+
+    id: str
+    name: str
+    group: Group
+    severity: Severity
+    needs: Needs
+    summary: str
+    what: str
+    why: str
+    before: str
+    after: str
+    cure: str
+    language: Language = Language.CUDA
+    silenceable: bool = True
+
+    @property
+    def page(self) -> str:
+        """The whole page in Markdown."""
+        fence = "python" if self.language is Language.TRITON else "cpp"
+        failing = "an error" if self.severity is Severity.ERROR else "a warning"
+        silence = (
+            f"`{'#' if self.language is Language.TRITON else '//'} kernel-lsp: ignore[{self.id}] why it is meant`, on "
+            "the line or the one before."
+            if self.silenceable
+            else "It cannot be silenced."
+        )
+        parts = (
+            f"# {self.id} {self.name}",
+            f"{self.summary} ({self.group}; {failing})",
+            f"## What it reports\n\n{self.what}",
+            f"## Why it matters\n\n{self.why}",
+            f"## Example\n\n```{fence}\n{self.before}\n```\n\nBetter:\n\n```{fence}\n{self.after}\n```",
+            f"## What usually cures it\n\n{self.cure}",
+            f"## To silence it\n\n{silence}",
+        )
+        return "\n\n".join(parts) + "\n"
+
+    def at(
+        self,
+        path: str,
+        line: int,
+        message: str,
+        *,
+        column: int = 1,
+        end: tuple[int, int] | None = None,
+        severity: Severity | None = None,
+    ) -> Diagnostic:
+        """A finding of this rule at a place; `end` is the line and column past its last character."""
+        end_line, end_column = end or (line, column)
+        return Diagnostic(path, line, column, end_line, end_column, severity or self.severity, message, self.id)

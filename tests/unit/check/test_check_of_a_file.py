@@ -1,0 +1,195 @@
+"""What checking one file finds, keeps and forgets; on the emulator, as on every machine that hides its GPU."""
+
+import os
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from check_support import HEADER, KERNEL, WORKLOAD, checking, codes, write_scale
+
+from kernel_lsp.judge.check import checker as checker_module
+from kernel_lsp.judge.check import record_baseline
+
+pytest.importorskip("torch")
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+@pytest.fixture(autouse=True)
+def without_a_gpu(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+
+@pytest.fixture
+def path(tmp_path) -> Path:
+    return write_scale(tmp_path / "repo")
+
+
+def test_a_file_is_examined_once(path, tmp_path, monkeypatch):
+    def steps(check):
+        first = check(path)
+        assert first.ok
+        assert codes(first) == []
+        assert not first.remembered
+        assert first.emulation is not None
+        path.with_name("factor.cuh").write_text(HEADER.replace("2", "3"))
+        wrong = check(path)
+        assert not wrong.remembered, "a header that it includes has changed"
+        assert codes(wrong) == [("KL020", 3)]
+        assert "is wrong from index" in wrong.diagnostics[0].message
+        path.with_name("factor.cuh").write_text(HEADER)
+
+    checking(tmp_path, steps)
+
+    def nothing_is_started(*_):
+        raise AssertionError("a worker is started")
+
+    monkeypatch.setattr(checker_module, "Pool", nothing_is_started)
+
+    def again(check):
+        report = check(path)
+        assert report.remembered
+        assert report.ok
+        assert [c.status for c in report.checks].count("passed") >= 5
+        assert report.resources[0].registers > 0
+        monkeypatch.chdir(path.parent)
+        assert check(Path("scale.cu")).remembered
+
+    checking(tmp_path, again)
+
+
+def test_out_of_bounds_is_found_silenced_and_missed_when_it_is_gone(path, tmp_path):
+    broken = KERNEL.replace("i < n", "i <= n")
+
+    def steps(check):
+        path.write_text(broken)
+        report = check(path)
+        assert codes(report) == [("KL010", 5)] * 2
+        said = [found.message for found in report.diagnostics]
+        assert ["past the end of `y`" in one for one in said].count(True) == 1, said
+        assert ["past the end of `x`" in one for one in said].count(True) == 1, said
+        assert not report.ok
+        known = check(path)
+        assert known.remembered
+        assert known.diagnostics == report.diagnostics
+
+        ignore = "    // kernel-lsp: ignore[KL010] the caller pads\n    if"
+        path.write_text(broken.replace("    if", ignore))
+        report = check(path)
+        assert report.ok
+        assert codes(report) == []
+        found = [(one.finding.code, one.finding.line, one.reason) for one in report.silenced]
+        assert found == [("KL010", 6, "the caller pads")] * 2
+
+        path.write_text(KERNEL.replace("    if", ignore))
+        report = check(path)
+        assert report.ok
+        assert codes(report) == [("KL050", 5)]
+        assert not report.passes(strict=True)
+
+    checking(tmp_path, steps)
+
+
+def test_findings_lie_where_the_file_is_called(path, tmp_path, monkeypatch):
+    path.write_text(KERNEL.replace("FACTOR", "two"))
+    path.with_name("other.cu").write_text(KERNEL.replace("FACTOR", "MISSING(x)"))
+    path.with_name("factor.cuh").write_text("#define MISSING(x) 2.0f\n#warning old header\n")
+    moved = tmp_path / "moved"
+
+    def steps(check):
+        found = check(path).diagnostics
+        assert (found[0].code, found[0].path, found[0].line) == ("KL001", str(path), 5)
+        assert 'identifier "two" is undefined' in found[0].message
+        shutil.copytree(path.parent, moved)
+        again = check(moved / "scale.cu")
+        assert again.remembered
+        assert again.diagnostics[0] == replace(found[0], path=str(moved / "scale.cu"))
+        monkeypatch.chdir(path.parent)
+        header = [d for d in check(Path("other.cu")).diagnostics if d.code == "KL002"]
+        assert [(os.path.realpath(d.path), d.line) for d in header] == [(str(path.with_name("factor.cuh")), 2)]
+
+    checking(tmp_path, steps)
+
+
+@pytest.mark.parametrize(
+    ("workload", "code", "words", "name"),
+    [
+        (WORKLOAD.replace("def launch", "def lunch"), "KL022", "has no `launch`", "scale_workload.py"),
+        (WORKLOAD.replace("return 2 * x", "raise ValueError('no')"), "KL022", "raised", "scale_workload.py"),
+        ("CASES = [", "KL022", "Python cannot parse this file", "scale_workload.py"),
+        (WORKLOAD.replace("torch.randn", "torch.zeros"), "KL023", "cannot tell right from wrong", "scale.cu"),
+    ],
+    ids=["no launch", "reference raises", "no Python", "weak"],
+)
+def test_a_workload_that_is_not_good(path, tmp_path, workload, code, words, name):
+    path.with_name("scale_workload.py").write_text(workload)
+
+    def steps(check):
+        report = check(path)
+        found = next(d for d in report.diagnostics if d.code == code)
+        assert words in found.message
+        assert Path(found.path).name == name
+        assert report.ok == (code == "KL023")
+
+    checking(tmp_path, steps)
+
+
+def test_the_settings_can_silence_a_rule(path, tmp_path):
+    path.write_text(KERNEL.replace("i < n", "i <= n"))
+
+    def steps(check):
+        report = check(path)
+        assert report.ok
+        assert {s.reason for s in report.silenced} == {"by the settings"}
+
+    checking(tmp_path, steps, ignore=["KL010"])
+
+
+def test_regressions_against_the_baseline_in_the_repository(path, tmp_path):
+    def steps(check):
+        (written,) = record_baseline([check(path)])
+        assert written == path.parent / ".kernel-lsp/baseline.json"
+        recorded = written.read_text()
+        assert '"scale.cu"' in recorded
+        assert codes(check(path)) == []
+        written.write_text(re.sub(r'"registers": \d+', '"registers": 1', recorded))
+        report = check(path)
+        assert report.remembered, "the baseline is compared with what is known"
+        assert codes(report) == [("KL040", 3)]
+        assert not report.ok
+        path.write_text(KERNEL.replace("extern", "// kernel-lsp: ignore[KL040, KL043] meant\nextern"))
+        report = check(path)
+        assert codes(report) == [], "KL043 could not have spoken without a GPU"
+        assert report.ok
+
+    checking(tmp_path, steps)
+
+
+def test_the_code_of_each_kernel_has_a_hash_of_its_own(path, tmp_path):
+    second = KERNEL.partition("\n")[2].replace("scale", "other").replace("FACTOR", "3.0f")
+    launch = "    module.other[(x.numel() + 255) // 256, 256](x, torch.empty_like(x), x.numel())\n    return y"
+    path.with_name("scale_workload.py").write_text(WORKLOAD.replace("    return y", launch))
+
+    def steps(check):
+        path.write_text(KERNEL + second)
+        first = {kernel.name: kernel.code for kernel in check(path).resources}
+        path.write_text("// a comment\n" + KERNEL + second.replace("3.0f", "4.0f"))
+        changed = {kernel.name: kernel.code for kernel in check(path).resources}
+        assert set(first) == set(changed) == {"scale", "other"}
+        assert None not in first.values()
+        assert first["scale"] == changed["scale"]
+        assert first["other"] != changed["other"]
+
+    checking(tmp_path, steps)
+
+
+def test_an_example_with_bank_conflicts_gets_its_hint(tmp_path):
+    def steps(check):
+        report = check(EXAMPLES / "cuda/transpose.cu")
+        assert report.ok
+        assert [d.code for d in report.diagnostics] == ["KL031"]
+        line = (EXAMPLES / "cuda/transpose.cu").read_text().splitlines()[report.diagnostics[0].line - 1]
+        assert "= tile[threadIdx.x]" in line
+
+    checking(tmp_path, steps)
