@@ -6,7 +6,7 @@ text is still the one on the screen. A text in an untrusted folder is never sent
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from kernel_lsp.build.binary import Diagnostic, Severity
@@ -32,6 +32,9 @@ class Facts:
     threads: int | None
     occupancy: float | None
     limiter: str | None
+
+
+_SHOWN = tuple(field.name for field in fields(Facts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,5 +210,5 @@ def _compiled(answer: dict[str, Any]) -> Compiled:
         arch=answer["arch"],
         ok=answer["ok"],
         diagnostics=tuple(Diagnostic(**d | {"severity": Severity(d["severity"])}) for d in answer["diagnostics"]),
-        kernels=tuple(Facts(**kernel) for kernel in answer["kernels"]),
+        kernels=tuple(Facts(**{name: kernel[name] for name in _SHOWN}) for kernel in answer["kernels"]),
     )
