@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -76,7 +77,7 @@ class Checker:
         self._settings, self._store, self._workload, self._run, self._record = settings, store, workload, run, record
         self._gpu = next(iter(find_gpus()), None)
         self._arch = arch_of(self._gpu, settings)
-        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._room, self._timing = asyncio.Semaphore(_AT_ONCE), asyncio.Lock()
         self._pool: Pool | None = None
         self._builders: Builders | None = None
         self.reads: dict[Path, frozenset[Path]] = {}
@@ -157,7 +158,8 @@ class Checker:
                     self._gpu,
                     run=self._run,
                 )
-            if self._lacks_times(known, record):
+        if self._lacks_times(known, record):
+            async with self._alone():
                 known = replace(known, times=await self._time(depends, self._pool))
         if self._store and key and known.lasting:
             self._store.save_check(key, packed(known))
@@ -168,6 +170,14 @@ class Checker:
         if self._gpu is None or Needs.RUNNING not in examined.done or examined.times is not None:
             return False
         return self._record or needs_timing(record, examined.resources, self._gpu.name)
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncGenerator[None]:
+        """With no other file being examined, as its runs would be felt in the times of this one."""
+        async with self._timing, AsyncExitStack() as stack:
+            for _ in range(_AT_ONCE):
+                await stack.enter_async_context(self._room)
+            yield
 
     async def _time(self, depends: Dependencies, pool: Pool) -> tuple[CaseTime, ...]:
         source, workload = depends.source, depends.workload
