@@ -59,7 +59,7 @@ class Checker:
         store: where results are kept and looked up; without one every file is examined.
         workload: the workload of all files, where it is not found by its name.
         run: whether workloads are run; otherwise files are only compiled.
-        record: whether the times of every file are wanted, for a baseline that is to be written.
+        record: whether a baseline is to be written: then every file is timed, and none compared with the one there is.
 
     Attributes:
         reads: for each file checked, all files that its check read, without links.
@@ -116,7 +116,8 @@ class Checker:
         depends = dependencies_of(source, workload, self._settings)
         self.reads[source.path] = depends.paths
         root = find_root(source.path)
-        record = read_baseline(root).find(name_in(root, source.path), self._arch)
+        baseline = read_baseline(root)
+        record = None if self._record else baseline.find(name_in(root, source.path), self._arch)
         if problem is not None:
             at = problem.path
             self.reads[source.path] |= {at.resolve()} if at else set()
@@ -219,14 +220,17 @@ async def check(
 
 
 def record_baseline(reports: Sequence[FileReport]) -> list[Path]:
-    """Record what the files of these reports cost now as their baseline; the files that were written.
+    """Record what the files of these reports cost now as their baseline, but for those with errors.
+
+    Returns:
+        The baselines that were written.
 
     Raises:
         ConfigurationError: a baseline cannot be read or written.
     """
     device = next((gpu.name for gpu in find_gpus()), None)
     by_root: dict[Path, list[Measured]] = {}
-    for report in reports:
+    for report in (report for report in reports if report.ok):
         root = find_root(report.path)
         name = name_in(root, report.path)
         by_root.setdefault(root, []).append(Measured(name, report.arch, report.resources, device, report.times))
