@@ -27,7 +27,7 @@ from kernel_lsp.judge.check.baseline import (
 from kernel_lsp.judge.check.conclusion import conclude
 from kernel_lsp.judge.check.dependencies import Dependencies, dependencies_of
 from kernel_lsp.judge.check.examination import broken, examine
-from kernel_lsp.judge.check.record import CaseTime, Examination, FileReport, packed, unpacked
+from kernel_lsp.judge.check.record import CaseTime, Examination, FileReport, movable, packed, unpacked
 from kernel_lsp.judge.check.timed import time_file
 from kernel_lsp.judge.emulation import Emulation
 from kernel_lsp.judge.target import Target
@@ -121,7 +121,8 @@ class Checker:
         if problem is not None:
             at = problem.path
             self.reads[source.path] |= {at.resolve()} if at else set()
-            found = _Found(Examination((broken(source, kernels, problem),)))
+            wrong = movable(broken(source, kernels, problem), source.path.parent)
+            found = _Found(Examination((wrong,)))
         else:
             found = await self._examined(depends, record)
             if workload is None:

@@ -23,7 +23,7 @@ STACK_BYTES = 16
 _SECTOR = 32
 _WASTE = 2.0  # times the sectors or passes that would do
 _WASTED_SECTORS = 4.0  # a request, at least: an odd start costs one more and is no fault
-_TRITON_SECTORS = 16.0  # Triton gives a thread up to 16 bytes side by side, and loads them singly where sizes are odd
+_TRITON_SECTORS = 17.0  # Triton gives a thread up to 16 bytes side by side, and loads them singly where sizes are odd
 _SHARE = 0.1  # of what the whole kernel does of its kind
 _LOW_OCCUPANCY = 0.5
 _GAIN = 1.25
@@ -78,6 +78,7 @@ def _of_resources(kernel: KernelResources) -> Iterator[tuple[float, Rule, str]]:
         yield kernel.stack_bytes, performance.LOCAL_ARRAY, message
     if kernel.occupancy is None or kernel.threads is None or not 0 < kernel.occupancy <= _LOW_OCCUPANCY:
         return
+    tiny = kernel.limiter == Limiter.BLOCKS and kernel.occupancy < _LOW_OCCUPANCY
     now = f"`{kernel.name}` has an occupancy of {kernel.occupancy:.0%}, limited by {kernel.limiter}"
     for cliff in kernel.cliffs:
         if cliff.share < _GAIN * kernel.occupancy:
@@ -86,7 +87,7 @@ def _of_resources(kernel: KernelResources) -> Iterator[tuple[float, Rule, str]]:
         if cliff.lever in _SMALL_SAVING and saved <= _SMALL_SAVING[cliff.lever]:
             unit = "registers a thread" if cliff.lever is Lever.REGISTERS else "bytes of shared memory"
             message = f"{now}; {-cliff.change} {unit} fewer would give {cliff.share:.0%}"
-        elif cliff.lever is Lever.THREADS and cliff.change > 0 and kernel.limiter == Limiter.BLOCKS:
+        elif cliff.lever is Lever.THREADS and cliff.change > 0 and tiny:
             message = f"{now}; blocks of {kernel.threads + cliff.change} threads would give {cliff.share:.0%}"
         else:
             continue

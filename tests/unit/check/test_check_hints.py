@@ -72,9 +72,10 @@ def test_occupancy_by_shared_memory_and_by_small_blocks():
     assert (rule, more) == ("KL033", [])
     assert "limited by shared memory" in said
     assert "bytes of shared memory fewer would give 50%" in said
-    (rule, _, said), *more = of_resources(resources(threads=32))
+    (rule, _, said), *more = of_resources(resources(threads=32, arch="sm_86"))
     assert (rule, more) == ("KL033", [])
-    assert "blocks of 64 threads would give 100%" in said
+    assert "an occupancy of 33%, limited by blocks; blocks of 96 threads would give 100%" in said
+    assert of_resources(resources(threads=32)) == [], "half of the warps will do"
 
 
 def test_access_that_is_spread_out():
