@@ -83,10 +83,8 @@ def _update(operation: str, kind: str, shared: bool) -> Update | None:
             return lambda old, b: np.where((old == 0) | (old > b), b, old - old.dtype.type(1))
         case "add" if kind == "f32" and not shared:
             instruction = "add.ftz.f32"
-        case "add" if kind == "f64" and shared:
-            # Of two NaNs the loop around shared memory's compare-and-swap keeps the old one, the L2 cache the new one.
-            swapped = arithmetic.bind("add.f64")
-            return swapped and (lambda old, b: cast(Bits, swapped.run(b, old)))
+        case "add" if kind == "f64":
+            return _add_in_shared_memory if shared else _add_in_cache
         case "add" | "min" | "max" | "and" | "or" | "xor":
             instruction = f"{operation}.{kind}"
         case _:
@@ -98,3 +96,20 @@ def _update(operation: str, kind: str, shared: bool) -> Update | None:
 def _compare_and_swap(old: Bits, compare: Bits, new: Bits) -> Bits:
     same = old == compare
     return np.where(same.all(axis=1)[:, None], new, old) if old.ndim == 2 else np.where(same, new, old)
+
+
+def _add_in_shared_memory(old: Bits, b: Bits) -> Bits:
+    """A loop of additions and compare-and-swap: of two float64 NaNs the old one stays, made quiet."""
+    return _add_double(b, old)
+
+
+def _add_in_cache(old: Bits, b: Bits) -> Bits:
+    """The L2 cache's own adder: of two float64 NaNs the new one is stored, and none is made quiet."""
+    total = _add_double(old, b)
+    return np.where(np.isnan(b.view(np.float64)), b, np.where(np.isnan(old.view(np.float64)), old, total))
+
+
+def _add_double(a: Bits, b: Bits) -> Bits:
+    add = arithmetic.bind("add.f64")
+    assert add is not None
+    return cast(Bits, add.run(a, b))

@@ -27,7 +27,7 @@ class Bound:
 
     form: str
     lanes: int = 1
-    ulps: int = 2
+    ulps: int = 1
     absolute: float = 0.0
     relative: float = 0.0
     ftz: bool = False

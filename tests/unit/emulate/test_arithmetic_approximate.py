@@ -67,3 +67,10 @@ def test_packed_halves():
     assert on("ex2.approx.f16x2", [one | 0 << 16]) == [0x4000 | one << 16]
     assert on("ex2.approx.ftz.bf16x2", [0x3F80]) == [0x4000 | 0x3F80 << 16]
     assert np.float16(math.tanh(0.5)).view(np.uint16) == on("tanh.approx.f16x2", [half])[0]
+
+
+def test_nan_of_the_coarse_units_fills_the_upper_half():
+    values = np.array([0x7FF8000000000000, 0xFFF0000100000000], np.uint64)
+    assert bind("rcp.approx.ftz.f64").run(values).tolist() == [0x7FFFFFFF00000000] * 2
+    values = np.array([0x8010000000000000, 0x7FF8000000000000], np.uint64)
+    assert bind("rsqrt.approx.ftz.f64").run(values).tolist() == [0x7FFFFFFF00000000] * 2

@@ -179,6 +179,10 @@ def test_the_nth_set_bit(rows):
     held("fns.b32", [(m, b, o % (1 << 32)) for m, b, o in rows], [32] * 3, nth, 32)
 
 
+def test_the_least_offset_finds_bit_zero():
+    held("fns.b32", [(0xAF5CBAAA, 62, 1 << 31), (0, 0, 1 << 31)], [32] * 3, lambda mask, base, offset: 0, 32)
+
+
 @given(rows=some(words(32), amounts))
 @many
 def test_extension_and_masks_by_a_number_of_bits(rows):

@@ -124,7 +124,13 @@ def test_flushing_makes_subnormal_operands_and_results_zeros(rows, mode, name):
     oracle = {"add": ieee.added, "mul": ieee.multiplied}[name]
 
     def flushing(a, b):
-        return ieee.flushed(oracle(ieee.flushed(a, "f32"), ieee.flushed(b, "f32"), "f32", mode), "f32")
+        a, b = ieee.flushed(a, "f32"), ieee.flushed(b, "f32")
+        result = oracle(a, b, "f32", mode)
+        if name == "mul" and result & 0x7FFFFFFF == 0x00800000:  # rounded up to it, with an exponent range without end?
+            exact = ieee.number(a, "f32") * ieee.number(b, "f32")
+            if abs(ieee.number(ieee.rounded(exact * 256, "f32", mode), "f32")) < Fraction(2) ** -118:
+                return result & 0x80000000
+        return ieee.flushed(result, "f32")
 
     held(f"{name}.{mode}.ftz.f32", "f32", rows, flushing)
 
@@ -211,9 +217,53 @@ def test_classes_of_numbers():
     assert found["finite"] == [True, True, True, True, False, False, True]
     assert found["infinite"] == [False, False, False, False, True, False, False]
     assert found["notanumber"] == [False, False, False, False, False, True, False]
-    assert run("testp.normal.f32", values).tolist() == [False, False, True, True, False, False, False]
+    assert run("testp.normal.f32", values).tolist() == [True, False, True, True, False, False, False]
     assert run("testp.subnormal.f32", values).tolist() == [False, True, False, False, False, False, True]
     assert run("testp.number.f32", values).tolist() == [True, True, True, True, True, False, True]
+
+
+def test_just_below_the_smallest_normal_number_is_flushed_as_on_the_machine():
+    a, b = (
+        ieee.array([0x3F7FFFFF, 0xBE858700, 0xBBC9D4A4], "f32"),
+        ieee.array([0x00800000, 0x81756725, 0x84225A9C], "f32"),
+    )
+    assert run("mul.ftz.f32", a, b).tolist() == [0, 0, 0]
+    assert run("mul.f32", a, b).tolist() == [0x00800000] * 3
+    a, b = ieee.array([0x2E62, 0x290F], "f16"), ieee.array([0x1103, 0x1653], "f16")
+    assert run("mul.ftz.f16", a, b).tolist() == [0, 0]
+    a, b, c = (ieee.array([x], "f16") for x in (0x1BC1, 0x2420, 0x83FF))
+    assert run("fma.rn.ftz.f16", a, b, c).tolist() == [0]
+    # This one rounds up to it even with 24 bits and no least exponent: it stays.
+    assert run("mul.ftz.f32", ieee.array([0x3F0030B3], "f32"), ieee.array([0x00FF9EBF], "f32")).tolist() == [0x00800000]
+
+
+def nan64(payload, sign=0, quiet=1):
+    return sign << 63 | 0x7FF << 52 | quiet << 51 | payload
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_double_nan_of_the_second_then_the_third_operand_is_handed_on(mode):
+    one = 0x3FF0000000000000
+    a, b, c = nan64(1, quiet=0), nan64(2, sign=1, quiet=0), nan64(3)
+    made_quiet = {a: nan64(1), b: nan64(2, sign=1), c: c}
+
+    def handed(opcode, *operands):
+        return int(run(f"{opcode}.{mode}.f64", *(ieee.array([x], "f64") for x in operands))[0])
+
+    assert handed("fma", a, b, c) == made_quiet[b]
+    assert handed("fma", a, one, c) == made_quiet[c]
+    assert handed("fma", a, one, one) == made_quiet[a]
+    for opcode in ("add", "sub", "mul"):
+        assert handed(opcode, a, b) == made_quiet[b]
+        assert handed(opcode, a, one) == made_quiet[a]
+    assert handed("div", a, b) == made_quiet[a]
+    assert handed("div", one, b) == made_quiet[b]
+
+
+def test_the_sign_of_a_double_nan_is_not_turned():
+    values = ieee.array([nan64(5, quiet=0), nan64(5, sign=1)], "f64")
+    for name in ("neg", "abs"):
+        assert run(f"{name}.f64", values).tolist() == [nan64(5), nan64(5, sign=1)]
 
 
 def test_constants_combine_with_registers_and_with_each_other():

@@ -151,6 +151,15 @@ def test_float64_sums() -> None:
     assert got.tolist() == [0.1 + 0.2, math.inf, 1e-323]
 
 
+def test_of_two_float64_nans_global_memory_stores_the_new_one_and_shared_memory_keeps_the_old_one() -> None:
+    one, old, b = 0x3FF0000000000000, 0xFFFFFFFFFFFFFFFF, 0x7FF0000000000001
+    cells, operands = np.array([old, old, one], np.uint64), np.array([b, one, b], np.uint64)
+    stored = operation("atom.global.add.f64").update(cells, operands)
+    assert stored.tolist() == [b, old, b]
+    kept = operation("atom.shared.add.f64").update(cells, operands)
+    assert kept.tolist() == [old, old, b | 1 << 51]
+
+
 def test_vectors_update_each_element() -> None:
     found = operation("red.relaxed.gpu.global.add.L2::cache_hint.v4.f32")
     assert (found.count, found.width, found.operands) == (4, 4, 1)

@@ -147,6 +147,21 @@ def test_products(shape: str, kind: str, wide: str, layouts: tuple[str, str, str
         np.testing.assert_array_equal(decode(wide, got), want)
 
 
+@pytest.mark.parametrize("arch", [80, 90, 100, 120])
+def test_tf32_products_are_added_four_by_four(arch: int) -> None:
+    memory = Memory()
+    start = np.repeat(np.uint64([0, 0]), 32)
+    memory.put(0, encode("tf32", np.tile([8192, -8192, 0, 0, 1, 0, 0, 0], (16, 1))), "tf32", "row", 8)
+    a = memory.load("wmma.load.a.sync.aligned.row.m16n16k8.tf32", start, 8)
+    memory.put(0, encode("tf32", np.tile([[8192], [8192], [0], [0], [1], [0], [0], [0]], (1, 16))), "tf32", "col", 8)
+    b = memory.load("wmma.load.b.sync.aligned.col.m16n16k8.tf32", start, 8)
+    operation = bind("wmma.mma.sync.aligned.row.col.m16n16k8.f32.tf32.tf32.f32", arch)
+    assert isinstance(operation, MatrixOperation)
+    d = operation.run(np.ones(LANES, np.bool_), a, b, (np.zeros(LANES, np.uint32),) * 8)
+    # Together with 2**26 the one would be lost.
+    assert set(np.stack(d).view(np.float32).ravel().tolist()) == {1.0}
+
+
 def test_without_a_stride_rows_lie_one_after_the_other() -> None:
     load = bind("wmma.load.c.sync.aligned.row.m16n16k16.f32")
     assert isinstance(load, MatrixAccess)
