@@ -49,7 +49,7 @@ def check(
         reports = asyncio.run(_check(sources, settings, store, workload, run=run, record=update_baseline, quiet=quiet))
         say_notices(store)
     if update_baseline:
-        err.print(recorded_view(record_baseline(reports)))
+        err.print(recorded_view(record_baseline(reports), reports))
     texts = {str(source.path): source.text for source in sources}
     results = Results(reports, texts, find_root(Path.cwd() / "here"), strict=settings.check.strict)
     if form is not None:

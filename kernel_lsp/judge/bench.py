@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import zlib
+from collections.abc import Generator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -13,14 +14,14 @@ from kernel_lsp.build.binary import Binary
 from kernel_lsp.build.emulated import emulated_archs
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
-from kernel_lsp.errors import CannotJudgeError, RunnerError
+from kernel_lsp.errors import CannotJudgeError, KernelLspError, RunnerError
 from kernel_lsp.judge.building import Builders, Built
 from kernel_lsp.judge.target import Target
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.runner.shield import start, to_the_end
 from kernel_lsp.runner.worker import Worker
-from kernel_lsp.source.candidate import Candidate
+from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.files import find_kernels, surroundings
 from kernel_lsp.source.kernel import Language
 
@@ -67,7 +68,18 @@ class Subject:
 
     async def call(self, method: str, /, *, deadline: float = START_SECONDS, **params: Any) -> Any:
         """Ask the worker; raises as `Worker.call`."""
-        return await self.worker.call(method, deadline=deadline, **params)
+        with _called_as_given(self.candidate.kernel, self.candidate.launch):
+            return await self.worker.call(method, deadline=deadline, **params)
+
+
+@contextlib.contextmanager
+def _called_as_given(*files: SourceFile | None) -> Generator[None]:
+    """Within it errors name files as the user does."""
+    try:
+        yield
+    except KernelLspError as error:
+        error.path = next((file.path for file in files if file and file.path.absolute() == error.path), error.path)
+        raise
 
 
 class Bench:
@@ -111,7 +123,7 @@ class Bench:
             self.refill()
         self._oracle = await starting
         source = self.target.workload.source
-        said = await self.oracle("load", deadline=START_SECONDS, text=source.text, path=str(source.path))
+        said = await self.oracle("load", deadline=START_SECONDS, text=source.text, path=str(source.path.absolute()))
         self.cases, self.arguments = tuple(said["cases"]), tuple(said["arguments"])
         self.nondeterministic = said["nondeterministic"]
         if self.gpu:
@@ -133,7 +145,8 @@ class Bench:
         assert self._oracle is not None, "open the bench first"
         # The oracle serves every version: it must outlive the cancelling of any one of them.
         try:
-            return await to_the_end(self._oracle.call(method, deadline=deadline, **params))
+            with _called_as_given(self.target.workload.source):
+                return await to_the_end(self._oracle.call(method, deadline=deadline, **params))
         except WorkerFailure as error:
             raise RunnerError(f"a check could not be made ({method}): {error}") from error
 
@@ -177,9 +190,9 @@ class Bench:
         await subject.call(
             "load",
             deadline=START_SECONDS,
-            path=str(candidate.kernel.path),
+            path=str(candidate.kernel.path.absolute()),  # a worker lives in a folder of its own
             text=candidate.kernel.text,
-            launch_path=str(candidate.launch.path) if candidate.launch else None,
+            launch_path=str(candidate.launch.path.absolute()) if candidate.launch else None,
             launch_text=candidate.launch.text if candidate.launch else None,
             binary=asdict(binary) if cuda and binary else None,
             types_of={k.name: [p.type for p in k.parameters] for k in kernels},

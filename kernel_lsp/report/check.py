@@ -61,9 +61,11 @@ def summary_view(reports: Sequence[FileReport], *, strict: bool = False) -> Rend
     return Group(*lines, last.append(Text(", ").join(Text(*part) for part in ending)))
 
 
-def recorded_view(files: Sequence[Path]) -> RenderableType:
-    """Where the baseline was written."""
-    return Text(f"Recorded as the baseline in {', '.join(map(str, files))}.")
+def recorded_view(files: Sequence[Path], reports: Sequence[FileReport]) -> RenderableType:
+    """Where baselines were written, and which files of a check are not in them."""
+    left_out = [str(report.path) for report in reports if not report.ok]
+    lines = [Text(f"Recorded as the baseline in {file}.") for file in files]
+    return Group(*lines, *(Text(f"Not recorded, for it has errors: {path}.", "yellow") for path in left_out))
 
 
 def _found(report: FileReport) -> list[str]:

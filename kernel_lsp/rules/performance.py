@@ -40,7 +40,7 @@ UNCOALESCED = _hint(
     "A warp's access is spread over more memory than it uses.",
     what="A load or store of global memory that moves at least twice the 32-byte sectors its bytes would fill, on "
     "average over the launch, where these make up a tenth or more of all sectors of the kernel. In Triton only "
-    "beyond 16 sectors a request, which a thread's own 16 bytes explain.",
+    "beyond 17 sectors a request, which a thread's own 16 bytes explain.",
     why="Memory moves whole sectors. 32 threads that read 4 bytes each, a row apart, move 32 sectors and use an eighth "
     "of each.",
     before="float v = x[threadIdx.x * cols + col];  // neighbours lie a row apart",
@@ -82,12 +82,12 @@ OCCUPANCY = _hint(
     "Little less of one resource would let clearly more warps run.",
     Needs.COMPILING,
     what="An occupancy of at most half, where saving no more than 8 registers a thread or a tenth of the shared memory "
-    "raises it by a quarter of itself or more; and blocks so small that their number is what limits.",
+    "raises it by a quarter of itself or more; and one below half because blocks are that small.",
     why="A kernel that waits for memory hides the wait behind other warps. Resources are handed out in units, so "
     "occupancy falls in cliffs, and just past a cliff it is cheap to get back.",
     before="// 88 registers, 256 threads: 2 blocks, 25 %",
     after="__launch_bounds__(256, 3)  // 80 registers: 3 blocks, 38 %",
-    cure="Ask for the next cliff with `__launch_bounds__(threads, blocks)`, or take what the finding names down to it.",
+    cure="Ask for the next cliff with `__launch_bounds__(threads, blocks)`, or change what the finding names.",
 )
 
 LOCAL_ARRAY = _hint(
@@ -119,8 +119,8 @@ DIVERGENCE = _hint(
     36,
     "divergence",
     "Most threads of a warp wait while a few work.",
-    what="A line on which, on average, fewer than half of a warp's threads are active, and that takes a tenth or more "
-    "of the kernel's instructions.",
+    what="A line on which, on average, fewer than half as many of a warp's threads are active as elsewhere in the "
+    "kernel, and that takes a tenth or more of its instructions.",
     why="A warp executes both sides of a branch one after the other, so the idle half costs as much as the busy one.",
     before="if (threadIdx.x % 2 == 0) heavy(x[i]);",
     after="if (threadIdx.x < blockDim.x / 2) heavy(x[2 * i]);",

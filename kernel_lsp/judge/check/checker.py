@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -26,7 +27,7 @@ from kernel_lsp.judge.check.baseline import (
 from kernel_lsp.judge.check.conclusion import conclude
 from kernel_lsp.judge.check.dependencies import Dependencies, dependencies_of
 from kernel_lsp.judge.check.examination import broken, examine
-from kernel_lsp.judge.check.record import CaseTime, Examination, FileReport, packed, unpacked
+from kernel_lsp.judge.check.record import CaseTime, Examination, FileReport, movable, packed, unpacked
 from kernel_lsp.judge.check.timed import time_file
 from kernel_lsp.judge.emulation import Emulation
 from kernel_lsp.judge.target import Target
@@ -58,7 +59,7 @@ class Checker:
         store: where results are kept and looked up; without one every file is examined.
         workload: the workload of all files, where it is not found by its name.
         run: whether workloads are run; otherwise files are only compiled.
-        record: whether the times of every file are wanted, for a baseline that is to be written.
+        record: whether a baseline is to be written: then every file is timed, and none compared with the one there is.
 
     Attributes:
         reads: for each file checked, all files that its check read, without links.
@@ -76,7 +77,7 @@ class Checker:
         self._settings, self._store, self._workload, self._run, self._record = settings, store, workload, run, record
         self._gpu = next(iter(find_gpus()), None)
         self._arch = arch_of(self._gpu, settings)
-        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._room, self._timing = asyncio.Semaphore(_AT_ONCE), asyncio.Lock()
         self._pool: Pool | None = None
         self._builders: Builders | None = None
         self.reads: dict[Path, frozenset[Path]] = {}
@@ -115,11 +116,13 @@ class Checker:
         depends = dependencies_of(source, workload, self._settings)
         self.reads[source.path] = depends.paths
         root = find_root(source.path)
-        record = read_baseline(root).find(name_in(root, source.path), self._arch)
+        baseline = read_baseline(root)
+        record = None if self._record else baseline.find(name_in(root, source.path), self._arch)
         if problem is not None:
             at = problem.path
             self.reads[source.path] |= {at.resolve()} if at else set()
-            found = _Found(Examination((broken(source, kernels, problem),)))
+            wrong = movable(broken(source, kernels, problem), source.path.parent)
+            found = _Found(Examination((wrong,)))
         else:
             found = await self._examined(depends, record)
             if workload is None:
@@ -157,7 +160,8 @@ class Checker:
                     self._gpu,
                     run=self._run,
                 )
-            if self._lacks_times(known, record):
+        if self._lacks_times(known, record):
+            async with self._alone():
                 known = replace(known, times=await self._time(depends, self._pool))
         if self._store and key and known.lasting:
             self._store.save_check(key, packed(known))
@@ -168,6 +172,14 @@ class Checker:
         if self._gpu is None or Needs.RUNNING not in examined.done or examined.times is not None:
             return False
         return self._record or needs_timing(record, examined.resources, self._gpu.name)
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncGenerator[None]:
+        """With no other file being examined, as its runs would be felt in the times of this one."""
+        async with self._timing, AsyncExitStack() as stack:
+            for _ in range(_AT_ONCE):
+                await stack.enter_async_context(self._room)
+            yield
 
     async def _time(self, depends: Dependencies, pool: Pool) -> tuple[CaseTime, ...]:
         source, workload = depends.source, depends.workload
@@ -209,14 +221,17 @@ async def check(
 
 
 def record_baseline(reports: Sequence[FileReport]) -> list[Path]:
-    """Record what the files of these reports cost now as their baseline; the files that were written.
+    """Record what the files of these reports cost now as their baseline, but for those with errors.
+
+    Returns:
+        The baselines that were written.
 
     Raises:
         ConfigurationError: a baseline cannot be read or written.
     """
     device = next((gpu.name for gpu in find_gpus()), None)
     by_root: dict[Path, list[Measured]] = {}
-    for report in reports:
+    for report in (report for report in reports if report.ok):
         root = find_root(report.path)
         name = name_in(root, report.path)
         by_root.setdefault(root, []).append(Measured(name, report.arch, report.resources, device, report.times))

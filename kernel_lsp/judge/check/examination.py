@@ -113,7 +113,7 @@ async def examine(
 
 
 def broken(source: SourceFile, kernels: Sequence[Kernel], error: WorkloadError) -> Diagnostic:
-    """What is wrong with a workload, in its own file where that is known, as in an `Examination`."""
+    """What is wrong with a workload, in its own file where that is known."""
     if error.path is None or error.path == source.path:
         line, column, end = kernel_place(source, kernels, "")
         if error.line:
@@ -121,7 +121,7 @@ def broken(source: SourceFile, kernels: Sequence[Kernel], error: WorkloadError) 
         found = right.BROKEN_WORKLOAD.at(str(source.path), line, _said(error), column=column, end=end)
     else:
         found = right.BROKEN_WORKLOAD.at(str(error.path), error.line or 1, _said(error))
-    return movable(found, source.path.parent)
+    return found
 
 
 def _take_build(built: Built, notes: _Notes) -> None:

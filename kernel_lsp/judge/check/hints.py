@@ -23,7 +23,7 @@ STACK_BYTES = 16
 _SECTOR = 32
 _WASTE = 2.0  # times the sectors or passes that would do
 _WASTED_SECTORS = 4.0  # a request, at least: an odd start costs one more and is no fault
-_TRITON_SECTORS = 16.0  # Triton gives a thread up to 16 bytes side by side, and loads them singly where sizes are odd
+_TRITON_SECTORS = 17.0  # Triton gives a thread up to 16 bytes side by side, and loads them singly where sizes are odd
 _SHARE = 0.1  # of what the whole kernel does of its kind
 _LOW_OCCUPANCY = 0.5
 _GAIN = 1.25
@@ -32,6 +32,7 @@ _NARROW_SECTORS = 2.0  # of a full warp's request: 2 bytes a thread
 _NARROW_SHARE = 0.25
 _WARP = 32
 _EXCESS = 8.0
+_EXCESS_LEAST = 4096  # bytes; of less, whole sectors alone make a multiple
 
 _COUNTS = tuple(each.name for each in fields(LineCounters) if each.name not in ("kernel", "path", "line"))
 
@@ -78,6 +79,7 @@ def _of_resources(kernel: KernelResources) -> Iterator[tuple[float, Rule, str]]:
         yield kernel.stack_bytes, performance.LOCAL_ARRAY, message
     if kernel.occupancy is None or kernel.threads is None or not 0 < kernel.occupancy <= _LOW_OCCUPANCY:
         return
+    tiny = kernel.limiter == Limiter.BLOCKS and kernel.occupancy < _LOW_OCCUPANCY
     now = f"`{kernel.name}` has an occupancy of {kernel.occupancy:.0%}, limited by {kernel.limiter}"
     for cliff in kernel.cliffs:
         if cliff.share < _GAIN * kernel.occupancy:
@@ -86,7 +88,7 @@ def _of_resources(kernel: KernelResources) -> Iterator[tuple[float, Rule, str]]:
         if cliff.lever in _SMALL_SAVING and saved <= _SMALL_SAVING[cliff.lever]:
             unit = "registers a thread" if cliff.lever is Lever.REGISTERS else "bytes of shared memory"
             message = f"{now}; {-cliff.change} {unit} fewer would give {cliff.share:.0%}"
-        elif cliff.lever is Lever.THREADS and cliff.change > 0 and kernel.limiter == Limiter.BLOCKS:
+        elif cliff.lever is Lever.THREADS and cliff.change > 0 and tiny:
             message = f"{now}; blocks of {kernel.threads + cliff.change} threads would give {cliff.share:.0%}"
         else:
             continue
@@ -102,6 +104,11 @@ class _Line:
 
     def __getitem__(self, name: str) -> int:
         return self.counts[name]
+
+    @property
+    def active(self) -> float:
+        """Threads of a warp that take part, on average."""
+        return self["lane_instructions"] / max(self["instructions"], 1)
 
 
 def _by_kernel(path: Path, runs: Sequence[EmulatedRun]) -> dict[str, dict[int, _Line]]:
@@ -125,7 +132,7 @@ def _of_lines(lines: Mapping[int, _Line], least_bytes: int, *, triton: bool) -> 
 
     sectors, requests = total("load_sectors", "store_sectors"), total("load_requests", "store_requests")
     passes = total("shared_load_wavefronts", "shared_store_wavefronts")
-    instructions = total("instructions")
+    instructions, most_active = total("instructions"), max(line.active for line in lines.values())
     spread = False
     for number, line in sorted(lines.items()):
         for what in ("load", "store"):
@@ -136,9 +143,9 @@ def _of_lines(lines: Mapping[int, _Line], least_bytes: int, *, triton: bool) -> 
                 yield number, performance.NARROW, message
             if message := _conflicts(line, what, passes):
                 yield number, performance.BANK_CONFLICT, message
-        if message := _divergence(line, instructions):
+        if message := _divergence(line, instructions, most_active):
             yield number, performance.DIVERGENCE, message
-    if not spread and least_bytes and sectors * _SECTOR >= _EXCESS * least_bytes:
+    if not spread and least_bytes >= _EXCESS_LEAST and sectors * _SECTOR >= _EXCESS * least_bytes:
         number = max(lines, key=lambda n: lines[n]["load_sectors"] + lines[n]["store_sectors"])
         moved = f"{sectors * _SECTOR / least_bytes:.0f} times the {least_bytes:,} bytes that have to be moved"
         yield number, performance.EXCESS_TRAFFIC, f"the kernel moves {moved}, most of it here"
@@ -174,14 +181,11 @@ def _conflicts(line: _Line, what: str, passes: int) -> str | None:
     return f"this {what} of shared memory takes {_figure(taken / least)} passes where one would do: a bank conflict"
 
 
-def _divergence(line: _Line, instructions: int) -> str | None:
-    own = line["instructions"]
-    if not line["divergent_branches"] and not own:
+def _divergence(line: _Line, instructions: int, most_active: float) -> str | None:
+    active = line.active
+    if active >= min(_WARP, most_active) / 2 or line["instructions"] < _SHARE * instructions:
         return None
-    active = line["lane_instructions"] / own
-    if active >= _WARP / 2 or own < _SHARE * instructions:
-        return None
-    return f"{_figure(active)} of a warp's 32 threads are active here, while the others wait"
+    return f"on average {_figure(active)} of a warp's 32 threads are active here, while the others wait"
 
 
 def _figure(value: float) -> str:

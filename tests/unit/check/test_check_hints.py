@@ -72,9 +72,10 @@ def test_occupancy_by_shared_memory_and_by_small_blocks():
     assert (rule, more) == ("KL033", [])
     assert "limited by shared memory" in said
     assert "bytes of shared memory fewer would give 50%" in said
-    (rule, _, said), *more = of_resources(resources(threads=32))
+    (rule, _, said), *more = of_resources(resources(threads=32, arch="sm_86"))
     assert (rule, more) == ("KL033", [])
-    assert "blocks of 64 threads would give 100%" in said
+    assert "an occupancy of 33%, limited by blocks; blocks of 96 threads would give 100%" in said
+    assert of_resources(resources(threads=32)) == [], "half of the warps will do"
 
 
 def test_access_that_is_spread_out():
@@ -130,18 +131,23 @@ def test_narrow_access():
 def test_divergence():
     path = str(Path("k.cu").absolute())
     busy = LineCounters("f<4>", path, 3, instructions=100, lane_instructions=400, divergent_branches=5)
-    assert of_counters(busy) == [("KL036", 3, "4 of a warp's 32 threads are active here, while the others wait")]
-    rest = LineCounters("f<4>", path, 4, instructions=10000, lane_instructions=320000)
-    assert of_counters(busy, rest) == []
+    whole = LineCounters("f<4>", path, 4, instructions=900, lane_instructions=28800)
+    said = "on average 4 of a warp's 32 threads are active here, while the others wait"
+    assert of_counters(busy, whole) == [("KL036", 3, said)]
+    more = LineCounters("f<4>", path, 4, instructions=10000, lane_instructions=320000)
+    assert of_counters(busy, more) == []
+    assert of_counters(busy) == [], "a block of 4 threads"
 
 
 def test_traffic_far_above_the_least():
     line = counters(load_requests=100, load_sectors=400, load_ideal_sectors=400)
-    said = "the kernel moves 10 times the 1,280 bytes that have to be moved, most of it here"
-    assert of_counters(line, least=1280) == [("KL037", 3, said)]
-    assert of_counters(line, least=3200) == []
-    spread = counters(load_requests=100, load_sectors=3200, load_ideal_sectors=400)
-    assert [rule for rule, *_ in of_counters(spread, least=1280)] == ["KL030"], "one cause, one hint"
+    assert of_counters(line, least=1280) == [], "too little to tell"
+    line = counters(load_requests=1000, load_sectors=4000, load_ideal_sectors=4000)
+    said = "the kernel moves 10 times the 12,800 bytes that have to be moved, most of it here"
+    assert of_counters(line, least=12800) == [("KL037", 3, said)]
+    assert of_counters(line, least=32000) == []
+    spread = counters(load_requests=1000, load_sectors=32000, load_ideal_sectors=4000)
+    assert [rule for rule, *_ in of_counters(spread, least=12800)] == ["KL030"], "one cause, one hint"
 
 
 def test_lines_of_other_files_are_left_out():

@@ -117,10 +117,11 @@ def test_findings_lie_where_the_file_is_called(path, tmp_path, monkeypatch):
     [
         (WORKLOAD.replace("def launch", "def lunch"), "KL022", "has no `launch`", "scale_workload.py"),
         (WORKLOAD.replace("return 2 * x", "raise ValueError('no')"), "KL022", "raised", "scale_workload.py"),
+        (WORKLOAD.replace("import torch", "import torch, sizes", 1), "KL022", "raised", "scale_workload.py"),
         ("CASES = [", "KL022", "Python cannot parse this file", "scale_workload.py"),
         (WORKLOAD.replace("torch.randn", "torch.zeros"), "KL023", "cannot tell right from wrong", "scale.cu"),
     ],
-    ids=["no launch", "reference raises", "no Python", "weak"],
+    ids=["no launch", "reference raises", "import raises", "no Python", "weak"],
 )
 def test_a_workload_that_is_not_good(path, tmp_path, workload, code, words, name):
     path.with_name("scale_workload.py").write_text(workload)
@@ -129,8 +130,24 @@ def test_a_workload_that_is_not_good(path, tmp_path, workload, code, words, name
         report = check(path)
         found = next(d for d in report.diagnostics if d.code == code)
         assert words in found.message
-        assert Path(found.path).name == name
+        assert Path(found.path) == path.with_name(name)
         assert report.ok == (code == "KL023")
+
+    checking(tmp_path, steps)
+
+
+def test_a_workload_may_import_what_lies_beside_it(path, tmp_path, monkeypatch):
+    path.with_name("sizes.py").write_text("N = 1000\n")
+    workload = WORKLOAD.replace("import torch", "import torch\nfrom sizes import N").replace("n=1000", "n=N")
+    path.with_name("scale_workload.py").write_text(workload)
+    monkeypatch.chdir(tmp_path)
+
+    def steps(check):
+        relative = path.relative_to(tmp_path)
+        assert codes(check(relative)) == []
+        path.with_name("sizes.py").write_text("N = 'many'\n")
+        (found,) = check(relative).diagnostics
+        assert (found.code, found.path) == ("KL022", str(relative.with_name("scale_workload.py")))
 
     checking(tmp_path, steps)
 
