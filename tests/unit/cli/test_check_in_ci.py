@@ -93,7 +93,7 @@ def test_a_baseline_is_recorded_and_held_to(kernel_lsp, repository):
     answer = kernel_lsp("check", ".", "--update-baseline")
     assert answer.returncode == 0, answer.stderr
     baseline = repository / ".kernel-lsp/baseline.json"
-    assert "baseline.json" in answer.stderr
+    assert "baseline.json" in answer.stderr.replace("\n", "")  # a long path is wrapped
     recorded = json.loads(baseline.read_text())
     kernel = recorded["files"]["scale.cu"]["sm_90"]["kernels"]["scale"]
     assert kernel["registers"] > 1
