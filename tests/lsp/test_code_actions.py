@@ -216,4 +216,4 @@ async def test_a_finding_that_a_rewrite_may_cure_offers_to_judge_it(tmp_path):
         assert list(cure.diagnostics) == [conflict]
         assert cure.edit is None  # nobody has called it faster yet
         job = await session.command("rewrite", *cure.command.arguments)
-        assert "a CUDA kernel runs only on a GPU" in (await session.ended(job["id"]))["reason"]
+        assert "right on the emulator" in (await session.ended(job["id"]))["reason"]
