@@ -16,30 +16,24 @@ _SPACE = rb"//(?:\\\r?\n|[^\n])*|/\*.*?(?:\*/|\Z)|\\\r?\n"
 _WORD = rb"""(?!(?:u8|[uUL])?R")[A-Za-z_$][\w$]*"""
 _NUMBER = rb"""\.?\d(?:[\w.]|'\w)*"""
 _ASIDE = (
-    rb"""
-      (?P<space>"""
+    rb"(?P<space>"
     + _SPACE
     + rb""")
     | (?P<directive>(?:(?<=\n)|\A(?:\xef\xbb\xbf)?)[ \t]*\#(?:"""
     + _SPACE
     + rb"""|"(?:\\.|[^"\\\n])*"|[^\n])*)
     | (?P<string>(?:u8|[uUL])?R"(?P<mark>[^()\\\s]{0,16})\(.*?\)(?P=mark)"|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')
-    | (?P<open>[{(\[])
     | (?P<close>[})\]])"""
 )
+_OPEN = rb" | (?P<open>[{(\[])"
 _TOKEN = re.compile(
-    rb"(?xs) (?P<word>" + _WORD + rb") | " + _ASIDE + rb" | (?P<number>" + _NUMBER + rb")"
+    rb"(?xs) (?P<word>" + _WORD + rb") | " + _ASIDE + _OPEN + rb" | (?P<number>" + _NUMBER + rb")"
     rb" | (?P<punctuation>::|->|<<|[=!<>]=|[-+*/%&|^]=|[;:=,<>~])"
 )
-# Inside brackets only brackets matter: all else up to the next thing that may hide one is a single match.
+# Inside brackets only brackets matter: all else, up to the next thing that may hide one, is a single match.
+_PLAIN = _WORD + rb"|" + _NUMBER + rb"""|[^\w$"'/\\\#{}()\[\]\n]++|/(?![/*])|\n(?![ \t]*\#)"""
 _NESTED = re.compile(
-    rb"(?xs)"
-    + _ASIDE
-    + rb""" | (?P<rest>(?:"""
-    + _WORD
-    + rb"|"
-    + _NUMBER
-    + rb"""|[^\w$"'/\\\#{}()\[\]\n]++|/(?![/*])|\n(?![ \t]*\#))++)"""
+    rb"(?xs)" + _ASIDE + rb" | (?P<rest>(?:" + _PLAIN + rb"|[{(\[](?:" + _PLAIN + rb")*+[})\]])++)" + _OPEN
 )
 _COMMENT_OR_STRING = re.compile(
     rb"""(?xs) //(?:\\\r?\n|[^\n])* | /\*.*?(?:\*/|\Z) | \bR"(?P<mark>[^()\\\s]{0,16})\(.*?\)(?P=mark)"
