@@ -160,16 +160,17 @@ async def _cures(
     ls: "Server", document: Document, kernels: Sequence[Kernel], findings: Sequence[types.Diagnostic]
 ) -> list[types.CodeAction]:
     """For each finding that rewrites may cure: judge those that apply here. What is faster then becomes an offer."""
-    actions: list[types.CodeAction] = []
+    cured: dict[tuple[str, str], list[types.Diagnostic]] = {}
     for finding in findings:
         for kernel in kernels:
             for label in await ls.results.cures(document, kernel, str(finding.code or "")):
-                standing = await ls.results.of(document)
-                why = why_not(ls, document, standing, timed=True)
-                arguments = [document.uri, kernel.name, label]
-                action = _command(f"Judge a cure: {label}", QUICK_FIX, "rewrite", arguments, why)
-                action.diagnostics = [finding]
-                actions.append(action)
+                cured.setdefault((kernel.name, label), []).append(finding)
+    why = why_not(ls, document, await ls.results.of(document), timed=True) if cured else None
+    actions: list[types.CodeAction] = []
+    for (kernel_name, label), of in cured.items():
+        action = _command(f"Judge a cure: {label}", QUICK_FIX, "rewrite", [document.uri, kernel_name, label], why)
+        action.diagnostics = of
+        actions.append(action)
     return actions
 
 

@@ -107,8 +107,11 @@ async def _baseline(work: _Work) -> Any:
     work.doing("checking and timing")
     [report] = await check([read_source(work.path)], work.settings, record=True)
     written = record_baseline([report]) if report.resources else []
-    recorded = f"{len(report.resources)} kernels are recorded in {written[0]}" if written else "no kernel was compiled"
-    return _checked(report, recorded)
+    count = len(report.resources)
+    kernels = f"{count} kernel{' is' if count == 1 else 's are'}"
+    return _checked(
+        report, f"{kernels} recorded in {written[0]}" if written else "there is no kernel that compiles alone"
+    )
 
 
 def _checked(report: FileReport, well: str) -> Any:
