@@ -81,7 +81,7 @@ def main() -> None:
             found = examples[name] = figures_of(*reports)
             print(
                 f"{name:26} {found['check_s']:6.2f} s, {found['emulated_runs']:2} runs {found['emulated_s']:6.3f} s "
-                f"(longest {found['longest_run_s']:.3f} s: {found['longest_run']}), {found['unchanged_ms']} ms unchanged"
+                f"({found['longest_run_s']:.3f} s for {found['longest_run']}), {found['unchanged_ms']} ms unchanged"
             )
         seconds = [command_seconds([str(source.path) for source in names]) for _ in range(asked.count)]
     figures = {
