@@ -14,8 +14,9 @@ normal range are zeros.
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,11 @@ _GUARD = 34  # bits that a table's sum has below those of a 24-bit mantissa
 _KEPT = 14  # of them, those that take part in what follows
 _LOW = 17  # bits of xl, at most
 _DROPPED = 19  # columns of the squarer that are left out
-_HALF = np.uint64((1 << 29) - 1)  # what a float64 has more than a float32
+_EXTRA = np.uint64((1 << 29) - 1)  # what a float64 has more than a float32
+_PART = 1 << 13  # arguments computed at a time: what they take stays in a core's cache
 _FRACTION, _HIDDEN = (1 << 23) - 1, 1 << 23
 _MINUS = np.uint32(1 << 31)
 _INFINITY, _NAN, _ONE, _ZERO = (np.uint32(raw) for raw in (0x7F800000, 0x7FFFFFFF, 0x3F800000, 0))
-_PARITY = ("even", "odd")
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +78,7 @@ def _squares() -> Array:
 
 def _number(total: Array, exponent: Array | int) -> Array:
     """Raw float32 bits of `total * 2**(exponent - 37)`, cut to a mantissa of 24 bits; zero below the normal range."""
-    cut = (total.astype(np.float64).view(np.uint64) & ~_HALF).view(np.float64)
+    cut = (total.astype(np.float64).view(np.uint64) & ~_EXTRA).view(np.float64)
     value = np.ldexp(cut, exponent - (23 + _KEPT))
     return np.where(value < 2.0**-126, 0.0, value).astype(np.float32).view(np.uint32)
 
@@ -96,6 +97,17 @@ def _chosen(x: Array, result: Array, *cases: tuple[Array, Any]) -> Array:
     return np.where((x & ~_MINUS) > _INFINITY, _NAN, result)
 
 
+def _in_parts(unit: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    @wraps(unit)
+    def run(x: Array) -> Array:
+        if len(x) <= _PART:
+            return unit(x)
+        return np.concatenate([unit(x[start : start + _PART]) for start in range(0, len(x), _PART)])
+
+    return run
+
+
+@_in_parts
 def rcp(x: Array) -> Array:
     """MUFU.RCP, 1 / x."""
     exponent, fraction = _fields(x)
@@ -104,6 +116,7 @@ def rcp(x: Array) -> Array:
     return _chosen(x, result | sign, (exponent == -127, _INFINITY | sign), (exponent == 128, sign))
 
 
+@_in_parts
 def rsqrt(x: Array) -> Array:
     """MUFU.RSQ, 1 / sqrt(x)."""
     exponent, fraction = _fields(x)
@@ -116,6 +129,7 @@ def rsqrt(x: Array) -> Array:
     )
 
 
+@_in_parts
 def sqrt(x: Array) -> Array:
     """MUFU.SQRT."""
     exponent, fraction = _fields(x)
@@ -128,6 +142,7 @@ def _by_parity(name: str, odd: Array, fraction: Array) -> Array:
     return _tables()[name](fraction | odd << 23)
 
 
+@_in_parts
 def ex2(x: Array) -> Array:
     """MUFU.EX2, 2**x."""
     size = np.fmin(np.abs(x.view(np.float32)), np.float32(256)).astype(np.float64)
@@ -138,6 +153,7 @@ def ex2(x: Array) -> Array:
     return _chosen(x, result)
 
 
+@_in_parts
 def lg2(x: Array) -> Array:
     """MUFU.LG2, the logarithm to base 2."""
     exponent, fraction = _fields(x)
@@ -148,11 +164,13 @@ def lg2(x: Array) -> Array:
     return _chosen(x, result, *cases)
 
 
+@_in_parts
 def sin(x: Array) -> Array:
     """MUFU.SIN, the sine of x turns."""
     return _wave(x, 0, x & _MINUS)
 
 
+@_in_parts
 def cos(x: Array) -> Array:
     """MUFU.COS, the cosine of x turns."""
     return _wave(x, 1, _ZERO)
@@ -174,6 +192,7 @@ _TANH_BITS = np.array([0, 0, 0, 1, 1, 2, 2, 2, 3, 4, 3])  # of the fraction that
 _TANH_SEGMENTS = np.cumsum(1 << _TANH_BITS) - (1 << _TANH_BITS)
 
 
+@_in_parts
 def tanh(x: Array) -> Array:
     """MUFU.TANH."""
     exponent, fraction = _fields(x)
