@@ -100,9 +100,11 @@ def _chosen(x: Array, result: Array, *cases: tuple[Array, Any]) -> Array:
 def _in_parts(unit: Callable[[Array], Array]) -> Callable[[Array], Array]:
     @wraps(unit)
     def run(x: Array) -> Array:
-        if len(x) <= _PART:
+        if x.size <= _PART:
             return unit(x)
-        return np.concatenate([unit(x[start : start + _PART]) for start in range(0, len(x), _PART)])
+        flat = x.reshape(-1)
+        parts = [unit(flat[start : start + _PART]) for start in range(0, len(flat), _PART)]
+        return np.concatenate(parts).reshape(x.shape)
 
     return run
 
