@@ -96,7 +96,7 @@ class ModelSettings(_Section):
     python: Folder | None = None
     """Python that has vLLM, where this program's own has not."""
     reserve: Bytes = Field(default=6 * 2**30, ge=0)
-    """GPU memory left to the judge beside a model, such as 6GiB; a model sleeps while less than that is free."""
+    """GPU memory left to the judge beside a model; the model sleeps while the judge finds less than half of it."""
 
 
 class BuildSettings(_Section):
