@@ -23,11 +23,14 @@ needs_vllm = [
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """An answer to learn: `messages` are (role, content), `reasoning` what comes before `</think>`."""
+    """An answer to learn: `messages` are (role, content), `reasoning` what comes before `</think>`.
+
+    Where `answer` is None, the reasoning (a few hundred times the same) never ends.
+    """
 
     messages: tuple[tuple[str, str], ...]
     reasoning: str
-    answer: str
+    answer: str | None
 
 
 def learned_model(examples: Sequence[Learned], cache: Path = ROOT / ".cache/models") -> Path:
