@@ -1,7 +1,7 @@
 """Whether the judge stays right beside a model server: `python -m tests.bench.judging_beside_a_model`.
 
 Judges examples against themselves without a model server, with one that is loaded and idle, and with one that generates
-all the time: a FASTER is false. The model is the tests' own tiny one; `$KERNEL_LSP_VLLM_PYTHON` names a Python that has
+all the time: a FASTER is false. The model is the tests' own tiny one; `$TEST_VLLM_PYTHON` names a Python that has
 vLLM and torch.
 Options: --pairs N of each (default 100), --conditions without,idle,generating, --record.
 """

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BUILDER = Path(__file__).with_name("overfit.py")
-VLLM_PYTHON = Path(os.environ.get("KERNEL_LSP_VLLM_PYTHON", ROOT / ".venv-vllm/bin/python"))
+VLLM_PYTHON = Path(os.environ.get("TEST_VLLM_PYTHON", ROOT / ".venv-vllm/bin/python"))
 """The Python that has vLLM: `.ci/run` installs the build for CPUs there."""
 
 needs_vllm = [
