@@ -59,7 +59,12 @@ async def quiet(gpu: str) -> AsyncGenerator[tuple[Quieted, ...]]:
     Nothing that a server does or fails to do stops the judge.
     """
     async with contextlib.AsyncExitStack() as stack:
-        yield tuple([await stack.enter_async_context(quieted(server)) for server in running() if gpu in server.gpus])
+        found: list[Quieted] = []
+        for server in running():
+            if gpu in server.gpus:
+                with contextlib.suppress(FileNotFoundError):  # its folder went with it
+                    found.append(await stack.enter_async_context(quieted(server)))
+        yield tuple(found)
 
 
 @asynccontextmanager
