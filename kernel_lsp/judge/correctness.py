@@ -22,7 +22,7 @@ _EMULATED_BYTES = 1 << 20  # larger inputs take the emulator too long
 _EMULATED_SECONDS = 1.5  # for all emulated runs of one version together; the first one is made whatever it takes
 _AMISS = ("uninitialised", "shared-race", "global-race")  # a GPU would run it, and may give any answer
 _REPEATS = 3
-_FIRST_RUN_SECONDS = 60.0  # a first launch may compile
+FIRST_RUN_SECONDS = 60.0  # a first launch may compile
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,10 +183,10 @@ def deadline_for(bench: Bench, yard: Yardstick, draw: Draw) -> float:
     """Seconds that one run may take: so many times the baseline's own, and never less than the floor."""
     settings = bench.settings.runner
     if bench.gpu is None:
-        return _FIRST_RUN_SECONDS
+        return FIRST_RUN_SECONDS
     own = yard.run_seconds.get(draw.case)
     if own is None:
-        return _FIRST_RUN_SECONDS
+        return FIRST_RUN_SECONDS
     return max(settings.deadline_floor_s, settings.deadline_factor * own)
 
 
@@ -255,10 +255,10 @@ async def _measure_one(bench: Bench, subject: Subject, draw: Draw, yard: Yardsti
     try:
         await bench.fill(subject, draw)
         if bench.gpu is not None:
-            await subject.call("rehearse", deadline=_FIRST_RUN_SECONDS, name=draw.slab)
+            await subject.call("rehearse", deadline=FIRST_RUN_SECONDS, name=draw.slab)
             await bench.fill(subject, draw)
         started = time.perf_counter()
-        published = await subject.call("run", deadline=_FIRST_RUN_SECONDS, name=draw.slab)
+        published = await subject.call("run", deadline=FIRST_RUN_SECONDS, name=draw.slab)
         yard.run_seconds[draw.case] = max(time.perf_counter() - started, yard.run_seconds.get(draw.case, 0.0))
     except RUN_ERRORS as error:
         _raise_what_is_no_fault(bench, error)
@@ -280,7 +280,7 @@ async def _check_one(bench: Bench, subject: Subject, draw: Draw, yard: Yardstick
         await bench.fill(subject, draw)
         compiled = bench.gpu is None or subject.built.build.way in ("nvrtc", "nvcc-slice", "nvcc")
         if first and not compiled:  # may compile or tune itself first
-            await subject.call("rehearse", deadline=_FIRST_RUN_SECONDS, name=draw.slab)
+            await subject.call("rehearse", deadline=FIRST_RUN_SECONDS, name=draw.slab)
             await bench.fill(subject, draw)
         published = await subject.call("run", deadline=deadline_for(bench, yard, draw), name=draw.slab)
         compared = await bench.compare(subject, draw, published, baseline=False)
@@ -315,7 +315,7 @@ def _raise_what_is_no_fault(bench: Bench, error: Exception) -> None:
     if isinstance(error, (WorkloadError, CannotJudgeError)):
         raise error
     if bench.gpu is None and isinstance(error, WorkerTimedOut):
-        why = f"the emulator did not finish a run in {_FIRST_RUN_SECONDS:.0f} s"
+        why = f"the emulator did not finish a run in {FIRST_RUN_SECONDS:.0f} s"
         raise CannotJudgeError(why, bench.target.source.path, cure="Add a smaller case, or use a GPU.") from error
 
 
