@@ -8,6 +8,7 @@ import contextlib
 import os
 import time
 import types
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from kernel_lsp.build.binary import Binary
-from kernel_lsp.device.slab import Slab, TensorSpec, make_slab, row_major
+from kernel_lsp.device.slab import POISON, Slab, TensorSpec, make_slab, row_major
 from kernel_lsp.errors import KernelLspError, WorkloadError
 from kernel_lsp.runner.workers.allocations import WatchedAllocations
 from kernel_lsp.runner.workers.surroundings import Surroundings, native_threads
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from kernel_lsp.runner.workers.emulator import Emulator
 
 _BINARY = TypeAdapter(Binary)
+_HELD = 4  # outputs of past runs that are kept
 _TRACE = Path("trace.json")
 _clock = time.perf_counter
 
@@ -42,7 +44,8 @@ def methods(device: str, probes: dict[str, Any] | None = None, arch: str = "sm_8
         "bind": subject.bind,
         "rehearse": subject.rehearse,
         "run": subject.run,
-        "publish_previous": subject.publish_previous,
+        "publish_earlier": subject.publish_earlier,
+        "spoil": subject.spoil,
         "record": subject.record,
         "refresh": subject.refresh,
         "segment": subject.segment,
@@ -67,8 +70,7 @@ class Subject:
         self._names: tuple[str, ...] = ()
         self._outbox: Slab | None = None
         self._retired: list[Slab] = []  # memory the oracle may still have open: CUDA wants it kept until then
-        self._held: tuple[Tensor, ...] = ()
-        self._previous: tuple[Tensor, ...] = ()
+        self._held: deque[tuple[Tensor, ...]] = deque(maxlen=_HELD)
         self._recordings: dict[str, Any] = {}
         self._pristine: dict[str, Tensor] = {}
         self._watch: Any = None
@@ -150,7 +152,7 @@ class Subject:
             returned = self._emulate(self._emulator, name, watcher)
         outputs = self._outputs_of(returned)
         self._synchronize()
-        self._previous, self._held = self._held, outputs
+        self._held.append(outputs)
         return {
             "trampled": watcher.trampled(),
             "in_place": any(self._aliases_input(name, output) for output in outputs),
@@ -173,9 +175,18 @@ class Subject:
                     raise
                 slab.data.copy_(pristine)
 
-    def publish_previous(self) -> dict[str, Any]:
-        """Publish once more what the run before the last one returned, to see whether the last one changed it."""
-        return self._publish(self._previous)
+    def publish_earlier(self, back: int) -> dict[str, Any]:
+        """Publish once more what a run returned, `back` runs before the last one; four are kept.
+
+        So it shows whether later runs changed it.
+        """
+        return self._publish(self._held[-1 - back])
+
+    def spoil(self) -> None:
+        """Fill what earlier runs returned with 0xFF, so that none of it can pass for the answer to a later one."""
+        for output in (output for outputs in self._held for output in outputs):
+            torch.empty(0, dtype=torch.uint8, device=output.device).set_(output.untyped_storage()).fill_(POISON)
+        self._synchronize()
 
     def publish(self, name: str) -> dict[str, Any]:
         """Publish what the last timed launch of a recording computed."""
