@@ -9,7 +9,8 @@ from kernel_lsp.judge.verdict import CheckStatus, Outcome, Stage
 pytestmark = pytest.mark.gpu
 
 SOFTMAX = EXAMPLES / "triton" / "softmax.py"
-LAUNCH = "    softmax_kernel[(rows,)](x, y, x.stride(0), y.stride(0), cols, BLOCK=triton.next_power_of_2(cols), num_warps=4)\n"
+CALL = "softmax_kernel[(rows,)](x, y, x.stride(0), y.stride(0), cols, BLOCK=triton.next_power_of_2(cols), num_warps=4)"
+LAUNCH = f"    {CALL}\n"
 ONE_ROW = LAUNCH.replace("(rows,)", "(1,)")
 INDENTED = f"    {LAUNCH}"
 SIDE = "    side, main = torch.cuda.Stream(), torch.cuda.current_stream()\n"
@@ -37,7 +38,7 @@ HONEST = {
     "memory set to zero first": f"    y.zero_()\n{LAUNCH}",
     "two streams, joined": SIDE + WAIT + ON_SIDE + JOIN,
     "a small copy beside": f"{LAUNCH}    x[:1].clone()\n",
-    "a thread that has ended": f"{LAUNCH}    ended = threading.Thread(target=int)\n    ended.start()\n    ended.join()\n",
+    "a thread that has ended": f"{LAUNCH}    t = threading.Thread(target=int)\n    t.start()\n    t.join()\n",
 }
 
 
