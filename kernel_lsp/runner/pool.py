@@ -121,10 +121,9 @@ class Pool:
         """What workers started from now on may read."""
         return frozenset(self._readable)
 
-    def allow(self, read: Iterable[Path] = (), write: Iterable[Path] = ()) -> None:
-        """Let workers started from now on read or also write these folders and files and all below them."""
+    def allow(self, read: Iterable[Path]) -> None:
+        """Let workers started from now on read these folders and files and all below them."""
         self._readable |= {str(path) for path in read}
-        self._writable |= {str(path) for path in write}
 
     def preload(self, *flavours: Flavour) -> None:
         """Begin importing in the background, so that the first worker need not wait for it."""
@@ -138,10 +137,20 @@ class Pool:
         folder.mkdir(exist_ok=True)
         return folder
 
-    async def worker(self, flavour: Flavour, role: str, *, triton: bool = False, **parameters: Any) -> Worker:
+    async def worker(
+        self,
+        flavour: Flavour,
+        role: str,
+        *,
+        triton: bool = False,
+        write: Iterable[Path] = (),
+        processes: bool = True,
+        **parameters: Any,
+    ) -> Worker:
         """A fresh worker running `kernel_lsp.runner.workers.ROLE` with `parameters`.
 
-        `triton` says that it will use Triton, whose first steps its nursery then takes beforehand.
+        `triton` says that it will use Triton, whose first steps its nursery then takes beforehand. Besides its own
+        folder it may write what `write` names, and start processes only if `processes` says so.
 
         Raises:
             RunnerError: the libraries it needs cannot be imported, or no process can be started.
@@ -153,7 +162,8 @@ class Pool:
         confinement: Confinement = {
             # The oracle looks into the memory of subjects, which Landlock would keep it from; it runs no candidate.
             "read": None if role == "oracle" else sorted(self._readable),
-            "write": sorted(self._writable | {str(scratch)}),
+            "write": sorted({*self._writable, str(scratch), *map(str, write)}),
+            "processes": processes,
             # Address space stays unlimited: CUDA reserves far more than it uses.
             "limits": {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 4 << 30},
         }

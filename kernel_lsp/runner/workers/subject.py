@@ -5,7 +5,6 @@ the outputs from there.
 """
 
 import contextlib
-import os
 import time
 import types
 from collections import deque
@@ -101,10 +100,8 @@ class Subject:
         types_of: dict[str, list[str]] | None = None,
         names_of: dict[str, list[str]] | None = None,
         extension: str | None = None,
-        environment: dict[str, str] | None = None,
     ) -> None:
         """Load a version: a `binary` for a CUDA file, a built `extension`, or else the Python module in `text`."""
-        os.environ.update(environment or {})
         self._surroundings = Surroundings(self._device)
         self._path = Path(launch_path or path)
         self._triton = binary is None and extension is None
