@@ -17,7 +17,7 @@ from kernel_lsp import __version__
 from kernel_lsp.build.toolchain import versions
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.lock import gpu_lock
-from kernel_lsp.device.nvml import Gpu, find_gpus
+from kernel_lsp.device.nvml import Faults, Gpu, find_gpus
 from kernel_lsp.errors import CannotJudgeError, KernelLspError, WorkloadError
 from kernel_lsp.judge import correctness, legitimacy, statistics, timing
 from kernel_lsp.judge.bench import Bench, Subject
@@ -115,6 +115,7 @@ class Session:
         self.measured: Measured | None = None
         self.finalists: Finalists | None = None
         self.unmeasured = ""
+        self.faults = Faults(gpu) if gpu is not None else None
         self.rng = random.SystemRandom()
 
     async def open(self) -> None:
@@ -179,6 +180,8 @@ class Session:
 
     async def close(self) -> None:
         """End the workers."""
+        if self.faults is not None:
+            self.faults.close()
         if self.finalists is not None:
             await self.finalists.close()
         if self.bench is not None:
@@ -265,7 +268,11 @@ class Session:
             except TimeoutError as error:
                 return self._verdict(case, Failure(Outcome.AMBIGUOUS, Stage.TIMED, str(error)))
         finally:
+            failure = case.findings.failure
+            broken = not entered.worker.alive or (failure is not None and failure.stage is Stage.RUN)
             await bench.leave(entered)
+            if broken:
+                await bench.recover(entered.worker.pid)
             bench.refill()
 
     def _not_emulated(self, case: Judgement, error: CannotJudgeError) -> Verdict:
@@ -455,6 +462,7 @@ class Session:
             seed=self.bench.seed if self.bench else None,
             checks=tuple(case.findings.checks),
             traces=tuple(case.traces),
+            xids=self.faults.drain() if self.faults else (),
             errors=tuple(case.findings.errors),
             mismatch=found.mismatch,
             baseline_resources=resources_of(self.baseline_built) if self.baseline_built else (),

@@ -222,7 +222,7 @@ class Evidence(Record):
     """Everything a verdict rests on.
 
     `protections` are what confined the candidate's process (`runner.sandbox`); empty if it was never started. `traces`
-    show what it ran on the GPU.
+    show what it ran on the GPU, `xids` which faults the driver reported meanwhile, by NVIDIA's numbers.
     """
 
     created: str
@@ -248,6 +248,7 @@ class Evidence(Record):
     protections: tuple[str, ...]
     command: str
     traces: tuple[Trace, ...] = ()
+    xids: tuple[int, ...] = ()
 
 
 class Verdict(Record):
