@@ -64,6 +64,46 @@ def find_gpus() -> tuple[Gpu, ...]:
     return _visible(tuple(gpus), os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
+class Faults:
+    """Xid events of one GPU from now on: what the driver reports of faults, hangs and broken memory, by number."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._nvml = nvml = _nvml()
+        self._events: Any = None
+        try:
+            handle = nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
+            self._events = nvml.nvmlEventSetCreate()
+            nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, self._events)
+        except nvml.NVMLError:  # not every GPU and not every container tells
+            self.close()
+
+    def drain(self) -> tuple[int, ...]:
+        """The numbers of those since the last call, in order."""
+        found: list[int] = []
+        while self._events is not None:
+            try:
+                found.append(int(self._nvml.nvmlEventSetWait(self._events, 0).eventData))
+            except self._nvml.NVMLError:  # there is no other
+                break
+        return tuple(found)
+
+    def close(self) -> None:
+        """Listen no longer."""
+        if self._events is not None:
+            self._nvml.nvmlEventSetFree(self._events)
+            self._events = None
+
+
+def uses(gpu: Gpu, pid: int) -> bool:
+    """Whether a process still has a context on the GPU; False where process ids are other ones than the driver's."""
+    nvml = _nvml()
+    try:
+        handle = nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
+        return any(process.pid == pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle))
+    except nvml.NVMLError:
+        return False
+
+
 def read_state(gpu: Gpu, ours: frozenset[int]) -> GpuState:
     """The state of `gpu` now; `ours` are the process ids that do not count as others."""
     nvml = _nvml()
