@@ -17,6 +17,7 @@ _BARRIER = re.compile(
     r"|(?:\w+\.sync|(?:cg|cooperative_groups)::sync|__pipeline_wait_prior|\w+\.(?:arrive_and_wait|wait))\("
 )
 _ORDER = ("<", "<=", ">", ">=")
+_CONSTANT = re.compile(r"[A-Z0-9_]+")
 _JUMPS = ("return_statement", "continue_statement", "break_statement")
 _FLOATS = re.compile(r"\b(?:float|double|half|__half|__nv_bfloat16|float[234]|T|scalar_t)\b")
 _INTEGERS = re.compile(r"\b(?:int|unsigned|long|short|size_t|u?int\d+_t)\b")
@@ -193,7 +194,9 @@ def _tails(function: _Function) -> Iterator[Change]:
         condition, step = loop.child_by_field_name("condition"), _step(loop)
         if step in (None, "1") or condition is None or condition.type != "binary_expression":
             continue
-        if text_of(field(condition, "operator")) == "<":
+        bound = text_of(field(condition, "right"))
+        even = _is_tiled(loop) and _CONSTANT.fullmatch(bound) and bound not in function.types
+        if text_of(field(condition, "operator")) == "<" and not even:
             left, right = text_of(field(condition, "left")), text_of(field(condition, "right"))
             yield Change(Bug.DROPPED_TAIL, condition, f"{left} + ({step}) <= {right}")
 
@@ -261,7 +264,6 @@ def _is_size(kind: str) -> bool:
 
 def _shared_stores(function: _Function) -> Iterator[Change]:
     """A store that fills shared memory for the first time, left out."""
-    seen: set[str] = set()
     for node in function.of("expression_statement"):
         inner = node.named_children[0] if node.named_children else node
         if inner.type != "assignment_expression" or text_of(field(inner, "operator")) != "=":
@@ -270,9 +272,7 @@ def _shared_stores(function: _Function) -> Iterator[Change]:
         value = text_of(field(inner, "right"))
         if name is None or not function.types.get(name, "").startswith("__shared__") or f"{name}[" in value:
             continue
-        told = f"`{text_of(node)}` left out"
-        yield Change(Bug.UNINITIALISED_SHARED, node, ";", told)
-        seen.add(name)
+        yield Change(Bug.UNINITIALISED_SHARED, node, ";", f"`{text_of(node)}` left out")
 
 
 def _starts(function: _Function) -> Iterator[Change]:

@@ -203,7 +203,7 @@ def _starts(function: _Function) -> Iterator[Change]:
     for node in function.of("assignment"):
         value = node.child_by_field_name("right")
         name = text_of(field(node, "left"))
-        if value is None or name not in function.floats:
+        if value is None or name not in function.floats or _is_rescaled(function, name):
             continue
         if value.type == "call":
             given = field(value, "arguments").named_children
@@ -216,6 +216,12 @@ def _starts(function: _Function) -> Iterator[Change]:
                 yield Change(Bug.WRONG_START, given[1], wrong, f"`{name}` begins with {wrong}")
         elif wrong := _other_start(text_of(value)):
             yield Change(Bug.WRONG_START, value, wrong)
+
+
+def _is_rescaled(function: _Function, name: str) -> bool:
+    """Whether a sum is multiplied before more is added, as online reductions do: it forgets where it began."""
+    updates = (n for n in function.of("assignment") if text_of(field(n, "left")) == name)
+    return any(re.search(rf"\b{name}\s*\*", text_of(n)) for n in updates)
 
 
 def _other_start(value: str) -> str | None:
