@@ -1,4 +1,4 @@
-"""Cross-entropy of next-token logits, without reduction; padded positions (-100), like all that names no class, cost nothing.
+"""Cross-entropy of next-token logits, without reduction; what names no class, as padding (-100) does, costs nothing.
 
 Limited by memory bandwidth: the logits are read once, 4 bytes an element, and hardly anything is written (see
 `cross_entropy.cu`).

@@ -1,6 +1,6 @@
 """How many bugs planted in the examples their workloads catch: `python -m tests.bench.strength --record NAME`.
 
-Nothing is remembered from before. Options: --record NAME (of the result), PATHS (kernel files; all examples by default).
+Nothing is remembered from before. Options: --record NAME (of the result), PATHS (kernel files; else all examples).
 """
 
 import argparse
@@ -31,7 +31,7 @@ def main() -> None:
     print(f"{caught} of {counted} caught, {caught / counted:.1%}, in {seconds:.0f} s")
     if options.record:
         figures = {"caught": caught, "counted": counted, "caught_share": caught / counted, "seconds": seconds}
-        device = next((report.device for report in reports if "emulator" != report.device), None)
+        device = next((report.device for report in reports if report.device != "emulator"), None)
         name = device.removesuffix(", emulator") if device else None
         files = {str(report.path): _figures(report) for report in reports}
         print(record(options.record, figures | {"files": files}, device=name))

@@ -86,7 +86,7 @@ def test_every_kind_that_triton_knows_is_planted():
     assert found[Bug.WRONG_START] == ["`total` begins with 1"], "an online sum forgets where it began"
 
 
-@pytest.mark.parametrize("text, language", [(CUDA, Language.CUDA), (TRITON, Language.TRITON)])
+@pytest.mark.parametrize(("text", "language"), [(CUDA, Language.CUDA), (TRITON, Language.TRITON)])
 def test_host_code_is_left_alone(text, language):
     source = SourceFile(Path("k.cu" if language is Language.CUDA else "k.py"), text)
     assert all(mutation.function != "host" for mutation in find_mutations(source, language))
