@@ -19,14 +19,24 @@ from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.lock import gpu_lock
 from kernel_lsp.device.nvml import Gpu, find_gpus
 from kernel_lsp.errors import CannotJudgeError, KernelLspError, WorkloadError
-from kernel_lsp.judge import correctness, statistics, timing
+from kernel_lsp.judge import correctness, statistics, sustained, timing
 from kernel_lsp.judge.bench import Bench, Subject
 from kernel_lsp.judge.building import Builders, Built, arch_of
 from kernel_lsp.judge.correctness import Failure, Findings, Yardstick
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.timing import Pair, Series, TimedCase
-from kernel_lsp.judge.verdict import CaseTiming, Check, CheckStatus, DeviceState, Evidence, Outcome, Stage, Verdict
+from kernel_lsp.judge.verdict import (
+    CaseTiming,
+    Check,
+    CheckStatus,
+    DeviceState,
+    Evidence,
+    Outcome,
+    Stage,
+    SustainedRun,
+    Verdict,
+)
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.source.candidate import Candidate
@@ -70,6 +80,7 @@ class Judgement:
     confirmation_blocks: int = 0
     device: DeviceState | None = None
     protections: tuple[str, ...] = ()
+    sustained: SustainedRun | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,13 +321,18 @@ class Session:
                     await timing.warm_up((a, b), cases[-1])
                     pair = self._pair(measured, a, b)
                     while len(fresh.combined) < statistics.CONFIRMATION_BLOCKS:
-                        await pair.block(fresh)
+                        await timing.watched_block(bench, pair, fresh)
                         if fresh.discarded > 20:
                             raise TimeoutError("the GPU's clock never kept still long enough to confirm")
                     case.device = timing.device_state(bench, fresh, self.pids())
                     wrong = await timing.verify_timed_outputs(bench, b, cases, measured.yard)
                     if wrong is None:
                         wrong = await timing.seen_from_outside(a, b, max(cases, key=lambda c: c.baseline_us))
+                if wrong is None and sum(fresh.combined) < 0:
+                    with case.timeline.stage("steady load"):
+                        longest = max(cases, key=lambda c: c.baseline_us)
+                        loaded, case.sustained = await sustained.measure(bench, a, b, longest)
+                        case.findings.checks.append(loaded)
         finally:
             for version in reloaded:
                 await bench.leave(version)
@@ -341,6 +357,9 @@ class Session:
             if slower and not settings.allow_slower_cases:
                 names = "; ".join(bench.cases[cases[i].draw.case] for i in slower)
                 reason = f"{result.speedup:.3f}x over all cases, but slower on {names}"
+                return self._verdict(case, Failure(Outcome.NOT_WORTH_IT, Stage.TIMED, reason), speedup)
+            if case.sustained is not None and case.sustained.interval[1] < 1:
+                reason = f"{result.speedup:.3f}x in short runs, but {case.sustained.speedup:.3f}x under a steady load"
                 return self._verdict(case, Failure(Outcome.NOT_WORTH_IT, Stage.TIMED, reason), speedup)
             low, high = speedup[1]
             reason = f"{result.speedup:.3f}x faster ({low:.3f} to {high:.3f}), confirmed in fresh processes"
@@ -419,6 +438,7 @@ class Session:
             discarded_blocks=case.series.discarded if case.series else 0,
             protections=case.protections,
             command=self._command(address),
+            sustained=case.sustained,
         )
         return Verdict(
             id=address,
@@ -509,6 +529,7 @@ def _joined(first: Series, second: Series) -> Series:
         first.clocks + second.clocks,
         first.gpu_ms + second.gpu_ms,
         first.discarded + second.discarded,
+        first.throttle | second.throttle,
     )
 
 

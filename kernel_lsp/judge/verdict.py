@@ -118,6 +118,37 @@ class CaseTiming(Record):
     confirmation_blocks: int
 
 
+class SustainedRun(Record):
+    """Both sides under a steady load for seconds, one launch after another without pause.
+
+    Attributes:
+        case: its parameters, as text.
+        seconds: GPU time of each side.
+        baseline_us, candidate_us: mean time of one launch, microseconds.
+        speedup: baseline over candidate, with its 95 % interval.
+        baseline_mj, candidate_mj: energy of one launch, millijoules; None where the GPU does not count it.
+        baseline_w, candidate_w: mean power.
+        limit_w: the power limit in force.
+        baseline_clock_mhz, candidate_clock_mhz: mean SM clock.
+        throttle: what slowed the GPU down meanwhile.
+    """
+
+    case: str
+    seconds: float
+    baseline_us: float
+    candidate_us: float
+    speedup: float
+    interval: tuple[float, float]
+    baseline_mj: float | None
+    candidate_mj: float | None
+    baseline_w: float | None
+    candidate_w: float | None
+    limit_w: float
+    baseline_clock_mhz: float | None
+    candidate_clock_mhz: float | None
+    throttle: tuple[str, ...] = ()
+
+
 class KernelResources(Record):
     """Compile facts of one kernel of one side, as launched.
 
@@ -200,6 +231,7 @@ class Evidence(Record):
     discarded_blocks: int
     protections: tuple[str, ...]
     command: str
+    sustained: SustainedRun | None = None
 
 
 class Verdict(Record):

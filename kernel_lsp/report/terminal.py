@@ -16,12 +16,14 @@ from kernel_lsp.judge.verdict import (
     KernelResources,
     Mismatch,
     Outcome,
+    SustainedRun,
     Verdict,
 )
 from kernel_lsp.report.compile import kernel_table
 from kernel_lsp.report.sources import repeat_commands
 from kernel_lsp.report.units import (
     bandwidth_text,
+    energy_text,
     interval_text,
     percent_text,
     seconds_text,
@@ -66,6 +68,7 @@ class VerdictCard:
         parts = (
             _head(self.verdict, self.name),
             _cases(self.verdict.cases, wide=wide),
+            _sustained(evidence.sustained),
             _mismatch(evidence.mismatch),
             _build_log(self.verdict),
             _errors(evidence.errors),
@@ -117,6 +120,25 @@ def _cases(cases: tuple[CaseTiming, ...], *, wide: bool) -> Table | None:
     for case in cases:
         table.add_row(Text(case.case), *(show(case) for _, show in columns))
     return table
+
+
+def _sustained(run: SustainedRun | None) -> RenderableType | None:
+    if run is None:
+        return None
+    facts = [
+        ("case", f"{run.case}, {seconds_text(run.seconds)} each without a pause"),
+        ("time", _change(time_text(run.baseline_us), time_text(run.candidate_us))),
+        ("speedup", f"{speedup_text(run.speedup)} (95 % CI {interval_text(run.interval)})"),
+    ]
+    if run.baseline_mj is not None and run.candidate_mj is not None:
+        facts.append(("energy", _change(energy_text(run.baseline_mj), energy_text(run.candidate_mj)) + " a launch"))
+    if run.baseline_w is not None and run.candidate_w is not None:
+        facts.append(("power", _change(f"{run.baseline_w:.0f}", f"{run.candidate_w:.0f}") + f" of {run.limit_w:.0f} W"))
+    if run.baseline_clock_mhz is not None and run.candidate_clock_mhz is not None:
+        clocks = _change(f"{run.baseline_clock_mhz:,.0f}", f"{run.candidate_clock_mhz:,.0f}")
+        facts.append(("SM clock", f"{clocks} MHz"))
+    facts.append(("slowed by", ", ".join(run.throttle)))
+    return Group(Text("Under a steady load", "bold"), _facts(*facts))
 
 
 def _mismatch(mismatch: Mismatch | None) -> RenderableType | None:

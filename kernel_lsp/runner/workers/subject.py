@@ -42,6 +42,7 @@ def methods(device: str, probes: dict[str, Any] | None = None, arch: str = "sm_8
         "record": subject.record,
         "refresh": subject.refresh,
         "segment": subject.segment,
+        "sustain": subject.sustain,
         "publish": subject.publish,
         "ready": subject.ready,
     }
@@ -229,6 +230,18 @@ class Subject:
         with torch.no_grad():
             segments = [self._recordings[name].segment() for _ in range(count)]
         return [{"times_us": s.times_us, "checksums": s.checksums, "clock_mhz": s.clock_mhz} for s in segments]
+
+    def sustain(
+        self, name: str, seconds: float, launch_us: float, *, restores: bool, capture: bool
+    ) -> dict[str, float | None]:
+        """Launch without pause for so many seconds; see `stopwatch.run_for`."""
+        from kernel_lsp.runner.workers.stopwatch import run_for
+
+        restore = (lambda: self._restore(name)) if restores else None
+        launch = lambda: self._outputs(name)  # noqa: E731
+        with torch.no_grad():
+            stretch = run_for(self._watch, launch, seconds, launch_us, restore=restore, capture=capture)
+        return {"launches": stretch.launches, "seconds": stretch.seconds, "clock_mhz": stretch.clock_mhz}
 
     def _outputs(self, name: str) -> tuple[Tensor, ...]:
         return self._outputs_of(self._call(name))
