@@ -16,7 +16,7 @@ from kernel_lsp.errors import KernelLspError
 from kernel_lsp.judge.building import arch_of
 from kernel_lsp.judge.check.dependencies import dependencies_of
 from kernel_lsp.judge.strength.record import Fate, FileStrength, Mutant, packed, unpacked
-from kernel_lsp.judge.strength.trial import measure_file
+from kernel_lsp.judge.strength.trial import Rooms, measure_file
 from kernel_lsp.judge.target import Target
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.source.candidate import SourceFile
@@ -26,7 +26,7 @@ from kernel_lsp.workload.spec import find_workload
 
 __all__ = ["Fate", "FileStrength", "Mutant", "measure_strength"]
 
-_FILES_AT_ONCE = 3
+_LEAST_FILES_AT_ONCE = 3
 _MOST_ON_A_GPU = 8
 _MUTANT_BYTES = 4 << 30
 """GPU memory that one mutant's process is taken to need: its context, the largest case and what it allocates."""
@@ -53,22 +53,23 @@ async def measure_strength(
         RunnerError: workers cannot be started.
     """
     gpu = next(iter(find_gpus()), None)
-    files, room = asyncio.Semaphore(_FILES_AT_ONCE), asyncio.Semaphore(_at_once(gpu))
+    cores = os.cpu_count() or 1
+    files = asyncio.Semaphore(max(_LEAST_FILES_AT_ONCE, cores // 2))
+    rooms = Rooms(asyncio.Semaphore(cores), asyncio.Semaphore(_at_once(gpu) if gpu else 1))
     async with Pool(gpu.uuid if gpu else None) as pool:
         pool.preload(Flavour.BUILD, Flavour.EMULATE, *([Flavour.GPU] if gpu else []))
 
         async def one(source: SourceFile) -> FileStrength:
             async with files:
-                report = await _measure(source, settings, pool, gpu, room, store, workload)
+                report = await _measure(source, settings, pool, gpu, rooms, store, workload)
             on_report(report)
             return report
 
         return list(await asyncio.gather(*(one(source) for source in sources)))
 
 
-def _at_once(gpu: Gpu | None) -> int:
-    cores = os.cpu_count() or 1
-    return max(1, min(cores, _MOST_ON_A_GPU, gpu.memory_bytes // _MUTANT_BYTES)) if gpu else cores
+def _at_once(gpu: Gpu) -> int:
+    return max(1, min(_MOST_ON_A_GPU, gpu.memory_bytes // _MUTANT_BYTES))
 
 
 async def _measure(
@@ -76,7 +77,7 @@ async def _measure(
     settings: Settings,
     pool: Pool,
     gpu: Gpu | None,
-    room: asyncio.Semaphore,
+    rooms: Rooms,
     store: Store | None,
     workload: Path | None,
 ) -> FileStrength:
@@ -93,7 +94,7 @@ async def _measure(
         if known is not None:
             return _at(known, source.path)
         target = Target(language, source, find_kernels(source.text, source.path), None, found)
-        report = await measure_file(target, settings, pool, gpu, room)
+        report = await measure_file(target, settings, pool, gpu, rooms)
     except KernelLspError as error:
         return FileStrength(source.path, device, problem=error.message)
     if store and key and not report.problem and not report.of(Fate.UNKNOWN):

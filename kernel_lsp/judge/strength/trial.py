@@ -30,7 +30,7 @@ _UNBUILT = Built(Build(None, (), "none", 0.0), ())
 _NO_KERNEL = re.compile(
     r": (?:CompilationError|CompileTimeAssertionFailure|UnsupportedLanguageConstruct|CompileError)\b"
 )
-_LEAST_SECONDS = 10.0
+_LEAST_SECONDS = 30.0
 _SLOWER = 10  # times what the kernel itself took on all inputs: then a mutant on the emulator does not end
 
 
@@ -43,13 +43,19 @@ class _Ground:
     seconds: float
 
 
-async def measure_file(
-    target: Target, settings: Settings, pool: Pool, gpu: Gpu | None, room: asyncio.Semaphore
-) -> FileStrength:
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """How many mutants are judged at once, on the emulator and on the GPU."""
+
+    emulated: asyncio.Semaphore
+    gpu: asyncio.Semaphore
+
+
+async def measure_file(target: Target, settings: Settings, pool: Pool, gpu: Gpu | None, rooms: Rooms) -> FileStrength:
     """Plant every bug in the target's kernel file and see which its workload catches.
 
-    On a GPU what survives there runs on the emulator too, as in a check: it sees races and stray accesses that leave
-    the answer right. `room` says how many mutants are judged at once.
+    The emulator goes first: it sees races and stray accesses that leave the answer right, and starts in milliseconds.
+    What survives there runs on the GPU, if there is one, on all cases.
 
     Raises:
         KernelLspError: the kernel does not build, or its workload does not work.
@@ -64,7 +70,7 @@ async def measure_file(
     mutations = find_mutations(target.source, target.language)
     mutants: list[Mutant] = []
     cases: dict[str, None] = {}
-    for place in (gpu, None) if gpu else (None,):
+    for place in (None, gpu) if gpu else (None,):
         try:
             async with _ground(Bench(pool, target, settings, builders, place, timed=False), built) as ground:
                 if (failure := ground.yard.findings.failure) is not None:
@@ -75,13 +81,13 @@ async def measure_file(
                     for number, mutation in enumerate(mutations)
                     if not mutants or mutants[number].fate in (Fate.SURVIVED, Fate.UNKNOWN)
                 ]
-                tried = await asyncio.gather(*(_try(ground, built, mutation, room) for _, mutation in alive))
+                tried = await asyncio.gather(*(_try(ground, built, mutation, rooms) for _, mutation in alive))
                 mutants = mutants or list(tried)
                 for (number, _), mutant in zip(alive, tried, strict=True):
-                    if mutant.fate is not Fate.UNKNOWN:
+                    if mutant.fate is not Fate.UNKNOWN or mutants[number].fate is Fate.UNKNOWN:
                         mutants[number] = replace(mutant, seconds=mutants[number].seconds + mutant.seconds)
         except CannotJudgeError as error:
-            if not mutants:
+            if not gpu:
                 return replace(report, problem=f"it runs on a GPU only: {error.message}")
     survivors = [Bug(mutant.bug) for mutant in mutants if mutant.fate is Fate.SURVIVED]
     told = [_explained(mutant, tuple(cases)) for mutant in mutants]
@@ -117,13 +123,13 @@ async def _ground(bench: Bench, built: Built) -> AsyncGenerator[_Ground]:
         await bench.close()
 
 
-async def _try(ground: _Ground, built: Built, mutation: Mutation, room: asyncio.Semaphore) -> Mutant:
+async def _try(ground: _Ground, built: Built, mutation: Mutation, rooms: Rooms) -> Mutant:
     """What becomes of one mutation."""
     target = ground.bench.target
     text = mutation.applied_to(target.source.text)
     kernel = SourceFile(target.source.path, text)
     candidate = replace(target.baseline, kernel=kernel, label=mutation.what, origin="mutation")
-    async with room:
+    async with rooms.gpu if ground.bench.gpu else rooms.emulated:
         started = time.perf_counter()
         try:
             fate, by, reason = await _fate(ground, built, candidate)
