@@ -23,6 +23,7 @@ from kernel_lsp.judge import correctness, statistics, sustained, timing
 from kernel_lsp.judge.bench import Bench, Subject
 from kernel_lsp.judge.building import Builders, Built, arch_of
 from kernel_lsp.judge.correctness import Failure, Findings, Yardstick
+from kernel_lsp.judge.facts import opcodes
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.timing import Pair, Series, TimedCase
@@ -439,6 +440,8 @@ class Session:
             protections=case.protections,
             command=self._command(address),
             sustained=case.sustained,
+            baseline_opcodes=self._opcodes(self.baseline_built, found),
+            candidate_opcodes=self._opcodes(case.built, found),
         )
         return Verdict(
             id=address,
@@ -451,6 +454,10 @@ class Session:
             seconds=case.timeline.finished(),
             evidence=evidence,
         )
+
+    def _opcodes(self, built: Built | None, found: Failure) -> dict[str, int]:
+        """Only what is offered is taken apart: it takes a quarter of a second for each side."""
+        return opcodes(built, self.settings) if built is not None and found.outcome is Outcome.FASTER else {}
 
     def _sources(self, candidate: Candidate) -> dict[str, str]:
         sources = {"baseline": self.target.source.text, "candidate": candidate.kernel.text}

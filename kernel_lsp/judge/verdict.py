@@ -206,7 +206,9 @@ class DeviceState(Record):
 class Evidence(Record):
     """Everything a verdict rests on.
 
-    `protections` are what confined the candidate's process (`runner.sandbox`); empty if it was never started.
+    `baseline_opcodes` and `candidate_opcodes` count the instructions of all kernels by kind (`build.opcodes.kind_of`),
+    where the verdict is FASTER; `sustained` is there where power limits the kernel. `protections` are what confined the
+    candidate's process (`runner.sandbox`); empty if it was never started.
     """
 
     created: str
@@ -232,6 +234,8 @@ class Evidence(Record):
     protections: tuple[str, ...]
     command: str
     sustained: SustainedRun | None = None
+    baseline_opcodes: dict[str, int] = {}
+    candidate_opcodes: dict[str, int] = {}
 
 
 class Verdict(Record):

@@ -38,6 +38,9 @@ WIDE = 110
 LOG_LINES = 20
 """How much of a failed build's log is shown; the whole of it is in the JSON."""
 
+OPCODES = 10
+"""How many kinds of instructions are named; all are in the JSON."""
+
 _STYLES = {
     Outcome.FASTER: "bold green",
     Outcome.SLOWER: "bold yellow",
@@ -73,6 +76,7 @@ class VerdictCard:
             _build_log(self.verdict),
             _errors(evidence.errors),
             _resources(evidence.baseline_resources, evidence.candidate_resources),
+            _opcodes(evidence.baseline_opcodes, evidence.candidate_opcodes),
             _checks(evidence),
             _circumstances(self.verdict, options.max_width),
             _repeat(evidence, self.name),
@@ -206,6 +210,17 @@ def _resources(before: tuple[KernelResources, ...], after: tuple[KernelResources
         for old, new in _pairs(before, after)
     ]
     return Group(Text("Kernels", "bold"), kernel_table([title for title, _ in columns], kernels))
+
+
+def _opcodes(before: dict[str, int], after: dict[str, int]) -> RenderableType | None:
+    """The kinds of instructions whose number has changed most."""
+    more = {kind: after.get(kind, 0) - before.get(kind, 0) for kind in before | after}
+    changed = sorted((kind for kind in more if more[kind]), key=lambda kind: (-abs(more[kind]), kind))
+    if not changed:
+        return None
+    shown = [f"{kind} {more[kind]:+}" for kind in changed[:OPCODES]]
+    shown += [f"and {len(changed) - OPCODES} more"] if len(changed) > OPCODES else []
+    return Group(Text("Instructions", "bold"), Padding(Text(", ".join(shown)), (0, 0, 0, 2)))
 
 
 def _pairs(
