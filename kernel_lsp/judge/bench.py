@@ -88,10 +88,21 @@ def _called_as_given(*files: SourceFile | None) -> Generator[None]:
 class Bench:
     """Owns the workers that judge one target. Open it before use; the pool kills what is left.
 
-    Without a GPU (`gpu` is None) kernels run on the emulator; nothing can be timed.
+    Without a GPU (`gpu` is None) kernels run on the emulator; nothing can be timed. Nor can it where `timed` is False,
+    which spares each worker what timing needs.
     """
 
-    def __init__(self, pool: Pool, target: Target, settings: Settings, builders: Builders, gpu: Gpu | None) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        target: Target,
+        settings: Settings,
+        builders: Builders,
+        gpu: Gpu | None,
+        *,
+        timed: bool = True,
+    ) -> None:
+        self._timed = timed and gpu is not None
         self.pool, self.target, self.settings, self.builders, self.gpu = pool, target, settings, builders, gpu
         self.place = "cuda" if gpu else "cpu"
         self.seed = int.from_bytes(os.urandom(6), "little")
@@ -122,15 +133,15 @@ class Bench:
         starting = asyncio.create_task(
             self.pool.worker(self._flavour, "oracle", device=self.place, factor=self.settings.judge.factor)
         )
-        if self.gpu:
+        if self._timed:
             self._probes = await self.builders.probes()
-            self.refill()
+        self.refill()
         self._oracle = await starting
         source = self.target.workload.source
         said = await self.oracle("load", deadline=START_SECONDS, text=source.text, path=str(source.path.absolute()))
         self.cases, self.arguments = tuple(said["cases"]), tuple(said["arguments"])
         self.nondeterministic = said["nondeterministic"]
-        if self.gpu:
+        if self._timed:
             self.copy_bandwidth = await self.oracle("copy_bandwidth")
             self.l2_bytes = said["l2_bytes"]
         self.contract = Contract(**said["contract"] | {"mutates": tuple(said["contract"]["mutates"])})

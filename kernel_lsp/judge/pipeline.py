@@ -19,16 +19,26 @@ from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.lock import gpu_lock
 from kernel_lsp.device.nvml import Faults, Gpu, find_gpus, free_bytes
 from kernel_lsp.errors import CannotJudgeError, KernelLspError, WorkloadError
-from kernel_lsp.judge import correctness, legitimacy, statistics, timing
+from kernel_lsp.judge import correctness, legitimacy, statistics, sustained, timing
 from kernel_lsp.judge.bench import Bench, Subject
 from kernel_lsp.judge.building import Builders, Built, arch_of
 from kernel_lsp.judge.correctness import Failure, Findings, Yardstick
+from kernel_lsp.judge.facts import opcodes
 from kernel_lsp.judge.finalists import Finalists
 from kernel_lsp.judge.legitimacy import Seen
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.timing import Pair, Series, TimedCase
-from kernel_lsp.judge.verdict import CaseTiming, DeviceState, Evidence, Outcome, Stage, Trace, Verdict
+from kernel_lsp.judge.verdict import (
+    CaseTiming,
+    DeviceState,
+    Evidence,
+    Outcome,
+    Stage,
+    SustainedRun,
+    Trace,
+    Verdict,
+)
 from kernel_lsp.model import gate
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.protocol import WorkerFailure
@@ -76,6 +86,7 @@ class Judgement:
     protections: tuple[str, ...] = ()
     seen: Seen = field(default_factory=Seen)
     traces: list[Trace] = field(default_factory=list[Trace])
+    sustained: SustainedRun | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,7 +361,7 @@ class Session:
                     await timing.warm_up((a, b), cases[-1])
                     pair = self._pair(measured, a, b)
                     while len(fresh.combined) < statistics.CONFIRMATION_BLOCKS:
-                        await pair.block(fresh)
+                        await timing.watched_block(bench, pair, fresh)
                         if fresh.discarded > 20:
                             raise TimeoutError("the GPU's clock never kept still long enough to confirm")
                     case.device = timing.device_state(bench, fresh, self.pids(), self.quieted)
@@ -360,6 +371,11 @@ class Session:
             if wrong is None:
                 with case.timeline.stage("trace"):
                     wrong = await self._trace_timed(case, measured, a, b, fresh)
+                if wrong is None and sum(fresh.combined) < 0:
+                    with case.timeline.stage("steady load"):
+                        longest = max(cases, key=lambda c: c.baseline_us)
+                        loaded, case.sustained = await sustained.measure(bench, a, b, longest)
+                        case.findings.checks.append(loaded)
         finally:
             for version in reloaded:
                 await bench.leave(version)
@@ -387,6 +403,9 @@ class Session:
                 return self._verdict(case, Failure(Outcome.NOT_WORTH_IT, Stage.TIMED, reason), speedup)
             if (broken := await self._last_look(case, subject)) is not None:
                 return self._verdict(case, broken, speedup)
+            if case.sustained is not None and case.sustained.interval[1] < 1:
+                reason = f"{result.speedup:.3f}x in short runs, but {case.sustained.speedup:.3f}x under a steady load"
+                return self._verdict(case, Failure(Outcome.NOT_WORTH_IT, Stage.TIMED, reason), speedup)
             low, high = speedup[1]
             reason = f"{result.speedup:.3f}x faster ({low:.3f} to {high:.3f}), confirmed in fresh processes"
             return self._verdict(case, Failure(Outcome.FASTER, Stage.TIMED, reason), speedup)
@@ -483,6 +502,9 @@ class Session:
             discarded_blocks=case.series.discarded if case.series else 0,
             protections=case.protections,
             command=self._command(address),
+            sustained=case.sustained,
+            baseline_opcodes=self._opcodes(self.baseline_built, found),
+            candidate_opcodes=self._opcodes(case.built, found),
         )
         return Verdict(
             id=address,
@@ -495,6 +517,10 @@ class Session:
             seconds=case.timeline.finished(),
             evidence=evidence,
         )
+
+    def _opcodes(self, built: Built | None, found: Failure) -> dict[str, int]:
+        """Only what is offered is taken apart: it takes a quarter of a second for each side."""
+        return opcodes(built, self.settings) if built is not None and found.outcome is Outcome.FASTER else {}
 
     def _sources(self, candidate: Candidate) -> dict[str, str]:
         sources = {"baseline": self.target.source.text, "candidate": candidate.kernel.text}
@@ -574,6 +600,7 @@ def _joined(first: Series, second: Series) -> Series:
         first.clocks + second.clocks,
         first.gpu_ms + second.gpu_ms,
         first.discarded + second.discarded,
+        first.throttle | second.throttle,
     )
 
 

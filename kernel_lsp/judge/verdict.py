@@ -164,6 +164,37 @@ class Trace(Record):
     never_launched: tuple[str, ...]
 
 
+class SustainedRun(Record):
+    """Both sides under a steady load for seconds, one launch after another without pause.
+
+    Attributes:
+        case: its parameters, as text.
+        seconds: GPU time of each side.
+        baseline_us, candidate_us: mean time of one launch, microseconds.
+        speedup: baseline over candidate, with its 95 % interval.
+        baseline_mj, candidate_mj: energy of one launch, millijoules; None where the GPU does not count it.
+        baseline_w, candidate_w: mean power.
+        limit_w: the power limit in force.
+        baseline_clock_mhz, candidate_clock_mhz: mean SM clock.
+        throttle: what slowed the GPU down meanwhile.
+    """
+
+    case: str
+    seconds: float
+    baseline_us: float
+    candidate_us: float
+    speedup: float
+    interval: tuple[float, float]
+    baseline_mj: float | None
+    candidate_mj: float | None
+    baseline_w: float | None
+    candidate_w: float | None
+    limit_w: float
+    baseline_clock_mhz: float | None
+    candidate_clock_mhz: float | None
+    throttle: tuple[str, ...] = ()
+
+
 class KernelResources(Record):
     """Compile facts of one kernel of one side, as launched.
 
@@ -239,8 +270,10 @@ class DeviceState(Record):
 class Evidence(Record):
     """Everything a verdict rests on.
 
-    `protections` are what confined the candidate's process (`runner.sandbox`); empty if it was never started. `traces`
-    show what it ran on the GPU, `xids` which faults the driver reported meanwhile, by NVIDIA's numbers.
+    `baseline_opcodes` and `candidate_opcodes` count the instructions of all kernels by kind (`build.opcodes.kind_of`),
+    where the verdict is FASTER; `sustained` is there where power limits the kernel. `protections` are what confined the
+    candidate's process (`runner.sandbox`); empty if it was never started. `traces` show what it ran on the GPU, `xids`
+    which faults the driver reported meanwhile, by NVIDIA's numbers.
     """
 
     created: str
@@ -267,6 +300,9 @@ class Evidence(Record):
     command: str
     traces: tuple[Trace, ...] = ()
     xids: tuple[int, ...] = ()
+    sustained: SustainedRun | None = None
+    baseline_opcodes: dict[str, int] = {}
+    candidate_opcodes: dict[str, int] = {}
 
 
 class Verdict(Record):

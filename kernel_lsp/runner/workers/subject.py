@@ -48,6 +48,7 @@ def methods(device: str, probes: dict[str, Any] | None = None, arch: str = "sm_8
         "record": subject.record,
         "refresh": subject.refresh,
         "segment": subject.segment,
+        "sustain": subject.sustain,
         "publish": subject.publish,
         "trace": subject.trace,
         "trace_segment": subject.trace_segment,
@@ -315,6 +316,18 @@ class Subject:
         if not recorder.save(file):
             return {"file": None, "reason": "its launches are made by host code, which is not repeated"}
         return {"file": str(file), "reason": None}
+
+    def sustain(
+        self, name: str, seconds: float, launch_us: float, *, restores: bool, capture: bool
+    ) -> dict[str, float | None]:
+        """Launch without pause for so many seconds; see `stopwatch.run_for`."""
+        from kernel_lsp.runner.workers.stopwatch import run_for
+
+        restore = (lambda: self._restore(name)) if restores else None
+        launch = lambda: self._outputs(name)  # noqa: E731
+        with torch.no_grad():
+            stretch = run_for(self._watch, launch, seconds, launch_us, restore=restore, capture=capture)
+        return {"launches": stretch.launches, "seconds": stretch.seconds, "clock_mhz": stretch.clock_mhz}
 
     def _outputs(self, name: str) -> tuple[Tensor, ...]:
         return self._outputs_of(self._call(name))
