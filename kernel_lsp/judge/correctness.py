@@ -261,7 +261,9 @@ async def _measure_one(bench: Bench, subject: Subject, draw: Draw, yard: Yardsti
         published = await subject.call("run", deadline=_FIRST_RUN_SECONDS, name=draw.slab)
         yard.run_seconds[draw.case] = max(time.perf_counter() - started, yard.run_seconds.get(draw.case, 0.0))
     except RUN_ERRORS as error:
-        _raise_what_is_no_fault(bench, error)
+        if isinstance(error, WorkloadError):
+            raise
+        _raise_what_needs_a_gpu(bench, error)
         return failure_of(error, "running", case)
     compared = await bench.compare(subject, draw, published, baseline=True)
     failure = _take_emulated(bench, draw, published, yard.findings) or _verdict_on(bench, draw, published, compared)
@@ -285,11 +287,14 @@ async def _check_one(bench: Bench, subject: Subject, draw: Draw, yard: Yardstick
         published = await subject.call("run", deadline=deadline_for(bench, yard, draw), name=draw.slab)
         compared = await bench.compare(subject, draw, published, baseline=False)
     except RUN_ERRORS as error:
-        if bench.gpu is None:
-            _raise_what_is_no_fault(bench, error)
+        _raise_what_needs_a_gpu(bench, error)
         return failure_of(error, "running", case)
     if (failure := _take_emulated(bench, draw, published, findings)) is not None:
         return failure
+    if published["in_place"] != yard.in_place and not compared["changed_inputs"]:
+        lies, where = ("lies", "does not") if published["in_place"] else ("does not lie", "does")
+        reason = f"on case {case} what it returns {lies} in an input, where that of the baseline {where}"
+        return Failure(Outcome.WRONG, Stage.CORRECT, reason)
     if (
         draw.family != "strided"
         and (wanted := yard.outputs.get(draw.case))
@@ -310,9 +315,9 @@ async def _check_one(bench: Bench, subject: Subject, draw: Draw, yard: Yardstick
     return _verdict_on(bench, draw, published, compared)
 
 
-def _raise_what_is_no_fault(bench: Bench, error: Exception) -> None:
-    """Raise what says nothing of the version: its workload is at fault, or the emulator cannot run it."""
-    if isinstance(error, (WorkloadError, CannotJudgeError)):
+def _raise_what_needs_a_gpu(bench: Bench, error: Exception) -> None:
+    """Raise what says nothing of the version: the emulator cannot run it."""
+    if isinstance(error, CannotJudgeError) and bench.gpu is None:
         raise error
     if bench.gpu is None and isinstance(error, WorkerTimedOut):
         why = f"the emulator did not finish a run in {_FIRST_RUN_SECONDS:.0f} s"
