@@ -112,6 +112,8 @@ async def measure_baseline(bench: Bench, baseline: Subject) -> Yardstick:
                     failure = await _measure_one(bench, baseline, yard.fresh[case], yard)
             if failure is None:
                 yard.draws.append(draw)
+                if plain and case in order[:2]:
+                    await _measure_touched(bench, baseline, draw, yard)
             elif plain:
                 yard.findings.fail("baseline", failure, bench.cases[case])
                 return yard
@@ -134,6 +136,18 @@ async def measure_baseline(bench: Bench, baseline: Subject) -> Yardstick:
         await _measure_repeats(bench, baseline, yard)
     await _measure_strength(bench, yard)
     return yard
+
+
+async def _measure_touched(bench: Bench, baseline: Subject, plain: Draw, yard: Yardstick) -> None:
+    """Add inputs that a version which remembers its last answer by samples of the inputs takes for the same."""
+    draw = await bench.touch(plain)
+    if not _affordable(bench, draw, yard.findings):
+        yard.findings.skipped(f"inputs: {draw.family}", _TOO_SLOW, bench.cases[draw.case])
+    elif (failure := await _measure_one(bench, baseline, draw, yard)) is None:
+        yard.draws.append(draw)
+    else:
+        detail = f"the baseline itself does not manage them: {failure.reason}"
+        yard.findings.skipped(f"inputs: {draw.family}", detail, bench.cases[draw.case])
 
 
 async def _measure_arguments(bench: Bench, scout: "_Scout", yard: Yardstick) -> None:

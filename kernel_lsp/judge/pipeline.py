@@ -344,6 +344,9 @@ class Session:
                     wrong = await timing.verify_timed_outputs(bench, b, cases, measured.yard)
                     if wrong is None:
                         wrong = await timing.seen_from_outside(a, b, max(cases, key=lambda c: c.baseline_us))
+                    if wrong is None:
+                        claimed = list(zip(cases, _medians(fresh), strict=True))
+                        wrong = await timing.remembers_inputs(bench, a, b, claimed)
             if wrong is None:
                 with case.timeline.stage("trace"):
                     wrong = await self._trace_timed(case, measured, a, b, fresh)
