@@ -137,7 +137,8 @@ def _of_module(dotted: str) -> Iterator[str]:
     if parts[0] not in _MODULES:
         yield f"imports `{parts[0]}`"
     else:
-        yield from _of_path(parts)
+        for end in range(2, len(parts) + 1):
+            yield from _of_path(parts[:end])
 
 
 def _of_attribute(node: ast.Attribute, imported: dict[str, str]) -> Iterator[str]:
