@@ -29,6 +29,8 @@ from kernel_lsp.source.kernel import Language
 
 START_SECONDS = 60.0
 _LET_GO_SECONDS = 5.0
+TOUCHED = "touched"
+"""Family of inputs that differ from earlier ones in a few elements."""
 _SPARES = 3  # one judgement takes a process, and two fresh ones to confirm a gain
 
 
@@ -119,6 +121,7 @@ class Bench:
         self._spares: list[asyncio.Task[Worker]] = []
         self._subjects: dict[str, Worker] = {}
         self._names = 0
+        self._touches = 0
 
     async def open(self) -> None:
         """Start the oracle and load the workload.
@@ -184,6 +187,13 @@ class Bench:
             return None, False
         self.draws[key] = Draw(key, draw.case, family, made["arguments"], made["nbytes"], made["input_bytes"])
         return self.draws[key], found["matters"]
+
+    async def touch(self, draw: Draw) -> Draw:
+        """The same inputs but for fresh values in a few places, other ones each time; only the last are kept."""
+        key = f"{draw.key}/touched"
+        self._touches += 1
+        made = await self.oracle("touch", key=key, base=draw.key, seed=self._seed(f"{key}/{self._touches}"))
+        return Draw(key, draw.case, TOUCHED, made["arguments"], made["nbytes"], made["input_bytes"])
 
     def _seed(self, key: str) -> int:
         return int.from_bytes(hashlib.sha256(f"{self.seed}/{key}".encode()).digest()[:6], "little")

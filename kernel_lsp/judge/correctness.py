@@ -112,6 +112,8 @@ async def measure_baseline(bench: Bench, baseline: Subject) -> Yardstick:
                     failure = await _measure_one(bench, baseline, yard.fresh[case], yard)
             if failure is None:
                 yard.draws.append(draw)
+                if plain and case in order[:2]:
+                    await _measure_touched(bench, baseline, draw, yard)
             elif plain:
                 yard.findings.fail("baseline", failure, bench.cases[case])
                 return yard
@@ -134,6 +136,18 @@ async def measure_baseline(bench: Bench, baseline: Subject) -> Yardstick:
         await _measure_repeats(bench, baseline, yard)
     await _measure_strength(bench, yard)
     return yard
+
+
+async def _measure_touched(bench: Bench, baseline: Subject, plain: Draw, yard: Yardstick) -> None:
+    """Add inputs that a version which remembers its last answer by samples of the inputs takes for the same."""
+    draw = await bench.touch(plain)
+    if not _affordable(bench, draw, yard.findings):
+        yard.findings.skipped(f"inputs: {draw.family}", _TOO_SLOW, bench.cases[draw.case])
+    elif (failure := await _measure_one(bench, baseline, draw, yard)) is None:
+        yard.draws.append(draw)
+    else:
+        detail = f"the baseline itself does not manage them: {failure.reason}"
+        yard.findings.skipped(f"inputs: {draw.family}", detail, bench.cases[draw.case])
 
 
 async def _measure_arguments(bench: Bench, scout: "_Scout", yard: Yardstick) -> None:
@@ -287,7 +301,9 @@ async def _measure_one(bench: Bench, subject: Subject, draw: Draw, yard: Yardsti
         published = await subject.call("run", deadline=FIRST_RUN_SECONDS, name=draw.slab)
         yard.run_seconds[draw.case] = max(time.perf_counter() - started, yard.run_seconds.get(draw.case, 0.0))
     except RUN_ERRORS as error:
-        _raise_what_is_no_fault(bench, error)
+        if isinstance(error, WorkloadError):
+            raise
+        _raise_what_needs_a_gpu(bench, error)
         return failure_of(error, "running", case)
     compared = await bench.compare(subject, draw, published, baseline=True)
     failure = _take_emulated(bench, draw, published, yard.findings) or _verdict_on(bench, draw, published, compared)
@@ -311,11 +327,14 @@ async def _check_one(bench: Bench, subject: Subject, draw: Draw, yard: Yardstick
         published = await subject.call("run", deadline=deadline_for(bench, yard, draw), name=draw.slab)
         compared = await bench.compare(subject, draw, published, baseline=False)
     except RUN_ERRORS as error:
-        if bench.gpu is None:
-            _raise_what_is_no_fault(bench, error)
+        _raise_what_needs_a_gpu(bench, error)
         return failure_of(error, "running", case)
     if (failure := _take_emulated(bench, draw, published, findings)) is not None:
         return failure
+    if published["in_place"] != yard.in_place and not compared["changed_inputs"]:
+        lies, where = ("lies", "does not") if published["in_place"] else ("does not lie", "does")
+        reason = f"on case {case} what it returns {lies} in an input, where that of the baseline {where}"
+        return Failure(Outcome.WRONG, Stage.CORRECT, reason)
     if (
         draw.family != "strided"
         and (wanted := yard.outputs.get(draw.case))
@@ -336,9 +355,9 @@ async def _check_one(bench: Bench, subject: Subject, draw: Draw, yard: Yardstick
     return _verdict_on(bench, draw, published, compared)
 
 
-def _raise_what_is_no_fault(bench: Bench, error: Exception) -> None:
-    """Raise what says nothing of the version: its workload is at fault, or the emulator cannot run it."""
-    if isinstance(error, (WorkloadError, CannotJudgeError)):
+def _raise_what_needs_a_gpu(bench: Bench, error: Exception) -> None:
+    """Raise what says nothing of the version: the emulator cannot run it."""
+    if isinstance(error, CannotJudgeError) and bench.gpu is None:
         raise error
     if bench.gpu is None and isinstance(error, WorkerTimedOut):
         why = f"the emulator did not finish a run in {FIRST_RUN_SECONDS:.0f} s"

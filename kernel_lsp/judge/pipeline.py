@@ -45,6 +45,7 @@ from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.screening import Objection, host_objections, objections
 
 CONFIRM_AFTER_SECONDS = 0.3
 _RELEASE_SECONDS = 5.0
@@ -230,8 +231,12 @@ class Session:
             if not find_kernels(candidate.kernel.text, candidate.kernel.path):
                 reason = "the candidate's text holds no kernel"
                 return self._verdict(case, Failure(Outcome.BUILD_FAILED, Stage.PARSE, reason))
+            if found := objections(candidate, self.target.baseline, self.target.workload.source):
+                return self._verdict(case, _illegitimate(found[0]))
         with case.timeline.stage("build"):
             case.built = await self.builders.build(self.target.workload, candidate)
+        if case.built.extension and (found := host_objections(candidate.kernel, self.target.baseline.kernel)):
+            return self._verdict(case, _illegitimate(found[0]))
         if not case.built.ok:
             return self._verdict(case, Failure(Outcome.BUILD_FAILED, Stage.BUILD, case.built.first_error))
         if not always_run and self._same_program(candidate, case.built):
@@ -368,6 +373,9 @@ class Session:
                     wrong = await timing.verify_timed_outputs(bench, b, cases, measured.yard)
                     if wrong is None:
                         wrong = await timing.seen_from_outside(a, b, max(cases, key=lambda c: c.baseline_us))
+                    if wrong is None:
+                        claimed = list(zip(cases, _medians(fresh), strict=True))
+                        wrong = await timing.remembers_inputs(bench, a, b, claimed)
             if wrong is None:
                 with case.timeline.stage("trace"):
                     wrong = await self._trace_timed(case, measured, a, b, fresh)
@@ -582,6 +590,14 @@ async def enter(bench: Bench, candidate: Candidate, built: Built) -> Subject | F
         if isinstance(error, CannotJudgeError):
             raise
         return correctness.failure_of(error, "being loaded", "(none yet)")
+
+
+def _illegitimate(found: Objection) -> Failure:
+    reason = (
+        f"line {found.line} of its host code {found.what}, which the kernel as it stands does not: a candidate may "
+        "make tensors, compute sizes and launch; nothing was run"
+    )
+    return Failure(Outcome.ILLEGITIMATE, Stage.LEGITIMATE, reason)
 
 
 def _medians(series: Series) -> list[tuple[float, float]]:

@@ -31,6 +31,9 @@ class Family:
     finite: bool = True
 
 
+_FEWEST_TOUCHED, _TOUCHED_ONE_IN = 4, 4096
+
+
 def _shifted(x: Tensor, _: Generator) -> Tensor:
     return x * 1.5 + 0.75
 
@@ -101,6 +104,23 @@ def apply(family: Family, leaves: tuple[object, ...], generator: Generator) -> t
         else leaf
         for leaf in leaves
     )
+
+
+def touched(leaves: tuple[object, ...], fresh: tuple[object, ...], generator: Generator) -> tuple[object, ...]:
+    """The leaves with a few elements of each floating-point tensor taken from `fresh`, another draw of the same."""
+
+    def touch(leaf: object, other: object) -> object:
+        if not (isinstance(leaf, Tensor) and isinstance(other, Tensor) and leaf.is_floating_point() and leaf.numel()):
+            return leaf
+        if leaf.itemsize == 1 or (leaf.shape, leaf.stride()) != (other.shape, other.stride()):
+            return leaf
+        changed = torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device=leaf.device).copy_(leaf)
+        own, values = own_elements(changed), own_elements(other)
+        places = _places(own, max(_FEWEST_TOUCHED, own.numel() // _TOUCHED_ONE_IN), generator)
+        own.view(-1)[places] = values.reshape(-1)[places].to(own.dtype)
+        return changed
+
+    return tuple(touch(leaf, other) for leaf, other in zip(leaves, fresh, strict=False))
 
 
 def own_elements(tensor: Tensor) -> Tensor:
