@@ -2,10 +2,10 @@
 
 Four kinds of kernel (element-wise, reduction, softmax, GEMM) of 2^12 to 2^27 elements, on a GPU of their own and with
 a second process that keeps it busy. Both sides are the same machine code, compiled from texts that differ in a comment;
-the judge is told to run and time what it would else call the same program at once. The judge takes its whole way, from
-the text to the confirmation, but for other input families than plain ones. Each pair is then also timed by
-`triton.testing.do_bench` and in KernelBench's way (`stopwatches.py`), where a mean that is lower by more than 1 % counts
-as "faster".
+the judge is told to run and time what it would else call the same program at once. It takes its whole way, from the
+text to the confirmation, but for other input families than plain ones. Each pair is then also timed by
+`triton.testing.do_bench` and in KernelBench's way (`stopwatches.py`), where a mean that is lower by more than 1 %
+counts as "faster".
 
 Options: --pairs of each kind and size (5), --sizes as exponents (12 to 27; every third with a rival), --kinds, and
 those of `shards.py`. Rows are kept in `aa.jsonl`.

@@ -1,11 +1,12 @@
 """Does the judge find what is there, and are its intervals right?  `python -m tests.bench.power`.
 
 Versions of an element-wise kernel, a reduction and a GEMM that do 2 % or 1 % more or less work, as much work, or 30 %
-more. What that is in time is measured first, for each of them on the GPU that judges it: blocks of the judge's own kind,
-several seconds of them, over several pairs of fresh processes (`truth`). Then the version is judged again and again.
+more. What that is in time is measured first, for each of them on the GPU that judges it: blocks of the judge's own
+kind, several seconds of them, over several pairs of fresh processes (`truth`). Then the version is judged again and
+again.
 
-A gain is decided rightly when it is called FASTER, a loss when it is called SLOWER; how many losses were at least turned
-down (SLOWER or NOT_WORTH_IT) is counted too. At an effect of 1 % the margin delta is 0.5 %: with the default of 1 % the
+A gain is decided rightly when it is called FASTER, a loss when it is called SLOWER; how many losses were at least
+turned down (SLOWER or NOT_WORTH_IT) is counted too. At an effect of 1 % the margin delta is 0.5 %: with the default of 1 % the
 effect would lie on the margin itself, where no answer is the right one. An interval covers when it holds the truth.
 
 Options: --judgements of each kind at 1 % and 2 % (34), --others at none and at 30 % (12), --truths pairs of processes

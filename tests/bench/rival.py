@@ -1,4 +1,4 @@
-"""A process that keeps the GPU busy until its standard input closes: matrix products of 4096 x 4096, one after another."""
+"""A process that keeps the GPU busy until its standard input closes: products of 4096 x 4096 matrices."""
 
 import asyncio
 import contextlib
