@@ -6,8 +6,9 @@ kind, several seconds of them, over several pairs of fresh processes (`truth`). 
 again.
 
 A gain is decided rightly when it is called FASTER, a loss when it is called SLOWER; how many losses were at least
-turned down (SLOWER or NOT_WORTH_IT) is counted too. At an effect of 1 % the margin delta is 0.5 %: with the default of 1 % the
-effect would lie on the margin itself, where no answer is the right one. An interval covers when it holds the truth.
+turned down (SLOWER or NOT_WORTH_IT) is counted too. At an effect of 1 % the margin delta is 0.5 %: with the default of
+1 % the effect would lie on the margin itself, where no answer is the right one. An interval covers when it holds the
+truth.
 
 Options: --judgements of each kind at 1 % and 2 % (34), --others at none and at 30 % (12), --truths pairs of processes
 (6), --truth-ms of blocks in each (500), --kinds, and those of `shards.py`. Rows are kept in `power.jsonl`.

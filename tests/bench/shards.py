@@ -11,6 +11,7 @@ import asyncio
 import json
 import os
 import sys
+import tempfile
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -96,25 +97,22 @@ async def _run_all(name: str, tasks: Sequence[Task], options: argparse.Namespace
             flush=True,
         )
 
-    shards = [_Shard(gpu, options, queue, take) for gpu in gpus[: max(1, len(tasks))]]
-    try:
-        async with asyncio.timeout(options.seconds):
-            await asyncio.gather(*(shard.run() for shard in shards))
-    except TimeoutError:
-        print(
-            f"{name}: {options.seconds:g} s are over; {progress['rows']} of {progress['wanted']} rows made", flush=True
-        )
-    finally:
-        await asyncio.gather(*(shard.stop() for shard in shards))
+    with tempfile.TemporaryDirectory(prefix="study-", ignore_cleanup_errors=True) as folder:
+        shards = [_Shard(gpu, Path(folder), queue, take) for gpu in gpus[: max(1, len(tasks))]]
+        try:
+            async with asyncio.timeout(options.seconds):
+                await asyncio.gather(*(shard.run() for shard in shards))
+        except TimeoutError:
+            print(f"{name}: {options.seconds:g} s are over", flush=True)
+        finally:
+            await asyncio.gather(*(shard.stop() for shard in shards))
 
 
 class _Shard:
     """One GPU's process, started anew when it dies; the task it died in is left, with a row that says so."""
 
-    def __init__(
-        self, gpu: str | None, options: argparse.Namespace, queue: "deque[Task]", take: Callable[[Row], None]
-    ) -> None:
-        self._gpu, self._options, self._queue, self._take = gpu, options, queue, take
+    def __init__(self, gpu: str | None, folder: Path, queue: "deque[Task]", take: Callable[[Row], None]) -> None:
+        self._gpu, self._folder, self._queue, self._take = gpu, folder, queue, take
         self._process: asyncio.subprocess.Process | None = None
 
     async def run(self) -> None:
@@ -140,7 +138,8 @@ class _Shard:
             await process.wait()
 
     async def _start(self) -> asyncio.subprocess.Process:
-        environment = os.environ | ({"CUDA_VISIBLE_DEVICES": self._gpu} if self._gpu else {})
+        environment = os.environ | {"TMPDIR": str(self._folder)}  # for it may be killed before it has tidied up
+        environment |= {"CUDA_VISIBLE_DEVICES": self._gpu} if self._gpu else {}
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", _program(), *_passed_on(sys.argv[1:]), "--worker"),
             stdin=asyncio.subprocess.PIPE,
