@@ -224,10 +224,17 @@ def case(kind: str, elements: int, depth: int = 256) -> dict[str, int]:
 
 def write(folder: Path, kind: str, elements: int, extra: int = 0, depth: int = 256) -> Path:
     """Write a kernel with its workload into a new folder below `folder`; the path of the kernel. See `case`."""
-    parts, parameters = _KINDS[kind], case(kind, elements, depth)
     home = folder / f"{kind}_{elements}_{extra}_{depth}"
     home.mkdir(parents=True, exist_ok=True)
-    workload = _WORKLOAD.format(
+    (home / f"{kind}_workload.py").write_text(workload(kind, elements, depth))
+    (home / f"{kind}.cu").write_text(text(kind, extra))
+    return home / f"{kind}.cu"
+
+
+def workload(kind: str, elements: int, depth: int = 256) -> str:
+    """The text of a workload; see `case`."""
+    parts, parameters = _KINDS[kind], case(kind, elements, depth)
+    return _WORKLOAD.format(
         case=", ".join(f"{name}={value}" for name, value in parameters.items()),
         names=", ".join(parameters),
         inputs=parts.inputs,
@@ -236,6 +243,3 @@ def write(folder: Path, kind: str, elements: int, extra: int = 0, depth: int = 2
         output=parts.output,
         launch=parts.launch,
     )
-    (home / f"{kind}_workload.py").write_text(workload)
-    (home / f"{kind}.cu").write_text(text(kind, extra))
-    return home / f"{kind}.cu"
