@@ -28,6 +28,8 @@ _PLACEMENT_US = {"graph": 0.1, "cold": 0.5, "streaming": 0.5}
 
 Measured on an H200 (`tests/bench/results/`); no number of blocks averages it away, so FASTER must clear it.
 """
+_PLACES = 16  # of memory that the blocks of a case take in turn
+_MEMORY_SHARE = 8  # of the GPU, for the places of one version
 _CLOSE_BLOCKS = 16
 _STEADY = 0.01
 _CLOCK_JUMP = 0.05
@@ -56,6 +58,15 @@ class TimedCase:
     bytes_moved: int
     restores: bool = False
     captured: bool = True
+
+    def at(self, place: int) -> "TimedCase":
+        """The same case in another place of memory."""
+        return replace(self, draw=replace(self.draw, place=place))
+
+    @property
+    def recording(self) -> tuple[object, ...]:
+        """How it is recorded, in a place."""
+        return (self.mode, self.launches, self.restores, self.captured)
 
 
 @dataclass(slots=True)
@@ -137,6 +148,7 @@ async def _record(subject: Subject, case: TimedCase) -> None:
         restores=case.restores,
         capture=case.captured,
     )
+    subject.recorded[case.draw.slab] = case.recording
 
 
 async def segment(subject: Subject, case: TimedCase) -> Segment:
@@ -174,11 +186,16 @@ async def warm_up(subjects: Sequence[Subject], case: TimedCase) -> None:
 class Pair:
     """The blocks of one candidate against the baseline. Not to be used without the GPU's lock.
 
+    A kernel's time depends on where in memory its inputs and outputs lie: by a few tenths of a percent where memory is
+    the limit, which no number of blocks in one place averages away. So each block uses another place.
+
     `same_bits` says that every launch on the same inputs must leave the same bits, as for deterministic kernels.
+    `placed` are the cases in the place that the last block used.
     """
 
     def __init__(
         self,
+        bench: Bench,
         baseline: Subject,
         candidate: Subject,
         cases: Sequence[TimedCase],
@@ -186,8 +203,12 @@ class Pair:
         *,
         same_bits: bool = True,
     ) -> None:
+        self._bench = bench
         self._sides = {"A": baseline, "B": candidate}
         self._cases, self._rng, self._same_bits = cases, rng, same_bits
+        self._places = _places(bench, cases)
+        self._blocks = 0
+        self.placed = list(cases)
         self._seen: dict[int, frozenset[tuple[int, ...]]] = {}
 
     async def block(self, series: Series) -> None:
@@ -199,7 +220,7 @@ class Pair:
         logs: list[float] = []
         sides: list[tuple[float, float]] = []
         clocks: dict[tuple[int, str], list[float]] = {}
-        for index, case in enumerate(self._cases):
+        for index, case in enumerate(await self._placed()):
             sums = {"A": 0.0, "B": 0.0}
             for side in self._rng.choice(("ABBA", "BAAB")):
                 measured = await segment(self._sides[side], case)
@@ -220,10 +241,27 @@ class Pair:
             series.baseline_us[index].append(a)
             series.candidate_us[index].append(b)
 
+    async def _placed(self) -> list[TimedCase]:
+        """The cases in the next place of memory, which is made ready on both sides if it is a new one."""
+        self.placed = [case.at(self._blocks % self._places) for case in self._cases]
+        self._blocks += 1
+        for case in self.placed:
+            for subject in self._sides.values():
+                if subject.recorded.get(case.draw.slab) != case.recording:
+                    await prepare(self._bench, subject, [case])
+        return self.placed
+
     def _compare_bits(self, index: int, measured: Segment) -> None:
         seen = self._seen.setdefault(index, measured.checksums)
         if len(measured.checksums) > 1 or measured.checksums != seen:
             raise TimedOutputsDiffer
+
+
+def _places(bench: Bench, cases: Sequence[TimedCase]) -> int:
+    """Into how many places of its memory each version can put the inputs and outputs of all cases."""
+    assert bench.gpu is not None, "only a GPU is timed"
+    footprint = sum(2 * (case.draw.nbytes + case.bytes_moved) for case in cases)
+    return max(1, min(_PLACES, bench.gpu.memory_bytes // _MEMORY_SHARE // max(1, footprint)))
 
 
 async def decide(
@@ -283,7 +321,7 @@ async def verify_timed_outputs(
 ) -> str | None:
     """Put new values at the timed addresses, replay what was timed, and compare; a reason if it is wrong."""
     for case in cases:
-        fresh = replace(case, draw=yard.fresh[case.draw.case])
+        fresh = replace(case, draw=yard.fresh[case.draw.case]).at(case.draw.place)
         await bench.fill(subject, fresh.draw)
         if fresh.draw.slab != case.draw.slab:  # inputs of another shape, or with other numbers
             await _record(subject, fresh)

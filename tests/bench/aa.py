@@ -19,6 +19,7 @@ from typing import Any
 
 from kernel_lsp.config.settings import JudgeSettings
 from kernel_lsp.device.nvml import find_gpus
+from kernel_lsp.source.candidate import Candidate
 from tests.bench import shards, specimens
 from tests.bench.record import record
 from tests.bench.rival import busy_gpu
@@ -64,16 +65,22 @@ async def workplace() -> AsyncGenerator[Callable[[Task], AsyncIterator[Row]]]:
                 if task["regime"] == "busy":
                     await around.enter_async_context(busy_gpu())
                 session = await around.enter_async_context(session_of(pool, path, settings))
+                if watches is not None:
+                    await watches.forgotten()
+                rows: list[tuple[Candidate, Row]] = []
                 for number in task["numbers"]:
                     text = specimens.text(task["kind"], comment=f"the same again, {task['regime']} {number}")
                     candidate = session.target.version(text, "itself", "user")
                     row = kept(await session.judge(candidate, always_run=True))
-                    if watches is not None and session.bench is not None:
-                        await session.bench.settle()  # what sets up the next workers would disturb them
+                    rows.append((candidate, {"number": number} | _about(task) | row))
+                if session.bench is not None:
+                    await session.bench.settle()  # what sets up the next workers would disturb the others
+                for candidate, row in rows:
+                    if watches is not None:
                         for name, measured in (await watches.measure(session, candidate)).items():
                             row[name] = {"ms": [measured.baseline_ms, measured.candidate_ms]}
                             row[name]["faster"] = measured.says_faster
-                    yield {"number": number} | _about(task) | row
+                    yield row
 
         yield do
 

@@ -94,7 +94,7 @@ async def measure_truth(session: Session, candidate: Candidate, gpu_ms: float) -
             for side in sides:
                 await timing.prepare(bench, side, cases)
             await timing.warm_up(sides, cases[-1])
-            pair = timing.Pair(sides[0], sides[1], cases, random.Random(len(candidate.kernel.text)))
+            pair = timing.Pair(bench, sides[0], sides[1], cases, random.Random(len(candidate.kernel.text)))
             while series.gpu_ms < gpu_ms:
                 await pair.block(series)
     finally:
