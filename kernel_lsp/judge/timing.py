@@ -17,6 +17,7 @@ from kernel_lsp.judge import statistics
 from kernel_lsp.judge.bench import Bench, Draw, Subject
 from kernel_lsp.judge.correctness import Yardstick
 from kernel_lsp.judge.verdict import DeviceState
+from kernel_lsp.runner.protocol import WorkerFailure
 
 SHORT_US = 10.0
 """A launch shorter than this is timed as the difference of two graphs of copies, not between two events."""
@@ -30,6 +31,7 @@ Measured on an H200 (`tests/bench/results/`); no number of blocks averages it aw
 """
 _PLACES = 16  # of memory that the blocks of a case take in turn
 _MEMORY_SHARE = 8  # of the GPU, for the places of one version
+_OUT_OF_MEMORY = ("OutOfMemoryError", "CudaError")
 _CLOSE_BLOCKS = 16
 _STEADY = 0.01
 _CLOCK_JUMP = 0.05
@@ -243,13 +245,24 @@ class Pair:
 
     async def _placed(self) -> list[TimedCase]:
         """The cases in the next place of memory, which is made ready on both sides if it is a new one."""
-        self.placed = [case.at(self._blocks % self._places) for case in self._cases]
+        place = self._blocks % self._places
+        try:
+            await self._make_ready(place)
+        except WorkerFailure as error:
+            if place == 0 or error.kind not in _OUT_OF_MEMORY:
+                raise
+            self._places, place = place, 0  # a launch that takes much memory besides its outputs has fewer places
+            await self._make_ready(place)
         self._blocks += 1
-        for case in self.placed:
-            for subject in self._sides.values():
-                if subject.recorded.get(case.draw.slab) != case.recording:
-                    await prepare(self._bench, subject, [case])
+        self.placed = [case.at(place) for case in self._cases]
         return self.placed
+
+    async def _make_ready(self, place: int) -> None:
+        for case in self._cases:
+            for subject in self._sides.values():
+                placed = case.at(place)
+                if subject.recorded.get(placed.draw.slab) != placed.recording:
+                    await prepare(self._bench, subject, [placed])
 
     def _compare_bits(self, index: int, measured: Segment) -> None:
         seen = self._seen.setdefault(index, measured.checksums)
