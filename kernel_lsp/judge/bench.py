@@ -168,10 +168,24 @@ class Bench:
         """Inputs of a case: the same ones each time it is asked for the same `number`; all follow from `seed`."""
         key = f"{case}/{family}/{number}"
         if key not in self.draws:
-            seed = int.from_bytes(hashlib.sha256(f"{self.seed}/{key}".encode()).digest()[:6], "little")
-            made = await self.oracle("prepare", key=key, case=case, family=family, seed=seed)
+            made = await self.oracle("prepare", key=key, case=case, family=family, seed=self._seed(key))
             self.draws[key] = Draw(key, case, family, made["arguments"], made["nbytes"], made["input_bytes"])
         return self.draws[key]
+
+    async def vary(self, draw: Draw, argument: int) -> tuple[Draw | None, bool]:
+        """The same inputs but for one argument, and whether the right answer is another one with it.
+
+        None where no other value is known: sizes, and numbers that each draw has the same.
+        """
+        key, family = f"{draw.key}/{argument}", f"other `{self.arguments[argument]}`"
+        found = await self.oracle("vary", key=key, base=draw.key, argument=argument, seed=self._seed(key))
+        if (made := found["varied"]) is None:
+            return None, False
+        self.draws[key] = Draw(key, draw.case, family, made["arguments"], made["nbytes"], made["input_bytes"])
+        return self.draws[key], found["matters"]
+
+    def _seed(self, key: str) -> int:
+        return int.from_bytes(hashlib.sha256(f"{self.seed}/{key}".encode()).digest()[:6], "little")
 
     async def enter(self, candidate: Candidate, built: Built) -> Subject:
         """Load a version into a fresh process.

@@ -47,12 +47,14 @@ class Built:
         plans: the launches of each case.
         extension: shared object of a torch extension whose host functions the workload calls.
         binaries: Triton: each compilation by itself, in the order of `build.binary.kernels`.
+        entries: symbols of the kernels in `extension`, where they could be read.
     """
 
     build: Build
     plans: tuple[Plan, ...]
     extension: str | None = None
     binaries: tuple[Binary, ...] = ()
+    entries: tuple[str, ...] = ()
 
     @property
     def images(self) -> tuple[Binary, ...]:

@@ -19,14 +19,25 @@ from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.lock import gpu_lock
 from kernel_lsp.device.nvml import Gpu, find_gpus
 from kernel_lsp.errors import CannotJudgeError, KernelLspError, WorkloadError
-from kernel_lsp.judge import correctness, statistics, timing
+from kernel_lsp.judge import correctness, legitimacy, statistics, timing
 from kernel_lsp.judge.bench import Bench, Subject
 from kernel_lsp.judge.building import Builders, Built, arch_of
 from kernel_lsp.judge.correctness import Failure, Findings, Yardstick
+from kernel_lsp.judge.legitimacy import Seen
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.timing import Pair, Series, TimedCase
-from kernel_lsp.judge.verdict import CaseTiming, Check, CheckStatus, DeviceState, Evidence, Outcome, Stage, Verdict
+from kernel_lsp.judge.verdict import (
+    CaseTiming,
+    Check,
+    CheckStatus,
+    DeviceState,
+    Evidence,
+    Outcome,
+    Stage,
+    Trace,
+    Verdict,
+)
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.source.candidate import Candidate
@@ -70,19 +81,23 @@ class Judgement:
     confirmation_blocks: int = 0
     device: DeviceState | None = None
     protections: tuple[str, ...] = ()
+    seen: Seen = field(default_factory=Seen)
+    traces: list[Trace] = field(default_factory=list[Trace])
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
     """The baseline, loaded and measured: what a candidate is compared with.
 
-    `cases` says how each case is timed; empty without a GPU, or where the baseline itself is wrong.
+    `cases` says how each case is timed; empty without a GPU, or where the baseline itself is wrong. `seen` is what its
+    launches do on the GPU.
     """
 
     bench: Bench
     baseline: Subject
     yard: Yardstick
     cases: tuple[TimedCase, ...]
+    seen: Seen
 
 
 class Session:
@@ -129,9 +144,11 @@ class Session:
             self.unmeasured = error.message
             return
         cases: tuple[TimedCase, ...] = ()
+        seen = Seen()
         if self.gpu is not None and yard.findings.failure is None:
             baseline, cases = await self._prepare_timing(bench, baseline, yard)
-        self.measured = Measured(bench, baseline, yard, cases)
+            seen = await legitimacy.observe(bench, baseline, cases)
+        self.measured = Measured(bench, baseline, yard, cases, seen)
         bench.refill()
 
     async def _prepare_timing(
@@ -224,6 +241,11 @@ class Session:
             if yard.weak:
                 reason = f"the workload cannot tell right from wrong: {yard.weak[0]}; nothing was timed"
                 return self._verdict(case, Failure(Outcome.UNTIMED, Stage.CORRECT, reason))
+            with case.timeline.stage("legitimate"):
+                cases, theirs = self.measured.cases, self.measured.seen
+                case.seen, case.traces = await legitimacy.check_launches(bench, entered, cases, theirs, case.findings)
+            if case.findings.failure is not None:
+                return self._verdict(case, case.findings.failure)
             try:
                 return await self._time(case, self.measured, entered, on_decision)
             except WorkerFailure as error:
@@ -317,6 +339,9 @@ class Session:
                     wrong = await timing.verify_timed_outputs(bench, b, pair.placed, measured.yard)
                     if wrong is None:
                         wrong = await timing.seen_from_outside(a, b, max(cases, key=lambda c: c.baseline_us))
+            if wrong is None:
+                with case.timeline.stage("trace"):
+                    wrong = await self._trace_timed(case, measured, a, b, fresh)
         finally:
             for version in reloaded:
                 await bench.leave(version)
@@ -347,6 +372,17 @@ class Session:
             return self._verdict(case, Failure(Outcome.FASTER, Stage.TIMED, reason), speedup)
         reason = f"it looked faster at first; measured again it was {result.speedup:.3f}x"
         return self._verdict(case, Failure(Outcome[result.outcome.name], Stage.TIMED, reason), speedup)
+
+    async def _trace_timed(
+        self, case: Judgement, measured: Measured, a: Subject, b: Subject, fresh: Series
+    ) -> str | None:
+        """Look at what was timed once more, through the trace; a reason if it is not what was checked."""
+        timed = [(c, us) for c, (_, us) in zip(measured.cases, _medians(fresh), strict=True)]
+        seen = (measured.seen, case.seen)
+        failure, records, unknown = await legitimacy.check_timed(measured.bench, a, b, timed, seen)
+        legitimacy.note_timed(case.findings, failure, records, unknown)
+        case.traces += records
+        return failure.reason if failure else None
 
     async def _time_launch_by_launch(
         self, case: Judgement, measured: Measured, on_decision: Callable[[statistics.Decision], None] | None
@@ -407,6 +443,7 @@ class Session:
             sources=self._sources(case.candidate),
             seed=self.bench.seed if self.bench else None,
             checks=tuple(case.findings.checks) + _NOT_CHECKED,
+            traces=tuple(case.traces),
             errors=tuple(case.findings.errors),
             mismatch=found.mismatch,
             baseline_resources=resources_of(self.baseline_built) if self.baseline_built else (),
@@ -459,10 +496,7 @@ class Session:
         return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:20]
 
 
-_NOT_CHECKED = (
-    Check(name="compute-sanitizer", status=CheckStatus.SKIPPED, detail="this version does not run it yet"),
-    Check(name="kernel trace", status=CheckStatus.SKIPPED, detail="this version does not record it yet"),
-)
+_NOT_CHECKED = (Check(name="compute-sanitizer", status=CheckStatus.SKIPPED, detail="this version does not run it yet"),)
 
 
 @asynccontextmanager

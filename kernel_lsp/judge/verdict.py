@@ -118,6 +118,52 @@ class CaseTiming(Record):
     confirmation_blocks: int
 
 
+class TracedGroup(Record):
+    """All operations of one name in a trace.
+
+    Attributes:
+        kind: `kernel`, `memcpy` or `memset`.
+        name: C++ kernels as their declaration.
+        own: whether it is one of the version's own kernels.
+        calls: how often it ran.
+        us: how long all of them took together, microseconds.
+        streams: CUDA's numbers of those it ran on.
+    """
+
+    kind: str
+    name: str
+    own: bool
+    calls: int
+    us: float
+    streams: tuple[int, ...]
+
+
+class Trace(Record):
+    """What the candidate put on the GPU on one case, as CUPTI saw it.
+
+    Attributes:
+        case: its parameters, as text.
+        timed: whether it is what was timed, run again; otherwise one launch by itself.
+        launches: how many.
+        span_us: from the start of the first operation to the end of the last, microseconds.
+        own_share: time of its own kernels in the time of all that computes; None where nothing does.
+        baseline_own_share: the baseline's.
+        claimed_us: how long one launch took by the stopwatch; None where it was not timed.
+        groups: what ran, longest first, the longest twelve.
+        never_launched: kernels that its build holds and that did not run.
+    """
+
+    case: str
+    timed: bool
+    launches: int
+    span_us: float
+    own_share: float | None
+    baseline_own_share: float | None
+    claimed_us: float | None
+    groups: tuple[TracedGroup, ...]
+    never_launched: tuple[str, ...]
+
+
 class KernelResources(Record):
     """Compile facts of one kernel of one side, as launched.
 
@@ -175,7 +221,8 @@ class DeviceState(Record):
 class Evidence(Record):
     """Everything a verdict rests on.
 
-    `protections` are what confined the candidate's process (`runner.sandbox`); empty if it was never started.
+    `protections` are what confined the candidate's process (`runner.sandbox`); empty if it was never started. `traces`
+    show what it ran on the GPU.
     """
 
     created: str
@@ -200,6 +247,7 @@ class Evidence(Record):
     discarded_blocks: int
     protections: tuple[str, ...]
     command: str
+    traces: tuple[Trace, ...] = ()
 
 
 class Verdict(Record):
