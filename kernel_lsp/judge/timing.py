@@ -48,7 +48,7 @@ class TimedCase:
         mode: `cold`, `streaming` or `graph`.
         launches: in a segment.
         baseline_us: the baseline's own time, microseconds.
-        bytes_moved: compulsory traffic.
+        output_bytes: of all outputs.
         restores: whether inputs are put back before each launch, for kernels that change them.
         captured: whether segments are CUDA graphs; both sides of a comparison are timed in the same way.
     """
@@ -57,13 +57,18 @@ class TimedCase:
     mode: str
     launches: int
     baseline_us: float
-    bytes_moved: int
+    output_bytes: int
     restores: bool = False
     captured: bool = True
 
     def at(self, place: int) -> "TimedCase":
         """The same case in another place of memory."""
         return replace(self, draw=replace(self.draw, place=place))
+
+    @property
+    def bytes_moved(self) -> int:
+        """Compulsory traffic: each input read once, each output written once."""
+        return self.draw.input_bytes + self.output_bytes
 
     @property
     def recording(self) -> tuple[object, ...]:
@@ -116,12 +121,12 @@ async def choose_cases(bench: Bench, baseline: Subject, yard: Yardstick, *, capt
     """
     chosen: list[TimedCase] = []
     for draw in [d for d in yard.draws if d.family == "normal"]:
-        moved = draw.input_bytes + yard.output_bytes[draw.case]
-        probe = TimedCase(draw, "cold", 3, 0.0, moved, restores=yard.in_place, captured=captured)
+        outputs = yard.output_bytes[draw.case]
+        probe = TimedCase(draw, "cold", 3, 0.0, outputs, restores=yard.in_place, captured=captured)
         await prepare(bench, baseline, [probe])
         await segment(baseline, probe)
         us = (await segment(baseline, probe)).us
-        mode = "cold" if moved < 5 * bench.l2_bytes else "streaming"
+        mode = "cold" if probe.bytes_moved < 5 * bench.l2_bytes else "streaming"
         if us < SHORT_US and captured and not yard.in_place:
             mode = "graph"
         chosen.append(replace(probe, mode=mode, launches=_launches(us), baseline_us=us))
@@ -273,7 +278,7 @@ class Pair:
 def _places(bench: Bench, cases: Sequence[TimedCase]) -> int:
     """Into how many places of its memory each version can put the inputs and outputs of all cases."""
     assert bench.gpu is not None, "only a GPU is timed"
-    footprint = sum(2 * (case.draw.nbytes + case.bytes_moved) for case in cases)
+    footprint = sum((1 + case.restores) * case.draw.nbytes + 2 * case.output_bytes for case in cases)
     return max(1, min(_PLACES, bench.gpu.memory_bytes // _MEMORY_SHARE // max(1, footprint)))
 
 
