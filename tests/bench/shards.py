@@ -13,6 +13,7 @@ import os
 import sys
 import tempfile
 import time
+import traceback
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -182,8 +183,15 @@ async def serve(workplace: Workplace) -> None:
     async with workplace() as do:
         while line := await reader.readline():
             task = json.loads(line)
-            async for row in do(task):
-                print(json.dumps({"task": task["id"]} | row), file=out, flush=True)
+            left = [str(number) for number in task["numbers"]]
+            try:
+                async for row in do(task):
+                    print(json.dumps({"task": task["id"]} | row), file=out, flush=True)
+                    left.remove(str(row["number"]))
+            except Exception as error:  # the next task may go well
+                traceback.print_exc()
+                failed = {"task": task["id"], "number": left[0], "failed": f"{type(error).__name__}: {error}"}
+                print(json.dumps(failed), file=out, flush=True)
             print(json.dumps({"finished": task["id"]}), file=out, flush=True)
 
 
