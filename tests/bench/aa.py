@@ -66,7 +66,8 @@ async def workplace() -> AsyncGenerator[Callable[[Task], AsyncIterator[Row]]]:
                     await around.enter_async_context(busy_gpu())
                 session = await around.enter_async_context(session_of(pool, path, settings))
                 if watches is not None:
-                    await watches.forgotten()
+                    ours = watches.pid
+                    session.pids = lambda: pool.pids() | {ours}
                 rows: list[tuple[Candidate, Row]] = []
                 for number in task["numbers"]:
                     text = specimens.text(task["kind"], comment=f"the same again, {task['regime']} {number}")

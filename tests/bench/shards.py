@@ -190,12 +190,8 @@ async def serve(workplace: Workplace) -> None:
                     left.remove(str(row["number"]))
             except Exception as error:  # the next task may go well
                 traceback.print_exc()
-                failed = {
-                    "task": task["id"],
-                    "number": (left or ["end"])[0],
-                    "failed": f"{type(error).__name__}: {error}",
-                }
-                print(json.dumps(failed), file=out, flush=True)
+                failed = {"number": (left or ["end"])[0], "failed": f"{type(error).__name__}: {error}"}
+                print(json.dumps({"task": task["id"]} | failed), file=out, flush=True)
             print(json.dumps({"finished": task["id"]}), file=out, flush=True)
 
 
