@@ -5,6 +5,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import zlib
 from collections.abc import Generator
 from dataclasses import asdict, dataclass, field
@@ -127,8 +128,9 @@ class Bench:
             WorkloadError: the workload is not one.
             RunnerError: workers cannot be started.
         """
-        target, scratch = self.target, self.pool.scratch(Flavour.BUILD)
-        self.pool.allow(read=surroundings(target.source, target.workload.source), write=[scratch])
+        target, made = self.target, self.pool.scratch(Flavour.BUILD)
+        extensions = self.builders.extensions()
+        self.pool.allow(read=[*surroundings(target.source, target.workload.source), made, extensions])
         starting = asyncio.create_task(
             self.pool.worker(self._flavour, "oracle", device=self.place, factor=self.settings.judge.factor)
         )
@@ -215,6 +217,10 @@ class Bench:
         if self.gpu is None and cuda:
             binary = await self._emulated(candidate)
         kernels = find_kernels(candidate.kernel.text, candidate.kernel.path) if cuda else ()
+        if candidate.language is Language.TRITON:  # what it compiles besides must reach no other version
+            known, own = self.builders.triton_cache(candidate), subject.worker.scratch / "triton"
+            if known.is_dir():
+                await asyncio.to_thread(shutil.copytree, known, own, dirs_exist_ok=True)
         await subject.call(
             "load",
             deadline=START_SECONDS,
@@ -226,7 +232,6 @@ class Bench:
             types_of={k.name: [p.type for p in k.parameters] for k in kernels},
             names_of={k.name: [p.name for p in k.parameters] for k in kernels},
             extension=built.extension,
-            environment=None if cuda else {"TRITON_CACHE_DIR": str(self.builders.triton_cache(candidate))},
         )
 
     async def _emulated(self, candidate: Candidate) -> Binary | None:
@@ -292,6 +297,7 @@ class Bench:
             self._flavour,
             "subject",
             triton=self.target.language is Language.TRITON,
+            processes=self.target.language is Language.TRITON,  # to compile what it meets
             device=self.place,
             probes=self._probes,
             arch=self.builders.arch,

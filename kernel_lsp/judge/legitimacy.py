@@ -37,7 +37,8 @@ class Seen:
 def own_kernels(subject: Subject) -> OwnKernels:
     """By what names a version's kernels run."""
     built, kernel = subject.built, subject.candidate.kernel
-    entries = frozenset(kernel.entry for image in built.images for kernel in image.kernels) | frozenset(built.entries)
+    symbols = {k.entry.partition("#")[0] for image in built.images for k in image.kernels}  # numbered where alike
+    entries = frozenset(symbols) | frozenset(built.entries)
     if entries and subject.candidate.language is Language.CUDA:
         return OwnKernels(entries)
     return OwnKernels(entries, frozenset(found.name for found in find_kernels(kernel.text, kernel.path)))

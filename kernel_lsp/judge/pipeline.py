@@ -23,14 +23,13 @@ from kernel_lsp.judge import correctness, legitimacy, statistics, timing
 from kernel_lsp.judge.bench import Bench, Subject
 from kernel_lsp.judge.building import Builders, Built, arch_of
 from kernel_lsp.judge.correctness import Failure, Findings, Yardstick
+from kernel_lsp.judge.finalists import Finalists
 from kernel_lsp.judge.legitimacy import Seen
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.timing import Pair, Series, TimedCase
 from kernel_lsp.judge.verdict import (
     CaseTiming,
-    Check,
-    CheckStatus,
     DeviceState,
     Evidence,
     Outcome,
@@ -114,6 +113,7 @@ class Session:
         self.baseline_built: Built | None = None
         self.bench: Bench | None = None
         self.measured: Measured | None = None
+        self.finalists: Finalists | None = None
         self.unmeasured = ""
         self.rng = random.SystemRandom()
 
@@ -149,6 +149,7 @@ class Session:
             baseline, cases = await self._prepare_timing(bench, baseline, yard)
             seen = await legitimacy.observe(bench, baseline, cases)
         self.measured = Measured(bench, baseline, yard, cases, seen)
+        self.finalists = Finalists(bench, baseline, yard)
         bench.refill()
 
     async def _prepare_timing(
@@ -178,6 +179,8 @@ class Session:
 
     async def close(self) -> None:
         """End the workers."""
+        if self.finalists is not None:
+            await self.finalists.close()
         if self.bench is not None:
             await self.bench.close()
 
@@ -367,11 +370,19 @@ class Session:
                 names = "; ".join(bench.cases[cases[i].draw.case] for i in slower)
                 reason = f"{result.speedup:.3f}x over all cases, but slower on {names}"
                 return self._verdict(case, Failure(Outcome.NOT_WORTH_IT, Stage.TIMED, reason), speedup)
+            if (broken := await self._last_look(case, subject)) is not None:
+                return self._verdict(case, broken, speedup)
             low, high = speedup[1]
             reason = f"{result.speedup:.3f}x faster ({low:.3f} to {high:.3f}), confirmed in fresh processes"
             return self._verdict(case, Failure(Outcome.FASTER, Stage.TIMED, reason), speedup)
         reason = f"it looked faster at first; measured again it was {result.speedup:.3f}x"
         return self._verdict(case, Failure(Outcome[result.outcome.name], Stage.TIMED, reason), speedup)
+
+    async def _last_look(self, case: Judgement, subject: Subject) -> Failure | None:
+        """What single accesses show of a candidate that would be called faster."""
+        assert self.finalists is not None, "a session that times has them"
+        with case.timeline.stage("sanitize"):
+            return await self.finalists.examine(subject, case.findings)
 
     async def _trace_timed(
         self, case: Judgement, measured: Measured, a: Subject, b: Subject, fresh: Series
@@ -442,7 +453,7 @@ class Session:
             workload_path=str(self.target.workload.source.path),
             sources=self._sources(case.candidate),
             seed=self.bench.seed if self.bench else None,
-            checks=tuple(case.findings.checks) + _NOT_CHECKED,
+            checks=tuple(case.findings.checks),
             traces=tuple(case.traces),
             errors=tuple(case.findings.errors),
             mismatch=found.mismatch,
@@ -494,9 +505,6 @@ class Session:
             "device": self.gpu.uuid if self.gpu else self.arch,
         }
         return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:20]
-
-
-_NOT_CHECKED = (Check(name="compute-sanitizer", status=CheckStatus.SKIPPED, detail="this version does not run it yet"),)
 
 
 @asynccontextmanager

@@ -5,7 +5,6 @@ the outputs from there.
 """
 
 import contextlib
-import os
 import time
 import types
 from collections import deque
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 _BINARY = TypeAdapter(Binary)
 _HELD = 4  # outputs of past runs that are kept
-_TRACE = Path("trace.json")
+_TRACE, _LAUNCHES = Path("trace.json"), Path("launches.json")
 _clock = time.perf_counter
 
 
@@ -53,6 +52,7 @@ def methods(device: str, probes: dict[str, Any] | None = None, arch: str = "sm_8
         "trace": subject.trace,
         "trace_segment": subject.trace_segment,
         "surroundings": subject.surroundings,
+        "record_launches": subject.record_launches,
         "ready": subject.ready,
     }
 
@@ -65,7 +65,9 @@ class Subject:
         self._placement: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
         self._emulator: Emulator | None = None
         self._launch: Callable[..., Any] | None = None
+        self._listeners: list[Any] = []
         self._path = Path()
+        self._triton = False
         self._bound: dict[str, tuple[Slab, list[Any]]] = {}
         self._names: tuple[str, ...] = ()
         self._outbox: Slab | None = None
@@ -98,12 +100,11 @@ class Subject:
         types_of: dict[str, list[str]] | None = None,
         names_of: dict[str, list[str]] | None = None,
         extension: str | None = None,
-        environment: dict[str, str] | None = None,
     ) -> None:
         """Load a version: a `binary` for a CUDA file, a built `extension`, or else the Python module in `text`."""
-        os.environ.update(environment or {})
         self._surroundings = Surroundings(self._device)
         self._path = Path(launch_path or path)
+        self._triton = binary is None and extension is None
         if self._emulator is not None:
             self._emulator.expect(Path(path), triton=binary is None)
         with self._placement():
@@ -120,7 +121,7 @@ class Subject:
             return self._emulator.module(binary, types, names)
         from kernel_lsp.device.driver import LoadedModule
 
-        return LoadedModule(binary, types)
+        return LoadedModule(binary, types, self._listeners)
 
     def bind(self, name: str, arguments: list[Any], nbytes: int, names: Sequence[str] = ()) -> dict[str, Any]:
         """Make memory for one set of inputs; the answer is the handle under which the oracle fills it.
@@ -260,18 +261,19 @@ class Subject:
 
         with torch.no_grad():
             self._outputs(name)
-            started = _clock()
+            torch.cuda.synchronize()
+            threads, started = native_threads(), _clock()
             self._outputs(name)
             busy_us = min(1.5e6 * (_clock() - started) + 200, 20_000)
             torch.cuda.synchronize()
-            threads = native_threads()
+            started_threads = max(0, native_threads() - threads)  # the profiler starts some of its own later
 
             def launch() -> None:
                 self._watch.spin(busy_us)
                 self._outputs(name)
                 self._watch.read_clocks(1)
 
-            return trace(launch, _TRACE)[1] | {"threads": max(0, native_threads() - threads)}
+            return trace(launch, _TRACE)[1] | {"threads": started_threads}
 
     def trace_segment(self, name: str) -> dict[str, Any]:
         """What one segment of a recording does on the GPU, and how many times it measures."""
@@ -285,6 +287,34 @@ class Subject:
         """What the version has changed round itself since before it was loaded, and threads it left running."""
         assert self._surroundings is not None, "the parent loads a version first"
         return {"changes": self._surroundings.changes(), "threads": self._surroundings.threads()}
+
+    def record_launches(self, names: list[str]) -> dict[str, str | None]:
+        """Keep the launches of a run on each of these inputs in a file.
+
+        Nothing may have been launched in this process before. The answer is the `file`, or the `reason` that there is
+        none.
+        """
+        from kernel_lsp.runner.workers.recorder import NotRepeatableError, Recorder, hearing_triton
+
+        recorder = Recorder()
+        self._listeners.append(recorder.launch)
+        try:
+            with torch.no_grad(), hearing_triton(recorder) if self._triton else contextlib.nullcontext():
+                for name in names:
+                    recorder.pause()
+                    self._outputs(name)  # what compiles or tunes itself at first use has done so
+                    recorder.begin(self._bound[name][1])
+                    with WatchedAllocations(recorder):
+                        self._outputs(name)
+            torch.cuda.synchronize()
+        except NotRepeatableError as error:
+            return {"file": None, "reason": str(error)}
+        finally:
+            self._listeners.clear()
+        file = _LAUNCHES.absolute()
+        if not recorder.save(file):
+            return {"file": None, "reason": "its launches are made by host code, which is not repeated"}
+        return {"file": str(file), "reason": None}
 
     def _outputs(self, name: str) -> tuple[Tensor, ...]:
         return self._outputs_of(self._call(name))
