@@ -46,7 +46,10 @@ class Contract:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """One set of inputs the oracle has made: `arguments` says how they lie in memory, never what they are."""
+    """One set of inputs the oracle has made: `arguments` says how they lie in memory, never what they are.
+
+    The same inputs can be put into several places of one version's memory at once, by their number `place`.
+    """
 
     key: str
     case: int
@@ -54,22 +57,33 @@ class Draw:
     arguments: list[Any]
     nbytes: int
     input_bytes: int
+    place: int = 0
 
     @property
     def slab(self) -> str:
         """Inputs of one case share their memory, unless they lie differently in it or come with other numbers."""
-        return f"{self.case}/{zlib.crc32(json.dumps(self.arguments).encode()):08x}"
+        return f"{self.case}/{zlib.crc32(json.dumps(self.arguments).encode()):08x}@{self.place}"
 
 
 @dataclass
 class Subject:
-    """One version of the kernel, loaded in a worker. `name` is how the oracle knows its memory."""
+    """One version of the kernel, loaded in a worker.
+
+    Attributes:
+        name: how the oracle knows its memory.
+        candidate: the version.
+        built: its build.
+        worker: the process.
+        bound: slabs that it has made.
+        recorded: what is ready to be timed: how, by slab.
+    """
 
     name: str
     candidate: Candidate
     built: Built
     worker: Worker
     bound: set[str] = field(default_factory=set[str])
+    recorded: dict[str, object] = field(default_factory=dict[str, object])
 
     async def call(self, method: str, /, *, deadline: float = START_SECONDS, **params: Any) -> Any:
         """Ask the worker; raises as `Worker.call`."""
@@ -260,6 +274,7 @@ class Bench:
             )
             await self.oracle("attach", subject=subject.name, name=draw.slab, handle=handle)
             subject.bound.add(draw.slab)
+            subject.recorded.pop(draw.slab, None)
         await self.oracle("fill", subject=subject.name, slab=draw.slab, key=draw.key)
 
     async def compare(self, subject: Subject, draw: Draw, published: dict[str, Any], *, baseline: bool) -> Any:

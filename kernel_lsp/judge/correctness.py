@@ -25,6 +25,7 @@ _REPEATS = 3
 _HELD = 4  # outputs that must keep their values while later ones are made
 _VARIED = 16  # arguments that are tried one by one
 FIRST_RUN_SECONDS = 60.0  # a first launch may compile
+_REHEARSAL_SECONDS = 10.0  # what a candidate has for that at least; more if the baseline took long, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class Yardstick:
         deterministic: whether the baseline gives the same bits each time.
         weak: trivial answers that the workload would accept, as sentences.
         run_seconds: by case, longest wall time of one run of the baseline.
+        rehearsal_seconds: longest wall time of a launch before the first one, in which it may compile or tune itself.
         findings: what was found on the way, among it inputs that are not used and why.
     """
 
@@ -84,6 +86,7 @@ class Yardstick:
     deterministic: bool
     weak: list[str]
     run_seconds: dict[int, float]
+    rehearsal_seconds: float
     findings: Findings
 
 
@@ -95,7 +98,7 @@ async def measure_baseline(bench: Bench, baseline: Subject) -> Yardstick:
     Raises:
         CannotJudgeError: there is no GPU, and the emulator cannot run it.
     """
-    yard = Yardstick([], {}, {}, {}, False, True, [], {}, Findings())
+    yard = Yardstick([], {}, {}, {}, False, True, [], {}, 0.0, Findings())
     order = await _case_order(bench, yard.findings)
     scout = _Scout(bench, baseline)
     try:
@@ -295,7 +298,9 @@ async def _measure_one(bench: Bench, subject: Subject, draw: Draw, yard: Yardsti
     try:
         await bench.fill(subject, draw)
         if bench.gpu is not None:
+            started = time.perf_counter()
             await subject.call("rehearse", deadline=FIRST_RUN_SECONDS, name=draw.slab)
+            yard.rehearsal_seconds = max(time.perf_counter() - started, yard.rehearsal_seconds)
             await bench.fill(subject, draw)
         started = time.perf_counter()
         published = await subject.call("run", deadline=FIRST_RUN_SECONDS, name=draw.slab)
@@ -322,7 +327,8 @@ async def _check_one(bench: Bench, subject: Subject, draw: Draw, yard: Yardstick
         await bench.fill(subject, draw)
         compiled = bench.gpu is None or subject.built.build.way in ("nvrtc", "nvcc-slice", "nvcc")
         if first and not compiled:  # may compile or tune itself first
-            await subject.call("rehearse", deadline=FIRST_RUN_SECONDS, name=draw.slab)
+            seconds = max(_REHEARSAL_SECONDS, bench.settings.runner.deadline_factor * yard.rehearsal_seconds)
+            await subject.call("rehearse", deadline=min(seconds, FIRST_RUN_SECONDS), name=draw.slab)
             await bench.fill(subject, draw)
         published = await subject.call("run", deadline=deadline_for(bench, yard, draw), name=draw.slab)
         compared = await bench.compare(subject, draw, published, baseline=False)

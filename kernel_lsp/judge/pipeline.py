@@ -370,7 +370,7 @@ class Session:
                         if fresh.discarded > 20:
                             raise TimeoutError("the GPU's clock never kept still long enough to confirm")
                     case.device = timing.device_state(bench, fresh, self.pids(), self.quieted)
-                    wrong = await timing.verify_timed_outputs(bench, b, cases, measured.yard)
+                    wrong = await timing.verify_timed_outputs(bench, b, pair.placed, measured.yard)
                     if wrong is None:
                         wrong = await timing.seen_from_outside(a, b, max(cases, key=lambda c: c.baseline_us))
                     if wrong is None:
@@ -455,7 +455,7 @@ class Session:
     def _pair(self, measured: Measured, baseline: Subject, candidate: Subject) -> Pair:
         same_bits = measured.yard.deterministic and not measured.bench.nondeterministic
         rng = random.Random(self.rng.getrandbits(64))
-        return Pair(baseline, candidate, measured.cases, rng, same_bits=same_bits)
+        return Pair(measured.bench, baseline, candidate, measured.cases, rng, same_bits=same_bits)
 
     def pids(self) -> frozenset[int]:
         """Process ids that are ours."""

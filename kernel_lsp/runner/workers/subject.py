@@ -228,10 +228,10 @@ class Subject:
 
         self._recordings.pop(name, None)
         with torch.no_grad():
-            self._outputs(name)  # what compiles or allocates at first use has done so
-            torch.cuda.synchronize()
             if restores:
                 self._pristine[name] = self._bound[name][0].data.clone()
+            self._outputs(name)  # what compiles or allocates at first use has done so
+            torch.cuda.synchronize()
             restore = (lambda: self._restore(name)) if restores else None
             launch = lambda: self._outputs(name)  # noqa: E731
             self._recordings[name] = Recording(self._watch, launch, mode, launches, restore=restore, capture=capture)
