@@ -207,7 +207,7 @@ class Bench:
         key = f"{draw.key}/touched"
         self._touches += 1
         made = await self.oracle("touch", key=key, base=draw.key, seed=self._seed(f"{key}/{self._touches}"))
-        return Draw(key, draw.case, TOUCHED, made["arguments"], made["nbytes"], made["input_bytes"])
+        return Draw(key, draw.case, TOUCHED, made["arguments"], made["nbytes"], made["input_bytes"], draw.place)
 
     def _seed(self, key: str) -> int:
         return int.from_bytes(hashlib.sha256(f"{self.seed}/{key}".encode()).digest()[:6], "little")
