@@ -64,6 +64,46 @@ def find_gpus() -> tuple[Gpu, ...]:
     return _visible(tuple(gpus), os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
+class Faults:
+    """Xid events of one GPU from now on: what the driver reports of faults, hangs and broken memory, by number."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._nvml = nvml = _nvml()
+        self._events: Any = None
+        try:
+            handle = nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
+            self._events = nvml.nvmlEventSetCreate()
+            nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, self._events)
+        except nvml.NVMLError:  # not every GPU and not every container tells
+            self.close()
+
+    def drain(self) -> tuple[int, ...]:
+        """The numbers of those since the last call, in order."""
+        found: list[int] = []
+        while self._events is not None:
+            try:
+                found.append(int(self._nvml.nvmlEventSetWait(self._events, 0).eventData))
+            except self._nvml.NVMLError:  # there is no other
+                break
+        return tuple(found)
+
+    def close(self) -> None:
+        """Listen no longer."""
+        if self._events is not None:
+            self._nvml.nvmlEventSetFree(self._events)
+            self._events = None
+
+
+def uses(gpu: Gpu, pid: int) -> bool:
+    """Whether a process still has a context on the GPU; False where process ids are other ones than the driver's."""
+    nvml = _nvml()
+    try:
+        handle = nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
+        return any(process.pid == pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle))
+    except nvml.NVMLError:
+        return False
+
+
 def read_state(gpu: Gpu, ours: frozenset[int]) -> GpuState:
     """The state of `gpu` now; `ours` are the process ids that do not count as others."""
     nvml = _nvml()
@@ -88,6 +128,30 @@ def read_state(gpu: Gpu, ours: frozenset[int]) -> GpuState:
         tuple(name for bit, name in _REASONS.items() if reasons & bit),
         _others(samples, ours) if running & ours else None,
     )
+
+
+def free_bytes(gpu: Gpu) -> int:
+    """Memory of `gpu` that nobody has taken."""
+    nvml = _nvml()
+    assert nvml is not None, "a Gpu record comes from a working NVML"
+    return int(nvml.nvmlDeviceGetMemoryInfo(nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)).free)
+
+
+def busy_percent(gpu: Gpu, pids: frozenset[int], since: float) -> int | None:
+    """Largest share of time that processes kept the multiprocessors of `gpu` busy after `since` (seconds since 1970).
+
+    None where the driver took no sample of them, as in a container, where their ids are other ones.
+    """
+    nvml = _nvml()
+    assert nvml is not None, "a Gpu record comes from a working NVML"
+    handle = nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
+    try:
+        if not pids & {process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}:
+            return None
+        samples = nvml.nvmlDeviceGetProcessUtilization(handle, int(since * 1e6))
+    except nvml.NVMLError:  # also where there is no sample
+        return None
+    return max((int(s.smUtil) for s in samples if s.pid in pids), default=0)
 
 
 def _others(samples: Any, ours: frozenset[int]) -> int:

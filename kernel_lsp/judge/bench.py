@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import time
 import zlib
 from collections.abc import Generator
 from dataclasses import asdict, dataclass, field
@@ -14,7 +15,7 @@ from typing import Any
 from kernel_lsp.build.binary import Binary
 from kernel_lsp.build.emulated import emulated_archs
 from kernel_lsp.config.settings import Settings
-from kernel_lsp.device.nvml import Gpu
+from kernel_lsp.device.nvml import Gpu, uses
 from kernel_lsp.errors import CannotJudgeError, KernelLspError, RunnerError
 from kernel_lsp.judge.building import Builders, Built
 from kernel_lsp.judge.target import Target
@@ -29,6 +30,7 @@ from kernel_lsp.source.kernel import Language
 START_SECONDS = 60.0
 TOUCHED = "touched"
 """Family of inputs that differ from earlier ones in a few elements."""
+_LET_GO_SECONDS = 5.0
 _SPARES = 3  # one judgement takes a process, and two fresh ones to confirm a gain
 
 
@@ -267,6 +269,20 @@ class Bench:
         await self.oracle("detach", subject=subject.name)  # first: what is shared must outlive who looks at it
         subject.worker.kill()
         self._subjects.pop(subject.name, None)
+
+    async def recover(self, pid: int) -> None:
+        """After a version's process broke: wait until the GPU has let go of it, and see that the GPU still works.
+
+        Raises:
+            RunnerError: it does not.
+        """
+        if self.gpu is None:
+            return
+        end = time.monotonic() + _LET_GO_SECONDS
+        while uses(self.gpu, pid) and time.monotonic() < end:
+            await asyncio.sleep(0.05)
+        if not await self.oracle("probe"):
+            raise RunnerError("the GPU computes wrongly since the last fault", cure="Start again, or reset the GPU.")
 
     def refill(self) -> None:
         """Begin to set up workers for the versions to come; not while anything is timed."""

@@ -22,7 +22,7 @@ from kernel_lsp.runner.pool import Pool
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 NOT_INSTALLED = "it is not installed; it comes with the CUDA toolkit (package cuda-sanitizer)"
 _REPLAY = Path(runner.__file__).parent / "workers" / "replay.py"
-_SECONDS = 60.0
+_SECONDS = 20.0
 _CASES, _SMALL_BYTES = 3, 16 << 20
 _FOUND = 86  # the exit status that we ask for where a tool finds something
 _LINE = re.compile(r"^=========(?P<indent>\s*)(?P<text>.*?)\s*$")

@@ -67,6 +67,7 @@ def methods(device: str, factor: float) -> Mapping[str, Callable[..., Any]]:
         "compare": oracle.compare,
         "discriminate": oracle.discriminate,
         "copy_bandwidth": oracle.copy_bandwidth,
+        "probe": oracle.probe,
     }
 
 
@@ -295,6 +296,10 @@ class Oracle:
         del source, target
         self._free_temporaries()
         return 2 * size / min(times)
+
+    def probe(self) -> bool:
+        """Whether this process's GPU still computes."""
+        return int(torch.ones(1024, device=self._device).sum()) == 1024
 
     def _expect(self, key: str) -> _Expected:
         if key in self._expected:

@@ -87,7 +87,7 @@ class _Driver:
 
 def _end_with_parent() -> None:
     """Wait for the end of standard input, which is the end of who started this, and end with it and the tool."""
-    while sys.stdin.buffer.read(1 << 10):
+    while os.read(0, 1 << 10):  # not through `sys.stdin`, whose lock would be held when this program ends
         pass
     os.killpg(0, signal.SIGKILL)
 
