@@ -12,11 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kernel_lsp.device.nvml import read_state
+from kernel_lsp.device.nvml import SLOWED_BY_HARDWARE, busy_percent, read_state, read_throttle
 from kernel_lsp.judge import statistics
 from kernel_lsp.judge.bench import Bench, Draw, Subject
 from kernel_lsp.judge.correctness import Yardstick
-from kernel_lsp.judge.verdict import DeviceState
+from kernel_lsp.judge.verdict import DeviceState, ModelServerState
+from kernel_lsp.model.gate import Quiet, Quieted
+from kernel_lsp.runner.sessions import members
 
 SHORT_US = 10.0
 """A launch shorter than this is timed as the difference of two graphs of copies, not between two events."""
@@ -32,6 +34,7 @@ _CLOSE_BLOCKS = 16
 _STEADY = 0.01
 _CLOCK_JUMP = 0.05
 _SEGMENT_SECONDS = 30.0
+_SAMPLE_SECONDS = 0.2  # of the driver's: a younger one can still tell of the time before a server was quiet
 _LOOKS = 3  # at a candidate from outside, before its times are doubted
 
 
@@ -69,6 +72,7 @@ class Series:
     clocks: list[float] = field(default_factory=list[float])
     gpu_ms: float = 0.0
     discarded: int = 0
+    throttle: set[str] = field(default_factory=set[str])
 
     @classmethod
     def empty(cls, cases: Sequence[TimedCase]) -> "Series":
@@ -79,6 +83,12 @@ class Series:
     def combined(self) -> list[float]:
         """One log ratio per block: the mean over cases."""
         return statistics.combine(self.blocks)
+
+    def discard_last(self) -> None:
+        """Take the last block back."""
+        self.discarded += 1
+        for column in (*self.blocks, *self.baseline_us, *self.candidate_us):
+            column.pop()
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +236,21 @@ class Pair:
             raise TimedOutputsDiffer
 
 
+async def watched_block(bench: Bench, pair: Pair, series: Series) -> None:
+    """One more block, with a note of what slowed the GPU down; it does not count where the hardware protected itself.
+
+    Raises:
+        TimedOutputsDiffer: see `Pair.block`.
+    """
+    assert bench.gpu is not None, "only a GPU is timed"
+    before = len(series.blocks[0])
+    await pair.block(series)
+    throttle = set(read_throttle(bench.gpu))
+    series.throttle |= throttle
+    if throttle & SLOWED_BY_HARDWARE and len(series.blocks[0]) > before:
+        series.discard_last()
+
+
 async def decide(
     bench: Bench,
     pair: Pair,
@@ -243,7 +268,7 @@ async def decide(
     settings = bench.settings.judge
     floor, clear = resolution(series.cases, settings.delta, shared)
     while True:
-        await pair.block(series)
+        await watched_block(bench, pair, series)
         stuck = series.discarded > 20
         spent = settings.budget_ms if stuck else series.gpu_ms
         decision = statistics.decide(
@@ -344,9 +369,18 @@ async def _disagreement(baseline: Subject, candidate: Subject, case: TimedCase) 
     return None
 
 
-def device_state(bench: Bench, series: Series, pids: frozenset[int]) -> DeviceState:
-    """The GPU as it was while `series` was measured."""
+def device_state(bench: Bench, series: Series, pids: frozenset[int], servers: Sequence[Quieted] = ()) -> DeviceState:
+    """The GPU as it was while `series` was measured; `servers` are the model servers that were kept off it."""
     assert bench.gpu is not None, "only what was timed has a device state"
+    states: list[ModelServerState] = []
+    for quieted in servers:
+        theirs = frozenset(members(quieted.server.pid) if quieted.server.pid else ())
+        busy = busy_percent(bench.gpu, theirs, quieted.since + _SAMPLE_SECONDS)
+        states.append(
+            ModelServerState(name=quieted.server.name, pid=quieted.server.pid, how=quieted.how, busy_percent=busy)
+        )
+        if quieted.how is not Quiet.BUSY:
+            pids |= theirs  # the driver's samples reach back to when it still generated
     state = read_state(bench.gpu, pids)
     return DeviceState(
         name=bench.gpu.name,
@@ -356,10 +390,11 @@ def device_state(bench: Bench, series: Series, pids: frozenset[int]) -> DeviceSt
         sm_clock_mhz=(min(series.clocks), max(series.clocks)) if series.clocks else None,
         power_w=state.power_w,
         temperature_c=state.temperature_c,
-        throttle=state.throttle,
+        throttle=tuple(sorted(series.throttle | set(state.throttle))),
         others_busy_percent=state.others_percent,
-        shared=(state.others_percent or 0) > 5,
+        shared=(state.others_percent or 0) > 5 or any(s.how is Quiet.BUSY for s in servers),
         copy_bandwidth_gbs=bench.copy_bandwidth / 1e9 if bench.copy_bandwidth else None,
+        model_servers=tuple(states),
     )
 
 
