@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kernel_lsp.device.nvml import SLOWED_BY_HARDWARE, busy_percent, read_state, read_throttle
+from kernel_lsp.device.nvml import SLOWED_BY_HARDWARE, busy_percent, free_bytes, read_state, read_throttle
 from kernel_lsp.judge import statistics
 from kernel_lsp.judge.bench import Bench, Draw, Subject
 from kernel_lsp.judge.correctness import Yardstick
@@ -32,7 +32,7 @@ _PLACEMENT_US = {"graph": 0.1, "cold": 0.5, "streaming": 0.5}
 Measured on an H200 (`tests/bench/results/`); no number of blocks averages it away, so FASTER must clear it.
 """
 _PLACES = 16  # of memory that the blocks of a case take in turn
-_MEMORY_SHARE = 8  # of the GPU, for the places of one version
+_MEMORY_SHARE = 8  # of what is free on the GPU, for the places of one version
 _OUT_OF_MEMORY = ("OutOfMemoryError", "CudaError")
 _CLOSE_BLOCKS = 16
 _STEADY = 0.01
@@ -306,7 +306,7 @@ def _places(bench: Bench, cases: Sequence[TimedCase]) -> int:
     """Into how many places of its memory each version can put the inputs and outputs of all cases."""
     assert bench.gpu is not None, "only a GPU is timed"
     footprint = sum((1 + case.restores) * case.draw.nbytes + 2 * case.output_bytes for case in cases)
-    return max(1, min(_PLACES, bench.gpu.memory_bytes // _MEMORY_SHARE // max(1, footprint)))
+    return max(1, min(_PLACES, free_bytes(bench.gpu) // _MEMORY_SHARE // max(1, footprint)))
 
 
 async def decide(

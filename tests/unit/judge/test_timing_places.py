@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kernel_lsp.judge import timing
 from kernel_lsp.judge.bench import Draw, Subject
 from kernel_lsp.judge.timing import Pair, Series, TimedCase
 from kernel_lsp.runner.protocol import WorkerFailure
@@ -48,7 +49,7 @@ async def fill(subject: Subject, draw: Draw) -> None:
 
 
 def run(blocks: int, a: Worker, b: Worker, case: TimedCase = CASE, memory: int = 80 << 30) -> Series:
-    bench: Any = SimpleNamespace(gpu=SimpleNamespace(memory_bytes=memory), fill=fill)
+    bench: Any = SimpleNamespace(gpu=memory, fill=fill)
     series = Series.empty([case])
 
     async def measure() -> None:
@@ -56,7 +57,9 @@ def run(blocks: int, a: Worker, b: Worker, case: TimedCase = CASE, memory: int =
         for _ in range(blocks):
             await pair.block(series)
 
-    asyncio.run(measure())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timing, "free_bytes", lambda gpu: gpu)
+        asyncio.run(measure())
     return series
 
 
