@@ -379,7 +379,7 @@ class Session:
             if wrong is None:
                 with case.timeline.stage("trace"):
                     wrong = await self._trace_timed(case, measured, a, b, fresh)
-                if wrong is None and sum(fresh.combined) < 0:
+                if wrong is None and sum(fresh.combined) < 0 and settings.steady_load == "auto":
                     with case.timeline.stage("steady load"):
                         longest = max(cases, key=lambda c: c.baseline_us)
                         loaded, case.sustained = await sustained.measure(bench, a, b, longest)

@@ -114,11 +114,13 @@ def touched(leaves: tuple[object, ...], fresh: tuple[object, ...], generator: Ge
             return leaf
         if leaf.itemsize == 1 or (leaf.shape, leaf.stride()) != (other.shape, other.stride()):
             return leaf
-        changed = torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device=leaf.device).copy_(leaf)
-        own, values = own_elements(changed), own_elements(other)
-        places = _places(own, max(_FEWEST_TOUCHED, own.numel() // _TOUCHED_ONE_IN), generator)
-        own.view(-1)[places] = values.reshape(-1)[places].to(own.dtype)
-        return changed
+        own, values = own_elements(leaf), own_elements(other)
+        changed = torch.empty_strided(own.shape, own.stride(), dtype=own.dtype, device=own.device).copy_(own)
+        flat = changed.flatten()  # a copy where the elements do not lie side by side
+        places = _places(flat, max(_FEWEST_TOUCHED, flat.numel() // _TOUCHED_ONE_IN), generator)
+        flat[places] = values.flatten()[places].to(flat.dtype)
+        changed.copy_(flat.view(changed.shape))
+        return changed.expand(leaf.shape)
 
     return tuple(touch(leaf, other) for leaf, other in zip(leaves, fresh, strict=False))
 

@@ -57,7 +57,7 @@ async def workplace() -> AsyncGenerator[Callable[[Task], AsyncIterator[Row]]]:
         if find_gpus():
             watches = await Stopwatches.start()
             stack.push_async_callback(watches.close)
-        settings = settings_below(folder, JudgeSettings(families=["normal"], sanitize="off"))
+        settings = settings_below(folder, JudgeSettings(families=["normal"], sanitize="off", steady_load="off"))
 
         async def do(task: Task) -> AsyncIterator[Row]:
             path = specimens.write(folder, task["kind"], 1 << task["exponent"])

@@ -75,7 +75,7 @@ async def sessions(folder: Path) -> AsyncGenerator[dict[str, Session]]:
     """A session by language; what their workers write lies in `folder / "tmp"`."""
     gpu = bool(find_gpus())
     (folder / "tmp").mkdir()
-    settings = settings_below(folder, JudgeSettings(families=["normal"], sanitize="off"))
+    settings = settings_below(folder, JudgeSettings(families=["normal"], sanitize="off", steady_load="off"))
     usual, tempfile.tempdir = tempfile.tempdir, str(folder / "tmp")
     try:
         async with warm_pool() as pool, AsyncExitStack() as stack:

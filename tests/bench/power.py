@@ -63,7 +63,9 @@ async def workplace() -> AsyncGenerator[Callable[[Task], AsyncIterator[Row]]]:
             elements, depth = _SHAPES[kind]
             path = specimens.write(folder, kind, elements, specimens.BASE_EXTRA, depth)
             delta = SMALL_DELTA if abs(effect) == 0.01 else judging.DELTA
-            settings = settings_below(folder, JudgeSettings(families=["normal"], sanitize="off", delta=delta))
+            settings = settings_below(
+                folder, JudgeSettings(families=["normal"], sanitize="off", steady_load="off", delta=delta)
+            )
             async with session_of(pool, path, settings) as session:
                 for number in task["numbers"]:
                     text = specimens.text(kind, specimens.slower_by(effect), f"{effect:+} {number}")
