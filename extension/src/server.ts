@@ -86,10 +86,10 @@ export class Server implements vscode.Disposable {
   }
 
   /** Asks the server; rejects with its words where it cannot answer. */
-  async request<T>(method: string, params: object = {}, token?: vscode.CancellationToken): Promise<T> {
+  async request<T>(method: string, params: object = {}): Promise<T> {
     if (this.#client === undefined || this.state !== "running")
       throw new Error(this.problem || "The server is not running.");
-    return await this.#client.sendRequest<T>(`kernelLsp/${method}`, params, token);
+    return await this.#client.sendRequest<T>(`kernelLsp/${method}`, params);
   }
 
   get isRunning(): boolean {
