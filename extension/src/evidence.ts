@@ -43,7 +43,6 @@ export class EvidencePanels implements vscode.Disposable {
       retainContextWhenHidden: true,
     };
     const panel = vscode.window.createWebviewPanel("kernelLsp.evidence", title, vscode.ViewColumn.Active, options);
-    panel.iconPath = vscode.Uri.joinPath(media, "activity.svg");
     this.#panels.set(id, panel);
     panel.onDidDispose(() => this.#panels.delete(id));
     const send = (message: Sent): void => void panel.webview.postMessage(message);

@@ -2,6 +2,7 @@ import * as vscode from "vscode";
 import type { Jobs } from "./jobs";
 import type { FileRow, Job, KernelRow } from "./protocol";
 import type { Server } from "./server";
+import { brief } from "./variants";
 
 const PAUSE_MS = 400;
 
@@ -164,12 +165,11 @@ function detailsOf(file: FileRow, kernel: KernelRow): Row[] {
   const rows: Row[] = [];
   if (kernel.best !== null) {
     const { verdict, label, title } = kernel.best;
-    const [speedup = title] = title.split(" (");
     rows.push({
       kind: "verdict",
       uri: file.uri,
       verdict,
-      label: speedup,
+      label: brief(kernel.best),
       detail: label,
       icon: "verified",
       tooltip: title,

@@ -104,7 +104,12 @@ export function blocks(cases: CaseTiming[]): HTMLElement {
     options: {
       ...common(true),
       scales: {
-        x: { ...axis("block"), ticks: { ...axis().ticks, precision: 0 } },
+        x: {
+          ...axis("block"),
+          min: 0,
+          max: Math.max(...cases.map((one) => one.blocks.length)) + 1,
+          ticks: { ...axis().ticks, precision: 0 },
+        },
         y: axis("speedup"),
       },
     },

@@ -51,13 +51,13 @@ try {
   await me.page.keyboard.press("ArrowDown");
   await me.page.keyboard.press("ArrowUp");
   await me.page.keyboard.press("Enter");
-  await me.page.locator(".diff-editor .line-insert").first().waitFor();
+  await me.page.locator(".monaco-diff-editor .modified .view-line", { hasText: "num_warps=2" }).waitFor();
   await me.shot("06-difference");
   await me.page.locator(".editor-actions a[aria-label^='Apply This Variant']").click();
   await me.until("the applied variant", async () => (await me.text()).includes("num_warps=2"));
   await me.status("Applied").waitFor();
   await me.shot("07-applied");
-  await me.command("Undo");
+  await me.undo();
   await me.until("the undone variant", async () => (await me.text()).includes("num_warps=4"));
 
   await me.page.locator(".view-line", { hasText: "def softmax_kernel" }).click();
@@ -67,7 +67,7 @@ try {
   await me.page.keyboard.press("Escape");
 
   await me.command("Kernel LSP: Show Evidence");
-  await me.page.locator(".quick-input-list .monaco-list-row", { hasText: "1.25x faster" }).waitFor();
+  await me.page.locator(".quick-input-list .monaco-list-row", { hasText: "1.25x faster" }).first().waitFor();
   await me.page.keyboard.press("Enter");
   const page = await me.webview();
   await page.getByRole("heading", { name: "Speedup by case" }).waitFor();
@@ -79,7 +79,7 @@ try {
   }
   await me.keyboardReaches(page, ["Show Diff", "Apply", "Open as Text", "Copy"]);
 
-  await me.command("Preferences: Toggle between Light/Dark Themes");
+  await me.page.emulateMedia({ colorScheme: "light" });
   await me.page.locator(".monaco-workbench.vs").waitFor();
   await page.getByRole("heading", { level: 1 }).evaluate((one) => one.scrollIntoView());
   await me.shot("13-evidence-light");
@@ -94,7 +94,7 @@ try {
   await me.page.keyboard.press("ArrowRight");
   await me.rows("Occupancy").first().waitFor();
   await me.shot("15-kernels-light");
-  await me.command("Preferences: Toggle between Light/Dark Themes");
+  await me.page.emulateMedia({ colorScheme: "dark" });
   await me.page.locator(".monaco-workbench.vs-dark").waitFor();
   await me.shot("16-kernels");
 
@@ -117,8 +117,7 @@ try {
   await me.command("Kernel LSP: Show Verified Variants");
   await me.page.locator(".quick-input-list .monaco-list-row").nth(1).waitFor();
   await me.page.keyboard.press("Enter");
-  await me.page.locator(".diff-editor .line-insert").first().waitFor();
-  await me.page.locator(".diff-editor .original .view-line, .diff-editor .modified .view-line").first().waitFor();
+  await me.page.locator(".monaco-diff-editor .modified .view-line", { hasText: "num_warps=2" }).waitFor();
   await me.edit("softmax.py", "tl.exp(x", "tl.exp2(x");
   await me.command("View: Open Next Editor");
   await me.page.locator(".editor-actions a[aria-label^='Apply This Variant']").click();
@@ -128,7 +127,7 @@ try {
   await me.shot("20-a-stale-result-is-refused");
   await me.dismiss();
   await me.open("softmax.py");
-  await me.command("Undo");
+  await me.undo();
 
   const died = me.killServer(server);
   const message = me.toast("stopped unexpectedly and is started again");

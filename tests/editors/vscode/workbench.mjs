@@ -42,7 +42,7 @@ export async function startServer({ environment, vsix, trusting = true, smoke = 
   mkdirSync(join(data, "data/Machine"), { recursive: true });
   writeFileSync(join(data, "data/Machine/settings.json"), JSON.stringify({ ...SETTINGS, ...settings }));
   const given = ["--server-data-dir", data, "--extensions-dir", join(folder, "extensions"), "--accept-server-license-terms"];
-  const env = { ...process.env, ...environment, KERNEL_LSP_TEST: "1" };
+  const env = { ...process.env, ...environment };
   if (vsix) {
     const done = spawnSync(node, [main, ...given, "--install-extension", vsix], { env, encoding: "utf8" });
     assert.equal(done.status, 0, done.stderr + done.stdout);
@@ -189,6 +189,11 @@ export class Person {
     await this.page.keyboard.press("Control+Alt+Enter");
     await this.page.keyboard.press("Escape");
     await this.until("the edit", async () => (await this.text()).includes(after));
+  }
+
+  async undo() {
+    await this.page.locator(".editor-instance .view-line", { hasText: "import torch" }).first().click();
+    await this.page.keyboard.press("Control+z");
   }
 
   /** The page inside the one webview that is shown. */
