@@ -79,7 +79,6 @@ export class MachineCodeView implements vscode.TextDocumentContentProvider, vsco
     left.selection = new vscode.Selection(at, 0, at, 0);
     left.revealRange(left.selection, vscode.TextEditorRevealType.InCenterIfOutsideViewport);
     const document = await vscode.workspace.openTextDocument(address(source));
-    await vscode.languages.setTextDocumentLanguage(document, SCHEME);
     await vscode.window.showTextDocument(document, {
       viewColumn: vscode.ViewColumn.Beside,
       preview: false,
@@ -164,10 +163,9 @@ function list(kernels: KernelCode[]): Listing {
   };
   for (const kernel of kernels) {
     const peak = Math.max(...kernel.instructions.map((one) => one.live));
-    put(
-      `// ${kernel.name} on ${kernel.arch}: ${kernel.instructions.length} instructions, at most ${peak} registers live`,
-    );
-    put("// line  offset  live    (| in an innermost loop)");
+    put(`// ${kernel.name}`);
+    put(`// ${kernel.instructions.length} instructions on ${kernel.arch}, at most ${peak} registers live`);
+    put("//line  addr live   | in an innermost loop");
     for (const one of kernel.instructions) {
       const [before, opcode, after] = parts(one);
       if (one.role !== null) {
@@ -186,12 +184,12 @@ function parts(one: Instruction): [string, string, string] {
   const line = one.line === null ? "" : String(one.line);
   const offset = one.offset.toString(16).padStart(4, "0");
   const guard = one.guard === "" ? "" : `@${one.guard}`;
-  const before = `${line.padStart(7)}  ${offset.padStart(6)}  ${String(one.live).padStart(4)} ${one.looped ? "|" : " "} ${guard.padStart(5)} `;
+  const before = `${line.padStart(5)} ${offset.padStart(5)} ${String(one.live).padStart(4)} ${one.looped ? "|" : " "}${guard.padStart(5)} `;
   return [before, one.opcode, one.operands === "" ? "" : ` ${one.operands}`];
 }
 
 function address(source: vscode.Uri): vscode.Uri {
-  return vscode.Uri.from({ scheme: SCHEME, path: `${source.path}.sass`, query: source.toString() });
+  return vscode.Uri.from({ scheme: SCHEME, path: `${source.path}.nvsass`, query: source.toString() });
 }
 
 function sourceOf(listing: vscode.Uri): vscode.Uri {

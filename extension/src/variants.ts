@@ -18,6 +18,7 @@ export class Variants implements vscode.TextDocumentContentProvider, vscode.Disp
   readonly #changed = new vscode.EventEmitter<vscode.Uri>();
   readonly onDidChange = this.#changed.event;
   readonly #subscriptions: vscode.Disposable[];
+  readonly #last = new Map<string, string>();
   #pause: NodeJS.Timeout | undefined;
 
   constructor(readonly server: Server) {
@@ -25,6 +26,9 @@ export class Variants implements vscode.TextDocumentContentProvider, vscode.Disp
       vscode.workspace.registerTextDocumentContentProvider(SCHEME, this),
       vscode.workspace.onDidChangeTextDocument(({ document }) => {
         if (document.uri.scheme === "file") this.#refreshSoon();
+      }),
+      vscode.workspace.onDidCloseTextDocument(({ uri }) => {
+        if (uri.scheme === SCHEME) this.#last.delete(uri.query);
       }),
     ];
   }
@@ -95,9 +99,12 @@ export class Variants implements vscode.TextDocumentContentProvider, vscode.Disp
     if (shown === undefined) return "";
     try {
       const { files } = await this.#texts(shown.uri, shown.verdict);
-      return files.find((one) => one.uri === shown.file)?.text ?? "";
+      const text = files.find((one) => one.uri === shown.file)?.text ?? "";
+      this.#last.set(address.query, text);
+      return text;
     } catch (error) {
-      return error instanceof Error ? error.message : String(error);
+      // It is for an older text now, say: what it was stays in view, and applying it says why that cannot be.
+      return this.#last.get(address.query) ?? (error instanceof Error ? error.message : String(error));
     }
   }
 

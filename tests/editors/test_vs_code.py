@@ -82,7 +82,7 @@ def test_the_package_is_small(vsix):
 
 def test_in_the_extension_host(vsix, tmp_path):
     environment = make_workspace(tmp_path / "work")
-    said = drive("host.mjs", environment, tmp_path / "work", EXTENSION, HERE / "host")
+    said = drive("host.mjs", environment, tmp_path / "work", EXTENSION, HERE / "host/index.cjs")
     assert "test passed: lenses tell facts" in said
     assert "test failed" not in said
 
@@ -94,7 +94,13 @@ def test_a_first_session_as_a_person_has_it(vsix, tmp_path):
 
 def test_an_untrusted_workspace(vsix, tmp_path):
     environment = make_workspace(tmp_path / "work")
+    server = tmp_path / "work/.home/bin/kernel-lsp"  # what lies in the workspace is not started
+    (tmp_path / "bin").mkdir()
+    shutil.copy(server, tmp_path / "bin")
+    server.write_text("#!/bin/sh\ntouch started\n")
+    environment["PATH"] += os.pathsep + str(tmp_path / "bin")
     assert "PASS" in drive("restricted.mjs", environment, tmp_path / "work", vsix)
+    assert not list(tmp_path.rglob("started"))
 
 
 def test_the_walkthrough_where_nothing_is_installed(vsix, tmp_path):

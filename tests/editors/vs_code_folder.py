@@ -21,6 +21,7 @@ _SIZES = {"rows=2048 cols=8192": 41.2, "rows=1024 cols=1024": 9.1, "rows=1823 co
 
 def make_workspace(folder: Path) -> dict[str, str]:
     """Fill `folder`, which nobody trusts yet; the environment to start VS Code with."""
+    folder.mkdir(exist_ok=True)
     environment = make_folder(folder)
     (folder / ".home/config/kernel-lsp/trusted.json").unlink()
     (folder / "pyproject.toml").write_text(SETTINGS)

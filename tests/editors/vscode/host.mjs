@@ -12,7 +12,9 @@ try {
     setTimeout(() => resolve(1), Number(process.env.PATIENCE ?? 60_000) * 3);
     void page.exposeFunction("codeAutomationExit", (given) => resolve(given));
   });
-  await page.exposeFunction("codeAutomationLog", (type, given) => console.log(...given));
+  await page.exposeFunction("codeAutomationLog", (_, given) => {
+    if (String(given[0]).startsWith("test")) console.log(...given);
+  });
   const payload = [
     ["extensionDevelopmentPath", remote(server, extension)],
     ["extensionTestsPath", remote(server, tests)],

@@ -99,14 +99,16 @@ try {
   await me.shot("16-kernels");
 
   await me.command("Kernel LSP: Show Machine Code");
-  const listing = me.page.locator(".editor-instance", { hasText: "registers live" });
-  await listing.waitFor();
+  const listing = me.page.locator(".editor-instance").last();
+  await listing.locator(".view-line", { hasText: "registers live" }).waitFor();
   await me.command("View: Toggle Primary Side Bar Visibility"); // it was shown with the view
   await me.page.locator(".view-line", { hasText: "numerator = tl.exp" }).first().click();
   await listing.locator(".view-line", { hasText: "MUFU.EX2" }).first().waitFor();
   await me.page.waitForTimeout(300);
   await me.shot("17-machine-code");
-  await listing.locator(".view-line", { hasText: "STG.E" }).first().click();
+  await listing.locator(".view-line", { hasText: "MUFU.EX2" }).first().click();
+  await me.page.keyboard.press("Control+Home");
+  await listing.locator(".view-line", { hasText: "SR_TID" }).first().click();
   await me.shot("18-machine-code-to-source");
   await me.page.setViewportSize({ width: 640, height: 760 });
   await me.shot("19-machine-code-narrow");
@@ -119,13 +121,14 @@ try {
   await me.page.keyboard.press("Enter");
   await me.page.locator(".monaco-diff-editor .modified .view-line", { hasText: "num_warps=2" }).waitFor();
   await me.edit("softmax.py", "tl.exp(x", "tl.exp2(x");
-  await me.command("View: Open Next Editor");
+  await me.page.locator(".tab", { hasText: "num_warps 4 -> 2" }).click();
   await me.page.locator(".editor-actions a[aria-label^='Apply This Variant']").click();
   const refusal = me.toast("This result is for an older version of the kernel.");
   await refusal.waitFor();
   assert.equal(await me.page.locator(".notifications-toasts .notification-list-item").count(), 1);
   await me.shot("20-a-stale-result-is-refused");
   await me.dismiss();
+  await me.command("View: Close Editor");
   await me.open("softmax.py");
   await me.undo();
 
