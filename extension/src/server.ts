@@ -158,7 +158,7 @@ export class Server implements vscode.Disposable {
   }
 
   #make(command: string): LanguageClient {
-    const client = new LanguageClient(
+    const client = new QuietClient(
       SECTION,
       "Kernel LSP",
       { command, args: ["serve"] },
@@ -277,6 +277,13 @@ export class Server implements vscode.Disposable {
     if (state !== "running") this.status = undefined;
     void vscode.commands.executeCommand("setContext", "kernelLsp.state", state);
     this.#changed.fire();
+  }
+}
+
+/** What goes wrong is told by the extension, in its own words and once; the library's are for the log. */
+class QuietClient extends LanguageClient {
+  override error(message: string, data?: unknown): void {
+    super.error(message, data, false);
   }
 }
 

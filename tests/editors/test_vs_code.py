@@ -97,10 +97,10 @@ def test_an_untrusted_workspace(vsix, tmp_path):
     server = tmp_path / "work/.home/bin/kernel-lsp"  # what lies in the workspace is not started
     (tmp_path / "bin").mkdir()
     shutil.copy(server, tmp_path / "bin")
-    server.write_text("#!/bin/sh\ntouch started\n")
+    server.write_text(f'#!/bin/sh\ntouch {tmp_path}/work/started\nexec {tmp_path}/bin/kernel-lsp "$@"\n')
     environment["PATH"] += os.pathsep + str(tmp_path / "bin")
     assert "PASS" in drive("restricted.mjs", environment, tmp_path / "work", vsix)
-    assert not list(tmp_path.rglob("started"))
+    assert (tmp_path / "work/started").exists(), "once it is trusted it is"
 
 
 def test_the_walkthrough_where_nothing_is_installed(vsix, tmp_path):

@@ -128,8 +128,7 @@ try {
   assert.equal(await me.page.locator(".notifications-toasts .notification-list-item").count(), 1);
   await me.shot("20-a-stale-result-is-refused");
   await me.dismiss();
-  await me.command("View: Close Editor");
-  await me.open("softmax.py");
+  await me.page.locator('.tab[data-resource-name="softmax.py"]').first().click();
   await me.undo();
 
   const died = me.killServer(server);

@@ -1,5 +1,7 @@
 // A workspace that nobody trusts yet, and then trusts. usage: node restricted.mjs FOLDER VSIX
 import assert from "node:assert/strict";
+import { existsSync } from "node:fs";
+import { join } from "node:path";
 import { below, openBrowser, Person, startServer } from "./workbench.mjs";
 
 const [, , folder, vsix] = process.argv;
@@ -15,6 +17,7 @@ try {
   const pid = me.serverProcess(server);
   await me.page.waitForTimeout(3000); // for what would be started by then if anything were
   assert.deepEqual(below(pid), [], "an untrusted workspace starts no process but the server");
+  assert.ok(!existsSync(join(folder, "started")), "a server of the workspace's own was started");
   const offered = await me.commands("Kernel LSP");
   assert.ok(offered.some((name) => name.includes("Restart Server")), String(offered));
   for (const absent of ["Refine", "Check", "Show Machine Code", "Doctor", "Stop All Jobs"]) {

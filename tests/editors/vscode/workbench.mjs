@@ -118,18 +118,28 @@ export class Person {
     this.say("seen:", name);
   }
 
-  async command(name) {
-    await this.page.keyboard.press("F1");
+  /** Opens the box at the top and writes into it; a key that comes while the editor is busy may be lost. */
+  async ask(key, text) {
     const input = this.page.locator(".quick-input-widget input").first();
-    await input.fill(`>${name}`);
+    await this.until(`the answer to ${key}`, async () => {
+      await this.page.keyboard.press(key);
+      return await input.waitFor({ timeout: 4000 }).then(
+        () => true,
+        () => false,
+      );
+    });
+    await input.fill(text);
+  }
+
+  async command(name) {
+    await this.ask("F1", `>${name}`);
     await this.page.locator(".quick-input-list .monaco-list-row").filter({ hasText: name }).first().waitFor();
     await this.page.keyboard.press("Enter");
   }
 
   /** The names that the palette offers for a text. */
   async commands(text) {
-    await this.page.keyboard.press("F1");
-    await this.page.locator(".quick-input-widget input").first().fill(`>${text}`);
+    await this.ask("F1", `>${text}`);
     await this.page.waitForTimeout(700);
     const found = await this.page.locator(".quick-input-list .monaco-list-row .label-name").allInnerTexts();
     await this.page.keyboard.press("Escape");
@@ -170,8 +180,7 @@ export class Person {
 
   /** Opens a file of the workspace by its name. */
   async open(name) {
-    await this.page.keyboard.press("Control+p");
-    await this.page.locator(".quick-input-widget input").first().fill(name);
+    await this.ask("Control+p", name);
     await this.page.locator(".quick-input-list .monaco-list-row", { hasText: name }).first().waitFor();
     await this.page.keyboard.press("Enter");
     await this.page.locator(`.tab.active[data-resource-name="${name}"]`).first().waitFor();
