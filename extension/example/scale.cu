@@ -1,4 +1,4 @@
-// y = factor * x, one element a thread. Whether there is an x[i] for every thread, only `if (i < n)` knows.
+// y = factor * x, one element a thread; the last block has more threads than there are elements.
 
 extern "C" __global__ void scale(const float* x, float* y, float factor, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;

@@ -15,11 +15,10 @@ try {
   await step("Get the server").waitFor();
   await me.shot("40-walkthrough");
   await me.page.locator(".getting-started-step .monaco-button", { hasText: "Install Server" }).first().click();
-  await me.page.locator(".xterm-rows", { hasText: "installed" }).first().waitFor();
   await me.toast("is installed and running").waitFor();
   await me.shot("41-installed");
   await me.dismiss();
-  await me.command("View: Toggle Panel Visibility");
+  await me.page.locator(".panel [aria-label^='Hide Panel']").first().click();
 
   await step("Check it, without a GPU").click();
   await me.page.locator(".getting-started-step .monaco-button", { hasText: "Check the Example" }).first().click();

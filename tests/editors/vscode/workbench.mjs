@@ -102,6 +102,7 @@ export class Person {
     const payload = file === undefined ? undefined : [["openFile", remote(server, `${folder}/${file}`)]];
     await page.goto(address(server, folder, payload));
     await page.waitForSelector(".monaco-workbench");
+    await page.locator(".activitybar [aria-label^='Kernel LSP']").first().waitFor(); // its commands are known then
     if (file !== undefined) await page.waitForSelector(".monaco-editor .view-line");
     return new Person(page);
   }
