@@ -80,6 +80,25 @@ class RefineSettings(_Section):
     """Whether to search where there is no GPU: candidates are built and checked, but none can be found faster."""
 
 
+class ModelSettings(_Section):
+    """The language model that proposes variants, and where it is served."""
+
+    profile: str = "kevin-32b"
+    """What is known of the model: a profile's id, or a file of your own that ends in .toml."""
+    weights: Folder | None = None
+    """Folder of the model's weights, where they are not found by the profile's name."""
+    endpoint: str | None = None
+    """OpenAI-compatible server to use instead of one started here: a URL, or unix:/path/of/a/socket."""
+    name: str | None = None
+    """Name by which the server knows the model or adapter; by default the model that is served here."""
+    key_variable: str | None = None
+    """Environment variable that holds the key of `model.endpoint`."""
+    python: Folder | None = None
+    """Python that has vLLM, where this program's own has not."""
+    reserve: Bytes = Field(default=6 * 2**30, ge=0)
+    """GPU memory left to the judge beside a model, such as 6GiB; a model sleeps while less than that is free."""
+
+
 class BuildSettings(_Section):
     """How kernels are compiled."""
 
@@ -142,6 +161,7 @@ class Settings(_Section):
     judge: JudgeSettings = JudgeSettings()
     check: CheckSettings = CheckSettings()
     refine: RefineSettings = RefineSettings()
+    model: ModelSettings = ModelSettings()
     build: BuildSettings = BuildSettings()
     runner: RunnerSettings = RunnerSettings()
     editor: EditorSettings = EditorSettings()

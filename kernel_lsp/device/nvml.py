@@ -90,6 +90,30 @@ def read_state(gpu: Gpu, ours: frozenset[int]) -> GpuState:
     )
 
 
+def free_bytes(gpu: Gpu) -> int:
+    """Memory of `gpu` that nobody has taken."""
+    nvml = _nvml()
+    assert nvml is not None, "a Gpu record comes from a working NVML"
+    return int(nvml.nvmlDeviceGetMemoryInfo(nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)).free)
+
+
+def busy_percent(gpu: Gpu, pids: frozenset[int], since: float) -> int | None:
+    """Largest share of time that processes kept the multiprocessors of `gpu` busy after `since` (seconds since 1970).
+
+    None where the driver took no sample of them, as in a container, where their ids are other ones.
+    """
+    nvml = _nvml()
+    assert nvml is not None, "a Gpu record comes from a working NVML"
+    handle = nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
+    try:
+        if not pids & {process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}:
+            return None
+        samples = nvml.nvmlDeviceGetProcessUtilization(handle, int(since * 1e6))
+    except nvml.NVMLError:  # also where there is no sample
+        return None
+    return max((int(s.smUtil) for s in samples if s.pid in pids), default=0)
+
+
 def _others(samples: Any, ours: frozenset[int]) -> int:
     """Busiest sample of the last two seconds, in percent, of processes that are not ours."""
     latest = max((s.timeStamp for s in samples), default=0)
