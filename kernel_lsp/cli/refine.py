@@ -17,9 +17,9 @@ from kernel_lsp.cli.console import Json, Workload, err, opened_store, out, say_n
 from kernel_lsp.cli.main import INTERRUPTED
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.judge.target import Target, make_target
+from kernel_lsp.refine.outcome import Refinement
 from kernel_lsp.refine.progress import Progress
 from kernel_lsp.refine.run import refine_target, require_gpu, variant_texts
-from kernel_lsp.refine.search import Refinement
 from kernel_lsp.report.diff import diff_view, unified_diff
 from kernel_lsp.report.live import progress_view
 from kernel_lsp.report.machine import refinement_json

@@ -10,7 +10,7 @@ from kernel_lsp.judge.check import FileReport
 from kernel_lsp.judge.verdict import Verdict
 
 if TYPE_CHECKING:
-    from kernel_lsp.refine.search import Refinement
+    from kernel_lsp.refine.outcome import Refinement
 
 
 def records_json(records: object) -> str:

@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kernel_lsp.refine.search import Refinement, Tried
+from kernel_lsp.refine.outcome import Refinement, Tried
 from kernel_lsp.report.units import interval_text, seconds_text, speedup_text
 
 NEAREST = 5

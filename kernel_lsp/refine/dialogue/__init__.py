@@ -1,1 +1,1 @@
-"""What is said to a model and what is made of its answers: prompts, parsers, feedback, history. Pure text, no server."""
+"""What is said to a model and what is made of its answers: prompts, parsers, feedback, history. No server here."""

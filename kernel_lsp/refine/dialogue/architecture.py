@@ -8,7 +8,9 @@ from kernel_lsp.errors import WorkloadError
 from kernel_lsp.source.candidate import SourceFile
 
 # What of a workload is for the judge, or is the author's own answer.
-_NOT_SHOWN = frozenset(("CASES", "CONTRACT", "KERNEL", "NONDETERMINISTIC", "TOLERANCE", "launch", "reference", "inputs"))
+_NOT_SHOWN = frozenset(
+    ("CASES", "CONTRACT", "KERNEL", "NONDETERMINISTIC", "TOLERANCE", "launch", "reference", "inputs")
+)
 _IMPORTED = ("import torch", "import torch.nn as nn", "import triton", "import triton.language as tl")
 
 
@@ -41,7 +43,7 @@ def as_architecture(workload: SourceFile) -> str:
         shared,
         _model(workload.text, reference),
         _source(workload.text, made["inputs"]),
-        f"def get_inputs():\n    made = inputs({_case(tree)})\n    return list(made) if isinstance(made, tuple) else [made]",
+        _get_inputs(_case(tree)),
         "def get_init_inputs():\n    return []",
     ]
     return "\n\n\n".join(filter(None, parts)) + "\n"
@@ -54,6 +56,11 @@ def _model(text: str, reference: ast.FunctionDef) -> str:
     forward = textwrap.indent(textwrap.dedent("\n".join(lines)), " " * 8)
     head = "class Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n\n"
     return f"{head}    def forward(self{', ' if arguments else ''}{arguments}):\n{forward}"
+
+
+def _get_inputs(case: str) -> str:
+    listed = "list(made) if isinstance(made, tuple) else [made]"
+    return f"def get_inputs():\n    made = inputs({case})\n    return {listed}"
 
 
 def _case(tree: ast.Module) -> str:

@@ -81,7 +81,9 @@ def _whole_functions(code: str, files: Sequence[Editable]) -> tuple[str, ...]:
         raise RejectedAnswer(f"The code holds neither search/replace blocks nor one of the functions {names}.")
     fresh = [n for file in files for n in functions(code, file.language) if n not in taken]
     if fresh:
-        raise RejectedAnswer(f"`{fresh[0]}` is new: add it by a search/replace block, beside the function that uses it.")
+        raise RejectedAnswer(
+            f"`{fresh[0]}` is new: add it by a search/replace block, beside the function that uses it."
+        )
     return tuple(texts)
 
 

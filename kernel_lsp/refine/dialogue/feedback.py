@@ -1,4 +1,4 @@
-"""What a model is told of its answer: one of five kinds, by the stage that the judge says it reached, and the message."""
+"""What a model is told of its answer: one of five kinds, by the stage that the answer reached, and the message."""
 
 import re
 from typing import Literal
@@ -72,7 +72,9 @@ def facts_lines(facts: Facts | None) -> list[str]:
 
 def _speed(feedback: Feedback) -> str:
     if feedback.ratio is None:
-        return "It was not timed, for there is no GPU here." if feedback.verdict is Outcome.UNTIMED else feedback.message
+        return (
+            "It was not timed, for there is no GPU here." if feedback.verdict is Outcome.UNTIMED else feedback.message
+        )
     speedup = 1 / feedback.ratio
     text = f"It runs at {speedup:.2f} times the speed of the baseline"
     if feedback.interval is not None:
@@ -84,7 +86,7 @@ def _wrong_element(mismatch: Mismatch) -> str:
     where = ", ".join(str(i) for i in mismatch.index)
     return (
         f"Case {mismatch.case}, {mismatch.family} inputs: element [{where}] of output {mismatch.output} is "
-        f"{mismatch.actual} and should be {mismatch.expected}; {mismatch.count:,} of {mismatch.total:,} elements are wrong."
+        f"{mismatch.actual} and should be {mismatch.expected}; {mismatch.count:,} of {mismatch.total:,} are wrong."
     )
 
 

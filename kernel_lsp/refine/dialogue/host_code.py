@@ -1,8 +1,9 @@
 """C++ host code that launches kernels, said in Python: how an answer's launch becomes the `launch` of a workload.
 
 A model trained on KernelBench writes a host function on PyTorch's C++ interface. Of a bare CUDA file the judge owns the
-host side, so sizes, grids and arguments are carried over, statement by statement, into Python that says the same. Only
-what such functions usually hold is understood; anything else is refused by name, so that the model can write it plainer.
+host side, so sizes, grids and arguments are carried over, statement by statement, into Python that says the same.
+Only what such functions usually hold is understood; anything else is refused by name, so that the model can write it
+plainer.
 """
 
 import re
@@ -22,11 +23,16 @@ _CHECKS = re.compile(
 )
 _STREAM = re.compile(r"cudaStream_t|getCurrentCUDAStream|CUDAGuard|DeviceGuard|cudaError_t|cudaGetLastError")
 _DTYPES = {
-    "kFloat": "torch.float32", "kFloat32": "torch.float32", "kHalf": "torch.float16", "kFloat16": "torch.float16",
-    "kBFloat16": "torch.bfloat16", "kDouble": "torch.float64", "kFloat64": "torch.float64", "kInt": "torch.int32",
-    "kInt32": "torch.int32", "kLong": "torch.int64", "kInt64": "torch.int64", "kBool": "torch.bool", "kInt8": "torch.int8",
+    **dict.fromkeys(("kFloat", "kFloat32"), "torch.float32"),
+    **dict.fromkeys(("kHalf", "kFloat16"), "torch.float16"),
+    **dict.fromkeys(("kDouble", "kFloat64"), "torch.float64"),
+    **dict.fromkeys(("kInt", "kInt32"), "torch.int32"),
+    **dict.fromkeys(("kLong", "kInt64"), "torch.int64"),
+    "kBFloat16": "torch.bfloat16",
+    "kBool": "torch.bool",
+    "kInt8": "torch.int8",
     "kUInt8": "torch.uint8",
-}  # fmt: skip
+}
 _MAKERS = frozenset(("empty", "zeros", "ones", "full", "empty_like", "zeros_like", "ones_like", "full_like"))
 _METHODS = frozenset(
     ("numel", "dim", "contiguous", "clone", "view", "reshape", "flatten", "transpose", "t", "squeeze", "unsqueeze")
@@ -80,7 +86,9 @@ class _Translator:
                 self._real.add(word)
             parameters.append(word if default is None else f"{word}={self.expression(default)}")
         lines = self._block(body)
-        return "\n".join([f"def {name}({', '.join(parameters)}):", *(f"    {line}" for line in lines or ["return None"])])
+        return "\n".join(
+            [f"def {name}({', '.join(parameters)}):", *(f"    {line}" for line in lines or ["return None"])]
+        )
 
     def _block(self, body: "Node") -> list[str]:
         nodes = body.named_children if body.type == "compound_statement" else [body]
@@ -88,7 +96,9 @@ class _Translator:
 
     def _statement(self, node: "Node") -> list[str]:
         match node.type:
-            case "comment" | "empty_statement" | "using_declaration" | "alias_declaration" | "static_assert_declaration":
+            case (
+                "comment" | "empty_statement" | "using_declaration" | "alias_declaration" | "static_assert_declaration"
+            ):
                 return []
             case "compound_statement":
                 return self._block(node)
@@ -173,7 +183,7 @@ class _Translator:
 
     def _as_shape(self, node: "Node") -> str:
         text = self.expression(node)
-        return text if text in self._shapes or text.startswith("(") and "," in text else f"({text},)"
+        return text if text in self._shapes or (text.startswith("(") and "," in text) else f"({text},)"
 
     def _if(self, node: "Node") -> list[str]:
         condition = node.child_by_field_name("condition")
@@ -321,7 +331,7 @@ class _Translator:
         if node.type == "call_expression" and re.search(r"\boptions\(\)|TensorOptions|torch::dtype|device\(", text):
             owner = re.match(r"(\w+)\.options\(\)", text)
             dtype = re.search(r"\bdtype\(\s*(?:torch|at)::(\w+)\s*\)", text)
-            if dtype and dtype[1] not in _DTYPES or not (owner or dtype):
+            if (dtype and dtype[1] not in _DTYPES) or not (owner or dtype):
                 raise self._refusal(node)
             of = f"{owner[1]}.dtype" if owner else ""
             device = f"{owner[1]}.device" if owner else '"cuda"'
@@ -356,7 +366,7 @@ class _Translator:
         )
 
 
-def _descend(node: "Node", *kinds: str):  # noqa: ANN202 - an iterator of tree-sitter's nodes
+def _descend(node: "Node", *kinds: str):
     """Every node of these kinds below, in order of the text."""
     stack = [node]
     while stack:

@@ -14,7 +14,17 @@ Style = Literal["cuda", "triton"]
 
 # What of torch.nn holds or initialises parameters, and computes nothing.
 _ALLOWED_NN = frozenset(
-    ("Module", "Parameter", "ParameterList", "ParameterDict", "ModuleList", "ModuleDict", "Sequential", "Buffer", "init")
+    (
+        "Module",
+        "Parameter",
+        "ParameterList",
+        "ParameterDict",
+        "ModuleList",
+        "ModuleDict",
+        "Sequential",
+        "Buffer",
+        "init",
+    )
 )
 _NN = ("nn", "torch.nn")
 _FUNCTIONAL = ("F", "nn.functional", "torch.nn.functional")
@@ -35,7 +45,9 @@ def check_model_new(code: str, style: Style) -> ast.Module:
     if new is None:
         raise RejectedAnswer("The code does not define a class `ModelNew`.")
     if any(_dotted(base) == "Model" for base in new.bases):
-        raise RejectedAnswer(f"Line {new.lineno}: `ModelNew` must not inherit from `Model`; derive it from `nn.Module`.")
+        raise RejectedAnswer(
+            f"Line {new.lineno}: `ModelNew` must not inherit from `Model`; derive it from `nn.Module`."
+        )
     if style == "cuda":
         if "__global__" not in code:
             raise RejectedAnswer("The code holds no CUDA kernel: there is no `__global__` function in it.")

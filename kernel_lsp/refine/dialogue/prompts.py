@@ -47,7 +47,7 @@ class Prompts:
 
     def example(self) -> dict[str, str] | None:
         """The worked example of the first turn, where the format has one."""
-        names = {"architecture": "example.py", "answer": "example_answer.py", "summary": "example_summary.txt"}
+        names = {"architecture": "example.py.txt", "answer": "example_answer.py.txt", "summary": "example_summary.txt"}
         found: dict[str, str] = {}
         for part, name in names.items():
             for folder in filter(None, (self.own, TEMPLATES / self.format)):
@@ -61,7 +61,11 @@ class Prompts:
 def _environment(format_: str, own: Path | None) -> Environment:
     folders = [folder for folder in (own, TEMPLATES / format_, TEMPLATES) if folder is not None]
     made = Environment(
-        loader=FileSystemLoader(folders), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
+        loader=FileSystemLoader(folders),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,
     )
     made.filters["numbered"] = _numbered
     return made

@@ -5,8 +5,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.judge.target import Target
+from kernel_lsp.model.errors import UnsuitedProfileError
 from kernel_lsp.model.profile import Profile
 from kernel_lsp.refine.dialogue.answer import Answer, fenced_code, summary
 from kernel_lsp.refine.dialogue.architecture import as_architecture
@@ -19,7 +19,7 @@ from kernel_lsp.source.kernel import Language
 from kernel_lsp.source.outline import without_comments
 
 _LABEL = 72  # characters
-_SENTENCE = re.compile(r"(?<=[.!?])\s")
+_SENTENCE = r"(?<=[.!?])\s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def make_task(target: Target, profile: Profile, prompts: Prompts) -> Task:
     """The task that a profile's format makes of a target.
 
     Raises:
-        ConfigurationError: models of this profile cannot write this kind of kernel.
+        UnsuitedProfileError: models of this profile cannot write this kind of kernel.
     """
     match prompts.format:
         case "kernelbench-cuda" if target.language is Language.CUDA:
@@ -76,9 +76,11 @@ def make_task(target: Target, profile: Profile, prompts: Prompts) -> Task:
             return _Edits(target, profile, prompts)
         case _:
             speaks = "CUDA" if prompts.format == "kernelbench-cuda" else "Triton"
-            message = f"Models of the profile `{profile.id}` write {speaks}, and this kernel is {target.language.title()}."
+            message = (
+                f"Models of the profile `{profile.id}` write {speaks}, and this kernel is {target.language.title()}."
+            )
             cure = "Set `model.profile` to one for this language, or to `general`."
-            raise ConfigurationError(message, target.source.path, cure=cure)
+            raise UnsuitedProfileError(message, target.source.path, cure=cure)
 
 
 @dataclass(frozen=True)
@@ -164,14 +166,16 @@ class _Edits:
 def label_of(answer: Answer) -> str:
     """A few words for a person: the first sentence of the model's own summary."""
     words = " ".join(summary(answer).split())
-    first = _SENTENCE.split(re.sub(r"[*_`#]+", "", words), maxsplit=1)[0].rstrip(".:")
+    first = re.split(_SENTENCE, re.sub(r"[*_`#]+", "", words), maxsplit=1)[0].rstrip(".:")
     return (first if len(first) <= _LABEL else f"{first[: _LABEL - 1].rstrip()}…") or "the model's variant"
 
 
 def _wrapper(target: Target) -> str:
     if (name := _wrapper_or_none(target)) is None:
         cure = "Let `launch` call one function of the kernel file, or use the profile `general`."
-        raise ConfigurationError("There is no one function whose body an answer could replace.", target.source.path, cure=cure)
+        raise UnsuitedProfileError(
+            "There is no one function whose body an answer could replace.", target.source.path, cure=cure
+        )
     return name
 
 
@@ -211,6 +215,7 @@ def _helpers(text: str, target: Target, kernels: set[str]) -> set[str]:
 
 def normalised(candidate: Candidate) -> str:
     """What a candidate says apart from comments and layout: two that say the same are judged once."""
+
     def plain(text: str, *, python: bool) -> str:
         if python:
             try:

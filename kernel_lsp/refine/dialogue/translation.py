@@ -47,7 +47,9 @@ def into_cuda(tree: ast.Module, files: Files, path: Path) -> Files:
     call = inline_call(tree)
     if call is None:
         raise RejectedAnswer("Build everything with one call of `load_inline`.")
-    given = {k.arg: k.value for k in call.keywords} | dict(zip(("name", "cpp_sources", "cuda_sources"), call.args, strict=False))
+    given = {k.arg: k.value for k in call.keywords} | dict(
+        zip(("name", "cpp_sources", "cuda_sources"), call.args, strict=False)
+    )
     source = constant_text(tree, given["cuda_sources"]) if "cuda_sources" in given else None
     if source is None:
         raise RejectedAnswer("`cuda_sources` must be a plain string constant, so that its kernels can be read.")
@@ -77,7 +79,9 @@ def into_triton(tree: ast.Module, code: str, files: Files, wrapper: str) -> File
     old = next(n for n in ast.parse(files.kernel).body if isinstance(n, ast.FunctionDef) and n.name == wrapper)
     if len(body.parameters) != len(old.args.args):
         raise RejectedAnswer(f"`forward` must take {len(old.args.args)} tensors, as `{wrapper}` does.")
-    renamed = [f"{new} = {name.arg}" for new, name in zip(body.parameters, old.args.args, strict=True) if new != name.arg]
+    renamed = [
+        f"{new} = {name.arg}" for new, name in zip(body.parameters, old.args.args, strict=True) if new != name.arg
+    ]
     head = f"def {wrapper}({ast.unparse(old.args)}):"
     new_wrapper = "\n".join([head, *textwrap.indent("\n".join([*renamed, body.text]), "    ").splitlines()])
     edits = [Edit(there[wrapper], new_wrapper)]
@@ -124,8 +128,8 @@ def _forward(tree: ast.Module, hosts: frozenset[str]) -> _Body:
     for node in ast.walk(body):
         if isinstance(node, ast.Name) and node.id == "self":
             raise RejectedAnswer(
-                "`forward` uses attributes of `self`. This kernel has no parameters of its own: compute all it needs from "
-                "the arguments of `forward`, or write numbers out."
+                "`forward` uses attributes of `self`. This kernel has no parameters of its own: compute all it needs "
+                "from the arguments of `forward`, or write numbers out."
             )
     return _Body(parameters, ast.unparse(body))
 
@@ -136,7 +140,7 @@ class _Plain(ast.NodeTransformer):
     def __init__(self, hosts: frozenset[str]) -> None:
         self._hosts = hosts
 
-    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:  # noqa: N802 - the visitor's naming
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         if node.attr in self._hosts:
             return ast.copy_location(ast.Name(node.attr, ast.Load()), node)
         self.generic_visit(node)

@@ -1,0 +1,142 @@
+"""One model at work on one kernel: asks it for the next answer of a trajectory and says how the talk goes."""
+
+import json
+import time
+from collections.abc import Sequence
+from contextlib import aclosing
+
+from kernel_lsp.config.settings import Settings
+from kernel_lsp.judge.pipeline import Session
+from kernel_lsp.judge.resources import resources_of
+from kernel_lsp.model.client import Client, Limits, Message, Sampling
+from kernel_lsp.model.endpoint import find_endpoint
+from kernel_lsp.model.errors import CutOffError, EndlessReasoningError
+from kernel_lsp.model.profile import Profile, find_profile
+from kernel_lsp.refine.dialogue.answer import Answer, read_answer
+from kernel_lsp.refine.dialogue.conversation import Attempt, messages
+from kernel_lsp.refine.dialogue.feedback import facts_lines
+from kernel_lsp.refine.dialogue.opinion import Opinion, read_opinion
+from kernel_lsp.refine.dialogue.prompts import Prompts
+from kernel_lsp.refine.dialogue.task import Briefing, Task, make_task
+from kernel_lsp.refine.outcome import Tried
+from kernel_lsp.refine.progress import Talking
+from kernel_lsp.refine.proposer import Facts
+from kernel_lsp.source.kernel import Language
+
+_TRIED = 8  # candidates of others that a model is told of
+
+
+class Speaker:
+    """A client, a task and a profile. Use it as a context manager; many trajectories may ask at once.
+
+    Raises on making:
+        ModelError: no model is served, it may not be asked, or it cannot work on this kernel.
+        ConfigurationError: there is no such profile.
+    """
+
+    def __init__(self, session: Session, settings: Settings, talking: Talking) -> None:
+        endpoint = find_endpoint(settings)
+        self.profile: Profile = find_profile(settings.model.profile)
+        self.prompts = Prompts(self.profile.talk.format, settings.model.templates)
+        self.task: Task = make_task(session.target, self.profile, self.prompts)
+        self._session, self._talking = session, talking
+        self._client = Client(endpoint, Limits())
+        self._begun: float | None = None
+
+    async def __aenter__(self) -> "Speaker":
+        await self._client.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.__aexit__(None, None, None)
+
+    async def check(self) -> None:
+        """See that the server is there and serves the model.
+
+        Raises:
+            ModelError: it is not, or does not.
+        """
+        await self._client.count_tokens("kernel")
+
+    async def ask(
+        self, attempts: Sequence[Attempt], briefing: Briefing, *, seed: int, advice: str = ""
+    ) -> tuple[str, Answer]:
+        """The prompt, as JSON, and the answer to it; one that was cut off is an answer that is not complete.
+
+        Raises:
+            ModelError: the server failed.
+        """
+        said = await messages(self.task, self.profile.talk, briefing, attempts, self._client.count_tokens, advice)
+        return json.dumps(said, ensure_ascii=False), await self._answer(said, seed)
+
+    async def opinion(self, briefing: Briefing, seed: int) -> str:
+        """A second opinion as an addition to the next prompt; empty where the model kept to no form.
+
+        Raises:
+            ModelError: the server failed.
+        """
+        target = self._session.target
+        notes = (*briefing.facts, *briefing.standing)
+        fence = "cuda" if target.language is Language.CUDA else "python"
+        text = target.source.text
+        asked = self.prompts.render("second_opinion", gpu=briefing.gpu, fence=fence, kernel_text=text, notes=notes)
+        answer = await self._answer([Message(role="user", content=asked)], seed)
+        found: Opinion | None = read_opinion(answer.text)
+        return self.prompts.render("advice", **found.parts).strip() if found else ""
+
+    def briefing(self, tried: Sequence[Tried]) -> Briefing:
+        """What is known of the kernel as it stands, and of what others tried."""
+        return brief(self._session, tried)
+
+    async def _answer(self, said: Sequence[Message], seed: int) -> Answer:
+        drawing = self.profile.drawing
+        sampling = Sampling(drawing.temperature, drawing.top_p, drawing.top_k, drawing.max_tokens, seed)
+        reasoning, text, complete = [], [], True
+        counted = 0
+        self._begun = self._begun or time.monotonic()
+        try:
+            async with aclosing(self._client.stream(said, sampling)) as pieces:
+                async for piece in pieces:
+                    reasoning.append(piece.reasoning)
+                    text.append(piece.text)
+                    now = piece.usage.completion if piece.usage else counted + 1
+                    self._talking.tokens += max(0, now - counted)
+                    counted = max(counted, now)
+                    self._talking.rate = self._talking.tokens / max(1e-3, time.monotonic() - self._begun)
+        except (CutOffError, EndlessReasoningError):
+            complete = False
+        return read_answer("".join(text), "".join(reasoning), complete=complete)
+
+
+def brief(session: Session, tried: Sequence[Tried]) -> Briefing:
+    """What is known of the kernel as it stands, and of what others tried."""
+    measured = session.measured
+    gpu = session.gpu.name if session.gpu else "GPU"
+    device = ""
+    standing: list[str] = []
+    if session.gpu is not None and measured is not None:
+        roof = measured.bench.copy_bandwidth
+        device = f"{gpu} ({session.arch})" + (f", measured copy bandwidth {roof / 1e9:,.0f} GB/s" if roof else "")
+        for case in measured.cases:
+            name = measured.bench.cases[case.draw.case]
+            share = case.bytes_moved / (case.baseline_us * 1e-6) / roof if roof and case.mode != "graph" else None
+            shown = f", {share:.0%} of the copy bandwidth on compulsory traffic" if share else ""
+            standing.append(f"{name}: {case.baseline_us:.1f} us{shown}")
+    built = session.baseline_built
+    facts: list[str] = []
+    for one in resources_of(built) if built is not None else ():
+        costs = Facts(one.registers, one.spill_bytes, one.shared_bytes, one.occupancy)
+        limit = f", limited by {one.limiter}" if one.limiter else ""
+        facts.append(f"{one.name}: {', '.join(facts_lines(costs))}{limit}")
+    others = [t for t in tried if not t.candidate.origin.startswith("model:")]
+    lines = [f"{t.candidate.label}: {_came_to(t)}" for t in sorted(others, key=_rank)[:_TRIED]]
+    return Briefing(gpu, device, tuple(facts), tuple(standing), tuple(lines))
+
+
+def _came_to(tried: Tried) -> str:
+    ratio = tried.feedback.ratio
+    return f"{1 / ratio:.2f}x" if ratio else tried.feedback.verdict.value.lower().replace("_", " ")
+
+
+def _rank(tried: Tried) -> float:
+    return tried.feedback.ratio or float("inf")
