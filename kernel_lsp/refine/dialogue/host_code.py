@@ -147,6 +147,8 @@ class _Translator:
         if _STREAM.search(self.text(node)):
             self._skipped |= {self.text(n) for n in _descend(node, "identifier")}
             return []
+        if "vector" in written or "array" in written:
+            raise self._refusal(node)
         lines: list[str] = []
         for made in node.children_by_field_name("declarator"):
             name = made.child_by_field_name("declarator") if made.type != "identifier" else made

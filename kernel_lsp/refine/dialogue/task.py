@@ -155,9 +155,8 @@ class _Edits:
         )
 
     def candidate(self, answer: Answer) -> Candidate:
-        texts = apply_answer(fenced_code(answer), self._files)
-        launch = texts[1] if len(texts) > 1 else None
-        return self.target.version(texts[0], label_of(answer), f"model:{self.profile.id}", launch)
+        kernel, *launch = apply_answer(fenced_code(answer), self._files)
+        return self.target.version(kernel, label_of(answer), f"model:{self.profile.id}", *launch)
 
     def _there(self, file: Editable) -> frozenset[str]:
         return frozenset(functions(file.text, file.language))

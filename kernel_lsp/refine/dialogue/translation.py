@@ -161,10 +161,10 @@ def _merged(text: str, device: str, path: Path, launch: str) -> str:
         raise RejectedAnswer("None of the file's kernels is launched by the workload.")
     taken = _defined_names(device.encode())
     edits = [Edit(_with_line_end(data, made.span), "") for made in _clashing(data, taken)]
-    scopes = {made.span: made.scope for made in outline(data).declarations}
-    gone = [k.span for k in replaced]
+    scopes = {made.span.end: made.scope for made in outline(data).declarations}
+    gone = [_with_comment_above(data, k.span) for k in replaced]
     edits = [e for e in edits if not any(span.holds(e.span) or e.span.holds(span) for span in gone)]
-    if any(scopes.get(span) for span in gone):  # inside a namespace its names would be others
+    if any(scopes.get(span.end) for span in gone):  # inside a namespace its names would be others
         edits += [Edit(_with_line_end(data, span), "") for span in gone]
         edits.append(Edit(Span(len(data), len(data)), f"\n{device}\n"))
     else:
@@ -199,6 +199,14 @@ def _names_of(made: Declaration) -> set[bytes]:
         if mark in words and words.index(mark):
             return {words[words.index(mark) - 1]}
     return set()
+
+
+def _with_comment_above(data: bytes, span: Span) -> Span:
+    """A kernel with the `//` lines right above it, which speak of it; never those that begin the file."""
+    start = span.start
+    while start and (line := data.rfind(b"\n", 0, start - 1) + 1) and data[line:start].lstrip().startswith(b"//"):
+        start = line
+    return Span(start, span.end)
 
 
 def _with_line_end(data: bytes, span: Span) -> Span:
