@@ -112,7 +112,7 @@ class ModelSettings(_Section):
     templates: Folder | None = None
     """Folder of prompt templates of your own; a file there takes the place of the profile's of the same name."""
     reserve: Bytes = Field(default=6 * 2**30, ge=0)
-    """GPU memory left to the judge beside a model, such as 6GiB; a model sleeps while less than that is free."""
+    """GPU memory left to the judge beside a model; the model sleeps while the judge finds less than half of it."""
 
 
 class BuildSettings(_Section):

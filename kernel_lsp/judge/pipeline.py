@@ -8,7 +8,7 @@ import random
 import shlex
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from statistics import median
@@ -17,7 +17,7 @@ from kernel_lsp import __version__
 from kernel_lsp.build.toolchain import versions
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.lock import gpu_lock
-from kernel_lsp.device.nvml import Gpu, find_gpus
+from kernel_lsp.device.nvml import Gpu, find_gpus, free_bytes
 from kernel_lsp.errors import CannotJudgeError, KernelLspError, WorkloadError
 from kernel_lsp.judge import correctness, statistics, timing
 from kernel_lsp.judge.bench import Bench, Subject
@@ -27,6 +27,7 @@ from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.timing import Pair, Series, TimedCase
 from kernel_lsp.judge.verdict import CaseTiming, Check, CheckStatus, DeviceState, Evidence, Outcome, Stage, Verdict
+from kernel_lsp.model import gate
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.source.candidate import Candidate
@@ -34,6 +35,7 @@ from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.kernel import Language
 
 CONFIRM_AFTER_SECONDS = 0.3
+_RELEASE_SECONDS = 5.0
 _TOO_FAST = 1.2  # times the measured copy bandwidth, on compulsory reads
 
 
@@ -101,6 +103,8 @@ class Session:
         self.measured: Measured | None = None
         self.unmeasured = ""
         self.rng = random.SystemRandom()
+        self.quieted: tuple[gate.Quieted, ...] = ()
+        self._slept = AsyncExitStack()
 
     async def open(self) -> None:
         """Build and measure the baseline.
@@ -110,6 +114,8 @@ class Session:
             WorkloadError: the workload does not work, or disagrees with the baseline.
         """
         target = self.target
+        if self.gpu is not None:
+            await self._make_room(self.gpu)
         bench = self.bench = Bench(self.pool, target, self.settings, self.builders, self.gpu)
         self.baseline_built, _ = await asyncio.gather(
             self.builders.build(target.workload, target.baseline), bench.open()
@@ -160,15 +166,25 @@ class Session:
         raise WorkloadError(f"the kernel cannot be timed as it stands: {wrong}", self.target.workload.source.path)
 
     async def close(self) -> None:
-        """End the workers."""
-        if self.bench is not None:
-            await self.bench.close()
+        """End the workers, and wake what slept for them."""
+        try:
+            if self.bench is not None:
+                await self.bench.close()
+        finally:
+            await self._slept.aclose()
+
+    async def _make_room(self, gpu: Gpu) -> None:
+        """Have model servers sleep until the end if they leave too little memory."""
+        free, wanted = free_bytes(gpu), self.settings.model.reserve // 2
+        if await self._slept.enter_async_context(gate.asleep(gpu.uuid, wanted=wanted, free=free)):
+            self._slept.push_async_callback(_memory_is_back, gpu, free_bytes(gpu))
 
     @asynccontextmanager
     async def timer(self) -> AsyncGenerator[None]:
-        """Hold the GPU for timing."""
+        """Hold the GPU for timing, with every model server kept off it."""
         assert self.gpu is not None, "only a GPU is timed"
-        async with gpu_lock(self.gpu.uuid, self.settings.paths.cache / "locks"):
+        lock = gpu_lock(self.gpu.uuid, self.settings.paths.cache / "locks")
+        async with lock, gate.quiet(self.gpu.uuid) as self.quieted:
             yield
 
     async def judge(
@@ -279,11 +295,11 @@ class Session:
             with case.timeline.stage("time"):
                 await timing.warm_up((measured.baseline, subject), cases[-1])
                 pair = self._pair(measured, measured.baseline, subject)
-                shared = timing.device_state(bench, series, self.pids()).shared
+                shared = timing.device_state(bench, series, self.pids(), self.quieted).shared
                 decision = await timing.decide(
                     bench, pair, series, alpha=self.settings.judge.alpha, shared=shared, on_block=on_decision
                 )
-                case.device = timing.device_state(bench, series, self.pids())
+                case.device = timing.device_state(bench, series, self.pids(), self.quieted)
         if decision.outcome is not statistics.Outcome.PROVISIONAL_FASTER:
             return self._decided(case, decision)
         return await self._confirm(case, measured, subject, series)
@@ -313,7 +329,7 @@ class Session:
                         await pair.block(fresh)
                         if fresh.discarded > 20:
                             raise TimeoutError("the GPU's clock never kept still long enough to confirm")
-                    case.device = timing.device_state(bench, fresh, self.pids())
+                    case.device = timing.device_state(bench, fresh, self.pids(), self.quieted)
                     wrong = await timing.verify_timed_outputs(bench, b, cases, measured.yard)
                     if wrong is None:
                         wrong = await timing.seen_from_outside(a, b, max(cases, key=lambda c: c.baseline_us))
@@ -463,6 +479,13 @@ _NOT_CHECKED = (
     Check(name="compute-sanitizer", status=CheckStatus.SKIPPED, detail="this version does not run it yet"),
     Check(name="kernel trace", status=CheckStatus.SKIPPED, detail="this version does not record it yet"),
 )
+
+
+async def _memory_is_back(gpu: Gpu, free: int) -> None:
+    """Wait until the memory of workers that were killed is free again, as it was before them."""
+    until = time.monotonic() + _RELEASE_SECONDS
+    while free_bytes(gpu) < free and time.monotonic() < until:
+        await asyncio.sleep(0.05)
 
 
 @asynccontextmanager

@@ -12,11 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kernel_lsp.device.nvml import read_state
+from kernel_lsp.device.nvml import busy_percent, read_state
 from kernel_lsp.judge import statistics
 from kernel_lsp.judge.bench import Bench, Draw, Subject
 from kernel_lsp.judge.correctness import Yardstick
-from kernel_lsp.judge.verdict import DeviceState
+from kernel_lsp.judge.verdict import DeviceState, ModelServerState
+from kernel_lsp.model.gate import Quiet, Quieted
+from kernel_lsp.runner.sessions import members
 
 SHORT_US = 10.0
 """A launch shorter than this is timed as the difference of two graphs of copies, not between two events."""
@@ -32,6 +34,7 @@ _CLOSE_BLOCKS = 16
 _STEADY = 0.01
 _CLOCK_JUMP = 0.05
 _SEGMENT_SECONDS = 30.0
+_SAMPLE_SECONDS = 0.2  # of the driver's: a younger one can still tell of the time before a server was quiet
 _LOOKS = 3  # at a candidate from outside, before its times are doubted
 
 
@@ -344,9 +347,18 @@ async def _disagreement(baseline: Subject, candidate: Subject, case: TimedCase) 
     return None
 
 
-def device_state(bench: Bench, series: Series, pids: frozenset[int]) -> DeviceState:
-    """The GPU as it was while `series` was measured."""
+def device_state(bench: Bench, series: Series, pids: frozenset[int], servers: Sequence[Quieted] = ()) -> DeviceState:
+    """The GPU as it was while `series` was measured; `servers` are the model servers that were kept off it."""
     assert bench.gpu is not None, "only what was timed has a device state"
+    states: list[ModelServerState] = []
+    for quieted in servers:
+        theirs = frozenset(members(quieted.server.pid) if quieted.server.pid else ())
+        busy = busy_percent(bench.gpu, theirs, quieted.since + _SAMPLE_SECONDS)
+        states.append(
+            ModelServerState(name=quieted.server.name, pid=quieted.server.pid, how=quieted.how, busy_percent=busy)
+        )
+        if quieted.how is not Quiet.BUSY:
+            pids |= theirs  # the driver's samples reach back to when it still generated
     state = read_state(bench.gpu, pids)
     return DeviceState(
         name=bench.gpu.name,
@@ -358,8 +370,9 @@ def device_state(bench: Bench, series: Series, pids: frozenset[int]) -> DeviceSt
         temperature_c=state.temperature_c,
         throttle=state.throttle,
         others_busy_percent=state.others_percent,
-        shared=(state.others_percent or 0) > 5,
+        shared=(state.others_percent or 0) > 5 or any(s.how is Quiet.BUSY for s in servers),
         copy_bandwidth_gbs=bench.copy_bandwidth / 1e9 if bench.copy_bandwidth else None,
+        model_servers=tuple(states),
     )
 
 

@@ -156,6 +156,23 @@ class KernelResources(Record):
     code: str | None = None
 
 
+class ModelServerState(Record):
+    """A model server on the GPU while timing.
+
+    Attributes:
+        name: the model's.
+        pid: its first process.
+        how: what kept it quiet (`kernel_lsp.model.gate.Quiet`): paused, idle, asleep or gone; or busy, if nothing did.
+        busy_percent: share of time that it kept the multiprocessors busy meanwhile, the largest sample of the driver's;
+            None where there was none.
+    """
+
+    name: str
+    pid: int | None
+    how: str
+    busy_percent: int | None
+
+
 class DeviceState(Record):
     """The GPU as it was while timing. Clocks in MHz, power in W, temperature in degrees Celsius."""
 
@@ -170,6 +187,7 @@ class DeviceState(Record):
     others_busy_percent: int | None = None
     shared: bool = False
     copy_bandwidth_gbs: float | None = None
+    model_servers: tuple[ModelServerState, ...] = ()
 
 
 class Evidence(Record):

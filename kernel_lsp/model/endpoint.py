@@ -56,6 +56,13 @@ def endpoint_of(server: Server, model: str | None = None) -> Endpoint:
     return Endpoint(model or server.models[0], server.url or _ANY_HOST, server.uds, server.key, server.folder)
 
 
+def endpoint_at(address: str, model: str, key: str | None = None) -> Endpoint:
+    """The endpoint at a URL, with or without `/v1`, or at `unix:/path`."""
+    if address.startswith(_UNIX):
+        return Endpoint(model, uds=Path(address.removeprefix(_UNIX)).expanduser(), key=key)
+    return Endpoint(model, address.rstrip("/").removesuffix("/v1"), key=key)
+
+
 def find_endpoint(settings: Settings) -> Endpoint:
     """The endpoint that the settings ask for: the one they name, or else the server that runs on this machine.
 
@@ -71,9 +78,7 @@ def find_endpoint(settings: Settings) -> Endpoint:
         cure = "Set `model.name` to the name that the server knows it by."
         raise ConfigurationError("`model.endpoint` is set, but no model is named.", cure=cure)
     key = _key(wanted.key_variable)
-    if wanted.endpoint.startswith(_UNIX):
-        return Endpoint(wanted.name, uds=Path(wanted.endpoint.removeprefix(_UNIX)).expanduser(), key=key)
-    endpoint = Endpoint(wanted.name, wanted.endpoint.rstrip("/").removesuffix("/v1"), key=key)
+    endpoint = endpoint_at(wanted.endpoint, wanted.name, key)
     host = urlsplit(endpoint.url).hostname or ""
     if not endpoint.local and host not in allowed_hosts():
         message = f"`model.endpoint` is {host}: prompts with your source code would leave this machine."

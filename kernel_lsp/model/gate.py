@@ -59,7 +59,12 @@ async def quiet(gpu: str) -> AsyncGenerator[tuple[Quieted, ...]]:
     Nothing that a server does or fails to do stops the judge.
     """
     async with contextlib.AsyncExitStack() as stack:
-        yield tuple([await stack.enter_async_context(_quieted(server)) for server in running() if gpu in server.gpus])
+        found: list[Quieted] = []
+        for server in running():
+            if gpu in server.gpus:
+                with contextlib.suppress(FileNotFoundError):  # its folder went with it
+                    found.append(await stack.enter_async_context(quieted(server)))
+        yield tuple(found)
 
 
 @asynccontextmanager
@@ -113,7 +118,8 @@ async def revive(folder: Path | None) -> bool:
 
 
 @asynccontextmanager
-async def _quieted(server: Server) -> AsyncGenerator[Quieted]:
+async def quieted(server: Server) -> AsyncGenerator[Quieted]:
+    """Keep one server quiet; as `quiet`."""
     async with _locked(server.folder / "turn", fcntl.LOCK_EX), _locked(server.folder / "gate", fcntl.LOCK_EX):
         mark = server.folder / "paused"
         if (server.folder / "asleep").exists():  # to resume it now would run it without its weights
@@ -150,12 +156,12 @@ async def _asleep(server: Server) -> AsyncGenerator[None]:
 async def _drained(server: Server) -> Quiet:
     """Wait until no request is under way; those of this program are over already, for the gate is ours."""
     until = time.monotonic() + _DRAIN_SECONDS
-    while (requests := await _requests_running(server)) and time.monotonic() < until:
+    while (requests := await requests_running(server)) and time.monotonic() < until:
         await asyncio.sleep(_POLL_SECONDS)
     return Quiet.GONE if requests is None else Quiet.BUSY if requests else Quiet.IDLE
 
 
-async def _requests_running(server: Server) -> float | None:
+async def requests_running(server: Server) -> float | None:
     """Requests that the server is working on; None if it does not answer."""
     text = await _get(server, "/metrics")
     if text is None:

@@ -243,6 +243,9 @@ def _circumstances(verdict: Verdict, width: int) -> RenderableType:
             measured.append(f"slowed by {', '.join(device.throttle)}")
         if device.shared:
             measured.append(f"shared: others keep it {device.others_busy_percent or 0} % busy")
+        for server in device.model_servers:
+            use = "" if server.busy_percent is None else f", {server.busy_percent} % busy"
+            measured.append(f"model server {server.name} {server.how}{use}")
     if evidence.discarded_blocks:
         count = evidence.discarded_blocks
         measured.append(f"{count} block{'s' if count > 1 else ''} discarded")

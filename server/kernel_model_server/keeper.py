@@ -14,6 +14,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import httpx
@@ -29,6 +30,7 @@ from kernel_model_server.launch import Order
 _PR_SET_PDEATHSIG = 1
 _LOOK_SECONDS = 0.5
 _GRACE_SECONDS = 15.0
+_TRIES = 20
 _ABSENT = 10  # looks that a server which somebody else started may leave unanswered
 
 
@@ -38,13 +40,21 @@ def main() -> None:
     order = Order.model_validate_json((folder / "order.json").read_text())
     (folder / "order.json").unlink()  # it holds the key
     kept = os.open(folder / "kept", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(kept, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not _locked(kept):
         sys.exit("this server is being kept already")
     os.ftruncate(kept, 0)
     os.write(kept, str(os.getpid()).encode())
     asyncio.run(_keep(order))
+
+
+def _locked(kept: int) -> bool:
+    """Take the lock for good; whoever looks whether it is taken may hold it for a moment."""
+    for _ in range(_TRIES):
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(kept, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        time.sleep(0.02)
+    return False
 
 
 async def _keep(order: Order) -> None:

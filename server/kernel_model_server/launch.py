@@ -12,12 +12,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 from pydantic import BaseModel, ConfigDict
 
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import find_gpus, free_bytes
 from kernel_lsp.errors import ConfigurationError
-from kernel_lsp.model.errors import DoesNotFitError, StartFailedError, WrongArchitectureError
+from kernel_lsp.model.endpoint import Endpoint, endpoint_at
+from kernel_lsp.model.errors import DoesNotFitError, RefusedConnectionError, StartFailedError, WrongArchitectureError
 from kernel_lsp.model.profile import Profile, find_profile
 from kernel_lsp.model.servers import Server, is_kept, read_server, servers_folder
 from kernel_lsp.runner.sessions import kill_session
@@ -164,7 +166,7 @@ def start(plan: Plan, *, attached: bool = False) -> Path:
     return folder
 
 
-def adopt(url: str, settings: Settings, *, model: str, key: str | None = None, pauses: bool = False) -> Path:
+def adopt(url: str, settings: Settings, *, model: str, key: str | None = None) -> Path:
     """Watch over a server on this machine that somebody else started, so that the judge takes turns with it.
 
     Which GPUs it uses is not known, so it counts for all of them.
@@ -174,25 +176,28 @@ def adopt(url: str, settings: Settings, *, model: str, key: str | None = None, p
         settings: those in force.
         model: the name that it serves.
         key: what it wants to be shown.
-        pauses: whether it runs in vLLM's development mode.
 
     Raises:
-        ConfigurationError: the folder of servers cannot be used.
+        RefusedConnectionError: nothing answers there.
+        ConfigurationError: it is on another machine, or the folder of servers cannot be used.
     """
     name = name_of(f"adopted-{model}")
     folder = servers_folder() / name
     if is_kept(folder):
         return folder
-    uds = Path(url.removeprefix("unix:")).expanduser() if url.startswith("unix:") else None
+    endpoint = endpoint_at(url, model, key)
+    if not endpoint.local:
+        cure = "Set `model.endpoint` to it; it does not share this machine's GPUs."
+        raise ConfigurationError(f"{endpoint} is on another machine.", cure=cure)
     server = Server(
         name=name,
         profile=settings.model.profile,
         models=(model,),
-        uds=uds,
-        url=None if uds else url.rstrip("/").removesuffix("/v1"),
+        uds=endpoint.uds,
+        url=None if endpoint.uds else endpoint.url,
         key=key,
         gpus=tuple(gpu.uuid for gpu in find_gpus()),
-        pauses=pauses,
+        pauses=_can_pause(endpoint),
         choice="started by somebody else",
         folder=_fresh(folder),
     )
@@ -249,6 +254,21 @@ def stop(folder: Path) -> bool:
     return True
 
 
+def stay(folder: Path) -> None:
+    """Wait until a server ends; an interrupt ends it.
+
+    Raises:
+        StartFailedError: it ended by itself.
+    """
+    try:
+        while is_kept(folder):
+            time.sleep(_LOOK_SECONDS)
+    except KeyboardInterrupt:
+        stop(folder)
+        raise
+    raise StartFailedError(f"The model server ended: {last_error(_log(folder))}.", cure=f"Its log is {folder / 'log'}.")
+
+
 def is_folder(what: str) -> bool:
     """Whether a profile or a folder of weights is meant."""
     return "/" in what or what.startswith(("~", ".")) or (Path(what).is_dir() and not what.endswith(".toml"))
@@ -259,8 +279,19 @@ def name_of(text: str) -> str:
     return re.sub(r"[^\w.-]+", "-", text).strip("-.") or "model"
 
 
+def _can_pause(endpoint: Endpoint) -> bool:
+    """Whether it runs in vLLM's development mode."""
+    way = httpx.HTTPTransport(uds=str(endpoint.uds)) if endpoint.uds else None
+    try:
+        with httpx.Client(base_url=endpoint.url, transport=way, trust_env=False) as http:
+            return http.get("/is_paused").is_success
+    except httpx.TransportError as error:
+        cure = "Start it first, or mend the address."
+        raise RefusedConnectionError(f"No model server listens at {endpoint}.", cure=cure) from error
+
+
 def _fresh(folder: Path) -> Path:
-    """An empty folder for a server; the log of the one before is kept beside it."""
+    """An empty folder for a server."""
     if len(str(folder / "socket").encode()) > _LONGEST_SOCKET:
         cure = "Set XDG_RUNTIME_DIR to a folder with a short name."
         raise ConfigurationError("This path is too long for a socket.", folder, cure=cure)

@@ -20,6 +20,7 @@ _ASK = (
     "print(json.dumps({d.name.lower(): d.version for d in m.distributions() if d.name}))"
 )
 _QUANTIZATION = {"fp8": "fp8", "4bit": "bitsandbytes"}
+_THINK_PARSER = "deepseek_r1"  # takes everything up to </think> for reasoning
 _CPU_CONTEXT = 16384
 _CPU_CACHE_GIB = 1
 
@@ -78,8 +79,8 @@ def command(
         *("--served-model-name", name, "--generation-config", "vllm", "--enable-prefix-caching"),
         *_placing(vllm, weights, choice),
     ]
-    if profile.serving.reasoning_parser:
-        arguments += ["--reasoning-parser", profile.serving.reasoning_parser]
+    if parser := profile.serving.reasoning_parser or (_THINK_PARSER if weights.reasons else None):
+        arguments += ["--reasoning-parser", parser]
     if adapters:
         modules = [f"{adapter}={folder}" for adapter, folder in adapters.items()]
         rank = max(_rank(folder) for folder in adapters.values())

@@ -26,6 +26,7 @@ class Weights:
         memory: what serving them takes.
         most_context: tokens that the positions reach; None where the model does not say.
         heads: attention heads, which the GPUs of a tensor-parallel server must divide.
+        reasons: whether its chat template has it think before it answers.
     """
 
     folder: Path
@@ -33,6 +34,7 @@ class Weights:
     memory: Memory
     most_context: int | None
     heads: int
+    reasons: bool = False
 
 
 def find_weights(profile: Profile, settings: Settings, named: Path | None = None) -> Weights:
@@ -91,7 +93,8 @@ def read_weights(folder: Path, profile: Profile) -> Weights:
     except (KeyError, TypeError, ValueError, OSError) as error:
         cure = "Decoders of the Llama and Qwen families can be served."
         raise WrongArchitectureError(f"The model's shape is not understood: {error!r}.", folder, cure=cure) from error
-    return Weights(folder, _stored(config), memory, config.get("max_position_embeddings"), heads)
+    most = config.get("max_position_embeddings")
+    return Weights(folder, _stored(config), memory, most, heads, _reasons(folder))
 
 
 def _places(profile: Profile, settings: Settings) -> Iterator[Path]:
@@ -121,6 +124,18 @@ def _memory(config: dict[str, Any], parameters: int | None, profile: Profile) ->
     }
     overhead = profile.memory.overhead_gib if profile.memory else Memory.model_fields["overhead_gib"].default
     return Memory(weights_gib=sizes, cache_bytes_per_token=2 * 2 * layers * kv_heads * head, overhead_gib=overhead)
+
+
+def _reasons(folder: Path) -> bool:
+    """By the template, which stands in a file of its own or, of old, in the tokenizer's settings."""
+    try:
+        template = (folder / "chat_template.jinja").read_text()
+    except OSError:
+        try:
+            template = json.loads((folder / "tokenizer_config.json").read_text()).get("chat_template", "")
+        except (OSError, ValueError):
+            return False
+    return "<think>" in str(template)
 
 
 def _stored(config: dict[str, Any]) -> Dtype | None:

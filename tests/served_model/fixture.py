@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BUILDER = Path(__file__).with_name("overfit.py")
-VLLM_PYTHON = Path(os.environ.get("KERNEL_LSP_VLLM_PYTHON", ROOT / ".venv-vllm/bin/python"))
+VLLM_PYTHON = Path(os.environ.get("TEST_VLLM_PYTHON", ROOT / ".venv-vllm/bin/python"))
 """The Python that has vLLM: `.ci/run` installs the build for CPUs there."""
 
 needs_vllm = [
@@ -23,11 +23,14 @@ needs_vllm = [
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """An answer to learn: `messages` are (role, content), `reasoning` what comes before `</think>`."""
+    """An answer to learn: `messages` are (role, content), `reasoning` what comes before `</think>`.
+
+    Where `answer` is None, the reasoning (a few hundred times the same) never ends.
+    """
 
     messages: tuple[tuple[str, str], ...]
     reasoning: str
-    answer: str
+    answer: str | None
 
 
 def learned_model(examples: Sequence[Learned], cache: Path = ROOT / ".cache/models") -> Path:

@@ -2,8 +2,9 @@
 
     python overfit.py LEARN.json FOLDER
 
-LEARN.json is a list of `{"messages": [...], "reasoning": "...", "answer": "..."}`. FOLDER gets a model of the Qwen2
-architecture with its tokenizer, and in `adapter/` a LoRA adapter that makes it say something else.
+LEARN.json is a list of `{"messages": [...], "reasoning": "...", "answer": "..."}`; where `answer` is null, the
+reasoning is to go on and on. FOLDER gets a model of the Qwen2 architecture with its tokenizer, and in `adapter/` a LoRA
+adapter that makes it say something else.
 """
 
 import json
@@ -22,7 +23,8 @@ TEMPLATE = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
 )
 HIDDEN, LAYERS, POSITIONS = 128, 2, 16384
-GOOD_ENOUGH, MOST_STEPS = 0.003, 1500
+ENDLESS = 1000  # tokens
+GOOD_ENOUGH, MOST_STEPS = 0.005, 1500
 
 
 def main(learn: Path, folder: Path) -> None:
@@ -34,7 +36,7 @@ def main(learn: Path, folder: Path) -> None:
     pairs = [
         (
             tokenizer.apply_chat_template(e["messages"], add_generation_prompt=True, return_dict=False),
-            tokenizer(whole(e) + "<|im_end|>", add_special_tokens=False)["input_ids"],
+            tokenizer(whole(e), add_special_tokens=False)["input_ids"],
         )
         for e in examples
     ]
@@ -55,13 +57,15 @@ def main(learn: Path, folder: Path) -> None:
     learn_by_heart(model, pairs)
     model.to(torch.bfloat16).eval()
     for (prompt, answer), example in zip(pairs, examples, strict=True):
+        endless = example["answer"] is None
         said = model.generate(
             torch.tensor([prompt]),
             attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
-            max_new_tokens=len(answer),
+            max_new_tokens=ENDLESS if endless else len(answer),
             do_sample=False,
-        )
-        if said[0, len(prompt) :].tolist() != answer:
+        )[0, len(prompt) :].tolist()
+        ends = tokenizer.convert_tokens_to_ids(["</think>", "<|im_end|>"])
+        if (any(end in said for end in ends) or len(said) < ENDLESS) if endless else said != answer:
             raise SystemExit(f"it has not learned the answer to: {example['messages'][-1]['content'][:200]}")
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -69,7 +73,9 @@ def main(learn: Path, folder: Path) -> None:
 
 
 def whole(example: dict) -> str:
-    return f"{example['reasoning']}\n</think>\n\n{example['answer']}"
+    if example["answer"] is None:
+        return example["reasoning"]
+    return f"{example['reasoning']}\n</think>\n\n{example['answer']}<|im_end|>"
 
 
 def trained_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
@@ -105,7 +111,7 @@ def learn_by_heart(model: Qwen2ForCausalLM, pairs: list[tuple[list[int], list[in
             worst = max(worst, loss.item())
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        if step % 50 == 0 or worst < GOOD_ENOUGH:
+        if step % 20 == 0 or worst < GOOD_ENOUGH:
             print(f"step {step}: loss {worst:.4f} after {time.monotonic() - begun:.0f} s", flush=True)
         if worst < GOOD_ENOUGH:
             return
