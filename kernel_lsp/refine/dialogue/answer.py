@@ -27,6 +27,11 @@ class Answer:
     reasoning: str = ""
     complete: bool = True
 
+    @property
+    def whole(self) -> str:
+        """All that the model said, in the form of a model that marks its reasoning."""
+        return f"<think>\n{self.reasoning}\n</think>\n{self.text}" if self.reasoning else self.text
+
 
 def read_answer(said: str, reasoning: str = "", *, complete: bool = True) -> Answer:
     """Put reasoning and text apart, whether the server has already done so or not.

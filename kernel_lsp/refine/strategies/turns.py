@@ -7,23 +7,18 @@ the last.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.model.errors import ModelError
-from kernel_lsp.refine.dialogue.answer import Answer, RejectedAnswer
 from kernel_lsp.refine.dialogue.conversation import Attempt, tell
 from kernel_lsp.refine.dialogue.feedback import kind_of
-from kernel_lsp.refine.dialogue.task import normalised
 from kernel_lsp.refine.proposer import Feedback
+from kernel_lsp.refine.reception import Reception
 from kernel_lsp.refine.speaker import Speaker
 from kernel_lsp.refine.workbench import Workbench
-from kernel_lsp.source.candidate import Candidate
 
-_WORTH_TUNING = 1.15  # ratio to the best so far up to which an answer's settings are looked at
-_TUNING_SHARE = 0.2  # of the time left, for the settings of one answer
-_LONGEST_TUNING = 20.0  # seconds
 _SEEDS = 1000  # between trajectories
 
 
@@ -48,7 +43,7 @@ class Turns:
     def __init__(self, bench: Workbench, speaker: Speaker, settings: Settings) -> None:
         self._bench, self._speaker, self._settings = bench, speaker, settings.refine
         self._turns = settings.refine.turns or speaker.profile.talk.turns
-        self._heard: dict[str, tuple[Feedback, str]] = {}  # by what an answer says: what became of it, and its name
+        self._reception = Reception(bench, speaker.task)
 
     async def serial(self) -> None:
         """Every trajectory by itself to its last turn.
@@ -113,43 +108,10 @@ class Turns:
                 prompt, answer = await speaker.ask(trajectory.attempts, briefing, seed=seed, advice=advice)
         except TimeoutError:
             return  # the budget is spent, and half an answer is none
-        candidate, outcome = await self._outcome(answer)
+        candidate, outcome = await self._reception.receive(answer)
         trajectory.attempts.append(Attempt(answer, tell(speaker.prompts, outcome)))
         trajectory.ratio = _ratio(outcome)
-        whole = f"<think>\n{answer.reasoning}\n</think>\n{answer.text}" if answer.reasoning else answer.text
-        bench.exchanged(prompt, whole, candidate)
-
-    async def _outcome(self, answer: Answer) -> tuple[Candidate | None, Feedback | str]:
-        """The candidate of an answer and what became of it; a text says why there is none."""
-        try:
-            candidate = self._speaker.task.candidate(answer)
-        except RejectedAnswer as rejection:
-            self._bench.show("an answer was not taken up")
-            return None, str(rejection)
-        said = normalised(candidate)
-        if said == normalised(self._bench.session.target.baseline):
-            return None, "The answer is the kernel as it stands. Change something."
-        if said in self._heard:
-            feedback, label = self._heard[said]
-            return candidate, replace(
-                feedback, setting=f"It says the same as an earlier answer ({label}). Try another way."
-            )
-        feedback = await self._bench.try_out(candidate)
-        feedback = await self._at_its_best(candidate, feedback)
-        self._heard[said] = feedback, candidate.label
-        return candidate, feedback
-
-    async def _at_its_best(self, candidate: Candidate, feedback: Feedback) -> Feedback:
-        """The feedback with the best setting that the tuner finds for a structure that is worth it."""
-        bench, ratio = self._bench, feedback.ratio
-        if ratio is None or feedback.stage is not Stage.TIMED or ratio > bench.best_ratio * _WORTH_TUNING:
-            return feedback
-        seconds = min(_LONGEST_TUNING, bench.left() * _TUNING_SHARE)
-        tuned = await bench.tune(candidate, ratio, seconds) if seconds > 1 else None
-        if tuned is None or tuned[1].ratio is None or tuned[1].ratio >= ratio:
-            return feedback
-        label = tuned[0].label.removeprefix(f"{candidate.label}; ")
-        return replace(tuned[1], setting=f"That is with {label}; as you wrote it, it is {1 / ratio:.2f}x.")
+        bench.exchanged(prompt, answer.whole, candidate)
 
 
 def survivors(trajectories: list[Trajectory], keep: int) -> list[Trajectory]:

@@ -1,0 +1,60 @@
+"""An answer is received: taken up as a candidate, tried out, and brought to its best setting."""
+
+from dataclasses import replace
+
+from kernel_lsp.judge.verdict import Stage
+from kernel_lsp.refine.dialogue.answer import Answer, RejectedAnswer
+from kernel_lsp.refine.dialogue.task import Task, normalised
+from kernel_lsp.refine.proposer import Feedback
+from kernel_lsp.refine.workbench import Workbench
+from kernel_lsp.source.candidate import Candidate
+
+_WORTH_TUNING = 1.15  # ratio to the best so far up to which an answer's settings are looked at
+_TUNING_SHARE = 0.2  # of the time left, for the settings of one answer
+_LONGEST_TUNING = 20.0  # seconds
+
+
+class Reception:
+    """Receives the answers to one task.
+
+    Args:
+        bench: where candidates are tried out.
+        task: what the answers are to.
+        remember: whether an answer that says the same as an earlier one is told so, and not judged again.
+    """
+
+    def __init__(self, bench: Workbench, task: Task, *, remember: bool = True) -> None:
+        self._bench, self._task, self._remember = bench, task, remember
+        self._heard: dict[str, tuple[Feedback, str]] = {}  # by what an answer says: what became of it, and its name
+
+    async def receive(self, answer: Answer) -> tuple[Candidate | None, Feedback | str]:
+        """The candidate of an answer and what became of it; a text says why there is none."""
+        try:
+            candidate = self._task.candidate(answer)
+        except RejectedAnswer as rejection:
+            self._bench.show("an answer was not taken up")
+            return None, str(rejection)
+        said = normalised(candidate)
+        if said == normalised(self._bench.session.target.baseline):
+            return None, "The answer is the kernel as it stands. Change something."
+        if self._remember and said in self._heard:
+            feedback, label = self._heard[said]
+            return candidate, replace(
+                feedback, setting=f"It says the same as an earlier answer ({label}). Try another way."
+            )
+        feedback = await self._bench.try_out(candidate)
+        feedback = await self._at_its_best(candidate, feedback)
+        self._heard[said] = feedback, candidate.label
+        return candidate, feedback
+
+    async def _at_its_best(self, candidate: Candidate, feedback: Feedback) -> Feedback:
+        """The feedback with the best setting that the tuner finds for a structure that is worth it."""
+        bench, ratio = self._bench, feedback.ratio
+        if ratio is None or feedback.stage is not Stage.TIMED or ratio > bench.best_ratio * _WORTH_TUNING:
+            return feedback
+        seconds = min(_LONGEST_TUNING, bench.left() * _TUNING_SHARE)
+        tuned = await bench.tune(candidate, ratio, seconds) if seconds > 1 else None
+        if tuned is None or tuned[1].ratio is None or tuned[1].ratio >= ratio:
+            return feedback
+        label = tuned[0].label.removeprefix(f"{candidate.label}; ")
+        return replace(tuned[1], setting=f"That is with {label}; as you wrote it, it is {1 / ratio:.2f}x.")
