@@ -58,6 +58,8 @@ class JudgeSettings(_Section):
     """Input families to check with, by name; empty means all that apply to the workload."""
     allow_slower_cases: bool = False
     """Whether a variant that is faster on the whole may be slower on single cases."""
+    sanitize: Literal["auto", "off"] = "auto"
+    """Whether what is about to be called faster first runs under compute-sanitizer and the emulator: auto or off."""
 
 
 class CheckSettings(_Section):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kernel_lsp.device.nvml import busy_percent, read_state
+from kernel_lsp.device.nvml import SLOWED_BY_HARDWARE, busy_percent, read_state, read_throttle
 from kernel_lsp.judge import statistics
 from kernel_lsp.judge.bench import Bench, Draw, Subject
 from kernel_lsp.judge.correctness import Yardstick
@@ -72,6 +72,7 @@ class Series:
     clocks: list[float] = field(default_factory=list[float])
     gpu_ms: float = 0.0
     discarded: int = 0
+    throttle: set[str] = field(default_factory=set[str])
 
     @classmethod
     def empty(cls, cases: Sequence[TimedCase]) -> "Series":
@@ -82,6 +83,12 @@ class Series:
     def combined(self) -> list[float]:
         """One log ratio per block: the mean over cases."""
         return statistics.combine(self.blocks)
+
+    def discard_last(self) -> None:
+        """Take the last block back."""
+        self.discarded += 1
+        for column in (*self.blocks, *self.baseline_us, *self.candidate_us):
+            column.pop()
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +236,21 @@ class Pair:
             raise TimedOutputsDiffer
 
 
+async def watched_block(bench: Bench, pair: Pair, series: Series) -> None:
+    """One more block, with a note of what slowed the GPU down; it does not count where the hardware protected itself.
+
+    Raises:
+        TimedOutputsDiffer: see `Pair.block`.
+    """
+    assert bench.gpu is not None, "only a GPU is timed"
+    before = len(series.blocks[0])
+    await pair.block(series)
+    throttle = set(read_throttle(bench.gpu))
+    series.throttle |= throttle
+    if throttle & SLOWED_BY_HARDWARE and len(series.blocks[0]) > before:
+        series.discard_last()
+
+
 async def decide(
     bench: Bench,
     pair: Pair,
@@ -246,7 +268,7 @@ async def decide(
     settings = bench.settings.judge
     floor, clear = resolution(series.cases, settings.delta, shared)
     while True:
-        await pair.block(series)
+        await watched_block(bench, pair, series)
         stuck = series.discarded > 20
         spent = settings.budget_ms if stuck else series.gpu_ms
         decision = statistics.decide(
@@ -368,7 +390,7 @@ def device_state(bench: Bench, series: Series, pids: frozenset[int], servers: Se
         sm_clock_mhz=(min(series.clocks), max(series.clocks)) if series.clocks else None,
         power_w=state.power_w,
         temperature_c=state.temperature_c,
-        throttle=state.throttle,
+        throttle=tuple(sorted(series.throttle | set(state.throttle))),
         others_busy_percent=state.others_percent,
         shared=(state.others_percent or 0) > 5 or any(s.how is Quiet.BUSY for s in servers),
         copy_bandwidth_gbs=bench.copy_bandwidth / 1e9 if bench.copy_bandwidth else None,

@@ -40,6 +40,7 @@ class Work(StrEnum):
 
     REFINE = "refine"
     CHECK = "check"
+    BASELINE = "baseline"
     COMPARE = "compare"
     REWRITE = "rewrite"
 
@@ -84,6 +85,7 @@ class Wanted:
         return {
             Work.REFINE: f"Refining {name}",
             Work.CHECK: f"Checking {name}",
+            Work.BASELINE: f"Recording the baseline of {name}",
             Work.COMPARE: f"Comparing {name} with the last commit",
             Work.REWRITE: f"Judging {self.label} on {name}",
         }[self.work]
@@ -322,7 +324,7 @@ class Jobs:
             del self._jobs[old]
         if job.bar is not None:
             job.bar.end()
-        if job.wanted.work is Work.CHECK and job.result is not None:
+        if job.result is not None and "report" in job.result:
             said = [one | {"severity": Severity(one["severity"])} for one in job.result["report"]["diagnostics"]]
             self._server.diagnostics.checked(job.wanted.document, [Diagnostic(**one) for one in said])
             if (emulation := job.result["report"]["emulation"]) is not None:

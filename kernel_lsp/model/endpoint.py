@@ -3,7 +3,7 @@
 import ipaddress
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -29,6 +29,8 @@ class Endpoint:
         uds: the Unix socket that it listens on, instead of a host.
         key: what the server wants to be shown.
         folder: where a server that runs on this machine keeps its locks and log; None for others.
+        profile: what is known of it (`kernel_lsp.model.profile.find_profile`).
+        context: tokens of prompt and answer together; None where the server alone knows.
     """
 
     model: str
@@ -36,6 +38,8 @@ class Endpoint:
     uds: Path | None = None
     key: str | None = field(default=None, repr=False)
     folder: Path | None = None
+    profile: str = "general"
+    context: int | None = None
 
     @property
     def local(self) -> bool:
@@ -53,7 +57,15 @@ def transport(endpoint: Endpoint) -> httpx.AsyncHTTPTransport | None:
 
 def endpoint_of(server: Server, model: str | None = None) -> Endpoint:
     """The way to a server that runs here; `model` is one of its adapters, if not the model itself."""
-    return Endpoint(model or server.models[0], server.url or _ANY_HOST, server.uds, server.key, server.folder)
+    return Endpoint(
+        model or server.models[0],
+        server.url or _ANY_HOST,
+        server.uds,
+        server.key,
+        server.folder,
+        server.profile,
+        server.context,
+    )
 
 
 def endpoint_at(address: str, model: str, key: str | None = None) -> Endpoint:
@@ -78,7 +90,7 @@ def find_endpoint(settings: Settings) -> Endpoint:
         cure = "Set `model.name` to the name that the server knows it by."
         raise ConfigurationError("`model.endpoint` is set, but no model is named.", cure=cure)
     key = _key(wanted.key_variable)
-    endpoint = endpoint_at(wanted.endpoint, wanted.name, key)
+    endpoint = replace(endpoint_at(wanted.endpoint, wanted.name, key), profile=wanted.profile)
     host = urlsplit(endpoint.url).hostname or ""
     if not endpoint.local and host not in allowed_hosts():
         message = f"`model.endpoint` is {host}: prompts with your source code would leave this machine."

@@ -21,7 +21,7 @@ class Server(BaseModel):
 
     Attributes:
         name: of its folder; also of the model that it serves.
-        profile: id of the model's profile.
+        profile: of the model, by its id or its file.
         models: names that it serves: the model's own first, then its adapters'.
         uds: the socket that it listens on.
         url: where it listens, if not on a socket.

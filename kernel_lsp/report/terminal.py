@@ -16,12 +16,14 @@ from kernel_lsp.judge.verdict import (
     KernelResources,
     Mismatch,
     Outcome,
+    SustainedRun,
     Verdict,
 )
 from kernel_lsp.report.compile import kernel_table
 from kernel_lsp.report.sources import repeat_commands
 from kernel_lsp.report.units import (
     bandwidth_text,
+    energy_text,
     interval_text,
     percent_text,
     seconds_text,
@@ -35,6 +37,9 @@ WIDE = 110
 
 LOG_LINES = 20
 """How much of a failed build's log is shown; the whole of it is in the JSON."""
+
+OPCODES = 10
+"""How many kinds of instructions are named; all are in the JSON."""
 
 _STYLES = {
     Outcome.FASTER: "bold green",
@@ -66,10 +71,12 @@ class VerdictCard:
         parts = (
             _head(self.verdict, self.name),
             _cases(self.verdict.cases, wide=wide),
+            _sustained(evidence.sustained),
             _mismatch(evidence.mismatch),
             _build_log(self.verdict),
             _errors(evidence.errors),
             _resources(evidence.baseline_resources, evidence.candidate_resources),
+            _opcodes(evidence.baseline_opcodes, evidence.candidate_opcodes),
             _checks(evidence),
             _circumstances(self.verdict, options.max_width),
             _repeat(evidence, self.name),
@@ -117,6 +124,25 @@ def _cases(cases: tuple[CaseTiming, ...], *, wide: bool) -> Table | None:
     for case in cases:
         table.add_row(Text(case.case), *(show(case) for _, show in columns))
     return table
+
+
+def _sustained(run: SustainedRun | None) -> RenderableType | None:
+    if run is None:
+        return None
+    facts = [
+        ("case", f"{run.case}, {seconds_text(run.seconds)} each without a pause"),
+        ("time", _change(time_text(run.baseline_us), time_text(run.candidate_us))),
+        ("speedup", f"{speedup_text(run.speedup)} (95 % CI {interval_text(run.interval)})"),
+    ]
+    if run.baseline_mj is not None and run.candidate_mj is not None:
+        facts.append(("energy", _change(energy_text(run.baseline_mj), energy_text(run.candidate_mj)) + " a launch"))
+    if run.baseline_w is not None and run.candidate_w is not None:
+        facts.append(("power", _change(f"{run.baseline_w:.0f}", f"{run.candidate_w:.0f}") + f" of {run.limit_w:.0f} W"))
+    if run.baseline_clock_mhz is not None and run.candidate_clock_mhz is not None:
+        clocks = _change(f"{run.baseline_clock_mhz:,.0f}", f"{run.candidate_clock_mhz:,.0f}")
+        facts.append(("SM clock", f"{clocks} MHz"))
+    facts.append(("slowed by", ", ".join(run.throttle)))
+    return Group(Text("Under a steady load", "bold"), _facts(*facts))
 
 
 def _mismatch(mismatch: Mismatch | None) -> RenderableType | None:
@@ -184,6 +210,17 @@ def _resources(before: tuple[KernelResources, ...], after: tuple[KernelResources
         for old, new in _pairs(before, after)
     ]
     return Group(Text("Kernels", "bold"), kernel_table([title for title, _ in columns], kernels))
+
+
+def _opcodes(before: dict[str, int], after: dict[str, int]) -> RenderableType | None:
+    """The kinds of instructions whose number has changed most."""
+    more = {kind: after.get(kind, 0) - before.get(kind, 0) for kind in before | after}
+    changed = sorted((kind for kind in more if more[kind]), key=lambda kind: (-abs(more[kind]), kind))
+    if not changed:
+        return None
+    shown = [f"{kind} {more[kind]:+}" for kind in changed[:OPCODES]]
+    shown += [f"and {len(changed) - OPCODES} more"] if len(changed) > OPCODES else []
+    return Group(Text("Instructions", "bold"), Padding(Text(", ".join(shown)), (0, 0, 0, 2)))
 
 
 def _pairs(

@@ -24,7 +24,7 @@ from kernel_lsp.model.profile import Profile, find_profile
 from kernel_lsp.model.servers import Server, is_kept, read_server, servers_folder
 from kernel_lsp.runner.sessions import kill_session
 from kernel_model_server.fit import ANYTHING, Card, Choice, Wish, choose
-from kernel_model_server.vllm import Loading, Vllm, command, environment, find_vllm, last_error, loading
+from kernel_model_server.vllm import Loading, Vllm, command, context_of, environment, find_vllm, last_error, loading
 from kernel_model_server.weights import Weights, find_weights
 
 _START_SECONDS = 1800.0  # 130 GB from a slow disk
@@ -46,9 +46,10 @@ class Order(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A server before it is started. `choice` is None on a CPU."""
+    """A server before it is started. `said` is how its profile was named; `choice` is None on a CPU."""
 
     name: str
+    said: str
     profile: Profile
     weights: Weights
     vllm: Vllm
@@ -85,15 +86,17 @@ def plan(
         ConfigurationError: there is no such profile.
     """
     if what is not None and is_folder(what):
-        known, weights = find_profile(profile or "general"), Path(what)
-        name = name_of(weights.absolute().name)
+        said, weights = profile or "general", Path(what)
+        known, name = find_profile(said), name_of(weights.absolute().name)
     else:
-        known = find_profile(what or profile or settings.model.profile)
+        said = what or profile or settings.model.profile
+        known = find_profile(said)
         name = known.id
     found = find_weights(known, settings, weights)
     vllm = find_vllm(settings)
     choice = None if vllm.cpu else fit(known, found, settings, wish)
-    return Plan(name, known, found, vllm, choice, dict(adapters or {}))
+    said = str(Path(said).expanduser().absolute()) if said.endswith(".toml") else said
+    return Plan(name, said, known, found, vllm, choice, dict(adapters or {}))
 
 
 def fit(profile: Profile, weights: Weights | None, settings: Settings, wish: Wish = ANYTHING) -> Choice:
@@ -144,7 +147,7 @@ def start(plan: Plan, *, attached: bool = False) -> Path:
     socket = _fresh(folder) / "socket"
     server = Server(
         name=plan.name,
-        profile=plan.profile.id,
+        profile=plan.said,
         models=(plan.name, *plan.adapters),
         uds=socket,
         key=key,
@@ -152,7 +155,7 @@ def start(plan: Plan, *, attached: bool = False) -> Path:
         pauses=True,
         sleeps="--enable-sleep-mode" in arguments,
         choice=plan.why,
-        context=plan.choice.context if plan.choice else None,
+        context=context_of(plan.weights, plan.choice),
         folder=folder,
     )
     _start_keeper(

@@ -88,6 +88,11 @@ def command(
     return [str(vllm.python), "-m", *start, *arguments, *profile.serving.arguments]
 
 
+def context_of(weights: Weights, choice: Choice | None) -> int:
+    """Tokens of prompt and answer together that it is served with."""
+    return choice.context if choice else min(weights.most_context or _CPU_CONTEXT, _CPU_CONTEXT)
+
+
 def environment(vllm: Vllm, choice: Choice | None, key: str) -> dict[str, str]:
     """This process's environment with what a private, offline server needs; the key is not for the command line."""
     ours = {
@@ -110,12 +115,11 @@ def environment(vllm: Vllm, choice: Choice | None, key: str) -> dict[str, str]:
 
 
 def _placing(vllm: Vllm, weights: Weights, choice: Choice | None) -> list[str]:
+    arguments = ["--dtype", "bfloat16", "--max-model-len", str(context_of(weights, choice))]
     if choice is None:
-        context = min(weights.most_context or _CPU_CONTEXT, _CPU_CONTEXT)
-        return ["--dtype", "bfloat16", "--max-model-len", str(context), "--enforce-eager"]
+        return [*arguments, "--enforce-eager"]
     total = min(card.gpu.memory_bytes for card in choice.cards)
     share = min(0.95, choice.used_bytes / total)  # what vLLM wants to find free when it starts
-    arguments = ["--dtype", "bfloat16", "--max-model-len", str(choice.context)]
     arguments += ["--gpu-memory-utilization", f"{share:.3f}", "--kv-cache-memory-bytes", str(choice.cache_bytes)]
     if len(choice.cards) > 1:
         arguments += ["--tensor-parallel-size", str(len(choice.cards))]

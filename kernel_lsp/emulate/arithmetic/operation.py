@@ -20,7 +20,7 @@ class Operation:
         run: raw bits of the sources to raw bits of the destination, element by element.
         reads_carry: the last operand is the carry flag, bool.
         writes_carry: the last result is the carry flag, bool.
-        approximate: the hardware's own result may differ in the last bits; ours is the exact one, rounded.
+        approximate: architectures may differ in the last bits of the result; ours is that of sm_90.
         extends_sign: a destination register wider than the result takes its sign, else zeros.
     """
 

@@ -85,8 +85,9 @@ def test_an_address_is_taken_with_and_without_its_version(address):
 async def test_the_server_that_runs_here_is_used(fake, keep):
     with pytest.raises(NoServerError, match="kernel-lsp model serve"):
         find_endpoint(settings())
-    server = keep(fake, models=("tiny", "other"))
+    server = keep(fake, models=("tiny", "other"), profile="drkernel-14b", context=4096)
     found = find_endpoint(settings())
+    assert (found.profile, found.context) == ("drkernel-14b", 4096)
     assert (found.model, found.uds, found.key, found.folder) == ("tiny", fake.socket, fake.key, server.folder)
     assert find_endpoint(settings(name="other")).model == "other"
     with pytest.raises(NoServerError, match=r"serves `third`; they serve tiny, other"):
