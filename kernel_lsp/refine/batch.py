@@ -4,20 +4,22 @@ A folder holds it all. `batch.json` says what is refined. `turn-01/requests.json
 the form of OpenAI's batch endpoint, which `vllm run-batch` takes too; its output, under the name `answers.jsonl` beside
 it, is what the next call reads, judges and makes `turn-02` of. `outcomes.jsonl` has a line for each answer that was
 judged, written after the store: a call that is killed loses at most the judgement under way, and the next call makes it
-again and stores it in the same place.
+again and stores it in the same place. `briefings.jsonl` keeps what was known of each kernel at the first turn, so that
+every turn says the same of it.
 """
 
 import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.nvml import find_gpus
 from kernel_lsp.errors import ConfigurationError, KernelLspError
-from kernel_lsp.judge.pipeline import Session, open_session
+from kernel_lsp.judge.pipeline import Session, open_session, start_pool
 from kernel_lsp.judge.target import Target, make_target
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.model.client import Message
@@ -25,11 +27,12 @@ from kernel_lsp.model.profile import Profile, find_profile
 from kernel_lsp.refine.dialogue.answer import Answer, read_answer
 from kernel_lsp.refine.dialogue.conversation import Attempt, messages, tell
 from kernel_lsp.refine.dialogue.prompts import Prompts
-from kernel_lsp.refine.dialogue.task import Task, make_task
-from kernel_lsp.refine.outcome import Exchange, Tried
+from kernel_lsp.refine.dialogue.task import Briefing, Task, make_task
+from kernel_lsp.refine.outcome import Exchange, OnExchange, Tried
 from kernel_lsp.refine.reception import Reception
-from kernel_lsp.refine.speaker import brief
+from kernel_lsp.refine.speaker import brief, gpu_name
 from kernel_lsp.refine.workbench import Workbench
+from kernel_lsp.runner.pool import Pool
 from kernel_lsp.store.store import Store
 
 _BYTES_PER_TOKEN = 3
@@ -155,101 +158,94 @@ async def advance_batch(batch: Batch, settings: Settings, store: Store, show: Sh
         ConfigurationError: a file of answers is not what a batch endpoint writes.
     """
     judged, troubles = 0, dict[str, str]()
-    for number in range(1, batch.turns + 1):
-        folder = batch.turn(number)
-        requests, answers = folder / "requests.jsonl", folder / "answers.jsonl"
-        outcomes = _outcomes(folder)
-        due = [i for i in batch.ids() if number == 1 or i in _outcomes(batch.turn(number - 1))]
-        asked = _ids(requests)
-        if asked is None or not answers.exists():
-            if asked is None:
-                await _ask(batch, settings, number, due, troubles, show)
-            waiting = len(_ids(requests) or ())
-            return Stand(number, answers if waiting else None, judged, waiting, tuple(troubles.values()))
-        said = _answers(answers)
-        open_ones = [i for i in due if i in asked and i in said and i not in outcomes]
-        judged += await _judge(batch, settings, number, {i: said[i] for i in open_ones}, store, troubles, show)
-        if missing := [i for i in asked if i not in said]:
-            return Stand(number, answers, judged, len(missing), tuple(troubles.values()))
+    async with start_pool() as pool:
+        work = _Work(batch, settings, store, pool, troubles, show)
+        for number in range(1, batch.turns + 1):
+            folder = batch.turn(number)
+            requests, answers = folder / "requests.jsonl", folder / "answers.jsonl"
+            due = [i for i in batch.ids() if number == 1 or i in _outcomes(batch.turn(number - 1))]
+            if not requests.exists():
+                await _ask(work, number, due)
+            asked = [str(line["custom_id"]) for line in _lines(requests)]
+            if not answers.exists():
+                return Stand(number, answers if asked else None, judged, len(asked), tuple(troubles.values()))
+            said, outcomes = _answers(answers), _outcomes(folder)
+            judged += await _judge(work, number, {i: said[i] for i in asked if i in said and i not in outcomes})
+            if missing := [i for i in asked if i not in said]:
+                return Stand(number, answers, judged, len(missing), tuple(troubles.values()))
     return Stand(batch.turns, None, judged, 0, tuple(troubles.values()))
 
 
-async def _ask(
-    batch: Batch, settings: Settings, number: int, due: Sequence[str], troubles: dict[str, str], show: Show
-) -> None:
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What the steps of one call share."""
+
+    batch: Batch
+    settings: Settings
+    store: Store
+    pool: Pool
+    troubles: dict[str, str]
+    show: Show
+
+
+async def _ask(work: _Work, number: int, due: Sequence[str]) -> None:
     """Write the requests of a turn, all at once."""
+    batch = work.batch
+    before = [_outcomes(batch.turn(n)) for n in range(1, number)]
+    known = _briefings(batch)
     lines: list[str] = []
     for kernel, ids in _by_kernel(batch, due).items():
-        show(f"turn {number}: asking about {kernel}")
+        work.show(f"turn {number}: asking about {kernel}")
         try:
             target = _target(kernel)
-            async with open_session(target, settings) as session:
-                profile, _, task = _parts(target, settings, batch.profile)
-                briefing = brief(session, ())
-                for one in ids:
-                    attempts = [_attempt(_outcomes(batch.turn(n))[one]) for n in range(1, number)]
-                    said = await messages(task, profile.talk, briefing, attempts, _estimate)
-                    lines.append(json.dumps(_request(batch, profile, one, number, said), ensure_ascii=False))
+            profile, prompts, task = _parts(target, work.settings, batch.profile)
+            briefing = known.get(kernel) or await _brief(work, kernel, target, prompts)
+            for one in ids:
+                attempts = [_attempt(outcomes[one]) for outcomes in before]
+                said = await messages(task, profile.talk, briefing, attempts, _estimate)
+                lines.append(json.dumps(_request(batch, profile, one, number, said), ensure_ascii=False))
         except KernelLspError as error:
-            troubles[kernel] = str(error)
+            work.troubles[kernel] = str(error)
     batch.turn(number).mkdir(parents=True, exist_ok=True)
     _write(batch.turn(number) / "requests.jsonl", "".join(f"{line}\n" for line in lines))
 
 
-async def _judge(
-    batch: Batch,
-    settings: Settings,
-    number: int,
-    said: Mapping[str, Answer],
-    store: Store,
-    troubles: dict[str, str],
-    show: Show,
-) -> int:
+async def _brief(work: _Work, kernel: str, target: Target, prompts: Prompts) -> Briefing:
+    """What prompts say of a kernel, found out once and kept."""
+    if prompts.tells_facts:
+        async with open_session(target, work.settings, work.pool) as session:
+            briefing = brief(session, ())
+    else:
+        briefing = Briefing(gpu_name(next(iter(find_gpus()), None)))
+    _append(work.batch.folder / "briefings.jsonl", {"kernel": kernel, **asdict(briefing)})
+    return briefing
+
+
+async def _judge(work: _Work, number: int, said: Mapping[str, Answer]) -> int:
     """Judge answers, kernel by kernel; each is stored, and then noted in `outcomes.jsonl`."""
-    judged = 0
-    prompts_of = {r["custom_id"]: r["body"]["messages"] for r in _lines(batch.turn(number) / "requests.jsonl")}
+    batch, judged = work.batch, 0
+    requests = _lines(batch.turn(number) / "requests.jsonl") if said else []
+    asked = {str(r["custom_id"]): json.dumps(r["body"]["messages"], ensure_ascii=False) for r in requests}
     for kernel, ids in _by_kernel(batch, list(said)).items():
-        show(f"turn {number}: judging {len(ids)} answers for {kernel}")
+        work.show(f"turn {number}: judging {len(ids)} answers for {kernel}")
         try:
             target = _target(kernel)
-            async with open_session(target, settings) as session:
-                _, prompts, task = _parts(target, settings, batch.profile)
+            _, prompts, task = _parts(target, work.settings, batch.profile)
+            async with open_session(target, work.settings, work.pool) as session:
                 for one in ids:
-                    prompt = json.dumps(prompts_of[one], ensure_ascii=False)
-                    line = await _judge_one(
-                        session, settings, prompts, task, said[one], prompt, store, (batch, number, one)
-                    )
-                    with (batch.turn(number) / "outcomes.jsonl").open("a", encoding="utf-8") as file:
-                        file.write(json.dumps({"custom_id": one, **line}, ensure_ascii=False) + "\n")
-                        file.flush()
-                        os.fsync(file.fileno())
+                    keep = _keeper(work, f"{batch.name}-{one}", number)
+                    line = await _judge_one(session, work, prompts, task, said[one], asked[one], keep)
+                    _append(batch.turn(number) / "outcomes.jsonl", {"custom_id": one, **line})
                     judged += 1
         except KernelLspError as error:
-            troubles[kernel] = str(error)
+            work.troubles[kernel] = str(error)
     return judged
 
 
-async def _judge_one(
-    session: Session,
-    settings: Settings,
-    prompts: Prompts,
-    task: Task,
-    answer: Answer,
-    prompt: str,
-    store: Store,
-    place: tuple[Batch, int, str],
-) -> dict[str, Any]:
-    batch, number, one = place
-    verdicts: list[Verdict] = []
-
-    def record(tried: Tried) -> None:
-        if tried.verdict is not None:
-            store.save_verdict(tried.verdict.model_dump(mode="json"))
-            verdicts.append(tried.verdict)
-
+def _keeper(work: _Work, session: str, number: int) -> OnExchange:
     def keep(said: Exchange) -> None:
-        store.append_turn(
-            f"{batch.name}-{one}",
+        work.store.append_turn(
+            session,
             said.candidate.digest if said.candidate else "",
             prompt=said.prompt,
             answer=said.answer,
@@ -257,7 +253,21 @@ async def _judge_one(
             number=number,
         )
 
-    budget = settings.refine.budget
+    return keep
+
+
+async def _judge_one(
+    session: Session, work: _Work, prompts: Prompts, task: Task, answer: Answer, prompt: str, keep: OnExchange
+) -> dict[str, Any]:
+    """What became of one answer, as its line in `outcomes.jsonl` says it; the store has it by then."""
+    verdicts: list[Verdict] = []
+
+    def record(tried: Tried) -> None:
+        if tried.verdict is not None:
+            work.store.save_verdict(tried.verdict.model_dump(mode="json"))
+            verdicts.append(tried.verdict)
+
+    budget = work.settings.refine.budget
     bench = Workbench(session, budget, on_progress=lambda _: None, on_tried=record, on_exchange=keep, seed=0)
     candidate, outcome = await Reception(bench, task, remember=False).receive(answer)
     bench.exchanged(prompt, answer.whole, candidate)
@@ -292,7 +302,7 @@ def _by_kernel(batch: Batch, ids: Sequence[str]) -> dict[str, list[str]]:
 
 def _request(batch: Batch, profile: Profile, one: str, number: int, said: Sequence[Message]) -> dict[str, Any]:
     drawing = profile.drawing
-    drawn = {"temperature": drawing.temperature, "top_p": drawing.top_p, "max_tokens": drawing.max_tokens}
+    drawn = drawing.model_dump()
     seed = int(one.partition("-")[2]) * 1000 + number
     body = {"model": batch.model, "messages": list(said), "seed": seed}
     body |= {name: value for name, value in drawn.items() if value is not None}
@@ -318,20 +328,30 @@ def _read_batch(file: Path) -> Batch:
         raise ConfigurationError(f"The sweep cannot be read: {error}.", file, cure="Begin another one.") from None
 
 
-def _ids(requests: Path) -> list[str] | None:
-    return [str(line["custom_id"]) for line in _lines(requests)] if requests.exists() else None
+def _briefings(batch: Batch) -> dict[str, Briefing]:
+    """What was found out of each kernel at the first turn."""
+    found: dict[str, Briefing] = {}
+    for line in _whole_lines(batch.folder / "briefings.jsonl"):
+        told = {name: tuple(value) if isinstance(value, list) else value for name, value in line.items()}
+        kernel = str(told.pop("kernel"))
+        found[kernel] = Briefing(**told)
+    return found
 
 
 def _outcomes(folder: Path) -> dict[str, dict[str, Any]]:
-    """What was judged of a turn. A line that a killed call left unfinished is as good as none."""
-    file = folder / "outcomes.jsonl"
+    """What was judged of a turn, by `custom_id`."""
+    return {str(line["custom_id"]): line for line in _whole_lines(folder / "outcomes.jsonl")}
+
+
+def _whole_lines(file: Path) -> list[dict[str, Any]]:
+    """The lines of a file that calls append to. One that a killed call left unfinished is cut off."""
     if not file.exists():
-        return {}
+        return []
     text = file.read_text(encoding="utf-8")
     whole = text[: text.rfind("\n") + 1]
     if whole != text:
         _write(file, whole)
-    return {str(line["custom_id"]): line for line in map(json.loads, whole.splitlines())}
+    return [json.loads(line) for line in whole.split("\n") if line]
 
 
 def _answers(file: Path) -> dict[str, Answer]:
@@ -356,7 +376,7 @@ def _answers(file: Path) -> dict[str, Answer]:
 
 def _lines(file: Path) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), 1):
         if line.strip():
             try:
                 found.append(json.loads(line))
@@ -370,3 +390,11 @@ def _write(file: Path, text: str) -> None:
     draft = file.with_name(f"{file.name}.{os.getpid()}")
     draft.write_text(text, encoding="utf-8")
     draft.replace(file)
+
+
+def _append(file: Path, line: Mapping[str, Any]) -> None:
+    """One more line, on the disk when this returns."""
+    with file.open("a", encoding="utf-8") as out:
+        out.write(json.dumps(line, ensure_ascii=False) + "\n")
+        out.flush()
+        os.fsync(out.fileno())

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 
 from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.judge.pipeline import Session
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.model.client import Client, Limits, Message, Sampling
@@ -111,7 +112,7 @@ class Speaker:
 def brief(session: Session, tried: Sequence[Tried]) -> Briefing:
     """What is known of the kernel as it stands, and of what others tried."""
     measured = session.measured
-    gpu = session.gpu.name if session.gpu else "GPU"
+    gpu = gpu_name(session.gpu)
     device = ""
     standing: list[str] = []
     if session.gpu is not None and measured is not None:
@@ -131,6 +132,11 @@ def brief(session: Session, tried: Sequence[Tried]) -> Briefing:
     others = [t for t in tried if not t.candidate.origin.startswith("model:")]
     lines = [f"{t.candidate.label}: {_came_to(t)}" for t in sorted(others, key=_rank)[:_TRIED]]
     return Briefing(gpu, device, tuple(facts), tuple(standing), tuple(lines))
+
+
+def gpu_name(gpu: Gpu | None) -> str:
+    """As prompts name it."""
+    return gpu.name if gpu else "GPU"
 
 
 def _came_to(tried: Tried) -> str:

@@ -28,6 +28,11 @@ class Prompts:
     format: str
     own: Path | None = None
 
+    @property
+    def tells_facts(self) -> bool:
+        """Whether prompts hold more of the briefing than the GPU's name."""
+        return self.format == "edits"
+
     def render(self, name: str, **values: Any) -> str:
         """One template with its values.
 
