@@ -270,7 +270,7 @@ async def _judge_one(
     budget = work.settings.refine.budget
     bench = Workbench(session, budget, on_progress=lambda _: None, on_tried=record, on_exchange=keep, seed=0)
     candidate, outcome = await Reception(bench, task, remember=False).receive(answer)
-    bench.exchanged(prompt, answer.whole, candidate)
+    bench.exchanged(0, prompt, answer.whole, candidate)
     best = bench.result.best
     return {
         "answer": answer.text,

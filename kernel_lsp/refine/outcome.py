@@ -23,12 +23,14 @@ class Exchange:
     """One turn of a model, stored as it was said.
 
     Attributes:
+        trajectory: number of the conversation, from 0.
         prompt: the messages, as JSON.
         answer: all that the model said, reasoning in `<think>` marks first.
         candidate: what was made of it; None where it broke the rules of its format.
         verdict: the full judgement on the candidate, where there was one.
     """
 
+    trajectory: int
     prompt: str
     answer: str
     candidate: Candidate | None

@@ -1,5 +1,6 @@
 """An answer is received: taken up as a candidate, tried out, and brought to its best setting."""
 
+import asyncio
 from dataclasses import replace
 
 from kernel_lsp.judge.verdict import Stage
@@ -25,7 +26,8 @@ class Reception:
 
     def __init__(self, bench: Workbench, task: Task, *, remember: bool = True) -> None:
         self._bench, self._task, self._remember = bench, task, remember
-        self._heard: dict[str, tuple[Feedback, str]] = {}  # by what an answer says: what became of it, and its name
+        self._heard: dict[str, asyncio.Future[tuple[Feedback, str]]] = {}  # by what it says: what came of it, its name
+        self._read = 0  # of what the bench tried, by whomever it was proposed
 
     async def receive(self, answer: Answer) -> tuple[Candidate | None, Feedback | str]:
         """The candidate of an answer and what became of it; a text says why there is none."""
@@ -37,15 +39,26 @@ class Reception:
         said = normalised(candidate)
         if said == normalised(self._bench.session.target.baseline):
             return None, "The answer is the kernel as it stands. Change something."
-        if self._remember and said in self._heard:
-            feedback, label = self._heard[said]
-            return candidate, replace(
-                feedback, setting=f"It says the same as an earlier answer ({label}). Try another way."
-            )
+        if self._remember and (earlier := self._earlier(said)) is not None:
+            feedback, label = await asyncio.shield(earlier)
+            known = f"It says the same as what was tried before ({label}). Try another way."
+            return candidate, replace(feedback, setting=known)
+        self._heard[said] = trying = asyncio.ensure_future(self._try_out(candidate))
+        return candidate, (await trying)[0]
+
+    def _earlier(self, said: str) -> asyncio.Future[tuple[Feedback, str]] | None:
+        """What becomes, or became, of a candidate that says the same: of this model, or of another proposer."""
+        tried = self._bench.result.tried
+        for one in tried[self._read :]:
+            known = asyncio.get_running_loop().create_future()
+            known.set_result((one.feedback, one.candidate.label))
+            self._heard.setdefault(normalised(one.candidate), known)
+        self._read = len(tried)
+        return self._heard.get(said)
+
+    async def _try_out(self, candidate: Candidate) -> tuple[Feedback, str]:
         feedback = await self._bench.try_out(candidate)
-        feedback = await self._at_its_best(candidate, feedback)
-        self._heard[said] = feedback, candidate.label
-        return candidate, feedback
+        return await self._at_its_best(candidate, feedback), candidate.label
 
     async def _at_its_best(self, candidate: Candidate, feedback: Feedback) -> Feedback:
         """The feedback with the best setting that the tuner finds for a structure that is worth it."""

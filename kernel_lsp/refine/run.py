@@ -67,7 +67,8 @@ async def refine_target(
     def keep(said: Exchange) -> None:
         candidate = said.candidate.digest if said.candidate else ""
         judged = said.verdict.id if said.verdict else None
-        store.append_turn(trajectory, candidate, prompt=said.prompt, answer=said.answer, verdict=judged)
+        talk = f"{trajectory}-{said.trajectory:02}"  # its turns follow one another, whatever happens beside them
+        store.append_turn(talk, candidate, prompt=said.prompt, answer=said.answer, verdict=judged)
 
     async with open_session(target, settings) as session:
         _require_sound(session)

@@ -2,8 +2,8 @@
 
 import json
 import time
-from collections.abc import Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Generator, Sequence
+from contextlib import aclosing, contextmanager
 
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
@@ -28,21 +28,27 @@ _TRIED = 8  # candidates of others that a model is told of
 
 
 class Speaker:
-    """A client, a task and a profile. Use it as a context manager; many trajectories may ask at once.
+    """A client, a task and the server's profile. Use it as a context manager; many trajectories may ask at once.
+
+    Args:
+        session: of the kernel.
+        settings: say which server is asked, and hold a user's own templates.
+        talking: kept up to date while answers come in.
+        show: called when there is something new in it.
 
     Raises on making:
         ModelError: no model is served, it may not be asked, or it cannot work on this kernel.
         ConfigurationError: there is no such profile.
     """
 
-    def __init__(self, session: Session, settings: Settings, talking: Talking) -> None:
-        endpoint = find_endpoint(settings)
-        self.profile: Profile = find_profile(settings.model.profile)
+    def __init__(self, session: Session, settings: Settings, talking: Talking, show: Callable[[], None]) -> None:
+        self._endpoint = find_endpoint(settings)
+        self.profile: Profile = find_profile(self._endpoint.profile)
         self.prompts = Prompts(self.profile.talk.format, settings.model.templates)
         self.task: Task = make_task(session.target, self.profile, self.prompts)
-        self._session, self._talking = session, talking
-        self._client = Client(endpoint, Limits())
-        self._begun: float | None = None
+        self._session, self._talking, self._show = session, talking, show
+        self._client = Client(self._endpoint, Limits())
+        self._writing, self._since, self._seconds = 0, 0.0, 0.0
 
     async def __aenter__(self) -> "Speaker":
         await self._client.__aenter__()
@@ -91,22 +97,47 @@ class Speaker:
 
     async def _answer(self, said: Sequence[Message], seed: int) -> Answer:
         drawing = self.profile.drawing
-        sampling = Sampling(drawing.temperature, drawing.top_p, drawing.top_k, drawing.max_tokens, seed)
-        reasoning, text, complete = [], [], True
-        counted = 0
-        self._begun = self._begun or time.monotonic()
-        try:
-            async with aclosing(self._client.stream(said, sampling)) as pieces:
-                async for piece in pieces:
-                    reasoning.append(piece.reasoning)
-                    text.append(piece.text)
-                    now = piece.usage.completion if piece.usage else counted + 1
-                    self._talking.tokens += max(0, now - counted)
-                    counted = max(counted, now)
-                    self._talking.rate = self._talking.tokens / max(1e-3, time.monotonic() - self._begun)
-        except (CutOffError, EndlessReasoningError):
-            complete = False
+        sampling = Sampling(drawing.temperature, drawing.top_p, drawing.top_k, await self._room(said), seed)
+        reasoning: list[str] = []
+        text: list[str] = []
+        complete, counted = True, 0
+        with self._clock():
+            try:
+                async with aclosing(self._client.stream(said, sampling)) as pieces:
+                    async for piece in pieces:
+                        reasoning.append(piece.reasoning)
+                        text.append(piece.text)
+                        now = piece.usage.completion if piece.usage else counted + 1
+                        self._count(max(0, now - counted))
+                        counted = max(counted, now)
+            except (CutOffError, EndlessReasoningError):
+                complete = False
         return read_answer("".join(text), "".join(reasoning), complete=complete)
+
+    async def _room(self, said: Sequence[Message]) -> int:
+        """Tokens that an answer may have: what the profile allows, if the context has room for it beside the prompt."""
+        most = self.profile.drawing.max_tokens
+        if (context := self._endpoint.context) is None:
+            return most
+        return max(1, min(most, context - await self._client.count_tokens(said)))
+
+    @contextmanager
+    def _clock(self) -> Generator[None]:
+        """Count the time in which at least one answer is written."""
+        self._since = self._since if self._writing else time.monotonic()
+        self._writing += 1
+        try:
+            yield
+        finally:
+            self._writing -= 1
+            if not self._writing:
+                self._seconds += time.monotonic() - self._since
+
+    def _count(self, tokens: int) -> None:
+        self._talking.tokens += tokens
+        seconds = self._seconds + time.monotonic() - self._since
+        self._talking.rate = self._talking.tokens / max(seconds, 1e-3)
+        self._show()
 
 
 def brief(session: Session, tried: Sequence[Tried]) -> Briefing:

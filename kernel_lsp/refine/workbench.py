@@ -34,6 +34,7 @@ _CHECKS_AT_ONCE = 4
 _JUDGEMENTS = 3  # after one race
 _WORTH_A_JUDGEMENT = 0.985  # ratio to the best so far
 _RESERVE_SECONDS = 4.0  # kept for the judgement of what is found last
+_OFTEN = 0.5  # seconds between two reports of what only counts on
 _ERRORS = 3  # of a compiler, quoted with their line
 
 
@@ -75,6 +76,7 @@ class Workbench:
         self._feedback: dict[str, Feedback] = {}
         self._ratio = 1.0  # of the best confirmed variant to the baseline
         self._best: Best | None = None
+        self._doing, self._shown = "starting", self._started
         self._measuring = asyncio.Lock()  # generation and builds go on beside it
 
     @property
@@ -128,10 +130,16 @@ class Workbench:
 
     def show(self, doing: str) -> None:
         """Tell whoever watches what is done now."""
-        elapsed = time.perf_counter() - self._started
+        self._doing, self._shown = doing, time.perf_counter()
+        elapsed = self._shown - self._started
         self._on_progress(
             Progress(doing, elapsed=elapsed, budget=self.budget, best=self._best, talking=self.talking, **self._counts)
         )
+
+    def show_again(self) -> None:
+        """Tell it once more, for its figures have changed; not more often than people read."""
+        if time.perf_counter() - self._shown > _OFTEN:
+            self.show(self._doing)
 
     async def try_out(self, candidate: Candidate) -> Feedback:
         """What becomes of one candidate: built, checked and, where it is right, raced and perhaps judged in full.
@@ -172,10 +180,10 @@ class Workbench:
                 await self._judge_untimed(candidate, proposers)
                 self.show(f"checked {candidate.label}")
 
-    def exchanged(self, prompt: str, answer: str, candidate: Candidate | None) -> None:
+    def exchanged(self, trajectory: int, prompt: str, answer: str, candidate: Candidate | None) -> None:
         """Keep one turn of a model, once all is known of it."""
         verdict = self._judged.get(candidate.digest) if candidate else None
-        self._on_exchange(Exchange(prompt, answer, candidate, verdict))
+        self._on_exchange(Exchange(trajectory, prompt, answer, candidate, verdict))
 
     async def _judge_untimed(self, candidate: Candidate, proposers: Sequence[Proposer]) -> Feedback:
         async with self._measuring:

@@ -35,7 +35,7 @@ async def beam(bench: Workbench, settings: Settings) -> None:
 async def tuner_then_model(bench: Workbench, settings: Settings) -> None:
     """First without a model, so that what a model gains is never a mere setting; then with one, where one is served."""
     try:
-        speaker = Speaker(bench.session, settings, bench.talking)
+        speaker = Speaker(bench.session, settings, bench.talking, bench.show_again)
     except ModelError as error:
         bench.notes.append(f"No model was asked: {error}")
         await climb(bench)
@@ -64,7 +64,7 @@ STRATEGIES: dict[str, Strategy] = {
 
 
 async def _ask(bench: Workbench, settings: Settings, *, beam: bool) -> None:
-    async with Speaker(bench.session, settings, bench.talking) as speaker:
+    async with Speaker(bench.session, settings, bench.talking, bench.show_again) as speaker:
         await _turns(bench, speaker, settings, beam=beam)
 
 

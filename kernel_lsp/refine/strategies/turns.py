@@ -82,8 +82,8 @@ class Turns:
                 raise error
         if errors and not any(t.attempts for t in trajectories):
             raise errors[0]
-        for said in dict.fromkeys(str(error) for error in errors):
-            self._bench.notes.append(said)
+        notes = self._bench.notes
+        notes += [said for said in dict.fromkeys(str(error) for error in errors) if said not in notes]
 
     def _may_go_on(self) -> bool:
         bench, settings = self._bench, self._settings
@@ -99,7 +99,7 @@ class Turns:
         bench.talking.turn, bench.talking.turns = max(bench.talking.turn, turn), self._turns
         briefing = speaker.briefing(bench.result.tried)
         seed = bench.seed + trajectory.number * _SEEDS + turn
-        bench.show(f"turn {turn} of {self._turns}: the model is writing")
+        bench.show("the model is writing")
         try:
             async with asyncio.timeout(max(bench.left(), 0.1)):
                 advice = ""
@@ -111,7 +111,7 @@ class Turns:
         candidate, outcome = await self._reception.receive(answer)
         trajectory.attempts.append(Attempt(answer, tell(speaker.prompts, outcome)))
         trajectory.ratio = _ratio(outcome)
-        bench.exchanged(prompt, answer.whole, candidate)
+        bench.exchanged(trajectory.number, prompt, answer.whole, candidate)
 
 
 def survivors(trajectories: list[Trajectory], keep: int) -> list[Trajectory]:

@@ -25,7 +25,7 @@ CONTRACT = dict(contiguous=True, aligned=16)
 
 
 def inputs(n):
-    return (torch.randn(n, device="cuda"),)
+    return (torch.arange(n, device="cuda", dtype=torch.float32),)  # the same in every session, as prompts quote it
 
 
 def reference(x):
