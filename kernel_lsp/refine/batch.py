@@ -332,9 +332,8 @@ def _briefings(batch: Batch) -> dict[str, Briefing]:
     """What was found out of each kernel at the first turn."""
     found: dict[str, Briefing] = {}
     for line in _whole_lines(batch.folder / "briefings.jsonl"):
-        told = {name: tuple(value) if isinstance(value, list) else value for name, value in line.items()}
-        kernel = str(told.pop("kernel"))
-        found[kernel] = Briefing(**told)
+        lists = {name: tuple(line[name]) for name in ("facts", "standing", "tried")}
+        found[str(line["kernel"])] = Briefing(line["gpu"], line["device"], **lists)
     return found
 
 

@@ -43,7 +43,7 @@ class Feedback:
         facts: what its build showed; None when it did not build.
         log: all that the compiler said, in the user's coordinates; empty unless the build failed.
         mismatch: the first wrong element, where one was found.
-        setting: with which of its settings it was measured, where they are not those of its text.
+        setting: what else there is to say: with which settings it was measured, where they are not those of its text.
     """
 
     stage: Stage

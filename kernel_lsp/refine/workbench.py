@@ -187,10 +187,13 @@ class Workbench:
 
     async def _judge_untimed(self, candidate: Candidate, proposers: Sequence[Proposer]) -> Feedback:
         async with self._measuring:
+            built = await self.session.builders.build(self.session.target.workload, candidate)  # judging finds it made
             verdict = await self.session.judge(candidate)
         self._counts["built"] += verdict.verdict is not Outcome.BUILD_FAILED
         self._counts["correct"] += verdict.verdict is Outcome.UNTIMED and verdict.stage is Stage.CORRECT
-        feedback = _feedback(verdict)
+        feedback = replace(_feedback(verdict), facts=_facts(built) if built.ok else None)
+        if not built.ok:
+            feedback = replace(feedback, log=_errors(built, candidate))
         self._judged[candidate.digest] = verdict
         self._note(Tried(candidate, feedback, verdict))
         for proposer in proposers:
@@ -420,7 +423,6 @@ def _feedback(verdict: Verdict) -> Feedback:
         1 / verdict.speedup if verdict.speedup else None,
         (1 / verdict.interval[1], 1 / verdict.interval[0]) if verdict.interval else None,
         verdict.reason,
-        log=verdict.evidence.build_log if verdict.verdict is Outcome.BUILD_FAILED else "",
         mismatch=verdict.evidence.mismatch,
     )
 

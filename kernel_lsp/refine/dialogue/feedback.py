@@ -30,6 +30,10 @@ def kind_of(outcome: Outcome) -> Kind:
 
 def message_of(feedback: Feedback) -> str:
     """What the judge found, in words for a model."""
+    return f"{_found(feedback)} {feedback.setting}".strip()
+
+
+def _found(feedback: Feedback) -> str:
     match kind_of(feedback.verdict):
         case "uncompiled":
             return condensed(feedback.log or feedback.message)
@@ -79,7 +83,7 @@ def _speed(feedback: Feedback) -> str:
     text = f"It runs at {speedup:.2f} times the speed of the baseline"
     if feedback.interval is not None:
         text += f" (95 % interval {1 / feedback.interval[1]:.2f} to {1 / feedback.interval[0]:.2f})"
-    return f"{text}. {feedback.setting}".strip() if feedback.setting else f"{text}."
+    return f"{text}."
 
 
 def _wrong_element(mismatch: Mismatch) -> str:
