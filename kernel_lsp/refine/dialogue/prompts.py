@@ -4,16 +4,20 @@ The parts of a prompt and their order are those of the model's published protoco
 otherwise and why.
 """
 
+import traceback
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError, TemplateNotFound
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError, TemplateSyntaxError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from kernel_lsp.errors import ConfigurationError
 
 TEMPLATES = Path(__file__).parent / "templates"
+# What a template can do wrong, beside jinja's own errors.
+_FAULTS = (TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, OSError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,33 +43,42 @@ class Prompts:
         Raises:
             ConfigurationError: a template of the user's own is faulty or asks for what there is not.
         """
+        folder = next((folder for folder in self._folders() if (folder / f"{name}.j2").is_file()), None)
+        if folder is None and name == "system":
+            return ""  # most models take none
         try:
-            return _environment(self.format, self.own).get_template(f"{name}.j2").render(**values).strip() + "\n"
-        except TemplateNotFound:
-            if name == "system":
-                return ""  # most models take none
-            raise
-        except TemplateError as error:
-            line = getattr(error, "lineno", None)
-            file = (self.own or TEMPLATES / self.format) / f"{name}.j2"
-            raise ConfigurationError(f"The template cannot be used: {error}.", file, line) from None
+            return _environment(self._folders()).get_template(f"{name}.j2").render(**values).strip() + "\n"
+        except _FAULTS as error:
+            file, line = _place(error, (folder or self._folders()[0]) / f"{name}.j2")
+            said = f"The template cannot be used: {str(error).rstrip('.')}."
+            raise ConfigurationError(said, file, line, cure="Mend it, or take it out of `model.templates`.") from None
 
     def example(self) -> dict[str, str] | None:
         """The worked example of the first turn, where the format has one."""
         names = {"architecture": "example.py.txt", "answer": "example_answer.py.txt", "summary": "example_summary.txt"}
         found: dict[str, str] = {}
         for part, name in names.items():
-            for folder in filter(None, (self.own, TEMPLATES / self.format)):
+            for folder in self._folders():
                 if (folder / name).is_file():
                     found[part] = (folder / name).read_text(encoding="utf-8").strip()
                     break
         return found if len(found) == len(names) else None
 
+    def _folders(self) -> tuple[Path, ...]:
+        return tuple(folder for folder in (self.own, TEMPLATES / self.format, TEMPLATES) if folder is not None)
+
+
+def _place(error: Exception, template: Path) -> tuple[Path, int | None]:
+    """File and line of a fault: of the template, or of one that it includes."""
+    if isinstance(error, TemplateSyntaxError):
+        return Path(error.filename or template), error.lineno
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.endswith(".j2")]
+    return (Path(frames[-1].filename), frames[-1].lineno) if frames else (template, None)
+
 
 @cache
-def _environment(format_: str, own: Path | None) -> Environment:
-    folders = [folder for folder in (own, TEMPLATES / format_, TEMPLATES) if folder is not None]
-    made = Environment(
+def _environment(folders: tuple[Path, ...]) -> Environment:
+    made = ImmutableSandboxedEnvironment(  # the templates may be those of a project that somebody else wrote
         loader=FileSystemLoader(folders),
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -76,9 +76,8 @@ def make_task(target: Target, profile: Profile, prompts: Prompts) -> Task:
             return _Edits(target, profile, prompts)
         case _:
             speaks = "CUDA" if prompts.format == "kernelbench-cuda" else "Triton"
-            message = (
-                f"Models of the profile `{profile.id}` write {speaks}, and this kernel is {target.language.title()}."
-            )
+            written = "CUDA" if target.language is Language.CUDA else "Triton"
+            message = f"Models of the profile `{profile.id}` write {speaks}, and this kernel is {written}."
             cure = "Set `model.profile` to one for this language, or to `general`."
             raise UnsuitedProfileError(message, target.source.path, cure=cure)
 
