@@ -62,7 +62,7 @@ async def test_prompts_of_kevin_are_pinned(target, outcome):
 
 @pytest.mark.asyncio
 async def test_whole_oldest_turns_are_dropped_at_the_budget(target):
-    prompts, task = talk_about(target)
+    _, task = talk_about(target)
     attempts = [Attempt(read_answer(f"answer {n}"), f"feedback {n}") for n in range(6)]
     seen = []
 
@@ -79,7 +79,7 @@ async def test_whole_oldest_turns_are_dropped_at_the_budget(target):
 
 @pytest.mark.asyncio
 async def test_the_last_turn_is_never_dropped(target):
-    prompts, task = talk_about(target)
+    _, task = talk_about(target)
     attempts = [Attempt(read_answer(f"answer {n}"), f"feedback {n}") for n in range(3)]
 
     async def endless(_) -> int:
