@@ -97,7 +97,7 @@ def check_transcript(data: Path, prompts: list) -> None:
     assert [turn.number for turn, _ in turns] == [1, 2, 3, 4]
     assert [verdict["verdict"] for _, verdict in turns] == ["BUILD_FAILED", "WRONG", "WRONG", "UNTIMED"]
     assert [turn.answer for turn, _ in turns] == [f"<think>\n{THOUGHT}\n</think>\n{answer}" for answer in ANSWERS]
-    assert turns[-1][1]["stage"] == "CORRECT"
+    assert turns[-1][1]["stage"] == "correct"
     for (turn, _), prompt in zip(turns, prompts, strict=True):
         asked = json.loads(turn.prompt)
         assert [(m["role"], m["content"]) for m in asked] == prompt
@@ -111,7 +111,11 @@ def check_transcript(data: Path, prompts: list) -> None:
 def test_from_the_command_line(served, prompts, tmp_path):
     kernel = write_scale(tmp_path)
     own = {f"KERNEL_LSP_REFINE_{name.upper()}": str(value) for name, value in TALK.items()}
-    own |= {"KERNEL_LSP_PATHS_DATA": str(tmp_path / "data"), "KERNEL_LSP_PATHS_CACHE": str(tmp_path / "cache")}
+    own |= {
+        "COLUMNS": "200",
+        "KERNEL_LSP_PATHS_DATA": str(tmp_path / "data"),
+        "KERNEL_LSP_PATHS_CACHE": str(tmp_path / "cache"),
+    }
     call = [sys.executable, "-c", "from kernel_lsp.cli.main import main; main()", "refine", str(kernel)]
     done = subprocess.run(call, env=os.environ | own, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
