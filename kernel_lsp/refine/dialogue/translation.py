@@ -163,7 +163,7 @@ def _merged(text: str, device: str, path: Path, launch: str) -> str:
     edits = [Edit(_with_line_end(data, made.span), "") for made in _clashing(data, taken)]
     scopes = {made.span.end: made.scope for made in outline(data).declarations}
     gone = [_with_comment_above(data, k.span) for k in replaced]
-    edits = [e for e in edits if not any(span.holds(e.span) or e.span.holds(span) for span in gone)]
+    edits = [e for e in edits if not any(e.span.start < span.end and span.start < e.span.end for span in gone)]
     if any(scopes.get(span.end) for span in gone):  # inside a namespace its names would be others
         edits += [Edit(_with_line_end(data, span), "") for span in gone]
         edits.append(Edit(Span(len(data), len(data)), f"\n{device}\n"))

@@ -268,3 +268,16 @@ def test_blocks_and_whole_functions_are_applied():
 def test_edits_that_do_not_fit_are_refused_with_the_reason(code, words):
     with pytest.raises(RejectedAnswer, match=words):
         apply_answer(code, editable())
+
+
+@pytest.mark.parametrize("example", LEARNED, ids=lambda e: e.path)
+def test_answers_to_our_own_examples_become_files(example):
+    """Kernels of the same name give way, whatever stands around them."""
+    target = make_target(EXAMPLES / example.path)
+    task = make_task(target, find_profile("kevin-32b"), Prompts("kernelbench-cuda"))
+    for text in example.answers():
+        candidate = task.candidate(read_answer(text))
+        assert [k.name for k in find_kernels(candidate.kernel.text, candidate.kernel.path)] == [
+            example.kernel.split("(")[0].split()[-1]
+        ]
+        assert "launch" in candidate.launch.text
