@@ -80,6 +80,20 @@ class RefineSettings(_Section):
     """Wall time for one refinement, such as 120s or 5m."""
     proposers: Annotated[list[Proposer], Names] = ["rewriter", "tuner"]
     """Who proposes candidates, in this order: `rewriter`, `tuner`, or a function of your own as `module:name`."""
+    strategy: Literal["tuner-only", "serial", "beam", "tuner-then-model"] = "tuner-then-model"
+    """Whether and how a model is asked. Only `tuner-then-model` does without one where none is served."""
+    trajectories: int = Field(default=4, ge=1, le=256)
+    """Conversations with a model side by side."""
+    turns: int | None = Field(default=None, ge=1, le=64)
+    """Answers of a model in each conversation; by default as many as its profile says."""
+    keep: int = Field(default=2, ge=1)
+    """Conversations that `beam` goes on with after each turn, copied to make up the number."""
+    tokens: int | None = Field(default=None, ge=1)
+    """Tokens that a model may generate in one refinement; no limit by default."""
+    candidates: int | None = Field(default=None, ge=1)
+    """Candidates that may be proposed in one refinement; no limit by default."""
+    second_opinion: bool = False
+    """Whether a reader of the profile names bottleneck, method and plan before each further turn of a model."""
     untimed: bool = False
     """Whether to search where there is no GPU: candidates are built and checked, but none can be found faster."""
 
@@ -99,6 +113,8 @@ class ModelSettings(_Section):
     """Environment variable that holds the key of `model.endpoint`."""
     python: Folder | None = None
     """Python that has vLLM, where this program's own has not."""
+    templates: Folder | None = None
+    """Folder of prompt templates of your own; a file there takes the place of the profile's of the same name."""
     reserve: Bytes = Field(default=6 * 2**30, ge=0)
     """GPU memory left to the judge beside a model; the model sleeps while the judge finds less than half of it."""
 

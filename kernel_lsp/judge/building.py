@@ -166,6 +166,11 @@ class Builders:
         if folder != self._first_triton:
             shutil.rmtree(folder, ignore_errors=True)
 
+    def close(self) -> None:
+        """End the workers that wait for the next build."""
+        while self._idle:
+            self._idle.pop().kill()
+
     async def probes(self) -> dict[str, Any]:
         """The harness's own kernels, for this architecture."""
         async with self._worker() as worker:

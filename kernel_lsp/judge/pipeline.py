@@ -197,6 +197,7 @@ class Session:
                 await self.finalists.close()
             if self.bench is not None:
                 await self.bench.close()
+            self.builders.close()
         finally:
             await self._slept.aclose()
 
@@ -564,15 +565,28 @@ async def _memory_is_back(gpu: Gpu, free: int) -> None:
         await asyncio.sleep(0.05)
 
 
+def start_pool() -> Pool:
+    """Workers for sessions on the GPU that is found first, or for a machine without one."""
+    gpu = next(iter(find_gpus()), None)
+    return Pool(gpu.uuid if gpu else None)
+
+
 @asynccontextmanager
-async def open_session(target: Target, settings: Settings) -> AsyncGenerator[Session]:
+async def open_session(target: Target, settings: Settings, pool: Pool | None = None) -> AsyncGenerator[Session]:
     """A session with its baseline measured; its workers end with it.
+
+    Args:
+        target: what is judged.
+        settings: in force at its file.
+        pool: of `start_pool`, for sessions one after another, which then import the heavy libraries once.
 
     Raises:
         KernelLspError: the baseline or the workload cannot be used, or workers cannot be started.
     """
     gpu = next(iter(find_gpus()), None)
-    async with Pool(gpu.uuid if gpu else None) as workers:
+    async with AsyncExitStack() as stack:
+        workers = pool or await stack.enter_async_context(Pool(gpu.uuid if gpu else None))
+        stack.enter_context(workers.allowing())
         session = Session(workers, target, settings, gpu)
         workers.preload(Flavour.BUILD, Flavour.GPU if gpu else Flavour.EMULATE)
         try:

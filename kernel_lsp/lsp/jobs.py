@@ -19,7 +19,7 @@ from kernel_lsp.build.binary import Diagnostic, Severity
 from kernel_lsp.errors import ConfigurationError, KernelLspError
 from kernel_lsp.lsp.documents import Document
 from kernel_lsp.lsp.process import Service, ServiceFailure
-from kernel_lsp.report.units import interval_text, speedup_text
+from kernel_lsp.report.units import interval_text, speedup_text, talking_text
 
 if TYPE_CHECKING:
     from kernel_lsp.config.settings import Settings
@@ -137,7 +137,9 @@ class Job:
             return self.reason
         if (found := self.progress) is None:
             return self.doing
-        parts = [self.doing, f"{found['proposed']} candidates", f"{found['correct']} correct"]
+        talking = talking_text(**found["talking"])
+        counts = [f"{found['proposed']} candidates", f"{found['correct']} correct"]
+        parts = [*filter(None, (self.doing, talking)), *counts]
         if (best := found["best"]) is not None:
             sure = "" if best["confirmed"] else ", to be confirmed"
             parts.append(f"best {speedup_text(best['speedup'])} ({interval_text(tuple(best['interval']))}{sure})")

@@ -71,5 +71,9 @@ class NoVllmError(ModelError):
     """vLLM is not installed where it was looked for."""
 
 
+class UnsuitedProfileError(ModelError):
+    """Models of this profile cannot work on this kernel."""
+
+
 class StartFailedError(ModelError):
     """The server ended or hung before it was ready."""

@@ -52,6 +52,30 @@ class Serving(Part):
     """vLLM's name for the way that the model marks its reasoning; None for a model that does not reason."""
 
 
+class Drawing(Part):
+    """How an answer is drawn from the model."""
+
+    temperature: float | None = None
+    """None leaves it to the model's own defaults."""
+    top_p: float | None = None
+    top_k: int | None = None
+    max_tokens: int = Field(default=8192, gt=0)
+    """Length of an answer, reasoning included, in tokens."""
+
+
+class Talk(Part):
+    """How the model is asked, and what its answers look like."""
+
+    format: Literal["kernelbench-cuda", "kernelbench-triton", "edits"] = "edits"
+    """`edits` to the user's files, or a whole `ModelNew` for a `Model`, in CUDA or Triton."""
+    history_tokens: int = Field(default=8192, gt=0)
+    """Prompt up to which earlier turns are kept; whole turns are dropped beyond it, the oldest first."""
+    example_always: bool = False
+    """Whether the worked example of the first turn stays in the prompts of later ones."""
+    turns: int = Field(default=8, gt=0)
+    """Answers in a row for which the model was trained, or after which nothing more was found to come."""
+
+
 class Profile(Part):
     """One model by name. `memory` is None where it depends on the weights that a user brings."""
 
@@ -71,6 +95,8 @@ class Profile(Part):
     memory: Memory | None = None
     context: Context
     serving: Serving = Serving()
+    drawing: Drawing = Drawing()
+    talk: Talk = Talk()
 
 
 def read_profile(path: Path) -> Profile:

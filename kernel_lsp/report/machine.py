@@ -11,7 +11,7 @@ from kernel_lsp.judge.strength import Fate, FileStrength
 from kernel_lsp.judge.verdict import Verdict
 
 if TYPE_CHECKING:
-    from kernel_lsp.refine.search import Refinement
+    from kernel_lsp.refine.outcome import Refinement
 
 
 def records_json(records: object) -> str:

@@ -63,3 +63,8 @@ def _digits(value: float) -> str:
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
+
+
+def talking_text(turn: int, turns: int, tokens: int, rate: float) -> str:
+    """Where a conversation with a model stands (`refine.progress.Talking`); empty where there is none."""
+    return f"turn {turn} of {turns} · {tokens:,} tokens · {rate:.0f} tokens/s" if turn else ""

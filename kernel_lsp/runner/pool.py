@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -124,6 +124,15 @@ class Pool:
     def allow(self, read: Iterable[Path]) -> None:
         """Let workers started from now on read these folders and files and all below them."""
         self._readable |= {str(path) for path in read}
+
+    @contextlib.contextmanager
+    def allowing(self) -> Generator[None]:
+        """What is allowed in the block is allowed no longer after it."""
+        before = set(self._readable)
+        try:
+            yield
+        finally:
+            self._readable = before
 
     def preload(self, *flavours: Flavour) -> None:
         """Begin importing in the background, so that the first worker need not wait for it."""

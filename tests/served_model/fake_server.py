@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,16 +12,18 @@ from pathlib import Path
 class FakeServer:
     """`answer` is what a chat request streams: events (dicts), seconds to wait, or one of the words below.
 
-    `die` closes the connection, `hang` says nothing more.
+    `die` closes the connection, `hang` says nothing more. A `reply` makes the same of each request's body instead.
     """
 
     socket: Path
-    key: str = "secret"
+    key: str | None = "secret"
     answer: list = field(default_factory=list)
+    reply: Callable[[dict], list] | None = None
     refusal: tuple[int, str] | None = None
     routes: dict[str, tuple[int, str]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     body: dict = field(default_factory=dict)
+    bodies: list[dict] = field(default_factory=list)
     left: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -57,10 +60,11 @@ class FakeServer:
                 self.asked.append(path)
                 if path == "/v1/chat/completions":
                     self.body = json.loads(body)
-                if path.startswith("/v1") and headers.get("authorization") != f"bearer {self.key}":
+                    self.bodies.append(self.body)
+                if path.startswith("/v1") and self.key and headers.get("authorization") != f"bearer {self.key}":
                     self._say(writer, 401, '{"error": "Unauthorized"}')
                 elif path == "/v1/chat/completions" and self.refusal is None:
-                    await self._stream(reader, writer)
+                    await self._stream(reader, writer, self.reply(self.body) if self.reply else self.answer)
                     break
                 elif path == "/v1/chat/completions":
                     status, message = self.refusal or (500, "")
@@ -73,9 +77,9 @@ class FakeServer:
     def _say(self, writer: asyncio.StreamWriter, status: int, text: str) -> None:
         writer.write(f"HTTP/1.1 {status} X\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode())
 
-    async def _stream(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _stream(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer: list) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
-        for step in self.answer:
+        for step in answer:
             if step == "die":
                 return
             if step == "hang":

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
 # As QwQ's and Kevin's: the prompt ends in an opened <think>, and both marks are single tokens.
 TEMPLATE = (
@@ -69,6 +70,10 @@ def main(learn: Path, folder: Path) -> None:
             raise SystemExit(f"it has not learned the answer to: {example['messages'][-1]['content'][:200]}")
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    loaded = AutoTokenizer.from_pretrained(folder)  # of Qwen2's own class, whatever was saved
+    for (prompt, _), example in zip(pairs, examples, strict=True):
+        if loaded.apply_chat_template(example["messages"], add_generation_prompt=True, return_dict=False) != prompt:
+            raise SystemExit("a server will not read prompts as they were learned")
     save_adapter(config, folder / "adapter")
 
 
@@ -80,7 +85,13 @@ def whole(example: dict) -> str:
 
 def trained_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(PRETOKENIZE_REGEX), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
     tokenizer.decoder = decoders.ByteLevel()
     special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
