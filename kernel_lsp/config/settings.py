@@ -60,6 +60,8 @@ class JudgeSettings(_Section):
     """Whether a variant that is faster on the whole may be slower on single cases."""
     sanitize: Literal["auto", "off"] = "auto"
     """Whether what is about to be called faster first runs under compute-sanitizer and the emulator: auto or off."""
+    steady_load: Literal["auto", "off"] = "auto"
+    """Whether a gain is also looked at under a steady load, for 4 s where power limits the kernel: auto or off."""
 
 
 class CheckSettings(_Section):

@@ -6,15 +6,18 @@ judgement which patches `torch.cuda` or `cuda.bindings` does not reach them.
 
 import ctypes
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
-from cuda.bindings import driver as cu  # pyright: ignore[reportAttributeAccessIssue]
+from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
 from kernel_lsp.build.binary import Binary
 from kernel_lsp.device.arguments import LaunchShape, launch_shape, pack_arguments
 from kernel_lsp.errors import WorkloadError
 
 _DEFAULT_SHARED_LIMIT = 48 << 10
+cu: Any = SimpleNamespace(**vars(driver))
+"""The bindings as they are at import."""
 
 Listener = Callable[[bytes, str, LaunchShape, Sequence[bytes], Sequence[Any]], None]
 """Who hears of a launch before it is made: the cubin, the entry, grid and block, arguments as packed and as given."""

@@ -29,6 +29,8 @@ from kernel_lsp.source.kernel import Language
 
 START_SECONDS = 60.0
 _LET_GO_SECONDS = 5.0
+TOUCHED = "touched"
+"""Family of inputs that differ from earlier ones in a few elements."""
 _SPARES = 3  # one judgement takes a process, and two fresh ones to confirm a gain
 
 
@@ -44,7 +46,10 @@ class Contract:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """One set of inputs the oracle has made: `arguments` says how they lie in memory, never what they are."""
+    """One set of inputs the oracle has made: `arguments` says how they lie in memory, never what they are.
+
+    The same inputs can be put into several places of one version's memory at once, by their number `place`.
+    """
 
     key: str
     case: int
@@ -52,22 +57,33 @@ class Draw:
     arguments: list[Any]
     nbytes: int
     input_bytes: int
+    place: int = 0
 
     @property
     def slab(self) -> str:
         """Inputs of one case share their memory, unless they lie differently in it or come with other numbers."""
-        return f"{self.case}/{zlib.crc32(json.dumps(self.arguments).encode()):08x}"
+        return f"{self.case}/{zlib.crc32(json.dumps(self.arguments).encode()):08x}@{self.place}"
 
 
 @dataclass
 class Subject:
-    """One version of the kernel, loaded in a worker. `name` is how the oracle knows its memory."""
+    """One version of the kernel, loaded in a worker.
+
+    Attributes:
+        name: how the oracle knows its memory.
+        candidate: the version.
+        built: its build.
+        worker: the process.
+        bound: slabs that it has made.
+        recorded: what is ready to be timed: how, by slab.
+    """
 
     name: str
     candidate: Candidate
     built: Built
     worker: Worker
     bound: set[str] = field(default_factory=set[str])
+    recorded: dict[str, object] = field(default_factory=dict[str, object])
 
     async def call(self, method: str, /, *, deadline: float = START_SECONDS, **params: Any) -> Any:
         """Ask the worker; raises as `Worker.call`."""
@@ -119,6 +135,7 @@ class Bench:
         self._spares: list[asyncio.Task[Worker]] = []
         self._subjects: dict[str, Worker] = {}
         self._names = 0
+        self._touches = 0
 
     async def open(self) -> None:
         """Start the oracle and load the workload.
@@ -185,6 +202,13 @@ class Bench:
         self.draws[key] = Draw(key, draw.case, family, made["arguments"], made["nbytes"], made["input_bytes"])
         return self.draws[key], found["matters"]
 
+    async def touch(self, draw: Draw) -> Draw:
+        """The same inputs but for fresh values in a few places, other ones each time; only the last are kept."""
+        key = f"{draw.key}/touched"
+        self._touches += 1
+        made = await self.oracle("touch", key=key, base=draw.key, seed=self._seed(f"{key}/{self._touches}"))
+        return Draw(key, draw.case, TOUCHED, made["arguments"], made["nbytes"], made["input_bytes"], draw.place)
+
     def _seed(self, key: str) -> int:
         return int.from_bytes(hashlib.sha256(f"{self.seed}/{key}".encode()).digest()[:6], "little")
 
@@ -250,6 +274,7 @@ class Bench:
             )
             await self.oracle("attach", subject=subject.name, name=draw.slab, handle=handle)
             subject.bound.add(draw.slab)
+            subject.recorded.pop(draw.slab, None)
         await self.oracle("fill", subject=subject.name, slab=draw.slab, key=draw.key)
 
     async def compare(self, subject: Subject, draw: Draw, published: dict[str, Any], *, baseline: bool) -> Any:

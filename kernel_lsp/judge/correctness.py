@@ -25,6 +25,7 @@ _REPEATS = 3
 _HELD = 4  # outputs that must keep their values while later ones are made
 _VARIED = 16  # arguments that are tried one by one
 FIRST_RUN_SECONDS = 60.0  # a first launch may compile
+_REHEARSAL_SECONDS = 10.0  # what a candidate has for that at least; more if the baseline took long, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class Yardstick:
         deterministic: whether the baseline gives the same bits each time.
         weak: trivial answers that the workload would accept, as sentences.
         run_seconds: by case, longest wall time of one run of the baseline.
+        rehearsal_seconds: longest wall time of a launch before the first one, in which it may compile or tune itself.
         findings: what was found on the way, among it inputs that are not used and why.
     """
 
@@ -84,6 +86,7 @@ class Yardstick:
     deterministic: bool
     weak: list[str]
     run_seconds: dict[int, float]
+    rehearsal_seconds: float
     findings: Findings
 
 
@@ -95,7 +98,7 @@ async def measure_baseline(bench: Bench, baseline: Subject) -> Yardstick:
     Raises:
         CannotJudgeError: there is no GPU, and the emulator cannot run it.
     """
-    yard = Yardstick([], {}, {}, {}, False, True, [], {}, Findings())
+    yard = Yardstick([], {}, {}, {}, False, True, [], {}, 0.0, Findings())
     order = await _case_order(bench, yard.findings)
     scout = _Scout(bench, baseline)
     try:
@@ -112,6 +115,8 @@ async def measure_baseline(bench: Bench, baseline: Subject) -> Yardstick:
                     failure = await _measure_one(bench, baseline, yard.fresh[case], yard)
             if failure is None:
                 yard.draws.append(draw)
+                if plain and case in order[:2]:
+                    await _measure_touched(bench, baseline, draw, yard)
             elif plain:
                 yard.findings.fail("baseline", failure, bench.cases[case])
                 return yard
@@ -134,6 +139,18 @@ async def measure_baseline(bench: Bench, baseline: Subject) -> Yardstick:
         await _measure_repeats(bench, baseline, yard)
     await _measure_strength(bench, yard)
     return yard
+
+
+async def _measure_touched(bench: Bench, baseline: Subject, plain: Draw, yard: Yardstick) -> None:
+    """Add inputs that a version which remembers its last answer by samples of the inputs takes for the same."""
+    draw = await bench.touch(plain)
+    if not _affordable(bench, draw, yard.findings):
+        yard.findings.skipped(f"inputs: {draw.family}", _TOO_SLOW, bench.cases[draw.case])
+    elif (failure := await _measure_one(bench, baseline, draw, yard)) is None:
+        yard.draws.append(draw)
+    else:
+        detail = f"the baseline itself does not manage them: {failure.reason}"
+        yard.findings.skipped(f"inputs: {draw.family}", detail, bench.cases[draw.case])
 
 
 async def _measure_arguments(bench: Bench, scout: "_Scout", yard: Yardstick) -> None:
@@ -281,13 +298,17 @@ async def _measure_one(bench: Bench, subject: Subject, draw: Draw, yard: Yardsti
     try:
         await bench.fill(subject, draw)
         if bench.gpu is not None:
+            started = time.perf_counter()
             await subject.call("rehearse", deadline=FIRST_RUN_SECONDS, name=draw.slab)
+            yard.rehearsal_seconds = max(time.perf_counter() - started, yard.rehearsal_seconds)
             await bench.fill(subject, draw)
         started = time.perf_counter()
         published = await subject.call("run", deadline=FIRST_RUN_SECONDS, name=draw.slab)
         yard.run_seconds[draw.case] = max(time.perf_counter() - started, yard.run_seconds.get(draw.case, 0.0))
     except RUN_ERRORS as error:
-        _raise_what_is_no_fault(bench, error)
+        if isinstance(error, WorkloadError):
+            raise
+        _raise_what_needs_a_gpu(bench, error)
         return failure_of(error, "running", case)
     compared = await bench.compare(subject, draw, published, baseline=True)
     failure = _take_emulated(bench, draw, published, yard.findings) or _verdict_on(bench, draw, published, compared)
@@ -306,16 +327,20 @@ async def _check_one(bench: Bench, subject: Subject, draw: Draw, yard: Yardstick
         await bench.fill(subject, draw)
         compiled = bench.gpu is None or subject.built.build.way in ("nvrtc", "nvcc-slice", "nvcc")
         if first and not compiled:  # may compile or tune itself first
-            await subject.call("rehearse", deadline=FIRST_RUN_SECONDS, name=draw.slab)
+            seconds = max(_REHEARSAL_SECONDS, bench.settings.runner.deadline_factor * yard.rehearsal_seconds)
+            await subject.call("rehearse", deadline=min(seconds, FIRST_RUN_SECONDS), name=draw.slab)
             await bench.fill(subject, draw)
         published = await subject.call("run", deadline=deadline_for(bench, yard, draw), name=draw.slab)
         compared = await bench.compare(subject, draw, published, baseline=False)
     except RUN_ERRORS as error:
-        if bench.gpu is None:
-            _raise_what_is_no_fault(bench, error)
+        _raise_what_needs_a_gpu(bench, error)
         return failure_of(error, "running", case)
     if (failure := _take_emulated(bench, draw, published, findings)) is not None:
         return failure
+    if published["in_place"] != yard.in_place and not compared["changed_inputs"]:
+        lies, where = ("lies", "does not") if published["in_place"] else ("does not lie", "does")
+        reason = f"on case {case} what it returns {lies} in an input, where that of the baseline {where}"
+        return Failure(Outcome.WRONG, Stage.CORRECT, reason)
     if (
         draw.family != "strided"
         and (wanted := yard.outputs.get(draw.case))
@@ -336,9 +361,9 @@ async def _check_one(bench: Bench, subject: Subject, draw: Draw, yard: Yardstick
     return _verdict_on(bench, draw, published, compared)
 
 
-def _raise_what_is_no_fault(bench: Bench, error: Exception) -> None:
-    """Raise what says nothing of the version: its workload is at fault, or the emulator cannot run it."""
-    if isinstance(error, (WorkloadError, CannotJudgeError)):
+def _raise_what_needs_a_gpu(bench: Bench, error: Exception) -> None:
+    """Raise what says nothing of the version: the emulator cannot run it."""
+    if isinstance(error, CannotJudgeError) and bench.gpu is None:
         raise error
     if bench.gpu is None and isinstance(error, WorkerTimedOut):
         why = f"the emulator did not finish a run in {FIRST_RUN_SECONDS:.0f} s"

@@ -45,6 +45,7 @@ from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.screening import Objection, host_objections, objections
 
 CONFIRM_AFTER_SECONDS = 0.3
 _RELEASE_SECONDS = 5.0
@@ -231,8 +232,12 @@ class Session:
             if not find_kernels(candidate.kernel.text, candidate.kernel.path):
                 reason = "the candidate's text holds no kernel"
                 return self._verdict(case, Failure(Outcome.BUILD_FAILED, Stage.PARSE, reason))
+            if found := objections(candidate, self.target.baseline, self.target.workload.source):
+                return self._verdict(case, _illegitimate(found[0]))
         with case.timeline.stage("build"):
             case.built = await self.builders.build(self.target.workload, candidate)
+        if case.built.extension and (found := host_objections(candidate.kernel, self.target.baseline.kernel)):
+            return self._verdict(case, _illegitimate(found[0]))
         if not case.built.ok:
             return self._verdict(case, Failure(Outcome.BUILD_FAILED, Stage.BUILD, case.built.first_error))
         if not always_run and self._same_program(candidate, case.built):
@@ -366,13 +371,16 @@ class Session:
                         if fresh.discarded > 20:
                             raise TimeoutError("the GPU's clock never kept still long enough to confirm")
                     case.device = timing.device_state(bench, fresh, self.pids(), self.quieted)
-                    wrong = await timing.verify_timed_outputs(bench, b, cases, measured.yard)
+                    wrong = await timing.verify_timed_outputs(bench, b, pair.placed, measured.yard)
                     if wrong is None:
                         wrong = await timing.seen_from_outside(a, b, max(cases, key=lambda c: c.baseline_us))
+                    if wrong is None:
+                        claimed = list(zip(cases, _medians(fresh), strict=True))
+                        wrong = await timing.remembers_inputs(bench, a, b, claimed)
             if wrong is None:
                 with case.timeline.stage("trace"):
                     wrong = await self._trace_timed(case, measured, a, b, fresh)
-                if wrong is None and sum(fresh.combined) < 0:
+                if wrong is None and sum(fresh.combined) < 0 and settings.steady_load == "auto":
                     with case.timeline.stage("steady load"):
                         longest = max(cases, key=lambda c: c.baseline_us)
                         loaded, case.sustained = await sustained.measure(bench, a, b, longest)
@@ -448,7 +456,7 @@ class Session:
     def _pair(self, measured: Measured, baseline: Subject, candidate: Subject) -> Pair:
         same_bits = measured.yard.deterministic and not measured.bench.nondeterministic
         rng = random.Random(self.rng.getrandbits(64))
-        return Pair(baseline, candidate, measured.cases, rng, same_bits=same_bits)
+        return Pair(measured.bench, baseline, candidate, measured.cases, rng, same_bits=same_bits)
 
     def pids(self) -> frozenset[int]:
         """Process ids that are ours."""
@@ -596,6 +604,14 @@ async def enter(bench: Bench, candidate: Candidate, built: Built) -> Subject | F
         if isinstance(error, CannotJudgeError):
             raise
         return correctness.failure_of(error, "being loaded", "(none yet)")
+
+
+def _illegitimate(found: Objection) -> Failure:
+    reason = (
+        f"line {found.line} of its host code {found.what}, which the kernel as it stands does not: a candidate may "
+        "make tensors, compute sizes and launch; nothing was run"
+    )
+    return Failure(Outcome.ILLEGITIMATE, Stage.LEGITIMATE, reason)
 
 
 def _medians(series: Series) -> list[tuple[float, float]]:

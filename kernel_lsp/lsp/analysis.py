@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kernel_lsp.build.binary import Diagnostic, Severity
-from kernel_lsp.errors import KernelLspError
+from kernel_lsp.errors import ConfigurationError, KernelLspError, RunnerError
 from kernel_lsp.lsp.documents import Document
 from kernel_lsp.lsp.process import Service, ServiceFailure
 
@@ -142,6 +142,20 @@ class Analysis:
         """End the service process."""
         await self._service.close()
 
+    async def code(self, document: Document, arch: str | None = None) -> list[dict[str, Any]]:
+        """The machine code of a text's kernels, see `kinds.analyse.Code`; for `arch`, else the first that is built for.
+
+        Raises:
+            ConfigurationError: the text is not trusted.
+            KernelLspError: it cannot be compiled, or there is no nvdisasm.
+        """
+        if not self._server.is_trusted(document):
+            raise ConfigurationError("Nothing is compiled in a folder that you do not trust.", document.path)
+        try:
+            return await self._ask(document, "code", arch)
+        except ServiceFailure as failure:
+            raise RunnerError(str(failure), document.path) from None
+
     async def _soon(self, document: Document, at_once: bool) -> None:
         settings = self._server.settings.at(document.path)
         if not at_once:
@@ -178,8 +192,9 @@ class Analysis:
             if self._server.settings.at(document.path).editor.register_hints:
                 self._server.refresh()
 
-    async def _ask(self, document: Document, part: str) -> Any:
+    async def _ask(self, document: Document, part: str, arch: str | None = None) -> Any:
         settings = self._server.settings.at(document.path).model_dump(mode="json")
+        settings |= {"arch": [arch]} if arch else {}
         params = {"path": str(document.path), "text": document.text, "settings": settings, "part": part}
         return await self._service.ask("analyse", params)
 

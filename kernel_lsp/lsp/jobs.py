@@ -163,6 +163,7 @@ class Job:
             "progress": self.progress,
             "verdict": self.verdict,
             "reason": self.reason,
+            "unasked": self.wanted.unasked,
         }
 
 
@@ -333,7 +334,8 @@ class Jobs:
                 counters = [one for run in emulation["runs"] for one in run["counters"]]
                 self._server.analysis.counted(job.wanted.document, counters)
         self._server.start(self._server.results.settle())
-        if job.state is not State.CANCELLED and not job.wanted.unasked:
+        tells = not self._server.wants_job_progress  # who hears of jobs shows their end better than a message can
+        if tells and job.state is not State.CANCELLED and not job.wanted.unasked:
             failed = job.state is State.FAILED
             kind = types.MessageType.Error if failed else types.MessageType.Info
             self._server.show(f"{job.wanted.title}: {job.reason}", kind)

@@ -39,9 +39,9 @@ class RequestFailed(JsonRpcException):
     MESSAGE = "The request failed"
 
 
-def failed(error: KernelLspError) -> RequestFailed:
-    """One of our errors as an answer."""
-    return RequestFailed(str(error))
+def failed(error: KernelLspError, *, told: bool = False) -> RequestFailed:
+    """One of our errors as an answer; `told` says to the client that the user has heard of it already."""
+    return RequestFailed(str(error), data={"told": True} if told else None)
 
 
 class Protocol(LanguageServerProtocol):

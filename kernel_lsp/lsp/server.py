@@ -23,7 +23,7 @@ from kernel_lsp.errors import KernelLspError
 from kernel_lsp.lsp import greeting, protocol, workspace
 from kernel_lsp.lsp.analysis import Analysis
 from kernel_lsp.lsp.documents import Document, Documents
-from kernel_lsp.lsp.features import code_actions, code_lens, commands, diagnostics, hover, inlay_hints, requests
+from kernel_lsp.lsp.features import code_actions, code_lens, commands, diagnostics, hover, inlay_hints, requests, views
 from kernel_lsp.lsp.jobs import Jobs, Wanted, Work
 from kernel_lsp.lsp.results import Results
 from kernel_lsp.lsp.settings import ClientSettings
@@ -43,7 +43,7 @@ _REQUESTS: dict[str, tuple[Handler, object | None]] = {
     types.TEXT_DOCUMENT_INLAY_HINT: (inlay_hints.inlay_hints, None),
     types.TEXT_DOCUMENT_CODE_ACTION: (code_actions.code_actions, code_actions.OPTIONS),
     types.CODE_ACTION_RESOLVE: (code_actions.resolve, None),
-    **{method: (handler, None) for method, handler in requests.REQUESTS.items()},
+    **{method: (handler, None) for method, handler in (requests.REQUESTS | views.REQUESTS).items()},
 }
 _COMMANDS: dict[str, Handler] = {
     "kernel-lsp.trust": commands.trust,

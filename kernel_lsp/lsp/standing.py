@@ -15,7 +15,7 @@ from kernel_lsp.report.units import percent_text, time_text
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.files import language_of, read_source
 from kernel_lsp.source.kernel import Kernel
-from kernel_lsp.store.store import Store, VerdictRow
+from kernel_lsp.store.store import Store, Turn, VerdictRow
 from kernel_lsp.workload.spec import WorkloadFile, find_workload
 
 _LOOKED_AT = 50  # verdicts on a file, newest first
@@ -142,18 +142,33 @@ def find_cures(document: Document, kernel: Kernel, workload: WorkloadFile, rule:
 
 
 def find_evidence(store: Store, unsaved: dict[str, dict[str, Any]], name: str) -> dict[str, Any]:
-    """A verdict by its id or the beginning of it: `name`, `title`, `markdown` and, whole, `verdict`.
+    """A verdict by its id or the beginning of it: `name`, `title`, `markdown`, the whole `verdict`, and `turns`.
+
+    The turns are those of the search that came to it: number, candidate (digest), prompt and answer where a model was
+    asked, and of those that were judged in full the label, outcome and speedup.
 
     Raises:
         ConfigurationError: there is none, or there are several.
     """
     document = unsaved.get(name)
     short = name
+    turns: list[dict[str, Any]] = []
     if document is None:
         found = store.resolve(name)
         document, short = store.find_verdict(found), store.short_id(found)
+        turns = [_turn(store, turn) for turn in store.find_turns(found)]
     if document is None:
         raise ConfigurationError("The verdict is not in the store any more.")
     markdown = evidence_markdown(Verdict.model_validate(document), short)
     title = markdown.partition("\n")[0].removeprefix("# ")
-    return {"name": short, "title": title, "markdown": markdown, "verdict": document}
+    return {"name": short, "title": title, "markdown": markdown, "verdict": document, "turns": turns}
+
+
+def _turn(store: Store, turn: Turn) -> dict[str, Any]:
+    given = {"number": turn.number, "candidate": turn.candidate, "prompt": turn.prompt, "answer": turn.answer}
+    document = store.find_verdict(turn.verdict) if turn.verdict else None
+    if document is None:
+        return given | {"label": None, "outcome": None, "speedup": None}
+    verdict = Verdict.model_validate(document)
+    label = verdict.evidence.candidate_label
+    return given | {"label": label, "outcome": verdict.verdict, "speedup": verdict.speedup}

@@ -17,6 +17,7 @@ from kernel_lsp.judge.verdict import (
     Mismatch,
     Outcome,
     SustainedRun,
+    Trace,
     Verdict,
 )
 from kernel_lsp.report.compile import kernel_table
@@ -51,6 +52,8 @@ _STYLES = {
 }
 _FAILED = "bold red"
 
+_RAN = 4  # operations shown of each case
+
 
 @dataclass(frozen=True)
 class VerdictCard:
@@ -77,6 +80,7 @@ class VerdictCard:
             _errors(evidence.errors),
             _resources(evidence.baseline_resources, evidence.candidate_resources),
             _opcodes(evidence.baseline_opcodes, evidence.candidate_opcodes),
+            _ran(evidence.traces),
             _checks(evidence),
             _circumstances(self.verdict, options.max_width),
             _repeat(evidence, self.name),
@@ -233,6 +237,26 @@ def _pairs(
     return [(by_name.get(kernel.name), kernel) for kernel in after]
 
 
+def _ran(traces: Sequence[Trace]) -> RenderableType | None:
+    """What a launch of each case puts on the GPU, the longest first; what was timed goes before a launch by itself."""
+    latest = {trace.case: trace for trace in sorted(traces, key=lambda trace: trace.timed)}
+    if not latest:
+        return None
+    grid = _grid()
+    for trace in latest.values():
+        share = "nothing computes" if trace.own_share is None else f"own kernels {percent_text(trace.own_share)}"
+        ran = Text()
+        for group in trace.groups[:_RAN]:
+            name, _, _ = group.name.removeprefix("void ").partition("(")
+            ran.append(f"{name[:60]} ", "" if group.own else "yellow").append(
+                f"{time_text(group.us / trace.launches)}  ", "dim"
+            )
+        if trace.never_launched:
+            ran.append(f"never launched: {', '.join(trace.never_launched)}", "yellow")
+        grid.add_row(Text(trace.case), Text(share), ran)
+    return Group(Text("What ran", "bold"), grid)
+
+
 def _checks(evidence: Evidence) -> RenderableType | None:
     if not evidence.checks:
         return None
@@ -297,6 +321,7 @@ def _circumstances(verdict: Verdict, width: int) -> RenderableType:
         "versions": [f"{tool} {version}" for tool, version in evidence.versions.items()],
         "settings": [f"{key} {_setting(value)}" for key, value in evidence.settings.items()],
         "confined": list(evidence.protections),
+        "faults": [f"Xid {number}" for number in evidence.xids],
         "seed": [] if evidence.seed is None else [str(evidence.seed)],
         "seconds": ([seconds_text(total)] if total is not None else []) + stages,
     }

@@ -205,6 +205,11 @@ class Store:
         )
         return [Turn(*row) for row in rows]
 
+    def find_turns(self, verdict_id: str) -> list[Turn]:
+        """The turns of the latest search that came to a verdict, in order; none where no search did."""
+        query = "SELECT session FROM turns WHERE verdict = ? ORDER BY created DESC LIMIT 1"
+        return [turn for (session,) in self._read(query, (verdict_id,)) for turn in self.list_turns(session)]
+
     def list_sessions(self, limit: int = 20) -> list[str]:
         """The searches that have turns, latest first."""
         rows = self._read("SELECT session FROM turns GROUP BY session ORDER BY max(created) DESC LIMIT ?", (limit,))

@@ -5,6 +5,7 @@ and cut.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -151,18 +152,21 @@ def _div(opcode: Opcode) -> Operation | None:
     mode = opcode.one_of("approx", "full")
     if opcode.type.name != "f32" or not mode or not opcode.only("approx", "full", "ftz"):
         return None
-    ftz = opcode.has("ftz")
-    multiply = _bound("mul.ftz.f32" if ftz else "mul.f32")
+    multiply = _bound("mul.ftz.f32" if opcode.has("ftz") else "mul.f32")
 
-    def run(a: Array, b: Array) -> Array:
-        size = np.abs(_numbers(b))
-        scale = np.where((size < _SMALL) & (not ftz), np.float32(2.0**24), np.float32(1))
-        if mode == "full":
-            scale = np.where(size > _LARGE, np.float32(0.25), scale)
-        factor = scale.view(np.uint32)
-        return multiply(mufu.rcp(multiply(b, factor)), multiply(a, factor))
+    def by(reciprocal: Function) -> Operation:
+        def run(a: Array, b: Array) -> Array:
+            size = np.abs(_numbers(b))
+            scale = np.where((size < _SMALL) & (not opcode.has("ftz")), np.float32(2.0**24), np.float32(1))
+            if mode == "full":
+                scale = np.where(size > _LARGE, np.float32(0.25), scale)
+            factor = scale.view(np.uint32)
+            return multiply(reciprocal(multiply(b, factor)), multiply(a, factor))
 
-    return on_elements(opcode, dressed(opcode, F32, run), 2, approximate=True)
+        return on_elements(opcode, dressed(opcode, F32, run), 2, approximate=True)
+
+    # The assembler itself divides one by a constant.
+    return replace(by(mufu.rcp), by_constant=by(_bound("rcp.rn.ftz.f32")).run)
 
 
 def _bound(opcode: str) -> Function:

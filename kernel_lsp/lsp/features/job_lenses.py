@@ -7,7 +7,7 @@ from lsprotocol import types
 from kernel_lsp.lsp.documents import Document
 from kernel_lsp.lsp.features.code_actions import why_not
 from kernel_lsp.lsp.jobs import Work
-from kernel_lsp.report.titles import speedup_title
+from kernel_lsp.report.titles import short_title
 from kernel_lsp.source.kernel import Kernel
 
 if TYPE_CHECKING:
@@ -40,4 +40,4 @@ def variant_lens(ls: "Server", document: Document, kernel: Kernel) -> types.Comm
     if not offers:
         return None
     best = offers[0].verdict
-    return types.Command(f"Apply: {speedup_title(best)}", "kernel-lsp.apply", arguments=[document.uri, best.id])
+    return types.Command(f"Apply: {short_title(best)}", "kernel-lsp.apply", arguments=[document.uri, best.id])

@@ -12,6 +12,7 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcInvalidParams
 
 from kernel_lsp.errors import ConfigurationError, SourceError
+from kernel_lsp.lsp import protocol
 from kernel_lsp.lsp.documents import path_of, uri_of
 from kernel_lsp.lsp.features import edits
 from kernel_lsp.lsp.features.code_actions import ask_to_judge_again
@@ -73,7 +74,7 @@ async def apply(ls: "Server", arguments: Sequence[Any]) -> bool:
             except SourceError as error:
                 kernels = offer.kernels
                 ls.start(ask_to_judge_again(ls, document, kernels[0].name if len(kernels) == 1 else None, error))
-                raise
+                raise protocol.failed(error, told=True) from None
     raise ConfigurationError("There is no such variant of this text.", document.path, cure="Refine it first.")
 
 

@@ -5,6 +5,7 @@ Parameters: `path`, `text`, `settings` (the tree as JSON), and `part`: what is a
 - `facts`: a list of `judge.facts.ArchFacts`, one for each architecture.
 - `lines`: for the first architecture, what each line of the file became: a list of `Line`. Empty where no nvdisasm is
   there to tell.
+- `code`: for the first architecture, the machine code of each kernel whole: a list of `Code`.
 """
 
 import asyncio
@@ -16,9 +17,10 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from kernel_lsp.build.opcodes import role_of
 from kernel_lsp.build.sass import Instruction
 from kernel_lsp.config.settings import Settings
-from kernel_lsp.errors import CannotJudgeError
+from kernel_lsp.errors import CannotJudgeError, SourceError
 from kernel_lsp.judge.building import Built
 from kernel_lsp.judge.facts import ArchFacts, facts_of, machine_code, open_builder
 from kernel_lsp.lsp.service import Emit, Handler
@@ -46,6 +48,38 @@ class Line:
     code: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One instruction.
+
+    Attributes:
+        offset: bytes from the start of its function.
+        guard, opcode, operands: as nvdisasm prints them; `guard` may be empty.
+        line: of the file, from 1; None where it comes from elsewhere.
+        live: registers in use at it, for one thread.
+        role: what it is for, where that decides how fast a kernel is; see `build.opcodes.Role`.
+        looped: whether it is in an innermost loop.
+    """
+
+    offset: int
+    guard: str
+    opcode: str
+    operands: str
+    line: int | None
+    live: int
+    role: str | None
+    looped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """The machine code of one kernel: `name` as in `KernelResources.name`, instructions in order."""
+
+    arch: str
+    name: str
+    instructions: tuple[Step, ...]
+
+
 @asynccontextmanager
 async def opened() -> AsyncGenerator[Handler]:
     """The handler, with the compile workers that it keeps warm."""
@@ -57,8 +91,10 @@ async def opened() -> AsyncGenerator[Handler]:
                 Settings.model_validate(params["settings"]),
             )
             built = await build(source, settings)
+            first = next(iter(built.values()))
+            if params["part"] == "code":
+                return [asdict(code) for code in await asyncio.to_thread(_codes, source, first, settings)]
             if params["part"] == "lines":
-                first = next(iter(built.values()))
                 return [asdict(line) for line in await asyncio.to_thread(_lines, source, first, settings)]
             return _FACTS.dump_python([facts_of(*one) for one in built.items()], mode="json")
 
@@ -79,6 +115,30 @@ def _lines(source: SourceFile, built: Built, settings: Settings) -> list[Line]:
         for line, code in sorted(lines.items()):
             live = max(one.live for one in code)
             found.append(Line(line, kernel.arch, kernel.name, live, tuple(map(_text, code))))
+    return found
+
+
+def _codes(source: SourceFile, built: Built, settings: Settings) -> list[Code]:
+    if not built.ok:
+        raise SourceError(f"It does not compile: {built.first_error}", source.path)
+    path = str(source.path)
+    found: list[Code] = []
+    for kernel in machine_code(built, settings):
+        looped = {position for loop in kernel.code.loops for position in loop.body}
+        steps = tuple(
+            Step(
+                one.offset,
+                one.guard,
+                one.opcode,
+                one.operands,
+                one.line_in(path),
+                one.live,
+                role_of(one.opcode),
+                position in looped,
+            )
+            for position, one in enumerate(kernel.code.instructions)
+        )
+        found.append(Code(kernel.arch, kernel.name, steps))
     return found
 
 

@@ -56,6 +56,7 @@ def sections(verdict: Verdict, name: str, steps: Sequence[Step]) -> Iterator[Mar
     yield from _checks(evidence)
     yield from _errors(evidence)
     yield from _resources(evidence)
+    yield from _traces(evidence)
     yield from _steps(steps)
     yield from _circumstances(verdict)
     yield from _build_log(verdict)
@@ -261,6 +262,34 @@ def _resources(evidence: Evidence) -> Iterator[Markup]:
 
 def _more(mixes: tuple[dict[str, int], dict[str, int]], kind: str) -> int:
     return mixes[1].get(kind, 0) - mixes[0].get(kind, 0)
+
+
+def _traces(evidence: Evidence) -> Iterator[Markup]:
+    if not evidence.traces:
+        return
+    yield tag("h2", "What the candidate ran on the GPU")
+    yield _table(
+        "As CUPTI saw it; the share is that of its own kernels in all that computes.",
+        ("Case", "Launches", "Span", "Own kernels", "Baseline's", "By the stopwatch"),
+        (
+            (
+                f"{one.case}{', timed' if one.timed else ''}",
+                str(one.launches),
+                time_text(one.span_us),
+                _share(one.own_share),
+                _share(one.baseline_own_share),
+                _known(one.claimed_us, time_text),
+            )
+            for one in evidence.traces
+        ),
+    )
+    groups = [
+        (f"{one.case}{', timed' if one.timed else ''}: {group.name}", str(group.calls), time_text(group.us))
+        for one in evidence.traces
+        for group in one.groups
+    ]
+    table = _table("Operations of one name together.", ("Operation", "Times", "In all"), groups)
+    yield tag("details", tag("summary", "Each operation"), table)
 
 
 def _steps(steps: Sequence[Step]) -> Iterator[Markup]:

@@ -59,6 +59,7 @@ def methods(device: str, factor: float) -> Mapping[str, Callable[..., Any]]:
         "sizes": oracle.sizes,
         "prepare": oracle.prepare,
         "vary": oracle.vary,
+        "touch": oracle.touch,
         "rehearse": oracle.rehearse,
         "attach": oracle.attach,
         "detach": oracle.detach,
@@ -160,6 +161,22 @@ class Oracle:
         except (WorkloadError, ValueError):  # it fits no longer with the other arguments
             return {"varied": None, "matters": False}
         return {"varied": varied, "matters": matters}
+
+    def touch(self, key: str, base: str, seed: int) -> dict[str, Any]:
+        """Keep the inputs of `base` under `key` with fresh values in a few places of each floating-point tensor.
+
+        So few that whoever looks at samples of the inputs takes them for the same. The answer is as `prepare`'s; what
+        outputs may be off by is as for `base`.
+        """
+        workload, inputs = self._loaded(), self._inputs[base]
+        torch.manual_seed(seed)
+        with self._placement(), torch.no_grad():
+            fresh = make_inputs(workload, workload.cases[inputs.case])
+            generator = torch.Generator(device=self._device).manual_seed(seed + 1)
+            leaves = families.touched(inputs.leaves, fresh, generator)
+        if base in self._bounds:
+            self._bounds[key], self._baseline[key] = self._bounds[base], self._baseline[base]
+        return self._keep(key, replace(inputs, seed=seed, leaves=leaves))
 
     def _keep(self, key: str, inputs: _Inputs) -> dict[str, Any]:
         self._inputs[key] = inputs

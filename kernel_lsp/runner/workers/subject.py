@@ -78,6 +78,7 @@ class Subject:
         self._pristine: dict[str, Tensor] = {}
         self._watch: Any = None
         self._surroundings: Surroundings | None = None
+        self._new_threads: int | None = None
         if device == "cpu":
             self._emulator = _make_emulator(arch)
             self._placement = self._emulator.placement
@@ -228,10 +229,10 @@ class Subject:
 
         self._recordings.pop(name, None)
         with torch.no_grad():
-            self._outputs(name)  # what compiles or allocates at first use has done so
-            torch.cuda.synchronize()
             if restores:
                 self._pristine[name] = self._bound[name][0].data.clone()
+            self._outputs(name)  # what compiles or allocates at first use has done so
+            torch.cuda.synchronize()
             restore = (lambda: self._restore(name)) if restores else None
             launch = lambda: self._outputs(name)  # noqa: E731
             self._recordings[name] = Recording(self._watch, launch, mode, launches, restore=restore, capture=capture)
@@ -253,7 +254,9 @@ class Subject:
         return [{"times_us": s.times_us, "checksums": s.checksums, "clock_mhz": s.clock_mhz} for s in segments]
 
     def trace(self, name: str) -> dict[str, Any]:
-        """What one launch puts on the GPU, between a kernel that spins and one that reads clocks, and new threads.
+        """What one launch puts on the GPU, between a kernel that spins and one that reads clocks.
+
+        `threads` are those of this process that were started since before the version was loaded.
 
         It runs on the default stream, where code that names no stream runs too. The spinning kernel keeps the GPU busy
         until everything is enqueued: what does not wait for it does not wait for its inputs either.
@@ -263,18 +266,19 @@ class Subject:
         with torch.no_grad():
             self._outputs(name)
             torch.cuda.synchronize()
-            threads, started = native_threads(), _clock()
+            started = _clock()
             self._outputs(name)
             busy_us = min(1.5e6 * (_clock() - started) + 200, 20_000)
             torch.cuda.synchronize()
-            started_threads = max(0, native_threads() - threads)  # the profiler starts some of its own later
+            if self._new_threads is None and self._surroundings is not None:  # the profiler starts some of its own
+                self._new_threads = native_threads() - self._surroundings.native_threads
 
             def launch() -> None:
                 self._watch.spin(busy_us)
                 self._outputs(name)
                 self._watch.read_clocks(1)
 
-            return trace(launch, _TRACE)[1] | {"threads": started_threads}
+            return trace(launch, _TRACE)[1] | {"threads": self._new_threads}
 
     def trace_segment(self, name: str) -> dict[str, Any]:
         """What one segment of a recording does on the GPU, and how many times it measures."""

@@ -80,13 +80,15 @@ class Surroundings:
     def __init__(self, device: str) -> None:
         self._settings = _SETTINGS | (_ON_GPU if device == "cuda" else {})
         self._before = {name: ask() for name, ask in self._settings.items()}
-        self._functions = _functions()
+        self._driver = _driver() if device == "cuda" else None
+        self._functions = _functions(self._driver)
         self._threads = set(threading.enumerate())
+        self.native_threads = native_threads()
 
     def changes(self) -> list[str]:
         """What is another than before, as a person calls it: settings, and functions that were replaced."""
         changed = [name for name, ask in self._settings.items() if ask() != self._before[name]]
-        now = _functions()
+        now = _functions(self._driver)
         replaced = {name for name, function in self._functions.items() if now.get(name) is not function}
         covered = {name for name in now.keys() - self._functions.keys() if _covers(name)}
         return changed + sorted(replaced | covered)
@@ -101,19 +103,28 @@ def native_threads() -> int:
     return sum(1 for _ in Path("/proc/self/task").iterdir())
 
 
-def _functions() -> dict[str, object]:
+def _driver() -> Any:
+    from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
+
+    return driver
+
+
+def _functions(driver: Any) -> dict[str, object]:
     """What others call, by name. Of torch's top level only what is compiled: torch itself wraps the rest at times."""
     found: dict[str, object] = {}
     for name, owner in _WATCHED.items():
         kinds = _COMPILED if owner is torch else _CALLED
         found |= {f"{name}.{a}": value for a, value in list(vars(owner).items()) if isinstance(value, kinds)}
+    if driver is not None:
+        calls = {name: value for name, value in vars(driver).items() if name.startswith("cu") and callable(value)}
+        found |= {f"cuda.bindings.driver.{name}": value for name, value in calls.items()}
     return found
 
 
 def _covers(name: str) -> bool:
     """Whether an attribute that is new in a class hides what the class has inherited."""
     owner, _, attribute = name.rpartition(".")
-    watched = _WATCHED[owner]
+    watched = _WATCHED.get(owner)
     return isinstance(watched, type) and any(hasattr(base, attribute) for base in watched.__bases__)
 
 

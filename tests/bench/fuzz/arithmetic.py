@@ -212,6 +212,7 @@ def _instance(rng: np.random.Generator, shape: Shape, *, constants: bool) -> Ins
             taken.append(x)
     operation = bind(shape.opcode)
     assert operation is not None, shape.opcode
+    run = operation.by_constant if not taken[-1].ndim and operation.by_constant is not None else operation.run
     results = shape.results
     target = decode(shape.opcode)
     assert target is not None
@@ -222,7 +223,7 @@ def _instance(rng: np.random.Generator, shape: Shape, *, constants: bool) -> Ins
     joined = "|".join(f"{{d{i}}}" for i in range(len(results)))
 
     def expected() -> tuple[Array, ...]:
-        found = operation.run(*taken)
+        found = run(*taken)
         found = found if isinstance(found, tuple) else (found,)
         if widened:
             return (_extended(found[0], signed=operation.extends_sign),)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from emulator_kit import compiled, launch
 
 from kernel_lsp.emulate.arithmetic import bind
 
@@ -97,3 +98,25 @@ def test_nan_of_the_coarse_units_fills_the_upper_half():
     assert bind("rcp.approx.ftz.f64").run(values).tolist() == [0x7FFFFFFF00000000] * 2
     values = np.array([0x8010000000000000, 0x7FF8000000000000], np.uint64)
     assert bind("rsqrt.approx.ftz.f64").run(values).tolist() == [0x7FFFFFFF00000000] * 2
+
+
+BY_A_CONSTANT = """
+extern "C" __global__ void divide(float *x, const float *by) {
+    int i = threadIdx.x;
+    float q, r;
+    asm("div.full.f32 %0, %1, 0f42040000;" : "=f"(q) : "f"(x[i]));
+    asm("div.full.f32 %0, %1, %2;" : "=f"(r) : "f"(x[i]), "f"(*by));
+    x[i] = q;
+    x[i + 64] = r;
+}
+"""
+
+
+def test_the_reciprocal_of_a_constant_is_the_assemblers():
+    by, values = np.float32([33]), np.linspace(1, 2, 128, dtype=np.float32)
+    found, _ = launch(compiled(BY_A_CONSTANT), "divide", 1, 64, values, by).arrays
+    # ptxas makes the first a multiplication with 0.030303031206130981445.
+    by_the_unit = np.array(on("rcp.approx.ftz.f32", [0x42040000]), np.uint32).view(np.float32)[0]
+    assert (found[:64] == values[:64] * np.float32(0.030303031206130981445)).all()
+    assert (found[64:] == values[:64] * by_the_unit).all()
+    assert by_the_unit != np.float32(0.030303031206130981445)

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kernel_lsp.cli.main import app
-from kernel_lsp.judge.verdict import SustainedRun
+from kernel_lsp.judge.verdict import SustainedRun, Trace, TracedGroup
 from kernel_lsp.report.page import Step, verdict_page
 from kernel_lsp.report.page.elements import joined, tag
 from kernel_lsp.store.store import open_store
@@ -50,6 +50,21 @@ class Page(HTMLParser):
         return [attributes for each, attributes in self.elements if each == name]
 
 
+def traced() -> Trace:
+    group = TracedGroup(kind="kernel", name="rmsnorm_kernel(float const*)", own=True, calls=8, us=232.0, streams=(7,))
+    return Trace(
+        case="n=1",
+        timed=True,
+        launches=8,
+        span_us=240.0,
+        own_share=0.97,
+        baseline_own_share=1.0,
+        claimed_us=29.0,
+        groups=(group,),
+        never_launched=(),
+    )
+
+
 def steady() -> SustainedRun:
     return SustainedRun(
         case="n=1",
@@ -73,6 +88,7 @@ def test_all_that_a_verdict_rests_on_is_in_words():
     verdict = faster(
         evidence=evidence(
             sustained=steady(),
+            traces=(traced(),),
             baseline_opcodes={"FFMA": 8, "BAR": 1},
             candidate_opcodes={"FFMA": 12, "BAR": 1},
             sources={"baseline": "int a;\n", "candidate": "int b;\n", "workload": ""},
@@ -88,6 +104,8 @@ def test_all_that_a_verdict_rests_on_is_in_words():
         "40 → 32",
         "FFMA 8 12 +4",
         "1. first try WRONG",
+        "n=1, timed 8 240 µs 97 % 100 % 29.0 µs",
+        "rmsnorm_kernel(float const*) 8 232 µs",
         "the question",
         "the answer",
         "-int a; +int b;",

@@ -1,0 +1,38 @@
+// Makes the .vsix: the bundle, and the server as a wheel, so that extension and server are always of one version.
+import { execFileSync } from "node:child_process";
+import { copyFileSync, rmSync, statSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const LARGEST = 1.5 * 2 ** 20;
+const here = dirname(dirname(fileURLToPath(import.meta.url)));
+const run = (command, ...given) => execFileSync(command, given, { cwd: here, stdio: "inherit" });
+
+rmSync(join(here, "server"), { recursive: true, force: true });
+run(
+  process.env.PYTHON ?? "python3",
+  "-m",
+  "pip",
+  "wheel",
+  "--quiet",
+  "--disable-pip-version-check",
+  "--no-deps",
+  "--wheel-dir",
+  "server",
+  "..",
+);
+copyFileSync(join(here, "../LICENSE"), join(here, "LICENSE"));
+run(process.execPath, "scripts/build.mjs");
+const file = "kernel-lsp.vsix";
+run(
+  process.execPath,
+  "node_modules/@vscode/vsce/vsce",
+  "package",
+  "--no-dependencies",
+  "--allow-missing-repository",
+  "--no-rewrite-relative-links",
+  "--out",
+  file,
+);
+const { size } = statSync(join(here, file));
+if (size > LARGEST) throw new Error(`${file} has ${size} bytes; it may have ${LARGEST}.`);

@@ -1,0 +1,68 @@
+"""Writes the settings of `kernel_lsp.config` into package.json: `python extension/scripts/settings.py`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from kernel_lsp.config.load import Option, options
+from kernel_lsp.report.units import size_text
+
+MANIFEST = Path(__file__).parents[1] / "package.json"
+OWN = "Server"
+"""Title of the one section that is the extension's own; all others are generated."""
+
+_PREFIX = "kernel-lsp."
+_RUNS_CODE = ("build.", "paths.", "runner.", "refine.proposers")
+_COMPUTED = ("runner.compile_workers", "paths.data", "paths.cache")  # defaults that depend on the machine
+_KEPT = ("type", "enum", "items", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "pattern")
+
+
+def with_settings(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The manifest with the settings as they are declared now."""
+    contributes = manifest["contributes"]
+    own = [section for section in contributes["configuration"] if section["title"] == OWN]
+    sections: dict[str, dict[str, Any]] = {}
+    for option in options().values():
+        title = option.key.partition(".")[0].title() if "." in option.key else "General"
+        sections.setdefault(title, {})[_PREFIX + option.key] = _property(option)
+    generated = [{"title": title, "properties": properties} for title, properties in sections.items()]
+    restricted = [key for section in own for key, one in section["properties"].items() if one["scope"] != "window"]
+    restricted += [_PREFIX + key for key in options() if key.startswith(_RUNS_CODE)]
+    trust = manifest["capabilities"]["untrustedWorkspaces"] | {"restrictedConfigurations": restricted}
+    return manifest | {
+        "capabilities": manifest["capabilities"] | {"untrustedWorkspaces": trust},
+        "contributes": contributes | {"configuration": own + generated},
+    }
+
+
+def as_text(manifest: dict[str, Any]) -> str:
+    """The manifest as it stands in its file."""
+    return json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+
+
+def _property(option: Option) -> dict[str, Any]:
+    schema = TypeAdapter(option.field.rebuild_annotation()).json_schema()
+    found: dict[str, Any] = {key: schema[key] for key in _KEPT if key in schema}
+    default = option.field.get_default(call_default_factory=True)
+    for unit in ("1s", "1KiB"):
+        if found["type"] in ("number", "integer") and _accepts(option, unit):
+            found = {"type": [found["type"], "string"]}
+            default = size_text(default) if unit == "1KiB" else default
+    if option.key not in _COMPUTED:
+        found["default"] = default
+    scope = "machine-overridable" if option.key.startswith("paths.") else "window"
+    return found | {"scope": scope, "markdownDescription": option.field.description}
+
+
+def _accepts(option: Option, value: str) -> bool:
+    try:
+        option.validate(value, None)
+    except ValidationError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    MANIFEST.write_text(as_text(with_settings(json.loads(MANIFEST.read_text()))))

@@ -1,0 +1,137 @@
+import * as vscode from "vscode";
+import { tell } from "./endings";
+import { EvidencePanels } from "./evidence";
+import { holdsKernels } from "./files";
+import { Jobs } from "./jobs";
+import { KernelsView, type Row } from "./kernels";
+import { MachineCodeView } from "./machineCode";
+import { Server } from "./server";
+import { showMenu, StatusItem } from "./status";
+import { runInTerminal } from "./terminal";
+import { Variants } from "./variants";
+import { checkExample, openExample } from "./walkthrough";
+
+/** Called by VS Code; nothing is started before a kernel is open or the view of kernels is shown. */
+export function activate(context: vscode.ExtensionContext): void {
+  const server = new Server(context);
+  const jobs = new Jobs(server);
+  const variants = new Variants(server);
+  const evidence = new EvidencePanels(server, variants);
+  const machineCode = new MachineCodeView(server);
+  const kernels = new KernelsView(server, jobs);
+  context.subscriptions.push(server, jobs, variants, evidence, machineCode, kernels, new StatusItem(server, jobs));
+
+  server.commands.set("evidence", async (verdict, uri) => {
+    await evidence.show(String(verdict), typeof uri === "string" ? uri : undefined);
+  });
+
+  const look = (): void => {
+    const isKernelFile = holdsKernels(vscode.window.activeTextEditor?.document);
+    void vscode.commands.executeCommand("setContext", "kernelLsp.kernelFile", isKernelFile);
+    if (isKernelFile) void server.ensure();
+  };
+  context.subscriptions.push(
+    vscode.window.onDidChangeActiveTextEditor(look),
+    vscode.workspace.onDidChangeTextDocument(({ document }) => {
+      if (document === vscode.window.activeTextEditor?.document) look();
+    }),
+    vscode.workspace.onDidGrantWorkspaceTrust(() => {
+      if (server.state !== "off") void server.restart();
+    }),
+    vscode.workspace.onDidChangeConfiguration((event) => {
+      if (event.affectsConfiguration("kernel-lsp.server.path") && server.state !== "off") void server.restart();
+    }),
+    jobs.onDidEnd((job) => {
+      tell(job, server, variants, (verdict, uri) => evidence.show(verdict, uri)).catch((error: unknown) => {
+        server.complain(error);
+      });
+    }),
+  );
+
+  const command = (name: string, run: (row?: Row | vscode.Uri) => unknown): void => {
+    const guarded = async (row?: Row | vscode.Uri): Promise<void> => {
+      try {
+        await run(row);
+      } catch (error) {
+        server.complain(error);
+      }
+    };
+    context.subscriptions.push(vscode.commands.registerCommand(`kernelLsp.${name}`, guarded));
+  };
+  const ofFile = (run: (place: Place) => Promise<unknown>) => async (row?: Row | vscode.Uri) => {
+    const place = placeOf(row);
+    if (place !== undefined) await run(place);
+  };
+
+  command(
+    "refine",
+    ofFile(({ uri, kernel }) => server.run("refine", uri, ...(kernel === undefined ? [] : [kernel]))),
+  );
+  command(
+    "check",
+    ofFile(({ uri }) => server.run("check", uri)),
+  );
+  command(
+    "compare",
+    ofFile(({ uri }) => server.run("compare", uri)),
+  );
+  command(
+    "variants",
+    ofFile(({ uri, kernel }) => variants.pick(uri, kernel)),
+  );
+  command(
+    "machineCode",
+    ofFile(({ uri, line }) => machineCode.show(vscode.Uri.parse(uri), line)),
+  );
+  command("evidence", async (row) => {
+    if (isRow(row) && row.kind === "verdict") await evidence.show(row.verdict, row.uri);
+    else await ofFile(({ uri }) => evidence.pick(uri))(row);
+  });
+  command("applyShown", async (modified) => {
+    const shown = variants.shown(isRow(modified) ? undefined : modified);
+    if (shown !== undefined) await variants.apply(shown.uri, shown.verdict);
+  });
+  command("evidenceShown", async (modified) => {
+    const shown = variants.shown(isRow(modified) ? undefined : modified);
+    if (shown !== undefined) await evidence.show(shown.verdict, shown.uri);
+  });
+  command("stop", async (row) => {
+    if (isRow(row) && row.kind === "job") await jobs.stop(row.job.id);
+  });
+  command("stopAll", () => server.run("cancel"));
+  command("refreshKernels", () => {
+    kernels.refresh();
+  });
+  command("menu", () => showMenu(server, jobs));
+  command("restart", () => server.restart());
+  command("log", () => {
+    server.log.show(true);
+  });
+  command("doctor", () => runInTerminal("Kernel LSP: doctor", [[server.command, "doctor"]]));
+  command("install", () => server.install());
+  command("example", () => openExample(server));
+  command("checkExample", () => checkExample(server));
+  command("walkthrough", async () => {
+    await vscode.commands.executeCommand("workbench.action.openWalkthrough", `${context.extension.id}#start`, false);
+  });
+  look();
+}
+
+interface Place {
+  uri: string;
+  kernel?: string;
+  line?: number;
+}
+
+function placeOf(row: Row | vscode.Uri | undefined): Place | undefined {
+  if (isRow(row)) {
+    if (row.kind === "kernel") return { uri: row.file.uri, kernel: row.kernel.name, line: row.kernel.line };
+    return row.kind === "file" ? { uri: row.file.uri } : undefined;
+  }
+  const uri = row ?? vscode.window.activeTextEditor?.document.uri;
+  return uri?.scheme === "file" ? { uri: uri.toString() } : undefined;
+}
+
+function isRow(given: Row | vscode.Uri | undefined): given is Row {
+  return given !== undefined && !(given instanceof vscode.Uri);
+}

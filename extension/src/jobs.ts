@@ -1,0 +1,83 @@
+import * as vscode from "vscode";
+import type { Job } from "./protocol";
+import type { Server } from "./server";
+
+/** The jobs of the server: each that was asked for has a toast while it goes on. */
+export class Jobs implements vscode.Disposable {
+  readonly #jobs = new Map<string, Job>();
+  readonly #changed = new vscode.EventEmitter<Job | undefined>();
+  readonly #ended = new vscode.EventEmitter<Job>();
+  readonly #subscriptions: vscode.Disposable[];
+  readonly onDidChange = this.#changed.event;
+  /** A job that was asked for came to its end, whichever. */
+  readonly onDidEnd = this.#ended.event;
+
+  constructor(readonly server: Server) {
+    this.#subscriptions = [
+      server.onJob((job) => {
+        this.#hear(job);
+      }),
+      server.onLost(() => {
+        this.#jobs.clear();
+        this.#changed.fire(undefined);
+      }),
+    ];
+  }
+
+  /** Those under way, oldest first. */
+  get underWay(): Job[] {
+    return [...this.#jobs.values()];
+  }
+
+  async stop(id: string): Promise<void> {
+    await this.server.request("cancelJob", { id });
+  }
+
+  dispose(): void {
+    for (const one of [...this.#subscriptions, this.#changed, this.#ended]) one.dispose();
+  }
+
+  #hear(job: Job): void {
+    const isNew = !this.#jobs.has(job.id);
+    if (hasEnded(job)) {
+      this.#jobs.delete(job.id);
+    } else {
+      this.#jobs.set(job.id, job);
+      if (isNew && !job.unasked) void this.#toast(job);
+    }
+    this.#changed.fire(job);
+    if (hasEnded(job) && !job.unasked) this.#ended.fire(job);
+  }
+
+  #toast(first: Job): Thenable<void> {
+    const options = { location: vscode.ProgressLocation.Notification, title: first.title, cancellable: true };
+    return vscode.window.withProgress(options, (progress, token) => {
+      let shown = 0;
+      const show = (job: Job): void => {
+        const done = job.progress === null ? 0 : Math.min(100, (100 * job.progress.elapsed) / job.progress.budget);
+        progress.report({ message: job.text, increment: done - shown });
+        shown = done;
+      };
+      token.onCancellationRequested(() => {
+        this.stop(first.id).catch((error: unknown) => {
+          this.server.complain(error);
+        });
+      });
+      show(first);
+      return new Promise((resolve) => {
+        const listening = this.onDidChange((job) => {
+          if (job?.id === first.id && !hasEnded(job)) {
+            show(job);
+          } else if (!this.#jobs.has(first.id)) {
+            listening.dispose();
+            resolve();
+          }
+        });
+      });
+    });
+  }
+}
+
+function hasEnded(job: Job): boolean {
+  return job.state !== "waiting" && job.state !== "running";
+}

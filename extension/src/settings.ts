@@ -1,0 +1,25 @@
+import * as vscode from "vscode";
+
+export const SECTION = "kernel-lsp";
+
+interface Manifest {
+  contributes: { configuration: { properties: Record<string, unknown> }[] };
+}
+
+/**
+ * What the user or the workspace has set, by dotted name. Defaults are left out: a project's own settings count for
+ * more than they do. So are settings of the extension itself, which the server does not know.
+ */
+export function said(context: vscode.ExtensionContext): Record<string, unknown> {
+  const { contributes } = context.extension.packageJSON as Manifest;
+  const settings = vscode.workspace.getConfiguration();
+  const found: Record<string, unknown> = {};
+  for (const key of contributes.configuration.flatMap((section) => Object.keys(section.properties))) {
+    const name = key.slice(SECTION.length + 1);
+    if (name.startsWith("server.") || name.startsWith("trace.")) continue;
+    const known = settings.inspect(key);
+    const value = known?.workspaceFolderValue ?? known?.workspaceValue ?? known?.globalValue;
+    if (value !== undefined) found[name] = value;
+  }
+  return found;
+}

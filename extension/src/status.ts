@@ -1,0 +1,120 @@
+import * as vscode from "vscode";
+import type { Jobs } from "./jobs";
+import type { Server } from "./server";
+
+const ICONS = { off: "circle-outline", starting: "sync~spin", running: "zap", missing: "warning", failed: "error" };
+
+/** The item in the status bar: how the server is, and what it is doing. */
+export class StatusItem implements vscode.Disposable {
+  readonly #item = vscode.window.createStatusBarItem("kernelLsp.status", vscode.StatusBarAlignment.Left, 10);
+  readonly #subscriptions: vscode.Disposable[];
+
+  constructor(
+    readonly server: Server,
+    readonly jobs: Jobs,
+  ) {
+    this.#item.name = "Kernel LSP";
+    this.#item.command = "kernelLsp.menu";
+    this.#subscriptions = [
+      server.onDidChange(() => {
+        this.#show();
+      }),
+      jobs.onDidChange(() => {
+        this.#show();
+      }),
+    ];
+  }
+
+  dispose(): void {
+    for (const one of [...this.#subscriptions, this.#item]) one.dispose();
+  }
+
+  #show(): void {
+    const { state } = this.server;
+    const running = this.jobs.underWay;
+    void vscode.commands.executeCommand("setContext", "kernelLsp.busy", running.length > 0);
+    if (state === "off") {
+      this.#item.hide();
+      return;
+    }
+    const doing = running.length === 1 ? running[0]?.title : `${running.length} jobs`;
+    this.#item.text = running.length > 0 ? `$(sync~spin) ${doing ?? ""}` : `$(${ICONS[state]}) Kernel LSP`;
+    const failing = state === "missing" || state === "failed";
+    this.#item.backgroundColor = failing ? new vscode.ThemeColor("statusBarItem.warningBackground") : undefined;
+    this.#item.tooltip = this.#tooltip();
+    this.#item.accessibilityInformation = {
+      label: `Kernel LSP, ${state}${doing !== undefined && running.length > 0 ? `, ${doing}` : ""}`,
+    };
+    this.#item.show();
+  }
+
+  #tooltip(): vscode.MarkdownString {
+    const text = new vscode.MarkdownString(undefined, true);
+    for (const [name, value] of describe(this.server))
+      text.appendMarkdown(`**${name}**: `).appendText(value).appendMarkdown("  \n");
+    for (const job of this.jobs.underWay) text.appendMarkdown("\n\n$(sync) ").appendText(`${job.title}: ${job.text}`);
+    return text;
+  }
+}
+
+/** A menu of what can be done with the server as it is. */
+export async function showMenu(server: Server, jobs: Jobs): Promise<void> {
+  const entry = (
+    label: string,
+    command: string,
+    detail?: string,
+  ): vscode.QuickPickItem & { run: () => Thenable<unknown> } => ({
+    label,
+    ...(detail === undefined ? {} : { detail }),
+    run: () => vscode.commands.executeCommand(command),
+  });
+  const stops = jobs.underWay.map((job) => ({
+    label: `$(debug-stop) Stop: ${job.title}`,
+    detail: job.text,
+    run: () => jobs.stop(job.id),
+  }));
+  const items = [...stops];
+  const all: (vscode.QuickPickItem & { run: () => Thenable<unknown> })[] = [
+    ...items,
+    ...(server.state === "missing"
+      ? [entry("$(cloud-download) Install Server", "kernelLsp.install", server.problem)]
+      : []),
+    entry(
+      "$(list-tree) Kernels",
+      "kernelLsp.kernels.focus",
+      "Facts, verdicts and variants of the kernels in this workspace",
+    ),
+    entry("$(debug-restart) Restart Server", "kernelLsp.restart", server.command),
+    entry("$(output) Show Log", "kernelLsp.log"),
+    ...(server.command !== "" && vscode.workspace.isTrusted
+      ? [entry("$(pulse) Doctor", "kernelLsp.doctor", "What this machine has and what it lacks")]
+      : []),
+    entry("$(book) The First Five Minutes", "kernelLsp.walkthrough"),
+  ];
+  const title = describe(server)
+    .map(([name, value]) => `${name}: ${value}`)
+    .slice(0, 3)
+    .join("  ·  ");
+  const picked = await vscode.window.showQuickPick(all, { title: "Kernel LSP", placeHolder: title });
+  await picked?.run();
+}
+
+function describe(server: Server): [string, string][] {
+  const { status } = server;
+  const found: [string, string][] = [
+    ["Server", server.problem || (server.state === "running" ? `running, ${status?.version ?? ""}` : server.state)],
+  ];
+  if (status !== undefined) {
+    found.push([
+      "GPU",
+      status.gpu === null
+        ? "none; kernels run on the emulator, nothing is timed"
+        : `${status.gpu.name} (${status.gpu.arch})`,
+    ]);
+    found.push(["Proposers", status.proposers.join(", ")]);
+    found.push(["Found by", server.where]);
+  }
+  if (!vscode.workspace.isTrusted)
+    found.push(["Trust", "this workspace is not trusted: kernels are parsed, nothing is compiled or run"]);
+  return found;
+}

@@ -1,0 +1,172 @@
+"""Requests of clients that show more than the protocol knows: kernels, variants, machine code, the state."""
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pygls.exceptions import JsonRpcInvalidParams
+
+from kernel_lsp import __version__
+from kernel_lsp.build.opcodes import kind_of
+from kernel_lsp.errors import ConfigurationError, KernelLspError
+from kernel_lsp.lsp.documents import Document, uri_of
+from kernel_lsp.lsp.features import edits
+from kernel_lsp.report.titles import speedup_title
+from kernel_lsp.source.text import apply_edits
+
+if TYPE_CHECKING:
+    from kernel_lsp.lsp.overview import Known
+    from kernel_lsp.lsp.server import Server
+    from kernel_lsp.lsp.standing import Standing
+    from kernel_lsp.refine.offers import Offer
+
+Json = dict[str, Any]
+
+
+async def status(ls: "Server", _: Any) -> Json:
+    """Nothing is given: `version`, `gpu` (`{name, arch}` or null) and the `proposers` in force."""
+    gpus = await asyncio.to_thread(_find_gpus)
+    place = next(iter(ls.folders.paths), Path.cwd()) / "untitled"
+    gpu = {"name": gpus[0].name, "arch": gpus[0].arch} if gpus else None
+    return {"version": __version__, "gpu": gpu, "proposers": ls.settings.at(place).refine.proposers}
+
+
+async def kernels(ls: "Server", _: Any) -> Json:
+    """Nothing is given: `files` with kernels in the workspace, and what is known of each kernel."""
+    from kernel_lsp.lsp import overview
+
+    paths = await asyncio.to_thread(overview.kernel_paths, ls.folders.paths)
+    files: list[Json] = []
+    for uri in dict.fromkeys([*map(uri_of, paths), *(d.uri for d in ls.documents if d.on_disk)]):
+        try:
+            document = ls.documents.read(uri)
+            if not document.kernels:
+                continue
+            standing = await ls.results.of(document)
+        except KernelLspError:  # it is gone, or is not text
+            continue
+        known = None
+        if ls.is_trusted(document):
+            known = await asyncio.to_thread(overview.look_at, document, ls.settings.at(document.path))
+        files.append(_file(document, standing, known))
+    return {"files": files, "complete": len(paths) < overview.MOST}
+
+
+async def variants(ls: "Server", params: Any) -> Json:
+    """`{textDocument: {uri}}`: its verified `variants`, best first; `fits` says which are for the text as it is."""
+    document = _document(ls, params)
+    standing = await ls.results.of(document)
+    found = [(offer, True) for offer in standing.offers] + [(offer, False) for offer in standing.older]
+    return {"variants": [_variant(offer) | {"fits": fits} for offer, fits in found]}
+
+
+async def variant(ls: "Server", params: Any) -> Json:
+    """`{textDocument: {uri}, verdict}`: the variant, and `files`, each `{uri, text}` as the variant would have them.
+
+    Raises:
+        ConfigurationError: there is no such variant.
+        SourceError: what was judged does not stand there any more.
+    """
+    document = _document(ls, params)
+    standing = await ls.results.of(document)
+    wanted = params.get("verdict")
+    offer = next((o for o in (*standing.offers, *standing.older) if o.verdict.id == wanted), None)
+    if offer is None:
+        raise ConfigurationError("There is no such variant of this text.", document.path, cure="Refine it first.")
+    _, placed = await edits.edit_of(ls, document, offer)
+    files = [{"uri": uri_of(one.file.path), "text": apply_edits(one.file.text, one.edits)} for one in placed]
+    return _variant(offer) | {"files": files}
+
+
+async def machine_code(ls: "Server", params: Any) -> Json:
+    """`{textDocument: {uri}}`: the `kernels` of the first architecture, see `kinds.analyse.Code`."""
+    document = _document(ls, params)
+    return {"kernels": await ls.analysis.code(document)}
+
+
+async def opcodes(ls: "Server", params: Any) -> Json:
+    """`{textDocument: {uri}, verdict}`: how many instructions of each kind the kernels of both sides have.
+
+    The judged texts are compiled again for the GPU that the verdict is of, with the launches as they are now.
+    """
+    from kernel_lsp.judge.check.places import base_name  # it brings much with it
+
+    document = _document(ls, params)
+    found = await ls.results.evidence(document.path, str(params.get("verdict")))
+    evidence = found["verdict"]["evidence"]
+    arch = evidence["device"]["arch"] if evidence["device"] else None
+    sides: dict[str, dict[str, Counter[str]]] = {}
+    for side in ("baseline", "candidate"):
+        text = evidence["sources"].get(side)
+        if text is None:
+            raise ConfigurationError("The verdict's texts were not kept.", document.path)
+        for kernel in await ls.analysis.code(Document(document.uri, document.path, text, 0, "utf-8"), arch):
+            counted = sides.setdefault(base_name(kernel["name"]), {}).setdefault(side, Counter())
+            counted.update(kind_of(one["opcode"]) for one in kernel["instructions"])
+    return {"arch": arch, "kernels": [{"name": name} | counted for name, counted in sides.items()]}
+
+
+REQUESTS = {
+    "kernelLsp/status": status,
+    "kernelLsp/kernels": kernels,
+    "kernelLsp/variants": variants,
+    "kernelLsp/variant": variant,
+    "kernelLsp/machineCode": machine_code,
+    "kernelLsp/opcodes": opcodes,
+}
+
+
+def _file(document: Document, standing: "Standing", known: "Known | None") -> Json:
+    last = standing.last
+    rows: list[Json] = []
+    for kernel in document.kernels:
+        fact = known.facts.get(kernel.name) if known else None
+        offers = standing.offers_for(kernel.name)
+        rows.append(
+            {
+                "name": kernel.name,
+                "line": document.range(kernel.name_span).start.line,
+                "facts": fact.model_dump(mode="json", exclude={"cliffs"}) if fact else None,
+                "drift": [*known.drift.get(kernel.name, ())] if known else [],
+                "best": _variant(offers[0]) if offers else None,
+                "variants": len(offers),
+            }
+        )
+    return {
+        "uri": document.uri,
+        "language": document.kernels[0].language,
+        "trusted": known is not None,
+        "workload": standing.workload is not None,
+        "problem": standing.problem,
+        "measured": standing.measured,
+        "last": {"verdict": last.id, "outcome": last.verdict, "label": last.label, "speedup": last.speedup}
+        if last
+        else None,
+        "kernels": rows,
+    }
+
+
+def _variant(offer: "Offer") -> Json:
+    verdict = offer.verdict
+    return {
+        "verdict": verdict.id,
+        "label": verdict.evidence.candidate_label,
+        "title": speedup_title(verdict),
+        "speedup": verdict.speedup,
+        "interval": verdict.interval,
+        "kernels": [kernel.name for kernel in offer.kernels],
+    }
+
+
+def _document(ls: "Server", params: Any) -> Document:
+    try:
+        return ls.documents.read(str(params["textDocument"]["uri"]))
+    except (KeyError, TypeError):
+        raise JsonRpcInvalidParams("This needs `textDocument.uri`.") from None
+
+
+def _find_gpus() -> Any:
+    from kernel_lsp.device.nvml import find_gpus
+
+    return find_gpus()

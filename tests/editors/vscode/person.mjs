@@ -1,0 +1,157 @@
+// What a person does in a first session, step by step, each with a screenshot. usage: node person.mjs FOLDER VSIX
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { openBrowser, Person, startServer } from "./workbench.mjs";
+
+const [, , folder, vsix] = process.argv;
+const server = await startServer({ environment: process.env, vsix });
+const browser = await openBrowser();
+const original = readFileSync(join(folder, "softmax.py"), "utf8");
+const WIDE = { width: 1280, height: 760 };
+let me;
+try {
+  me = await Person.at(browser, server, folder, "broken.cu");
+  await me.page.locator(".squiggly-error").first().waitFor();
+  await me.command("Go to Next Problem in Files");
+  await me.page.locator(".marker-widget", { hasText: "undefined" }).waitFor();
+  await me.shot("01-diagnostic");
+  await me.page.keyboard.press("Escape");
+
+  await me.open("softmax.py");
+  await me.command("View: Toggle Primary Side Bar Visibility");
+  await me.lens("Apply: 1.25x faster").waitFor();
+  await me.lens("regs").waitFor();
+  await me.until("machine code in a hover", async () => {
+    await me.page.mouse.move(640, 1);
+    await me.page.locator(".view-line", { hasText: "numerator = tl.exp" }).locator("span span").last().hover();
+    await me.page.waitForTimeout(1000);
+    return await me.page.locator(".monaco-hover", { hasText: "instructions on" }).isVisible();
+  });
+  await me.shot("02-lenses-and-hover", { keepMouse: true });
+
+  await me.page.keyboard.press("Escape");
+  await me.pick("Refine");
+  const progress = me.toast("Refining softmax_kernel");
+  await me.until("progress", async () => /\d+ candidates, [1-9]\d* correct, \d:\d\d left/.test(await progress.innerText()));
+  assert.match(await me.lens("Stop:").innerText(), /candidates/);
+  await me.shot("03-progress");
+  await me.press(progress, "Cancel");
+  await progress.waitFor({ state: "detached" });
+  await me.status("it was cancelled; what was found before is kept").waitFor();
+  await me.lens("Refine").waitFor();
+
+  await me.pick("Refine");
+  const end = me.toast("Verified before: num_warps 4 -> 2: 1.25x faster");
+  await end.waitFor();
+  await me.shot("04-end-of-a-search");
+  await me.press(end, "All 2");
+  await me.page.locator(".quick-input-list .monaco-list-row").nth(1).waitFor();
+  await me.shot("05-variants");
+  await me.page.keyboard.press("ArrowDown");
+  await me.page.keyboard.press("ArrowUp");
+  await me.page.keyboard.press("Enter");
+  await me.page.locator(".monaco-diff-editor .modified .view-line", { hasText: "num_warps=2" }).waitFor();
+  await me.shot("06-difference");
+  await me.page.locator(".editor-actions a[aria-label^='Apply This Variant']").click();
+  await me.until("the applied variant", async () => (await me.text()).includes("num_warps=2"));
+  await me.status("Applied").waitFor();
+  await me.shot("07-applied");
+  await me.undo();
+  await me.until("the undone variant", async () => (await me.text()).includes("num_warps=4"));
+
+  await me.page.locator(".view-line", { hasText: "def softmax_kernel" }).click();
+  await me.page.keyboard.press("Control+.");
+  await me.page.locator(".action-widget .monaco-list-row", { hasText: "Apply num_warps 4 -> 8" }).waitFor();
+  await me.shot("08-actions");
+  await me.page.keyboard.press("Escape");
+
+  await me.command("Kernel LSP: Show Evidence");
+  await me.page.locator(".quick-input-list .monaco-list-row", { hasText: "1.25x faster" }).first().waitFor();
+  await me.page.keyboard.press("Enter");
+  const page = await me.webview();
+  await page.getByRole("heading", { name: "Speedup by case" }).waitFor();
+  await page.getByRole("region", { name: /softmax_kernel on sm_90/ }).waitFor();
+  await me.shot("09-evidence");
+  for (const [number, heading] of [["10", "Every block"], ["11", "What was checked"], ["12", "Instructions"]]) {
+    await page.getByRole("heading", { name: heading }).evaluate((one) => one.scrollIntoView());
+    await me.shot(`${number}-evidence-${heading.toLowerCase().replaceAll(" ", "-")}`);
+  }
+  await me.keyboardReaches(page, ["Show Diff", "Apply", "Open as Text", "Copy"]);
+
+  await me.page.emulateMedia({ colorScheme: "light" });
+  await me.page.locator(".monaco-workbench.vs").waitFor();
+  await page.getByRole("heading", { level: 1 }).evaluate((one) => one.scrollIntoView());
+  await me.shot("13-evidence-light");
+  await me.page.setViewportSize({ width: 640, height: 760 });
+  await me.shot("14-evidence-narrow");
+  await me.page.setViewportSize(WIDE);
+  await me.command("View: Close Editor");
+
+  await me.command("Kernel LSP: Focus on Kernels View");
+  await me.rows("softmax_kernel").first().waitFor();
+  await me.rows("softmax_kernel").first().click();
+  await me.page.keyboard.press("ArrowRight");
+  await me.rows("Occupancy").first().waitFor();
+  await me.shot("15-kernels-light");
+  await me.page.emulateMedia({ colorScheme: "dark" });
+  await me.page.locator(".monaco-workbench.vs-dark").waitFor();
+  await me.shot("16-kernels");
+
+  await me.command("Kernel LSP: Show Machine Code");
+  const listing = me.page.locator(".editor-instance").last();
+  await listing.locator(".view-line", { hasText: "registers live" }).waitFor();
+  await me.command("View: Toggle Primary Side Bar Visibility"); // it was shown with the view
+  await me.page.locator(".view-line", { hasText: "numerator = tl.exp" }).first().click();
+  await listing.locator(".view-line", { hasText: "MUFU.EX2" }).first().waitFor();
+  await me.page.waitForTimeout(300);
+  await me.shot("17-machine-code");
+  await listing.locator(".view-line", { hasText: "MUFU.EX2" }).first().click();
+  await me.page.keyboard.press("Control+Home");
+  await listing.locator(".view-line", { hasText: "SR_TID" }).first().click();
+  await me.shot("18-machine-code-to-source");
+  await me.page.setViewportSize({ width: 640, height: 760 });
+  await me.shot("19-machine-code-narrow");
+  await me.page.setViewportSize(WIDE);
+  await me.command("View: Close Editor");
+
+  await me.open("softmax.py");
+  await me.command("Kernel LSP: Show Verified Variants");
+  await me.page.locator(".quick-input-list .monaco-list-row").nth(1).waitFor();
+  await me.page.keyboard.press("Enter");
+  await me.page.locator(".monaco-diff-editor .modified .view-line", { hasText: "num_warps=2" }).waitFor();
+  await me.edit("softmax.py", "tl.exp(x", "tl.exp2(x");
+  await me.page.locator(".tab", { hasText: "num_warps 4 -> 2" }).click();
+  await me.page.locator(".editor-actions a[aria-label^='Apply This Variant']").click();
+  const refusal = me.toast("This result is for an older version of the kernel.");
+  await refusal.waitFor();
+  assert.equal(await me.page.locator(".notifications-toasts .notification-list-item").count(), 1);
+  await me.shot("20-a-stale-result-is-refused");
+  await me.dismiss();
+  await me.page.locator('.tab[data-resource-name="softmax.py"]').first().click();
+  await me.undo();
+
+  const died = me.killServer(server);
+  const message = me.toast("stopped unexpectedly and is started again");
+  await message.waitFor();
+  await me.shot("21-the-server-was-killed");
+  assert.equal(await me.page.locator(".notifications-toasts .notification-list-item").count(), 1);
+  await me.dismiss();
+  await me.lens("Apply: 1.25x faster").waitFor();
+  await me.until("another server", () => me.serverProcess(server) !== undefined && me.serverProcess(server) !== died);
+
+  await me.status("Kernel LSP").click();
+  await me.page.locator(".quick-input-list .monaco-list-row", { hasText: "Restart Server" }).waitFor();
+  await me.shot("22-menu");
+  await me.page.keyboard.press("Escape");
+  assert.equal(readFileSync(join(folder, "softmax.py"), "utf8"), original, "nothing is saved that nobody saved");
+  me.say("PASS");
+} catch (error) {
+  await me?.shot("failed").catch(() => undefined);
+  console.log(error.stack ?? error);
+  process.exitCode = 1;
+} finally {
+  await browser.close();
+  server.stop();
+}
+process.exit();
