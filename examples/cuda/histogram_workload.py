@@ -7,6 +7,7 @@ bin (see `histogram.cu`).
 import torch
 
 CASES = [
+    dict(n=991, high=259, low=-2),  # some are in no bin
     dict(n=1003, high=256),
     dict(n=1 << 25, high=256),
     dict(n=1 << 22, high=256),
@@ -16,8 +17,8 @@ CONTRACT = dict(contiguous=True, aligned=16)
 BINS = 256
 
 
-def inputs(n, high):
-    return (torch.randint(0, high, (n,), device="cuda", dtype=torch.int32),)
+def inputs(n, high, low=0):
+    return (torch.randint(low, high, (n,), device="cuda", dtype=torch.int32),)
 
 
 def reference(values):

@@ -3,6 +3,7 @@
 import torch
 
 CASES = [
+    dict(batch=2, heads=3, seq_len=135, dim=16),
     dict(batch=1, heads=2, seq_len=128, dim=64),
     dict(batch=2, heads=16, seq_len=4096, dim=64),
     dict(batch=4, heads=16, seq_len=1024, dim=64),

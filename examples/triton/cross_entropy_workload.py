@@ -3,6 +3,7 @@
 import torch
 
 CASES = [
+    dict(tokens=3, vocab=2500, padding=12, mean=-200.0),  # far below zero, and rows that lie apart
     dict(tokens=8, vocab=5000),
     dict(tokens=2048, vocab=32000),
     dict(tokens=256, vocab=32000),
@@ -10,8 +11,8 @@ CASES = [
 ]
 
 
-def inputs(tokens, vocab):
-    logits = torch.randn(tokens, vocab, device="cuda", dtype=torch.bfloat16)
+def inputs(tokens, vocab, padding=0, mean=0.0):
+    logits = (torch.randn(tokens, vocab + padding, device="cuda", dtype=torch.bfloat16) + mean)[:, :vocab]
     targets = torch.randint(vocab, (tokens,), device="cuda")
     return logits, targets
 

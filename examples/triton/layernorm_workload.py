@@ -3,6 +3,7 @@
 import torch
 
 CASES = [
+    dict(tokens=3, hidden=2999, mean=100.0),
     dict(tokens=8, hidden=768),
     dict(tokens=8192, hidden=4096),
     dict(tokens=2048, hidden=1024),
@@ -12,8 +13,8 @@ CASES = [
 CONTRACT = dict(contiguous=True)
 
 
-def inputs(tokens, hidden):
-    x = torch.randn(tokens, hidden, device="cuda", dtype=torch.float16)
+def inputs(tokens, hidden, mean=0.0):
+    x = torch.randn(tokens, hidden, device="cuda", dtype=torch.float16) + mean
     weight = torch.randn(hidden, device="cuda", dtype=torch.float16)
     bias = torch.randn(hidden, device="cuda", dtype=torch.float16)
     return x, weight, bias

@@ -3,7 +3,8 @@
 import torch
 
 CASES = [
-    dict(m=128, n=128, k=64),
+    dict(m=131, n=67, k=43),
+    dict(m=1031, n=137, k=19),  # more tile rows than GROUP_M
     dict(m=4096, n=4096, k=4096),
     dict(m=512, n=4096, k=1024),
     dict(m=1000, n=777, k=513),

@@ -31,6 +31,7 @@ def rmsnorm(x, weight, eps=1e-6):
 
 
 CASES = [
+    dict(rows=3, cols=250),
     dict(rows=16, cols=512),
     dict(rows=4096, cols=4096),
     dict(rows=512, cols=2048),

@@ -65,7 +65,7 @@ def pretend_gpu(arch: str, *, values: bool = False) -> Generator[None]:
         shared_memory_per_multiprocessor=limits.shared_bytes,
         L2_cache_size=50 << 20,
     )
-    stream = SimpleNamespace(cuda_stream=0, device=_CUDA, synchronize=_nothing, wait_stream=_nothing)
+    stream = _Stream()
     answers: dict[str, Callable[..., Any]] = {
         "is_available": lambda: True,
         "is_initialized": lambda: True,
@@ -84,6 +84,8 @@ def pretend_gpu(arch: str, *, values: bool = False) -> Generator[None]:
         "is_bf16_supported": lambda *_, **__: capability(arch)[0] >= 8,
         "device": lambda *_: contextlib.nullcontext(),
         "stream": lambda *_: contextlib.nullcontext(),
+        "Stream": _Stream,
+        "Event": _Event,
     }
     make_generator = torch.Generator
 
@@ -94,8 +96,35 @@ def pretend_gpu(arch: str, *, values: bool = False) -> Generator[None]:
         for name, answer in answers.items():
             patched.enter_context(mock.patch.object(torch.cuda, name, answer))
         patched.enter_context(mock.patch.object(torch, "Generator", generator))
+        patched.enter_context(mock.patch.object(torch.Tensor, "record_stream", _nothing))
         patched.enter_context(_OnTheCpu(values))
         yield
+
+
+class _Event:
+    """What stands for an event. Nothing runs, so nothing is ever waited for."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.record = self.wait = self.synchronize = _nothing
+        self.query = lambda: True
+
+
+class _Stream:
+    """What stands for a stream: work goes to the same one, the default stream, whichever is named."""
+
+    cuda_stream = 0
+    device = _CUDA
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.synchronize = self.wait_stream = self.wait_event = _nothing
+        self.query = lambda: True
+        self.record_event = lambda event=None: event or _Event()
+
+    def __enter__(self) -> "_Stream":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
 
 
 class _OnTheCpu(TorchFunctionMode):

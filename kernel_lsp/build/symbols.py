@@ -39,8 +39,16 @@ def demangle(symbol: str) -> str:
 def kernel_name(symbol: str) -> str:
     """The kernel's name with namespaces and template arguments, without return type and parameters."""
     declaration = demangle(symbol)
-    if declaration == symbol:
-        return symbol
+    return symbol if declaration == symbol else _without_parameters(declaration)
+
+
+def declared_name(declaration: str) -> str:
+    """The name in a kernel's declaration, with namespaces and without template arguments: `ops::scale`."""
+    name = _without_parameters(declaration) if declaration.endswith(")") else declaration
+    return name.partition("<")[0]
+
+
+def _without_parameters(declaration: str) -> str:
     depth, at = 0, len(declaration)
     while at:
         at -= 1

@@ -13,8 +13,11 @@ from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.judge.check import FileReport, find_kernel_files, kernel_files_among, record_baseline
 from kernel_lsp.judge.check import check as check_files
 from kernel_lsp.judge.check.baseline import find_root
+from kernel_lsp.judge.strength import FileStrength, measure_strength
 from kernel_lsp.report.check import file_view, recorded_view, summary_view
 from kernel_lsp.report.formats import FORMATS, FormatName, Results
+from kernel_lsp.report.machine import strength_json
+from kernel_lsp.report.strength import strength_summary, strength_view
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.store.store import Store
 
@@ -36,6 +39,15 @@ def check(
         bool,
         typer.Option("--changed", help="PATHS are what changed: a workload or header means its kernels."),
     ] = False,
+    strength: Annotated[
+        bool,
+        typer.Option(
+            "--strength", help="Instead plant bugs in the kernels, one at a time, and show which the workloads miss."
+        ),
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="With --strength: show the bugs that are caught, too.")] = (
+        False
+    ),
     json: Json = False,
 ) -> None:
     """Compile kernels, run their workloads and compare with the references. Ends with 1 when something is wrong."""
@@ -43,6 +55,9 @@ def check(
     if not sources:
         return
     settings = settings_for(paths[0], check__strict=strict)
+    if strength:
+        _show_strength(sources, settings, workload, verbose=verbose, json=json)
+        return
     form = FormatName.JSON if json else form
     quiet = form is not None and output is None
     with opened_store(settings) as store:
@@ -57,6 +72,24 @@ def check(
     if not quiet:
         out.print(summary_view(reports, strict=settings.check.strict))
     if not results.passed:
+        raise typer.Exit(FINDINGS)
+
+
+def _show_strength(
+    sources: tuple[SourceFile, ...], settings: Settings, workload: Path | None, *, verbose: bool, json: bool
+) -> None:
+    def show(report: FileStrength) -> None:
+        if not json:
+            out.print(strength_view(report, every=verbose))
+
+    with opened_store(settings) as store, err.status(f"planting bugs in {len(sources)} files"):
+        reports = asyncio.run(measure_strength(sources, settings, show, store=store, workload=workload))
+        say_notices(store)
+    if json:
+        typer.echo(strength_json(reports))
+    else:
+        out.print(strength_summary(reports))
+    if any(report.problem for report in reports):
         raise typer.Exit(FINDINGS)
 
 

@@ -22,8 +22,11 @@ UNUSABLE = 2
 CANNOT_JUDGE = 3
 INTERRUPTED = 130
 
-COMMANDS = ("check", "watch", "judge", "refine", "facts", "explain", "report", "serve", "trust", "untrust", "doctor")
-"""Each is a module beside this one with an `app` of one command."""
+COMMANDS = (
+    *("check", "watch", "judge", "refine", "facts", "explain", "report", "serve", "model"),
+    *("trust", "untrust", "doctor"),
+)
+"""Each is a module beside this one with an `app`: of one command, or of several below its name."""
 
 
 class _Commands(TyperGroup):

@@ -14,16 +14,18 @@ from rich.live import Live
 
 from kernel_lsp.cli.apply import Change, apply_changes
 from kernel_lsp.cli.console import Json, Workload, err, opened_store, out, say_notices, settings_for
-from kernel_lsp.cli.main import INTERRUPTED
+from kernel_lsp.cli.main import FINDINGS, INTERRUPTED
 from kernel_lsp.config.settings import Settings
+from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.judge.target import Target, make_target
+from kernel_lsp.refine.batch import advance_batch, begin_batch
+from kernel_lsp.refine.outcome import Refinement
 from kernel_lsp.refine.progress import Progress
 from kernel_lsp.refine.run import refine_target, require_gpu, variant_texts
-from kernel_lsp.refine.search import Refinement
 from kernel_lsp.report.diff import diff_view, unified_diff
 from kernel_lsp.report.live import progress_view
 from kernel_lsp.report.machine import refinement_json
-from kernel_lsp.report.search import attempts_view
+from kernel_lsp.report.search import attempts_view, turn_view
 from kernel_lsp.report.terminal import VerdictCard
 from kernel_lsp.store.store import Store
 
@@ -32,18 +34,33 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def refine(
-    target: Annotated[str, typer.Argument(metavar="FILE[::KERNEL]", help="A kernel file, or one kernel in it.")],
+    targets: Annotated[
+        list[str] | None, typer.Argument(metavar="FILE[::KERNEL]", help="A kernel file, or one kernel in it.")
+    ] = None,
     workload: Workload = None,
     budget: Annotated[str | None, typer.Option(help="Time for the search, such as 120s or 5m.")] = None,
     apply: Annotated[bool, typer.Option("--apply", help="Write the variant found into the file.")] = False,
     diff: Annotated[
         bool, typer.Option("--diff", help="Print the variant found as a unified diff, and nothing else.")
     ] = False,
+    strategy: Annotated[
+        str | None, typer.Option(help="tuner-only, serial, beam or tuner-then-model.", show_default=False)
+    ] = None,
+    turn_batch: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Refine many kernels a turn at a time; a model answers from files in DIR."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Search for a faster variant of a kernel; Ctrl-C ends the search and keeps what was found."""
-    file, _, kernel = target.partition("::")
-    settings = settings_for(Path(file), refine__budget=budget)
+    if turn_batch is not None:
+        _take_turn(turn_batch, targets or [])
+        return
+    if targets is None or len(targets) != 1:
+        cure = "Name one file; or give a folder with --turn-batch to refine many kernels a turn at a time."
+        raise ConfigurationError(f"`refine` works on one kernel file, and {len(targets or [])} are named.", cure=cure)
+    file, _, kernel = targets[0].partition("::")
+    settings = settings_for(Path(file), refine__budget=budget, refine__strategy=strategy)
     aim = make_target(Path(file), kernel or None, workload)
     require_gpu(settings)
     with opened_store(settings) as store:
@@ -65,6 +82,20 @@ def refine(
             say_notices(store)
     if found.cancelled:
         raise typer.Exit(INTERRUPTED)
+
+
+def _take_turn(folder: Path, kernels: list[str]) -> None:
+    """One call of a sweep: as far as there are answers."""
+    settings = settings_for()
+    batch = begin_batch(folder, kernels, settings)
+    with opened_store(settings) as store, err.status("") as status:
+        stand = asyncio.run(advance_batch(batch, settings, store, status.update))
+        say_notices(store)
+    for trouble in stand.troubles:
+        err.print(trouble, markup=False)
+    out.print(turn_view(batch, stand))
+    if stand.troubles:
+        raise typer.Exit(FINDINGS)
 
 
 async def _refine(target: Target, settings: Settings, store: Store) -> Refinement:
@@ -111,6 +142,8 @@ def _print_outcome(found: Refinement, store: Store) -> None:
     else:
         out.print(found.reason, markup=False)
     out.print(attempts_view(found))
+    for note in found.notes:
+        err.print(note, markup=False)
 
 
 def _print_diff(patch: str) -> None:

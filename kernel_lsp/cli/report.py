@@ -8,8 +8,10 @@ from rich.table import Table
 from rich.text import Text
 
 from kernel_lsp.cli.console import Json, opened_store, out, say_notices, settings_for
+from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.report.machine import records_json, verdict_json
+from kernel_lsp.report.page import Step, verdict_page
 from kernel_lsp.report.sources import write_sources
 from kernel_lsp.report.terminal import VerdictCard
 from kernel_lsp.report.units import speedup_text
@@ -24,15 +26,23 @@ def report(
     sources: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write the kernel files that were judged to this folder.")
     ] = None,
+    html: Annotated[bool, typer.Option("--html", help="Write the verdict as one page for a browser.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The page's file; by default ID.html in this folder.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Show a recorded verdict and the evidence it rests on, or write out the files that it was reached with."""
+    if (html or output is not None) and id is None:
+        raise typer.BadParameter("name the verdict that the page is to show", param_hint="--html")
     if sources is not None and id is None:
         raise typer.BadParameter("name the verdict whose files are to be written", param_hint="--sources")
     with opened_store(settings_for()) as store:
         try:
             if id is None:
                 _list(store, json)
+            elif html or output is not None:
+                _write_page(store, store.resolve(id), output)
             elif sources is None:
                 _show(store, store.resolve(id), json)
             else:
@@ -47,6 +57,31 @@ def _show(store: Store, found: str, json: bool) -> None:
         typer.echo(verdict_json(verdict))
     else:
         out.print(VerdictCard(verdict, store.short_id(found)), crop=False)
+
+
+def _write_page(store: Store, found: str, output: Path | None) -> None:
+    name = store.short_id(found)
+    page = verdict_page(Verdict.model_validate(store.find_verdict(found)), name, _steps(store, found))
+    path = output or Path(f"{name}.html")
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        message = f"The page cannot be written: {error.strerror}."
+        raise ConfigurationError(message, path, cure="Name another file with --output.") from None
+    typer.echo(path)
+
+
+def _steps(store: Store, found: str) -> list[Step]:
+    """The steps of the search that the verdict belongs to, if it does to one."""
+    session = store.find_session(found)
+    steps: list[Step] = []
+    for turn in store.list_turns(session) if session else ():
+        document = store.find_verdict(turn.verdict) if turn.verdict else None
+        said = Verdict.model_validate(document) if document else None
+        label = said.evidence.candidate_label if said else turn.candidate[:12]
+        outcome = said.verdict.value if said else "dropped"
+        steps.append(Step(turn.number, label, outcome, said.speedup if said else None, turn.prompt, turn.answer))
+    return steps
 
 
 def _write(store: Store, found: str, folder: Path, json: bool) -> None:

@@ -1,9 +1,10 @@
 """`kernel-lsp serve`: the language server, for an editor."""
 
-import gc
 from typing import Annotated
 
 import typer
+
+from kernel_lsp.lsp.serving import serve_socket, serve_stdio
 
 app = typer.Typer(add_completion=False)
 
@@ -16,11 +17,6 @@ def serve(
     stdio: Annotated[bool, typer.Option("--stdio", help="Talk over standard input and output, as is the rule.")] = True,
 ) -> None:
     """Run the language server; an editor starts it."""
-    gc.disable()  # the protocol's types are 66,000 objects that stay; looking for garbage meanwhile takes 60 ms
-    from kernel_lsp.lsp.server import serve_socket, serve_stdio
-
-    gc.freeze()
-    gc.enable()
 
     def say(port: int) -> None:
         typer.echo(f"listening on 127.0.0.1:{port}", err=True)

@@ -3,7 +3,7 @@
 import os
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import platformdirs
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
@@ -58,6 +58,10 @@ class JudgeSettings(_Section):
     """Input families to check with, by name; empty means all that apply to the workload."""
     allow_slower_cases: bool = False
     """Whether a variant that is faster on the whole may be slower on single cases."""
+    sanitize: Literal["auto", "off"] = "auto"
+    """Whether what is about to be called faster first runs under compute-sanitizer and the emulator: auto or off."""
+    steady_load: Literal["auto", "off"] = "auto"
+    """Whether a gain is also looked at under a steady load, for 4 s where power limits the kernel: auto or off."""
 
 
 class CheckSettings(_Section):
@@ -76,8 +80,43 @@ class RefineSettings(_Section):
     """Wall time for one refinement, such as 120s or 5m."""
     proposers: Annotated[list[Proposer], Names] = ["rewriter", "tuner"]
     """Who proposes candidates, in this order: `rewriter`, `tuner`, or a function of your own as `module:name`."""
+    strategy: Literal["tuner-only", "serial", "beam", "tuner-then-model"] = "tuner-then-model"
+    """Whether and how a model is asked. Only `tuner-then-model` does without one where none is served."""
+    trajectories: int = Field(default=4, ge=1, le=256)
+    """Conversations with a model side by side."""
+    turns: int | None = Field(default=None, ge=1, le=64)
+    """Answers of a model in each conversation; by default as many as its profile says."""
+    keep: int = Field(default=2, ge=1)
+    """Conversations that `beam` goes on with after each turn, copied to make up the number."""
+    tokens: int | None = Field(default=None, ge=1)
+    """Tokens that a model may generate in one refinement; no limit by default."""
+    candidates: int | None = Field(default=None, ge=1)
+    """Candidates that may be proposed in one refinement; no limit by default."""
+    second_opinion: bool = False
+    """Whether a reader of the profile names bottleneck, method and plan before each further turn of a model."""
     untimed: bool = False
     """Whether to search where there is no GPU: candidates are built and checked, but none can be found faster."""
+
+
+class ModelSettings(_Section):
+    """The language model that proposes variants, and where it is served."""
+
+    profile: str = "kevin-32b"
+    """What is known of the model: a profile's id, or a file of your own that ends in .toml."""
+    weights: Folder | None = None
+    """Folder of the model's weights, where they are not found by the profile's name."""
+    endpoint: str | None = None
+    """OpenAI-compatible server to use instead of one started here: a URL, or unix:/path/of/a/socket."""
+    name: str | None = None
+    """Name by which the server knows the model or adapter; by default the model that is served here."""
+    key_variable: str | None = None
+    """Environment variable that holds the key of `model.endpoint`."""
+    python: Folder | None = None
+    """Python that has vLLM, where this program's own has not."""
+    templates: Folder | None = None
+    """Folder of prompt templates of your own; a file there takes the place of the profile's of the same name."""
+    reserve: Bytes = Field(default=6 * 2**30, ge=0)
+    """GPU memory left to the judge beside a model; the model sleeps while the judge finds less than half of it."""
 
 
 class BuildSettings(_Section):
@@ -142,6 +181,7 @@ class Settings(_Section):
     judge: JudgeSettings = JudgeSettings()
     check: CheckSettings = CheckSettings()
     refine: RefineSettings = RefineSettings()
+    model: ModelSettings = ModelSettings()
     build: BuildSettings = BuildSettings()
     runner: RunnerSettings = RunnerSettings()
     editor: EditorSettings = EditorSettings()

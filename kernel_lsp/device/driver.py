@@ -5,16 +5,22 @@ judgement which patches `torch.cuda` or `cuda.bindings` does not reach them.
 """
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
-from cuda.bindings import driver as cu  # pyright: ignore[reportAttributeAccessIssue]
+from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
 from kernel_lsp.build.binary import Binary
 from kernel_lsp.device.arguments import LaunchShape, launch_shape, pack_arguments
 from kernel_lsp.errors import WorkloadError
 
 _DEFAULT_SHARED_LIMIT = 48 << 10
+cu: Any = SimpleNamespace(**vars(driver))
+"""The bindings as they are at import."""
+
+Listener = Callable[[bytes, str, LaunchShape, Sequence[bytes], Sequence[Any]], None]
+"""Who hears of a launch before it is made: the cubin, the entry, grid and block, arguments as packed and as given."""
 
 
 class CudaError(Exception):
@@ -84,10 +90,14 @@ def export_memory(pointer: int) -> bytes:
 class LoadedModule:
     """A cubin on the GPU whose kernels are launched as `module.name[grid, block](...)` or `module["name<256>"][...]`.
 
-    `grid` and `block` are ints or tuples; a third entry is dynamic shared memory in bytes.
+    `grid` and `block` are ints or tuples; a third entry is dynamic shared memory in bytes. All that are in `listeners`
+    when a launch is made hear of it.
     """
 
-    def __init__(self, binary: Binary, parameter_types: dict[str, tuple[str, ...]]) -> None:
+    def __init__(
+        self, binary: Binary, parameter_types: dict[str, tuple[str, ...]], listeners: Sequence[Listener] = ()
+    ) -> None:
+        self._listeners = listeners
         self._binary = binary
         self._types = parameter_types
         self._module = check(cu.cuModuleLoadData(binary.cubin), "loading the compiled kernel")
@@ -104,8 +114,16 @@ class LoadedModule:
             facts = next(k for k in self._binary.kernels if k.entry == entry)
             function = check(cu.cuModuleGetFunction(self._module, entry.encode()), f"finding the kernel {name}")
             types = self._types.get(name) or self._types.get(name.split("<")[0], ())
-            self._kernels[name] = _Kernel(name, function, tuple(size for _, size in facts.parameters), types)
+            sizes = tuple(size for _, size in facts.parameters)
+            self._kernels[name] = _Kernel(name, function, sizes, types, self._tell(entry))
         return self._kernels[name]
+
+    def _tell(self, entry: str) -> Callable[[LaunchShape, Sequence[bytes], Sequence[Any]], None]:
+        def tell(shape: LaunchShape, packed: Sequence[bytes], arguments: Sequence[Any]) -> None:
+            for listener in self._listeners:
+                listener(self._binary.cubin, entry, shape, packed, arguments)
+
+        return tell
 
     def __getattr__(self, name: str) -> "_Kernel":
         if name.startswith("_"):
@@ -114,8 +132,15 @@ class LoadedModule:
 
 
 class _Kernel:
-    def __init__(self, name: str, function: Any, sizes: tuple[int, ...], types: tuple[str, ...]) -> None:
-        self._name, self._function, self._sizes, self._types = name, function, sizes, types
+    def __init__(
+        self,
+        name: str,
+        function: Any,
+        sizes: tuple[int, ...],
+        types: tuple[str, ...],
+        tell: Callable[[LaunchShape, Sequence[bytes], Sequence[Any]], None],
+    ) -> None:
+        self._name, self._function, self._sizes, self._types, self._tell = name, function, sizes, types, tell
         self._shared = _DEFAULT_SHARED_LIMIT
 
     def __getitem__(self, shape: Any) -> "_Configured":
@@ -131,6 +156,7 @@ class _Kernel:
         import torch
 
         packed = pack_arguments(self._name, arguments, self._sizes, self._types)
+        self._tell(shape, packed, arguments)
         buffers = [ctypes.create_string_buffer(data, len(data)) for data in packed]
         pointers = (ctypes.c_void_p * max(len(buffers), 1))(*(ctypes.addressof(b) for b in buffers))
         stream = torch.cuda.current_stream().cuda_stream

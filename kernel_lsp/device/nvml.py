@@ -14,6 +14,10 @@ _REASONS = {
 }
 
 
+SLOWED_BY_HARDWARE = frozenset({"hardware slowdown", "thermal (hardware)", "power brake"})
+"""Reasons for which the GPU protects itself: what is timed meanwhile says nothing of a kernel."""
+
+
 @dataclass(frozen=True, slots=True)
 class Gpu:
     """One GPU; `index` is NVML's, `memory_bytes` its whole memory, `arch` as compilers name it."""
@@ -41,6 +45,19 @@ class GpuState:
     others_percent: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class GpuLoad:
+    """What a GPU draws at a moment: watts, its limit, joules since the driver was loaded, and what slows it down.
+
+    None where it does not say.
+    """
+
+    watts: float | None
+    limit_w: float | None
+    energy_j: float | None
+    throttle: tuple[str, ...]
+
+
 def find_gpus() -> tuple[Gpu, ...]:
     """All GPUs that this process may use, by CUDA_VISIBLE_DEVICES; empty without a driver or NVML's bindings."""
     nvml = _nvml()
@@ -64,30 +81,126 @@ def find_gpus() -> tuple[Gpu, ...]:
     return _visible(tuple(gpus), os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
+class Faults:
+    """Xid events of one GPU from now on: what the driver reports of faults, hangs and broken memory, by number."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._nvml = nvml = _nvml()
+        self._events: Any = None
+        try:
+            handle = nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
+            self._events = nvml.nvmlEventSetCreate()
+            nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, self._events)
+        except nvml.NVMLError:  # not every GPU and not every container tells
+            self.close()
+
+    def drain(self) -> tuple[int, ...]:
+        """The numbers of those since the last call, in order."""
+        found: list[int] = []
+        while self._events is not None:
+            try:
+                found.append(int(self._nvml.nvmlEventSetWait(self._events, 0).eventData))
+            except self._nvml.NVMLError:  # there is no other
+                break
+        return tuple(found)
+
+    def close(self) -> None:
+        """Listen no longer."""
+        if self._events is not None:
+            self._nvml.nvmlEventSetFree(self._events)
+            self._events = None
+
+
+def uses(gpu: Gpu, pid: int) -> bool:
+    """Whether a process still has a context on the GPU; False where process ids are other ones than the driver's."""
+    nvml = _nvml()
+    try:
+        handle = nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
+        return any(process.pid == pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle))
+    except nvml.NVMLError:
+        return False
+
+
 def read_state(gpu: Gpu, ours: frozenset[int]) -> GpuState:
     """The state of `gpu` now; `ours` are the process ids that do not count as others."""
     nvml = _nvml()
     assert nvml is not None, "a Gpu record comes from a working NVML"
-    handle = nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
-
-    def ask(question: Callable[..., Any], *arguments: Any) -> Any:
-        """Virtual, partitioned and laptop GPUs leave some questions unanswered."""
-        try:
-            return question(handle, *arguments)
-        except nvml.NVMLError:
-            return None
-
+    ask = _questions(nvml, gpu)
     power = ask(nvml.nvmlDeviceGetPowerUsage)
-    reasons = ask(nvml.nvmlDeviceGetCurrentClocksEventReasons) or 0
     running = {process.pid for process in ask(nvml.nvmlDeviceGetComputeRunningProcesses) or ()}
     samples = (ask(nvml.nvmlDeviceGetProcessUtilization, 0) or ()) if running & ours else ()
     return GpuState(
         ask(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM),
         None if power is None else power / 1000,
         ask(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
-        tuple(name for bit, name in _REASONS.items() if reasons & bit),
+        _throttle(ask(nvml.nvmlDeviceGetCurrentClocksEventReasons)),
         _others(samples, ours) if running & ours else None,
     )
+
+
+def free_bytes(gpu: Gpu) -> int:
+    """Memory of `gpu` that nobody has taken."""
+    nvml = _nvml()
+    assert nvml is not None, "a Gpu record comes from a working NVML"
+    return int(nvml.nvmlDeviceGetMemoryInfo(nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)).free)
+
+
+def busy_percent(gpu: Gpu, pids: frozenset[int], since: float) -> int | None:
+    """Largest share of time that processes kept the multiprocessors of `gpu` busy after `since` (seconds since 1970).
+
+    None where the driver took no sample of them, as in a container, where their ids are other ones.
+    """
+    nvml = _nvml()
+    assert nvml is not None, "a Gpu record comes from a working NVML"
+    handle = nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
+    try:
+        if not pids & {process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}:
+            return None
+        samples = nvml.nvmlDeviceGetProcessUtilization(handle, int(since * 1e6))
+    except nvml.NVMLError:  # also where there is no sample
+        return None
+    return max((int(s.smUtil) for s in samples if s.pid in pids), default=0)
+
+
+def read_load(gpu: Gpu) -> GpuLoad:
+    """What `gpu` draws now. Its power is that of the moment where the GPU tells it, else that of the last second."""
+    nvml = _nvml()
+    assert nvml is not None, "a Gpu record comes from a working NVML"
+    ask = _questions(nvml, gpu)
+    fields = ask(nvml.nvmlDeviceGetFieldValues, [nvml.NVML_FI_DEV_POWER_INSTANT]) or ()
+    now = [field.value.uiVal for field in fields if field.nvmlReturn == nvml.NVML_SUCCESS]
+    power = now[0] if now else ask(nvml.nvmlDeviceGetPowerUsage)
+    limit, energy = ask(nvml.nvmlDeviceGetEnforcedPowerLimit), ask(nvml.nvmlDeviceGetTotalEnergyConsumption)
+    return GpuLoad(
+        None if power is None else power / 1000,
+        None if limit is None else limit / 1000,
+        None if energy is None else energy / 1000,
+        _throttle(ask(nvml.nvmlDeviceGetCurrentClocksEventReasons)),
+    )
+
+
+def read_throttle(gpu: Gpu) -> tuple[str, ...]:
+    """What slows `gpu` down now."""
+    nvml = _nvml()
+    assert nvml is not None, "a Gpu record comes from a working NVML"
+    return _throttle(_questions(nvml, gpu)(nvml.nvmlDeviceGetCurrentClocksEventReasons))
+
+
+def _throttle(reasons: int | None) -> tuple[str, ...]:
+    return tuple(name for bit, name in _REASONS.items() if (reasons or 0) & bit)
+
+
+def _questions(nvml: Any, gpu: Gpu) -> Callable[..., Any]:
+    """A function that asks NVML something about a GPU: virtual, partitioned and laptop GPUs leave some unanswered."""
+    handle = nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
+
+    def ask(question: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return question(handle, *arguments)
+        except nvml.NVMLError:
+            return None
+
+    return ask
 
 
 def _others(samples: Any, ours: frozenset[int]) -> int:

@@ -18,7 +18,7 @@ from kernel_lsp.emulate.counters import Site
 from kernel_lsp.emulate.errors import NeedsGpu
 from kernel_lsp.emulate.lanes import Lanes
 from kernel_lsp.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES
-from kernel_lsp.emulate.program import Function, Instruction, Operand, Pair, Program, Register
+from kernel_lsp.emulate.program import Function, Immediate, Instruction, Operand, Pair, Program, Register
 from kernel_lsp.emulate.ptx import type_bytes
 from kernel_lsp.emulate.registers import Activation, Fetch, Store, fetcher, storer
 from kernel_lsp.emulate.taint import Flow, flow
@@ -227,7 +227,9 @@ def bind_arithmetic(decoder: Decoder, instruction: Instruction, site: Site) -> S
     target, *sources = instruction.operands
     kinds = source_kinds(instruction.parts, len(sources))
     fetches = [decoder.fetch(each, kind) for each, kind in zip(sources, kinds, strict=True)]
-    run, reads_carry, writes_carry = operation.run, operation.reads_carry, operation.writes_carry
+    reads_carry, writes_carry = operation.reads_carry, operation.writes_carry
+    constant = bool(sources) and isinstance(sources[-1], Immediate)
+    run = operation.by_constant if constant and operation.by_constant is not None else operation.run
     targets: list[Operand] = [target.first, target.second] if isinstance(target, Pair) else [target]
     stores = [decoder.store(each, operation.extends_sign) for each in targets]
     if not (reads_carry or writes_carry) and len(stores) == 1 and isinstance(target, Register):

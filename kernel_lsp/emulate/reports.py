@@ -193,6 +193,8 @@ class Reports:
         self, addresses: Array, conflict: Conflict, size: int, lanes: Lanes, site: Site, access: str
     ) -> None:
         """Accesses of shared memory that no barrier orders."""
+        if lanes.mask is None:  # one address may stand for all threads
+            addresses = np.broadcast_to(addresses, lanes.shape)
         row, column = lanes.place(conflict.position, addresses.shape)
         address = int(addresses.reshape(-1)[conflict.position])
         other = self._sites[conflict.site].location

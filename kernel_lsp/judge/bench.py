@@ -5,6 +5,8 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
+import time
 import zlib
 from collections.abc import Generator
 from dataclasses import asdict, dataclass, field
@@ -13,7 +15,7 @@ from typing import Any
 from kernel_lsp.build.binary import Binary
 from kernel_lsp.build.emulated import emulated_archs
 from kernel_lsp.config.settings import Settings
-from kernel_lsp.device.nvml import Gpu
+from kernel_lsp.device.nvml import Gpu, uses
 from kernel_lsp.errors import CannotJudgeError, KernelLspError, RunnerError
 from kernel_lsp.judge.building import Builders, Built
 from kernel_lsp.judge.target import Target
@@ -26,6 +28,9 @@ from kernel_lsp.source.files import find_kernels, surroundings
 from kernel_lsp.source.kernel import Language
 
 START_SECONDS = 60.0
+_LET_GO_SECONDS = 5.0
+TOUCHED = "touched"
+"""Family of inputs that differ from earlier ones in a few elements."""
 _SPARES = 3  # one judgement takes a process, and two fresh ones to confirm a gain
 
 
@@ -41,7 +46,10 @@ class Contract:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """One set of inputs the oracle has made: `arguments` says how they lie in memory, never what they are."""
+    """One set of inputs the oracle has made: `arguments` says how they lie in memory, never what they are.
+
+    The same inputs can be put into several places of one version's memory at once, by their number `place`.
+    """
 
     key: str
     case: int
@@ -49,22 +57,33 @@ class Draw:
     arguments: list[Any]
     nbytes: int
     input_bytes: int
+    place: int = 0
 
     @property
     def slab(self) -> str:
         """Inputs of one case share their memory, unless they lie differently in it or come with other numbers."""
-        return f"{self.case}/{zlib.crc32(json.dumps(self.arguments).encode()):08x}"
+        return f"{self.case}/{zlib.crc32(json.dumps(self.arguments).encode()):08x}@{self.place}"
 
 
 @dataclass
 class Subject:
-    """One version of the kernel, loaded in a worker. `name` is how the oracle knows its memory."""
+    """One version of the kernel, loaded in a worker.
+
+    Attributes:
+        name: how the oracle knows its memory.
+        candidate: the version.
+        built: its build.
+        worker: the process.
+        bound: slabs that it has made.
+        recorded: what is ready to be timed: how, by slab.
+    """
 
     name: str
     candidate: Candidate
     built: Built
     worker: Worker
     bound: set[str] = field(default_factory=set[str])
+    recorded: dict[str, object] = field(default_factory=dict[str, object])
 
     async def call(self, method: str, /, *, deadline: float = START_SECONDS, **params: Any) -> Any:
         """Ask the worker; raises as `Worker.call`."""
@@ -85,10 +104,21 @@ def _called_as_given(*files: SourceFile | None) -> Generator[None]:
 class Bench:
     """Owns the workers that judge one target. Open it before use; the pool kills what is left.
 
-    Without a GPU (`gpu` is None) kernels run on the emulator; nothing can be timed.
+    Without a GPU (`gpu` is None) kernels run on the emulator; nothing can be timed. Nor can it where `timed` is False,
+    which spares each worker what timing needs.
     """
 
-    def __init__(self, pool: Pool, target: Target, settings: Settings, builders: Builders, gpu: Gpu | None) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        target: Target,
+        settings: Settings,
+        builders: Builders,
+        gpu: Gpu | None,
+        *,
+        timed: bool = True,
+    ) -> None:
+        self._timed = timed and gpu is not None
         self.pool, self.target, self.settings, self.builders, self.gpu = pool, target, settings, builders, gpu
         self.place = "cuda" if gpu else "cpu"
         self.seed = int.from_bytes(os.urandom(6), "little")
@@ -105,6 +135,7 @@ class Bench:
         self._spares: list[asyncio.Task[Worker]] = []
         self._subjects: dict[str, Worker] = {}
         self._names = 0
+        self._touches = 0
 
     async def open(self) -> None:
         """Start the oracle and load the workload.
@@ -113,20 +144,21 @@ class Bench:
             WorkloadError: the workload is not one.
             RunnerError: workers cannot be started.
         """
-        target, scratch = self.target, self.pool.scratch(Flavour.BUILD)
-        self.pool.allow(read=surroundings(target.source, target.workload.source), write=[scratch])
+        target, made = self.target, self.pool.scratch(Flavour.BUILD)
+        extensions = self.builders.extensions()
+        self.pool.allow(read=[*surroundings(target.source, target.workload.source), made, extensions])
         starting = asyncio.create_task(
             self.pool.worker(self._flavour, "oracle", device=self.place, factor=self.settings.judge.factor)
         )
-        if self.gpu:
+        if self._timed:
             self._probes = await self.builders.probes()
-            self.refill()
+        self.refill()
         self._oracle = await starting
         source = self.target.workload.source
         said = await self.oracle("load", deadline=START_SECONDS, text=source.text, path=str(source.path.absolute()))
         self.cases, self.arguments = tuple(said["cases"]), tuple(said["arguments"])
         self.nondeterministic = said["nondeterministic"]
-        if self.gpu:
+        if self._timed:
             self.copy_bandwidth = await self.oracle("copy_bandwidth")
             self.l2_bytes = said["l2_bytes"]
         self.contract = Contract(**said["contract"] | {"mutates": tuple(said["contract"]["mutates"])})
@@ -154,10 +186,31 @@ class Bench:
         """Inputs of a case: the same ones each time it is asked for the same `number`; all follow from `seed`."""
         key = f"{case}/{family}/{number}"
         if key not in self.draws:
-            seed = int.from_bytes(hashlib.sha256(f"{self.seed}/{key}".encode()).digest()[:6], "little")
-            made = await self.oracle("prepare", key=key, case=case, family=family, seed=seed)
+            made = await self.oracle("prepare", key=key, case=case, family=family, seed=self._seed(key))
             self.draws[key] = Draw(key, case, family, made["arguments"], made["nbytes"], made["input_bytes"])
         return self.draws[key]
+
+    async def vary(self, draw: Draw, argument: int) -> tuple[Draw | None, bool]:
+        """The same inputs but for one argument, and whether the right answer is another one with it.
+
+        None where no other value is known: sizes, and numbers that each draw has the same.
+        """
+        key, family = f"{draw.key}/{argument}", f"other `{self.arguments[argument]}`"
+        found = await self.oracle("vary", key=key, base=draw.key, argument=argument, seed=self._seed(key))
+        if (made := found["varied"]) is None:
+            return None, False
+        self.draws[key] = Draw(key, draw.case, family, made["arguments"], made["nbytes"], made["input_bytes"])
+        return self.draws[key], found["matters"]
+
+    async def touch(self, draw: Draw) -> Draw:
+        """The same inputs but for fresh values in a few places, other ones each time; only the last are kept."""
+        key = f"{draw.key}/touched"
+        self._touches += 1
+        made = await self.oracle("touch", key=key, base=draw.key, seed=self._seed(f"{key}/{self._touches}"))
+        return Draw(key, draw.case, TOUCHED, made["arguments"], made["nbytes"], made["input_bytes"], draw.place)
+
+    def _seed(self, key: str) -> int:
+        return int.from_bytes(hashlib.sha256(f"{self.seed}/{key}".encode()).digest()[:6], "little")
 
     async def enter(self, candidate: Candidate, built: Built) -> Subject:
         """Load a version into a fresh process.
@@ -187,6 +240,10 @@ class Bench:
         if self.gpu is None and cuda:
             binary = await self._emulated(candidate)
         kernels = find_kernels(candidate.kernel.text, candidate.kernel.path) if cuda else ()
+        if candidate.language is Language.TRITON:  # what it compiles besides must reach no other version
+            known, own = self.builders.triton_cache(candidate), subject.worker.scratch / "triton"
+            if known.is_dir():
+                await asyncio.to_thread(shutil.copytree, known, own, dirs_exist_ok=True)
         await subject.call(
             "load",
             deadline=START_SECONDS,
@@ -198,7 +255,6 @@ class Bench:
             types_of={k.name: [p.type for p in k.parameters] for k in kernels},
             names_of={k.name: [p.name for p in k.parameters] for k in kernels},
             extension=built.extension,
-            environment=None if cuda else {"TRITON_CACHE_DIR": str(self.builders.triton_cache(candidate))},
         )
 
     async def _emulated(self, candidate: Candidate) -> Binary | None:
@@ -218,6 +274,7 @@ class Bench:
             )
             await self.oracle("attach", subject=subject.name, name=draw.slab, handle=handle)
             subject.bound.add(draw.slab)
+            subject.recorded.pop(draw.slab, None)
         await self.oracle("fill", subject=subject.name, slab=draw.slab, key=draw.key)
 
     async def compare(self, subject: Subject, draw: Draw, published: dict[str, Any], *, baseline: bool) -> Any:
@@ -238,6 +295,20 @@ class Bench:
         await self.oracle("detach", subject=subject.name)  # first: what is shared must outlive who looks at it
         subject.worker.kill()
         self._subjects.pop(subject.name, None)
+
+    async def recover(self, pid: int) -> None:
+        """After a version's process broke: wait until the GPU has let go of it, and see that the GPU still works.
+
+        Raises:
+            RunnerError: it does not.
+        """
+        if self.gpu is None:
+            return
+        end = time.monotonic() + _LET_GO_SECONDS
+        while uses(self.gpu, pid) and time.monotonic() < end:
+            await asyncio.sleep(0.05)
+        if not await self.oracle("probe"):
+            raise RunnerError("the GPU computes wrongly since the last fault", cure="Start again, or reset the GPU.")
 
     def refill(self) -> None:
         """Begin to set up workers for the versions to come; not while anything is timed."""
@@ -263,6 +334,7 @@ class Bench:
             self._flavour,
             "subject",
             triton=self.target.language is Language.TRITON,
+            processes=self.target.language is Language.TRITON,  # to compile what it meets
             device=self.place,
             probes=self._probes,
             arch=self.builders.arch,

@@ -47,12 +47,14 @@ class Built:
         plans: the launches of each case.
         extension: shared object of a torch extension whose host functions the workload calls.
         binaries: Triton: each compilation by itself, in the order of `build.binary.kernels`.
+        entries: symbols of the kernels in `extension`, where they could be read.
     """
 
     build: Build
     plans: tuple[Plan, ...]
     extension: str | None = None
     binaries: tuple[Binary, ...] = ()
+    entries: tuple[str, ...] = ()
 
     @property
     def images(self) -> tuple[Binary, ...]:
@@ -133,7 +135,8 @@ def _keys(settings: Settings, arch: str, workload: WorkloadFile | None, candidat
 class Builders:
     """Compile workers, as many as settings allow, each asked one thing at a time. CUDA's are kept warm.
 
-    A Triton file is Python that runs when it is built, so each such build gets a process of its own.
+    Where a build runs code of a candidate (a Triton file, another `launch`, an extension that is imported) it gets a
+    process of its own, which cannot write to the cache of builds.
     """
 
     def __init__(self, pool: Pool, settings: Settings, arch: str) -> None:
@@ -163,14 +166,26 @@ class Builders:
         if folder != self._first_triton:
             shutil.rmtree(folder, ignore_errors=True)
 
+    def close(self) -> None:
+        """End the workers that wait for the next build."""
+        while self._idle:
+            self._idle.pop().kill()
+
     async def probes(self) -> dict[str, Any]:
         """The harness's own kernels, for this architecture."""
-        async with self._worker(fresh=False) as worker:
+        async with self._worker() as worker:
             return await worker.call("build_probes", deadline=BUILD_SECONDS, arch=self.arch)
 
     def triton_cache(self, candidate: Candidate) -> Path:
         """Folder of Triton's own cache for one candidate, so that none can reach into another's."""
         return self._pool.scratch(Flavour.BUILD) / "triton" / candidate.digest[:32]
+
+    def extensions(self) -> Path:
+        """The folder of built extensions, made if it is not there; each candidate has one of its own in it."""
+        folder = self._settings.paths.cache / "extensions"
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+        return folder
 
     def _seed_triton_cache(self, candidate: Candidate) -> None:
         """Begin with what the user's own file left: Triton's launchers are compiled by the host compiler, slowly."""
@@ -185,6 +200,7 @@ class Builders:
         cache = self._settings.paths.cache
         if candidate.language is Language.TRITON:
             self._seed_triton_cache(candidate)
+        triton_cache, extension = self.triton_cache(candidate), self.extensions() / candidate.digest[:32]
         request = {
             "language": str(candidate.language),
             "path": str(candidate.kernel.path.absolute()),  # a worker lives in a folder of its own
@@ -198,18 +214,23 @@ class Builders:
             "include_dirs": [str(folder.absolute()) for folder in settings.include_dirs],
             "cache_folder": str(cache / "builds"),
             "cache_limit": settings.cache_limit,
-            "triton_cache": str(self.triton_cache(candidate)),
+            "triton_cache": str(triton_cache),
+            "extension_folder": str(extension),
         }
         builds = cache / "builds"
         with contextlib.suppress(OSError):
             builds.mkdir(parents=True, exist_ok=True)
         files = (candidate.kernel, candidate.launch, workload.source if workload else None)
-        self._pool.allow(read=surroundings(*filter(None, files)), write=[builds, self._pool.scratch(Flavour.BUILD)])
-        self._pool.allow(read=settings.include_dirs)
+        self._pool.allow(read=[*surroundings(*filter(None, files)), builds, *settings.include_dirs])
+        self._pool.allow(read=[self._pool.scratch(Flavour.BUILD), self.extensions()])
+        given = (None, workload.source.text if workload else None)
+        own_launch = candidate.origin != "baseline" and (candidate.launch and candidate.launch.text) not in given
         try:
-            async with self._worker(fresh=candidate.language is Language.TRITON) as worker:
+            runs_candidate = candidate.language is Language.TRITON or own_launch
+            async with self._worker(triton_cache if runs_candidate else None) as worker:
                 answer = await worker.call("build", deadline=BUILD_SECONDS, **request)
-                if answer is None:
+            if answer is None:
+                async with self._worker(extension) as worker:
                     answer = await worker.call("build_extension", deadline=EXTENSION_SECONDS, **request)
         except (WorkerDied, WorkerTimedOut, WorkerFailure) as error:
             return _failed(candidate, str(error))
@@ -233,15 +254,22 @@ class Builders:
         return None
 
     @asynccontextmanager
-    async def _worker(self, *, fresh: bool) -> AsyncGenerator[Worker]:
+    async def _worker(self, own: Path | None = None) -> AsyncGenerator[Worker]:
+        """A worker that runs none of a candidate's code and writes the cache of builds; or with `own`, a fresh one.
+
+        That is for code of a candidate: all it may write is the folder `own`.
+        """
         async with self._room:
-            worker = None if fresh else self._idle_worker()
+            worker = self._idle_worker() if own is None else None
             if worker is None:
-                worker = await self._pool.worker(Flavour.BUILD, "build", triton=fresh)
+                folder = self._settings.paths.cache / "builds" if own is None else own
+                with contextlib.suppress(OSError):
+                    folder.mkdir(parents=True, exist_ok=True)
+                worker = await self._pool.worker(Flavour.BUILD, "build", triton=own is not None, write=[folder])
             try:
                 yield worker
             finally:
-                if worker.alive and not fresh:
+                if worker.alive and own is None:
                     self._idle.append(worker)
                 else:
                     worker.kill()

@@ -22,7 +22,10 @@ _EMULATED_BYTES = 1 << 20  # larger inputs take the emulator too long
 _EMULATED_SECONDS = 1.5  # for all emulated runs of one version together; the first one is made whatever it takes
 _AMISS = ("uninitialised", "shared-race", "global-race")  # a GPU would run it, and may give any answer
 _REPEATS = 3
-_FIRST_RUN_SECONDS = 60.0  # a first launch may compile
+_HELD = 4  # outputs that must keep their values while later ones are made
+_VARIED = 16  # arguments that are tried one by one
+FIRST_RUN_SECONDS = 60.0  # a first launch may compile
+_REHEARSAL_SECONDS = 10.0  # what a candidate has for that at least; more if the baseline took long, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ class Yardstick:
         deterministic: whether the baseline gives the same bits each time.
         weak: trivial answers that the workload would accept, as sentences.
         run_seconds: by case, longest wall time of one run of the baseline.
+        rehearsal_seconds: longest wall time of a launch before the first one, in which it may compile or tune itself.
         findings: what was found on the way, among it inputs that are not used and why.
     """
 
@@ -82,6 +86,7 @@ class Yardstick:
     deterministic: bool
     weak: list[str]
     run_seconds: dict[int, float]
+    rehearsal_seconds: float
     findings: Findings
 
 
@@ -93,7 +98,7 @@ async def measure_baseline(bench: Bench, baseline: Subject) -> Yardstick:
     Raises:
         CannotJudgeError: there is no GPU, and the emulator cannot run it.
     """
-    yard = Yardstick([], {}, {}, {}, False, True, [], {}, Findings())
+    yard = Yardstick([], {}, {}, {}, False, True, [], {}, 0.0, Findings())
     order = await _case_order(bench, yard.findings)
     scout = _Scout(bench, baseline)
     try:
@@ -110,6 +115,8 @@ async def measure_baseline(bench: Bench, baseline: Subject) -> Yardstick:
                     failure = await _measure_one(bench, baseline, yard.fresh[case], yard)
             if failure is None:
                 yard.draws.append(draw)
+                if plain and case in order[:2]:
+                    await _measure_touched(bench, baseline, draw, yard)
             elif plain:
                 yard.findings.fail("baseline", failure, bench.cases[case])
                 return yard
@@ -119,6 +126,7 @@ async def measure_baseline(bench: Bench, baseline: Subject) -> Yardstick:
                     yard.findings.runs.pop()  # what nobody promised to manage is no finding
                 detail = f"the baseline itself does not manage them: {failure.reason}"
                 yard.findings.skipped(f"inputs: {family}", detail, bench.cases[case])
+        await _measure_arguments(bench, scout, yard)
     finally:
         await scout.replace()
     if bench.contract.mutates and not yard.in_place:
@@ -131,6 +139,39 @@ async def measure_baseline(bench: Bench, baseline: Subject) -> Yardstick:
         await _measure_repeats(bench, baseline, yard)
     await _measure_strength(bench, yard)
     return yard
+
+
+async def _measure_touched(bench: Bench, baseline: Subject, plain: Draw, yard: Yardstick) -> None:
+    """Add inputs that a version which remembers its last answer by samples of the inputs takes for the same."""
+    draw = await bench.touch(plain)
+    if not _affordable(bench, draw, yard.findings):
+        yard.findings.skipped(f"inputs: {draw.family}", _TOO_SLOW, bench.cases[draw.case])
+    elif (failure := await _measure_one(bench, baseline, draw, yard)) is None:
+        yard.draws.append(draw)
+    else:
+        detail = f"the baseline itself does not manage them: {failure.reason}"
+        yard.findings.skipped(f"inputs: {draw.family}", detail, bench.cases[draw.case])
+
+
+async def _measure_arguments(bench: Bench, scout: "_Scout", yard: Yardstick) -> None:
+    """Add inputs that differ from the quickest plain ones in one argument each: none of them may be ignored."""
+    plain = yard.draws[0]
+    for number in range(min(len(bench.arguments), _VARIED)):
+        draw, matters = await bench.vary(plain, number)
+        if draw is None:
+            continue
+        name, case = f"inputs: {draw.family}", bench.cases[draw.case]
+        if not matters:
+            yard.findings.skipped(name, "the right answer is the same whatever it holds", case)
+        elif not _affordable(bench, draw, yard.findings):
+            yard.findings.skipped(name, _TOO_SLOW, case)
+        elif (failure := await _measure_one(bench, await scout.subject(), draw, yard)) is None:
+            yard.draws.append(draw)
+        else:
+            await scout.replace()
+            if yard.findings.runs and yard.findings.runs[-1].findings:
+                yard.findings.runs.pop()
+            yard.findings.skipped(name, f"the baseline itself does not manage them: {failure.reason}", case)
 
 
 class _Scout:
@@ -171,10 +212,12 @@ async def check(bench: Bench, subject: Subject, yard: Yardstick, *, quick: bool 
     if bench.gpu is None:
         findings.skipped("determinism", "the emulator gives the same bits each time; needs a GPU")
         findings.skipped("new values at the same addresses", "needs a GPU")
+        findings.skipped("the same values at other addresses", "needs a GPU")
     elif not quick:
         await _check_repeats(bench, subject, yard, findings)
-        if findings.failure is None:
-            await _check_new_contents(bench, subject, yard, findings)
+        for further in (_check_new_contents, _check_new_addresses):
+            if findings.failure is None:
+                await further(bench, subject, yard, findings)
     findings.checks += [c for c in yard.findings.checks if c.status is CheckStatus.SKIPPED]
     return findings
 
@@ -183,10 +226,10 @@ def deadline_for(bench: Bench, yard: Yardstick, draw: Draw) -> float:
     """Seconds that one run may take: so many times the baseline's own, and never less than the floor."""
     settings = bench.settings.runner
     if bench.gpu is None:
-        return _FIRST_RUN_SECONDS
+        return FIRST_RUN_SECONDS
     own = yard.run_seconds.get(draw.case)
     if own is None:
-        return _FIRST_RUN_SECONDS
+        return FIRST_RUN_SECONDS
     return max(settings.deadline_floor_s, settings.deadline_factor * own)
 
 
@@ -255,13 +298,17 @@ async def _measure_one(bench: Bench, subject: Subject, draw: Draw, yard: Yardsti
     try:
         await bench.fill(subject, draw)
         if bench.gpu is not None:
-            await subject.call("rehearse", deadline=_FIRST_RUN_SECONDS, name=draw.slab)
+            started = time.perf_counter()
+            await subject.call("rehearse", deadline=FIRST_RUN_SECONDS, name=draw.slab)
+            yard.rehearsal_seconds = max(time.perf_counter() - started, yard.rehearsal_seconds)
             await bench.fill(subject, draw)
         started = time.perf_counter()
-        published = await subject.call("run", deadline=_FIRST_RUN_SECONDS, name=draw.slab)
+        published = await subject.call("run", deadline=FIRST_RUN_SECONDS, name=draw.slab)
         yard.run_seconds[draw.case] = max(time.perf_counter() - started, yard.run_seconds.get(draw.case, 0.0))
     except RUN_ERRORS as error:
-        _raise_what_is_no_fault(bench, error)
+        if isinstance(error, WorkloadError):
+            raise
+        _raise_what_needs_a_gpu(bench, error)
         return failure_of(error, "running", case)
     compared = await bench.compare(subject, draw, published, baseline=True)
     failure = _take_emulated(bench, draw, published, yard.findings) or _verdict_on(bench, draw, published, compared)
@@ -280,16 +327,20 @@ async def _check_one(bench: Bench, subject: Subject, draw: Draw, yard: Yardstick
         await bench.fill(subject, draw)
         compiled = bench.gpu is None or subject.built.build.way in ("nvrtc", "nvcc-slice", "nvcc")
         if first and not compiled:  # may compile or tune itself first
-            await subject.call("rehearse", deadline=_FIRST_RUN_SECONDS, name=draw.slab)
+            seconds = max(_REHEARSAL_SECONDS, bench.settings.runner.deadline_factor * yard.rehearsal_seconds)
+            await subject.call("rehearse", deadline=min(seconds, FIRST_RUN_SECONDS), name=draw.slab)
             await bench.fill(subject, draw)
         published = await subject.call("run", deadline=deadline_for(bench, yard, draw), name=draw.slab)
         compared = await bench.compare(subject, draw, published, baseline=False)
     except RUN_ERRORS as error:
-        if bench.gpu is None:
-            _raise_what_is_no_fault(bench, error)
+        _raise_what_needs_a_gpu(bench, error)
         return failure_of(error, "running", case)
     if (failure := _take_emulated(bench, draw, published, findings)) is not None:
         return failure
+    if published["in_place"] != yard.in_place and not compared["changed_inputs"]:
+        lies, where = ("lies", "does not") if published["in_place"] else ("does not lie", "does")
+        reason = f"on case {case} what it returns {lies} in an input, where that of the baseline {where}"
+        return Failure(Outcome.WRONG, Stage.CORRECT, reason)
     if (
         draw.family != "strided"
         and (wanted := yard.outputs.get(draw.case))
@@ -310,12 +361,12 @@ async def _check_one(bench: Bench, subject: Subject, draw: Draw, yard: Yardstick
     return _verdict_on(bench, draw, published, compared)
 
 
-def _raise_what_is_no_fault(bench: Bench, error: Exception) -> None:
-    """Raise what says nothing of the version: its workload is at fault, or the emulator cannot run it."""
-    if isinstance(error, (WorkloadError, CannotJudgeError)):
+def _raise_what_needs_a_gpu(bench: Bench, error: Exception) -> None:
+    """Raise what says nothing of the version: the emulator cannot run it."""
+    if isinstance(error, CannotJudgeError) and bench.gpu is None:
         raise error
     if bench.gpu is None and isinstance(error, WorkerTimedOut):
-        why = f"the emulator did not finish a run in {_FIRST_RUN_SECONDS:.0f} s"
+        why = f"the emulator did not finish a run in {FIRST_RUN_SECONDS:.0f} s"
         raise CannotJudgeError(why, bench.target.source.path, cure="Add a smaller case, or use a GPU.") from error
 
 
@@ -407,37 +458,64 @@ async def _check_repeats(bench: Bench, subject: Subject, yard: Yardstick, findin
 async def _fingerprints(bench: Bench, subject: Subject, draw: Draw, yard: Yardstick) -> list[tuple[int, ...]]:
     prints: list[tuple[int, ...]] = []
     for _ in range(_REPEATS):
-        await bench.fill(subject, draw)
-        published = await subject.call("run", deadline=deadline_for(bench, yard, draw), name=draw.slab)
+        published = await _run_again(bench, subject, draw, yard)
         compared = await bench.compare(subject, draw, published, baseline=False)
         prints.append(tuple(compared["fingerprints"]))
     return prints
 
 
 async def _check_new_contents(bench: Bench, subject: Subject, yard: Yardstick, findings: Findings) -> None:
-    """New values at the same addresses give the new answer, and leave the answer before untouched."""
-    draw = yard.draws[0]
-    other = yard.fresh[draw.case]
-    case = bench.cases[draw.case]
+    """New values at the same addresses give the new answer, and leave the answers before untouched."""
+    first, other = yard.draws[0], yard.fresh[yard.draws[0].case]
+    case = bench.cases[first.case]
+    failure: Failure | None = None
+    published: dict[str, Any] = {}
+    draws = [first, *[other] * (_HELD - 1)]  # so that any number of buffers used in turn overwrites the first output
     try:
-        await bench.fill(subject, draw)
-        await subject.call("run", deadline=deadline_for(bench, yard, draw), name=draw.slab)
-        await bench.fill(subject, other)
-        published = await subject.call("run", deadline=deadline_for(bench, yard, draw), name=other.slab)
-        compared = await bench.compare(subject, other, published, baseline=False)
-        failure = _verdict_on(bench, other, published, compared)
+        for number, draw in enumerate(draws):
+            published = await _run_again(bench, subject, draw, yard)
+            if number == 1 and (failure := await _right(bench, subject, draw, published)) is not None:
+                break
         if failure is None and not published["in_place"]:
-            earlier = await subject.call("publish_previous")
-            compared = await bench.compare(subject, draw, earlier, baseline=False)
-            if any(d["first_wrong"] is not None for d in compared["distances"]):
-                reason = f"on case {case} a later call overwrites the output of an earlier one"
-                failure = Failure(Outcome.WRONG, Stage.CORRECT, reason)
+            for back in range(1, _HELD):
+                earlier = await subject.call("publish_earlier", back=back)
+                compared = await bench.compare(subject, draws[-1 - back], earlier, baseline=False)
+                if any(d["first_wrong"] is not None for d in compared["distances"]):
+                    reason = f"on case {case} a later call overwrites the output of an earlier one"
+                    failure = Failure(Outcome.WRONG, Stage.CORRECT, reason)
+                    break
     except RUN_ERRORS as error:
         failure = failure_of(error, "running on new values", case)
     if failure is not None:
         findings.fail("new values at the same addresses", failure, case)
     else:
-        findings.passed("new values at the same addresses", case=case)
+        findings.passed("new values at the same addresses", f"{_HELD} outputs held at once", case)
+
+
+async def _check_new_addresses(bench: Bench, subject: Subject, yard: Yardstick, findings: Findings) -> None:
+    """The same values at other addresses give the answer anew: earlier outputs are spoiled before."""
+    name, draw = "the same values at other addresses", yard.draws[0]
+    case = bench.cases[draw.case]
+    try:
+        await _run_again(bench, subject, draw, yard)
+        await subject.call("spoil")
+        subject.bound.discard(draw.slab)  # the memory it has stays taken until the process ends
+        failure = await _right(bench, subject, draw, await _run_again(bench, subject, draw, yard))
+    except RUN_ERRORS as error:
+        failure = failure_of(error, "running at other addresses", case)
+    if failure is not None:
+        findings.fail(name, failure, case)
+    else:
+        findings.passed(name, case=case)
+
+
+async def _run_again(bench: Bench, subject: Subject, draw: Draw, yard: Yardstick) -> dict[str, Any]:
+    await bench.fill(subject, draw)
+    return await subject.call("run", deadline=deadline_for(bench, yard, draw), name=draw.slab)
+
+
+async def _right(bench: Bench, subject: Subject, draw: Draw, published: dict[str, Any]) -> Failure | None:
+    return _verdict_on(bench, draw, published, await bench.compare(subject, draw, published, baseline=False))
 
 
 async def _measure_strength(bench: Bench, yard: Yardstick) -> None:

@@ -108,7 +108,7 @@ class EmulatedRun:
         findings: what went wrong, by line.
         counters: what memory and branches cost, by line.
         totals: what each kernel did.
-        seconds: wall time of the run in the worker.
+        seconds: processor time of the run in the worker, which does not grow when others keep the machine busy.
     """
 
     case: str

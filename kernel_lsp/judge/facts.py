@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_lsp.build.binary import Diagnostic
-from kernel_lsp.build.sass import MachineCode, disassemble
+from kernel_lsp.build.sass import MachineCode, disassemble, mix
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import find_gpus
+from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.judge.building import DEFAULT_ARCH, Builders, Built, kept_files, known_build
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.target import Target
@@ -115,6 +116,15 @@ def machine_code(built: Built, settings: Settings) -> tuple[KernelCode, ...]:
                 # Of Triton's compilations of one function, each in an image of its own, `#2` tells the second.
                 found[entry] = KernelCode(image.arch, names[entry], codes[entry.partition("#")[0]])
     return tuple(found[entry] for entry in names if entry in found)
+
+
+def opcodes(built: Built, settings: Settings) -> dict[str, int]:
+    """How many instructions of each kind the kernels of a build have; none where they cannot be read."""
+    try:
+        codes = machine_code(built, settings)
+    except CannotJudgeError:
+        return {}
+    return mix(instruction for code in codes for instruction in code.code.instructions)
 
 
 def as_it_stands(source: SourceFile, workload: Path | None) -> tuple[WorkloadFile | None, Candidate]:

@@ -8,7 +8,7 @@ import random
 import shlex
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from statistics import median
@@ -17,23 +17,38 @@ from kernel_lsp import __version__
 from kernel_lsp.build.toolchain import versions
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.lock import gpu_lock
-from kernel_lsp.device.nvml import Gpu, find_gpus
+from kernel_lsp.device.nvml import Faults, Gpu, find_gpus, free_bytes
 from kernel_lsp.errors import CannotJudgeError, KernelLspError, WorkloadError
-from kernel_lsp.judge import correctness, statistics, timing
+from kernel_lsp.judge import correctness, legitimacy, statistics, sustained, timing
 from kernel_lsp.judge.bench import Bench, Subject
 from kernel_lsp.judge.building import Builders, Built, arch_of
 from kernel_lsp.judge.correctness import Failure, Findings, Yardstick
+from kernel_lsp.judge.facts import opcodes
+from kernel_lsp.judge.finalists import Finalists
+from kernel_lsp.judge.legitimacy import Seen
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.timing import Pair, Series, TimedCase
-from kernel_lsp.judge.verdict import CaseTiming, Check, CheckStatus, DeviceState, Evidence, Outcome, Stage, Verdict
+from kernel_lsp.judge.verdict import (
+    CaseTiming,
+    DeviceState,
+    Evidence,
+    Outcome,
+    Stage,
+    SustainedRun,
+    Trace,
+    Verdict,
+)
+from kernel_lsp.model import gate
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.screening import Objection, host_objections, objections
 
 CONFIRM_AFTER_SECONDS = 0.3
+_RELEASE_SECONDS = 5.0
 _TOO_FAST = 1.2  # times the measured copy bandwidth, on compulsory reads
 
 
@@ -70,19 +85,24 @@ class Judgement:
     confirmation_blocks: int = 0
     device: DeviceState | None = None
     protections: tuple[str, ...] = ()
+    seen: Seen = field(default_factory=Seen)
+    traces: list[Trace] = field(default_factory=list[Trace])
+    sustained: SustainedRun | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
     """The baseline, loaded and measured: what a candidate is compared with.
 
-    `cases` says how each case is timed; empty without a GPU, or where the baseline itself is wrong.
+    `cases` says how each case is timed; empty without a GPU, or where the baseline itself is wrong. `seen` is what its
+    launches do on the GPU.
     """
 
     bench: Bench
     baseline: Subject
     yard: Yardstick
     cases: tuple[TimedCase, ...]
+    seen: Seen
 
 
 class Session:
@@ -99,8 +119,12 @@ class Session:
         self.baseline_built: Built | None = None
         self.bench: Bench | None = None
         self.measured: Measured | None = None
+        self.finalists: Finalists | None = None
         self.unmeasured = ""
+        self.faults = Faults(gpu) if gpu is not None else None
         self.rng = random.SystemRandom()
+        self.quieted: tuple[gate.Quieted, ...] = ()
+        self._slept = AsyncExitStack()
 
     async def open(self) -> None:
         """Build and measure the baseline.
@@ -110,6 +134,8 @@ class Session:
             WorkloadError: the workload does not work, or disagrees with the baseline.
         """
         target = self.target
+        if self.gpu is not None:
+            await self._make_room(self.gpu)
         bench = self.bench = Bench(self.pool, target, self.settings, self.builders, self.gpu)
         self.baseline_built, _ = await asyncio.gather(
             self.builders.build(target.workload, target.baseline), bench.open()
@@ -129,9 +155,12 @@ class Session:
             self.unmeasured = error.message
             return
         cases: tuple[TimedCase, ...] = ()
+        seen = Seen()
         if self.gpu is not None and yard.findings.failure is None:
             baseline, cases = await self._prepare_timing(bench, baseline, yard)
-        self.measured = Measured(bench, baseline, yard, cases)
+            seen = await legitimacy.observe(bench, baseline, cases)
+        self.measured = Measured(bench, baseline, yard, cases, seen)
+        self.finalists = Finalists(bench, baseline, yard)
         bench.refill()
 
     async def _prepare_timing(
@@ -160,15 +189,30 @@ class Session:
         raise WorkloadError(f"the kernel cannot be timed as it stands: {wrong}", self.target.workload.source.path)
 
     async def close(self) -> None:
-        """End the workers."""
-        if self.bench is not None:
-            await self.bench.close()
+        """End the workers, and wake what slept for them."""
+        try:
+            if self.faults is not None:
+                self.faults.close()
+            if self.finalists is not None:
+                await self.finalists.close()
+            if self.bench is not None:
+                await self.bench.close()
+            self.builders.close()
+        finally:
+            await self._slept.aclose()
+
+    async def _make_room(self, gpu: Gpu) -> None:
+        """Have model servers sleep until the end if they leave too little memory."""
+        free, wanted = free_bytes(gpu), self.settings.model.reserve // 2
+        if await self._slept.enter_async_context(gate.asleep(gpu.uuid, wanted=wanted, free=free)):
+            self._slept.push_async_callback(_memory_is_back, gpu, free_bytes(gpu))
 
     @asynccontextmanager
     async def timer(self) -> AsyncGenerator[None]:
-        """Hold the GPU for timing."""
+        """Hold the GPU for timing, with every model server kept off it."""
         assert self.gpu is not None, "only a GPU is timed"
-        async with gpu_lock(self.gpu.uuid, self.settings.paths.cache / "locks"):
+        lock = gpu_lock(self.gpu.uuid, self.settings.paths.cache / "locks")
+        async with lock, gate.quiet(self.gpu.uuid) as self.quieted:
             yield
 
     async def judge(
@@ -188,8 +232,12 @@ class Session:
             if not find_kernels(candidate.kernel.text, candidate.kernel.path):
                 reason = "the candidate's text holds no kernel"
                 return self._verdict(case, Failure(Outcome.BUILD_FAILED, Stage.PARSE, reason))
+            if found := objections(candidate, self.target.baseline, self.target.workload.source):
+                return self._verdict(case, _illegitimate(found[0]))
         with case.timeline.stage("build"):
             case.built = await self.builders.build(self.target.workload, candidate)
+        if case.built.extension and (found := host_objections(candidate.kernel, self.target.baseline.kernel)):
+            return self._verdict(case, _illegitimate(found[0]))
         if not case.built.ok:
             return self._verdict(case, Failure(Outcome.BUILD_FAILED, Stage.BUILD, case.built.first_error))
         if not always_run and self._same_program(candidate, case.built):
@@ -224,6 +272,11 @@ class Session:
             if yard.weak:
                 reason = f"the workload cannot tell right from wrong: {yard.weak[0]}; nothing was timed"
                 return self._verdict(case, Failure(Outcome.UNTIMED, Stage.CORRECT, reason))
+            with case.timeline.stage("legitimate"):
+                cases, theirs = self.measured.cases, self.measured.seen
+                case.seen, case.traces = await legitimacy.check_launches(bench, entered, cases, theirs, case.findings)
+            if case.findings.failure is not None:
+                return self._verdict(case, case.findings.failure)
             try:
                 return await self._time(case, self.measured, entered, on_decision)
             except WorkerFailure as error:
@@ -240,7 +293,11 @@ class Session:
             except TimeoutError as error:
                 return self._verdict(case, Failure(Outcome.AMBIGUOUS, Stage.TIMED, str(error)))
         finally:
+            failure = case.findings.failure
+            broken = not entered.worker.alive or (failure is not None and failure.stage is Stage.RUN)
             await bench.leave(entered)
+            if broken:
+                await bench.recover(entered.worker.pid)
             bench.refill()
 
     def _not_emulated(self, case: Judgement, error: CannotJudgeError) -> Verdict:
@@ -279,11 +336,11 @@ class Session:
             with case.timeline.stage("time"):
                 await timing.warm_up((measured.baseline, subject), cases[-1])
                 pair = self._pair(measured, measured.baseline, subject)
-                shared = timing.device_state(bench, series, self.pids()).shared
+                shared = timing.device_state(bench, series, self.pids(), self.quieted).shared
                 decision = await timing.decide(
                     bench, pair, series, alpha=self.settings.judge.alpha, shared=shared, on_block=on_decision
                 )
-                case.device = timing.device_state(bench, series, self.pids())
+                case.device = timing.device_state(bench, series, self.pids(), self.quieted)
         if decision.outcome is not statistics.Outcome.PROVISIONAL_FASTER:
             return self._decided(case, decision)
         return await self._confirm(case, measured, subject, series)
@@ -310,13 +367,24 @@ class Session:
                     await timing.warm_up((a, b), cases[-1])
                     pair = self._pair(measured, a, b)
                     while len(fresh.combined) < statistics.CONFIRMATION_BLOCKS:
-                        await pair.block(fresh)
+                        await timing.watched_block(bench, pair, fresh)
                         if fresh.discarded > 20:
                             raise TimeoutError("the GPU's clock never kept still long enough to confirm")
-                    case.device = timing.device_state(bench, fresh, self.pids())
-                    wrong = await timing.verify_timed_outputs(bench, b, cases, measured.yard)
+                    case.device = timing.device_state(bench, fresh, self.pids(), self.quieted)
+                    wrong = await timing.verify_timed_outputs(bench, b, pair.placed, measured.yard)
                     if wrong is None:
                         wrong = await timing.seen_from_outside(a, b, max(cases, key=lambda c: c.baseline_us))
+                    if wrong is None:
+                        claimed = list(zip(cases, _medians(fresh), strict=True))
+                        wrong = await timing.remembers_inputs(bench, a, b, claimed)
+            if wrong is None:
+                with case.timeline.stage("trace"):
+                    wrong = await self._trace_timed(case, measured, a, b, fresh)
+                if wrong is None and sum(fresh.combined) < 0 and settings.steady_load == "auto":
+                    with case.timeline.stage("steady load"):
+                        longest = max(cases, key=lambda c: c.baseline_us)
+                        loaded, case.sustained = await sustained.measure(bench, a, b, longest)
+                        case.findings.checks.append(loaded)
         finally:
             for version in reloaded:
                 await bench.leave(version)
@@ -342,11 +410,33 @@ class Session:
                 names = "; ".join(bench.cases[cases[i].draw.case] for i in slower)
                 reason = f"{result.speedup:.3f}x over all cases, but slower on {names}"
                 return self._verdict(case, Failure(Outcome.NOT_WORTH_IT, Stage.TIMED, reason), speedup)
+            if (broken := await self._last_look(case, subject)) is not None:
+                return self._verdict(case, broken, speedup)
+            if case.sustained is not None and case.sustained.interval[1] < 1:
+                reason = f"{result.speedup:.3f}x in short runs, but {case.sustained.speedup:.3f}x under a steady load"
+                return self._verdict(case, Failure(Outcome.NOT_WORTH_IT, Stage.TIMED, reason), speedup)
             low, high = speedup[1]
             reason = f"{result.speedup:.3f}x faster ({low:.3f} to {high:.3f}), confirmed in fresh processes"
             return self._verdict(case, Failure(Outcome.FASTER, Stage.TIMED, reason), speedup)
         reason = f"it looked faster at first; measured again it was {result.speedup:.3f}x"
         return self._verdict(case, Failure(Outcome[result.outcome.name], Stage.TIMED, reason), speedup)
+
+    async def _last_look(self, case: Judgement, subject: Subject) -> Failure | None:
+        """What single accesses show of a candidate that would be called faster."""
+        assert self.finalists is not None, "a session that times has them"
+        with case.timeline.stage("sanitize"):
+            return await self.finalists.examine(subject, case.findings)
+
+    async def _trace_timed(
+        self, case: Judgement, measured: Measured, a: Subject, b: Subject, fresh: Series
+    ) -> str | None:
+        """Look at what was timed once more, through the trace; a reason if it is not what was checked."""
+        timed = [(c, us) for c, (_, us) in zip(measured.cases, _medians(fresh), strict=True)]
+        seen = (measured.seen, case.seen)
+        failure, records, unknown = await legitimacy.check_timed(measured.bench, a, b, timed, seen)
+        legitimacy.note_timed(case.findings, failure, records, unknown)
+        case.traces += records
+        return failure.reason if failure else None
 
     async def _time_launch_by_launch(
         self, case: Judgement, measured: Measured, on_decision: Callable[[statistics.Decision], None] | None
@@ -366,7 +456,7 @@ class Session:
     def _pair(self, measured: Measured, baseline: Subject, candidate: Subject) -> Pair:
         same_bits = measured.yard.deterministic and not measured.bench.nondeterministic
         rng = random.Random(self.rng.getrandbits(64))
-        return Pair(baseline, candidate, measured.cases, rng, same_bits=same_bits)
+        return Pair(measured.bench, baseline, candidate, measured.cases, rng, same_bits=same_bits)
 
     def pids(self) -> frozenset[int]:
         """Process ids that are ours."""
@@ -406,7 +496,9 @@ class Session:
             workload_path=str(self.target.workload.source.path),
             sources=self._sources(case.candidate),
             seed=self.bench.seed if self.bench else None,
-            checks=tuple(case.findings.checks) + _NOT_CHECKED,
+            checks=tuple(case.findings.checks),
+            traces=tuple(case.traces),
+            xids=self.faults.drain() if self.faults else (),
             errors=tuple(case.findings.errors),
             mismatch=found.mismatch,
             baseline_resources=resources_of(self.baseline_built) if self.baseline_built else (),
@@ -419,6 +511,9 @@ class Session:
             discarded_blocks=case.series.discarded if case.series else 0,
             protections=case.protections,
             command=self._command(address),
+            sustained=case.sustained,
+            baseline_opcodes=self._opcodes(self.baseline_built, found),
+            candidate_opcodes=self._opcodes(case.built, found),
         )
         return Verdict(
             id=address,
@@ -431,6 +526,10 @@ class Session:
             seconds=case.timeline.finished(),
             evidence=evidence,
         )
+
+    def _opcodes(self, built: Built | None, found: Failure) -> dict[str, int]:
+        """Only what is offered is taken apart: it takes a quarter of a second for each side."""
+        return opcodes(built, self.settings) if built is not None and found.outcome is Outcome.FASTER else {}
 
     def _sources(self, candidate: Candidate) -> dict[str, str]:
         sources = {"baseline": self.target.source.text, "candidate": candidate.kernel.text}
@@ -459,21 +558,35 @@ class Session:
         return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:20]
 
 
-_NOT_CHECKED = (
-    Check(name="compute-sanitizer", status=CheckStatus.SKIPPED, detail="this version does not run it yet"),
-    Check(name="kernel trace", status=CheckStatus.SKIPPED, detail="this version does not record it yet"),
-)
+async def _memory_is_back(gpu: Gpu, free: int) -> None:
+    """Wait until the memory of workers that were killed is free again, as it was before them."""
+    until = time.monotonic() + _RELEASE_SECONDS
+    while free_bytes(gpu) < free and time.monotonic() < until:
+        await asyncio.sleep(0.05)
+
+
+def start_pool() -> Pool:
+    """Workers for sessions on the GPU that is found first, or for a machine without one."""
+    gpu = next(iter(find_gpus()), None)
+    return Pool(gpu.uuid if gpu else None)
 
 
 @asynccontextmanager
-async def open_session(target: Target, settings: Settings) -> AsyncGenerator[Session]:
+async def open_session(target: Target, settings: Settings, pool: Pool | None = None) -> AsyncGenerator[Session]:
     """A session with its baseline measured; its workers end with it.
+
+    Args:
+        target: what is judged.
+        settings: in force at its file.
+        pool: of `start_pool`, for sessions one after another, which then import the heavy libraries once.
 
     Raises:
         KernelLspError: the baseline or the workload cannot be used, or workers cannot be started.
     """
     gpu = next(iter(find_gpus()), None)
-    async with Pool(gpu.uuid if gpu else None) as workers:
+    async with AsyncExitStack() as stack:
+        workers = pool or await stack.enter_async_context(Pool(gpu.uuid if gpu else None))
+        stack.enter_context(workers.allowing())
         session = Session(workers, target, settings, gpu)
         workers.preload(Flavour.BUILD, Flavour.GPU if gpu else Flavour.EMULATE)
         try:
@@ -493,6 +606,14 @@ async def enter(bench: Bench, candidate: Candidate, built: Built) -> Subject | F
         return correctness.failure_of(error, "being loaded", "(none yet)")
 
 
+def _illegitimate(found: Objection) -> Failure:
+    reason = (
+        f"line {found.line} of its host code {found.what}, which the kernel as it stands does not: a candidate may "
+        "make tensors, compute sizes and launch; nothing was run"
+    )
+    return Failure(Outcome.ILLEGITIMATE, Stage.LEGITIMATE, reason)
+
+
 def _medians(series: Series) -> list[tuple[float, float]]:
     return [(median(a), median(b)) for a, b in zip(series.baseline_us, series.candidate_us, strict=True)]
 
@@ -509,6 +630,7 @@ def _joined(first: Series, second: Series) -> Series:
         first.clocks + second.clocks,
         first.gpu_ms + second.gpu_ms,
         first.discarded + second.discarded,
+        first.throttle | second.throttle,
     )
 
 

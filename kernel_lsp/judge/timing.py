@@ -12,11 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kernel_lsp.device.nvml import read_state
+from kernel_lsp.device.nvml import SLOWED_BY_HARDWARE, busy_percent, free_bytes, read_state, read_throttle
 from kernel_lsp.judge import statistics
 from kernel_lsp.judge.bench import Bench, Draw, Subject
 from kernel_lsp.judge.correctness import Yardstick
-from kernel_lsp.judge.verdict import DeviceState
+from kernel_lsp.judge.verdict import DeviceState, ModelServerState
+from kernel_lsp.model.gate import Quiet, Quieted
+from kernel_lsp.runner.protocol import WorkerFailure
+from kernel_lsp.runner.sessions import members
 
 SHORT_US = 10.0
 """A launch shorter than this is timed as the difference of two graphs of copies, not between two events."""
@@ -28,10 +31,16 @@ _PLACEMENT_US = {"graph": 0.1, "cold": 0.5, "streaming": 0.5}
 
 Measured on an H200 (`tests/bench/results/`); no number of blocks averages it away, so FASTER must clear it.
 """
+_PLACES = 16  # of memory that the blocks of a case take in turn
+_MEMORY_SHARE = 8  # of what is free on the GPU, for the places of one version
+_OUT_OF_MEMORY = ("OutOfMemoryError", "CudaError")
 _CLOSE_BLOCKS = 16
 _STEADY = 0.01
 _CLOCK_JUMP = 0.05
 _SEGMENT_SECONDS = 30.0
+_SAMPLE_SECONDS = 0.2  # of the driver's: a younger one can still tell of the time before a server was quiet
+_UNSEEN = 5  # segments on inputs never seen
+_REMEMBERED, _REMEMBERED_US = 1.2, 2.0  # how much longer, as a factor and in microseconds, tells of a memory
 _LOOKS = 3  # at a candidate from outside, before its times are doubted
 
 
@@ -44,7 +53,7 @@ class TimedCase:
         mode: `cold`, `streaming` or `graph`.
         launches: in a segment.
         baseline_us: the baseline's own time, microseconds.
-        bytes_moved: compulsory traffic.
+        output_bytes: of all outputs.
         restores: whether inputs are put back before each launch, for kernels that change them.
         captured: whether segments are CUDA graphs; both sides of a comparison are timed in the same way.
     """
@@ -53,9 +62,23 @@ class TimedCase:
     mode: str
     launches: int
     baseline_us: float
-    bytes_moved: int
+    output_bytes: int
     restores: bool = False
     captured: bool = True
+
+    def at(self, place: int) -> "TimedCase":
+        """The same case in another place of memory."""
+        return replace(self, draw=replace(self.draw, place=place))
+
+    @property
+    def bytes_moved(self) -> int:
+        """Compulsory traffic: each input read once, each output written once."""
+        return self.draw.input_bytes + self.output_bytes
+
+    @property
+    def recording(self) -> tuple[object, ...]:
+        """How it is recorded, in a place."""
+        return (self.mode, self.launches, self.restores, self.captured)
 
 
 @dataclass(slots=True)
@@ -69,6 +92,7 @@ class Series:
     clocks: list[float] = field(default_factory=list[float])
     gpu_ms: float = 0.0
     discarded: int = 0
+    throttle: set[str] = field(default_factory=set[str])
 
     @classmethod
     def empty(cls, cases: Sequence[TimedCase]) -> "Series":
@@ -79,6 +103,12 @@ class Series:
     def combined(self) -> list[float]:
         """One log ratio per block: the mean over cases."""
         return statistics.combine(self.blocks)
+
+    def discard_last(self) -> None:
+        """Take the last block back."""
+        self.discarded += 1
+        for column in (*self.blocks, *self.baseline_us, *self.candidate_us):
+            column.pop()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +133,12 @@ async def choose_cases(bench: Bench, baseline: Subject, yard: Yardstick, *, capt
     """
     chosen: list[TimedCase] = []
     for draw in [d for d in yard.draws if d.family == "normal"]:
-        moved = draw.input_bytes + yard.output_bytes[draw.case]
-        probe = TimedCase(draw, "cold", 3, 0.0, moved, restores=yard.in_place, captured=captured)
+        outputs = yard.output_bytes[draw.case]
+        probe = TimedCase(draw, "cold", 3, 0.0, outputs, restores=yard.in_place, captured=captured)
         await prepare(bench, baseline, [probe])
         await segment(baseline, probe)
         us = (await segment(baseline, probe)).us
-        mode = "cold" if moved < 5 * bench.l2_bytes else "streaming"
+        mode = "cold" if probe.bytes_moved < 5 * bench.l2_bytes else "streaming"
         if us < SHORT_US and captured and not yard.in_place:
             mode = "graph"
         chosen.append(replace(probe, mode=mode, launches=_launches(us), baseline_us=us))
@@ -137,6 +167,7 @@ async def _record(subject: Subject, case: TimedCase) -> None:
         restores=case.restores,
         capture=case.captured,
     )
+    subject.recorded[case.draw.slab] = case.recording
 
 
 async def segment(subject: Subject, case: TimedCase) -> Segment:
@@ -174,11 +205,16 @@ async def warm_up(subjects: Sequence[Subject], case: TimedCase) -> None:
 class Pair:
     """The blocks of one candidate against the baseline. Not to be used without the GPU's lock.
 
+    A kernel's time depends on where in memory its inputs and outputs lie: by a few tenths of a percent where memory is
+    the limit, which no number of blocks in one place averages away. So each block uses another place.
+
     `same_bits` says that every launch on the same inputs must leave the same bits, as for deterministic kernels.
+    `placed` are the cases in the place that the last block used.
     """
 
     def __init__(
         self,
+        bench: Bench,
         baseline: Subject,
         candidate: Subject,
         cases: Sequence[TimedCase],
@@ -186,8 +222,12 @@ class Pair:
         *,
         same_bits: bool = True,
     ) -> None:
+        self._bench = bench
         self._sides = {"A": baseline, "B": candidate}
         self._cases, self._rng, self._same_bits = cases, rng, same_bits
+        self._places = _places(bench, cases)
+        self._blocks = 0
+        self.placed = list(cases)
         self._seen: dict[int, frozenset[tuple[int, ...]]] = {}
 
     async def block(self, series: Series) -> None:
@@ -199,7 +239,7 @@ class Pair:
         logs: list[float] = []
         sides: list[tuple[float, float]] = []
         clocks: dict[tuple[int, str], list[float]] = {}
-        for index, case in enumerate(self._cases):
+        for index, case in enumerate(await self._placed()):
             sums = {"A": 0.0, "B": 0.0}
             for side in self._rng.choice(("ABBA", "BAAB")):
                 measured = await segment(self._sides[side], case)
@@ -220,10 +260,53 @@ class Pair:
             series.baseline_us[index].append(a)
             series.candidate_us[index].append(b)
 
+    async def _placed(self) -> list[TimedCase]:
+        """The cases in the next place of memory, which is made ready on both sides if it is a new one."""
+        place = self._blocks % self._places
+        try:
+            await self._make_ready(place)
+        except WorkerFailure as error:
+            if place == 0 or error.kind not in _OUT_OF_MEMORY:
+                raise
+            self._places, place = place, 0  # a launch that takes much memory besides its outputs has fewer places
+            await self._make_ready(place)
+        self._blocks += 1
+        self.placed = [case.at(place) for case in self._cases]
+        return self.placed
+
+    async def _make_ready(self, place: int) -> None:
+        for case in self._cases:
+            for subject in self._sides.values():
+                placed = case.at(place)
+                if subject.recorded.get(placed.draw.slab) != placed.recording:
+                    await prepare(self._bench, subject, [placed])
+
     def _compare_bits(self, index: int, measured: Segment) -> None:
         seen = self._seen.setdefault(index, measured.checksums)
         if len(measured.checksums) > 1 or measured.checksums != seen:
             raise TimedOutputsDiffer
+
+
+async def watched_block(bench: Bench, pair: Pair, series: Series) -> None:
+    """One more block, with a note of what slowed the GPU down; it does not count where the hardware protected itself.
+
+    Raises:
+        TimedOutputsDiffer: see `Pair.block`.
+    """
+    assert bench.gpu is not None, "only a GPU is timed"
+    before = len(series.blocks[0])
+    await pair.block(series)
+    throttle = set(read_throttle(bench.gpu))
+    series.throttle |= throttle
+    if throttle & SLOWED_BY_HARDWARE and len(series.blocks[0]) > before:
+        series.discard_last()
+
+
+def _places(bench: Bench, cases: Sequence[TimedCase]) -> int:
+    """Into how many places of its memory each version can put the inputs and outputs of all cases."""
+    assert bench.gpu is not None, "only a GPU is timed"
+    footprint = sum((1 + case.restores) * case.draw.nbytes + 2 * case.output_bytes for case in cases)
+    return max(1, min(_PLACES, free_bytes(bench.gpu) // _MEMORY_SHARE // max(1, footprint)))
 
 
 async def decide(
@@ -243,7 +326,7 @@ async def decide(
     settings = bench.settings.judge
     floor, clear = resolution(series.cases, settings.delta, shared)
     while True:
-        await pair.block(series)
+        await watched_block(bench, pair, series)
         stuck = series.discarded > 20
         spent = settings.budget_ms if stuck else series.gpu_ms
         decision = statistics.decide(
@@ -281,26 +364,74 @@ def resolution(cases: Sequence[TimedCase], delta: float, shared: bool) -> tuple[
 async def verify_timed_outputs(
     bench: Bench, subject: Subject, cases: Sequence[TimedCase], yard: Yardstick
 ) -> str | None:
-    """Put new values at the timed addresses, replay what was timed, and compare; a reason if it is wrong."""
+    """Replay what was timed on new values at the timed addresses, and compare; a reason if it is wrong.
+
+    First all values are new, then a few: an answer kept by samples of the inputs is taken for the right one again.
+    """
     for case in cases:
-        fresh = replace(case, draw=yard.fresh[case.draw.case])
+        fresh = replace(case, draw=yard.fresh[case.draw.case]).at(case.draw.place)
         await bench.fill(subject, fresh.draw)
         if fresh.draw.slab != case.draw.slab:  # inputs of another shape, or with other numbers
             await _record(subject, fresh)
-        await subject.call("refresh", name=fresh.draw.slab)
-        await segment(subject, fresh)
-        published = await subject.call("publish", name=fresh.draw.slab)
-        compared = await bench.compare(subject, fresh.draw, published, baseline=False)
+        wrong = await _replay(bench, subject, fresh, "new inputs")
+        if wrong is None:
+            touched = replace(fresh, draw=await bench.touch(fresh.draw))
+            await bench.fill(subject, touched.draw)
+            wrong = await _replay(bench, subject, touched, "inputs with a few new values")
         await bench.fill(subject, case.draw)
         await subject.call("refresh", name=case.draw.slab)
-        if compared["shape_error"]:
-            return f"on case {bench.cases[case.draw.case]} the timed launch {compared['shape_error']}"
-        for number, found in enumerate(compared["distances"]):
-            if found["first_wrong"] is not None:
-                return (
-                    f"on case {bench.cases[case.draw.case]} the timed launch did not compute new inputs: output "
-                    f"{number} at {found['index']} is {found['actual']} where {found['expected']} is right"
-                )
+        if wrong is not None:
+            return f"on case {bench.cases[case.draw.case]} the timed launch {wrong}"
+    return None
+
+
+async def _replay(bench: Bench, subject: Subject, case: TimedCase, inputs: str) -> str | None:
+    """Run what was timed on the inputs that were just filled in; the end of a sentence if the answer is wrong."""
+    await subject.call("refresh", name=case.draw.slab)
+    await segment(subject, case)
+    published = await subject.call("publish", name=case.draw.slab)
+    compared = await bench.compare(subject, case.draw, published, baseline=False)
+    if compared["shape_error"]:
+        return str(compared["shape_error"])
+    for number, found in enumerate(compared["distances"]):
+        if found["first_wrong"] is not None:
+            return (
+                f"did not compute {inputs}: output {number} at {found['index']} is {found['actual']} where "
+                f"{found['expected']} is right"
+            )
+    return None
+
+
+async def remembers_inputs(
+    bench: Bench, baseline: Subject, candidate: Subject, timed: Sequence[tuple[TimedCase, tuple[float, float]]]
+) -> str | None:
+    """Does the first launch on inputs never seen take longer than is claimed? A sentence if so.
+
+    All launches of a segment work on the same inputs, so a version that remembers its last answer by all of them is
+    slow once and then quick. `timed` holds the times claimed of both, in microseconds. Not seen where only the
+    difference of two graphs is timed: there an answer takes less time than finding out whether it is known.
+    """
+    for case, claimed in timed:
+        if case.mode == "graph":
+            continue
+        first: list[float] = []
+        for subject in (baseline, candidate):
+            times: list[float] = []
+            for _ in range(_UNSEEN):
+                await bench.fill(subject, await bench.touch(case.draw))
+                await subject.call("refresh", name=case.draw.slab)
+                answer = await subject.call("segment", deadline=_SEGMENT_SECONDS, name=case.draw.slab)
+                times.append(answer[0]["times_us"][0])
+            await bench.fill(subject, case.draw)
+            await subject.call("refresh", name=case.draw.slab)
+            first.append(stdlib.median(times))
+        usual = max(1.0, first[0] / claimed[0])
+        if first[1] > _REMEMBERED * usual * claimed[1] and first[1] - usual * claimed[1] > _REMEMBERED_US:
+            return (
+                f"on case {bench.cases[case.draw.case]} it takes {first[1]:.1f} us on inputs that it has not seen, "
+                f"where {claimed[1]:.1f} us was timed on the same inputs again and again (the baseline: "
+                f"{first[0]:.1f} us and {claimed[0]:.1f} us)"
+            )
     return None
 
 
@@ -344,9 +475,18 @@ async def _disagreement(baseline: Subject, candidate: Subject, case: TimedCase) 
     return None
 
 
-def device_state(bench: Bench, series: Series, pids: frozenset[int]) -> DeviceState:
-    """The GPU as it was while `series` was measured."""
+def device_state(bench: Bench, series: Series, pids: frozenset[int], servers: Sequence[Quieted] = ()) -> DeviceState:
+    """The GPU as it was while `series` was measured; `servers` are the model servers that were kept off it."""
     assert bench.gpu is not None, "only what was timed has a device state"
+    states: list[ModelServerState] = []
+    for quieted in servers:
+        theirs = frozenset(members(quieted.server.pid) if quieted.server.pid else ())
+        busy = busy_percent(bench.gpu, theirs, quieted.since + _SAMPLE_SECONDS)
+        states.append(
+            ModelServerState(name=quieted.server.name, pid=quieted.server.pid, how=quieted.how, busy_percent=busy)
+        )
+        if quieted.how is not Quiet.BUSY:
+            pids |= theirs  # the driver's samples reach back to when it still generated
     state = read_state(bench.gpu, pids)
     return DeviceState(
         name=bench.gpu.name,
@@ -356,10 +496,11 @@ def device_state(bench: Bench, series: Series, pids: frozenset[int]) -> DeviceSt
         sm_clock_mhz=(min(series.clocks), max(series.clocks)) if series.clocks else None,
         power_w=state.power_w,
         temperature_c=state.temperature_c,
-        throttle=state.throttle,
+        throttle=tuple(sorted(series.throttle | set(state.throttle))),
         others_busy_percent=state.others_percent,
-        shared=(state.others_percent or 0) > 5,
+        shared=(state.others_percent or 0) > 5 or any(s.how is Quiet.BUSY for s in servers),
         copy_bandwidth_gbs=bench.copy_bandwidth / 1e9 if bench.copy_bandwidth else None,
+        model_servers=tuple(states),
     )
 
 

@@ -118,6 +118,83 @@ class CaseTiming(Record):
     confirmation_blocks: int
 
 
+class TracedGroup(Record):
+    """All operations of one name in a trace.
+
+    Attributes:
+        kind: `kernel`, `memcpy` or `memset`.
+        name: C++ kernels as their declaration.
+        own: whether it is one of the version's own kernels.
+        calls: how often it ran.
+        us: how long all of them took together, microseconds.
+        streams: CUDA's numbers of those it ran on.
+    """
+
+    kind: str
+    name: str
+    own: bool
+    calls: int
+    us: float
+    streams: tuple[int, ...]
+
+
+class Trace(Record):
+    """What the candidate put on the GPU on one case, as CUPTI saw it.
+
+    Attributes:
+        case: its parameters, as text.
+        timed: whether it is what was timed, run again; otherwise one launch by itself.
+        launches: how many.
+        span_us: from the start of the first operation to the end of the last, microseconds.
+        own_share: time of its own kernels in the time of all that computes; None where nothing does.
+        baseline_own_share: the baseline's.
+        claimed_us: how long one launch took by the stopwatch; None where it was not timed.
+        groups: what ran, longest first, the longest twelve.
+        never_launched: kernels that its build holds and that did not run.
+    """
+
+    case: str
+    timed: bool
+    launches: int
+    span_us: float
+    own_share: float | None
+    baseline_own_share: float | None
+    claimed_us: float | None
+    groups: tuple[TracedGroup, ...]
+    never_launched: tuple[str, ...]
+
+
+class SustainedRun(Record):
+    """Both sides under a steady load for seconds, one launch after another without pause.
+
+    Attributes:
+        case: its parameters, as text.
+        seconds: GPU time of each side.
+        baseline_us, candidate_us: mean time of one launch, microseconds.
+        speedup: baseline over candidate, with its 95 % interval.
+        baseline_mj, candidate_mj: energy of one launch, millijoules; None where the GPU does not count it.
+        baseline_w, candidate_w: mean power.
+        limit_w: the power limit in force.
+        baseline_clock_mhz, candidate_clock_mhz: mean SM clock.
+        throttle: what slowed the GPU down meanwhile.
+    """
+
+    case: str
+    seconds: float
+    baseline_us: float
+    candidate_us: float
+    speedup: float
+    interval: tuple[float, float]
+    baseline_mj: float | None
+    candidate_mj: float | None
+    baseline_w: float | None
+    candidate_w: float | None
+    limit_w: float
+    baseline_clock_mhz: float | None
+    candidate_clock_mhz: float | None
+    throttle: tuple[str, ...] = ()
+
+
 class KernelResources(Record):
     """Compile facts of one kernel of one side, as launched.
 
@@ -156,6 +233,23 @@ class KernelResources(Record):
     code: str | None = None
 
 
+class ModelServerState(Record):
+    """A model server on the GPU while timing.
+
+    Attributes:
+        name: the model's.
+        pid: its first process.
+        how: what kept it quiet (`kernel_lsp.model.gate.Quiet`): paused, idle, asleep or gone; or busy, if nothing did.
+        busy_percent: share of time that it kept the multiprocessors busy meanwhile, the largest sample of the driver's;
+            None where there was none.
+    """
+
+    name: str
+    pid: int | None
+    how: str
+    busy_percent: int | None
+
+
 class DeviceState(Record):
     """The GPU as it was while timing. Clocks in MHz, power in W, temperature in degrees Celsius."""
 
@@ -170,12 +264,16 @@ class DeviceState(Record):
     others_busy_percent: int | None = None
     shared: bool = False
     copy_bandwidth_gbs: float | None = None
+    model_servers: tuple[ModelServerState, ...] = ()
 
 
 class Evidence(Record):
     """Everything a verdict rests on.
 
-    `protections` are what confined the candidate's process (`runner.sandbox`); empty if it was never started.
+    `baseline_opcodes` and `candidate_opcodes` count the instructions of all kernels by kind (`build.opcodes.kind_of`),
+    where the verdict is FASTER; `sustained` is there where power limits the kernel. `protections` are what confined the
+    candidate's process (`runner.sandbox`); empty if it was never started. `traces` show what it ran on the GPU, `xids`
+    which faults the driver reported meanwhile, by NVIDIA's numbers.
     """
 
     created: str
@@ -200,6 +298,11 @@ class Evidence(Record):
     discarded_blocks: int
     protections: tuple[str, ...]
     command: str
+    traces: tuple[Trace, ...] = ()
+    xids: tuple[int, ...] = ()
+    sustained: SustainedRun | None = None
+    baseline_opcodes: dict[str, int] = {}
+    candidate_opcodes: dict[str, int] = {}
 
 
 class Verdict(Record):

@@ -7,6 +7,7 @@ text is still the one on the screen. A text in an untrusted folder is never sent
 import asyncio
 import logging
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kernel_lsp.build.binary import Diagnostic, Severity
@@ -37,7 +38,7 @@ class Facts:
 _SHOWN = tuple(field.name for field in fields(Facts))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Compiled:
     """The compilers' view of one text for one architecture."""
 
@@ -45,6 +46,18 @@ class Compiled:
     ok: bool
     diagnostics: tuple[Diagnostic, ...]
     kernels: tuple[Facts, ...]
+
+    def instances(self, kernel: str) -> list[Facts]:
+        """What a kernel was built as: once, or for several template arguments or constants."""
+        return self._by_kernel.get(kernel, [])
+
+    @cached_property
+    def _by_kernel(self) -> dict[str, list[Facts]]:
+        """Under names without template arguments (`k<float, 4>`) and without Triton's constants (`k[BLOCK=128]`)."""
+        found: dict[str, list[Facts]] = {}
+        for fact in self.kernels:
+            found.setdefault(fact.name.partition("<")[0].partition("[")[0], []).append(fact)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from kernel_lsp.build.binary import Diagnostic, Severity
 from kernel_lsp.errors import ConfigurationError, KernelLspError
 from kernel_lsp.lsp.documents import Document
 from kernel_lsp.lsp.process import Service, ServiceFailure
-from kernel_lsp.report.units import interval_text, speedup_text
+from kernel_lsp.report.units import interval_text, speedup_text, talking_text
 
 if TYPE_CHECKING:
     from kernel_lsp.config.settings import Settings
@@ -40,6 +40,7 @@ class Work(StrEnum):
 
     REFINE = "refine"
     CHECK = "check"
+    BASELINE = "baseline"
     COMPARE = "compare"
     REWRITE = "rewrite"
 
@@ -84,6 +85,7 @@ class Wanted:
         return {
             Work.REFINE: f"Refining {name}",
             Work.CHECK: f"Checking {name}",
+            Work.BASELINE: f"Recording the baseline of {name}",
             Work.COMPARE: f"Comparing {name} with the last commit",
             Work.REWRITE: f"Judging {self.label} on {name}",
         }[self.work]
@@ -135,7 +137,9 @@ class Job:
             return self.reason
         if (found := self.progress) is None:
             return self.doing
-        parts = [self.doing, f"{found['proposed']} candidates", f"{found['correct']} correct"]
+        talking = talking_text(**found["talking"])
+        counts = [f"{found['proposed']} candidates", f"{found['correct']} correct"]
+        parts = [*filter(None, (self.doing, talking)), *counts]
         if (best := found["best"]) is not None:
             sure = "" if best["confirmed"] else ", to be confirmed"
             parts.append(f"best {speedup_text(best['speedup'])} ({interval_text(tuple(best['interval']))}{sure})")
@@ -323,7 +327,7 @@ class Jobs:
             del self._jobs[old]
         if job.bar is not None:
             job.bar.end()
-        if job.wanted.work is Work.CHECK and job.result is not None:
+        if job.result is not None and "report" in job.result:
             said = [one | {"severity": Severity(one["severity"])} for one in job.result["report"]["diagnostics"]]
             self._server.diagnostics.checked(job.wanted.document, [Diagnostic(**one) for one in said])
             if (emulation := job.result["report"]["emulation"]) is not None:

@@ -7,7 +7,7 @@ own that splits lines otherwise than the protocol, and ends the process from wit
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import Any, cast
 
 from lsprotocol import types
@@ -20,14 +20,16 @@ from pygls.protocol import (
 )
 
 from kernel_lsp.errors import KernelLspError
+from kernel_lsp.lsp.framing import LARGEST_MESSAGE, read_message
 
 log = logging.getLogger("kernel-lsp")
 
-LARGEST_MESSAGE = 64 << 20
-"""Bytes; a larger message is read past and refused."""
-
-_HEADER = b"content-length:"
 _ERRORS = types.ErrorCodes
+_INITIALIZE = {
+    "jsonrpc": "2.0",
+    "method": types.INITIALIZE,
+    "params": {"processId": None, "rootUri": None, "capabilities": {}},
+}
 
 
 class RequestFailed(JsonRpcException):
@@ -47,6 +49,7 @@ class Protocol(LanguageServerProtocol):
 
     initialized = False
     exited = False
+    _greeted: str | int | None = None
 
     # The documents are ours, so what pygls does with them by itself is taken out; `server` registers handlers.
     lsp_text_document__did_open = None  # pyright: ignore[reportAssignmentType]
@@ -76,6 +79,28 @@ class Protocol(LanguageServerProtocol):
         """Whether the client said `shutdown`."""
         return self._shutdown
 
+    async def run(
+        self, reader: asyncio.StreamReader, first: bytes | int | None, greeted: str | int | None = None
+    ) -> None:
+        """Handle messages until the client says `exit` or is gone.
+
+        Args:
+            reader: the client's messages.
+            first: the first of them.
+            greeted: its id, where it is an `initialize` and was answered already.
+        """
+        message, self._greeted = first, greeted
+        while message is not None:
+            if isinstance(message, int):
+                self._refuse_size(message)
+            else:
+                self.receive(message)
+            if self._greeted is not None and not self.initialized:  # its parameters are not sound: go without them
+                self.receive(json.dumps(_INITIALIZE | {"id": greeted}).encode())
+            if self.exited:
+                return
+            message = await read_message(reader)
+
     def receive(self, body: bytes) -> None:
         """Handle one message, or answer why not. Never raises for anything that a client can send."""
         try:
@@ -93,7 +118,7 @@ class Protocol(LanguageServerProtocol):
             if "method" in message and "id" in message:
                 self._refuse(_id_of(message), _ERRORS.InternalError, "An error in the server; see its log.")
 
-    def refuse_size(self, size: int) -> None:
+    def _refuse_size(self, size: int) -> None:
         """Answer a message that was not read because of its size."""
         limit = f"{LARGEST_MESSAGE >> 20} MiB"
         self._refuse(None, _ERRORS.InvalidRequest, f"The message has {size} bytes; at most {limit} are read.")
@@ -161,44 +186,15 @@ class Protocol(LanguageServerProtocol):
             if not waiting.done():
                 waiting.set_exception(error)
 
+    def _send_response(self, msg_id: Any, result: Any = None, error: types.ResponseError | None = None) -> None:
+        if msg_id == self._greeted:
+            self._greeted = None
+        else:
+            super()._send_response(msg_id, result, error)
+
     def _refuse(self, request: str | int | None, code: _ERRORS, why: str) -> None:
-        self._send_data({"jsonrpc": self.VERSION, "id": request, "error": {"code": code.value, "message": why}})
-
-
-async def run(protocol: Protocol, reader: asyncio.StreamReader, ended: Callable[[], bool] = lambda: False) -> None:
-    """Read messages until the client says `exit` or is gone. Lines that are no header are read past."""
-    while not protocol.exited and not ended():
-        try:
-            length = await _length(reader)
-            if length is None:
-                return
-            if length > LARGEST_MESSAGE:
-                left = length
-                while left and (chunk := await reader.read(min(left, 1 << 20))):
-                    left -= len(chunk)
-                protocol.refuse_size(length)
-                continue
-            body = await reader.readexactly(length)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            return
-        protocol.receive(body)
-
-
-async def _length(reader: asyncio.StreamReader) -> int | None:
-    """The length that the next header announces; None at the end of the stream."""
-    length: int | None = None
-    while True:
-        try:
-            line = await reader.readline()
-        except ValueError:  # longer than the reader's limit; it has dropped what it had of it
-            continue
-        if not line:
-            return None
-        if line.lower().startswith(_HEADER):
-            digits = line[len(_HEADER) :].strip()
-            length = int(digits) if digits.isdigit() and len(digits) < 19 else None
-        elif not line.strip() and length is not None:
-            return length
+        if request is None or request != self._greeted:
+            self._send_data({"jsonrpc": self.VERSION, "id": request, "error": {"code": code.value, "message": why}})
 
 
 def _id_of(message: object) -> str | int | None:

@@ -1,4 +1,4 @@
-"""The language server: its state, which handler answers which message, and the loop that reads them.
+"""The language server: its state, and which handler answers which message.
 
 The server process parses text and talks; it imports nothing heavy, runs nobody's code and blocks on nothing. Compilers
 and jobs live in processes of their own, see `process`.
@@ -8,11 +8,6 @@ import asyncio
 import contextlib
 import inspect
 import logging
-import os
-import signal
-import socket
-import stat
-import sys
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from pathlib import Path
@@ -24,8 +19,8 @@ from pygls.lsp.server import LanguageServer
 from pygls.protocol import default_converter
 
 from kernel_lsp import __version__
-from kernel_lsp.errors import ConfigurationError, KernelLspError
-from kernel_lsp.lsp import protocol, workspace
+from kernel_lsp.errors import KernelLspError
+from kernel_lsp.lsp import greeting, protocol, workspace
 from kernel_lsp.lsp.analysis import Analysis
 from kernel_lsp.lsp.documents import Document, Documents
 from kernel_lsp.lsp.features import code_actions, code_lens, commands, diagnostics, hover, inlay_hints, requests, views
@@ -38,7 +33,6 @@ from kernel_lsp.lsp.workspace import Folders
 log = logging.getLogger("kernel-lsp")
 logging.getLogger("pygls").setLevel(logging.CRITICAL)  # it shows a traceback for whatever a client does wrong
 
-_LARGEST_LINE = 1 << 16  # of a header
 _PATIENCE = 3.0  # seconds that processes of ours get to end by themselves
 
 Handler = Callable[..., Any]
@@ -79,7 +73,7 @@ class Server(LanguageServer):
 
     def __init__(self) -> None:
         super().__init__(
-            "kernel-lsp",
+            greeting.NAME,
             __version__,
             types.TextDocumentSyncKind.Full,
             protocol_cls=protocol.Protocol,
@@ -191,20 +185,6 @@ def make_server() -> Server:
     return server
 
 
-def serve_stdio() -> int:
-    """Serve the client at standard input and output; the exit code that the protocol asks for."""
-    return asyncio.run(_over_stdio())
-
-
-def serve_socket(port: int, say: Callable[[int], None]) -> int:
-    """Wait on 127.0.0.1 for one client of this user and serve it; `say` is told the port, which 0 leaves to the system.
-
-    Raises:
-        ConfigurationError: the port cannot be had.
-    """
-    return asyncio.run(_over_socket(port, say))
-
-
 def _initialize(ls: Server, params: types.InitializeParams) -> None:
     """Only what the answer needs: what takes time waits for `initialized`."""
     ls.documents.encoding = str(ls.protocol.workspace.position_encoding)
@@ -311,82 +291,3 @@ def _as_answer(_: Server, error: Exception) -> NoReturn:
         raise protocol.failed(error) from None
     log.error("a request failed", exc_info=error)
     raise JsonRpcInternalError("An error in the server; its log says which.") from None
-
-
-async def _over_stdio() -> int:
-    loop = asyncio.get_running_loop()
-    if not all(map(_is_pipe, (0, 1))):
-        cure = "An editor starts it and talks to it; for a server that waits for a client, use --socket PORT."
-        raise ConfigurationError("Standard input and output must be pipes.", cure=cure)
-    # Whatever prints must not break the protocol: the client's pipe moves away from descriptor 1.
-    out = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)
-    reader = asyncio.StreamReader(_LARGEST_LINE)
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
-    transport, flow = await loop.connect_write_pipe(lambda: asyncio.streams.FlowControlMixin(loop), out)
-    return await _session(reader, asyncio.StreamWriter(transport, flow, None, loop))
-
-
-async def _over_socket(port: int, say: Callable[[int], None]) -> int:
-    try:
-        listener = socket.create_server(("127.0.0.1", port))
-    except (OSError, OverflowError) as error:
-        raise ConfigurationError(f"Port {port} cannot be used: {error}.", cure="Name another one, or 0.") from None
-    with listener:
-        listener.setblocking(False)
-        say(listener.getsockname()[1])
-        while True:
-            connection, peer = await asyncio.get_running_loop().sock_accept(listener)
-            if _owner(peer[1], listener.getsockname()[1]) == os.getuid():
-                break
-            connection.close()  # the machine may be shared, and a client can have code run
-    reader, writer = await asyncio.open_connection(sock=connection, limit=_LARGEST_LINE)
-    return await _session(reader, writer)
-
-
-async def _session(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
-    """Serve one client to its end, by `exit`, by silence or by a signal."""
-    server = make_server()
-    server.protocol.set_writer(_Writer(writer))  # pyright: ignore[reportArgumentType]
-    reading = asyncio.ensure_future(protocol.run(server.protocol, reader))
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, reading.cancel)
-    try:
-        with contextlib.suppress(asyncio.CancelledError):
-            await reading
-    finally:
-        await server.close()
-        with contextlib.suppress(OSError, TimeoutError):
-            async with asyncio.timeout(1):
-                await writer.drain()
-        writer.transport.abort() if hasattr(writer.transport, "abort") else writer.close()
-    return 0 if server.protocol.was_shut_down else 1
-
-
-def _is_pipe(descriptor: int) -> bool:
-    mode = os.fstat(descriptor).st_mode
-    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
-
-
-class _Writer:
-    """What pygls writes to: never waits, so a client that reads slowly delays nobody but itself."""
-
-    def __init__(self, writer: asyncio.StreamWriter) -> None:
-        self._writer = writer
-
-    def write(self, data: bytes) -> None:
-        if not self._writer.is_closing():
-            self._writer.write(data)
-
-    def close(self) -> None:
-        self._writer.close()
-
-
-def _owner(port: int, to: int) -> int | None:
-    """The user id behind a local TCP connection from `port`."""
-    ends = (f"0100007F:{port:04X}", f"0100007F:{to:04X}")
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        fields = line.split()
-        if (fields[1], fields[2]) == ends:
-            return int(fields[7])
-    return None

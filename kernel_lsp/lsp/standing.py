@@ -1,10 +1,10 @@
 """What the store says of a text, and what applies to it. For threads: it imports much and waits for the disk."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kernel_lsp.errors import ConfigurationError, WorkloadError
+from kernel_lsp.errors import ConfigurationError, SourceError, WorkloadError
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.lsp.documents import Document
@@ -13,7 +13,7 @@ from kernel_lsp.refine.rewrites import CURES, find_rewrites
 from kernel_lsp.report.evidence import evidence_markdown
 from kernel_lsp.report.units import percent_text, time_text
 from kernel_lsp.source.candidate import Candidate
-from kernel_lsp.source.files import language_of
+from kernel_lsp.source.files import language_of, read_source
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.store.store import Store, Turn, VerdictRow
 from kernel_lsp.workload.spec import WorkloadFile, find_workload
@@ -34,6 +34,7 @@ class Standing:
         measured: how long this very text takes, as it was last timed; None where it was not.
         measured_by: id of the verdict that says so.
         untimed: whether the settings allow a search where there is no GPU.
+        saved: whether the file has this text.
     """
 
     workload: WorkloadFile | None = None
@@ -44,6 +45,7 @@ class Standing:
     measured: str | None = None
     measured_by: str | None = None
     untimed: bool = False
+    saved: bool = False
 
     def offers_for(self, kernel: str | None) -> list[Offer]:
         """Those that change a kernel."""
@@ -62,6 +64,19 @@ def look(
         document: the text.
         texts: the open texts by path.
     """
+    return replace(_known(store, known, unsaved, document, texts), saved=_is_saved(document))
+
+
+def _is_saved(document: Document) -> bool:
+    try:
+        return document.on_disk and read_source(document.path).text == document.text
+    except SourceError:
+        return False
+
+
+def _known(
+    store: Store, known: Known, unsaved: list[dict[str, Any]], document: Document, texts: dict[Path, str]
+) -> Standing:
     language = language_of(document.path, document.text)
     if language is None:
         return Standing()

@@ -1,6 +1,6 @@
 """Where a search stands: what the command line and the editor show while it runs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,6 +11,23 @@ class Best:
     speedup: float
     interval: tuple[float, float]
     confirmed: bool = False
+
+
+@dataclass(slots=True)
+class Talking:
+    """How the conversation with a model stands; `turn` is 0 where there is none.
+
+    Attributes:
+        turn: the turn under way, the furthest of all trajectories, from 1.
+        turns: how many there may be.
+        tokens: generated so far.
+        rate: tokens a second while generating, over all trajectories together.
+    """
+
+    turn: int = 0
+    turns: int = 0
+    tokens: int = 0
+    rate: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +43,7 @@ class Progress:
         elapsed: seconds since the start.
         budget: seconds the search may take.
         best: the best candidate so far.
+        talking: the conversation with a model.
     """
 
     doing: str
@@ -36,3 +54,4 @@ class Progress:
     elapsed: float
     budget: float
     best: Best | None = None
+    talking: Talking = field(default_factory=Talking)

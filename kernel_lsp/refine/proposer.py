@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kernel_lsp.judge.verdict import Outcome, Stage
+from kernel_lsp.judge.verdict import Mismatch, Outcome, Stage
 from kernel_lsp.source.candidate import Candidate
 
 
@@ -41,6 +41,9 @@ class Feedback:
         interval: confidence interval of `ratio`.
         message: what to tell the proposer: compiler errors, the first wrong index, why it was not worth running.
         facts: what its build showed; None when it did not build.
+        log: all that the compiler said, in the user's coordinates; empty unless the build failed.
+        mismatch: the first wrong element, where one was found.
+        setting: what else there is to say: with which settings it was measured, where they are not those of its text.
     """
 
     stage: Stage
@@ -49,6 +52,9 @@ class Feedback:
     interval: tuple[float, float] | None = None
     message: str = ""
     facts: Facts | None = None
+    log: str = ""
+    mismatch: Mismatch | None = None
+    setting: str = ""
 
 
 class Proposer(Protocol):

@@ -11,8 +11,9 @@ from kernel_lsp.errors import CannotJudgeError, WorkloadError
 from kernel_lsp.judge.pipeline import Session, open_session
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import Verdict
+from kernel_lsp.refine.outcome import Exchange, Refinement, Tried
 from kernel_lsp.refine.progress import Progress
-from kernel_lsp.refine.search import Refinement, Tried, refine_until_stopped
+from kernel_lsp.refine.search import refine
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.store.store import Store
 
@@ -59,14 +60,23 @@ async def refine_target(
         if tried.verdict is not None:
             store.save_verdict(tried.verdict.model_dump(mode="json"))
             on_verdict(tried.verdict)
-        judged = tried.verdict.id if tried.verdict else None
-        store.append_turn(trajectory, tried.candidate.digest, verdict=judged)
+        if not tried.candidate.origin.startswith("model:"):  # a model's are stored with what was said
+            judged = tried.verdict.id if tried.verdict else None
+            store.append_turn(trajectory, tried.candidate.digest, verdict=judged)
+
+    def keep(said: Exchange) -> None:
+        candidate = said.candidate.digest if said.candidate else ""
+        judged = said.verdict.id if said.verdict else None
+        talk = f"{trajectory}-{said.trajectory:02}"  # its turns follow one another, whatever happens beside them
+        store.append_turn(talk, candidate, prompt=said.prompt, answer=said.answer, verdict=judged)
 
     async with open_session(target, settings) as session:
         _require_sound(session)
         on_open()
         budget = settings.refine.budget
-        return await refine_until_stopped(session, stop, budget=budget, on_progress=on_progress, on_tried=record)
+        return await refine(
+            session, stop=stop, budget=budget, on_progress=on_progress, on_tried=record, on_exchange=keep
+        )
 
 
 def variant_texts(target: Target, found: Refinement) -> list[tuple[SourceFile, str]]:

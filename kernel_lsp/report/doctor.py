@@ -50,7 +50,7 @@ _COSTS = {
     "ptxas": ("spills of kernels that nvcc did not compile are not known", _GPU_EXTRA),
     "nvdisasm": ("machine code cannot be shown", _GPU_EXTRA),
     "nvcc": ("files that NVRTC refuses do not compile, and torch extensions cannot be built whole", _TOOLKIT),
-    "compute-sanitizer": ("races and bad accesses are sought by guard regions alone", _TOOLKIT),
+    "compute-sanitizer": ("races and bad accesses are sought by guard regions and the emulator alone", _TOOLKIT),
     "ncu": ("no hardware counters; times and compile facts remain", _TOOLKIT),
     "vllm": ("no local model; the tuner and the rewrites work without it", "pip install 'kernel-lsp[model]'"),
 }

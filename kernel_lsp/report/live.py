@@ -1,16 +1,18 @@
 """A search as it runs, drawn from one record of progress; drawing the same record twice gives the same lines."""
 
+from dataclasses import asdict
+
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from kernel_lsp.refine.progress import Progress
-from kernel_lsp.report.units import interval_text, speedup_text
+from kernel_lsp.report.units import interval_text, speedup_text, talking_text
 
 
 def progress_view(progress: Progress) -> RenderableType:
-    """Four lines: what is done now, how far the candidates came, the best so far, and the time left."""
+    """What is done now, how far model and candidates came, the best so far, and the time left: a line each."""
     counts = Text("  ")
     for number, what in (
         (progress.proposed, "candidates"),
@@ -20,8 +22,10 @@ def progress_view(progress: Progress) -> RenderableType:
     ):
         counts.append(" · " if len(counts) > 2 else "", "dim")
         counts.append(f"{number} ", "bold").append(what)
+    talking = talking_text(**asdict(progress.talking))
     return Group(
         Text(f"  {progress.doing}", "cyan", no_wrap=True, overflow="ellipsis"),
+        *([Text(f"  {talking}", no_wrap=True, overflow="ellipsis")] if talking else []),
         counts,
         _best(progress),
         _clock(progress),

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from pydantic_core import to_json
 
 from kernel_lsp.judge.check import FileReport
+from kernel_lsp.judge.strength import Fate, FileStrength
 from kernel_lsp.judge.verdict import Verdict
 
 if TYPE_CHECKING:
-    from kernel_lsp.refine.search import Refinement
+    from kernel_lsp.refine.outcome import Refinement
 
 
 def records_json(records: object) -> str:
@@ -29,6 +30,14 @@ def check_json(reports: Sequence[FileReport]) -> str:
         {"ok": report.ok} | {each.name: getattr(report, each.name) for each in fields(report)} for report in reports
     ]
     return records_json({"ok": all(report.ok for report in reports), "files": files})
+
+
+def strength_json(reports: Sequence[FileStrength]) -> str:
+    """One object: in `files` each report with its `score`, and `caught` and `counted` over all of them."""
+    files = [{"score": one.score} | {each.name: getattr(one, each.name) for each in fields(one)} for one in reports]
+    caught = sum(len(report.of(Fate.CAUGHT)) for report in reports)
+    counted = caught + sum(len(report.of(Fate.SURVIVED)) for report in reports)
+    return records_json({"caught": caught, "counted": counted, "files": files})
 
 
 def refinement_json(found: "Refinement", diff: str) -> str:

@@ -6,7 +6,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kernel_lsp.refine.search import Refinement, Tried
+from kernel_lsp.refine.batch import Batch, Stand
+from kernel_lsp.refine.outcome import Refinement, Tried
 from kernel_lsp.report.units import interval_text, seconds_text, speedup_text
 
 NEAREST = 5
@@ -20,6 +21,29 @@ def attempts_view(found: Refinement) -> RenderableType:
     head = Text(f"{counts.total()} candidates in {seconds_text(found.seconds)}")
     head.append(f"  {fell}" if fell else "", "dim")
     return Group(head, _nearest(found)) if counts else head
+
+
+def turn_view(batch: Batch, stand: Stand) -> RenderableType:
+    """Where a sweep stands: what was judged so far by its outcome, the best of each kernel, what is waited for."""
+    fell: Counter[str] = Counter()
+    best: dict[str, float] = {}
+    for outcome in batch.outcomes():
+        fell[outcome.outcome] += 1
+        if outcome.speedup is not None:
+            best[outcome.kernel] = max(best.get(outcome.kernel, 0.0), outcome.speedup)
+    lines = [
+        Text(f"{fell.total()} answers judged  "),
+        Text(" · ".join(f"{n} {what}" for what, n in fell.most_common())),
+    ]
+    shown: list[RenderableType] = [Text.assemble(*lines)]
+    shown += [Text(f"  {kernel}: {speedup_text(speedup)}") for kernel, speedup in sorted(best.items())]
+    if stand.waits_for is not None:
+        asked = stand.waits_for.with_name("requests.jsonl")
+        shown.append(Text(f"Turn {stand.turn} of {batch.turns}: {stand.missing} answers are missing."))
+        shown.append(Text(f"Answer {asked} into {stand.waits_for}, and call this again."))
+    else:
+        shown.append(Text(f"All {stand.turn} turns are done."))
+    return Group(*shown)
 
 
 def _nearest(found: Refinement) -> Table:

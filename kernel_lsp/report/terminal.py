@@ -16,12 +16,15 @@ from kernel_lsp.judge.verdict import (
     KernelResources,
     Mismatch,
     Outcome,
+    SustainedRun,
+    Trace,
     Verdict,
 )
 from kernel_lsp.report.compile import kernel_table
 from kernel_lsp.report.sources import repeat_commands
 from kernel_lsp.report.units import (
     bandwidth_text,
+    energy_text,
     interval_text,
     percent_text,
     seconds_text,
@@ -36,6 +39,9 @@ WIDE = 110
 LOG_LINES = 20
 """How much of a failed build's log is shown; the whole of it is in the JSON."""
 
+OPCODES = 10
+"""How many kinds of instructions are named; all are in the JSON."""
+
 _STYLES = {
     Outcome.FASTER: "bold green",
     Outcome.SLOWER: "bold yellow",
@@ -45,6 +51,8 @@ _STYLES = {
     Outcome.UNTIMED: "bold cyan",
 }
 _FAILED = "bold red"
+
+_RAN = 4  # operations shown of each case
 
 
 @dataclass(frozen=True)
@@ -66,10 +74,13 @@ class VerdictCard:
         parts = (
             _head(self.verdict, self.name),
             _cases(self.verdict.cases, wide=wide),
+            _sustained(evidence.sustained),
             _mismatch(evidence.mismatch),
             _build_log(self.verdict),
             _errors(evidence.errors),
             _resources(evidence.baseline_resources, evidence.candidate_resources),
+            _opcodes(evidence.baseline_opcodes, evidence.candidate_opcodes),
+            _ran(evidence.traces),
             _checks(evidence),
             _circumstances(self.verdict, options.max_width),
             _repeat(evidence, self.name),
@@ -117,6 +128,25 @@ def _cases(cases: tuple[CaseTiming, ...], *, wide: bool) -> Table | None:
     for case in cases:
         table.add_row(Text(case.case), *(show(case) for _, show in columns))
     return table
+
+
+def _sustained(run: SustainedRun | None) -> RenderableType | None:
+    if run is None:
+        return None
+    facts = [
+        ("case", f"{run.case}, {seconds_text(run.seconds)} each without a pause"),
+        ("time", _change(time_text(run.baseline_us), time_text(run.candidate_us))),
+        ("speedup", f"{speedup_text(run.speedup)} (95 % CI {interval_text(run.interval)})"),
+    ]
+    if run.baseline_mj is not None and run.candidate_mj is not None:
+        facts.append(("energy", _change(energy_text(run.baseline_mj), energy_text(run.candidate_mj)) + " a launch"))
+    if run.baseline_w is not None and run.candidate_w is not None:
+        facts.append(("power", _change(f"{run.baseline_w:.0f}", f"{run.candidate_w:.0f}") + f" of {run.limit_w:.0f} W"))
+    if run.baseline_clock_mhz is not None and run.candidate_clock_mhz is not None:
+        clocks = _change(f"{run.baseline_clock_mhz:,.0f}", f"{run.candidate_clock_mhz:,.0f}")
+        facts.append(("SM clock", f"{clocks} MHz"))
+    facts.append(("slowed by", ", ".join(run.throttle)))
+    return Group(Text("Under a steady load", "bold"), _facts(*facts))
 
 
 def _mismatch(mismatch: Mismatch | None) -> RenderableType | None:
@@ -186,6 +216,17 @@ def _resources(before: tuple[KernelResources, ...], after: tuple[KernelResources
     return Group(Text("Kernels", "bold"), kernel_table([title for title, _ in columns], kernels))
 
 
+def _opcodes(before: dict[str, int], after: dict[str, int]) -> RenderableType | None:
+    """The kinds of instructions whose number has changed most."""
+    more = {kind: after.get(kind, 0) - before.get(kind, 0) for kind in before | after}
+    changed = sorted((kind for kind in more if more[kind]), key=lambda kind: (-abs(more[kind]), kind))
+    if not changed:
+        return None
+    shown = [f"{kind} {more[kind]:+}" for kind in changed[:OPCODES]]
+    shown += [f"and {len(changed) - OPCODES} more"] if len(changed) > OPCODES else []
+    return Group(Text("Instructions", "bold"), Padding(Text(", ".join(shown)), (0, 0, 0, 2)))
+
+
 def _pairs(
     before: tuple[KernelResources, ...], after: tuple[KernelResources, ...]
 ) -> list[tuple[KernelResources | None, KernelResources]]:
@@ -194,6 +235,26 @@ def _pairs(
         return list(zip(before, after, strict=True))
     by_name = {kernel.name: kernel for kernel in before}
     return [(by_name.get(kernel.name), kernel) for kernel in after]
+
+
+def _ran(traces: Sequence[Trace]) -> RenderableType | None:
+    """What a launch of each case puts on the GPU, the longest first; what was timed goes before a launch by itself."""
+    latest = {trace.case: trace for trace in sorted(traces, key=lambda trace: trace.timed)}
+    if not latest:
+        return None
+    grid = _grid()
+    for trace in latest.values():
+        share = "nothing computes" if trace.own_share is None else f"own kernels {percent_text(trace.own_share)}"
+        ran = Text()
+        for group in trace.groups[:_RAN]:
+            name, _, _ = group.name.removeprefix("void ").partition("(")
+            ran.append(f"{name[:60]} ", "" if group.own else "yellow").append(
+                f"{time_text(group.us / trace.launches)}  ", "dim"
+            )
+        if trace.never_launched:
+            ran.append(f"never launched: {', '.join(trace.never_launched)}", "yellow")
+        grid.add_row(Text(trace.case), Text(share), ran)
+    return Group(Text("What ran", "bold"), grid)
 
 
 def _checks(evidence: Evidence) -> RenderableType | None:
@@ -243,6 +304,9 @@ def _circumstances(verdict: Verdict, width: int) -> RenderableType:
             measured.append(f"slowed by {', '.join(device.throttle)}")
         if device.shared:
             measured.append(f"shared: others keep it {device.others_busy_percent or 0} % busy")
+        for server in device.model_servers:
+            use = "" if server.busy_percent is None else f", {server.busy_percent} % busy"
+            measured.append(f"model server {server.name} {server.how}{use}")
     if evidence.discarded_blocks:
         count = evidence.discarded_blocks
         measured.append(f"{count} block{'s' if count > 1 else ''} discarded")
@@ -257,6 +321,7 @@ def _circumstances(verdict: Verdict, width: int) -> RenderableType:
         "versions": [f"{tool} {version}" for tool, version in evidence.versions.items()],
         "settings": [f"{key} {_setting(value)}" for key, value in evidence.settings.items()],
         "confined": list(evidence.protections),
+        "faults": [f"Xid {number}" for number in evidence.xids],
         "seed": [] if evidence.seed is None else [str(evidence.seed)],
         "seconds": ([seconds_text(total)] if total is not None else []) + stages,
     }

@@ -3,6 +3,7 @@
 import math
 
 _TIMES = ((1e6, "s"), (1e3, "ms"), (1.0, "µs"), (1e-3, "ns"))
+_ENERGIES = ((1e3, "J"), (1.0, "mJ"), (1e-3, "µJ"))
 _SIZES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
@@ -22,6 +23,12 @@ def bandwidth_text(count: int, us: float) -> str:
     """Bytes moved in some microseconds, in decimal GB/s: `3,310 GB/s`."""
     gbs = count / us / 1e3
     return f"{gbs:,.0f} GB/s" if gbs >= 100 else f"{_digits(gbs)} GB/s"
+
+
+def energy_text(millijoules: float) -> str:
+    """An energy given in millijoules: `850 µJ`, `12.4 mJ`, `1.20 J`."""
+    scale, unit = next(((scale, unit) for scale, unit in _ENERGIES if millijoules >= scale), _ENERGIES[-1])
+    return f"{_digits(millijoules / scale)} {unit}"
 
 
 def percent_text(share: float) -> str:
@@ -56,3 +63,8 @@ def _digits(value: float) -> str:
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
+
+
+def talking_text(turn: int, turns: int, tokens: int, rate: float) -> str:
+    """Where a conversation with a model stands (`refine.progress.Talking`); empty where there is none."""
+    return f"turn {turn} of {turns} · {tokens:,} tokens · {rate:.0f} tokens/s" if turn else ""

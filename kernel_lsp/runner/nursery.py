@@ -15,6 +15,7 @@ import ctypes
 import importlib
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -25,18 +26,19 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, NoReturn
 
-from kernel_lsp.runner import protocol
+from kernel_lsp.runner import protocol, watch
 from kernel_lsp.runner.sandbox import confine
 from kernel_lsp.runner.sessions import kill_session
 
 _PR_SET_PDEATHSIG = 1
+_LOG = "output.log"
 
 
 def main() -> None:
     """Entry point of `python -m kernel_lsp.runner.nursery FOLDER MODULE...`: import, say so, then serve."""
     control = socket.socket(fileno=os.dup(0))
     folder, *modules = sys.argv[1:]
-    children: set[int] = set()
+    children: dict[int, Path] = {}
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     _hear_of_parents_death(signal.SIGTERM)
     try:
@@ -46,7 +48,11 @@ def main() -> None:
             importlib.import_module(name)
         signal.signal(signal.SIGCHLD, lambda *_: _reap(children))
         control.sendall(b"ready\n")
+        most_memory = watch.most_memory()
         while True:
+            if not select.select([control], [], [], watch.SECONDS if children else None)[0]:
+                _look_after(children, most_memory)
+                continue
             data, descriptors, _, _ = socket.recv_fds(control, 1 << 16, 1)
             if not data:
                 break
@@ -58,7 +64,7 @@ def main() -> None:
                 control.close()
                 _become_worker(request, descriptors[0])
             os.close(descriptors[0])
-            children.add(pid)
+            children[pid] = Path(request["scratch"])
             control.sendall(f"{pid}\n".encode())
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the socket and the system may both tell of the parent's death
@@ -91,7 +97,7 @@ def _become_worker(request: dict[str, Any], descriptor: int) -> NoReturn:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         scratch = Path(request["scratch"])
         os.chdir(scratch)
-        _redirect_output(scratch / "output.log")
+        _redirect_output(scratch / _LOG)
         os.environ.clear()
         os.environ.update(request["environment"])
         tempfile.tempdir = None  # what an import made it find in the nursery is not this worker's
@@ -122,7 +128,18 @@ def _redirect_output(path: Path) -> None:
     os.close(log)
 
 
-def _reap(children: set[int]) -> None:
+def _look_after(children: dict[int, Path], most_memory: int) -> None:
+    """End sessions that use too much, with the reason as their last words."""
+    for pid, scratch in tuple(children.items()):
+        log = scratch / _LOG
+        watch.cap_output(log)
+        if (reason := watch.excess(watch.look(pid, scratch), most_memory)) is not None:
+            with contextlib.suppress(OSError):  # before the end, which the parent sees at once
+                log.write_text(f"stopped, for {reason}\n", encoding="utf-8")
+            kill_session(pid)
+
+
+def _reap(children: dict[int, Path]) -> None:
     while children:
         try:
             pid, _ = os.waitpid(-1, os.WNOHANG)
@@ -130,7 +147,7 @@ def _reap(children: set[int]) -> None:
             return
         if pid == 0:
             return
-        children.discard(pid)
+        children.pop(pid, None)
 
 
 def _hear_of_parents_death(number: signal.Signals) -> None:

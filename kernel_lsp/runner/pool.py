@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -19,9 +19,11 @@ from typing import Any, Self
 from kernel_lsp.errors import RunnerError
 from kernel_lsp.runner import protocol
 from kernel_lsp.runner.sandbox import Confinement
+from kernel_lsp.runner.sessions import kill_session
 from kernel_lsp.runner.worker import Worker
 
 _START_SECONDS = 120.0
+_MOST_SAID = 16 << 20  # bytes that are read of what a program prints
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
 _ITSELF = "/proc/self"  # CUDA's driver names its threads there, and does not start where it cannot
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/shm")
@@ -119,10 +121,18 @@ class Pool:
         """What workers started from now on may read."""
         return frozenset(self._readable)
 
-    def allow(self, read: Iterable[Path] = (), write: Iterable[Path] = ()) -> None:
-        """Let workers started from now on read or also write these folders and files and all below them."""
+    def allow(self, read: Iterable[Path]) -> None:
+        """Let workers started from now on read these folders and files and all below them."""
         self._readable |= {str(path) for path in read}
-        self._writable |= {str(path) for path in write}
+
+    @contextlib.contextmanager
+    def allowing(self) -> Generator[None]:
+        """What is allowed in the block is allowed no longer after it."""
+        before = set(self._readable)
+        try:
+            yield
+        finally:
+            self._readable = before
 
     def preload(self, *flavours: Flavour) -> None:
         """Begin importing in the background, so that the first worker need not wait for it."""
@@ -136,10 +146,20 @@ class Pool:
         folder.mkdir(exist_ok=True)
         return folder
 
-    async def worker(self, flavour: Flavour, role: str, *, triton: bool = False, **parameters: Any) -> Worker:
+    async def worker(
+        self,
+        flavour: Flavour,
+        role: str,
+        *,
+        triton: bool = False,
+        write: Iterable[Path] = (),
+        processes: bool = True,
+        **parameters: Any,
+    ) -> Worker:
         """A fresh worker running `kernel_lsp.runner.workers.ROLE` with `parameters`.
 
-        `triton` says that it will use Triton, whose first steps its nursery then takes beforehand.
+        `triton` says that it will use Triton, whose first steps its nursery then takes beforehand. Besides its own
+        folder it may write what `write` names, and start processes only if `processes` says so.
 
         Raises:
             RunnerError: the libraries it needs cannot be imported, or no process can be started.
@@ -151,7 +171,8 @@ class Pool:
         confinement: Confinement = {
             # The oracle looks into the memory of subjects, which Landlock would keep it from; it runs no candidate.
             "read": None if role == "oracle" else sorted(self._readable),
-            "write": sorted(self._writable | {str(scratch)}),
+            "write": sorted({*self._writable, str(scratch), *map(str, write)}),
+            "processes": processes,
             # Address space stays unlimited: CUDA reserves far more than it uses.
             "limits": {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 4 << 30},
         }
@@ -177,6 +198,36 @@ class Pool:
         self._pids.add(pid)
         worker.at_close(lambda: self._workers.discard(worker))
         return worker
+
+    async def run(self, command: Sequence[str], *, deadline: float) -> tuple[int | None, str]:
+        """Run a program of ours to its end; its status and what it printed. Status None: killed after `deadline` s.
+
+        It sees what a worker sees, in a folder of its own. Its standard input stays open for as long as we live.
+        """
+        scratch = Path(tempfile.mkdtemp(prefix="program-", dir=self.folder))
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            cwd=scratch,
+            env=_environment(scratch) | self._visible,
+            start_new_session=True,
+        )
+        assert process.stdout is not None, "it was asked for"
+        said = b""
+        try:
+            async with asyncio.timeout(deadline):
+                while (more := await process.stdout.read(1 << 16)) and len(said) < _MOST_SAID:
+                    said += more
+                status = await process.wait() if not more else None
+        except TimeoutError:
+            status = None
+        finally:
+            kill_session(process.pid)
+            await process.wait()
+            shutil.rmtree(scratch, ignore_errors=True)
+        return status, said.decode(errors="replace")
 
     def pids(self) -> frozenset[int]:
         """Process ids of all workers there have been: a GPU reports on one for a while after its end."""

@@ -63,22 +63,25 @@ _SYSTEM_CALLS: dict[str, dict[str, int]] = {
     "init_module": {"x86_64": 175, "aarch64": 105},
     "finit_module": {"x86_64": 313, "aarch64": 273},
 }
+_FORKS = {"fork": {"x86_64": 57}, "vfork": {"x86_64": 58}}  # newer machines have clone alone
+_THREAD = 0x10000  # CLONE_THREAD
 _SOCKET = {"x86_64": 41, "aarch64": 198}
 _CLONE = {"x86_64": 56, "aarch64": 220}
 _CLONE3 = {"x86_64": 435, "aarch64": 435}
 
-Protection = Literal["files", "signals", "network", "system calls", "limits"]
+Protection = Literal["files", "signals", "network", "system calls", "processes", "limits"]
 
 
 class Confinement(TypedDict):
     """What one worker is allowed.
 
-    `read` and `write` are files and folders with all below them; `read` of None leaves files alone. `limits` are
-    names of `resource` with values.
+    `read` and `write` are files and folders with all below them; `read` of None leaves files alone. `processes` says
+    whether it may start any. `limits` are names of `resource` with values.
     """
 
     read: list[str] | None
     write: list[str]
+    processes: bool
     limits: dict[str, int]
 
 
@@ -92,8 +95,10 @@ def confine(allowed: Confinement) -> list[Protection]:
         return active
     if allowed["read"] is not None:
         active += _confine_files(allowed["read"], allowed["write"])
-    if _filter_system_calls():
+    if _filter_system_calls(processes=allowed["processes"]):
         active.extend(("network", "system calls"))
+        if not allowed["processes"]:
+            active.append("processes")
     return active
 
 
@@ -139,18 +144,21 @@ def _allow(rules: int, path: str, access: int) -> None:
         os.close(place)
 
 
-def _filter_system_calls() -> bool:
+def _filter_system_calls(*, processes: bool) -> bool:
     machine = platform.machine()
     if machine not in _ARCHITECTURES:
         return False
-    program = _program(machine)
+    program = _program(machine, processes=processes)
     instructions = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("HL", len(program) // 8, ctypes.addressof(instructions))
     return _LIBC.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, header, 0, 0) == 0
 
 
-def _program(machine: str) -> bytes:
-    """The filter as classic BPF over `struct seccomp_data`: number, architecture, instruction pointer, arguments."""
+def _program(machine: str, *, processes: bool) -> bytes:
+    """The filter as classic BPF over `struct seccomp_data`: number, architecture, instruction pointer, arguments.
+
+    Without `processes`, threads are all that can be started.
+    """
     load, equal, at_least, any_bit, answer = 0x20, 0x15, 0x35, 0x45, 0x06
     number, architecture, first_argument = 0, 4, 16
 
@@ -165,9 +173,15 @@ def _program(machine: str) -> bytes:
         steps += [op(at_least, _X32, 0, 1), refuse(_ENOSYS)]
     for numbers in _SYSTEM_CALLS.values():
         steps += [op(equal, numbers[machine], 0, 1), refuse(_EPERM)]
+    for numbers in () if processes else _FORKS.values():
+        if machine in numbers:
+            steps += [op(equal, numbers[machine], 0, 1), refuse(_EPERM)]
     # The C library falls back to clone, whose flags can be looked at, when there is no clone3.
     steps += [op(equal, _CLONE3[machine], 0, 1), refuse(_ENOSYS)]
-    steps += [op(equal, _CLONE[machine], 0, 4), op(load, first_argument), op(any_bit, _NAMESPACES, 0, 1)]
-    steps += [refuse(_EPERM), op(answer, _ALLOW)]
+    flags = [op(any_bit, _NAMESPACES, 0, 1), refuse(_EPERM)]
+    if not processes:
+        flags += [op(any_bit, _THREAD, 1), refuse(_EPERM)]
+    flags.append(op(answer, _ALLOW))
+    steps += [op(equal, _CLONE[machine], 0, 1 + len(flags)), op(load, first_argument), *flags]
     steps += [op(equal, _SOCKET[machine], 0, 3), op(load, first_argument), op(equal, _AF_UNIX, 1), refuse(_EPERM)]
     return b"".join([*steps, op(answer, _ALLOW)])

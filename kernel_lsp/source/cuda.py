@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -140,6 +141,7 @@ def _launch_bounds(head: bytes) -> tuple[str, ...]:
     return tuple(_squeezed(part) for part in call[0]) if call else ()
 
 
+@lru_cache(4096)  # an editor sends the whole text with each edit, and nearly all heads in it are the same
 def _signature(source: bytes) -> tuple[tuple[str, ...], tuple[Parameter, ...]]:
     """Template parameters and parameters of a function whose specifiers and body were taken out."""
     templates: list[str] = []

@@ -66,7 +66,7 @@ def expand(text: bytes, macros: dict[bytes, Macro], hidden: frozenset[bytes] = f
     """`text` with the file's macros expanded, `#` and `##` included; macros named in `hidden` are left as they are."""
     out: list[bytes] = []
     at = 0
-    if len(hidden) > _DEEPEST:
+    if not macros or len(hidden) > _DEEPEST:
         return text
     while match := _PIECE.search(text, at):
         out.append(text[at : match.start()])

@@ -13,20 +13,27 @@ from kernel_lsp.source.grammar import blanked
 from kernel_lsp.source.text import Span
 
 _SPACE = rb"//(?:\\\r?\n|[^\n])*|/\*.*?(?:\*/|\Z)|\\\r?\n"
-_TOKEN = re.compile(
-    rb"""(?xs)
-      (?P<word>(?!(?:u8|[uUL])?R")[A-Za-z_$][\w$]*)
-    | (?P<space>"""
+_WORD = rb"""(?!(?:u8|[uUL])?R")[A-Za-z_$][\w$]*"""
+_NUMBER = rb"""\.?\d(?:[\w.]|'\w)*"""
+_ASIDE = (
+    rb"(?P<space>"
     + _SPACE
     + rb""")
     | (?P<directive>(?:(?<=\n)|\A(?:\xef\xbb\xbf)?)[ \t]*\#(?:"""
     + _SPACE
     + rb"""|"(?:\\.|[^"\\\n])*"|[^\n])*)
     | (?P<string>(?:u8|[uUL])?R"(?P<mark>[^()\\\s]{0,16})\(.*?\)(?P=mark)"|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')
-    | (?P<number>\.?\d(?:[\w.]|'\w)*)
-    | (?P<open>[{(\[])
-    | (?P<close>[})\]])
-    | (?P<punctuation>::|->|<<|[=!<>]=|[-+*/%&|^]=|[;:=,<>~])"""
+    | (?P<close>[})\]])"""
+)
+_OPEN = rb" | (?P<open>[{(\[])"
+_TOKEN = re.compile(
+    rb"(?xs) (?P<word>" + _WORD + rb") | " + _ASIDE + _OPEN + rb" | (?P<number>" + _NUMBER + rb")"
+    rb" | (?P<punctuation>::|->|<<|[=!<>]=|[-+*/%&|^]=|[;:=,<>~])"
+)
+# Inside brackets only brackets matter: all else, up to the next thing that may hide one, is a single match.
+_PLAIN = _WORD + rb"|" + _NUMBER + rb"""|[^\w$"'/\\\#{}()\[\]\n]++|/(?![/*])|\n(?![ \t]*\#)"""
+_NESTED = re.compile(
+    rb"(?xs)" + _ASIDE + rb" | (?P<rest>(?:" + _PLAIN + rb"|[{(\[](?:" + _PLAIN + rb")*+[})\]])++)" + _OPEN
 )
 _COMMENT_OR_STRING = re.compile(
     rb"""(?xs) //(?:\\\r?\n|[^\n])* | /\*.*?(?:\*/|\Z) | \bR"(?P<mark>[^()\\\s]{0,16})\(.*?\)(?P=mark)"
@@ -145,11 +152,14 @@ class _Reader:
         self.branches: list[_State] = []
 
     def read(self, start: int, end: int) -> Outline:
-        for match in _TOKEN.finditer(self.data, start, end):
-            kind = match.lastgroup
+        at = start
+        while (match := (_NESTED if self.state.brackets else _TOKEN).search(self.data, at, end)) is not None:
+            kind, at = match.lastgroup, match.end()
             if kind == "space":
                 continue
-            if kind == "directive":
+            if kind == "rest":
+                self.state.end = at - len(match[0]) + len(match[0].rstrip())
+            elif kind == "directive":
                 self.directive(match)
             elif self.state.brackets:
                 self.nested(kind, match.end())

@@ -181,14 +181,19 @@ class Store:
         prompt: str | None = None,
         answer: str | None = None,
         verdict: str | None = None,
+        number: int | None = None,
     ) -> None:
-        """Add the next turn of a search; numbers are given in the order of the calls, whichever process makes them."""
+        """Add a turn of a search.
+
+        Turns are numbered in the order of the calls, whichever process makes them. With a `number`, the turn takes that
+        place, and what stood there gives way: so that work which is begun again ends in the same turns.
+        """
         # The verdict is looked up because the file that held it may have been set aside since.
         self._write(
-            "INSERT INTO turns (session, number, created, candidate, prompt, answer, verdict) "
-            "SELECT ?1, coalesce(max(number), 0) + 1, ?2, ?3, ?4, ?5, (SELECT id FROM verdicts WHERE id = ?6) "
+            "INSERT OR REPLACE INTO turns (session, number, created, candidate, prompt, answer, verdict) "
+            "SELECT ?1, coalesce(?7, max(number) + 1, 1), ?2, ?3, ?4, ?5, (SELECT id FROM verdicts WHERE id = ?6) "
             "FROM turns WHERE session = ?1",
-            (session, time.time(), candidate, prompt, answer, verdict),
+            (session, time.time(), candidate, prompt, answer, verdict, number),
         )
 
     def list_turns(self, session: str) -> list[Turn]:
@@ -209,6 +214,11 @@ class Store:
         """The searches that have turns, latest first."""
         rows = self._read("SELECT session FROM turns GROUP BY session ORDER BY max(created) DESC LIMIT ?", (limit,))
         return [str(session) for (session,) in rows]
+
+    def find_session(self, verdict_id: str) -> str | None:
+        """The latest search in which this verdict was reached, if it was in one."""
+        rows = self._read("SELECT session FROM turns WHERE verdict = ? ORDER BY created DESC LIMIT 1", (verdict_id,))
+        return str(rows[0][0]) if rows else None
 
     # Builds and baselines
 

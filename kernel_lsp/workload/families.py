@@ -31,6 +31,9 @@ class Family:
     finite: bool = True
 
 
+_FEWEST_TOUCHED, _TOUCHED_ONE_IN = 4, 4096
+
+
 def _shifted(x: Tensor, _: Generator) -> Tensor:
     return x * 1.5 + 0.75
 
@@ -101,6 +104,25 @@ def apply(family: Family, leaves: tuple[object, ...], generator: Generator) -> t
         else leaf
         for leaf in leaves
     )
+
+
+def touched(leaves: tuple[object, ...], fresh: tuple[object, ...], generator: Generator) -> tuple[object, ...]:
+    """The leaves with a few elements of each floating-point tensor taken from `fresh`, another draw of the same."""
+
+    def touch(leaf: object, other: object) -> object:
+        if not (isinstance(leaf, Tensor) and isinstance(other, Tensor) and leaf.is_floating_point() and leaf.numel()):
+            return leaf
+        if leaf.itemsize == 1 or (leaf.shape, leaf.stride()) != (other.shape, other.stride()):
+            return leaf
+        own, values = own_elements(leaf), own_elements(other)
+        changed = torch.empty_strided(own.shape, own.stride(), dtype=own.dtype, device=own.device).copy_(own)
+        flat = changed.flatten()  # a copy where the elements do not lie side by side
+        places = _places(flat, max(_FEWEST_TOUCHED, flat.numel() // _TOUCHED_ONE_IN), generator)
+        flat[places] = values.flatten()[places].to(flat.dtype)
+        changed.copy_(flat.view(changed.shape))
+        return changed.expand(leaf.shape)
+
+    return tuple(touch(leaf, other) for leaf, other in zip(leaves, fresh, strict=False))
 
 
 def own_elements(tensor: Tensor) -> Tensor:

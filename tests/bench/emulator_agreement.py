@@ -1,9 +1,9 @@
 """The emulator against the hardware: `python -m tests.bench.emulator_agreement --record`.
 
 Every launch that the examples make on small cases is emulated, then made on the GPU with the same PTX (compiled by the
-driver) from the same bytes in memory. All memory that a launch can reach is compared: bit by bit, and for
-floating-point tensors by the largest distance in units in the last place. Options: --mib LARGEST INPUTS of a case
-(default 1), --record.
+driver) from the same bytes in memory; tensor cores add as those of that GPU do. All memory that a launch can reach is
+compared: bit by bit, and for floating-point tensors by the largest distance in units in the last place, which is how
+many values of the tensor's type lie between, plus one. Options: --mib LARGEST INPUTS of a case (default 1), --record.
 """
 
 import argparse
@@ -67,7 +67,7 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     covered: Counter[str] = Counter()
     for source in find_kernel_files([EXAMPLES]):
-        subject = load_subject(source.path)
+        subject = load_subject(source.path, gpu.arch)
         cases = [(case, input_bytes(subject.inputs(case))) for case in range(len(subject.workload.cases))]
         smallest = min(cases, key=lambda case: case[1])[0]
         for case, nbytes in cases:

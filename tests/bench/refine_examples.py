@@ -16,7 +16,8 @@ from kernel_lsp.errors import KernelLspError
 from kernel_lsp.judge.check import find_kernel_files
 from kernel_lsp.judge.pipeline import open_session
 from kernel_lsp.judge.target import make_target
-from kernel_lsp.refine.search import Refinement, refine
+from kernel_lsp.refine.outcome import Refinement
+from kernel_lsp.refine.search import refine
 from tests.bench.record import record
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -9,7 +9,7 @@ import os
 import struct
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,14 +49,19 @@ class Step:
 
 
 class Replaying(Emulator):
-    """An emulator that keeps every launch, with the memory round it."""
+    """An emulator that keeps every launch, with the memory round it.
 
-    def __init__(self) -> None:
+    Code is compiled for `ARCH` and runs as on `arch`, where tensor cores add in other steps.
+    """
+
+    def __init__(self, arch: str) -> None:
         super().__init__(ARCH)
+        self._arch = arch
         self.steps: list[Step] = []
 
     def run(self, launch: Emulated) -> None:
         """Run one launch and keep it."""
+        launch = replace(launch, ptx=launch.ptx.replace(f".target {ARCH}", f".target {self._arch}"))
         before = _memories(launch)
         super().run(launch)
         self.steps.append(Step(launch, before, _memories(launch), self.results[-1]))
@@ -87,13 +92,13 @@ class Subject:
         return list(self.emulator.steps)
 
 
-def load_subject(path: Path, workload_path: Path | None = None) -> Subject:
-    """Build a kernel file for the emulator and bind its workload to it."""
+def load_subject(path: Path, arch: str = ARCH, workload_path: Path | None = None) -> Subject:
+    """Build a kernel file for the emulator, to run as on `arch`, and bind its workload to it."""
     source = read_source(path)
     found = find_workload(source, workload_path)
     assert found is not None, f"{path} has no workload"
     os.environ.setdefault("TRITON_CACHE_DIR", tempfile.mkdtemp(prefix="replay-triton-"))
-    emulator = Replaying()
+    emulator = Replaying(arch)
     emulator.expect(path, triton=path.suffix == ".py")
     with emulator.placement():
         workload = load_workload(found.source.text, found.source.path)
@@ -129,6 +134,15 @@ class Gpu:
         self._context = check(cu.cuDevicePrimaryCtxRetain(check(cu.cuDeviceGet(0), "the GPU")), "its context")
         check(cu.cuCtxSetCurrent(self._context), "its context")
         self._functions: dict[tuple[str, str], Any] = {}
+
+    @property
+    def arch(self) -> str:
+        """Its architecture, such as `sm_90`."""
+        ask, kinds = self._cu.cuDeviceGetAttribute, self._cu.CUdevice_attribute
+        device = self._check(self._cu.cuDeviceGet(0), "the GPU")
+        major = self._check(ask(kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device), "its architecture")
+        minor = self._check(ask(kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device), "its architecture")
+        return f"sm_{major}{minor}"
 
     def repeat(self, step: Step) -> tuple[Memory, ...]:
         """Run a launch on the GPU, compiled from its PTX by the driver; what its memory holds afterwards."""

@@ -11,6 +11,7 @@ from typing import Self
 
 from kernel_lsp.config.settings import PathSettings, Settings
 from kernel_lsp.device.nvml import Gpu
+from kernel_lsp.judge.correctness import Failure, Findings
 from kernel_lsp.judge.pipeline import Session, open_session
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Verdict
@@ -81,6 +82,24 @@ class Judges:
             opening = self._open.enter_async_context(open_session(make_target(path), self.settings))
             self._sessions[path] = self._runner.run(opening)
         return self._sessions[path]
+
+    def examine(self, path: Path, text: str) -> tuple[Failure | None, Findings]:
+        """The last look at a variant of a kernel file, as if it had been found faster."""
+        session = self.session(path)
+
+        async def look() -> tuple[Failure | None, Findings]:
+            assert session.measured is not None
+            assert session.finalists is not None
+            candidate = session.target.version(text, "variant", "user")
+            built = await session.builders.build(session.target.workload, candidate)
+            subject = await session.measured.bench.enter(candidate, built)
+            findings = Findings()
+            try:
+                return await session.finalists.examine(subject, findings), findings
+            finally:
+                await session.measured.bench.leave(subject)
+
+        return self._runner.run(look())
 
     def judge(self, path: Path, text: str, launch: str | None = None) -> Verdict:
         """The verdict on a variant of a kernel file, and of its workload file where `launch` gives one."""

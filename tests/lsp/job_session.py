@@ -21,12 +21,10 @@ from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.lsp.documents import Document
 from kernel_lsp.store.store import open_store
+from tests.lsp.raw_client import ROOT, SERVE, SOFTMAX
 from tests.unit.report.sample_verdicts import evidence, faster
 
-ROOT = Path(__file__).parents[2]
-SOFTMAX = ROOT / "examples/triton/softmax.py"
 CAPABILITIES = Path(__file__).parent / "capabilities"
-SERVE = "from kernel_lsp.cli.main import main; main()"
 EVERYTHING = {
     "window": {"workDoneProgress": True, "showDocument": {"support": True}},
     "workspace": {

@@ -1,4 +1,7 @@
-"""A client without a library: it sends any bytes, and knows only what the specification says."""
+"""A client without a library: it sends any bytes, and knows only what the specification says.
+
+It needs nothing but the package itself, for programs that measure where nothing else is installed.
+"""
 
 import asyncio
 import contextlib
@@ -10,7 +13,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.lsp.job_session import ROOT, SERVE
+ROOT = Path(__file__).parents[2]
+SOFTMAX = ROOT / "examples/triton/softmax.py"
+SERVE = "from kernel_lsp.cli.main import main; main()"
 
 
 def frame(body: bytes) -> bytes:
@@ -73,12 +78,15 @@ class Answers:
 
 
 @asynccontextmanager
-async def raw_server(home: Path) -> AsyncGenerator[Answers]:
-    """A server process whose settings and data lie in `home`; it is ended if the test has not ended it."""
+async def raw_server(home: Path, serve: str = SERVE) -> AsyncGenerator[Answers]:
+    """A server process whose settings and data lie in `home`; it is ended if the test has not ended it.
+
+    `serve` is the program: that of the command line.
+    """
     variables = {f"XDG_{kind.upper()}_HOME": str(home / kind) for kind in ("config", "data", "cache")}
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", SERVE, "serve"),
+        *(sys.executable, "-c", serve, "serve"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -1,13 +1,12 @@
 """Code actions: what is offered where, to which editor, and why not."""
 
 import re
-import shutil
 
 import pytest
 from lsprotocol import types
 
 from kernel_lsp.workload.spec import DRAFT
-from tests.lsp.job_session import EVERYTHING, ROOT, editor, kernel_file, recorded, store_offer
+from tests.lsp.job_session import EVERYTHING, editor, kernel_file, recorded, store_offer
 
 UNTIMED = {"refine": {"untimed": True}}
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
@@ -48,6 +47,7 @@ async def test_at_a_kernel_there_is_all_that_can_be_done(kernel, tmp_path):
             "Refine softmax_kernel",
             "Check softmax.py",
             "Compare softmax.py with the last commit",
+            "Record the baseline of softmax.py",
             "Show the evidence: 1.25x faster (95 % CI 1.23-1.26), 2 cases, verified on NVIDIA H200",
         ]
         assert not any(action.disabled for action in found.values())
@@ -55,6 +55,7 @@ async def test_at_a_kernel_there_is_all_that_can_be_done(kernel, tmp_path):
             REWRITE,
             "source.kernel-lsp.check",
             "source.kernel-lsp.compare",
+            "source.kernel-lsp.baseline",
             "source.kernel-lsp.evidence",
         }
         assert titles(await session.actions(uri, line=0)) == list(found)[2:]  # no kernel there
@@ -67,7 +68,7 @@ async def test_at_a_kernel_there_is_all_that_can_be_done(kernel, tmp_path):
         (["refactor.rewrite"], {REWRITE}),
         ([REWRITE], {REWRITE}),
         (["source.kernel-lsp.check", "quickfix"], {"source.kernel-lsp.check"}),
-        (["source"], {"source.kernel-lsp.check", "source.kernel-lsp.compare", "source.kernel-lsp.evidence"}),
+        (["source"], {f"source.kernel-lsp.{name}" for name in ("check", "compare", "baseline", "evidence")}),
         (["refactor.extract"], set()),
         (["refactor.rewrite.kernel-lsp.more"], set()),
     ],
@@ -91,7 +92,12 @@ async def test_variants_come_best_first(kernel, tmp_path):
 async def test_nothing_is_run_where_nobody_is_trusted(kernel, tmp_path):
     async with editor(tmp_path, environment=NO_GPU, trusted=False, **UNTIMED) as session:
         why = reasons(await session.actions(session.open(kernel)))
-        assert set(why) == {"Refine softmax_kernel", "Check softmax.py", "Compare softmax.py with the last commit"}
+        assert set(why) == {
+            "Refine softmax_kernel",
+            "Check softmax.py",
+            "Compare softmax.py with the last commit",
+            "Record the baseline of softmax.py",
+        }
         assert all("not trusted" in reason for reason in why.values())
 
 
@@ -199,21 +205,3 @@ async def test_a_workload_is_drafted_and_never_overwritten(tmp_path, creates):
             assert workload.read_text().startswith(DRAFT)
             with pytest.raises(Exception, match="such a file already"):
                 await session.command("draft", *draft.command.arguments)
-
-
-async def test_a_finding_that_a_rewrite_may_cure_offers_to_judge_it(tmp_path):
-    for name in ("transpose.cu", "transpose_workload.py"):
-        shutil.copy(ROOT / "examples/cuda" / name, tmp_path)
-    kernel = tmp_path / "transpose.cu"
-    at = next(n for n, line in enumerate(kernel.read_text().splitlines()) if "__global__" in line)
-    line = types.Range(types.Position(at, 0), types.Position(at, 10))
-    conflict = types.Diagnostic(line, "bank conflict", code="KL031")
-    other = types.Diagnostic(line, "divergence", code="KL036")
-    async with editor(tmp_path, environment=NO_GPU, **UNTIMED) as session:
-        uri = session.open(kernel, language="cuda")
-        [cure] = await session.actions(uri, only=["quickfix"], line=at, findings=[conflict, other])
-        assert cure.title == "Judge a cure: padded shared tile"
-        assert list(cure.diagnostics) == [conflict]
-        assert cure.edit is None  # nobody has called it faster yet
-        job = await session.command("rewrite", *cure.command.arguments)
-        assert "right on the emulator" in (await session.ended(job["id"]))["reason"]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lsp.job_session import ROOT, SERVE, alive, below, editor
+from tests.lsp.job_session import ROOT, SERVE, alive, below, editor, recorded
 from tests.lsp.test_diagnostics import BAD, messages
 
 HEAVY = {"torch", "triton", "numpy", "cuda", "vllm"}
@@ -79,6 +79,55 @@ def test_settings_and_records_wait_until_the_client_is_answered():
     code = f"import sys, kernel_lsp.lsp.server as s; s.make_server(); print({late} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "set()", done.stderr
+
+
+def test_the_answer_to_initialize_waits_for_no_library():
+    late = {"lsprotocol", "pygls", "attrs", "cattrs", "tree_sitter"}
+    code = f"import sys, kernel_lsp.cli.serve; print({late} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "set()", done.stderr
+
+
+def converse(*messages):
+    """What the server answers to each message that has an id, in order; then it is shut down."""
+    with start() as server:
+        last = frame(id="last", method="shutdown"), frame(method="exit")
+        server.stdin.write(b"".join((*messages, *last)))
+        server.stdin.flush()
+        answers = []
+        while not answers or answers[-1].get("id") != "last":
+            answers.append(read(server.stdout))
+        assert server.wait(10) == 0
+        assert server.stderr.read() == b""
+        return [answer for answer in answers[:-1] if "id" in answer and "method" not in answer]
+
+
+@pytest.mark.parametrize("name", ["vscode_1.139_languageclient11", "neovim_0.11.4", "neovim_0.7.2", None])
+def test_the_early_answer_is_the_one_that_the_library_gives(name):
+    params = {"processId": None, "rootUri": None, "capabilities": recorded(name) if name else {}}
+    initialize = frame(id=1, method="initialize", params=params)
+    [early] = converse(initialize)
+    [late] = converse(frame(method="$/setTrace", params={}), initialize)  # what comes first is no `initialize`
+    for said in ("willSave", "willSaveWaitUntil"):
+        assert late["result"]["capabilities"]["textDocumentSync"].pop(said, False) is False
+    assert early == late
+
+
+@pytest.mark.parametrize(
+    "capabilities", [{"textDocument": {"hover": 3}}, {"general": {"positionEncodings": ["utf-8"]}, "window": []}]
+)
+def test_a_client_whose_capabilities_cannot_be_read_is_served_as_one_that_has_none(capabilities):
+    params = {"processId": None, "rootUri": None, "capabilities": capabilities}
+    first, second = converse(frame(id=1, method="initialize", params=params), frame(id=2, method="kernelLsp/jobs"))
+    assert first["result"]["capabilities"]["hoverProvider"] is True
+    assert second["result"] == {"jobs": []}
+
+
+@pytest.mark.parametrize("params", [None, [], {}, {"capabilities": None}, {"capabilities": {"general": 3}}])
+def test_an_initialize_that_is_none_is_refused(params):
+    [refused, again] = converse(frame(id=1, method="initialize", params=params), INITIALIZE)
+    assert refused["error"]["code"] == -32602
+    assert again["result"]["serverInfo"]["name"] == "kernel-lsp"
 
 
 @pytest.mark.parametrize(

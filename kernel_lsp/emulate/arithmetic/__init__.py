@@ -10,7 +10,7 @@ import numpy as np
 
 from kernel_lsp.emulate.arithmetic import approximate, bits, compare, convert, floating, integer
 from kernel_lsp.emulate.arithmetic.opcode import decode
-from kernel_lsp.emulate.arithmetic.operation import Array, Operation
+from kernel_lsp.emulate.arithmetic.operation import Array, Operation, Run
 
 __all__ = ["Array", "Operation", "bind"]
 
@@ -30,12 +30,11 @@ def bind(opcode: str) -> Operation | None:
     if decoded is None:
         return None
     found = next((operation for family in _FAMILIES if (operation := family(decoded)) is not None), None)
-    return None if found is None else _guarded(found)
+    return None if found is None else found.wrapped(_guarded)
 
 
-def _guarded(operation: Operation) -> Operation:
-    """The operation with numpy's warnings off and its scalars as arrays of one element, which wrap silently."""
-    run = operation.run
+def _guarded(run: Run) -> Run:
+    """A function with numpy's warnings off and its scalars as arrays of one element, which wrap silently."""
 
     def guarded(*operands: Array) -> Array | tuple[Array, ...]:
         scalar = not any(x.ndim for x in operands)
@@ -45,4 +44,4 @@ def _guarded(operation: Operation) -> Operation:
             return result
         return tuple(x.reshape(()) for x in result) if isinstance(result, tuple) else result.reshape(())
 
-    return operation.with_run(guarded)
+    return guarded

@@ -1,34 +1,25 @@
-"""The approximate units: computed in float64 and rounded once, where the hardware is off by a last bit or so."""
+"""The approximate instructions, as ptxas makes them for sm_90 of the special-function unit and exact arithmetic.
+
+Operands that the unit does not take are scaled, and its results are scaled back. 16-bit forms are computed as float32
+and cut.
+"""
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import cast
 
 import numpy as np
 
+from kernel_lsp.emulate.arithmetic import floating, mufu
 from kernel_lsp.emulate.arithmetic.floating import dressed, on_elements
-from kernel_lsp.emulate.arithmetic.formats import FORMATS, Format, encode, flush
-from kernel_lsp.emulate.arithmetic.opcode import Opcode
+from kernel_lsp.emulate.arithmetic.formats import F32, F64, FORMATS, Format, canonical, encode, flush, is_nan
+from kernel_lsp.emulate.arithmetic.opcode import Opcode, decode
 from kernel_lsp.emulate.arithmetic.operation import Array, Operation, typed
 
-_TURNS = np.float64(np.float32(0.15915494))  # 1 / 2 pi as the unit multiplies with it
+Function = Callable[..., Array]
 
-
-def _fraction(x: Array) -> Array:
-    """The angle as the part of a turn: the product with 1 / 2 pi is cut to f32, then its integer part dropped."""
-    turns = encode(x * _TURNS, FORMATS["f32"], "rz").view(np.float32).astype(np.float64)
-    whole = np.rint(turns)
-    return np.where(whole == 0, turns, turns - whole)  # keeps the sign of a zero
-
-
-_FUNCTIONS: dict[str, Callable[[Array], Array]] = {
-    "rcp": np.reciprocal,
-    "sqrt": np.sqrt,
-    "rsqrt": lambda x: 1.0 / np.sqrt(x),
-    "sin": lambda x: np.sin(2 * np.pi * _fraction(x)),
-    "cos": lambda x: np.cos(2 * np.pi * _fraction(x)),
-    "lg2": np.log2,
-    "ex2": np.exp2,
-    "tanh": np.tanh,
-}
+_TURN = np.float64(np.float32(0.15915494))  # 1 / 2 pi, which angles are multiplied by
+_LARGE, _SMALL = np.float32(2.0**126), np.float32(2.0**-126)
 _HALVES = ("f16", "f16x2", "bf16", "bf16x2")
 _TYPES = {"tanh": ("f32", *_HALVES), "ex2": ("f32", *_HALVES)}
 _UPPER_HALF = np.uint64(0xFFFFFFFF00000000)
@@ -41,52 +32,145 @@ def bind(opcode: Opcode) -> Operation | None:
         return None
     if opcode.name == "div":
         return _div(opcode)
-    if opcode.name not in _FUNCTIONS or not opcode.has("approx") or not opcode.only("approx", "ftz"):
+    if opcode.name not in _UNITS or not opcode.has("approx") or not opcode.only("approx", "ftz"):
         return None
-    function, kind = _FUNCTIONS[opcode.name], opcode.type
+    kind, ftz = opcode.type, opcode.has("ftz")
     if kind.name == "f64":
-        return _coarse(opcode, function)
+        return _coarse(opcode)
     if kind.name not in _TYPES.get(opcode.name, ("f32",)):
         return None
-    if opcode.has("ftz") and (opcode.name == "tanh" or kind.name in ("f16", "f16x2")):
+    if ftz and (opcode.name == "tanh" or kind.name in ("f16", "f16x2")):
         return None
-    if opcode.name == "ex2" and kind.element == "bf16" and not opcode.has("ftz"):
+    if opcode.name == "ex2" and kind.element == "bf16" and not ftz:
         return None
-    form = FORMATS[kind.element]
-
-    def run(a: Array) -> Array:
-        return encode(function(form.numbers(a).astype(np.float64)), form, "rn")
-
-    return on_elements(opcode, dressed(opcode, form, run), 1, approximate=True)
+    unit = _UNITS[opcode.name]
+    if kind.element != "f32":
+        return on_elements(opcode, _shortened(unit, FORMATS[kind.element]), 1, approximate=True)
+    return on_elements(opcode, unit if ftz else _WHOLE.get(opcode.name, unit), 1, approximate=True)
 
 
-def _coarse(opcode: Opcode, function: Callable[[Array], Array]) -> Operation | None:
-    """`rcp.approx.ftz.f64` and `rsqrt.approx.ftz.f64`: only upper halves are read and written."""
+def _numbers(x: Array) -> Array:
+    return x.view(np.float32)
+
+
+def _times(x: Array, factor: Array | np.float32) -> Array:
+    return canonical((_numbers(x) * factor).view(np.uint32), F32)
+
+
+def _with_subnormals(unit: Function, back: Function) -> Function:
+    """A unit that takes subnormal operands too: multiplied by 2**24, which `back` makes up for on its result."""
+
+    def run(x: Array) -> Array:
+        small = np.abs(_numbers(x)) < _SMALL
+        if not small.any():
+            return unit(x)
+        result = unit(np.where(small, _times(x, np.float32(2.0**24)), x))
+        return np.where(small, back(result), result)
+
+    return run
+
+
+def _rcp(x: Array) -> Array:
+    """A reciprocal that may be subnormal."""
+    size = np.abs(_numbers(x))
+    scale = np.where(size < _SMALL, np.float32(2.0**24), np.where(size > _LARGE, np.float32(0.25), np.float32(1)))
+    return _times(mufu.rcp(_times(x, scale)), scale)
+
+
+def _ex2(x: Array) -> Array:
+    """A power of two that may be subnormal: the square of that of half the exponent."""
+    low = _numbers(x) < -126
+    if not low.any():
+        return mufu.ex2(x)
+    result = mufu.ex2(np.where(low, _times(x, np.float32(0.5)), x))
+    return np.where(low, _times(result, _numbers(result)), result)
+
+
+def _turns(x: Array) -> Array:
+    return encode(_numbers(x).astype(np.float64) * _TURN, F32, "rz")
+
+
+_UNITS: dict[str, Function] = {
+    "rcp": mufu.rcp,
+    "sqrt": mufu.sqrt,
+    "rsqrt": mufu.rsqrt,
+    "sin": lambda x: mufu.sin(_turns(x)),
+    "cos": lambda x: mufu.cos(_turns(x)),
+    "lg2": mufu.lg2,
+    "ex2": mufu.ex2,
+    "tanh": mufu.tanh,
+}
+_WHOLE: dict[str, Function] = {
+    "rcp": _rcp,
+    "sqrt": _with_subnormals(mufu.sqrt, lambda y: _times(y, np.float32(2.0**-12))),
+    "rsqrt": _with_subnormals(mufu.rsqrt, lambda y: _times(y, np.float32(2.0**12))),
+    "lg2": _with_subnormals(mufu.lg2, lambda y: canonical((_numbers(y) - np.float32(24)).view(np.uint32), F32)),
+    "ex2": _ex2,
+}
+"""Functions that without `.ftz` are more than the unit."""
+
+
+def _shortened(unit: Function, form: Format) -> Function:
+    """A unit on raw bits of a 16-bit format."""
+
+    def run(x: Array) -> Array:
+        result = unit(form.numbers(x).astype(np.float32).view(np.uint32))
+        short = encode(_numbers(result).astype(np.float64), form, "rz")
+        # What is cut never becomes infinite; what is too large for the format does.
+        return np.where(_numbers(result) >= 2.0**16, form.infinity, short) if form.name == "f16" else short
+
+    return run
+
+
+def _coarse(opcode: Opcode) -> Operation | None:
+    """`rcp.approx.ftz.f64` and `rsqrt.approx.ftz.f64`: only upper halves are read and written.
+
+    It is the unit on the upper 20 bits of the fraction, its result cut to as many.
+    """
     if opcode.name not in ("rcp", "rsqrt") or not opcode.has("ftz"):
         return None
-    form = FORMATS["f64"]
+    unit, step = _UNITS[opcode.name], 1 if opcode.name == "rcp" else 2
 
     def run(a: Array) -> Array:
-        x = flush(a & _UPPER_HALF, form).view(np.float64)
-        result = function(x)
-        exact = result.view(np.uint64)
-        rounded = np.where(np.isfinite(result), exact + np.uint64(1 << 31), exact)
-        return np.where(np.isnan(result), _UPPER_NAN, flush(rounded & _UPPER_HALF, form))
+        x = flush(a & _UPPER_HALF, F64)
+        fraction, power = np.frexp(x.view(np.float64))
+        near = power % step
+        result = _numbers(unit(np.ldexp(fraction, near).astype(np.float32).view(np.uint32)))
+        scaled = np.ldexp(result.astype(np.float64), (near - power) // step)
+        return np.where(
+            is_nan(scaled.view(np.uint64), F64), _UPPER_NAN, flush(scaled.view(np.uint64) & _UPPER_HALF, F64)
+        )
 
     return typed(run, opcode.type, approximate=True)
 
 
 def _div(opcode: Opcode) -> Operation | None:
-    """`div.approx` is a product with the reciprocal, which is zero for divisors above 2**126; `div.full` is not."""
+    """A product with the reciprocal, after both operands were scaled where that would be zero or infinite.
+
+    Of large divisors only `div.full` does so, of subnormal ones both do without `.ftz`.
+    """
     mode = opcode.one_of("approx", "full")
     if opcode.type.name != "f32" or not mode or not opcode.only("approx", "full", "ftz"):
         return None
-    form: Format = FORMATS["f32"]
+    multiply = _bound("mul.ftz.f32" if opcode.has("ftz") else "mul.f32")
 
-    def run(a: Array, b: Array) -> Array:
-        x, y = a.view(np.float32).astype(np.float64), b.view(np.float32).astype(np.float64)
-        if mode == "approx":
-            y = np.where((np.abs(y) > 2.0**126) & np.isfinite(y), np.copysign(np.inf, y), y)
-        return encode(x / y, form, "rn")
+    def by(reciprocal: Function) -> Operation:
+        def run(a: Array, b: Array) -> Array:
+            size = np.abs(_numbers(b))
+            scale = np.where((size < _SMALL) & (not opcode.has("ftz")), np.float32(2.0**24), np.float32(1))
+            if mode == "full":
+                scale = np.where(size > _LARGE, np.float32(0.25), scale)
+            factor = scale.view(np.uint32)
+            return multiply(reciprocal(multiply(b, factor)), multiply(a, factor))
 
-    return on_elements(opcode, dressed(opcode, form, run), 2, approximate=True)
+        return on_elements(opcode, dressed(opcode, F32, run), 2, approximate=True)
+
+    # The assembler itself divides one by a constant.
+    return replace(by(mufu.rcp), by_constant=by(_bound("rcp.rn.ftz.f32")).run)
+
+
+def _bound(opcode: str) -> Function:
+    decoded = decode(opcode)
+    operation = floating.bind(decoded) if decoded else None
+    assert operation is not None, opcode
+    return cast("Function", operation.run)

@@ -20,7 +20,8 @@ class Operation:
         run: raw bits of the sources to raw bits of the destination, element by element.
         reads_carry: the last operand is the carry flag, bool.
         writes_carry: the last result is the carry flag, bool.
-        approximate: the hardware's own result may differ in the last bits; ours is the exact one, rounded.
+        approximate: architectures may differ in the last bits of the result; ours is that of sm_90.
+        by_constant: what is computed if the last operand is a constant, where the assembler makes that something else.
         extends_sign: a destination register wider than the result takes its sign, else zeros.
     """
 
@@ -29,10 +30,11 @@ class Operation:
     writes_carry: bool = False
     approximate: bool = False
     extends_sign: bool = False
+    by_constant: Run | None = None
 
-    def with_run(self, run: Run) -> "Operation":
-        """The same operation computed by another function."""
-        return replace(self, run=run)
+    def wrapped(self, wrap: Callable[[Run], Run]) -> "Operation":
+        """The same operation with its functions wrapped."""
+        return replace(self, run=wrap(self.run), by_constant=wrap(self.by_constant) if self.by_constant else None)
 
 
 def typed(run: Run, *types: Type, **marks: bool) -> Operation:
@@ -43,4 +45,4 @@ def typed(run: Run, *types: Type, **marks: bool) -> Operation:
         fitted = [x if x.dtype == raw else x.astype(raw) for x, raw in zip(operands, raws, strict=False)]
         return run(*fitted, *operands[len(raws) :])
 
-    return Operation(cut, **marks)
+    return replace(Operation(cut), **marks)

@@ -9,6 +9,7 @@ from kernel_lsp.errors import KernelLspError
 from kernel_lsp.lsp import protocol
 from kernel_lsp.lsp.documents import Document, uri_of
 from kernel_lsp.lsp.features import edits
+from kernel_lsp.lsp.greeting import BASELINE, CHECK, COMPARE, DRAFT, EVIDENCE, KINDS, QUICK_FIX, REWRITE
 from kernel_lsp.lsp.jobs import Wanted, Work
 from kernel_lsp.report.titles import speedup_title
 from kernel_lsp.source.kernel import Kernel
@@ -17,14 +18,6 @@ from kernel_lsp.workload.spec import workload_path
 if TYPE_CHECKING:
     from kernel_lsp.lsp.server import Server
     from kernel_lsp.lsp.standing import Standing
-
-REWRITE = "refactor.rewrite.kernel-lsp"
-CHECK = "source.kernel-lsp.check"
-COMPARE = "source.kernel-lsp.compare"
-QUICK_FIX = "quickfix"
-EVIDENCE = "source.kernel-lsp.evidence"
-DRAFT = "source.kernel-lsp.draft"
-KINDS = (REWRITE, QUICK_FIX, CHECK, COMPARE, EVIDENCE, DRAFT)
 
 OPTIONS = types.CodeActionOptions(code_action_kinds=list(KINDS), resolve_provider=True)
 
@@ -108,6 +101,17 @@ def why_not(ls: "Server", document: Document, standing: "Standing", *, timed: bo
     return None
 
 
+def _unfit(ls: "Server", document: Document, standing: "Standing") -> str | None:
+    """Why a file's costs cannot be what later checks hold it to; None where they can."""
+    if (why := why_not(ls, document, standing, timed=False)) is not None:
+        return why
+    if not standing.saved:
+        return "the baseline is of the file, and this text differs from it: save it first"
+    if ls.diagnostics.wrong(document.uri):
+        return "it has errors: only what is well is recorded"
+    return None
+
+
 def _of_kernel(ls: "Server", document: Document, kernel: Kernel, standing: "Standing") -> Iterator[types.CodeAction]:
     for offer in standing.offers_for(kernel.name):
         title = f"Apply {offer.verdict.evidence.candidate_label}: {speedup_title(offer.verdict)}"
@@ -134,6 +138,9 @@ def _of_file(
     yield _command(f"Check {name}", CHECK, "check", [document.uri], why_not(ls, document, standing, timed=False))
     why = why_not(ls, document, standing, timed=True)
     yield _command(f"Compare {name} with the last commit", COMPARE, "compare", [document.uri], why)
+    yield _command(
+        f"Record the baseline of {name}", BASELINE, "baseline", [document.uri], _unfit(ls, document, standing)
+    )
     shown = [o.verdict for o in standing.offers]
     named = [(speedup_title(v), v.id) for v in shown]
     if standing.last is not None and all(v.id != standing.last.id for v in shown):
@@ -153,16 +160,17 @@ async def _cures(
     ls: "Server", document: Document, kernels: Sequence[Kernel], findings: Sequence[types.Diagnostic]
 ) -> list[types.CodeAction]:
     """For each finding that rewrites may cure: judge those that apply here. What is faster then becomes an offer."""
-    actions: list[types.CodeAction] = []
+    cured: dict[tuple[str, str], list[types.Diagnostic]] = {}
     for finding in findings:
         for kernel in kernels:
             for label in await ls.results.cures(document, kernel, str(finding.code or "")):
-                standing = await ls.results.of(document)
-                why = why_not(ls, document, standing, timed=True)
-                arguments = [document.uri, kernel.name, label]
-                action = _command(f"Judge a cure: {label}", QUICK_FIX, "rewrite", arguments, why)
-                action.diagnostics = [finding]
-                actions.append(action)
+                cured.setdefault((kernel.name, label), []).append(finding)
+    why = why_not(ls, document, await ls.results.of(document), timed=True) if cured else None
+    actions: list[types.CodeAction] = []
+    for (kernel_name, label), of in cured.items():
+        action = _command(f"Judge a cure: {label}", QUICK_FIX, "rewrite", [document.uri, kernel_name, label], why)
+        action.diagnostics = of
+        actions.append(action)
     return actions
 
 

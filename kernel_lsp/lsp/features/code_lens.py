@@ -62,12 +62,7 @@ def facts_lens(ls: "Server", document: Document, kernel: Kernel) -> Lens | None:
 
 def facts_of(found: "Sequence[Compiled]", kernel: Kernel) -> "list[tuple[str, Facts]]":
     """A kernel's facts with their architecture; several where it is built in several instances."""
-    return [(one.arch, fact) for one in found for fact in one.kernels if _plain(fact.name) == kernel.name]
-
-
-def _plain(name: str) -> str:
-    """A kernel's name without template arguments (`k<float, 4>`) and without Triton's constants (`k[BLOCK=128]`)."""
-    return name.partition("<")[0].partition("[")[0]
+    return [(one.arch, fact) for one in found for fact in one.instances(kernel.name)]
 
 
 SOURCES: dict[str, Source] = {

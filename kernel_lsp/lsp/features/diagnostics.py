@@ -14,6 +14,7 @@ from pygls.exceptions import JsonRpcException
 
 from kernel_lsp.build.binary import Severity
 from kernel_lsp.lsp.documents import Document
+from kernel_lsp.lsp.features.rule_pages import link
 from kernel_lsp.source.findings import find_findings
 
 if TYPE_CHECKING:
@@ -61,7 +62,10 @@ class Board:
 
     def compiled(self, document: Document, found: "Sequence[Compiled]") -> None:
         """A text was compiled as it stands."""
-        self._layers.setdefault(document.uri, {})["compile"] = compile_diagnostics(document, found)
+        shown = compile_diagnostics(document, found)
+        for one in shown:
+            link(self._server, document, one)
+        self._layers.setdefault(document.uri, {})["compile"] = shown
         self._send(document.uri)
 
     def checked(self, document: Document, found: "Sequence[Diagnostic]") -> None:
@@ -70,6 +74,8 @@ class Board:
         if now is None or now.text != document.text:
             return
         shown = [_diagnostic(document, one, []) for one in found if one.severity is not Severity.NOTE]
+        for one in shown:
+            link(self._server, document, one)
         known = {(one.range.start.line, one.message) for one in self.of(document.uri, pulled=True)}
         self.put(document.uri, "check", [d for d in shown if (d.range.start.line, d.message) not in known])
 
@@ -84,6 +90,13 @@ class Board:
         """What is known of a text; of the layers that are pulled, of those that are not, or of all."""
         layers = self._layers.get(uri, {})
         return [d for name, found in layers.items() if pulled in (None, name in _PULLED) for d in found]
+
+    def wrong(self, uri: str) -> bool:
+        """Whether errors are known of a text, other than that it costs more than it did."""
+        from kernel_lsp.rules.regression import RULES
+
+        worse = {rule.id for rule in RULES}
+        return any(d.severity is types.DiagnosticSeverity.Error and d.code not in worse for d in self.of(uri))
 
     def forget(self, uri: str) -> None:
         """A text was closed: what is said of it must go."""

@@ -1,4 +1,4 @@
-"""Hover: on a kernel's name its head, facts and last verdict; elsewhere in a kernel the machine code of the line."""
+"""Hover: a kernel's head, facts and last verdict, or the machine code of a line; and the rules of findings there."""
 
 from typing import TYPE_CHECKING
 
@@ -6,6 +6,7 @@ from lsprotocol import types
 
 from kernel_lsp.lsp.documents import Document
 from kernel_lsp.lsp.features.code_lens import facts_of
+from kernel_lsp.lsp.features.rule_pages import rules_at
 from kernel_lsp.report.units import percent_text, size_text, speedup_text
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Span
@@ -21,8 +22,15 @@ def hover(ls: "Server", params: types.HoverParams) -> types.Hover | None:
     document = ls.documents.read(params.text_document.uri)
     at = document.offset(params.position)
     kernel = next((k for k in document.kernels if k.name_span.start <= at <= k.name_span.end), None)
-    if kernel is None:
-        return _machine_code(ls, document, params.position.line)
+    parts, span = _of_kernel(ls, document, kernel) if kernel else _machine_code(ls, document, params.position.line)
+    parts += [rule.page for rule in rules_at(ls, document, params.position)]
+    if not parts:
+        return None
+    content = types.MarkupContent(types.MarkupKind.Markdown, "\n\n".join(parts))
+    return types.Hover(content, document.range(span) if span else None)
+
+
+def _of_kernel(ls: "Server", document: Document, kernel: Kernel) -> tuple[list[str], Span | None]:
     parts = [f"```{'cpp' if kernel.language == 'cuda' else 'python'}\n{signature(kernel)}\n```"]
     rows = [
         f"| {arch} | {fact.registers} | {size_text(fact.shared_bytes)} | "
@@ -42,15 +50,14 @@ def hover(ls: "Server", params: types.HoverParams) -> types.Hover | None:
             on = f" on {last.device}" if last.device else ""
             speedup = f", {speedup_text(last.speedup)}" if last.speedup is not None else ""
             parts.append(f"Last verdict: {last.verdict}{speedup}{on}, on {last.label}.")
-    content = types.MarkupContent(types.MarkupKind.Markdown, "\n\n".join(parts))
-    return types.Hover(content, document.range(kernel.name_span))
+    return parts, kernel.name_span
 
 
-def _machine_code(ls: "Server", document: Document, line: int) -> types.Hover | None:
+def _machine_code(ls: "Server", document: Document, line: int) -> tuple[list[str], Span | None]:
     """The instructions that a line became: of the kernel that has most there, for templates make several."""
     found = ls.analysis.lines(document).get(line + 1)
     if not found:
-        return None
+        return [], None
     shown = max(found, key=lambda one: len(one.code))
     others = len(found) - 1
     parts = [
@@ -64,7 +71,7 @@ def _machine_code(ls: "Server", document: Document, line: int) -> types.Hover | 
         listed = (*listed, f"... and {len(shown.code) - len(listed)} more")
     text = "\n".join((head, "", "```", *listed, "```"))
     start, end = (document.lines.offset(line + 1, column) for column in (1, 1 << 30))
-    return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, text), document.range(Span(start, end)))
+    return [text], Span(start, end)
 
 
 def signature(kernel: Kernel) -> str:

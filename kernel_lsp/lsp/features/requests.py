@@ -37,6 +37,12 @@ def check(ls: "Server", arguments: Sequence[Any]) -> Json:
     return _start(ls, Work.CHECK, uri)
 
 
+def baseline(ls: "Server", arguments: Sequence[Any]) -> Json:
+    """`[uri]`: record what the file costs now as what later checks hold it to; the job."""
+    (uri,) = _texts(arguments, 1, 1)
+    return _start(ls, Work.BASELINE, uri)
+
+
 def compare(ls: "Server", arguments: Sequence[Any]) -> Json:
     """`[uri]`: judge the text against the file of the last commit; the job."""
     (uri,) = _texts(arguments, 1, 1)
@@ -148,6 +154,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "kernel-lsp.refine": refine,
     "kernel-lsp.check": check,
     "kernel-lsp.compare": compare,
+    "kernel-lsp.baseline": baseline,
     "kernel-lsp.rewrite": rewrite,
     "kernel-lsp.cancel": cancel,
     "kernel-lsp.apply": apply,

@@ -1,9 +1,9 @@
-"""The work of one job, in a process of its own: refine, check, compare with the last commit, judge one rewrite.
+"""The work of one job, in a process of its own: refine, check, record a baseline, compare, judge one rewrite.
 
 Parameters: `work`, `path`, `kernel` (or null), `label` (of a rewrite, or null), `texts` (open files as they are in the
 editor, by path) and `settings` (the tree as JSON). Events: `{"doing": text}`, `{"progress": refine.progress.Progress}`,
 `{"verdict": judge.verdict.Verdict}`, sent when it has been stored, and `{"notice": text}`. The result has `reason`, one
-sentence; `verdict`, the id of the one that it rests on, or null; and for a check its report.
+sentence; `verdict`, the id of the one that it rests on, or null; and for a check or a baseline its `report`.
 """
 
 import asyncio
@@ -17,11 +17,11 @@ from typing import Any
 
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import RunnerError, SourceError
-from kernel_lsp.judge.check import check
+from kernel_lsp.judge.check import FileReport, check, record_baseline
 from kernel_lsp.judge.pipeline import open_session
 from kernel_lsp.judge.statistics import Decision
 from kernel_lsp.judge.target import Target, make_target
-from kernel_lsp.judge.verdict import Verdict
+from kernel_lsp.judge.verdict import CheckStatus, Verdict
 from kernel_lsp.lsp.service import Emit, Handler
 from kernel_lsp.refine.rewrites import find_rewrites
 from kernel_lsp.refine.run import refine_target
@@ -98,11 +98,27 @@ async def _refine(work: _Work) -> Any:
 async def _check(work: _Work) -> Any:
     work.doing("checking")
     [report] = await check([work.source], work.settings)
+    passed = sum(one.status is CheckStatus.PASSED for one in report.checks)
+    return _checked(report, f"nothing is wrong: {passed} checks passed")
+
+
+async def _baseline(work: _Work) -> Any:
+    """What the file on the disk costs now is what later checks hold it to; one with errors is not recorded."""
+    work.doing("checking and timing")
+    [report] = await check([read_source(work.path)], work.settings, record=True)
+    written = record_baseline([report]) if report.resources else []
+    count = len(report.resources)
+    kernels = f"{count} kernel{' is' if count == 1 else 's are'}"
+    return _checked(
+        report, f"{kernels} recorded in {written[0]}" if written else "there is no kernel that compiles alone"
+    )
+
+
+def _checked(report: FileReport, well: str) -> Any:
+    """A report and what to say of it: `well`, unless there are errors."""
     said = json.loads(check_json([report]))["files"][0]
-    failed = [one for one in said["diagnostics"] if one["severity"] == "error"]
-    passed = sum(one["status"] == "passed" for one in said["checks"])
-    reason = failed[0]["message"] if failed else f"nothing is wrong: {passed} checks passed"
-    return {"reason": reason, "verdict": None, "report": said}
+    failed = [one["message"] for one in said["diagnostics"] if one["severity"] == "error"]
+    return {"reason": failed[0] if failed else well, "verdict": None, "report": said}
 
 
 async def _compare(work: _Work) -> Any:
@@ -146,6 +162,7 @@ async def _judge(work: _Work, target: Target, candidate: Candidate) -> Any:
 _WORKS: dict[str, Callable[[_Work], Awaitable[Any]]] = {
     "refine": _refine,
     "check": _check,
+    "baseline": _baseline,
     "compare": _compare,
     "rewrite": _rewrite,
 }

@@ -57,7 +57,6 @@ REWRITES: Mapping[Language, tuple[Rewrite, ...]] = {
 
 CURES: Mapping[str, tuple[str, ...]] = {
     "KL031": ("pad_shared",),
-    "KL034": ("cache_row",),
     "KL035": ("vectorize", "multi_element"),
     "KL037": ("register_tile", "cache_row", "online_softmax", "whole_row"),
 }

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
-from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, assigned, bare, field, names, text_of, walk, written
+from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, assigned, bare, names, written
 from kernel_lsp.refine.rewrites.loops import Loop
+from kernel_lsp.source.trees import field, text_of, walk
 
 _CONDITIONAL = {
     "if_statement",

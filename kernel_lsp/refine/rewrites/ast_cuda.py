@@ -11,6 +11,7 @@ from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.grammar import cuda_grammar
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit, Span, apply_edits
+from kernel_lsp.source.trees import field, text_of, walk
 
 _PARSER = Parser(cuda_grammar())  # not `parse_cuda`: rewrites take text from the nodes
 _POINTER = re.compile(
@@ -20,35 +21,6 @@ _COLLECTIVE = re.compile(
     r"__sync|__shfl|__ballot|__reduce_|__any_|__all_|__match|bar\.sync|cooperative_groups|\bcg::|wmma"
 )
 _WRITES = {"assignment_expression": "left", "update_expression": "argument"}
-
-
-def text_of(node: Node) -> str:
-    """The node's source text."""
-    return (node.text or b"").decode()
-
-
-def walk(node: Node) -> Iterator[Node]:
-    """The node and everything under it, in source order."""
-    yield node
-    for child in node.children:
-        yield from walk(child)
-
-
-def span_of(node: Node) -> Span:
-    """Where the node stands."""
-    return Span(node.start_byte, node.end_byte)
-
-
-def field(node: Node, name: str) -> Node:
-    """A field that the grammar guarantees.
-
-    Raises:
-        LookupError: the tree was repaired round a syntax error and lacks it.
-    """
-    child = node.child_by_field_name(name)
-    if child is None:
-        raise LookupError(name)
-    return child
 
 
 def names(node: Node) -> set[str]:

@@ -6,10 +6,10 @@ from functools import cached_property
 
 from tree_sitter import Node
 
-from kernel_lsp.refine.rewrites.ast_cuda import field, span_of, text_of, walk
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.grammar import parse_python
 from kernel_lsp.source.kernel import Kernel
+from kernel_lsp.source.trees import field, span_of, text_of, walk
 
 _ASSIGNMENTS = ("assignment", "augmented_assignment")
 

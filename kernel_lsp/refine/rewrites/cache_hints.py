@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 
 from tree_sitter import Node
 
-from kernel_lsp.refine.rewrites.ast_cuda import field
 from kernel_lsp.refine.rewrites.ast_triton import TritonTree, arguments, names
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit, Span, apply_edits
+from kernel_lsp.source.trees import field
 
 _HINTS = ("eviction_policy", "cache_modifier")
 _RECIPES: Mapping[str, Mapping[str, str]] = {

@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 
 from tree_sitter import Node
 
-from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, field, span_of, text_of, walk
+from kernel_lsp.refine.rewrites.ast_cuda import KernelTree
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.grammar import parse_python
 from kernel_lsp.source.text import Edit, apply_edits
+from kernel_lsp.source.trees import field, span_of, text_of, walk
 
 Change = Callable[[str], str]
 """From the text of one component of the grid to its replacement, in the language of the file."""

@@ -11,16 +11,13 @@ from kernel_lsp.refine.rewrites.ast_cuda import (
     assigned,
     bare,
     canonical,
-    field,
     indent_at,
     names,
-    span_of,
     statement_texts,
-    text_of,
-    walk,
     without_trailing_blanks,
 )
 from kernel_lsp.source.text import Edit, Span, apply_edits
+from kernel_lsp.source.trees import field, span_of, text_of, walk
 
 _GRID = re.compile(r"\(\((?P<a>[\w.]+)\*(?P<b>[\w.]+)\)\+threadIdx\.(?P<axis>[xyz])\)")
 _LANES = {"(threadIdx.x&31)", "(threadIdx.x%32)", "(threadIdx.x%warpSize)", "(threadIdx.x&(warpSize-1))"}

@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 
 from kernel_lsp.refine.rewrites.accesses import Group, lane_groups
-from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, indent_at, text_of, without_trailing_blanks
+from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, indent_at, without_trailing_blanks
 from kernel_lsp.refine.rewrites.launches import fewer_blocks
 from kernel_lsp.refine.rewrites.loops import Loop, as_grid_stride, find_loops
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit, Span, apply_edits
+from kernel_lsp.source.trees import text_of
 
 _ELEMENTS = (2, 4, 8)
 

@@ -14,17 +14,15 @@ from kernel_lsp.refine.rewrites.ast_cuda import (
     KernelTree,
     assigned,
     comment_free,
-    field,
     indent_at,
     names,
-    text_of,
-    walk,
     without_trailing_blanks,
 )
 from kernel_lsp.refine.rewrites.loops import Loop, find_loops
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit
+from kernel_lsp.source.trees import field, text_of, walk
 
 _LET = r"(?:(?:const)?float(?P<v>\w+)=(?P<x>[^;]+);)?"
 _MAXIMUM = re.compile(_LET + r"(?P<m>\w+)=(?:fmaxf|max)\((?P<a>[^,]+),(?P<b>.+)\);")

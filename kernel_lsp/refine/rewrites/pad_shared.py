@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 from tree_sitter import Node
 
-from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, canonical, field, span_of, text_of, walk
+from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, canonical
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit
+from kernel_lsp.source.trees import field, span_of, text_of, walk
 
 _NARROW = {"half", "__half", "__nv_bfloat16", "nv_bfloat16", "short", "unsigned short", "int16_t", "uint16_t"}
 

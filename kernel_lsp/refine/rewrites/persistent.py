@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 from tree_sitter import Node
 
-from kernel_lsp.refine.rewrites.ast_cuda import field, span_of, text_of, walk
 from kernel_lsp.refine.rewrites.ast_triton import TritonTree
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit, Span, apply_edits
+from kernel_lsp.source.trees import field, span_of, text_of, walk
 
 _SHAPES = ((16, 1), (4, 3))  # programs for each multiprocessor, stages of the loop
 

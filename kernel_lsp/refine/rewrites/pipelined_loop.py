@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from kernel_lsp.refine.rewrites.ast_cuda import field, span_of, text_of, walk
 from kernel_lsp.refine.rewrites.ast_triton import TritonTree, arguments
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit, Span, apply_edits
+from kernel_lsp.source.trees import field, span_of, text_of, walk
 
 _STAGES = (4, 3, 2)
 

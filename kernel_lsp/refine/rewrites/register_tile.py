@@ -16,11 +16,12 @@ from math import prod
 
 from tree_sitter import Node
 
-from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, field, indent_at, names, span_of, text_of, walk, written
+from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, indent_at, names, written
 from kernel_lsp.refine.rewrites.launches import fewer_blocks
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit, Span, apply_edits
+from kernel_lsp.source.trees import field, span_of, text_of, walk
 
 Axes = frozenset[str]
 

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 
 from tree_sitter import Node
 
-from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, field, names, text_of, walk
+from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, names
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit, Span
+from kernel_lsp.source.trees import field, text_of, walk
 
 
 def _parameters(tree: KernelTree) -> Iterator[tuple[Node, Node]]:

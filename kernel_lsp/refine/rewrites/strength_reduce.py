@@ -8,11 +8,12 @@ from collections.abc import Iterator
 
 from tree_sitter import Node
 
-from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, bare, field, names, span_of, text_of, walk
+from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, bare, names
 from kernel_lsp.refine.rewrites.loops import find_loops, grid_stride
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit, Span
+from kernel_lsp.source.trees import field, span_of, text_of, walk
 
 _WIDE = {"size_t", "std::size_t", "long long", "unsigned long long", "int64_t", "uint64_t", "long", "unsigned long"}
 _NUMBERS = {"threadIdx", "blockIdx", "blockDim", "gridDim"}

@@ -12,19 +12,13 @@ from textwrap import dedent
 from tree_sitter import Node
 
 from kernel_lsp.refine.rewrites.accesses import Group, Modulus, find_modulus, lane_groups, shared_between
-from kernel_lsp.refine.rewrites.ast_cuda import (
-    KernelTree,
-    indent_at,
-    names_in_order,
-    text_of,
-    without_trailing_blanks,
-    written,
-)
+from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, indent_at, names_in_order, without_trailing_blanks, written
 from kernel_lsp.refine.rewrites.launches import fewer_blocks
 from kernel_lsp.refine.rewrites.loops import Loop, as_grid_stride, find_loops
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit, Span, apply_edits
+from kernel_lsp.source.trees import text_of
 
 VECTOR_BYTES = 16
 _SIZES: Mapping[str, int] = {

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
-from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, bare, comment_free, field, indent_at, text_of, walk
+from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, bare, comment_free, indent_at
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit, Span
+from kernel_lsp.source.trees import field, text_of, walk
 
 _HALVES = re.compile(r"(?P<s>\w+)(>>=1|/=2|=(?P=s)/2|=(?P=s)>>1)")
 _START = re.compile(r"(?P<size>blockDim\.x|\w+)(/2|>>1)")

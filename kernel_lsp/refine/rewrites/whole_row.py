@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
-from kernel_lsp.refine.rewrites.ast_cuda import field, span_of, text_of, walk
 from kernel_lsp.refine.rewrites.ast_triton import TritonTree, arguments, names, ordered_names
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit, Span, apply_edits
+from kernel_lsp.source.trees import field, span_of, text_of, walk
 
 _PER_WARP = (512, 256)  # elements: 16 and 8 a thread, two 16-byte loads and one of a 2-byte type
 _RANGES = {"range", "tl.range"}

@@ -51,6 +51,7 @@ def build(
     cache_folder: str,
     cache_limit: int,
     triton_cache: str,
+    **_: Any,
 ) -> dict[str, Any] | None:
     """Build one candidate and plan its launches; None when its workload calls host functions of a CUDA file.
 
@@ -85,7 +86,7 @@ def build_extension(
     launch_text: str | None,
     options: list[str],
     include_dirs: list[str],
-    cache_folder: str,
+    extension_folder: str,
     **_: Any,
 ) -> dict[str, Any]:
     """Build a whole torch extension, with the host functions that `launch` calls bound where the file binds none.
@@ -100,7 +101,7 @@ def build_extension(
     built, library = build_torch_extension(
         SourceFile(Path(path), text),
         arch,
-        Path(cache_folder) / "extensions",
+        Path(extension_folder),
         called,
         _build_options(options, include_dirs),
     )

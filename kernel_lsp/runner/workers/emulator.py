@@ -158,7 +158,7 @@ class Emulator:
         for parameter, data in zip(function.parameters, launch.packed, strict=True):
             offset = function.parameter_offsets[parameter.name]
             parameters[offset : offset + len(data)] = data
-        started = time.perf_counter()
+        started = time.process_time()
         try:
             result = run(
                 program, launch.entry, shape.grid, shape.block, shape.shared_bytes, bytes(parameters), self._memory
@@ -169,7 +169,7 @@ class Emulator:
             raise CannotJudgeError(error.message, Path(path) if path else None, line or None, error.cure) from error
         except EmulationError as error:
             raise WorkloadError(f"launching `{launch.name}`: {error.message}") from error
-        self.results.append(Outcome(launch.name, result, time.perf_counter() - started))
+        self.results.append(Outcome(launch.name, result, time.process_time() - started))
 
     def _place(self, location: Location | None) -> tuple[str, int]:
         """The place in the user's file that code comes from, else the place itself."""
@@ -257,7 +257,7 @@ class Emulated:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one launch: the kernel's name, what the machine says of it, and wall seconds."""
+    """What came of one launch: the kernel's name, what the machine says of it, and processor seconds."""
 
     kernel: str
     result: Result

@@ -7,7 +7,7 @@ in float64. Expected values stay in this process.
 import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,8 @@ def methods(device: str, factor: float) -> Mapping[str, Callable[..., Any]]:
         "load": oracle.load,
         "sizes": oracle.sizes,
         "prepare": oracle.prepare,
+        "vary": oracle.vary,
+        "touch": oracle.touch,
         "rehearse": oracle.rehearse,
         "attach": oracle.attach,
         "detach": oracle.detach,
@@ -65,6 +67,7 @@ def methods(device: str, factor: float) -> Mapping[str, Callable[..., Any]]:
         "compare": oracle.compare,
         "discriminate": oracle.discriminate,
         "copy_bandwidth": oracle.copy_bandwidth,
+        "probe": oracle.probe,
     }
 
 
@@ -135,11 +138,53 @@ class Oracle:
             shifted=chosen.layout.shifted,
             strided=chosen.layout.strided,
         )
-        self._inputs[key] = _Inputs(case, family, seed, leaves, specs, nbytes)
+        return self._keep(key, _Inputs(case, family, seed, leaves, specs, nbytes))
+
+    def vary(self, key: str, base: str, argument: int, seed: int) -> dict[str, Any]:
+        """Keep the inputs of `base` with another value of one argument under `key`, laid out alike.
+
+        The answer is `varied`: as `prepare` answers, or None where nothing tells another value (a size, or numbers that
+        are the same in each draw); and `matters`: whether the reference's answer is another one.
+        """
+        workload, inputs = self._loaded(), self._inputs[base]
+        torch.manual_seed(seed)
+        with self._placement(), torch.no_grad():
+            fresh = make_inputs(workload, workload.cases[inputs.case])
+            other = _another(inputs.leaves[argument], fresh[argument] if argument < len(fresh) else None)
+        if other is None:
+            return {"varied": None, "matters": False}
+        leaves = (*inputs.leaves[:argument], other, *inputs.leaves[argument + 1 :])
+        varied = self._keep(key, replace(inputs, seed=seed, leaves=leaves))
+        try:
+            pairs = zip(self._expect(key).outputs, self._expect(base).outputs, strict=True)
+            matters = any(a.shape != b.shape or not comparison.same_bits(a, b) for a, b in pairs)
+        except (WorkloadError, ValueError):  # it fits no longer with the other arguments
+            return {"varied": None, "matters": False}
+        return {"varied": varied, "matters": matters}
+
+    def touch(self, key: str, base: str, seed: int) -> dict[str, Any]:
+        """Keep the inputs of `base` under `key` with fresh values in a few places of each floating-point tensor.
+
+        So few that whoever looks at samples of the inputs takes them for the same. The answer is as `prepare`'s; what
+        outputs may be off by is as for `base`.
+        """
+        workload, inputs = self._loaded(), self._inputs[base]
+        torch.manual_seed(seed)
+        with self._placement(), torch.no_grad():
+            fresh = make_inputs(workload, workload.cases[inputs.case])
+            generator = torch.Generator(device=self._device).manual_seed(seed + 1)
+            leaves = families.touched(inputs.leaves, fresh, generator)
+        if base in self._bounds:
+            self._bounds[key], self._baseline[key] = self._bounds[base], self._baseline[base]
+        return self._keep(key, replace(inputs, seed=seed, leaves=leaves))
+
+    def _keep(self, key: str, inputs: _Inputs) -> dict[str, Any]:
+        self._inputs[key] = inputs
         self._expected.pop(key, None)
-        remaining = iter(specs)
-        arguments = [next(remaining).to_json() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-        return {"arguments": arguments, "nbytes": nbytes, "input_bytes": sum(t.nbytes for t in tensors)}
+        remaining = iter(inputs.specs)
+        arguments = [next(remaining).to_json() if isinstance(leaf, Tensor) else leaf for leaf in inputs.leaves]
+        nbytes = sum(t.nbytes for t in inputs.tensors)
+        return {"arguments": arguments, "nbytes": inputs.nbytes, "input_bytes": nbytes}
 
     def attach(self, subject: str, name: str, handle: dict[str, Any]) -> None:
         """Open a slab of a worker under test: its inputs under `name` `in:...`, its outputs under `out`."""
@@ -252,6 +297,10 @@ class Oracle:
         self._free_temporaries()
         return 2 * size / min(times)
 
+    def probe(self) -> bool:
+        """Whether this process's GPU still computes."""
+        return int(torch.ones(1024, device=self._device).sum()) == 1024
+
     def _expect(self, key: str) -> _Expected:
         if key in self._expected:
             self._expected.move_to_end(key)
@@ -330,6 +379,20 @@ class Oracle:
     def _synchronize(self) -> None:
         if self._device == "cuda":
             torch.cuda.synchronize()
+
+
+def _another(value: Any, fresh: Any) -> Any:
+    """Another value of an argument: a fresh draw of it, or where that is the same the value moved; None if neither."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, float):
+        return fresh if isinstance(fresh, float) and fresh != value else 1.25 * value + 0.25
+    if not isinstance(value, Tensor):
+        return None
+    alike = isinstance(fresh, Tensor) and (fresh.shape, fresh.dtype) == (value.shape, value.dtype)
+    if alike and not comparison.same_bits(fresh, value):
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device).copy_(fresh)
+    return 1.5 * value + 0.75 if value.is_floating_point() else None
 
 
 def _copy(leaf: Any) -> Any:

@@ -16,15 +16,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from cuda.bindings import driver as cu  # pyright: ignore[reportAttributeAccessIssue]
 from torch import Tensor
 
-from kernel_lsp.device.driver import LoadedModule, check
+from kernel_lsp.device.driver import LoadedModule, check, cu
 from kernel_lsp.device.slab import POISON
 
 _PROBED = 16  # multiprocessors whose clock is read
 _EXTERNAL = 1  # CU_EVENT_RECORD_EXTERNAL: a node of its own in a captured graph
 _PAIRS = 5  # repetitions of the two graphs in one segment of graph mode
+_BURST = 1000  # launches that are enqueued together under a steady load
+_BURST_US = 5000.0  # and about how long they may take
 _SPREAD = 3  # the longer graph of graph mode holds this many times the launches of the shorter
 
 
@@ -73,6 +74,15 @@ class Stopwatch:
         return statistics.median(rates) if rates else None
 
 
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Launches one after another without pause: how many, the GPU seconds they took, and the SM clock in MHz."""
+
+    launches: int
+    seconds: float
+    clock_mhz: float | None
+
+
 class NotCapturableError(Exception):
     """The launch cannot be recorded as a CUDA graph. What is left of the attempt makes this process unfit for more."""
 
@@ -109,6 +119,7 @@ class Recording:
         self._events: list[tuple[Any, Any]] = []
         self._sums: list[list[Tensor]] = []
         self._graphs: list[torch.cuda.CUDAGraph] = []
+        self._host_us: float | None = None
         self._stream = watch.stream if capture else torch.cuda.default_stream()
         with torch.cuda.stream(self._stream):
             if capture:
@@ -193,13 +204,14 @@ class Recording:
         return self._finish(lambda _: tuple(differences))
 
     def _eager(self) -> Segment:
-        started = time.perf_counter()
-        self._before()
-        self._launch()
-        host_us = (time.perf_counter() - started) * 1e6
-        self._stream.synchronize()
+        if self._host_us is None:  # learned once: afterwards the first launch of a segment is a timed one
+            started = time.perf_counter()
+            self._before()
+            self._launch()
+            self._host_us = (time.perf_counter() - started) * 1e6
+            self._stream.synchronize()
         self._sums = []
-        self._watch.spin(min(1.5 * self.launches * (host_us + 20), 50_000))
+        self._watch.spin(min(1.5 * self.launches * (self._host_us + 20), 50_000))
         self._watch.read_clocks(0)
         for start, end in self._events:
             self._before()
@@ -218,6 +230,64 @@ class Recording:
         width = len(self._sums[0]) if self._sums else 1
         sums = tuple(tuple(flat[i : i + width]) for i in range(0, len(flat), width))
         return Segment(times, sums, self._watch.clock_mhz())
+
+
+def run_for(
+    watch: Stopwatch,
+    launch: Callable[[], Sequence[Tensor]],
+    seconds: float,
+    launch_us: float,
+    *,
+    restore: Callable[[], None] | None = None,
+    capture: bool = True,
+) -> Stretch:
+    """Launch again and again without pause for about so many seconds; nothing is checked, flushed or filled between.
+
+    Args:
+        watch: what all recordings of this process share.
+        launch: the launch, returning its outputs.
+        seconds: how long, by this process's clock.
+        launch_us: about how long one launch takes.
+        restore: puts back what the launch changes in place, before each launch; its time counts too.
+        capture: whether launches are replayed as CUDA graphs.
+    """
+    count = max(1, min(_BURST, int(_BURST_US / launch_us)))
+    stream = watch.stream if capture else torch.cuda.default_stream()
+
+    def enqueue() -> None:
+        for _ in range(count):
+            if restore is not None:
+                restore()
+            launch()
+
+    burst: Callable[[], None] = enqueue
+
+    start, end, fences = _event(), _event(), (_event(), _event())
+    try:
+        with torch.cuda.stream(stream):
+            if capture:
+                graph = torch.cuda.CUDAGraph()
+                graph.capture_begin(capture_error_mode="thread_local")
+                enqueue()
+                graph.capture_end()
+                burst = graph.replay
+            burst()
+            watch.read_clocks(0)
+            check(cu.cuEventRecord(start, stream.cuda_stream), "recording an event")
+            bursts, began = 0, time.perf_counter()
+            while time.perf_counter() - began < seconds:
+                burst()
+                check(cu.cuEventRecord(fences[bursts % 2], stream.cuda_stream), "recording an event")
+                bursts += 1
+                if bursts > 1:  # one burst is always waiting while another runs
+                    check(cu.cuEventSynchronize(fences[bursts % 2]), "waiting for launches")
+            check(cu.cuEventRecord(end, stream.cuda_stream), "recording an event")
+            watch.read_clocks(1)
+            stream.synchronize()
+        return Stretch(bursts * count, _elapsed_us(start, end) / 1e6, watch.clock_mhz())
+    finally:
+        for event in (start, end, *fences):
+            cu.cuEventDestroy(event)
 
 
 def _event() -> Any:

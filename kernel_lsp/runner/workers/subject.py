@@ -5,8 +5,9 @@ the outputs from there.
 """
 
 import contextlib
-import os
+import time
 import types
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,15 +17,19 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from kernel_lsp.build.binary import Binary
-from kernel_lsp.device.slab import Slab, TensorSpec, make_slab, row_major
+from kernel_lsp.device.slab import POISON, Slab, TensorSpec, make_slab, row_major
 from kernel_lsp.errors import KernelLspError, WorkloadError
 from kernel_lsp.runner.workers.allocations import WatchedAllocations
+from kernel_lsp.runner.workers.surroundings import Surroundings, native_threads
 from kernel_lsp.workload.load import bind_launch, load_module
 
 if TYPE_CHECKING:
     from kernel_lsp.runner.workers.emulator import Emulator
 
 _BINARY = TypeAdapter(Binary)
+_HELD = 4  # outputs of past runs that are kept
+_TRACE, _LAUNCHES = Path("trace.json"), Path("launches.json")
+_clock = time.perf_counter
 
 
 def methods(device: str, probes: dict[str, Any] | None = None, arch: str = "sm_80") -> Mapping[str, Callable[..., Any]]:
@@ -38,11 +43,17 @@ def methods(device: str, probes: dict[str, Any] | None = None, arch: str = "sm_8
         "bind": subject.bind,
         "rehearse": subject.rehearse,
         "run": subject.run,
-        "publish_previous": subject.publish_previous,
+        "publish_earlier": subject.publish_earlier,
+        "spoil": subject.spoil,
         "record": subject.record,
         "refresh": subject.refresh,
         "segment": subject.segment,
+        "sustain": subject.sustain,
         "publish": subject.publish,
+        "trace": subject.trace,
+        "trace_segment": subject.trace_segment,
+        "surroundings": subject.surroundings,
+        "record_launches": subject.record_launches,
         "ready": subject.ready,
     }
 
@@ -55,16 +66,19 @@ class Subject:
         self._placement: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
         self._emulator: Emulator | None = None
         self._launch: Callable[..., Any] | None = None
+        self._listeners: list[Any] = []
         self._path = Path()
+        self._triton = False
         self._bound: dict[str, tuple[Slab, list[Any]]] = {}
         self._names: tuple[str, ...] = ()
         self._outbox: Slab | None = None
         self._retired: list[Slab] = []  # memory the oracle may still have open: CUDA wants it kept until then
-        self._held: tuple[Tensor, ...] = ()
-        self._previous: tuple[Tensor, ...] = ()
+        self._held: deque[tuple[Tensor, ...]] = deque(maxlen=_HELD)
         self._recordings: dict[str, Any] = {}
         self._pristine: dict[str, Tensor] = {}
         self._watch: Any = None
+        self._surroundings: Surroundings | None = None
+        self._new_threads: int | None = None
         if device == "cpu":
             self._emulator = _make_emulator(arch)
             self._placement = self._emulator.placement
@@ -88,11 +102,11 @@ class Subject:
         types_of: dict[str, list[str]] | None = None,
         names_of: dict[str, list[str]] | None = None,
         extension: str | None = None,
-        environment: dict[str, str] | None = None,
     ) -> None:
         """Load a version: a `binary` for a CUDA file, a built `extension`, or else the Python module in `text`."""
-        os.environ.update(environment or {})
+        self._surroundings = Surroundings(self._device)
         self._path = Path(launch_path or path)
+        self._triton = binary is None and extension is None
         if self._emulator is not None:
             self._emulator.expect(Path(path), triton=binary is None)
         with self._placement():
@@ -109,7 +123,7 @@ class Subject:
             return self._emulator.module(binary, types, names)
         from kernel_lsp.device.driver import LoadedModule
 
-        return LoadedModule(binary, types)
+        return LoadedModule(binary, types, self._listeners)
 
     def bind(self, name: str, arguments: list[Any], nbytes: int, names: Sequence[str] = ()) -> dict[str, Any]:
         """Make memory for one set of inputs; the answer is the handle under which the oracle fills it.
@@ -141,7 +155,7 @@ class Subject:
             returned = self._emulate(self._emulator, name, watcher)
         outputs = self._outputs_of(returned)
         self._synchronize()
-        self._previous, self._held = self._held, outputs
+        self._held.append(outputs)
         return {
             "trampled": watcher.trampled(),
             "in_place": any(self._aliases_input(name, output) for output in outputs),
@@ -164,9 +178,18 @@ class Subject:
                     raise
                 slab.data.copy_(pristine)
 
-    def publish_previous(self) -> dict[str, Any]:
-        """Publish once more what the run before the last one returned, to see whether the last one changed it."""
-        return self._publish(self._previous)
+    def publish_earlier(self, back: int) -> dict[str, Any]:
+        """Publish once more what a run returned, `back` runs before the last one; four are kept.
+
+        So it shows whether later runs changed it.
+        """
+        return self._publish(self._held[-1 - back])
+
+    def spoil(self) -> None:
+        """Fill what earlier runs returned with 0xFF, so that none of it can pass for the answer to a later one."""
+        for output in (output for outputs in self._held for output in outputs):
+            torch.empty(0, dtype=torch.uint8, device=output.device).set_(output.untyped_storage()).fill_(POISON)
+        self._synchronize()
 
     def publish(self, name: str) -> dict[str, Any]:
         """Publish what the last timed launch of a recording computed."""
@@ -206,10 +229,10 @@ class Subject:
 
         self._recordings.pop(name, None)
         with torch.no_grad():
-            self._outputs(name)  # what compiles or allocates at first use has done so
-            torch.cuda.synchronize()
             if restores:
                 self._pristine[name] = self._bound[name][0].data.clone()
+            self._outputs(name)  # what compiles or allocates at first use has done so
+            torch.cuda.synchronize()
             restore = (lambda: self._restore(name)) if restores else None
             launch = lambda: self._outputs(name)  # noqa: E731
             self._recordings[name] = Recording(self._watch, launch, mode, launches, restore=restore, capture=capture)
@@ -230,6 +253,86 @@ class Subject:
             segments = [self._recordings[name].segment() for _ in range(count)]
         return [{"times_us": s.times_us, "checksums": s.checksums, "clock_mhz": s.clock_mhz} for s in segments]
 
+    def trace(self, name: str) -> dict[str, Any]:
+        """What one launch puts on the GPU, between a kernel that spins and one that reads clocks.
+
+        `threads` are those of this process that were started since before the version was loaded.
+
+        It runs on the default stream, where code that names no stream runs too. The spinning kernel keeps the GPU busy
+        until everything is enqueued: what does not wait for it does not wait for its inputs either.
+        """
+        from kernel_lsp.runner.workers.tracer import trace
+
+        with torch.no_grad():
+            self._outputs(name)
+            torch.cuda.synchronize()
+            started = _clock()
+            self._outputs(name)
+            busy_us = min(1.5e6 * (_clock() - started) + 200, 20_000)
+            torch.cuda.synchronize()
+            if self._new_threads is None and self._surroundings is not None:  # the profiler starts some of its own
+                self._new_threads = native_threads() - self._surroundings.native_threads
+
+            def launch() -> None:
+                self._watch.spin(busy_us)
+                self._outputs(name)
+                self._watch.read_clocks(1)
+
+            return trace(launch, _TRACE)[1] | {"threads": self._new_threads}
+
+    def trace_segment(self, name: str) -> dict[str, Any]:
+        """What one segment of a recording does on the GPU, and how many times it measures."""
+        from kernel_lsp.runner.workers.tracer import trace
+
+        with torch.no_grad():
+            segment, traced = trace(self._recordings[name].segment, _TRACE)
+        return traced | {"times": len(segment.times_us)}
+
+    def surroundings(self) -> dict[str, list[str]]:
+        """What the version has changed round itself since before it was loaded, and threads it left running."""
+        assert self._surroundings is not None, "the parent loads a version first"
+        return {"changes": self._surroundings.changes(), "threads": self._surroundings.threads()}
+
+    def record_launches(self, names: list[str]) -> dict[str, str | None]:
+        """Keep the launches of a run on each of these inputs in a file.
+
+        Nothing may have been launched in this process before. The answer is the `file`, or the `reason` that there is
+        none.
+        """
+        from kernel_lsp.runner.workers.recorder import NotRepeatableError, Recorder, hearing_triton
+
+        recorder = Recorder()
+        self._listeners.append(recorder.launch)
+        try:
+            with torch.no_grad(), hearing_triton(recorder) if self._triton else contextlib.nullcontext():
+                for name in names:
+                    recorder.pause()
+                    self._outputs(name)  # what compiles or tunes itself at first use has done so
+                    recorder.begin(self._bound[name][1])
+                    with WatchedAllocations(recorder):
+                        self._outputs(name)
+            torch.cuda.synchronize()
+        except NotRepeatableError as error:
+            return {"file": None, "reason": str(error)}
+        finally:
+            self._listeners.clear()
+        file = _LAUNCHES.absolute()
+        if not recorder.save(file):
+            return {"file": None, "reason": "its launches are made by host code, which is not repeated"}
+        return {"file": str(file), "reason": None}
+
+    def sustain(
+        self, name: str, seconds: float, launch_us: float, *, restores: bool, capture: bool
+    ) -> dict[str, float | None]:
+        """Launch without pause for so many seconds; see `stopwatch.run_for`."""
+        from kernel_lsp.runner.workers.stopwatch import run_for
+
+        restore = (lambda: self._restore(name)) if restores else None
+        launch = lambda: self._outputs(name)  # noqa: E731
+        with torch.no_grad():
+            stretch = run_for(self._watch, launch, seconds, launch_us, restore=restore, capture=capture)
+        return {"launches": stretch.launches, "seconds": stretch.seconds, "clock_mhz": stretch.clock_mhz}
+
     def _outputs(self, name: str) -> tuple[Tensor, ...]:
         return self._outputs_of(self._call(name))
 
@@ -248,6 +351,8 @@ class Subject:
                 )
             if output.device.type != self._device:
                 raise WorkloadError(f"output {number} of `launch` is on {output.device}", self._path)
+            if (why := _not_plain(output)) is not None:
+                raise WorkloadError(f"output {number} of `launch` {why}", self._path, cure="Return a plain tensor.")
         return outputs
 
     def _aliases_input(self, name: str, output: Tensor) -> bool:
@@ -268,6 +373,17 @@ class Subject:
     def _synchronize(self) -> None:
         if self._device == "cuda":
             torch.cuda.synchronize()
+
+
+def _not_plain(output: Tensor) -> str | None:
+    """Why the bytes of a tensor are not its values, if they are not."""
+    if output.layout is not torch.strided or output.is_quantized:
+        return f"is stored as {output.layout}"
+    if output.is_conj() or output.is_neg():
+        return "is a view that computes when it is read"
+    if output.numel() and not output.data_ptr():
+        return "has no memory"
+    return "carries attributes of its own" if vars(output) else None
 
 
 def _make_emulator(arch: str) -> "Emulator":

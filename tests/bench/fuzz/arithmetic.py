@@ -2,16 +2,15 @@
 
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from kernel_lsp.emulate.arithmetic import bind
 from kernel_lsp.emulate.arithmetic.opcode import TYPES, Type, decode
 from tests.bench.fuzz import values
-from tests.bench.fuzz.instance import REGISTERS, Array, Bound, Instance
+from tests.bench.fuzz.instance import REGISTERS, Array, Instance
 
 _WHOLE = "{u16,u32,u64,s16,s32,s64}"
 _WIDE = "{u32,u64,s32,s64}"
@@ -213,6 +212,7 @@ def _instance(rng: np.random.Generator, shape: Shape, *, constants: bool) -> Ins
             taken.append(x)
     operation = bind(shape.opcode)
     assert operation is not None, shape.opcode
+    run = operation.by_constant if not taken[-1].ndim and operation.by_constant is not None else operation.run
     results = shape.results
     target = decode(shape.opcode)
     assert target is not None
@@ -223,15 +223,14 @@ def _instance(rng: np.random.Generator, shape: Shape, *, constants: bool) -> Ins
     joined = "|".join(f"{{d{i}}}" for i in range(len(results)))
 
     def expected() -> tuple[Array, ...]:
-        found = operation.run(*taken)
+        found = run(*taken)
         found = found if isinstance(found, tuple) else (found,)
         if widened:
             return (_extended(found[0], signed=operation.extends_sign),)
         return found[: len(results)]
 
-    bound = _bound(shape.opcode, target.type) if operation.approximate else None
     text = f"{shape.opcode} {joined}, {', '.join(texts)};"
-    return Instance(shape.opcode, text, tuple(sources), results, expected, bound)
+    return Instance(shape.opcode, text, tuple(sources), results, expected)
 
 
 def _extended(x: Array, *, signed: bool) -> Array:
@@ -280,25 +279,3 @@ def _chain(rng: np.random.Generator, opcode: str) -> Instance:
         return (found[0], found[1].astype(np.uint32)) if isinstance(found, tuple) else (found,)
 
     return Instance(opcode, "\n    ".join(lines), tuple(sources), tuple(results), expected)
-
-
-_BOUNDS: dict[tuple[str, str], Callable[..., Bound]] = {
-    ("div", "f32"): partial(Bound, ulps=2),
-    ("ex2", "f32"): partial(Bound, ulps=2),
-    ("sin", "f32"): partial(Bound, absolute=2**-20.5),
-    ("cos", "f32"): partial(Bound, absolute=2**-20.5),
-    ("lg2", "f32"): partial(Bound, absolute=2**-22, relative=2**-22),
-    ("tanh", "f32"): partial(Bound, relative=2**-11),
-    ("tanh", "f16"): partial(Bound, absolute=2**-10.987),
-    ("tanh", "bf16"): partial(Bound, absolute=2**-8),
-    ("ex2", "f16"): partial(Bound, relative=2**-9.9),
-    ("ex2", "bf16"): partial(Bound, relative=2**-7),
-    ("rcp", "f64"): partial(Bound, ulps=1 << 32),
-    ("rsqrt", "f64"): partial(Bound, ulps=1 << 32),
-}
-
-
-def _bound(opcode: str, kind: Type) -> Bound:
-    name, *flags = opcode.split(".")
-    make = _BOUNDS.get((name, kind.element), Bound)
-    return make(kind.element, lanes=kind.lanes, ftz="ftz" in flags)

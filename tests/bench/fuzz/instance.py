@@ -1,4 +1,4 @@
-"""One random instruction on many operand values, and how far the hardware may be from the emulator."""
+"""One random instruction on many operand values."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,25 +15,6 @@ REGISTERS = {"b16": np.uint16, "b32": np.uint32, "b64": np.uint64, "pred": np.bo
 
 
 @dataclass(frozen=True)
-class Bound:
-    """How far a result may be from the exact one, as the PTX ISA says: any of the three will do.
-
-    Attributes:
-        form: the floating-point format of the result, f32, f64, f16 or bf16, and how many lie in one register.
-        ulps: units in the last place; subnormal numbers count as zero where `ftz`.
-        absolute: of the value.
-        relative: to the exact value.
-    """
-
-    form: str
-    lanes: int = 1
-    ulps: int = 1
-    absolute: float = 0.0
-    relative: float = 0.0
-    ftz: bool = False
-
-
-@dataclass(frozen=True)
 class Instance:
     """Lines of PTX that compute `results` from `sources`.
 
@@ -45,7 +26,6 @@ class Instance:
         sources: raw bits, each of shape (LANES,) and of a dtype in `REGISTERS`.
         results: the registers of the results.
         expected: computes the emulator's raw bits of all results.
-        bound: None where every bit must agree.
     """
 
     opcode: str
@@ -53,7 +33,6 @@ class Instance:
     sources: tuple[Array, ...]
     results: tuple[str, ...]
     expected: Callable[[], tuple[Array, ...]] = field(repr=False)
-    bound: Bound | None = None
 
 
 def register(x: Array) -> str:

@@ -6,14 +6,14 @@ from tests.bench import ptx_fuzz
 from tests.bench.fuzz import arithmetic, kernels
 from tests.bench.fuzz.comparing import compare
 from tests.bench.fuzz.generators import GENERATORS
-from tests.bench.fuzz.instance import LANES, REGISTERS, Bound, Instance
+from tests.bench.fuzz.instance import LANES, REGISTERS, Instance
 
 needs_ptxas = pytest.mark.skipif(not ptx_fuzz.find_ptxas().exists(), reason="Triton brings no assembler here")
 
 
-def addition(text="add.f32 {d0}, {a0}, {a1};", bound=None):
+def addition(text="add.f32 {d0}, {a0}, {a1};"):
     a = np.arange(LANES, dtype=np.uint32)
-    return Instance("add.f32", text, (a, a), ("b32",), lambda: (a,), bound)
+    return Instance("add.f32", text, (a, a), ("b32",), lambda: (a,))
 
 
 @pytest.mark.parametrize("name", GENERATORS)
@@ -55,22 +55,5 @@ def test_one_wrong_bit_is_found_with_its_operands():
     theirs = np.arange(LANES, dtype=np.uint32)
     theirs[[9, 200]] ^= 1
     found = compare(addition(), (theirs,), addition().expected())
-    assert (found.different, found.unexplained) == (2, 2)
+    assert found.different == 2
     assert str(found.example).endswith("0x00000009 0x00000009  ->  0x00000008, not 0x00000009")
-
-
-def test_approximate_results_may_be_off_by_what_their_bound_says():
-    theirs = np.arange(LANES, dtype=np.uint32)
-    theirs[20:] += 2
-    instance = addition(bound=Bound("f32", ulps=2))
-    found = compare(instance, (theirs,), instance.expected())
-    assert (found.different, found.unexplained, found.most_ulps) == (LANES - 20, 0, 2)
-    theirs[30] += 1
-    assert compare(instance, (theirs,), instance.expected()).unexplained == 1
-
-
-def test_nan_where_a_number_is_due_is_never_close():
-    theirs = np.arange(LANES, dtype=np.uint32)
-    theirs[5] = 0x7FFFFFFF
-    instance = addition(bound=Bound("f32", absolute=1e9))
-    assert compare(instance, (theirs,), instance.expected()).unexplained == 1

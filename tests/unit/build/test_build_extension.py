@@ -128,6 +128,7 @@ def launch(module, x): return module.run(x)
         "options": ["-DTILE=64"],
         "include_dirs": [str(tmp_path / "include")],
         "cache_folder": str(tmp_path / "cache"),
+        "extension_folder": str(tmp_path / "kept"),
     }
     rest = {"language": "cuda", "cache_limit": 0, "triton_cache": str(tmp_path / "triton")}
     assert build_worker.build(**asked, **rest) is None

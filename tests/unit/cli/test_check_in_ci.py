@@ -146,23 +146,21 @@ def test_a_rule_is_explained(kernel_lsp):
     assert "Did you mean KL012" in " ".join(wrong.stderr.split())
 
 
-def test_the_examples_are_checked_again_in_less_than_a_second(environment, tmp_path):
-    """As long as nothing changed; the first check of all of them stands in the tests of the emulator."""
+def test_unchanged_files_are_checked_again_in_a_fraction_of_the_time(environment, tmp_path):
+    """`tests/bench/check_latency.py` measures how long it takes."""
     folder = tmp_path / "examples"
     folder.mkdir()
     for name in ("saxpy", "rmsnorm", "stencil2d"):
         shutil.copy(ROOT / f"examples/cuda/{name}.cu", folder)
         shutil.copy(ROOT / f"examples/cuda/{name}_workload.py", folder)
     command = [sys.executable, "-c", START, "check", str(folder)]
-    first = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
-    assert first.returncode == 0, first.stderr
     seconds: list[float] = []
     for _ in range(3):
         started = time.perf_counter()
-        again = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
         seconds.append(time.perf_counter() - started)
-        assert again.returncode == 0
-    assert min(seconds) < 1.0, seconds
+        assert done.returncode == 0, done.stderr
+    assert min(seconds[1:]) < seconds[0] / 3, seconds
 
 
 def test_watching_ends_cleanly(repository, environment):

@@ -8,6 +8,7 @@ import pytest
 
 from kernel_lsp import __version__
 from kernel_lsp.cli.main import COMMANDS
+from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.store.store import open_store
 
 START = "from kernel_lsp.cli.main import main; main()"
@@ -134,7 +135,8 @@ def test_report_by_a_prefix_of_the_id(kernel_lsp, tmp_path):
     assert answer.returncode == 0
     assert "UNTIMED" in answer.stdout
     assert "kernel-lsp report 3f9a2c1e --sources 3f9a2c1e" in answer.stdout
-    assert json.loads(kernel_lsp("report", "3f9a", "--json").stdout) == VERDICT
+    said = Verdict.model_validate_json(kernel_lsp("report", "3f9a", "--json").stdout)
+    assert said == Verdict.model_validate(VERDICT)
 
 
 def test_report_lists_the_latest(kernel_lsp, tmp_path):

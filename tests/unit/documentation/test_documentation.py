@@ -22,13 +22,16 @@ COMPUTED = {  # defaults that depend on the machine
     "paths.data": "`kernel-lsp` in your folder for data",
     "paths.cache": "`kernel-lsp` in your folder for caches",
 }
+SIZES = ("build.cache_limit", "model.reserve")
 
 
 def shown(key: str, default: object) -> str:
     """A default as the README writes it, which is how a settings file would say it."""
     if key in COMPUTED:
         return COMPUTED[key]
-    return f"`{size_text(default)}`" if key == "build.cache_limit" else f"`{json.dumps(default)}`"
+    if default is None:
+        return "unset"
+    return f"`{size_text(default)}`" if key in SIZES else f"`{json.dumps(default)}`"
 
 
 def settings_table() -> str:

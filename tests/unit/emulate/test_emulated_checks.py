@@ -183,6 +183,11 @@ __global__ void waits(volatile int* flag, float* y) {
     while (*flag == 0) {}  // for nobody
     y[0] = 1;
 }
+__global__ void tells_all(const float* x, float* y) {
+    __shared__ float s[64];
+    s[threadIdx.x] = x[threadIdx.x];
+    y[blockIdx.x * 64 + threadIdx.x] = s[5];  // one cell for everybody
+}
 __global__ void asserts(int* x) {
     if (x[threadIdx.x] > 5) __trap();  // on purpose
 }
@@ -274,6 +279,12 @@ def test_write_of_shared_memory_before_the_barrier(ptx):
         launch(ptx, "refill", 2, 64, zeros(4, 64), zeros(64), 4), FindingKind.SHARED_RACE, "// while others still read"
     )
     assert found.access == "write"
+
+
+def test_read_of_one_cell_by_all_threads_before_the_barrier(ptx):
+    done = launch(ptx, "tells_all", 2, 64, zeros(64), zeros(128))
+    found = only(done, FindingKind.SHARED_RACE, "// one cell for everybody")
+    assert (found.access, found.address, found.thread) == ("read", 20, (0, 0, 0))
 
 
 def test_warps_are_ordered_by_their_own_synchronisation_only(ptx):

@@ -162,7 +162,7 @@ def test_workload_has_the_parts_and_one_signature(workload):
     assert list(inspect.signature(workload.launch).parameters) == ["module", *reference]
     assert set(workload.CONTRACT.get("mutates", ())) <= set(reference)
     for case in workload.CASES:
-        assert list(inspect.signature(workload.inputs).parameters) == list(case)
+        inspect.signature(workload.inputs).bind(**case)
 
 
 def test_every_case_makes_tensors_for_every_parameter(workload):

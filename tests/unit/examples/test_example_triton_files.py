@@ -86,7 +86,7 @@ def test_workload_has_the_documented_form(path: Path):
     parameters = functions(tree)
     cases = cases_of(path)
     assert 3 <= len(cases) <= 5
-    assert all(list(case) == parameters["inputs"] for case in cases)
+    assert all(list(case) == parameters["inputs"][: len(case)] for case in cases), "later ones have defaults"
     if workload.has_launch:
         assert parameters["launch"] == ["module", *parameters["reference"]]
     else:

@@ -9,8 +9,8 @@ from rich.console import Console
 from kernel_lsp.build.binary import Diagnostic, Severity
 from kernel_lsp.judge.check import FileReport
 from kernel_lsp.judge.verdict import Check, CheckStatus, Outcome, Stage
+from kernel_lsp.refine.outcome import Refinement, Tried
 from kernel_lsp.refine.proposer import Feedback
-from kernel_lsp.refine.search import Refinement, Tried
 from kernel_lsp.report.check import file_view, summary_view
 from kernel_lsp.report.machine import check_json, refinement_json
 from kernel_lsp.report.search import NEAREST, attempts_view

@@ -2,7 +2,7 @@ import pytest
 import sample_verdicts as sample
 from rich.console import Console
 
-from kernel_lsp.judge.verdict import Check, CheckStatus, Outcome, Stage
+from kernel_lsp.judge.verdict import Check, CheckStatus, Outcome, Stage, Trace, TracedGroup
 from kernel_lsp.report.terminal import LOG_LINES, VerdictCard
 
 
@@ -142,3 +142,31 @@ def test_the_commands_to_repeat_it_are_never_broken():
     name = path.removeprefix("a/")
     assert "  kernel-lsp report 3f9a2c1e --sources 3f9a2c1e" in lines
     assert f"  kernel-lsp judge 3f9a2c1e/baseline/{name} 3f9a2c1e/candidate/{name}" in lines
+
+
+def test_what_ran_on_the_gpu_is_shown_with_whose_it_was():
+    def trace(*, timed: bool, own_us: float) -> Trace:
+        own = TracedGroup(kind="kernel", name="void rms<4>(float*)", own=True, calls=4, us=own_us, streams=(7,))
+        fill = TracedGroup(kind="memset", name="Memset (Device)", own=False, calls=4, us=8.0, streams=(7,))
+        return Trace(
+            case="rows=128 cols=8191",
+            timed=timed,
+            launches=4,
+            span_us=500.0,
+            own_share=1.0,
+            baseline_own_share=1.0,
+            claimed_us=30.0 if timed else None,
+            groups=(own, fill),
+            never_launched=("decoy",),
+        )
+
+    traces = (trace(timed=True, own_us=120.0), trace(timed=False, own_us=400.0))
+    evidence = sample.evidence(traces=traces, xids=(31,))
+    text = shown(sample.faster().model_copy(update={"evidence": evidence}), 120)
+    row = next(line for line in text.splitlines() if "own kernels" in line)
+    assert "own kernels 100 %" in row
+    assert "rms<4> 30.0 µs" in " ".join(row.split())
+    assert "Memset 2.00 µs" in " ".join(row.split())
+    assert "never launched: decoy" in row
+    assert "Xid 31" in text
+    assert "What ran" not in shown(sample.faster())

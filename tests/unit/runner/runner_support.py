@@ -39,6 +39,10 @@ class Trial:
             self._draws[key] = await self.oracle("prepare", key=key, case=case, family=family, seed=seed)
         return key
 
+    def take(self, key: str, made: dict[str, Any]) -> None:
+        """Know how inputs lie that the oracle made otherwise than by `draw`."""
+        self._draws[key] = made
+
     def arguments(self, key: str) -> dict[str, Any]:
         return self._draws[key]
 
@@ -71,6 +75,10 @@ class Version:
             self._bound[slab] = made["arguments"]
         await self.trial.oracle("fill", subject=self.name, slab=slab, key=key)
         return slab
+
+    def forget(self) -> None:
+        """Take other memory from now on."""
+        self._bound.clear()
 
     async def compare(self, key: str, published: dict[str, Any], *, baseline: bool = False) -> dict[str, Any]:
         if published["outbox"] is not None:

@@ -257,3 +257,60 @@ def test_a_broken_workload_is_refused_when_it_is_loaded(pool, run):
 )
 def test_without_a_gpu_every_way_to_ask_for_one_gives_the_cpu(run, start, made):
     assert right(judge(run, start(workload(made, "x * 2")), kernel("(x * 2).to('cuda')")))
+
+
+def test_inputs_vary_in_one_argument_at_a_time(start, run):
+    text = workload(
+        "torch.randn(n, device='cuda'), torch.ones(n, device='cuda'), "
+        "torch.randint(9, (n,), device='cuda'), 0.5, True, n",
+        "x * w + i * scale if flag else x[:n]",
+        "x, w, i, scale, flag, n",
+    )
+    trial = start(text)
+
+    async def main() -> list:
+        base = await trial.draw()
+        return [
+            await trial.oracle("vary", key=f"{base}/{number}", base=base, argument=number, seed=7 + number)
+            for number in range(6)
+        ]
+
+    x, weight, index, scale, flag, count = run(main())
+    for found in (x, weight, index, scale, flag):
+        assert found["matters"]
+        assert found["varied"]["input_bytes"] == 12 * (4 + 4 + 8)
+    assert scale["varied"]["arguments"][3] == 0.875
+    assert flag["varied"]["arguments"][4] is False
+    assert weight["varied"]["arguments"] == x["varied"]["arguments"], "they lie in memory as before"
+    assert count == {"varied": None, "matters": False}, "a size cannot be another one"
+
+
+def test_an_argument_that_the_reference_ignores_does_not_matter(start, run):
+    trial = start(workload("torch.randn(n, device='cuda'), torch.randn(n, device='cuda')", "x * 2", "x, unused"))
+
+    async def main() -> list[bool]:
+        base = await trial.draw()
+        found = [await trial.oracle("vary", key=f"v{i}", base=base, argument=i, seed=i) for i in range(2)]
+        return [one["matters"] for one in found]
+
+    assert run(main()) == [True, False]
+
+
+def test_a_candidate_that_ignores_an_argument_is_wrong_on_another_value_of_it(start, run):
+    """Where `inputs` makes it the same each time, nothing else tells."""
+    trial = start(workload("torch.randn(n, device='cuda'), torch.zeros(n, device='cuda'), 1e-6", "x + b", "x, b, eps"))
+    honest, ignores = kernel("x + b", "x, b, eps"), kernel("x.clone()", "x, b, eps")
+
+    async def main(text: str) -> list[bool]:
+        base = await trial.draw()
+        made = await trial.oracle("vary", key="0/normal/1", base=base, argument=1, seed=3)
+        trial.take("0/normal/1", made["varied"])
+        await trial.baseline(honest, base, "0/normal/1")
+        version = await trial.enter(text)
+        try:
+            return [right((await version.judge(key))[1]) for key in (base, "0/normal/1")]
+        finally:
+            await version.leave()
+
+    assert run(main(honest)) == [True, True]
+    assert run(main(ignores)) == [True, False]

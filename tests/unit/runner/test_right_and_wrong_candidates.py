@@ -263,23 +263,54 @@ def test_new_values_at_the_same_addresses_give_new_answers(trial, run):
     assert run(main(memo)) == [[], ["wrong"], []]
 
 
-def test_an_output_buffer_that_the_next_call_overwrites_is_found(trial, run):
-    first, second = "0/normal/0", "0/normal/1"
-    static = launch("if not held: held.append(torch.empty_like(x))", "y = held[0]", FILL, RETURN)
+@pytest.mark.parametrize("buffers", [1, 2, 3])
+def test_output_buffers_that_later_calls_overwrite_are_found(trial, run, buffers):
+    keys = ["0/normal/0", "0/normal/1", "0/normal/1", "0/normal/1"]
+    static = launch(
+        f"while len(held) < {buffers}: held.append(torch.empty_like(x))",
+        "held.append(held.pop(0))",
+        "y = held[-1]",
+        FILL,
+        RETURN,
+    )
 
-    async def main(text: str) -> bool:
+    async def right(text: str) -> list[bool]:
         version = await trial.enter(text)
         try:
-            await version.compare(first, await version.call("run", name=await version.fill(first)))
-            assert faults(*await version.judge(second)) == []
-            earlier = await version.call("publish_previous")
-            compared = await version.compare(first, earlier)
-            return compared["distances"][0]["first_wrong"] is None
+            for key in keys:
+                assert faults(*await version.judge(key)) == []
+            found = []
+            for back in (1, 2, 3):
+                compared = await version.compare(keys[-1 - back], await version.call("publish_earlier", back=back))
+                found.append(compared["distances"][0]["first_wrong"] is None)
+            return found
         finally:
             await version.leave()
 
-    assert run(main(RIGHT))
-    assert not run(main(static))
+    assert run(right(RIGHT)) == [True, True, True]
+    assert not all(run(right(static)))
+
+
+def test_an_answer_kept_by_the_inputs_values_is_found(trial, run):
+    kept = launch(
+        "key = float(x.sum())",
+        "if not held: held.append({})",
+        "if key not in held[0]: held[0][key] = x * weight + bias",
+        "return held[0][key]",
+    )
+
+    async def main(text: str) -> list[str]:
+        version = await trial.enter(text)
+        try:
+            assert faults(*await version.judge("0/normal/0")) == []
+            await version.call("spoil")
+            version.forget()
+            return faults(*await version.judge("0/normal/0"))
+        finally:
+            await version.leave()
+
+    assert run(main(RIGHT)) == []
+    assert run(main(kept)) == ["wrong"]
 
 
 def test_the_same_bits_have_the_same_fingerprint_and_others_another(trial, run):

@@ -33,12 +33,13 @@ print(json.dumps([active, said]))
 """
 
 
-def confined(expression: str, read=(), write=(), *, files: bool = True):
+def confined(expression: str, read=(), write=(), *, files: bool = True, processes: bool = True):
     """What protections were in force, and what the expression gave there."""
     python = [sys.prefix, sys.base_prefix, "/usr", "/lib", "/lib64", "/etc", "/proc", "/dev", str(ROOT / "kernel_lsp")]
     allowed = {
         "read": [*python, *map(str, read)] if files else None,
         "write": list(map(str, write)),
+        "processes": processes,
         "limits": {"RLIMIT_FSIZE": 1 << 20},
     }
     done = subprocess.run(
@@ -197,3 +198,35 @@ def test_the_surroundings_of_a_file_are_its_project(tmp_path, monkeypatch):
     assert surroundings(file) == {deep}, "a home under version control is no project"
     (tmp_path / "project" / "pyproject.toml").touch()
     assert surroundings(file) == {tmp_path / "project"}
+
+
+def test_a_process_that_may_start_none_still_starts_threads():
+    def tried(expression: str) -> str:
+        return confined(expression, files=False, processes=False)[1]
+
+    assert confined("1", files=False, processes=False)[0] == ["limits", "network", "system calls", "processes"]
+    assert tried("os.fork()") == "PermissionError"
+    assert tried("subprocess.run(['true'])") == "PermissionError"
+    assert tried("os.posix_spawn('/bin/true', ['true'], {})") == "PermissionError"
+    assert tried("[t := threading.Thread(target=int), t.start(), t.join()][1:]") == "[None, None]"
+
+
+@needs_landlock
+def test_a_version_under_test_cannot_write_where_builds_are_kept(pool, run, tmp_path):
+    (tmp_path / "kept").write_text("")
+
+    async def main(**allowed) -> str | None:
+        worker = await pool.worker(Flavour.EMULATE, "subject", device="cpu", **allowed)
+        text = f"open({str(tmp_path / 'kept')!r}, 'a').write('more')\ndef launch(module): pass\n"
+        try:
+            await worker.call("load", deadline=60, path="/home/me/k.py", text=text)
+        except Exception as error:
+            return str(error)
+        else:
+            return None
+        finally:
+            worker.kill()
+
+    pool.allow(read=[tmp_path])
+    assert "Permission denied" in (run(main()) or "")
+    assert run(main(write=[tmp_path])) is None

@@ -129,3 +129,24 @@ def test_the_layouts_change_no_values():
     assert draw("strided", x)[0] is x
     assert families.UNALIGNED.layout.shifted
     assert families.STRIDED.layout.strided
+
+
+@pytest.mark.parametrize("layout", ["plain", "every second", "transposed", "expanded", "one number"])
+def test_touched_tensors_differ_in_a_few_places_and_lie_as_before(layout):
+    def made(seed: int) -> torch.Tensor:
+        plain = torch.randn(64, 96, generator=torch.Generator().manual_seed(seed))
+        return {
+            "plain": plain,
+            "every second": plain[:, ::2],
+            "transposed": plain.t(),
+            "expanded": plain[:, :1].expand(64, 96),
+            "one number": plain[0, 0],
+        }[layout]
+
+    leaf, fresh = made(0), made(1)
+    (changed,) = families.touched((leaf,), (fresh,), torch.Generator().manual_seed(2))
+    assert (changed.shape, changed.stride()) == (leaf.shape, leaf.stride())
+    differs = changed != leaf
+    assert 0 < differs.sum() < max(2, differs.numel() // 4) or layout in ("expanded", "one number")
+    assert torch.equal(changed[differs], fresh[differs])
+    assert torch.equal(leaf, made(0)), "the inputs themselves stay as they are"

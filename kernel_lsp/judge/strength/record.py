@@ -1,0 +1,96 @@
+"""The records of a strength test: what became of each planted bug."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from kernel_lsp.store.store import Document
+
+
+class Fate(StrEnum):
+    """What became of a planted bug. Only what is caught or survives counts."""
+
+    CAUGHT = "caught"
+    SURVIVED = "survived"
+    SAME_CODE = "same machine code"
+    NOT_BUILT = "does not compile"
+    UNKNOWN = "could not be judged"
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A planted bug and what became of it.
+
+    Attributes:
+        bug: its kind (`source.mutations.Bug`).
+        function: the function it was planted in.
+        line: where, from 1.
+        what: the change in a few words.
+        fate: whether it was caught.
+        by: what caught it: a check's name, or `emulator: ` and the kind of what it found; empty where nothing did.
+        reason: what was found, or why it may have survived.
+        seconds: wall time it took to judge.
+    """
+
+    bug: str
+    function: str
+    line: int
+    what: str
+    fate: Fate
+    by: str = ""
+    reason: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class FileStrength:
+    """How many bugs planted in a kernel file its workload catches.
+
+    Attributes:
+        path: the kernel file.
+        device: what mutants ran on: a GPU's name and `emulator`, or the emulator alone.
+        cases: the cases that took part.
+        mutants: every planted bug, by line.
+        advice: what to add to the workload so that it catches more.
+        problem: why nothing was tried; empty otherwise.
+        seconds: wall time.
+        remembered: whether nothing had changed since an earlier test, whose outcome this is.
+    """
+
+    path: Path
+    device: str
+    cases: tuple[str, ...] = ()
+    mutants: tuple[Mutant, ...] = ()
+    advice: tuple[str, ...] = ()
+    problem: str = ""
+    seconds: float = 0.0
+    remembered: bool = False
+
+    def of(self, fate: Fate) -> tuple[Mutant, ...]:
+        """The mutants of one fate."""
+        return tuple(mutant for mutant in self.mutants if mutant.fate is fate)
+
+    @property
+    def score(self) -> float | None:
+        """Caught bugs as a share of those that count; None where none does."""
+        caught, survived = len(self.of(Fate.CAUGHT)), len(self.of(Fate.SURVIVED))
+        return caught / (caught + survived) if caught + survived else None
+
+
+_FILE = TypeAdapter(FileStrength)
+
+
+def packed(strength: FileStrength) -> Document:
+    """The record as JSON values."""
+    return _FILE.dump_python(strength, mode="json")
+
+
+def unpacked(document: Mapping[str, object] | None) -> FileStrength | None:
+    """The record from JSON values; None where there are none, or none that fit."""
+    try:
+        return None if document is None else _FILE.validate_python(document)
+    except ValidationError:
+        return None

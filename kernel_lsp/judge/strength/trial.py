@@ -1,0 +1,215 @@
+"""Judging planted bugs: each is built and checked as a candidate would be, for its answers only, until one is wrong."""
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+from kernel_lsp.build.binary import Build
+from kernel_lsp.build.cubin import code_digest
+from kernel_lsp.build.emulated import emulated_archs
+from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.nvml import Gpu
+from kernel_lsp.errors import CannotJudgeError, WorkloadError
+from kernel_lsp.judge import correctness
+from kernel_lsp.judge.bench import Bench
+from kernel_lsp.judge.building import Builders, Built
+from kernel_lsp.judge.correctness import Findings, Yardstick
+from kernel_lsp.judge.strength.advice import advice_for, reason_for
+from kernel_lsp.judge.strength.record import Fate, FileStrength, Mutant
+from kernel_lsp.judge.target import Target
+from kernel_lsp.judge.verdict import Outcome
+from kernel_lsp.runner.pool import Pool
+from kernel_lsp.source.candidate import Candidate, SourceFile
+from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.mutations import Bug, Mutation, find_mutations
+
+_UNBUILT = Built(Build(None, (), "none", 0.0), ())
+_NO_KERNEL = re.compile(
+    r": (?:CompilationError|CompileTimeAssertionFailure|UnsupportedLanguageConstruct|CompileError)\b"
+)
+_LEAST_SECONDS = 30.0
+_SLOWER = 10  # times what the kernel itself took on all inputs: then a mutant on the emulator does not end
+
+
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """A place where mutants run: a bench with the kernel measured on it."""
+
+    bench: Bench
+    yard: Yardstick
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """How many mutants are judged at once, on the emulator and on the GPU."""
+
+    emulated: asyncio.Semaphore
+    gpu: asyncio.Semaphore
+
+
+async def measure_file(target: Target, settings: Settings, pool: Pool, gpu: Gpu | None, rooms: Rooms) -> FileStrength:
+    """Plant every bug in the target's kernel file and see which its workload catches.
+
+    The emulator goes first: it sees races and stray accesses that leave the answer right, and starts in milliseconds.
+    What survives there runs on the GPU, if there is one, on all cases.
+
+    Raises:
+        KernelLspError: the kernel does not build, or its workload does not work.
+    """
+    started = time.perf_counter()
+    device = f"{gpu.name}, emulator" if gpu else "emulator"
+    report = FileStrength(target.source.path, device)
+    builders = Builders(pool, settings, gpu.arch if gpu else await _emulated_arch(target, settings, pool))
+    built = await builders.build(target.workload, target.baseline)
+    if not built.ok:
+        return replace(report, problem=f"the kernel does not build: {built.first_error}")
+    mutations = find_mutations(target.source, target.language)
+    mutants: list[Mutant] = []
+    cases: dict[str, None] = {}
+    for place in (None, gpu) if gpu else (None,):
+        try:
+            async with _ground(Bench(pool, target, settings, builders, place, timed=False), built) as ground:
+                if (failure := ground.yard.findings.failure) is not None:
+                    return replace(report, problem=f"the kernel itself fails: {failure.reason}")
+                cases |= dict.fromkeys(ground.bench.cases[draw.case] for draw in ground.yard.draws)
+                alive = [
+                    (number, mutation)
+                    for number, mutation in enumerate(mutations)
+                    if not mutants or mutants[number].fate in (Fate.SURVIVED, Fate.UNKNOWN)
+                ]
+                tried = await asyncio.gather(*(_try(ground, built, mutation, rooms) for _, mutation in alive))
+                mutants = mutants or list(tried)
+                for (number, _), mutant in zip(alive, tried, strict=True):
+                    if mutant.fate is not Fate.UNKNOWN or mutants[number].fate is Fate.UNKNOWN:
+                        mutants[number] = replace(mutant, seconds=mutants[number].seconds + mutant.seconds)
+        except CannotJudgeError as error:
+            if not gpu:
+                return replace(report, problem=f"it runs on a GPU only: {error.message}")
+    survivors = [Bug(mutant.bug) for mutant in mutants if mutant.fate is Fate.SURVIVED]
+    told = [_explained(mutant, tuple(cases)) for mutant in mutants]
+    return replace(
+        report,
+        cases=tuple(cases),
+        mutants=tuple(told),
+        advice=advice_for(survivors, tuple(cases)),
+        seconds=time.perf_counter() - started,
+    )
+
+
+async def _emulated_arch(target: Target, settings: Settings, pool: Pool) -> str:
+    """The first architecture for emulation that the kernel builds for."""
+    archs = emulated_archs(settings.arch[0] if settings.arch else "sm_80")
+    for arch in archs:
+        builders = Builders(pool, settings, arch)
+        if target.language is Language.TRITON or (await builders.build(target.workload, target.baseline)).ok:
+            return arch
+    return archs[-1]
+
+
+@asynccontextmanager
+async def _ground(bench: Bench, built: Built) -> AsyncGenerator[_Ground]:
+    try:
+        await bench.open()
+        started = time.perf_counter()
+        subject = await bench.enter(bench.target.baseline, built)
+        yard = await correctness.measure_baseline(bench, subject)
+        await bench.leave(subject)
+        yield _Ground(bench, yard, time.perf_counter() - started)
+    finally:
+        await bench.close()
+
+
+async def _try(ground: _Ground, built: Built, mutation: Mutation, rooms: Rooms) -> Mutant:
+    """What becomes of one mutation."""
+    target = ground.bench.target
+    text = mutation.applied_to(target.source.text)
+    kernel = SourceFile(target.source.path, text)
+    candidate = replace(target.baseline, kernel=kernel, label=mutation.what, origin="mutation")
+    async with rooms.gpu if ground.bench.gpu else rooms.emulated:
+        started = time.perf_counter()
+        try:
+            fate, by, reason = await _fate(ground, built, candidate)
+        finally:
+            ground.bench.builders.forget(candidate)
+    seconds = time.perf_counter() - started
+    return Mutant(mutation.bug, mutation.function, mutation.line, mutation.what, fate, by, reason, seconds)
+
+
+async def _fate(ground: _Ground, baseline: Built, candidate: Candidate) -> tuple[Fate, str, str]:
+    """Its fate, what caught it, and what was found."""
+    bench = ground.bench
+    built = _UNBUILT  # Triton's own compiler runs when a kernel is launched
+    if candidate.language is Language.CUDA:
+        built = await bench.builders.build(bench.target.workload, candidate)
+        if not built.ok:
+            return Fate.NOT_BUILT, "", built.first_error
+        if built.code is not None and built.code == baseline.code:
+            return Fate.SAME_CODE, "", ""
+    try:
+        findings = await _findings(ground, candidate, built)
+    except (CannotJudgeError, WorkloadError) as error:
+        return Fate.UNKNOWN, "", error.message
+    except TimeoutError:
+        return Fate.CAUGHT, "deadline", f"it does not end within {_limit(ground):.0f} s on the emulator"
+    if (failure := findings.failure) is None:
+        return await _survived(bench, baseline, candidate)
+    if _NO_KERNEL.search(failure.reason):
+        return Fate.NOT_BUILT, "", failure.reason
+    if bench.gpu is None and failure.outcome is Outcome.RUN_FAILED and not _seen_emulated(findings):
+        return Fate.UNKNOWN, "", failure.reason  # the bug is in a kernel: whatever raised here is not it
+    return Fate.CAUGHT, _caught_by(findings), failure.reason
+
+
+async def _findings(ground: _Ground, candidate: Candidate, built: Built) -> Findings:
+    bench = ground.bench
+    async with asyncio.timeout(_limit(ground) if bench.gpu is None else None):
+        try:
+            subject = await bench.enter(candidate, built)
+        except (CannotJudgeError, WorkloadError):
+            raise
+        except correctness.RUN_ERRORS as error:
+            findings = Findings()
+            findings.fail("load", correctness.failure_of(error, "being loaded", "(none yet)"))
+            return findings
+        try:
+            return await correctness.check(bench, subject, ground.yard)
+        finally:
+            await bench.leave(subject)
+            bench.refill()
+
+
+def _limit(ground: _Ground) -> float:
+    return max(_LEAST_SECONDS, _SLOWER * ground.seconds)
+
+
+def _seen_emulated(findings: Findings) -> str | None:
+    """The kind of the emulator's own finding, if that is what ended it."""
+    found = findings.runs[-1].findings if findings.runs else ()
+    return found[0].kind if found else None
+
+
+def _caught_by(findings: Findings) -> str:
+    if (kind := _seen_emulated(findings)) is not None:
+        return f"emulator: {kind}"
+    return findings.checks[-1].name if findings.checks else "load"
+
+
+async def _survived(bench: Bench, baseline: Built, candidate: Candidate) -> tuple[Fate, str, str]:
+    """Nothing was found: is it a bug at all? For Triton that is known only once it is built."""
+    if candidate.language is Language.TRITON:
+        built = await bench.builders.build(bench.target.workload, candidate)
+        if built.ok and _codes(built) == _codes(baseline):
+            return Fate.SAME_CODE, "", ""
+    return Fate.SURVIVED, "", ""
+
+
+def _codes(built: Built) -> Sequence[str]:
+    return [code_digest(image.cubin) for image in built.images]
+
+
+def _explained(mutant: Mutant, cases: Sequence[str]) -> Mutant:
+    return replace(mutant, reason=reason_for(Bug(mutant.bug), cases)) if mutant.fate is Fate.SURVIVED else mutant

@@ -1,0 +1,256 @@
+"""What ran on the GPU: whose kernels they were, whether any of it was out of order, and how long it took.
+
+Pure: records in, records out. A worker's trace (`runner.workers.tracer`, CUPTI through torch's profiler) is read here,
+and what it says of a version is compared with what it says of the baseline.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernel_lsp.build.symbols import declared_name, demangle
+
+LEAST_OWN_SHARE = 0.5
+"""Own kernels must take this share of the time that is not the baseline's own use of libraries."""
+_SHORT_CLAIM = 0.75
+_SLACK_US = 2.0  # a trace makes a short kernel look longer
+_CLEAR_US = 2.0  # what two streams may overlap by the trace's own error
+_LAUNCH_MARKS = ("spin", "read_clock")
+_PREPARES = re.compile(r"FillFunctor|^Memset\b|^memset\d+")
+"""Work that computes nothing: memory is set to one value."""
+_LIBRARY = re.compile(
+    r"^(void )?(at::|at_cuda|c10::|cublas|cudnn|cutlass|cub::|thrust::|cusparse|cufft|nvjet|xmma|"
+    r"sm\d{2,3}_|ampere_|volta_|turing_|maxwell_|hopper_|blackwell_|flash_fwd|fmha_|pytorch_flash|triton_(poi|red|per|tem)_)"
+)
+"""How the kernels of libraries are called; a candidate that gives its own such a name has none of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One piece of work on the GPU; times in microseconds on the trace's own clock.
+
+    `kind` is `kernel`, `memcpy` or `memset`; `grid` and `block` are known of kernels, `nbytes` of the others.
+    """
+
+    kind: str
+    name: str
+    stream: int
+    start_us: float
+    end_us: float
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+    nbytes: int | None = None
+
+    @property
+    def us(self) -> float:
+        """How long it took."""
+        return self.end_us - self.start_us
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """All operations of one name: how often, how long together in microseconds, and whether a kernel of the version."""
+
+    kind: str
+    name: str
+    own: bool
+    calls: int
+    us: float
+    streams: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """What one call of `launch` put on the GPU.
+
+    Attributes:
+        groups: by name, longest first.
+        span_us: from the start of the first operation to the end of the last.
+        never: kernels that were built and not launched.
+        unordered: what began before work that was enqueued earlier had ended, on another stream, as names.
+        unjoined: what was still to run when the stream of the caller had come to its end, as names.
+    """
+
+    groups: tuple[Group, ...]
+    span_us: float
+    never: tuple[str, ...] = ()
+    unordered: tuple[str, ...] = ()
+    unjoined: tuple[str, ...] = ()
+
+    @property
+    def own_us(self) -> float:
+        """Time of the version's own kernels."""
+        return sum(group.us for group in self.groups if group.own)
+
+    @property
+    def foreign_us(self) -> float:
+        """Time of what others computed: libraries' kernels and copies, but not setting memory to one value."""
+        return sum(group.us for group in self.groups if not group.own and not _PREPARES.search(group.name))
+
+    @property
+    def own_share(self) -> float | None:
+        """Share of own kernels in all that computed; None where nothing did."""
+        whole = self.own_us + self.foreign_us
+        return self.own_us / whole if whole else None
+
+
+@dataclass(frozen=True, slots=True)
+class OwnKernels:
+    """By what names a version's kernels run.
+
+    `entries` are the symbols that its build holds. `names` are those in its source, for builds whose symbols are not
+    known: a name matches whatever its template arguments are.
+    """
+
+    entries: frozenset[str]
+    names: frozenset[str] = frozenset()
+
+    def holds(self, name: str) -> bool:
+        """Whether a kernel that a trace names so is one of them."""
+        if _LIBRARY.search(name):
+            return False
+        plain = _plain(name)
+        return any(_plain(demangle(entry)) == plain for entry in self.entries) or declared_name(name) in self.names
+
+
+def read_operations(told: Iterable[Mapping[str, Any]]) -> tuple[Operation, ...]:
+    """A worker's answer as records, by start."""
+    found = [
+        Operation(
+            str(o["kind"]),
+            str(o["name"]),
+            int(o["stream"]),
+            float(o["start_us"]),
+            float(o["start_us"]) + float(o["us"]),
+            tuple(o["grid"]) if o.get("grid") else None,
+            tuple(o["block"]) if o.get("block") else None,
+            o.get("nbytes"),
+        )
+        for o in told
+    ]
+    return tuple(sorted(found, key=lambda o: (o.start_us, o.end_us)))
+
+
+def read_launch(operations: Sequence[Operation], own: OwnKernels) -> Launched:
+    """One call of `launch`, between the harness's own marks: a kernel that spins before it, a clock reading after it.
+
+    Raises:
+        ValueError: the marks are not there, so that the trace says nothing.
+    """
+    kernels = [o for o in operations if o.kind == "kernel"]
+    before = next((o for o in kernels if o.name == _LAUNCH_MARKS[0]), None)
+    after = next((o for o in reversed(kernels) if o.name == _LAUNCH_MARKS[1]), None)
+    if before is None or after is None:
+        raise ValueError("the trace does not show the kernels that the harness itself launched")
+    work = [o for o in operations if o is not before and o is not after]
+    unordered = [o for o in work if o.start_us < before.end_us - _CLEAR_US]
+    unjoined = [o for o in work if o.end_us > after.start_us + _CLEAR_US]
+    return Launched(
+        _groups(work, own),
+        max(o.end_us for o in work) - min(o.start_us for o in work) if work else 0.0,
+        _never(work, own),
+        tuple(dict.fromkeys(o.name for o in unordered)),
+        tuple(dict.fromkeys(o.name for o in unjoined)),
+    )
+
+
+def read_timed(operations: Sequence[Operation], own: OwnKernels, harness: frozenset[str]) -> Launched:
+    """What was timed, as it is run again: many launches, between which the harness works under the names `harness`."""
+    work = [o for o in operations if o.name not in harness and o.name not in _LAUNCH_MARKS]
+    span = max(o.end_us for o in work) - min(o.start_us for o in work) if work else 0.0
+    return Launched(_groups(work, own), span, _never(work, own))
+
+
+def harness_names(timed: Sequence[Operation], launch: Sequence[Operation]) -> frozenset[str]:
+    """What the harness itself runs while it times: all in a recording of the baseline that its launch does not do."""
+    return frozenset(o.name for o in timed) - frozenset(o.name for o in launch)
+
+
+def out_of_order(launched: Launched) -> str | None:
+    """Why work on other streams makes a version illegitimate, as a sentence's end; None if nothing is out of order."""
+    if launched.unordered:
+        names = _named(launched.unordered)
+        return f"works on another stream without waiting for what was enqueued before it ({names})"
+    if launched.unjoined:
+        names = _named(launched.unjoined)
+        return f"returns before its work is done: on the caller's stream nothing waits for {names}"
+    return None
+
+
+def passed_off(candidate: Launched, baseline: Launched) -> str | None:
+    """Why a version's kernels are not what computes its answer, as a sentence; None if they are.
+
+    What the baseline leaves to libraries a candidate may leave to them too, for as long as the baseline does.
+    """
+    if not baseline.own_us:
+        return None
+    added = max(0.0, candidate.foreign_us - baseline.foreign_us)
+    foreign = [g.name for g in candidate.groups if not g.own and not _PREPARES.search(g.name)]
+    if not candidate.own_us:
+        ran = f"what ran is {_named(foreign)}" if foreign else "nothing ran at all"
+        return f"none of its own kernels ran; {ran}"
+    if candidate.own_us < LEAST_OWN_SHARE * (candidate.own_us + added):
+        return (
+            f"its own kernels take {candidate.own_us:.1f} us of {candidate.own_us + candidate.foreign_us:.1f} us; "
+            f"the rest is {_named(foreign)}, which is not its own"
+        )
+    return None
+
+
+def left_out(launch: Launched, timed: Launched, launches: int) -> str | None:
+    """Own kernels that a launch runs and that what was timed runs less often, as a sentence; None if there are none."""
+    ran = {group.name: group.calls for group in timed.groups}
+    for group in launch.groups:
+        if group.own and ran.get(group.name, 0) < group.calls * launches:
+            return (
+                f"what was timed runs `{_short(group.name)}` {ran.get(group.name, 0)} times in {launches} launches, "
+                f"where a launch by itself runs it {group.calls} times"
+            )
+    return None
+
+
+def claims_too_little(timed: Launched, launches: int, claimed_us: float) -> str | None:
+    """Whether the time a launch is said to take is less than its own kernels took in the trace; a sentence if so."""
+    seen = timed.own_us / launches
+    if claimed_us < _SHORT_CLAIM * seen - _SLACK_US:
+        return f"its launches are said to take {claimed_us:.1f} us, but its kernels alone ran for {seen:.1f} us in each"
+    return None
+
+
+def _groups(work: Sequence[Operation], own: OwnKernels) -> tuple[Group, ...]:
+    by_name: dict[tuple[str, str], list[Operation]] = defaultdict(list)
+    for operation in work:
+        by_name[operation.kind, operation.name].append(operation)
+    groups = [
+        Group(
+            kind,
+            name,
+            kind == "kernel" and own.holds(name),
+            len(found),
+            sum(o.us for o in found),
+            tuple(sorted({o.stream for o in found})),
+        )
+        for (kind, name), found in by_name.items()
+    ]
+    return tuple(sorted(groups, key=lambda group: -group.us))
+
+
+def _never(work: Sequence[Operation], own: OwnKernels) -> tuple[str, ...]:
+    ran = {_plain(o.name) for o in work if o.kind == "kernel"}
+    return tuple(sorted(demangle(entry) for entry in own.entries if _plain(demangle(entry)) not in ran))
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"\s+", "", name).removeprefix("void").replace("(anonymousnamespace)::", "")
+
+
+def _short(name: str) -> str:
+    return declared_name(name) or name
+
+
+def _named(names: Sequence[str]) -> str:
+    shown = [f"`{_short(name)[:60]}`" for name in names[:3]]
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(shown) + more

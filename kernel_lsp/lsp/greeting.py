@@ -1,0 +1,92 @@
+"""The answer to `initialize`, made of plain JSON.
+
+The protocol's 550 types take longer to import than all the rest of a start, and an editor waits for this answer; it
+needs none of them, so it is given before they are there. `protocol` handles the same message once they are.
+"""
+
+import json
+from typing import Any, cast
+
+from kernel_lsp import __version__
+
+NAME = "kernel-lsp"
+
+REWRITE = "refactor.rewrite.kernel-lsp"
+QUICK_FIX = "quickfix"
+CHECK = "source.kernel-lsp.check"
+COMPARE = "source.kernel-lsp.compare"
+BASELINE = "source.kernel-lsp.baseline"
+EVIDENCE = "source.kernel-lsp.evidence"
+DRAFT = "source.kernel-lsp.draft"
+KINDS = (REWRITE, QUICK_FIX, CHECK, COMPARE, BASELINE, EVIDENCE, DRAFT)
+"""Of code actions."""
+
+COMMANDS = tuple(
+    f"kernel-lsp.{name}"
+    for name in (
+        "trust",
+        "untrust",
+        "refine",
+        "check",
+        "compare",
+        "baseline",
+        "rewrite",
+        "cancel",
+        "apply",
+        "evidence",
+        "draft",
+    )
+)
+
+_ENCODINGS = ("utf-8", "utf-16", "utf-32")
+_FULL = 1  # text synchronization
+
+Json = dict[str, Any]
+
+
+def greet(body: bytes) -> tuple[str | int, Json] | None:
+    """The id of the request and the answer, if this is an `initialize`; None where it is not, or not a sound one."""
+    try:
+        message = json.loads(body)
+        if message["method"] != "initialize" or message["jsonrpc"] != "2.0":
+            return None
+        request, capabilities = message["id"], message["params"]["capabilities"]
+        encoding, pulls = _encoding(capabilities), _pulls(capabilities)
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        return None
+    if isinstance(request, bool) or not isinstance(request, str | int):
+        return None
+    result = {"capabilities": _capabilities(encoding, pulls), "serverInfo": {"name": NAME, "version": __version__}}
+    return request, {"jsonrpc": "2.0", "id": request, "result": result}
+
+
+def _encoding(client: Json) -> str:
+    """What columns are counted in: the client's first choice of those that are known here."""
+    offered = cast("list[Any]", client.get("general", {}).get("positionEncodings") or [])
+    return next((one for one in offered if one in _ENCODINGS), "utf-16")
+
+
+def _pulls(client: Json) -> bool:
+    """Whether the client asks for diagnostics, and can be told to ask again."""
+    again = client.get("workspace", {}).get("diagnostics") or {}
+    return client.get("textDocument", {}).get("diagnostic") is not None and again.get("refreshSupport") is True
+
+
+def _capabilities(encoding: str, pulls: bool) -> Json:
+    found: Json = {
+        "positionEncoding": encoding,
+        "textDocumentSync": {"openClose": True, "change": _FULL, "save": True},
+        "hoverProvider": True,
+        "codeActionProvider": {"codeActionKinds": list(KINDS), "resolveProvider": True},
+        "codeLensProvider": {"resolveProvider": False},
+        "executeCommandProvider": {"commands": list(COMMANDS)},
+        "inlayHintProvider": {"resolveProvider": False},
+        "workspace": {
+            "workspaceFolders": {"supported": True, "changeNotifications": True},
+            "fileOperations": {},
+        },
+    }
+    if pulls:
+        asked = {"interFileDependencies": True, "workspaceDiagnostics": False, "identifier": NAME}
+        found["diagnosticProvider"] = asked
+    return found

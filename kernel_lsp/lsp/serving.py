@@ -1,0 +1,129 @@
+"""One session of the language server, from its first message to its end, over pipes or a socket.
+
+What answers is imported only when the client has its answer to `initialize`; see `greeting`.
+"""
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import socket
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernel_lsp.errors import ConfigurationError
+from kernel_lsp.lsp.framing import LARGEST_LINE, framed, read_message
+from kernel_lsp.lsp.greeting import greet
+
+if TYPE_CHECKING:
+    from kernel_lsp.lsp.server import Server
+
+
+def serve_stdio() -> int:
+    """Serve the client at standard input and output; the exit code that the protocol asks for."""
+    return asyncio.run(_over_stdio())
+
+
+def serve_socket(port: int, say: Callable[[int], None]) -> int:
+    """Wait on 127.0.0.1 for one client of this user and serve it; `say` is told the port, which 0 leaves to the system.
+
+    Raises:
+        ConfigurationError: the port cannot be had.
+    """
+    return asyncio.run(_over_socket(port, say))
+
+
+async def _over_stdio() -> int:
+    loop = asyncio.get_running_loop()
+    if not all(map(_is_pipe, (0, 1))):
+        cure = "An editor starts it and talks to it; for a server that waits for a client, use --socket PORT."
+        raise ConfigurationError("Standard input and output must be pipes.", cure=cure)
+    # Whatever prints must not break the protocol: the client's pipe moves away from descriptor 1.
+    out = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    reader = asyncio.StreamReader(LARGEST_LINE)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
+    transport, flow = await loop.connect_write_pipe(lambda: asyncio.streams.FlowControlMixin(loop), out)
+    return await _session(reader, asyncio.StreamWriter(transport, flow, None, loop))
+
+
+async def _over_socket(port: int, say: Callable[[int], None]) -> int:
+    try:
+        listener = socket.create_server(("127.0.0.1", port))
+    except (OSError, OverflowError) as error:
+        raise ConfigurationError(f"Port {port} cannot be used: {error}.", cure="Name another one, or 0.") from None
+    with listener:
+        listener.setblocking(False)
+        say(listener.getsockname()[1])
+        while True:
+            connection, peer = await asyncio.get_running_loop().sock_accept(listener)
+            if _owner(peer[1], listener.getsockname()[1]) == os.getuid():
+                break
+            connection.close()  # the machine may be shared, and a client can have code run
+    reader, writer = await asyncio.open_connection(sock=connection, limit=LARGEST_LINE)
+    return await _session(reader, writer)
+
+
+async def _session(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
+    """Serve one client to its end, by `exit`, by silence or by a signal."""
+    first = await read_message(reader)
+    greeting = greet(first) if isinstance(first, bytes) else None
+    if greeting is not None:
+        writer.write(framed(greeting[1]))
+    server = _make_server()
+    server.protocol.set_writer(_Writer(writer))  # pyright: ignore[reportArgumentType]
+    reading = asyncio.ensure_future(server.protocol.run(reader, first, greeting[0] if greeting else None))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, reading.cancel)
+    try:
+        with contextlib.suppress(asyncio.CancelledError):
+            await reading
+    finally:
+        await server.close()
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(1):
+                await writer.drain()
+        writer.transport.abort() if hasattr(writer.transport, "abort") else writer.close()
+    return 0 if server.protocol.was_shut_down else 1
+
+
+def _make_server() -> "Server":
+    gc.disable()  # the protocol's types are 66,000 objects that stay; looking for garbage meanwhile takes 60 ms
+    from kernel_lsp.lsp.server import make_server
+
+    gc.freeze()
+    gc.enable()
+    return make_server()
+
+
+def _is_pipe(descriptor: int) -> bool:
+    mode = os.fstat(descriptor).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+class _Writer:
+    """What pygls writes to: never waits, so a client that reads slowly delays nobody but itself."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+
+    def write(self, data: bytes) -> None:
+        if not self._writer.is_closing():
+            self._writer.write(data)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def _owner(port: int, to: int) -> int | None:
+    """The user id behind a local TCP connection from `port`."""
+    ends = (f"0100007F:{port:04X}", f"0100007F:{to:04X}")
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if (fields[1], fields[2]) == ends:
+            return int(fields[7])
+    return None

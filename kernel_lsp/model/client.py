@@ -1,0 +1,328 @@
+"""The light client of an OpenAI-compatible server: stream an answer, count tokens, list what is served.
+
+It is light on purpose (httpx and nothing else), and has a name for everything that can go wrong (`model.errors`).
+"""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from types import TracebackType
+from typing import Any, Self, TypedDict
+
+import httpx
+
+from kernel_lsp.model import errors, gate
+from kernel_lsp.model.endpoint import Endpoint, transport
+
+_BYTES_PER_TOKEN = 3  # of source code, seldom fewer; only where a server cannot count
+_POLL_SECONDS = 0.2
+
+
+class Message(TypedDict):
+    """One turn of a conversation; `role` is system, user or assistant."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How an answer is drawn. `max_tokens` counts reasoning and text together; None leaves a choice to the server."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    max_tokens: int | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long to wait, in seconds, and how much reasoning to put up with.
+
+    Attributes:
+        first: until the first piece of an answer; the prompt is read and other requests may be served meanwhile.
+        silence: between two pieces. Time for which the judge has paused the server does not count.
+        total: for the whole answer.
+        asleep: for a sleeping server to wake.
+        reasoning_tokens: before the text begins; None is as many as `Sampling.max_tokens`.
+    """
+
+    first: float = 300.0
+    silence: float = 60.0
+    total: float = 3600.0
+    asleep: float = 120.0
+    reasoning_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of a request so far."""
+
+    prompt: int
+    completion: int
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some more of an answer. `finish` is set on the last piece: `stop`, or what else ended the answer."""
+
+    reasoning: str = ""
+    text: str = ""
+    finish: str | None = None
+    usage: Usage | None = None
+
+
+class Client:
+    """Talks to one server; use it as a context manager. Many answers may be streamed at once."""
+
+    def __init__(self, endpoint: Endpoint, limits: Limits = Limits()) -> None:
+        self.endpoint, self.limits = endpoint, limits
+        headers = {"Authorization": f"Bearer {endpoint.key}"} if endpoint.key else {}
+        self._http = httpx.AsyncClient(
+            base_url=endpoint.url,
+            headers=headers,
+            transport=transport(endpoint),
+            timeout=httpx.Timeout(30.0, connect=10.0),
+            trust_env=not endpoint.local,
+        )
+        self._can_sleep = True
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._http.aclose()
+
+    async def models(self) -> tuple[str, ...]:
+        """Names of the models and adapters served.
+
+        Raises:
+            ModelError: the server cannot be reached or does not say.
+        """
+        said = await self._ask("GET", "/v1/models")
+        return tuple(str(entry["id"]) for entry in said["data"])
+
+    async def count_tokens(self, prompt: str | Sequence[Message]) -> int:
+        """Tokens of a text, or of a conversation with all that the model's chat template adds to it.
+
+        A server without `/tokenize`, which is not vLLM, gets an estimate: one token for each three bytes.
+
+        Raises:
+            ModelError: the server cannot be reached or refuses.
+        """
+        part = {"prompt": prompt} if isinstance(prompt, str) else {"messages": list(prompt)}
+        try:
+            said = await self._ask("POST", "/tokenize", {"model": self.endpoint.model, **part})
+        except errors.NotServedError:
+            if self.endpoint.model in await self.models():
+                return -(-len(json.dumps(prompt, ensure_ascii=False).encode()) // _BYTES_PER_TOKEN)
+            raise
+        return int(said["count"])
+
+    async def load_adapter(self, name: str, folder: str) -> None:
+        """Serve the LoRA adapter in `folder` under `name`; needs a server that was told to allow that.
+
+        Raises:
+            ModelError: the server refuses.
+        """
+        await self._ask("POST", "/v1/load_lora_adapter", {"lora_name": name, "lora_path": folder})
+
+    async def stream(self, messages: Sequence[Message], sampling: Sampling) -> AsyncGenerator[Piece]:
+        """The answer, piece by piece; leaving the loop ends the request, and the server stops generating.
+
+        Raises:
+            CutOffError, EndlessReasoningError: after the pieces that there were.
+            AnswerTimedOutError, ServerCrashedError, AsleepError: as they say.
+            ModelError: the server cannot be reached or refuses.
+        """
+        async with gate.generating(self.endpoint.folder):
+            await self._awake()
+            lines: asyncio.Queue[str | Exception | None] = asyncio.Queue()
+            reading = asyncio.create_task(self._read(_body(self.endpoint.model, messages, sampling), lines))
+            try:
+                async for piece in self._pieces(lines, sampling):
+                    yield piece
+            finally:
+                reading.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await reading
+
+    async def _pieces(self, lines: asyncio.Queue[str | Exception | None], sampling: Sampling) -> AsyncGenerator[Piece]:
+        begun, patience = time.monotonic(), self.limits.first
+        reasoned, written, tokens = 0, False, 0
+        finish: str | None = None
+        while (line := await self._next(lines, begun, patience)) is not None:
+            patience = self.limits.silence
+            if (event := _event(line)) is None:
+                continue
+            if "error" in event:
+                raise self._said(500, event)
+            piece = _piece(event)
+            tokens = piece.usage.completion if piece.usage else tokens + 1
+            finish = finish or piece.finish
+            written = written or bool(piece.text.strip())
+            reasoned = reasoned if written else tokens
+            yield piece
+            limit = self.limits.reasoning_tokens
+            if limit is not None and not written and finish is None and reasoned > limit:
+                raise self._endless(reasoned)
+        if finish is None:
+            raise self._crashed()
+        if finish == "length" and not written:
+            raise self._endless(reasoned)
+        if finish == "length":
+            limit = f" at {sampling.max_tokens:,} tokens" if sampling.max_tokens else ""
+            cure = "Allow longer answers, or ask for less."
+            raise errors.CutOffError(f"The answer was cut off{limit} before it ended.", cure=cure)
+        if finish == "abort":
+            raise errors.ServerSaidError("The server gave the answer up.", cure="Ask again.")
+
+    async def _next(self, lines: asyncio.Queue[str | Exception | None], begun: float, patience: float) -> str | None:
+        """The next line of the stream; None at its end."""
+        while True:
+            left = self.limits.total - (time.monotonic() - begun)
+            try:
+                line = await asyncio.wait_for(lines.get(), max(0.0, min(patience, left)))
+            except TimeoutError:
+                if left > patience and gate.is_held(self.endpoint.folder):
+                    continue  # it is silent because the judge is timing something
+                waited, what = (patience, "said nothing") if left > patience else (self.limits.total, "was not done")
+                message = f"The model server at {self.endpoint} {what} for {waited:g} s."
+                raise errors.AnswerTimedOutError(message, cure=self._where_to_look()) from None
+            if isinstance(line, Exception):
+                raise line
+            return line
+
+    async def _read(self, body: dict[str, Any], lines: asyncio.Queue[str | Exception | None]) -> None:
+        """Put every line of the server's answer into `lines`, then None; or the error that ended it."""
+        answering = False
+        try:
+            async with self._http.stream(
+                "POST", "/v1/chat/completions", json=body, timeout=httpx.Timeout(None, connect=10.0)
+            ) as response:
+                if response.is_error:
+                    raise self._said(response.status_code, _decoded(await response.aread()))
+                answering = True
+                async for line in response.aiter_lines():
+                    lines.put_nowait(line)
+            lines.put_nowait(None)
+        except errors.ModelError as error:
+            lines.put_nowait(error)
+        except httpx.TransportError as error:
+            lines.put_nowait(self._crashed() if answering else self._unreachable(error))
+
+    async def _awake(self) -> None:
+        """Wait for a sleeping server, which answers to nothing and yet says that it is healthy."""
+        until = time.monotonic() + self.limits.asleep
+        while self._can_sleep:
+            try:
+                response = await self._http.get("/is_sleeping")
+            except httpx.TransportError as error:
+                raise self._unreachable(error) from error
+            if response.status_code != HTTPStatus.OK:
+                self._can_sleep = False  # it was not told that it may
+            elif not _decoded(response.content).get("is_sleeping"):
+                return
+            elif not await gate.revive(self.endpoint.folder) and time.monotonic() > until:
+                message = f"The model server at {self.endpoint} sleeps, for its GPU memory is needed."
+                cure = "Serve with a shorter context or a larger `model.reserve`, so that both fit."
+                raise errors.AsleepError(message, cure=cure)
+            else:
+                await asyncio.sleep(_POLL_SECONDS)
+
+    async def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        try:
+            response = await self._http.request(method, path, json=body)
+        except httpx.TransportError as error:
+            raise self._unreachable(error) from error
+        if response.is_error:
+            raise self._said(response.status_code, _decoded(response.content))
+        return _decoded(response.content)
+
+    def _said(self, status: int, body: dict[str, Any]) -> errors.ModelError:
+        """The server's refusal by its name."""
+        error = body.get("error", body)
+        said = str(error.get("message", error) if isinstance(error, dict) else error).strip().rstrip(".")[:500]
+        if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            cure = "Set `model.key_variable` to the name of the environment variable that holds its key."
+            return errors.WrongKeyError(f"The model server at {self.endpoint} does not accept the key.", cure=cure)
+        if status == HTTPStatus.NOT_FOUND:
+            message = f"The model server at {self.endpoint} does not serve `{self.endpoint.model}`: {said}."
+            return errors.NotServedError(message, cure="`kernel-lsp model status` lists what is served.")
+        if "context length" in said or "max_model_len" in said or "maximum context" in said:
+            cure = "Serve it with a longer context, or give the model less history."
+            return errors.PromptTooLongError(f"Prompt and answer do not fit the model: {said}.", cure=cure)
+        if "EngineDead" in said or "EngineCore" in said:
+            return self._crashed()
+        return errors.ServerSaidError(f"The model server at {self.endpoint} answered with an error: {said}.")
+
+    def _unreachable(self, error: httpx.TransportError) -> errors.ModelError:
+        if isinstance(error, httpx.ReadError | httpx.RemoteProtocolError | httpx.WriteError):
+            return self._crashed()
+        if isinstance(error, httpx.TimeoutException):
+            message = f"The model server at {self.endpoint} did not answer in time."
+            return errors.AnswerTimedOutError(message, cure=self._where_to_look())
+        cure = "Start one with `kernel-lsp model serve`, or mend `model.endpoint`."
+        return errors.RefusedConnectionError(f"No model server listens at {self.endpoint}.", cure=cure)
+
+    def _crashed(self) -> errors.ModelError:
+        message = f"The model server at {self.endpoint} went away in the middle of an answer."
+        return errors.ServerCrashedError(message, cure=self._where_to_look())
+
+    def _endless(self, tokens: int) -> errors.ModelError:
+        cure = "Ask again; or allow more with the profile's limits."
+        return errors.EndlessReasoningError(f"The model was still reasoning after {tokens:,} tokens.", cure=cure)
+
+    def _where_to_look(self) -> str:
+        if self.endpoint.folder is None:
+            return "Look at the server's own log."
+        return f"`kernel-lsp model status` says whether it lives; its log is {self.endpoint.folder / 'log'}."
+
+
+def _body(model: str, messages: Sequence[Message], sampling: Sampling) -> dict[str, Any]:
+    said = {
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "max_tokens": sampling.max_tokens,
+        "seed": sampling.seed,
+        "stop": list(sampling.stop) or None,
+    }
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    body = {"model": model, "messages": list(messages), "stream": True, "stream_options": options}
+    return body | {name: value for name, value in said.items() if value is not None}
+
+
+def _event(line: str) -> dict[str, Any] | None:
+    """The JSON of one line of a stream of events; None for what holds none."""
+    data = line.removeprefix("data:").strip() if line.startswith("data:") else ""
+    return None if data in ("", "[DONE]") else _decoded(data.encode())
+
+
+def _piece(event: dict[str, Any]) -> Piece:
+    choice = next(iter(event.get("choices") or ()), {})
+    delta = choice.get("delta") or {}
+    usage = event.get("usage")
+    return Piece(
+        delta.get("reasoning") or delta.get("reasoning_content") or "",
+        delta.get("content") or "",
+        choice.get("finish_reason"),
+        Usage(usage["prompt_tokens"], usage.get("completion_tokens") or 0) if usage else None,
+    )
+
+
+def _decoded(content: bytes) -> dict[str, Any]:
+    """A JSON object; what is none is taken for a message."""
+    try:
+        value = json.loads(content)
+    except ValueError:
+        value = {"error": content.decode(errors="replace")}
+    return value if isinstance(value, dict) else {"error": str(value)}

@@ -1,0 +1,162 @@
+"""Where a model is spoken to: a server on this machine, or one that the user has agreed to send source code to."""
+
+import ipaddress
+import json
+import os
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import platformdirs
+
+from kernel_lsp.config.settings import APP, Settings
+from kernel_lsp.errors import ConfigurationError
+from kernel_lsp.model.errors import ConsentError, NoServerError
+from kernel_lsp.model.servers import Server, running
+
+_UNIX = "unix:"
+_ANY_HOST = "http://localhost"  # over a socket nobody asks for the host
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A model and the way to its server.
+
+    Attributes:
+        model: name of the model or adapter, as the server knows it.
+        url: without `/v1`.
+        uds: the Unix socket that it listens on, instead of a host.
+        key: what the server wants to be shown.
+        folder: where a server that runs on this machine keeps its locks and log; None for others.
+        profile: what is known of it (`kernel_lsp.model.profile.find_profile`).
+        context: tokens of prompt and answer together; None where the server alone knows.
+    """
+
+    model: str
+    url: str = _ANY_HOST
+    uds: Path | None = None
+    key: str | None = field(default=None, repr=False)
+    folder: Path | None = None
+    profile: str = "general"
+    context: int | None = None
+
+    @property
+    def local(self) -> bool:
+        """Whether nothing that is sent leaves this machine."""
+        return self.uds is not None or is_loopback(urlsplit(self.url).hostname or "")
+
+    def __str__(self) -> str:
+        return str(self.uds) if self.uds else self.url
+
+
+def transport(endpoint: Endpoint) -> httpx.AsyncHTTPTransport | None:
+    """The way through its socket; None where it is reached by its URL."""
+    return httpx.AsyncHTTPTransport(uds=str(endpoint.uds)) if endpoint.uds else None
+
+
+def endpoint_of(server: Server, model: str | None = None) -> Endpoint:
+    """The way to a server that runs here; `model` is one of its adapters, if not the model itself."""
+    return Endpoint(
+        model or server.models[0],
+        server.url or _ANY_HOST,
+        server.uds,
+        server.key,
+        server.folder,
+        server.profile,
+        server.context,
+    )
+
+
+def endpoint_at(address: str, model: str, key: str | None = None) -> Endpoint:
+    """The endpoint at a URL, with or without `/v1`, or at `unix:/path`."""
+    if address.startswith(_UNIX):
+        return Endpoint(model, uds=Path(address.removeprefix(_UNIX)).expanduser(), key=key)
+    return Endpoint(model, address.rstrip("/").removesuffix("/v1"), key=key)
+
+
+def find_endpoint(settings: Settings) -> Endpoint:
+    """The endpoint that the settings ask for: the one they name, or else the server that runs on this machine.
+
+    Raises:
+        ConsentError: it is another machine's, and nobody has agreed to send source code there.
+        NoServerError: none is running, or several are and the settings name none.
+        ConfigurationError: the settings do not name an endpoint's model or key.
+    """
+    wanted = settings.model
+    if wanted.endpoint is None:
+        return _running_here(wanted.name)
+    if wanted.name is None:
+        cure = "Set `model.name` to the name that the server knows it by."
+        raise ConfigurationError("`model.endpoint` is set, but no model is named.", cure=cure)
+    key = _key(wanted.key_variable)
+    endpoint = replace(endpoint_at(wanted.endpoint, wanted.name, key), profile=wanted.profile)
+    host = urlsplit(endpoint.url).hostname or ""
+    if not endpoint.local and host not in allowed_hosts():
+        message = f"`model.endpoint` is {host}: prompts with your source code would leave this machine."
+        raise ConsentError(message, cure=f"If you agree to that, run `kernel-lsp model allow {host}` once.")
+    return endpoint
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine and no name service has to be asked."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def allowed_hosts(file: Path | None = None) -> tuple[str, ...]:
+    """Hosts that the user has agreed to send source code to; none where the list cannot be read."""
+    try:
+        return tuple(str(host) for host in json.loads((file or _consents()).read_text())["hosts"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return ()
+
+
+def allow_host(host: str, *, allowed: bool = True, file: Path | None = None) -> None:
+    """Agree to send source code to a host from now on, or withdraw that.
+
+    Raises:
+        ConfigurationError: it is no host, or the list cannot be written.
+    """
+    if "/" in host or not (name := urlsplit(f"//{host}").hostname):
+        raise ConfigurationError(f"`{host}` is not the name of a host.", cure="Write it as in `gpu-box.example.org`.")
+    file = file or _consents()
+    hosts = [known for known in allowed_hosts(file) if known != name] + ([name] if allowed else [])
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        draft = file.with_suffix(f".{os.getpid()}")
+        draft.write_text(json.dumps({"hosts": hosts}, indent=2) + "\n")
+        draft.replace(file)
+    except OSError as error:
+        cure = "Check the folder's permissions and room."
+        raise ConfigurationError(f"The consent cannot be kept: {error.strerror}.", file, cure=cure) from error
+
+
+def _consents() -> Path:
+    """The user's own file, beside the trusted folders: no project's settings can move it."""
+    return platformdirs.user_config_path(APP) / "allowed-hosts.json"
+
+
+def _key(variable: str | None) -> str | None:
+    if variable is None:
+        return None
+    if not (key := os.environ.get(variable)):
+        raise ConfigurationError(
+            f"`model.key_variable` names {variable}, which is not set.", cure=f"Set {variable} to the server's key."
+        )
+    return key
+
+
+def _running_here(name: str | None) -> Endpoint:
+    servers = running()
+    if not servers:
+        message = "No model server is running on this machine."
+        raise NoServerError(message, cure="Start one with `kernel-lsp model serve`, or set `model.endpoint`.")
+    found = [server for server in servers if name is None or name in server.models]
+    if len(found) == 1:
+        return endpoint_of(found[0], name)
+    served = ", ".join(model for server in servers for model in server.models)
+    what = "Several model servers are running" if found else f"No model server that is running serves `{name}`"
+    raise NoServerError(f"{what}; they serve {served}.", cure="Name one of these with `model.name`.")

@@ -1,0 +1,399 @@
+"""A sweep over many kernels, one turn at a time, with a model that is elsewhere and answers from files.
+
+A folder holds it all. `batch.json` says what is refined. `turn-01/requests.jsonl` are the prompts of the first turn in
+the form of OpenAI's batch endpoint, which `vllm run-batch` takes too; its output, under the name `answers.jsonl` beside
+it, is what the next call reads, judges and makes `turn-02` of. `outcomes.jsonl` has a line for each answer that was
+judged, written after the store: a call that is killed loses at most the judgement under way, and the next call makes it
+again and stores it in the same place. `briefings.jsonl` keeps what was known of each kernel at the first turn, so that
+every turn says the same of it.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.nvml import find_gpus
+from kernel_lsp.errors import ConfigurationError, KernelLspError
+from kernel_lsp.judge.pipeline import Session, open_session, start_pool
+from kernel_lsp.judge.target import Target, make_target
+from kernel_lsp.judge.verdict import Verdict
+from kernel_lsp.model.client import Message
+from kernel_lsp.model.profile import Profile, find_profile
+from kernel_lsp.refine.dialogue.answer import Answer, read_answer
+from kernel_lsp.refine.dialogue.conversation import Attempt, messages, tell
+from kernel_lsp.refine.dialogue.prompts import Prompts
+from kernel_lsp.refine.dialogue.task import Briefing, Task, make_task
+from kernel_lsp.refine.outcome import Exchange, OnExchange, Tried
+from kernel_lsp.refine.reception import Reception
+from kernel_lsp.refine.speaker import brief, gpu_name
+from kernel_lsp.refine.workbench import Workbench
+from kernel_lsp.runner.pool import Pool
+from kernel_lsp.store.store import Store
+
+_BYTES_PER_TOKEN = 3
+_FORM = 1  # of the files
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What `batch.json` says.
+
+    Attributes:
+        folder: where it lies.
+        kernels: `path` or `path::kernel`, as given.
+        profile: id of the model's profile.
+        model: name that the requests ask for.
+        turns: how many there are to be.
+        trajectories: for each kernel.
+        name: of the sweep in the store; the same kernels, texts and numbers give the same name.
+    """
+
+    folder: Path
+    kernels: tuple[str, ...]
+    profile: str
+    model: str
+    turns: int
+    trajectories: int
+    name: str
+
+    def turn(self, number: int) -> Path:
+        """The folder of a turn, from 1."""
+        return self.folder / f"turn-{number:02}"
+
+    def outcomes(self) -> list["Outcome"]:
+        """What was judged so far, turn by turn."""
+        return [
+            Outcome(self.kernels[int(one.partition("-")[0])], number, str(said["outcome"]), said["speedup"])
+            for number in range(1, self.turns + 1)
+            for one, said in _outcomes(self.turn(number)).items()
+        ]
+
+    def ids(self) -> list[str]:
+        """Every trajectory by the `custom_id` of its requests: the kernel's place, then its own."""
+        return [f"{k:04}-{t:02}" for k in range(len(self.kernels)) for t in range(self.trajectories)]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one answer: the verdict's name or REJECTED, and the speedup of what it led to, if it is FASTER."""
+
+    kernel: str
+    turn: int
+    outcome: str
+    speedup: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """Where a sweep stands after a call.
+
+    Attributes:
+        turn: the turn that waits for answers, or the last one.
+        waits_for: the file in which they are missing; None where all turns are done.
+        judged: answers judged in this call.
+        missing: requests of the turn that have no answer.
+        troubles: kernels that could not be opened, each with the reason.
+    """
+
+    turn: int
+    waits_for: Path | None
+    judged: int
+    missing: int
+    troubles: tuple[str, ...]
+
+
+Show = Callable[[str], None]
+
+
+def begin_batch(folder: Path, kernels: Sequence[str], settings: Settings) -> Batch:
+    """Write `batch.json`, or read it where there is one.
+
+    Raises:
+        ConfigurationError: there is none and no kernels are named, or it is of other kernels.
+        KernelLspError: a kernel cannot be used.
+    """
+    file = folder / "batch.json"
+    if file.exists():
+        batch = _read_batch(file)
+        if kernels and tuple(kernels) != batch.kernels:
+            cure = "Leave the files out to go on with it, or name another folder."
+            raise ConfigurationError("This sweep was begun for other kernels.", file, cure=cure)
+        return batch
+    if not kernels:
+        raise ConfigurationError(
+            "There is no sweep in this folder yet.", folder, cure="Name the kernel files to refine."
+        )
+    profile = find_profile(settings.model.profile)
+    texts = [_target(name).baseline.digest for name in kernels]
+    turns = settings.refine.turns or profile.talk.turns
+    told = [profile.id, turns, settings.refine.trajectories, *texts]
+    name = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:12]
+    model = settings.model.name or profile.weights or profile.id
+    batch = Batch(folder, tuple(kernels), profile.id, model, turns, settings.refine.trajectories, f"batch-{name}")
+    shown = {
+        "form": _FORM,
+        "kernels": list(batch.kernels),
+        "profile": batch.profile,
+        "model": batch.model,
+        "turns": batch.turns,
+        "trajectories": batch.trajectories,
+        "name": batch.name,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(file, json.dumps(shown, indent=2) + "\n")
+    return batch
+
+
+async def advance_batch(batch: Batch, settings: Settings, store: Store, show: Show = lambda _: None) -> Stand:
+    """Judge what was answered, write the next turn's requests, and so on, as far as there are answers.
+
+    Can be killed at any point and called again. A kernel that cannot be opened takes no further part.
+
+    Raises:
+        ConfigurationError: a file of answers is not what a batch endpoint writes.
+    """
+    judged, troubles = 0, dict[str, str]()
+    async with start_pool() as pool:
+        work = _Work(batch, settings, store, pool, troubles, show)
+        for number in range(1, batch.turns + 1):
+            folder = batch.turn(number)
+            requests, answers = folder / "requests.jsonl", folder / "answers.jsonl"
+            due = [i for i in batch.ids() if number == 1 or i in _outcomes(batch.turn(number - 1))]
+            if not requests.exists():
+                await _ask(work, number, due)
+            asked = [str(line["custom_id"]) for line in _lines(requests)]
+            if not answers.exists():
+                return Stand(number, answers if asked else None, judged, len(asked), tuple(troubles.values()))
+            said, outcomes = _answers(answers), _outcomes(folder)
+            judged += await _judge(work, number, {i: said[i] for i in asked if i in said and i not in outcomes})
+            if missing := [i for i in asked if i not in said]:
+                return Stand(number, answers, judged, len(missing), tuple(troubles.values()))
+    return Stand(batch.turns, None, judged, 0, tuple(troubles.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What the steps of one call share."""
+
+    batch: Batch
+    settings: Settings
+    store: Store
+    pool: Pool
+    troubles: dict[str, str]
+    show: Show
+
+
+async def _ask(work: _Work, number: int, due: Sequence[str]) -> None:
+    """Write the requests of a turn, all at once."""
+    batch = work.batch
+    before = [_outcomes(batch.turn(n)) for n in range(1, number)]
+    known = _briefings(batch)
+    lines: list[str] = []
+    for kernel, ids in _by_kernel(batch, due).items():
+        work.show(f"turn {number}: asking about {kernel}")
+        try:
+            target = _target(kernel)
+            profile, prompts, task = _parts(target, work.settings, batch.profile)
+            briefing = known.get(kernel) or await _brief(work, kernel, target, prompts)
+            for one in ids:
+                attempts = [_attempt(outcomes[one]) for outcomes in before]
+                said = await messages(task, profile.talk, briefing, attempts, _estimate)
+                lines.append(json.dumps(_request(batch, profile, one, number, said), ensure_ascii=False))
+        except KernelLspError as error:
+            work.troubles[kernel] = str(error)
+    batch.turn(number).mkdir(parents=True, exist_ok=True)
+    _write(batch.turn(number) / "requests.jsonl", "".join(f"{line}\n" for line in lines))
+
+
+async def _brief(work: _Work, kernel: str, target: Target, prompts: Prompts) -> Briefing:
+    """What prompts say of a kernel, found out once and kept."""
+    if prompts.tells_facts:
+        async with open_session(target, work.settings, work.pool) as session:
+            briefing = brief(session, ())
+    else:
+        briefing = Briefing(gpu_name(next(iter(find_gpus()), None)))
+    _append(work.batch.folder / "briefings.jsonl", {"kernel": kernel, **asdict(briefing)})
+    return briefing
+
+
+async def _judge(work: _Work, number: int, said: Mapping[str, Answer]) -> int:
+    """Judge answers, kernel by kernel; each is stored, and then noted in `outcomes.jsonl`."""
+    batch, judged = work.batch, 0
+    requests = _lines(batch.turn(number) / "requests.jsonl") if said else []
+    asked = {str(r["custom_id"]): json.dumps(r["body"]["messages"], ensure_ascii=False) for r in requests}
+    for kernel, ids in _by_kernel(batch, list(said)).items():
+        work.show(f"turn {number}: judging {len(ids)} answers for {kernel}")
+        try:
+            target = _target(kernel)
+            _, prompts, task = _parts(target, work.settings, batch.profile)
+            async with open_session(target, work.settings, work.pool) as session:
+                for one in ids:
+                    keep = _keeper(work, f"{batch.name}-{one}", number)
+                    line = await _judge_one(session, work, prompts, task, said[one], asked[one], keep)
+                    _append(batch.turn(number) / "outcomes.jsonl", {"custom_id": one, **line})
+                    judged += 1
+        except KernelLspError as error:
+            work.troubles[kernel] = str(error)
+    return judged
+
+
+def _keeper(work: _Work, session: str, number: int) -> OnExchange:
+    def keep(said: Exchange) -> None:
+        work.store.append_turn(
+            session,
+            said.candidate.digest if said.candidate else "",
+            prompt=said.prompt,
+            answer=said.answer,
+            verdict=said.verdict.id if said.verdict else None,
+            number=number,
+        )
+
+    return keep
+
+
+async def _judge_one(
+    session: Session, work: _Work, prompts: Prompts, task: Task, answer: Answer, prompt: str, keep: OnExchange
+) -> dict[str, Any]:
+    """What became of one answer, as its line in `outcomes.jsonl` says it; the store has it by then."""
+    verdicts: list[Verdict] = []
+
+    def record(tried: Tried) -> None:
+        if tried.verdict is not None:
+            work.store.save_verdict(tried.verdict.model_dump(mode="json"))
+            verdicts.append(tried.verdict)
+
+    budget = work.settings.refine.budget
+    bench = Workbench(session, budget, on_progress=lambda _: None, on_tried=record, on_exchange=keep, seed=0)
+    candidate, outcome = await Reception(bench, task, remember=False).receive(answer)
+    bench.exchanged(0, prompt, answer.whole, candidate)
+    best = bench.result.best
+    return {
+        "answer": answer.text,
+        "told": tell(prompts, outcome),
+        "candidate": candidate.digest if candidate else None,
+        "verdict": verdicts[-1].id if verdicts else None,
+        "outcome": "REJECTED" if isinstance(outcome, str) else outcome.verdict.value,
+        "speedup": best.speedup if best else None,
+    }
+
+
+def _parts(target: Target, settings: Settings, profile_id: str) -> tuple[Profile, Prompts, Task]:
+    profile = find_profile(profile_id)
+    prompts = Prompts(profile.talk.format, settings.model.templates)
+    return profile, prompts, make_task(target, profile, prompts)
+
+
+def _target(name: str) -> Target:
+    path, _, kernel = name.partition("::")
+    return make_target(Path(path), kernel or None)
+
+
+def _by_kernel(batch: Batch, ids: Sequence[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for one in ids:
+        found.setdefault(batch.kernels[int(one.partition("-")[0])], []).append(one)
+    return found
+
+
+def _request(batch: Batch, profile: Profile, one: str, number: int, said: Sequence[Message]) -> dict[str, Any]:
+    drawing = profile.drawing
+    drawn = drawing.model_dump()
+    seed = int(one.partition("-")[2]) * 1000 + number
+    body = {"model": batch.model, "messages": list(said), "seed": seed}
+    body |= {name: value for name, value in drawn.items() if value is not None}
+    return {"custom_id": one, "method": "POST", "url": "/v1/chat/completions", "body": body}
+
+
+def _attempt(outcome: Mapping[str, Any]) -> Attempt:
+    return Attempt(Answer(str(outcome["answer"])), str(outcome["told"]))
+
+
+async def _estimate(said: Sequence[Message]) -> int:
+    """Tokens of a conversation, where no server can be asked for them: never fewer for source code."""
+    return -(-sum(len(message["content"].encode()) for message in said) // _BYTES_PER_TOKEN)
+
+
+def _read_batch(file: Path) -> Batch:
+    try:
+        said = json.loads(file.read_text(encoding="utf-8"))
+        if said.pop("form") != _FORM:
+            raise ValueError("it is of another version of this program")
+        return Batch(file.parent, tuple(said.pop("kernels")), **said)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigurationError(f"The sweep cannot be read: {error}.", file, cure="Begin another one.") from None
+
+
+def _briefings(batch: Batch) -> dict[str, Briefing]:
+    """What was found out of each kernel at the first turn."""
+    found: dict[str, Briefing] = {}
+    for line in _whole_lines(batch.folder / "briefings.jsonl"):
+        lists = {name: tuple(line[name]) for name in ("facts", "standing", "tried")}
+        found[str(line["kernel"])] = Briefing(line["gpu"], line["device"], **lists)
+    return found
+
+
+def _outcomes(folder: Path) -> dict[str, dict[str, Any]]:
+    """What was judged of a turn, by `custom_id`."""
+    return {str(line["custom_id"]): line for line in _whole_lines(folder / "outcomes.jsonl")}
+
+
+def _whole_lines(file: Path) -> list[dict[str, Any]]:
+    """The lines of a file that calls append to. One that a killed call left unfinished is cut off."""
+    if not file.exists():
+        return []
+    text = file.read_text(encoding="utf-8")
+    whole = text[: text.rfind("\n") + 1]
+    if whole != text:
+        _write(file, whole)
+    return [json.loads(line) for line in whole.split("\n") if line]
+
+
+def _answers(file: Path) -> dict[str, Answer]:
+    """Answers by `custom_id`, as a batch endpoint writes them; one that failed there is an empty, unfinished one."""
+    found: dict[str, Answer] = {}
+    for number, line in enumerate(_lines(file), 1):
+        try:
+            one = str(line["custom_id"])
+            choices = ((line.get("response") or {}).get("body") or {}).get("choices")
+            if not choices:
+                found[one] = Answer("", complete=False)
+                continue
+            message = choices[0]["message"]
+            thought = message.get("reasoning") or message.get("reasoning_content") or ""
+            whole = choices[0].get("finish_reason") != "length"
+            found[one] = read_answer(message.get("content") or "", thought, complete=whole)
+        except (KeyError, IndexError, TypeError, AttributeError) as error:
+            cure = "It must be the output of an OpenAI-compatible batch, one JSON object a line."
+            raise ConfigurationError(f"This is no answer of a batch endpoint: {error!r}.", file, number, cure) from None
+    return found
+
+
+def _lines(file: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), 1):
+        if line.strip():
+            try:
+                found.append(json.loads(line))
+            except ValueError as error:
+                raise ConfigurationError(f"This line is no JSON: {error}.", file, number) from None
+    return found
+
+
+def _write(file: Path, text: str) -> None:
+    """Whole or not at all."""
+    draft = file.with_name(f"{file.name}.{os.getpid()}")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(file)
+
+
+def _append(file: Path, line: Mapping[str, Any]) -> None:
+    """One more line, on the disk when this returns."""
+    with file.open("a", encoding="utf-8") as out:
+        out.write(json.dumps(line, ensure_ascii=False) + "\n")
+        out.flush()
+        os.fsync(out.fileno())

@@ -1,0 +1,132 @@
+"""A workload shown in KernelBench's format, for models that were trained to be given a `Model` and nothing else."""
+
+import ast
+import textwrap
+from collections.abc import Iterator
+
+from kernel_lsp.errors import WorkloadError
+from kernel_lsp.source.candidate import SourceFile
+
+# What of a workload is for the judge, or is the author's own answer.
+_NOT_SHOWN = frozenset(
+    ("CASES", "CONTRACT", "KERNEL", "NONDETERMINISTIC", "TOLERANCE", "launch", "reference", "inputs")
+)
+_IMPORTED = ("import torch", "import torch.nn as nn", "import triton", "import triton.language as tl")
+
+
+def is_kernelbench(text: str) -> bool:
+    """Whether a file already is a problem of KernelBench's."""
+    return {"Model", "get_inputs", "get_init_inputs"} <= set(_names(text))
+
+
+def as_architecture(workload: SourceFile) -> str:
+    """The workload's reference as `Model`, with inputs of its last case that is not the smallest.
+
+    A KernelBench problem is returned without its `ModelNew`.
+
+    Raises:
+        WorkloadError: it is no workload.
+    """
+    try:
+        tree = ast.parse(workload.text)
+    except (SyntaxError, ValueError) as error:
+        raise WorkloadError(f"the workload cannot be parsed: {error}", workload.path) from None
+    if is_kernelbench(workload.text):
+        return _without(tree, workload.text, ("ModelNew",))
+    made = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    if "reference" not in made or "inputs" not in made:
+        raise WorkloadError("the workload does not define `reference` and `inputs`", workload.path)
+    reference = made["reference"]
+    shared = "\n".join(_shared(tree, workload.text, reference, made["inputs"]))
+    parts = [
+        "\n".join(_IMPORTED[:2]),
+        shared,
+        _model(workload.text, reference),
+        _source(workload.text, made["inputs"]),
+        _get_inputs(_case(tree)),
+        "def get_init_inputs():\n    return []",
+    ]
+    return "\n\n\n".join(filter(None, parts)) + "\n"
+
+
+def _model(text: str, reference: ast.FunctionDef) -> str:
+    arguments = ast.unparse(reference.args)
+    body = reference.body[1:] if ast.get_docstring(reference) is not None else reference.body
+    lines = text.splitlines()[body[0].lineno - 1 : reference.end_lineno]
+    forward = textwrap.indent(textwrap.dedent("\n".join(lines)), " " * 8)
+    head = "class Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n\n"
+    return f"{head}    def forward(self{', ' if arguments else ''}{arguments}):\n{forward}"
+
+
+def _get_inputs(case: str) -> str:
+    listed = "list(made) if isinstance(made, tuple) else [made]"
+    return f"def get_inputs():\n    made = inputs({case})\n    return {listed}"
+
+
+def _case(tree: ast.Module) -> str:
+    """Arguments of the case that stands for the others: the one with the greatest product of its numbers."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "CASES" for t in node.targets):
+            cases = [entry for entry in getattr(node.value, "elts", []) if isinstance(entry, ast.Call | ast.Dict)]
+            shown = max(cases, key=_extent, default=None)
+            if isinstance(shown, ast.Call):
+                return ", ".join(f"{k.arg}={ast.unparse(k.value)}" for k in shown.keywords)
+            if isinstance(shown, ast.Dict):
+                return f"**{ast.unparse(shown)}"
+    return ""
+
+
+def _extent(case: ast.expr) -> int:
+    product = 1
+    for node in ast.walk(case):
+        if isinstance(node, ast.Constant) and type(node.value) is int and node.value > 0:
+            product *= node.value
+    return product
+
+
+def _shared(tree: ast.Module, text: str, *users: ast.FunctionDef) -> Iterator[str]:
+    """What else the functions need from the top of the file, in its order."""
+    wanted = {n.id for user in users for n in ast.walk(user) if isinstance(n, ast.Name)}
+    kept: list[ast.stmt] = []
+    for node in reversed(tree.body):  # what is needed may itself need what stands above it
+        names = set(_defined(node))
+        if isinstance(node, ast.Import | ast.ImportFrom) and ast.unparse(node) in _IMPORTED:
+            continue
+        if names & wanted and not names & _NOT_SHOWN:
+            kept.append(node)
+            wanted |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    yield from (_source(text, node) for node in reversed(kept))
+
+
+def _defined(node: ast.stmt) -> Iterator[str]:
+    match node:
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.Assign(targets=targets):
+            yield from (n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name))
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            yield name
+        case ast.Import(names=names) | ast.ImportFrom(names=names):
+            yield from ((alias.asname or alias.name).partition(".")[0] for alias in names)
+        case _:
+            return
+
+
+def _names(text: str) -> Iterator[str]:
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return
+    for node in tree.body:
+        yield from _defined(node)
+
+
+def _without(tree: ast.Module, text: str, names: tuple[str, ...]) -> str:
+    kept = [_source(text, node) for node in tree.body if not set(_defined(node)) & set(names)]
+    return "\n\n".join(kept) + "\n"
+
+
+def _source(text: str, node: ast.stmt) -> str:
+    decorators = getattr(node, "decorator_list", [])
+    first = min([node.lineno, *(d.lineno for d in decorators)])
+    return "\n".join(text.splitlines()[first - 1 : node.end_lineno])

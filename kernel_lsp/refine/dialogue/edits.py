@@ -1,0 +1,133 @@
+"""Answers of general models: search-and-replace blocks or whole functions, applied strictly to the user's files.
+
+A block that is not found, found twice, or touches what is not the kernel's or its launch's is refused with words that
+the model can act on: nothing is guessed.
+"""
+
+import ast
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernel_lsp.refine.dialogue.answer import RejectedAnswer
+from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.outline import outline
+from kernel_lsp.source.text import Edit, Span, apply_edits
+
+_BLOCK = re.compile(r"^<{5,9} ?SEARCH[ \t]*\n(.*?)^={5,9}[ \t]*\n(.*?)^>{5,9} ?REPLACE[ \t]*$", re.M | re.S)
+_MARK = re.compile(r"^(?:<{5,9} ?SEARCH|>{5,9} ?REPLACE)", re.M)
+
+
+@dataclass(frozen=True, slots=True)
+class Editable:
+    """A file that an answer may edit, and the names of the functions in it that may change.
+
+    Attributes:
+        name: what the model knows the file by.
+        text: the file as it stands.
+        language: how whole functions are told apart.
+        functions: names that may be edited; empty for all. Text outside functions may change where no other function
+            stands: constants, macros, includes and new helpers belong to a kernel.
+    """
+
+    name: str
+    text: str
+    language: Language
+    functions: frozenset[str] = frozenset()
+
+
+def apply_answer(code: str, files: Sequence[Editable]) -> tuple[str, ...]:
+    """The files' new texts, in the order given.
+
+    Raises:
+        RejectedAnswer: the code holds neither blocks nor a function of a file, or an edit does not fit.
+    """
+    texts = _replaced(code, files) if _MARK.search(code) else _whole_functions(code, files)
+    if texts == tuple(file.text for file in files):
+        raise RejectedAnswer("The answer changes nothing.")
+    for file, text in zip(files, texts, strict=True):
+        _refuse_strays(file, text)
+    return texts
+
+
+def _replaced(code: str, files: Sequence[Editable]) -> tuple[str, ...]:
+    blocks = _BLOCK.findall(code)
+    if len(blocks) * 2 != len(_MARK.findall(code)):
+        raise RejectedAnswer("A search/replace block is not complete: SEARCH, =======, REPLACE, each on its own line.")
+    texts = [file.text for file in files]
+    for number, (old, new) in enumerate(blocks, 1):
+        if not old.strip():
+            raise RejectedAnswer(f"Block {number} searches for nothing. Quote the lines that it replaces.")
+        hits = [(i, count) for i, text in enumerate(texts) if (count := text.count(old))]
+        if not hits:
+            raise RejectedAnswer(f"Block {number} is not found. Quote the lines exactly:\n{_first_line(old)}")
+        if len(hits) > 1 or hits[0][1] > 1:
+            raise RejectedAnswer(f"Block {number} is found more than once. Quote more lines:\n{_first_line(old)}")
+        texts[hits[0][0]] = texts[hits[0][0]].replace(old, new)
+    return tuple(texts)
+
+
+def _whole_functions(code: str, files: Sequence[Editable]) -> tuple[str, ...]:
+    """Each function of the answer takes the place of the one of its name."""
+    texts: list[str] = []
+    taken: set[str] = set()
+    for file in files:
+        given, there = functions(code, file.language), functions(file.text, file.language)
+        edits = [Edit(there[name], _cut(code, span)) for name, span in given.items() if name in there]
+        taken |= {name for name in given if name in there}
+        texts.append(apply_edits(file.text, edits))
+    if not taken:
+        names = ", ".join(f"`{name}`" for file in files for name in functions(file.text, file.language))
+        raise RejectedAnswer(f"The code holds neither search/replace blocks nor one of the functions {names}.")
+    fresh = [n for file in files for n in functions(code, file.language) if n not in taken]
+    if fresh:
+        raise RejectedAnswer(
+            f"`{fresh[0]}` is new: add it by a search/replace block, beside the function that uses it."
+        )
+    return tuple(texts)
+
+
+def functions(text: str, language: Language) -> dict[str, Span]:
+    """The functions at the top of a file, with their decorators or template headers; of a CUDA text the whole ones.
+
+    A Python text that does not parse has none.
+    """
+    data = text.encode()
+    if language is Language.CUDA:
+        found: dict[str, Span] = {}
+        for made in outline(data).declarations:
+            if made.body is not None and made.declarator is not None:
+                found[made.head[made.declarator[0]].text.decode()] = made.span
+        return found
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return {}
+    starts = [0, *(m.end() for m in re.finditer(rb"\n", data))]
+    found = {}
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.end_lineno is not None and node.end_col_offset is not None:
+            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            found[node.name] = Span(starts[first - 1], starts[node.end_lineno - 1] + node.end_col_offset)
+    return found
+
+
+def _refuse_strays(file: Editable, text: str) -> None:
+    """Functions that the answer had no business with must stand as they stood."""
+    if not file.functions or text == file.text:
+        return
+    before, after = functions(file.text, file.language), functions(text, file.language)
+    for name, span in before.items():
+        if name in file.functions:
+            continue
+        if name not in after or _cut(text, after[name]) != _cut(file.text, span):
+            allowed = ", ".join(f"`{n}`" for n in sorted(file.functions))
+            raise RejectedAnswer(f"`{name}` in {file.name} is not yours to change; you may change {allowed}.")
+
+
+def _cut(text: str, span: Span) -> str:
+    return text.encode()[span.start : span.end].decode()
+
+
+def _first_line(text: str) -> str:
+    return next((line for line in text.splitlines() if line.strip()), "")[:120]

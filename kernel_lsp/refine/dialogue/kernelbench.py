@@ -1,0 +1,141 @@
+"""The format of KernelBench (Ouyang et al., arXiv 2502.10517): a `Model` to read, a `ModelNew` to write.
+
+Models trained on it answer with a whole Python file. What such a file must and must not hold follows Kevin's protocol
+(Baronio et al., arXiv 2507.11948, section 3): its own kernels, no library layers, no way around them.
+"""
+
+import ast
+from collections.abc import Iterator
+from typing import Literal
+
+from kernel_lsp.refine.dialogue.answer import RejectedAnswer
+
+Style = Literal["cuda", "triton"]
+
+# What of torch.nn holds or initialises parameters, and computes nothing.
+_ALLOWED_NN = frozenset(
+    (
+        "Module",
+        "Parameter",
+        "ParameterList",
+        "ParameterDict",
+        "ModuleList",
+        "ModuleDict",
+        "Sequential",
+        "Buffer",
+        "init",
+    )
+)
+_NN = ("nn", "torch.nn")
+_FUNCTIONAL = ("F", "nn.functional", "torch.nn.functional")
+
+
+def check_model_new(code: str, style: Style) -> ast.Module:
+    """The syntax tree of an answer's code, which keeps the rules of the format.
+
+    Raises:
+        RejectedAnswer: it does not; the text names the rule and the line.
+    """
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError) as error:
+        where = f" at line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        raise RejectedAnswer(f"The code is not valid Python{where}: {getattr(error, 'msg', error)}.") from None
+    new = find_class(tree, "ModelNew")
+    if new is None:
+        raise RejectedAnswer("The code does not define a class `ModelNew`.")
+    if any(_dotted(base) == "Model" for base in new.bases):
+        raise RejectedAnswer(
+            f"Line {new.lineno}: `ModelNew` must not inherit from `Model`; derive it from `nn.Module`."
+        )
+    if style == "cuda":
+        if "__global__" not in code:
+            raise RejectedAnswer("The code holds no CUDA kernel: there is no `__global__` function in it.")
+        if not any(_dotted(call.func).rpartition(".")[2] == "load_inline" for call in _calls(tree)):
+            raise RejectedAnswer("The code does not build its kernel: it calls no `load_inline(`.")
+    elif not any(is_kernel(node) for node in ast.walk(tree)):
+        raise RejectedAnswer("The code holds no Triton kernel: there is no function under `@triton.jit` in it.")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Try | ast.TryStar):
+            raise RejectedAnswer(f"Line {node.lineno}: `try` is not allowed; a kernel that fails must be seen to fail.")
+        if isinstance(node, ast.Pass):
+            raise RejectedAnswer(f"Line {node.lineno}: `pass` is not allowed; write every body out.")
+    for line, name in _library_layers(tree):
+        what = "only parameters, containers and `nn.init` may be taken from torch.nn"
+        raise RejectedAnswer(f"Line {line}: `{name}` is not allowed; {what}.")
+    return tree
+
+
+def find_class(tree: ast.Module, name: str) -> ast.ClassDef | None:
+    """The last class of this name at the top of a file, as Python itself would take it."""
+    found = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name]
+    return found[-1] if found else None
+
+
+def find_method(made: ast.ClassDef, name: str) -> ast.FunctionDef | None:
+    """A method by its name."""
+    return next((node for node in made.body if isinstance(node, ast.FunctionDef) and node.name == name), None)
+
+
+def is_kernel(node: ast.AST) -> bool:
+    """Whether this is a function under `@triton.jit`, autotuned or not."""
+    if not isinstance(node, ast.FunctionDef):
+        return False
+    return any(_dotted(d.func if isinstance(d, ast.Call) else d) in ("triton.jit", "jit") for d in node.decorator_list)
+
+
+def constant_text(tree: ast.Module, node: ast.expr) -> str | None:
+    """The text that an expression of constants stands for: literals, names given them at the top, sums and lists."""
+    match node:
+        case ast.Constant(value=str(value)):
+            return value
+        case ast.Name(id=name):
+            given = [
+                made.value
+                for made in tree.body
+                if isinstance(made, ast.Assign)
+                and any(isinstance(t, ast.Name) and t.id == name for t in made.targets)
+                and not (isinstance(made.value, ast.Name) and made.value.id == name)
+            ]
+            return constant_text(tree, given[-1]) if given else None
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            parts = [constant_text(tree, left), constant_text(tree, right)]
+        case ast.List(elts=items) | ast.Tuple(elts=items):
+            parts = [constant_text(tree, item) for item in items]
+        case ast.Call(func=ast.Attribute(value=value, attr="strip" | "lstrip" | "rstrip")):
+            return constant_text(tree, value)
+        case _:
+            return None
+    return None if None in parts else "\n".join(part for part in parts if part is not None)
+
+
+def inline_call(tree: ast.Module) -> ast.Call | None:
+    """The one call of `load_inline`; None where there is none or where there are several."""
+    found = [call for call in _calls(tree) if _dotted(call.func).rpartition(".")[2] == "load_inline"]
+    return found[0] if len(found) == 1 else None
+
+
+def _calls(tree: ast.AST) -> Iterator[ast.Call]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+
+
+def _library_layers(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Uses of torch.nn that compute something, each with its line."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            base = _dotted(node.value)
+            if base in _FUNCTIONAL or (base in _NN and node.attr not in _ALLOWED_NN | {"functional"}):
+                yield node.lineno, f"{base}.{node.attr}"
+        elif isinstance(node, ast.ImportFrom) and node.module in ("torch.nn", "torch.nn.functional"):
+            for alias in node.names:
+                if node.module == "torch.nn.functional" or alias.name not in _ALLOWED_NN | {"functional"}:
+                    yield node.lineno, f"{node.module}.{alias.name}"
+
+
+def _dotted(node: ast.expr) -> str:
+    """`a.b.c` as written; empty for anything else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and (base := _dotted(node.value)):
+        return f"{base}.{node.attr}"
+    return ""

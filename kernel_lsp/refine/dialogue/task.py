@@ -1,0 +1,226 @@
+"""What a model is given to work on, and how its answer becomes a candidate: once for each format of answers."""
+
+import ast
+import re
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from kernel_lsp.judge.target import Target
+from kernel_lsp.model.errors import UnsuitedProfileError
+from kernel_lsp.model.profile import Profile
+from kernel_lsp.refine.dialogue.answer import Answer, fenced_code, summary
+from kernel_lsp.refine.dialogue.architecture import as_architecture
+from kernel_lsp.refine.dialogue.edits import Editable, apply_answer, functions
+from kernel_lsp.refine.dialogue.kernelbench import Style, check_model_new
+from kernel_lsp.refine.dialogue.prompts import Prompts
+from kernel_lsp.refine.dialogue.translation import Files, into_cuda, into_triton
+from kernel_lsp.source.candidate import Candidate
+from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.outline import without_comments
+
+_LABEL = 72  # characters
+_SENTENCE = r"(?<=[.!?])\s"
+
+
+@dataclass(frozen=True, slots=True)
+class Briefing:
+    """What is known of the kernel as it stands, as lines for a prompt.
+
+    Attributes:
+        gpu: name of the GPU, as people write it.
+        device: what it has: multiprocessors, memory, measured bandwidth; empty where there is none.
+        facts: what the compiler made of the kernel.
+        standing: its time and share of the roofline by case.
+        tried: what came of candidates that others proposed.
+    """
+
+    gpu: str
+    device: str = ""
+    facts: tuple[str, ...] = ()
+    standing: tuple[str, ...] = ()
+    tried: tuple[str, ...] = ()
+
+
+class Task(Protocol):
+    """A kernel in a form that a model can work on."""
+
+    def system(self) -> str:
+        """What a model is told before all else; empty for nothing."""
+        ...
+
+    def first(self, briefing: Briefing, *, example: bool) -> str:
+        """The first user message; `example` is whether the worked example belongs to it."""
+        ...
+
+    def candidate(self, answer: Answer) -> Candidate:
+        """The answer as a candidate.
+
+        Raises:
+            RejectedAnswer: it breaks the rules of the format.
+        """
+        ...
+
+
+def make_task(target: Target, profile: Profile, prompts: Prompts) -> Task:
+    """The task that a profile's format makes of a target.
+
+    Raises:
+        UnsuitedProfileError: models of this profile cannot write this kind of kernel.
+    """
+    match prompts.format:
+        case "kernelbench-cuda" if target.language is Language.CUDA:
+            return _ModelNew(target, profile, prompts, "cuda")
+        case "kernelbench-triton" if target.language is Language.TRITON:
+            return _ModelNew(target, profile, prompts, "triton")
+        case "edits":
+            return _Edits(target, profile, prompts)
+        case _:
+            speaks = "CUDA" if prompts.format == "kernelbench-cuda" else "Triton"
+            written = "CUDA" if target.language is Language.CUDA else "Triton"
+            message = f"Models of the profile `{profile.id}` write {speaks}, and this kernel is {written}."
+            cure = "Set `model.profile` to one for this language, or to `general`."
+            raise UnsuitedProfileError(message, target.source.path, cure=cure)
+
+
+@dataclass(frozen=True)
+class _ModelNew:
+    """The workload's reference as `Model`; the kernels of the `ModelNew` that comes back go into the user's file."""
+
+    target: Target
+    profile: Profile
+    prompts: Prompts
+    style: Style
+
+    def system(self) -> str:
+        return self.prompts.render("system")
+
+    def first(self, briefing: Briefing, *, example: bool) -> str:
+        shown = self.prompts.example() if example else None
+        architecture = as_architecture(self.target.workload.source).strip()
+        return self.prompts.render("first", architecture=architecture, gpu=briefing.gpu, example=shown)
+
+    def candidate(self, answer: Answer) -> Candidate:
+        code = fenced_code(answer)
+        tree = check_model_new(code, self.style)
+        target = self.target
+        base = target.baseline
+        files = Files(base.kernel.text, base.launch.text if base.launch else None)
+        if self.style == "cuda":
+            files = into_cuda(tree, files, base.kernel.path)
+        else:
+            files = into_triton(tree, code, files, _wrapper(target))
+        return target.version(files.kernel, label_of(answer), f"model:{self.profile.id}", files.launch)
+
+
+@dataclass(frozen=True)
+class _Edits:
+    """The files as they are, with line numbers; edits come back."""
+
+    target: Target
+    profile: Profile
+    prompts: Prompts
+    _files: list[Editable] = field(default_factory=list[Editable])
+
+    def __post_init__(self) -> None:
+        target = self.target
+        base = target.baseline
+        names = {k.name.rpartition("::")[2] for k in target.kernels if target.kernel in (None, k)}
+        helpers = _helpers(base.kernel.text, target, names)
+        wrapper = _wrapper_or_none(target)
+        in_file = names | helpers | ({wrapper} if wrapper else set()) | ({"launch"} if base.launch is None else set())
+        self._files.append(Editable(base.kernel.path.name, base.kernel.text, target.language, frozenset(in_file)))
+        if base.launch is not None:
+            launch = Editable(base.launch.path.name, base.launch.text, Language.TRITON, frozenset({"launch"}))
+            self._files.append(launch)
+
+    def system(self) -> str:
+        editable = [f"`{name}`" for file in self._files for name in sorted(file.functions & self._there(file))]
+        return self.prompts.render("system", language=self.target.language.value, editable=editable)
+
+    def first(self, briefing: Briefing, *, example: bool) -> str:
+        target = self.target
+        workload = None if target.workload.in_kernel_file else target.workload.source
+        return self.prompts.render(
+            "first",
+            kernel_name=target.source.path.name,
+            kernel_text=target.source.text,
+            fence="cuda" if target.language is Language.CUDA else "python",
+            workload_name=workload.path.name if workload else "",
+            workload_text=workload.text if workload else "",
+            device=briefing.device,
+            facts=briefing.facts,
+            standing=briefing.standing,
+            tried=briefing.tried,
+        )
+
+    def candidate(self, answer: Answer) -> Candidate:
+        kernel, *launch = apply_answer(fenced_code(answer), self._files)
+        return self.target.version(kernel, label_of(answer), f"model:{self.profile.id}", *launch)
+
+    def _there(self, file: Editable) -> frozenset[str]:
+        return frozenset(functions(file.text, file.language))
+
+
+def label_of(answer: Answer) -> str:
+    """A few words for a person: the first sentence of the model's own summary."""
+    words = " ".join(summary(answer).split())
+    first = re.split(_SENTENCE, re.sub(r"[*_`#]+", "", words), maxsplit=1)[0].rstrip(".:")
+    return (first if len(first) <= _LABEL else f"{first[: _LABEL - 1].rstrip()}…") or "the model's variant"
+
+
+def _wrapper(target: Target) -> str:
+    if (name := _wrapper_or_none(target)) is None:
+        cure = "Let `launch` call one function of the kernel file, or use the profile `general`."
+        raise UnsuitedProfileError(
+            "There is no one function whose body an answer could replace.", target.source.path, cure=cure
+        )
+    return name
+
+
+def _wrapper_or_none(target: Target) -> str | None:
+    """The function of a Triton file that its launch calls, or its only public one."""
+    if target.language is not Language.TRITON:
+        return None
+    there = functions(target.source.text, Language.TRITON)
+    kernels = {k.name for k in target.kernels}
+    workload = target.workload.source.text
+    if target.workload.has_launch:
+        launch = functions(workload, Language.TRITON).get("launch")
+        body = workload.encode()[launch.start : launch.end].decode() if launch else ""
+        called = list(dict.fromkeys(re.findall(r"\bmodule\.(\w+)\(", body)))
+        return called[0] if len(called) == 1 and called[0] in there else None
+    public = [n for n in there if not n.startswith("_") and n not in kernels | {"inputs", "reference", "launch"}]
+    return public[0] if len(public) == 1 else None
+
+
+def _helpers(text: str, target: Target, kernels: set[str]) -> set[str]:
+    """Functions of the file that nothing but the kernels in question calls, directly or not."""
+    there = functions(text, target.language)
+    data = text.encode()
+    bodies = {name: data[span.start : span.end].decode() for name, span in there.items()}
+    found: set[str] = set()
+    others = [n for n in there if n not in kernels]
+    while fresh := {
+        n
+        for n in others
+        if n not in found
+        and (callers := [c for c, body in bodies.items() if c != n and re.search(rf"\b{re.escape(n)}\b", body)])
+        and all(c in kernels | found for c in callers)
+    }:
+        found |= fresh
+    return found
+
+
+def normalised(candidate: Candidate) -> str:
+    """What a candidate says apart from comments and layout: two that say the same are judged once."""
+
+    def plain(text: str, *, python: bool) -> str:
+        if python:
+            try:
+                return ast.dump(ast.parse(text))
+            except (SyntaxError, ValueError):
+                return text
+        return " ".join(without_comments(text.encode()).decode().split())
+
+    launch = plain(candidate.launch.text, python=True) if candidate.launch else ""
+    return f"{plain(candidate.kernel.text, python=candidate.language is Language.TRITON)}\0{launch}"

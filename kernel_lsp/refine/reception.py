@@ -1,0 +1,73 @@
+"""An answer is received: taken up as a candidate, tried out, and brought to its best setting."""
+
+import asyncio
+from dataclasses import replace
+
+from kernel_lsp.judge.verdict import Stage
+from kernel_lsp.refine.dialogue.answer import Answer, RejectedAnswer
+from kernel_lsp.refine.dialogue.task import Task, normalised
+from kernel_lsp.refine.proposer import Feedback
+from kernel_lsp.refine.workbench import Workbench
+from kernel_lsp.source.candidate import Candidate
+
+_WORTH_TUNING = 1.15  # ratio to the best so far up to which an answer's settings are looked at
+_TUNING_SHARE = 0.2  # of the time left, for the settings of one answer
+_LONGEST_TUNING = 20.0  # seconds
+
+
+class Reception:
+    """Receives the answers to one task.
+
+    Args:
+        bench: where candidates are tried out.
+        task: what the answers are to.
+        remember: whether an answer that says the same as an earlier one is told so, and not judged again.
+    """
+
+    def __init__(self, bench: Workbench, task: Task, *, remember: bool = True) -> None:
+        self._bench, self._task, self._remember = bench, task, remember
+        self._heard: dict[str, asyncio.Future[tuple[Feedback, str]]] = {}  # by what it says: what came of it, its name
+        self._read = 0  # of what the bench tried, by whomever it was proposed
+
+    async def receive(self, answer: Answer) -> tuple[Candidate | None, Feedback | str]:
+        """The candidate of an answer and what became of it; a text says why there is none."""
+        try:
+            candidate = self._task.candidate(answer)
+        except RejectedAnswer as rejection:
+            self._bench.show("an answer was not taken up")
+            return None, str(rejection)
+        said = normalised(candidate)
+        if said == normalised(self._bench.session.target.baseline):
+            return None, "The answer is the kernel as it stands. Change something."
+        if self._remember and (earlier := self._earlier(said)) is not None:
+            feedback, label = await asyncio.shield(earlier)
+            known = f"It says the same as what was tried before ({label}). Try another way."
+            return candidate, replace(feedback, setting=known)
+        self._heard[said] = trying = asyncio.ensure_future(self._try_out(candidate))
+        return candidate, (await trying)[0]
+
+    def _earlier(self, said: str) -> asyncio.Future[tuple[Feedback, str]] | None:
+        """What becomes, or became, of a candidate that says the same: of this model, or of another proposer."""
+        tried = self._bench.result.tried
+        for one in tried[self._read :]:
+            known = asyncio.get_running_loop().create_future()
+            known.set_result((one.feedback, one.candidate.label))
+            self._heard.setdefault(normalised(one.candidate), known)
+        self._read = len(tried)
+        return self._heard.get(said)
+
+    async def _try_out(self, candidate: Candidate) -> tuple[Feedback, str]:
+        feedback = await self._bench.try_out(candidate)
+        return await self._at_its_best(candidate, feedback), candidate.label
+
+    async def _at_its_best(self, candidate: Candidate, feedback: Feedback) -> Feedback:
+        """The feedback with the best setting that the tuner finds for a structure that is worth it."""
+        bench, ratio = self._bench, feedback.ratio
+        if ratio is None or feedback.stage is not Stage.TIMED or ratio > bench.best_ratio * _WORTH_TUNING:
+            return feedback
+        seconds = min(_LONGEST_TUNING, bench.left() * _TUNING_SHARE)
+        tuned = await bench.tune(candidate, ratio, seconds) if seconds > 1 else None
+        if tuned is None or tuned[1].ratio is None or tuned[1].ratio >= ratio:
+            return feedback
+        label = tuned[0].label.removeprefix(f"{candidate.label}; ")
+        return replace(tuned[1], setting=f"That is with {label}; as you wrote it, it is {1 / ratio:.2f}x.")

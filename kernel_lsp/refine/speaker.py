@@ -1,0 +1,179 @@
+"""One model at work on one kernel: asks it for the next answer of a trajectory and says how the talk goes."""
+
+import json
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import aclosing, contextmanager
+
+from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.nvml import Gpu
+from kernel_lsp.judge.pipeline import Session
+from kernel_lsp.judge.resources import resources_of
+from kernel_lsp.model.client import Client, Limits, Message, Sampling
+from kernel_lsp.model.endpoint import find_endpoint
+from kernel_lsp.model.errors import CutOffError, EndlessReasoningError
+from kernel_lsp.model.profile import Profile, find_profile
+from kernel_lsp.refine.dialogue.answer import Answer, read_answer
+from kernel_lsp.refine.dialogue.conversation import Attempt, messages
+from kernel_lsp.refine.dialogue.feedback import facts_lines
+from kernel_lsp.refine.dialogue.opinion import Opinion, read_opinion
+from kernel_lsp.refine.dialogue.prompts import Prompts
+from kernel_lsp.refine.dialogue.task import Briefing, Task, make_task
+from kernel_lsp.refine.outcome import Tried
+from kernel_lsp.refine.progress import Talking
+from kernel_lsp.refine.proposer import Facts
+from kernel_lsp.source.kernel import Language
+
+_TRIED = 8  # candidates of others that a model is told of
+
+
+class Speaker:
+    """A client, a task and the server's profile. Use it as a context manager; many trajectories may ask at once.
+
+    Args:
+        session: of the kernel.
+        settings: say which server is asked, and hold a user's own templates.
+        talking: kept up to date while answers come in.
+        show: called when there is something new in it.
+
+    Raises on making:
+        ModelError: no model is served, it may not be asked, or it cannot work on this kernel.
+        ConfigurationError: there is no such profile.
+    """
+
+    def __init__(self, session: Session, settings: Settings, talking: Talking, show: Callable[[], None]) -> None:
+        self._endpoint = find_endpoint(settings)
+        self.profile: Profile = find_profile(self._endpoint.profile)
+        self.prompts = Prompts(self.profile.talk.format, settings.model.templates)
+        self.task: Task = make_task(session.target, self.profile, self.prompts)
+        self._session, self._talking, self._show = session, talking, show
+        self._client = Client(self._endpoint, Limits())
+        self._writing, self._since, self._seconds = 0, 0.0, 0.0
+
+    async def __aenter__(self) -> "Speaker":
+        await self._client.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.__aexit__(None, None, None)
+
+    async def check(self) -> None:
+        """See that the server is there and serves the model.
+
+        Raises:
+            ModelError: it is not, or does not.
+        """
+        await self._client.count_tokens("kernel")
+
+    async def ask(
+        self, attempts: Sequence[Attempt], briefing: Briefing, *, seed: int, advice: str = ""
+    ) -> tuple[str, Answer]:
+        """The prompt, as JSON, and the answer to it; one that was cut off is an answer that is not complete.
+
+        Raises:
+            ModelError: the server failed.
+        """
+        said = await messages(self.task, self.profile.talk, briefing, attempts, self._client.count_tokens, advice)
+        return json.dumps(said, ensure_ascii=False), await self._answer(said, seed)
+
+    async def opinion(self, briefing: Briefing, seed: int) -> str:
+        """A second opinion as an addition to the next prompt; empty where the model kept to no form.
+
+        Raises:
+            ModelError: the server failed.
+        """
+        target = self._session.target
+        notes = (*briefing.facts, *briefing.standing)
+        fence = "cuda" if target.language is Language.CUDA else "python"
+        text = target.source.text
+        asked = self.prompts.render("second_opinion", gpu=briefing.gpu, fence=fence, kernel_text=text, notes=notes)
+        answer = await self._answer([Message(role="user", content=asked)], seed)
+        found: Opinion | None = read_opinion(answer.text)
+        return self.prompts.render("advice", **found.parts).strip() if found else ""
+
+    def briefing(self, tried: Sequence[Tried]) -> Briefing:
+        """What is known of the kernel as it stands, and of what others tried."""
+        return brief(self._session, tried)
+
+    async def _answer(self, said: Sequence[Message], seed: int) -> Answer:
+        drawing = self.profile.drawing
+        sampling = Sampling(drawing.temperature, drawing.top_p, drawing.top_k, await self._room(said), seed)
+        reasoning: list[str] = []
+        text: list[str] = []
+        complete, counted = True, 0
+        with self._clock():
+            try:
+                async with aclosing(self._client.stream(said, sampling)) as pieces:
+                    async for piece in pieces:
+                        reasoning.append(piece.reasoning)
+                        text.append(piece.text)
+                        now = piece.usage.completion if piece.usage else counted + 1
+                        self._count(max(0, now - counted))
+                        counted = max(counted, now)
+            except (CutOffError, EndlessReasoningError):
+                complete = False
+        return read_answer("".join(text), "".join(reasoning), complete=complete)
+
+    async def _room(self, said: Sequence[Message]) -> int:
+        """Tokens that an answer may have: what the profile allows, if the context has room for it beside the prompt."""
+        most = self.profile.drawing.max_tokens
+        if (context := self._endpoint.context) is None:
+            return most
+        return max(1, min(most, context - await self._client.count_tokens(said)))
+
+    @contextmanager
+    def _clock(self) -> Generator[None]:
+        """Count the time in which at least one answer is written."""
+        self._since = self._since if self._writing else time.monotonic()
+        self._writing += 1
+        try:
+            yield
+        finally:
+            self._writing -= 1
+            if not self._writing:
+                self._seconds += time.monotonic() - self._since
+
+    def _count(self, tokens: int) -> None:
+        self._talking.tokens += tokens
+        seconds = self._seconds + time.monotonic() - self._since
+        self._talking.rate = self._talking.tokens / max(seconds, 1e-3)
+        self._show()
+
+
+def brief(session: Session, tried: Sequence[Tried]) -> Briefing:
+    """What is known of the kernel as it stands, and of what others tried."""
+    measured = session.measured
+    gpu = gpu_name(session.gpu)
+    device = ""
+    standing: list[str] = []
+    if session.gpu is not None and measured is not None:
+        roof = measured.bench.copy_bandwidth
+        device = f"{gpu} ({session.arch})" + (f", measured copy bandwidth {roof / 1e9:,.0f} GB/s" if roof else "")
+        for case in measured.cases:
+            name = measured.bench.cases[case.draw.case]
+            share = case.bytes_moved / (case.baseline_us * 1e-6) / roof if roof and case.mode != "graph" else None
+            shown = f", {share:.0%} of the copy bandwidth on compulsory traffic" if share else ""
+            standing.append(f"{name}: {case.baseline_us:.1f} us{shown}")
+    built = session.baseline_built
+    facts: list[str] = []
+    for one in resources_of(built) if built is not None else ():
+        costs = Facts(one.registers, one.spill_bytes, one.shared_bytes, one.occupancy)
+        limit = f", limited by {one.limiter}" if one.limiter else ""
+        facts.append(f"{one.name}: {', '.join(facts_lines(costs))}{limit}")
+    others = [t for t in tried if not t.candidate.origin.startswith("model:")]
+    lines = [f"{t.candidate.label}: {_came_to(t)}" for t in sorted(others, key=_rank)[:_TRIED]]
+    return Briefing(gpu, device, tuple(facts), tuple(standing), tuple(lines))
+
+
+def gpu_name(gpu: Gpu | None) -> str:
+    """As prompts name it."""
+    return gpu.name if gpu else "GPU"
+
+
+def _came_to(tried: Tried) -> str:
+    ratio = tried.feedback.ratio
+    return f"{1 / ratio:.2f}x" if ratio else tried.feedback.verdict.value.lower().replace("_", " ")
+
+
+def _rank(tried: Tried) -> float:
+    return tried.feedback.ratio or float("inf")

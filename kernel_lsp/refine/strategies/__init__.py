@@ -1,0 +1,73 @@
+"""What is tried in which order, by the names that the setting `refine.strategy` has for it.
+
+A strategy is a function of the workbench and the settings; it returns when it has nothing more to try.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from kernel_lsp.config.settings import Settings
+from kernel_lsp.model.errors import ModelError
+from kernel_lsp.refine.speaker import Speaker
+from kernel_lsp.refine.strategies.climbing import climb
+from kernel_lsp.refine.strategies.turns import Turns
+from kernel_lsp.refine.workbench import Workbench
+
+Strategy = Callable[[Workbench, Settings], Awaitable[None]]
+
+_TUNER_SHARE = 0.4  # of the time, before a model is asked
+
+
+async def tuner_only(bench: Workbench, settings: Settings) -> None:
+    """Rewrites and settings, and whatever else `refine.proposers` names; no model."""
+    await climb(bench)
+
+
+async def serial(bench: Workbench, settings: Settings) -> None:
+    """A model, every trajectory by itself."""
+    await _ask(bench, settings, beam=False)
+
+
+async def beam(bench: Workbench, settings: Settings) -> None:
+    """A model, the best trajectories copied after each turn."""
+    await _ask(bench, settings, beam=True)
+
+
+async def tuner_then_model(bench: Workbench, settings: Settings) -> None:
+    """First without a model, so that what a model gains is never a mere setting; then with one, where one is served."""
+    try:
+        speaker = Speaker(bench.session, settings, bench.talking, bench.show_again)
+    except ModelError as error:
+        bench.notes.append(f"No model was asked: {error}")
+        await climb(bench)
+        return
+    async with speaker:
+        try:
+            await speaker.check()
+        except ModelError as error:
+            bench.notes.append(f"No model was asked: {error}")
+            await climb(bench)
+            return
+        await climb(bench, _TUNER_SHARE)
+        if bench.left() > 0 and bench.settled() is None:
+            try:
+                await _turns(bench, speaker, settings, beam=False)
+            except ModelError as error:
+                bench.notes.append(str(error))
+
+
+STRATEGIES: dict[str, Strategy] = {
+    "tuner-only": tuner_only,
+    "serial": serial,
+    "beam": beam,
+    "tuner-then-model": tuner_then_model,
+}
+
+
+async def _ask(bench: Workbench, settings: Settings, *, beam: bool) -> None:
+    async with Speaker(bench.session, settings, bench.talking, bench.show_again) as speaker:
+        await _turns(bench, speaker, settings, beam=beam)
+
+
+async def _turns(bench: Workbench, speaker: Speaker, settings: Settings, *, beam: bool) -> None:
+    turns = Turns(bench, speaker, settings)
+    await (turns.beam() if beam else turns.serial())

@@ -1,0 +1,131 @@
+"""With a model: trajectories of turns, each answer built, checked and judged, its outcome told before the next turn.
+
+`serial` lets every trajectory go its own way, `beam` keeps the best of them after each turn and copies those (Baronio
+et al., arXiv 2507.11948, section 5). Answers are generated while others are built and measured. The best is kept, never
+the last.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from kernel_lsp.config.settings import Settings
+from kernel_lsp.judge.verdict import Outcome, Stage
+from kernel_lsp.model.errors import ModelError
+from kernel_lsp.refine.dialogue.conversation import Attempt, tell
+from kernel_lsp.refine.dialogue.feedback import kind_of
+from kernel_lsp.refine.proposer import Feedback
+from kernel_lsp.refine.reception import Reception
+from kernel_lsp.refine.speaker import Speaker
+from kernel_lsp.refine.workbench import Workbench
+
+_SEEDS = 1000  # between trajectories
+
+
+@dataclass
+class Trajectory:
+    """One conversation.
+
+    Attributes:
+        number: from 0; two trajectories draw different answers to the same prompt.
+        attempts: its turns so far.
+        ratio: of the latest answer to the user's file; infinite where it was not right, 1 where it was not timed.
+    """
+
+    number: int
+    attempts: list[Attempt] = field(default_factory=list[Attempt])
+    ratio: float = float("inf")
+
+
+class Turns:
+    """Asks one model in several trajectories, within the budgets of the settings."""
+
+    def __init__(self, bench: Workbench, speaker: Speaker, settings: Settings) -> None:
+        self._bench, self._speaker, self._settings = bench, speaker, settings.refine
+        self._turns = settings.refine.turns or speaker.profile.talk.turns
+        self._reception = Reception(bench, speaker.task)
+
+    async def serial(self) -> None:
+        """Every trajectory by itself to its last turn.
+
+        Raises:
+            ModelError: the server failed before any answer came.
+        """
+        trajectories = [Trajectory(n) for n in range(self._settings.trajectories)]
+        await self._together(trajectories, self._alone)
+
+    async def beam(self) -> None:
+        """One turn of all trajectories; the best of them, copied, take the next one.
+
+        Raises:
+            ModelError: the server failed before any answer came.
+        """
+        trajectories = [Trajectory(n) for n in range(self._settings.trajectories)]
+        for _ in range(self._turns):
+            if not self._may_go_on():
+                return
+            await self._together(trajectories, self._turn)
+            trajectories = survivors(trajectories, self._settings.keep)
+
+    async def _alone(self, trajectory: Trajectory) -> None:
+        for _ in range(self._turns):
+            if not self._may_go_on():
+                return
+            await self._turn(trajectory)
+
+    async def _together(self, trajectories: list[Trajectory], work: Callable[[Trajectory], Awaitable[None]]) -> None:
+        """All at once; a server that fails ends one trajectory, and all of them only if none was answered."""
+        ends = await asyncio.gather(*(work(t) for t in trajectories), return_exceptions=True)
+        errors = [end for end in ends if isinstance(end, BaseException)]
+        for error in errors:
+            if not isinstance(error, ModelError):
+                raise error
+        if errors and not any(t.attempts for t in trajectories):
+            raise errors[0]
+        notes = self._bench.notes
+        notes += [said for said in dict.fromkeys(str(error) for error in errors) if said not in notes]
+
+    def _may_go_on(self) -> bool:
+        bench, settings = self._bench, self._settings
+        tokens, most = bench.talking.tokens, settings.tokens
+        within = (most is None or tokens < most) and (
+            settings.candidates is None or bench.candidates < settings.candidates
+        )
+        return bench.left() > 0 and within and bench.settled() is None
+
+    async def _turn(self, trajectory: Trajectory) -> None:
+        bench, speaker = self._bench, self._speaker
+        turn = len(trajectory.attempts) + 1
+        bench.talking.turn, bench.talking.turns = max(bench.talking.turn, turn), self._turns
+        briefing = speaker.briefing(bench.result.tried)
+        seed = bench.seed + trajectory.number * _SEEDS + turn
+        bench.show("the model is writing")
+        try:
+            async with asyncio.timeout(max(bench.left(), 0.1)):
+                advice = ""
+                if self._settings.second_opinion and turn > 1:
+                    advice = await speaker.opinion(briefing, seed)
+                prompt, answer = await speaker.ask(trajectory.attempts, briefing, seed=seed, advice=advice)
+        except TimeoutError:
+            return  # the budget is spent, and half an answer is none
+        candidate, outcome = await self._reception.receive(answer)
+        trajectory.attempts.append(Attempt(answer, tell(speaker.prompts, outcome)))
+        trajectory.ratio = _ratio(outcome)
+        bench.exchanged(trajectory.number, prompt, answer.whole, candidate)
+
+
+def survivors(trajectories: list[Trajectory], keep: int) -> list[Trajectory]:
+    """As many trajectories as before: the best `keep` by their latest answer, copied in turn."""
+    best = sorted(trajectories, key=lambda t: t.ratio)[:keep]
+    return [
+        Trajectory(number, list(best[number % len(best)].attempts), best[number % len(best)].ratio)
+        for number in range(len(trajectories))
+    ]
+
+
+def _ratio(outcome: Feedback | str) -> float:
+    if isinstance(outcome, str) or kind_of(outcome.verdict) != "correct":
+        return float("inf")
+    if outcome.verdict is Outcome.UNTIMED and outcome.stage is not Stage.CORRECT:
+        return 2.0  # it builds, and nothing more is known
+    return outcome.ratio or 1.0

@@ -1,0 +1,440 @@
+"""What a strategy works with: it builds, checks, races and judges candidates, and keeps the books of the search.
+
+A strategy decides what is tried next. What comes of it is decided here, by races that rank and by judgements that have
+the last word; only a FASTER verdict is ever offered.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from kernel_lsp.build.binary import Severity
+from kernel_lsp.build.plan import Launch
+from kernel_lsp.judge import correctness
+from kernel_lsp.judge.bench import Subject
+from kernel_lsp.judge.building import Built
+from kernel_lsp.judge.correctness import Failure
+from kernel_lsp.judge.pipeline import Session, enter
+from kernel_lsp.judge.race import Standing, race
+from kernel_lsp.judge.resources import resources_of
+from kernel_lsp.judge.verdict import Outcome, Stage, Verdict
+from kernel_lsp.refine.outcome import Exchange, OnExchange, OnProgress, OnTried, Refinement, Tried
+from kernel_lsp.refine.progress import Best, Progress, Talking
+from kernel_lsp.refine.proposer import Facts, Feedback, Proposer
+from kernel_lsp.refine.proposers import MakeProposers, find_proposers, make_tuners
+from kernel_lsp.refine.pruning import reason_to_drop
+from kernel_lsp.source.candidate import Candidate
+
+NEAR_ROOFLINE = 0.92
+"""Share of the measured copy bandwidth from which on there is nothing left to win by moving bytes better."""
+_RACE = 8  # candidates in one race
+_CHECKS_AT_ONCE = 4
+_JUDGEMENTS = 3  # after one race
+_WORTH_A_JUDGEMENT = 0.985  # ratio to the best so far
+_RESERVE_SECONDS = 4.0  # kept for the judgement of what is found last
+_OFTEN = 0.5  # seconds between two reports of what only counts on
+_ERRORS = 3  # of a compiler, quoted with their line
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """A candidate that was built: loaded and right, or why it is out."""
+
+    candidate: Candidate
+    facts: Facts | None
+    subject: Subject | None
+    failure: Failure | None
+    log: str = ""
+
+
+class Workbench:
+    """One search on one session."""
+
+    def __init__(
+        self,
+        session: Session,
+        budget: float,
+        *,
+        on_progress: OnProgress,
+        on_tried: OnTried,
+        on_exchange: OnExchange,
+        seed: int,
+    ) -> None:
+        self.session, self.budget, self.seed = session, budget, seed
+        self.result = Refinement()
+        self.talking = Talking()
+        self.notes: list[str] = []
+        self._on_progress, self._on_tried, self._on_exchange = on_progress, on_tried, on_exchange
+        self._random = random.Random(seed)
+        self._makers = find_proposers(session.settings.refine.proposers)
+        self._started = time.perf_counter()
+        self._counts = {"proposed": 0, "built": 0, "correct": 0, "raced": 0}
+        self._seen: set[str] = set()
+        self._judged: dict[str, Verdict] = {}
+        self._feedback: dict[str, Feedback] = {}
+        self._ratio = 1.0  # of the best confirmed variant to the baseline
+        self._best: Best | None = None
+        self._doing, self._shown = "starting", self._started
+        self._measuring = asyncio.Lock()  # generation and builds go on beside it
+
+    @property
+    def timed(self) -> bool:
+        """Whether anything can be timed here."""
+        return self.session.gpu is not None and self.session.measured is not None
+
+    @property
+    def candidates(self) -> int:
+        """How many were proposed so far."""
+        return self._counts["proposed"]
+
+    @property
+    def best_ratio(self) -> float:
+        """Time of the best confirmed variant over the baseline's; 1 where there is none."""
+        return self._ratio
+
+    def left(self) -> float:
+        """Seconds of the budget that are left to begin something in."""
+        return self.budget - _RESERVE_SECONDS - (time.perf_counter() - self._started)
+
+    def settled(self) -> str | None:
+        """Why nothing needs to be tried: the workload is too weak, or the roofline is reached. None to go on."""
+        measured = self.session.measured
+        if not self.timed or measured is None:
+            return None
+        if measured.yard.weak:
+            return f"the workload cannot tell right from wrong: {measured.yard.weak[0]}; nothing was tried"
+        share = self._roofline_share(self.result.best)
+        if share is not None and share >= NEAR_ROOFLINE:
+            return f"already at {share:.0%} of what this GPU's memory gives; nothing worth it is left"
+        return None
+
+    def finish(self, why: str) -> None:
+        """Close the books and say in one sentence what came of it."""
+        result = self.result
+        result.seconds = time.perf_counter() - self._started
+        if result.best is not None:
+            result.reason = result.best.reason
+        elif why:
+            result.reason = why
+        elif not self.timed:
+            counts = self._counts
+            found = f"of {counts['proposed']} candidates {counts['built']} build"
+            right = f" and {counts['correct']} are right" if counts["correct"] else ""
+            result.reason = f"nothing can be timed here, for there is no GPU: {found}{right}"
+        else:
+            fell = self._falls()
+            result.reason = f"no variant is faster beyond doubt; {fell}" if fell else "there was nothing to try"
+        result.notes = tuple(self.notes)
+
+    def show(self, doing: str) -> None:
+        """Tell whoever watches what is done now."""
+        self._doing, self._shown = doing, time.perf_counter()
+        elapsed = self._shown - self._started
+        self._on_progress(
+            Progress(doing, elapsed=elapsed, budget=self.budget, best=self._best, talking=self.talking, **self._counts)
+        )
+
+    def show_again(self) -> None:
+        """Tell it once more, for its figures have changed; not more often than people read."""
+        if time.perf_counter() - self._shown > _OFTEN:
+            self.show(self._doing)
+
+    async def try_out(self, candidate: Candidate) -> Feedback:
+        """What becomes of one candidate: built, checked and, where it is right, raced and perhaps judged in full.
+
+        `ratio` of the answer is to the user's own file.
+        """
+        self._seen.add(candidate.digest)
+        self._counts["proposed"] += 1
+        if not self.timed:
+            return await self._judge_untimed(candidate, ())
+        raced = await self._race([candidate], (), 1.0)
+        await self._judge_leaders([(s.ratio, s.subject.candidate) for s in raced if s.ratio is not None])
+        unbuilt = Feedback(Stage.BUILD, Outcome.TIMED_OUT, message="the time was up before it was built")
+        return self._feedback.get(candidate.digest, unbuilt)
+
+    async def tune(self, candidate: Candidate, ratio: float, seconds: float) -> tuple[Candidate, Feedback] | None:
+        """The best setting found of a candidate that is right, in at most `seconds`; None where its own is the best."""
+        reached = await self._climb(candidate, ratio, (make_tuners,), min(seconds, self.left()))
+        return None if reached is None else (reached[0], self._feedback[reached[0].digest])
+
+    async def climb(self, base: Candidate, ratio: float, seconds: float) -> tuple[Candidate, float] | None:
+        """Improve one file with the proposers of the settings; the best variant of it and its ratio to the user's file.
+
+        None when nothing helps.
+        """
+        self._seen.add(base.digest)
+        return await self._climb(base, ratio, self._makers, seconds)
+
+    async def check_proposed(self, base: Candidate) -> None:
+        """Judge what is proposed for one file as far as it can be without a GPU."""
+        self._seen.add(base.digest)
+        proposers = self._proposers(base, self._makers)
+        while self.left() > 0 and (proposed := await self._propose(proposers)):
+            self.show(f"checking {len(proposed)} candidates; nothing can be timed here")
+            for candidate in proposed:
+                if self.left() < 0:
+                    break
+                await self._judge_untimed(candidate, proposers)
+                self.show(f"checked {candidate.label}")
+
+    def exchanged(self, trajectory: int, prompt: str, answer: str, candidate: Candidate | None) -> None:
+        """Keep one turn of a model, once all is known of it."""
+        verdict = self._judged.get(candidate.digest) if candidate else None
+        self._on_exchange(Exchange(trajectory, prompt, answer, candidate, verdict))
+
+    async def _judge_untimed(self, candidate: Candidate, proposers: Sequence[Proposer]) -> Feedback:
+        async with self._measuring:
+            built = await self.session.builders.build(self.session.target.workload, candidate)  # judging finds it made
+            verdict = await self.session.judge(candidate)
+        self._counts["built"] += verdict.verdict is not Outcome.BUILD_FAILED
+        self._counts["correct"] += verdict.verdict is Outcome.UNTIMED and verdict.stage is Stage.CORRECT
+        feedback = replace(_feedback(verdict), facts=_facts(built) if built.ok else None)
+        if not built.ok:
+            feedback = replace(feedback, log=_errors(built, candidate))
+        self._judged[candidate.digest] = verdict
+        self._note(Tried(candidate, feedback, verdict))
+        for proposer in proposers:
+            proposer.tell(candidate, feedback)
+        return feedback
+
+    async def _climb(
+        self, base: Candidate, base_ratio: float, makers: Sequence[MakeProposers], seconds: float
+    ) -> tuple[Candidate, float] | None:
+        until = time.perf_counter() + seconds
+        proposers = self._proposers(base, makers)
+        standings: list[tuple[float, Candidate]] = []
+        while time.perf_counter() < until:
+            proposed = await self._propose(proposers)
+            if not proposed:
+                break
+            raced = await self._race(proposed, proposers, base_ratio)
+            standings += [(s.ratio, s.subject.candidate) for s in raced if s.ratio is not None]
+            await self._judge_leaders(sorted(standings, key=lambda s: s[0]))
+            standings = sorted((s for s in standings if not self._rejected(s[1])), key=lambda s: s[0])
+        if not standings or standings[0][0] > base_ratio * _WORTH_A_JUDGEMENT:
+            return None
+        return standings[0][1], standings[0][0]
+
+    def _proposers(self, base: Candidate, makers: Sequence[MakeProposers]) -> list[Proposer]:
+        """In the order of the settings: rewrites first, for a setting is best chosen for the structure it will have."""
+        target = self.session.target
+        names = [k.name for k in target.kernels if target.kernel is None or k.name == target.kernel.name]
+        return [proposer for make in makers for proposer in make(base, names, self.seed)]
+
+    async def _propose(self, proposers: Sequence[Proposer]) -> list[Candidate]:
+        """The next few candidates, from each proposer in turn, none of them seen before."""
+        found: list[Candidate] = []
+        for proposer in proposers:
+            while len(found) < _RACE and (more := await proposer.next(_RACE - len(found))):
+                fresh = [c for c in more if c.digest not in self._seen]
+                self._seen.update(c.digest for c in fresh)
+                found += fresh
+        self._counts["proposed"] += len(found)
+        return found
+
+    async def _race(
+        self, candidates: Sequence[Candidate], proposers: Sequence[Proposer], base_ratio: float
+    ) -> list[Standing]:
+        """Build, check and race candidates, and tell the proposers what became of each."""
+        self.show(f"building {len(candidates)} candidates")
+        builders, workload = self.session.builders, self.session.target.workload
+        building = {c.digest: asyncio.create_task(builders.build(workload, c)) for c in candidates}
+        await asyncio.wait(building.values(), timeout=max(self.left(), 1.0))
+        candidates = [c for c in candidates if building[c.digest].done()]  # the time is up for the others
+        builds = [building[c.digest].result() for c in candidates]
+        async with self._measuring:
+            return await self._race_built(candidates, builds, proposers, base_ratio)
+
+    async def _race_built(
+        self, candidates: Sequence[Candidate], builds: Sequence[Built], proposers: Sequence[Proposer], base_ratio: float
+    ) -> list[Standing]:
+        self.show(f"checking {sum(b.ok for b in builds)} candidates")
+        room = asyncio.Semaphore(_CHECKS_AT_ONCE)
+        checked = await asyncio.gather(*(self._check(c, b, room) for c, b in zip(candidates, builds, strict=True)))
+        ready = [c.subject for c in checked if c.subject is not None]
+        standings: list[Standing] = []
+        try:
+            if ready:
+                self.show(f"racing {len(ready)} candidates")
+                standings = await race(self.session, ready, self._random)
+                self._counts["raced"] += len(ready)
+        finally:
+            for subject in ready:
+                await self._leave(subject)
+        by_digest = {s.subject.candidate.digest: s for s in standings}
+        for entry in checked:
+            self._tell(entry, by_digest.get(entry.candidate.digest), proposers, base_ratio)
+        return standings
+
+    async def _check(self, candidate: Candidate, built: Built, room: asyncio.Semaphore) -> _Checked:
+        measured = self.session.measured
+        assert measured is not None, "the caller checks that there is a GPU"
+        if not built.ok:
+            failure = Failure(Outcome.BUILD_FAILED, Stage.BUILD, built.first_error)
+            return _Checked(candidate, None, None, failure, _errors(built, candidate))
+        self._counts["built"] += 1
+        facts = _facts(built)
+        if (why := self._prune(built, measured.baseline.built)) is not None:
+            return _Checked(candidate, facts, None, Failure(Outcome.BUILD_FAILED, Stage.BUILD, why))
+        async with room:
+            entered = await enter(measured.bench, candidate, built)
+            if isinstance(entered, Failure):
+                return _Checked(candidate, facts, None, entered)
+            try:
+                findings = await correctness.check(measured.bench, entered, measured.yard, quick=True)
+            except BaseException:
+                await self._leave(entered)
+                raise
+        if findings.failure is not None:
+            await self._leave(entered)
+            return _Checked(candidate, facts, None, findings.failure)
+        self._counts["correct"] += 1
+        return _Checked(candidate, facts, entered, None)
+
+    def _prune(self, built: Built, baseline: Built) -> str | None:
+        """Why the build alone rules a candidate out. Only a sole kernel has a baseline's to be compared with."""
+        binary, other = built.build.binary, baseline.build.binary
+        if binary is None:
+            return None
+        facts = {k.entry: k for k in binary.kernels}
+        twin = other.kernels[0] if other is not None and len(other.kernels) == 1 == len(binary.kernels) else None
+        for launch in {_key(x): x for plan in built.plans for x in plan.launches}.values():
+            kernel = facts.get(launch.entry or binary.entries.get(launch.kernel, ""))
+            if kernel and (why := reason_to_drop(binary.arch, launch, kernel, twin)):
+                return why
+        return None
+
+    def _tell(
+        self, entry: _Checked, standing: Standing | None, proposers: Sequence[Proposer], base_ratio: float
+    ) -> None:
+        failure = entry.failure or (standing.failure if standing else None)
+        if failure is not None:
+            feedback = Feedback(
+                failure.stage,
+                failure.outcome,
+                message=failure.reason,
+                facts=entry.facts,
+                log=entry.log,
+                mismatch=failure.mismatch,
+            )
+        elif standing is None or standing.ratio is None:
+            feedback = Feedback(Stage.TIMED, Outcome.AMBIGUOUS, message="it was not timed", facts=entry.facts)
+        else:
+            low, high = standing.interval or (standing.ratio, standing.ratio)
+            outcome = (
+                Outcome.SLOWER if low > 1 else Outcome.NOT_WORTH_IT if standing.ratio > 0.99 else Outcome.AMBIGUOUS
+            )
+            feedback = Feedback(
+                Stage.TIMED,
+                outcome,
+                standing.ratio,
+                (low, high),
+                f"{1 / standing.ratio:.3f}x in a race",
+                entry.facts,
+            )
+        self._note(Tried(entry.candidate, feedback))
+        relative = feedback if feedback.ratio is None else replace(feedback, ratio=feedback.ratio / base_ratio)
+        for proposer in proposers:
+            proposer.tell(entry.candidate, relative)
+
+    async def _judge_leaders(self, standings: Sequence[tuple[float, Candidate]]) -> None:
+        """Judge the leader in full when it is clearly better than what was confirmed, and the next if that fails."""
+        judged = 0
+        for ratio, candidate in standings:
+            if ratio > self._ratio * _WORTH_A_JUDGEMENT or judged == _JUDGEMENTS or self.left() < 0:
+                return
+            if candidate.digest in self._judged:
+                continue
+            judged += 1
+            self.show(f"judging {candidate.label}")
+            async with self._measuring:
+                verdict = await self.session.judge(candidate)
+            feedback = replace(_feedback(verdict), facts=self._feedback[candidate.digest].facts)
+            self._judged[candidate.digest] = verdict
+            self._note(Tried(candidate, feedback, verdict))
+            if verdict.verdict is Outcome.FASTER and verdict.speedup is not None and verdict.interval is not None:
+                if self.result.seconds_to_first is None:
+                    self.result.seconds_to_first = time.perf_counter() - self._started
+                if 1 / verdict.speedup < self._ratio:
+                    self._ratio = 1 / verdict.speedup
+                    self.result.best, self.result.variant = verdict, candidate
+                    self._best = Best(candidate.label, verdict.speedup, verdict.interval, confirmed=True)
+                return
+
+    def _rejected(self, candidate: Candidate) -> bool:
+        """Whether a full judgement found the candidate wrong, where a race had found it right."""
+        verdict = self._judged.get(candidate.digest)
+        return verdict is not None and verdict.stage is not Stage.TIMED
+
+    def _roofline_share(self, verdict: Verdict | None) -> float | None:
+        """Least share of the copy bandwidth over the cases where it is the limit; of the baseline without a verdict."""
+        measured = self.session.measured
+        assert measured is not None, "the caller checks that there is a GPU"
+        if verdict is not None:
+            shares = [case.roofline_share for case in verdict.cases]
+            return None if not shares or None in shares else min(s for s in shares if s is not None)
+        roof = measured.bench.copy_bandwidth
+        large = [c for c in measured.cases if c.mode != "graph"]
+        if roof is None or len(large) < len(measured.cases) or not large:
+            return None
+        return min(c.bytes_moved / (c.baseline_us * 1e-6) / roof for c in large)
+
+    def _falls(self) -> str:
+        """How the candidates fell, most frequent reason first."""
+        counts: dict[str, int] = {}
+        for tried in self.result.tried:
+            if tried.verdict is None:
+                counts[tried.feedback.verdict.value] = counts.get(tried.feedback.verdict.value, 0) + 1
+        return ", ".join(f"{n} {name}" for name, n in sorted(counts.items(), key=lambda item: -item[1]))
+
+    def _note(self, tried: Tried) -> None:
+        self._feedback[tried.candidate.digest] = tried.feedback
+        self.result.tried.append(tried)
+        self._on_tried(tried)
+
+    async def _leave(self, subject: Subject) -> None:
+        measured = self.session.measured
+        assert measured is not None, "the caller checks that there is a GPU"
+        await measured.bench.leave(subject)
+
+
+def _facts(built: Built) -> Facts:
+    found = resources_of(built)
+    return Facts(
+        max((k.registers for k in found), default=None),
+        max((k.spill_bytes for k in found if k.spill_bytes is not None), default=None),
+        max((k.shared_bytes for k in found), default=None),
+        min((k.occupancy for k in found if k.occupancy is not None), default=None),
+    )
+
+
+def _key(launch: Launch) -> tuple[object, ...]:
+    return launch.entry, launch.kernel, launch.block, launch.shared_bytes
+
+
+def _feedback(verdict: Verdict) -> Feedback:
+    """What a full judgement found. `ratio` is to the user's own file."""
+    return Feedback(
+        verdict.stage,
+        verdict.verdict,
+        1 / verdict.speedup if verdict.speedup else None,
+        (1 / verdict.interval[1], 1 / verdict.interval[0]) if verdict.interval else None,
+        verdict.reason,
+        mismatch=verdict.evidence.mismatch,
+    )
+
+
+def _errors(built: Built, candidate: Candidate) -> str:
+    """The first errors of a build, each with the line of source that it names."""
+    texts = {file.path.name: file.text.splitlines() for file in (candidate.kernel, candidate.launch) if file}
+    found: list[str] = []
+    for one in [d for d in built.build.diagnostics if d.severity is Severity.ERROR][:_ERRORS]:
+        name = one.path.rpartition("/")[2]
+        found.append(f"{name}:{one.line}: error: {one.message}")
+        lines = texts.get(name, [])
+        if 0 < one.line <= len(lines):
+            found.append(f"    {lines[one.line - 1].strip()}")
+    return "\n".join(found)

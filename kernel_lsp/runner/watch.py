@@ -1,0 +1,75 @@
+"""What a worker and all that it started use together, and when that is too much: processes, memory, disk, output.
+
+Limits of Linux's own count by user, or not at all where that is root; so a nursery looks at its workers' sessions a few
+times a second.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel_lsp.runner.sessions import members
+
+SECONDS = 0.25
+"""Between two looks."""
+MOST_PROCESSES = 64
+MOST_DISK_BYTES = 8 << 30
+MOST_OUTPUT_BYTES = 64 << 20
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_OWN_MEMORY = (1, 2)  # fields of statm: resident pages, and those of them that are shared
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Processes, bytes of memory that they share with nobody, and bytes of their folder's files."""
+
+    processes: int
+    memory_bytes: int
+    disk_bytes: int
+
+
+def most_memory() -> int:
+    """Half of this machine's memory, in bytes."""
+    return os.sysconf("SC_PHYS_PAGES") * _PAGE // 2
+
+
+def look(leader: int, scratch: Path) -> Usage:
+    """What the session of `leader` uses now. Takes a millisecond for each hundred processes of the machine."""
+    found = members(leader)
+    return Usage(len(found), sum(map(_own_memory, found)), sum(_sizes(scratch)))
+
+
+def excess(usage: Usage, most_memory_bytes: int) -> str | None:
+    """What there is too much of, as the end of a sentence; None if nothing."""
+    if usage.processes > MOST_PROCESSES:
+        return f"it started {usage.processes} processes, more than {MOST_PROCESSES}"
+    if usage.memory_bytes > most_memory_bytes:
+        return f"it took {usage.memory_bytes >> 20:,} MiB of memory, more than {most_memory_bytes >> 20:,}"
+    if usage.disk_bytes > MOST_DISK_BYTES:
+        return f"it wrote {usage.disk_bytes >> 20:,} MiB of files, more than {MOST_DISK_BYTES >> 20:,}"
+    return None
+
+
+def cap_output(log: Path) -> None:
+    """Begin a log anew that has grown too long; what is appended to it goes on from its start."""
+    with contextlib.suppress(OSError):
+        if log.stat().st_size > MOST_OUTPUT_BYTES:
+            os.truncate(log, 0)
+
+
+def _own_memory(process: int) -> int:
+    try:
+        fields = Path(f"/proc/{process}/statm").read_text().split()
+    except OSError:  # it has ended since
+        return 0
+    resident, shared = (int(fields[at]) for at in _OWN_MEMORY)
+    return (resident - shared) * _PAGE
+
+
+def _sizes(folder: Path) -> Iterable[int]:
+    for place, _, files in os.walk(folder):
+        for name in files:
+            with contextlib.suppress(OSError):
+                yield os.lstat(os.path.join(place, name)).st_blocks * 512  # noqa: PTH118 - many files, quickly

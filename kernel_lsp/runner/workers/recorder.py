@@ -1,0 +1,211 @@
+"""Keeps every launch of a run with the memory that it reaches, so that it can be repeated elsewhere.
+
+Worker processes only. CUDA launches are heard of from `driver.LoadedModule`, Triton's from the launchers that its
+driver makes: so a recorder must be there before a kernel's first launch. The file it writes is read by `replay.py`.
+"""
+
+import base64
+import contextlib
+import ctypes
+import json
+import struct
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from cuda.bindings import driver as cu  # pyright: ignore[reportAttributeAccessIssue]
+from torch import Tensor
+
+from kernel_lsp.build.cubin import read_cubin
+from kernel_lsp.device.arguments import LaunchShape, pack_argument
+from kernel_lsp.device.driver import check
+
+_MOST_BYTES = 64 << 20
+
+
+class NotRepeatableError(Exception):
+    """A launch that cannot be repeated from a file; the message says why."""
+
+
+@dataclass(slots=True)
+class _Memory:
+    """Device memory that a launch may reach; `written` once anything has written to it."""
+
+    address: int
+    nbytes: int
+    written: bool
+    owner: Tensor
+
+
+@dataclass(slots=True)
+class Recorder:
+    """What is kept of runs. It listens to what torch does to memory (`allocations.Listener`) and to launches."""
+
+    begun: bool = False
+    _memories: list[_Memory] = field(default_factory=list[_Memory])
+    _images: dict[bytes, int] = field(default_factory=dict[bytes, int])
+    _data: list[bytes] = field(default_factory=list[bytes])
+    _launches: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    _size: int = 0
+
+    def pause(self) -> None:
+        """Keep nothing until the next run begins, and forget the memory of the last one."""
+        self.begun = False
+        self._memories.clear()
+
+    def begin(self, inputs: Sequence[Any]) -> None:
+        """Start a run on these inputs; launches before it are not kept."""
+        self.begun = True
+        for value in inputs:
+            if isinstance(value, Tensor) and value.numel():
+                self._memories.append(_Memory(value.data_ptr(), _span(value), written=True, owner=value))
+
+    def allocated(self, tensor: Tensor, initialised: bool) -> None:
+        """Know the memory that a factory function made."""
+        if tensor.numel() and tensor.is_cuda:
+            self._memories.append(_Memory(tensor.data_ptr(), _span(tensor), initialised, tensor))
+
+    def written(self, tensor: Tensor) -> None:
+        """Know that an operation of torch's wrote to a tensor."""
+        memory = self._find(tensor.data_ptr()) if tensor.numel() else None
+        if memory is not None:
+            memory.written = True
+
+    def launch(
+        self, image: bytes, entry: str, shape: LaunchShape, packed: Sequence[bytes], given: Sequence[Any]
+    ) -> None:
+        """Keep a launch that is about to be made; `given` are the arguments before they were packed.
+
+        Raises:
+            NotRepeatableError: too much memory would have to be kept.
+        """
+        if not self.begun:
+            return
+        torch.cuda.synchronize()
+        for value in given:
+            if isinstance(value, Tensor) and value.numel() and self._find(value.data_ptr()) is None:
+                storage = value.untyped_storage()  # the result of an operation of torch's
+                self._memories.append(_Memory(storage.data_ptr(), storage.nbytes(), written=True, owner=value))
+        reached: dict[int, int] = {}
+        memories: list[tuple[int, int | None]] = []
+        arguments: list[dict[str, Any]] = []
+        for data in packed:
+            memory = self._find(struct.unpack("<Q", data)[0]) if len(data) == 8 else None
+            if memory is None:
+                arguments.append({"bytes": base64.b64encode(data).decode()})
+                continue
+            if memory.address not in reached:
+                reached[memory.address] = len(memories)
+                memories.append((memory.nbytes, self._keep(memory) if memory.written else None))
+            offset = struct.unpack("<Q", data)[0] - memory.address
+            arguments.append({"memory": reached[memory.address], "offset": offset})
+        self._launches.append(
+            {
+                "image": self._images.setdefault(image, len(self._images)),
+                "entry": entry,
+                "grid": shape.grid,
+                "block": shape.block,
+                "shared_bytes": shape.shared_bytes,
+                "memories": memories,
+                "arguments": arguments,
+            }
+        )
+        for memory in self._memories:
+            memory.written = memory.written or memory.address in reached
+
+    def save(self, path: Path) -> int:
+        """Write what was kept; how many launches that is."""
+        images = [base64.b64encode(image).decode() for image in self._images]
+        data = [base64.b64encode(content).decode() for content in self._data]
+        path.write_text(json.dumps({"images": images, "data": data, "launches": self._launches}), encoding="utf-8")
+        return len(self._launches)
+
+    def _find(self, address: int) -> _Memory | None:
+        """The memory that an address points into, the latest first: freed memory may have been given out again."""
+        for memory in reversed(self._memories):
+            if memory.address <= address < memory.address + memory.nbytes:
+                return memory
+        return None
+
+    def _keep(self, memory: _Memory) -> int:
+        self._size += memory.nbytes
+        if self._size > _MOST_BYTES:
+            raise NotRepeatableError(f"its launches reach more than {_MOST_BYTES >> 20} MiB on small cases")
+        content = ctypes.create_string_buffer(memory.nbytes)
+        check(cu.cuMemcpyDtoH(ctypes.addressof(content), memory.address, memory.nbytes), "copying to the host")
+        self._data.append(content.raw)
+        return len(self._data) - 1
+
+
+@contextlib.contextmanager
+def hearing_triton(recorder: Recorder) -> Generator[None]:
+    """Within it Triton's launches reach the recorder before they are made; those of kernels launched before do not."""
+    from triton.runtime.driver import driver as active_driver
+
+    active: Any = active_driver.active
+    make = active.launcher_cls
+
+    def launcher(source: Any, metadata: Any) -> Callable[..., Any]:
+        made = make(source, metadata)
+
+        def launch(x: int, y: int, z: int, stream: int, function: Any, *rest: Any) -> Any:
+            # Packed metadata, launch metadata and two hooks come before the arguments.
+            if x * y * z and recorder.begun:
+                recorder.launch(*_triton_launch(source, metadata, images[function], (x, y, z), rest[4:]))
+            return made(x, y, z, stream, function, *rest)
+
+        return launch
+
+    images: dict[Any, bytes] = {}
+    load = active.utils.load_binary
+
+    def load_binary(name: str, cubin: bytes, *rest: Any) -> Any:
+        loaded = load(name, cubin, *rest)
+        images[loaded[1]] = cubin
+        return loaded
+
+    active.launcher_cls, active.utils.load_binary = launcher, load_binary
+    try:
+        yield
+    finally:
+        active.launcher_cls, active.utils.load_binary = make, load
+
+
+def _triton_launch(
+    source: Any, metadata: Any, cubin: bytes, grid: tuple[int, int, int], arguments: Sequence[Any]
+) -> tuple[bytes, str, LaunchShape, list[bytes], list[Any]]:
+    """A launch as `Recorder.launch` takes it."""
+    if getattr(metadata, "num_ctas", 1) > 1 or metadata.launch_cooperative_grid:
+        raise NotRepeatableError("a Triton kernel is launched in clusters or as a cooperative grid")
+    if metadata.global_scratch_size or getattr(metadata, "profile_scratch_size", 0):
+        raise NotRepeatableError("a Triton kernel asks for scratch memory")
+    given: list[Any] = []
+    for kind, argument in zip(source.signature.values(), arguments, strict=True):
+        given += _machine_values(kind, argument)
+    facts = next(k for k in read_cubin(cubin) if k.entry == metadata.name)
+    sizes = [size for _, size in facts.parameters]
+    given += [0] * (len(sizes) - len(given))  # past those of the function come pointers to scratch memory
+    packed = [
+        pack_argument(0 if value is None else value, size, "", f"`{metadata.name}` argument {number}")
+        for number, (value, size) in enumerate(zip(given, sizes, strict=True))
+    ]
+    return cubin, metadata.name, LaunchShape(grid, (32 * metadata.num_warps, 1, 1), metadata.shared), packed, given
+
+
+def _machine_values(kind: Any, argument: Any) -> list[Any]:
+    """The machine's arguments for one of a Triton function's; none for what is known at compile time."""
+    if kind == "constexpr":
+        return []
+    if isinstance(kind, tuple):
+        return [v for one, value in zip(kind, argument, strict=True) for v in _machine_values(one, value)]
+    if kind.startswith(("tensordesc", "nvTmaDesc")):
+        raise NotRepeatableError("a Triton kernel is given a tensor descriptor")
+    return [float(argument) if kind.startswith(("fp", "bf")) else argument]
+
+
+def _span(tensor: Tensor) -> int:
+    """Bytes from the first element of a tensor to its last."""
+    reach = sum((extent - 1) * step for extent, step in zip(tensor.shape, tensor.stride(), strict=True)) + 1
+    return reach * tensor.itemsize

@@ -1,0 +1,97 @@
+"""A program: repeat launches that a worker recorded, by the driver alone. For running under compute-sanitizer.
+
+`python -I replay.py FILE`. It imports nothing beyond the standard library, so that it starts at once, and gives each
+buffer an allocation of its own, so that an access past its end is one past an allocation. What was not written before a
+launch is not written here either.
+
+The file is JSON: `images` (cubins, base64), `data` (contents, base64) and `launches`, each with its image, entry, grid,
+block, shared bytes, `memories` (size, and the number of their content or null) and `arguments` (bytes as base64, or the
+memory they point into and how far).
+"""
+
+import base64
+import ctypes
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+_SHARED_LIMIT = 48 << 10
+_MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+
+
+def main(path: str) -> None:
+    """Repeat the launches in a file, each from the memory it was given."""
+    told = json.loads(Path(path).read_text(encoding="utf-8"))
+    images = [base64.b64decode(image) for image in told["images"]]
+    data = [base64.b64decode(content) for content in told["data"]]
+    driver = _Driver()
+    for launch in told["launches"]:
+        driver.repeat(launch, images[launch["image"]], data)
+
+
+class _Driver:
+    def __init__(self) -> None:
+        self._cuda = ctypes.CDLL("libcuda.so.1")
+        self._functions: dict[tuple[int, str], ctypes.c_void_p] = {}
+        device, context = ctypes.c_int(), ctypes.c_void_p()
+        self._check("cuInit", 0)
+        self._check("cuDeviceGet", ctypes.byref(device), 0)
+        self._check("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        self._check("cuCtxSetCurrent", context)
+
+    def repeat(self, launch: dict[str, Any], image: bytes, data: list[bytes]) -> None:
+        places = [self._allocate(nbytes) for nbytes, _ in launch["memories"]]
+        for place, (_, content) in zip(places, launch["memories"], strict=True):
+            if content is not None and data[content]:
+                self._check("cuMemcpyHtoD_v2", place, data[content], ctypes.c_size_t(len(data[content])))
+        buffers: list[Any] = []
+        for argument in launch["arguments"]:
+            if "memory" in argument:
+                value = places[argument["memory"]].value + argument["offset"]
+                buffers.append(ctypes.c_uint64(value))
+            else:
+                held = base64.b64decode(argument["bytes"])
+                buffers.append(ctypes.create_string_buffer(held, len(held)))
+        pointers = (ctypes.c_void_p * max(len(buffers), 1))(*(ctypes.addressof(b) for b in buffers))
+        function = self._function(launch["image"], image, launch["entry"])
+        if launch["shared_bytes"] > _SHARED_LIMIT:
+            self._check("cuFuncSetAttribute", function, _MAX_DYNAMIC_SHARED, launch["shared_bytes"])
+        shape = (*launch["grid"], *launch["block"], launch["shared_bytes"])
+        self._check("cuLaunchKernel", function, *shape, None, pointers, None)
+        self._check("cuCtxSynchronize")
+        for place in places:
+            self._check("cuMemFree_v2", place)
+
+    def _allocate(self, nbytes: int) -> ctypes.c_uint64:
+        pointer = ctypes.c_uint64()
+        self._check("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(max(nbytes, 1)))
+        return pointer
+
+    def _function(self, number: int, image: bytes, entry: str) -> ctypes.c_void_p:
+        if (number, entry) not in self._functions:
+            module, function = ctypes.c_void_p(), ctypes.c_void_p()
+            self._check("cuModuleLoadData", ctypes.byref(module), image)
+            self._check("cuModuleGetFunction", ctypes.byref(function), module, entry.encode())
+            self._functions[number, entry] = function
+        return self._functions[number, entry]
+
+    def _check(self, call: str, *arguments: Any) -> None:
+        status = getattr(self._cuda, call)(*arguments)
+        if status:
+            sys.exit(f"{call} failed: CUDA error {status}")
+
+
+def _end_with_parent() -> None:
+    """Wait for the end of standard input, which is the end of who started this, and end with it and the tool."""
+    while os.read(0, 1 << 10):  # not through `sys.stdin`, whose lock would be held when this program ends
+        pass
+    os.killpg(0, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    main(sys.argv[1])

@@ -1,0 +1,34 @@
+"""Bugs planted one at a time in the kernels of a file: whoever cannot see them does not check much.
+
+Text and syntax only. A mutation may turn out not to compile, or not to change what the machine does: that is for
+those to find out who build and run it.
+"""
+
+from itertools import groupby
+
+from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.mutations.mutation import Bug, Mutation
+
+__all__ = ["MOST_OF_A_KIND", "Bug", "Mutation", "find_mutations"]
+
+MOST_OF_A_KIND = 6
+"""How many bugs of one kind are planted in one function; where more could be, they are spread over it."""
+
+
+def find_mutations(source: SourceFile, language: Language) -> tuple[Mutation, ...]:
+    """The bugs to plant in a kernel file, in the order of its lines; no two give the same text."""
+    from kernel_lsp.source.mutations import cuda, triton
+    from kernel_lsp.source.mutations.planting import spread
+
+    found = list((cuda if language is Language.CUDA else triton).find(source.text))
+    different = {mutation.applied_to(source.text): mutation for mutation in reversed(found)}
+    different.pop(source.text, None)
+
+    def kind(mutation: Mutation) -> tuple[str, str]:
+        return mutation.function, mutation.bug
+
+    chosen: list[Mutation] = []
+    for _, alike in groupby(sorted(different.values(), key=kind), kind):
+        chosen += spread(sorted(alike, key=lambda m: m.edits), MOST_OF_A_KIND)
+    return tuple(sorted(chosen, key=lambda m: (m.line, m.edits, m.bug)))

@@ -1,0 +1,183 @@
+"""What the host code of a candidate reaches for beyond its kernels: a tripwire that says so by name.
+
+Host code of a candidate runs in the process that times it. A kernel needs little of Python and C++ there: it makes
+tensors, computes sizes and launches. What goes further is an objection, unless the user's own text does the same. This
+cannot find everything that is hidden well enough; the judge's other checks do not rest on it.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kernel_lsp.source.candidate import Candidate, SourceFile
+from kernel_lsp.source.kernel import Language
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_MODULES = _words(
+    "__future__ abc collections contextlib dataclasses enum functools itertools math numbers torch triton typing"
+)
+_PARTS_OF_TORCH = _words(
+    "classes distributed fx futures hub jit library multiprocessing overrides package profiler serialization testing "
+    "utils"
+)
+_SETTINGS_OF_TORCH = _words("manual_seed manual_seed_all seed seed_all use_deterministic_algorithms")
+_FILES_OF_TORCH = _words("load save from_file load_library")
+_BUILTINS = _words("breakpoint compile delattr eval exec globals locals open setattr vars")
+_ANYWHERE = _words(
+    "attrgetter builtins ctypes f_back f_builtins f_code f_globals f_locals gc get_type_hints gi_frame importlib "
+    "inspect io methodcaller modules os pathlib subprocess sys tb_frame threading"
+)
+_OWN = ("self", "cls", "ctx")
+_DUNDERS = _words("__all__ __call__ __doc__ __getitem__ __init__ __len__ __name__ __version__")
+
+_NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
+_INCLUDE = re.compile(r"^\s*#\s*include\s*<([^>]+)>", re.MULTILINE)
+_HEADERS = re.compile(
+    r"""(?x) (?: cuda | cublas | cooperative_groups | cub/ | thrust/ | cute/ | cutlass/ | mma\.h | torch/ | ATen/ | c10/
+    | pybind11/ | nv/ ) .* | algorithm | array | cassert | cfloat | climits | cmath | cstddef | cstdint | cstdio
+    | functional | initializer_list | limits | map | math\.h | memory | numeric | optional | stdexcept | stddef\.h
+    | stdint\.h | stdio\.h | string | tuple | type_traits | unordered_map | utility | vector"""
+)
+_HOST_WORDS = re.compile(
+    r"""(?x)\b(?: clone3? | constructor | cudaCtxResetPersistingL2Cache | cudaDeviceReset | cudaDeviceSetCacheConfig
+    | cudaDeviceSetLimit | cudaThreadExchangeStreamCaptureMode | cuCtxSetLimit | destructor | dlopen | dlsym | dlvsym
+    | execv\w* | _?_?_exit | exit | fopen | fork | getenv | ifstream | ifunc | init_array | kill | mmap | mprotect
+    | mseal | ofstream | open | popen | prctl | pthread_\w+ | ptrace | PyRun_\w+ | setenv | sigaction | signal
+    | std\s*::\s*(?:async|jthread|thread) | syscall | system | vfork )\b(?=\s*[(){};,<\s])"""
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """Something that host code has no business with.
+
+    Attributes:
+        line: of the file it stands in, from 1.
+        what: what the code does, as the rest of a sentence: "imports `gc`".
+    """
+
+    line: int
+    what: str
+
+
+def objections(candidate: Candidate, baseline: Candidate, workload: SourceFile) -> tuple[Objection, ...]:
+    """What the candidate's Python does that neither the baseline nor the workload does, in order.
+
+    That is the kernel file of a Triton candidate, and the candidate's launch. A text that does not parse has none:
+    whoever executes it says what is wrong.
+    """
+    own = [file for file in (baseline.kernel, baseline.launch, workload) if file is not None]
+    usual = {found.what for file in own if file.path.suffix == ".py" for found in _python(file.text)}
+    files = [candidate.kernel] if candidate.language is Language.TRITON else []
+    files += [candidate.launch] if candidate.launch is not None else []
+    return tuple(found for file in files for found in _python(file.text) if found.what not in usual)
+
+
+def host_objections(candidate: SourceFile, baseline: SourceFile) -> tuple[Objection, ...]:
+    """What the C++ host code of a torch extension does that the baseline's does not, in order."""
+    usual = {found.what for found in _cpp(baseline.text)}
+    return tuple(found for found in _cpp(candidate.text) if found.what not in usual)
+
+
+def _python(text: str) -> tuple[Objection, ...]:
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return ()
+    imported = dict(_bindings(tree))
+    found = [
+        Objection(node.lineno, what)
+        for node in ast.walk(tree)
+        for what in _of(node, imported)
+        if isinstance(node, (ast.stmt, ast.expr))
+    ]
+    return tuple(sorted(found, key=lambda objection: objection.line))
+
+
+def _bindings(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Names that imports bind, with the dotted names they stand for."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                top = alias.name.split(".")[0]
+                yield (alias.asname, alias.name) if alias.asname else (top, top)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            for alias in node.names:
+                yield alias.asname or alias.name, f"{node.module}.{alias.name}"
+
+
+def _of(node: ast.AST, imported: dict[str, str]) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (what for alias in node.names for what in _of_module(alias.name))
+    elif isinstance(node, ast.ImportFrom):
+        if node.level:
+            yield f"imports from `{'.' * node.level}{node.module or ''}`"
+        else:
+            yield from (what for alias in node.names for what in _of_module(f"{node.module}.{alias.name}"))
+    elif isinstance(node, ast.Attribute):
+        yield from _of_attribute(node, imported)
+    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+        if node.id in _BUILTINS or (node.id.startswith("__") and node.id not in _DUNDERS):
+            yield f"uses `{node.id}`"
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("getattr", "hasattr"):
+        name = node.args[1] if len(node.args) > 1 else None
+        if not isinstance(name, ast.Constant) or not isinstance(name.value, str):
+            yield f"uses `{node.func.id}` with a name that is computed"
+        else:
+            yield from _of_name(name.value)
+
+
+def _of_module(dotted: str) -> Iterator[str]:
+    parts = dotted.split(".")
+    if parts[0] not in _MODULES:
+        yield f"imports `{parts[0]}`"
+    else:
+        for end in range(2, len(parts) + 1):
+            yield from _of_path(parts[:end])
+
+
+def _of_attribute(node: ast.Attribute, imported: dict[str, str]) -> Iterator[str]:
+    names, root = [node.attr], node.value
+    while isinstance(root, ast.Attribute):
+        names.insert(0, root.attr)
+        root = root.value
+    start = root.id if isinstance(root, ast.Name) else ""
+    path = [*imported.get(start, start).split("."), *names]
+    if isinstance(node.ctx, (ast.Store, ast.Del)) and start not in _OWN:
+        yield f"changes `{'.'.join(path)}`"
+    elif start not in _OWN or node.attr.startswith("__"):
+        yield from _of_path(path if start in imported else ["", node.attr])
+
+
+def _of_path(path: list[str]) -> Iterator[str]:
+    """Of a dotted name, what its last part is to be blamed for; those before it are attributes of their own."""
+    last, dotted = path[-1], ".".join(path)
+    if path[0] == "torch":
+        if len(path) == 2 and last in _PARTS_OF_TORCH:
+            yield f"uses `{dotted}`"
+        if last in _FILES_OF_TORCH:
+            yield f"reads or writes files with `{dotted}`"
+        if last in _SETTINGS_OF_TORCH or last.startswith("set_"):
+            yield f"changes a setting of the whole process with `{dotted}`"
+    yield from _of_name(last)
+
+
+def _of_name(name: str) -> Iterator[str]:
+    if name in _ANYWHERE or (name.startswith("_") and name not in _DUNDERS):
+        yield f"reaches for `{name}`"
+
+
+def _cpp(text: str) -> tuple[Objection, ...]:
+    code = _NOT_CODE.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
+    found = [
+        (match.start(), f"includes `<{match[1]}>`")
+        for match in _INCLUDE.finditer(code)
+        if not _HEADERS.fullmatch(match[1])
+    ]
+    found += [(match.start(), f"uses `{match.group()}`") for match in _HOST_WORDS.finditer(code)]
+    return tuple(Objection(code.count("\n", 0, at) + 1, what) for at, what in sorted(found))

@@ -1,0 +1,170 @@
+"""What way of serving a model fits the memory that is free: type of the weights, context, number of GPUs.
+
+It prefers, in this order: GPUs that the judge does not use; 16 bits before 8 before 4; few GPUs. Within one way it
+takes the context that the model works well with, or what there is room for.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from kernel_lsp.device.nvml import Gpu
+from kernel_lsp.model.errors import DoesNotFitError
+from kernel_lsp.model.profile import Context, Dtype, Memory
+
+_GIB = 2**30
+_DTYPES: tuple[Dtype, ...] = ("bf16", "fp8", "4bit")
+_LEAST_ARCH: dict[Dtype, int] = {"bf16": 80, "fp8": 89, "4bit": 80}
+_GRAIN = 1024  # tokens; a context is a multiple of it
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A GPU and the bytes that are free on it now."""
+
+    gpu: Gpu
+    free: int
+
+
+Cards = tuple[Card, *tuple[Card, ...]]
+"""At least one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the user asks for; None leaves the choice here.
+
+    Attributes:
+        dtype: how weights are held.
+        context: tokens of prompt and answer together.
+        gpus: how many.
+        ray: GPUs of a Ray cluster, of which the ones here are a part; each is taken to be like these.
+    """
+
+    dtype: Dtype | None = None
+    context: int | None = None
+    gpus: int | None = None
+    ray: int | None = None
+
+
+ANYTHING = Wish()
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A way of serving.
+
+    Attributes:
+        dtype: how weights are held.
+        cards: GPUs of this machine that it takes.
+        context: tokens of prompt and answer together.
+        cache_bytes: for keys and values, on each GPU.
+        used_bytes: all that it takes, on each GPU.
+        pipeline: machines that hold the layers in turn; 1 without Ray.
+        shares: whether it is on the judge's GPU too.
+    """
+
+    dtype: Dtype
+    cards: Cards
+    context: int
+    cache_bytes: int
+    used_bytes: int
+    pipeline: int = 1
+    shares: bool = False
+
+    def __str__(self) -> str:
+        name = self.cards[0].gpu.name
+        names = f"{len(self.cards)} x {name}" if len(self.cards) > 1 else name
+        free = min(card.free for card in self.cards) / _GIB
+        where = ", which the judge uses too" if self.shares else ""
+        across = f", layers spread over {self.pipeline} machines" if self.pipeline > 1 else ""
+        return (
+            f"{self.dtype} on {names}{where}{across}: {self.used_bytes / _GIB:.1f} of {free:.1f} GiB free, "
+            f"context of {self.context:,} tokens"
+        )
+
+
+def choose(
+    memory: Memory,
+    context: Context,
+    cards: Sequence[Card],
+    *,
+    judge: str | None,
+    reserve: int,
+    heads: int = 0,
+    stored: Dtype | None = None,
+    wish: Wish = ANYTHING,
+) -> Choice:
+    """The best way of serving that fits.
+
+    Args:
+        memory: what the model takes.
+        context: lengths that make sense for it.
+        cards: the GPUs.
+        judge: UUID of the GPU that the judge times on.
+        reserve: bytes to leave free there.
+        heads: attention heads, which the number of GPUs must divide; 0 is not known.
+        stored: the only type that these weights can be served in, if they are quantised.
+        wish: what the user asks for.
+
+    Raises:
+        DoesNotFitError: nothing fits; it says what each way would take.
+    """
+    if not cards:
+        cure = "Run it where there is one, or use a server elsewhere with `model.endpoint`."
+        raise DoesNotFitError("No model can be served here, for there is no GPU.", cure=cure)
+    refused: list[str] = []
+    for group, dtype in _ways(cards, judge, heads, stored, wish):
+        shares = any(card.gpu.uuid == judge for card in group)
+        choice = _fitted(memory, context, group, dtype, reserve if shares else 0, wish, shares=shares)
+        if isinstance(choice, Choice):
+            return choice
+        if choice not in refused:
+            refused.append(choice)
+    free = ", ".join(f"{card.free / _GIB:.1f} GiB free on {card.gpu.name} ({card.gpu.arch})" for card in cards)
+    tried = "; ".join(refused) or f"no way of serving it is possible on {cards[0].gpu.arch}"
+    cure = "Take a smaller model or other GPUs, ask for less with `--context`, or lower `model.reserve`."
+    raise DoesNotFitError(f"The model does not fit: {free}; {tried}.", cure=cure)
+
+
+def _ways(
+    cards: Sequence[Card], judge: str | None, heads: int, stored: Dtype | None, wish: Wish
+) -> Iterator[tuple[Cards, Dtype]]:
+    """Groups of GPUs with a type of weights, the best first."""
+    own = [card for card in cards if card.gpu.uuid != judge]
+    for some in (own, list(cards)) if own else (list(cards),):
+        for dtype in _DTYPES:
+            if dtype != (stored or wish.dtype or dtype) or dtype != (wish.dtype or dtype):
+                continue
+            able = sorted(
+                (card for card in some if int("".join(filter(str.isdigit, card.gpu.arch))) >= _LEAST_ARCH[dtype]),
+                key=lambda card: -card.free,
+            )
+            for count in (1, 2, 4, 8, 16) if wish.gpus is None else (wish.gpus,):
+                if count > len(able) or (heads and heads % count):
+                    continue
+                if dtype == "4bit" and stored is None and count > 1:
+                    continue  # weights that are quantised while they load cannot be divided
+                yield (able[0], *able[1:count]), dtype
+
+
+def _fitted(
+    memory: Memory, context: Context, group: Cards, dtype: Dtype, kept: int, wish: Wish, *, shares: bool
+) -> Choice | str:
+    """The choice, or what it would take."""
+    parts = wish.ray or len(group)
+    weights = memory.weights_gib[dtype] * _GIB / parts
+    fixed = weights + memory.overhead_gib * _GIB
+    room = min(card.free for card in group) - kept - fixed
+    tokens = int(room * parts / memory.cache_bytes_per_token)
+    wished = min(wish.context or context.wished, context.most)
+    least = min(wish.context or context.least, wished)
+    if tokens < least:
+        needs = (fixed + kept + least * memory.cache_bytes_per_token / parts) / _GIB
+        each = f" on each of {parts} GPUs" if parts > 1 else ""
+        beside = f", {kept / _GIB:.0f} GiB of it for the judge" if kept else ""
+        return f"{dtype} with a context of {least:,} tokens needs {needs:.1f} GiB{each}{beside}"
+    length = min(wished, tokens)
+    length = length - length % _GRAIN if length > _GRAIN and length < wished else length
+    cache = int(min(tokens, length * context.sequences) * memory.cache_bytes_per_token / parts)
+    pipeline = max(1, parts // len(group))
+    return Choice(dtype, group, length, cache, int(fixed) + cache, pipeline, shares)

@@ -1,0 +1,339 @@
+"""Starting, waiting for, adopting and stopping a model server."""
+
+import os
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+from pydantic import BaseModel, ConfigDict
+
+from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.nvml import find_gpus, free_bytes
+from kernel_lsp.errors import ConfigurationError
+from kernel_lsp.model.endpoint import Endpoint, endpoint_at
+from kernel_lsp.model.errors import DoesNotFitError, RefusedConnectionError, StartFailedError, WrongArchitectureError
+from kernel_lsp.model.profile import Profile, find_profile
+from kernel_lsp.model.servers import Server, is_kept, read_server, servers_folder
+from kernel_lsp.runner.sessions import kill_session
+from kernel_model_server.fit import ANYTHING, Card, Choice, Wish, choose
+from kernel_model_server.vllm import Loading, Vllm, command, context_of, environment, find_vllm, last_error, loading
+from kernel_model_server.weights import Weights, find_weights
+
+_START_SECONDS = 1800.0  # 130 GB from a slow disk
+_STOP_SECONDS = 30.0
+_LOOK_SECONDS = 0.2
+_LONGEST_SOCKET = 100  # bytes; Linux takes 107
+
+
+class Order(BaseModel):
+    """What a keeper is to keep: `command` is empty for a server that somebody else started; `parent` may be None."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    server: Server
+    command: tuple[str, ...] = ()
+    environment: dict[str, str] = {}
+    parent: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A server before it is started. `said` is how its profile was named; `choice` is None on a CPU."""
+
+    name: str
+    said: str
+    profile: Profile
+    weights: Weights
+    vllm: Vllm
+    choice: Choice | None
+    adapters: Mapping[str, Path]
+
+    @property
+    def why(self) -> str:
+        """How it is served, one line."""
+        return str(self.choice) if self.choice else "bf16 on the CPU, for tries and tests: vLLM here is built for CPUs"
+
+
+def plan(
+    what: str | None,
+    settings: Settings,
+    *,
+    profile: str | None = None,
+    weights: Path | None = None,
+    adapters: Mapping[str, Path] | None = None,
+    wish: Wish = ANYTHING,
+) -> Plan:
+    """How a model would be served here.
+
+    Args:
+        what: a profile, or the folder of a model; by default the profile of the settings.
+        settings: those in force.
+        profile: the profile of a model that is named by its folder; `general` by default.
+        weights: the folder of a profile's model.
+        adapters: folders of LoRA adapters by name.
+        wish: what to choose, as far as it is not left open.
+
+    Raises:
+        ModelError: the weights, vLLM or the room for them are missing.
+        ConfigurationError: there is no such profile.
+    """
+    if what is not None and is_folder(what):
+        said, weights = profile or "general", Path(what)
+        known, name = find_profile(said), name_of(weights.absolute().name)
+    else:
+        said = what or profile or settings.model.profile
+        known = find_profile(said)
+        name = known.id
+    found = find_weights(known, settings, weights)
+    vllm = find_vllm(settings)
+    choice = None if vllm.cpu else fit(known, found, settings, wish)
+    said = str(Path(said).expanduser().absolute()) if said.endswith(".toml") else said
+    return Plan(name, said, known, found, vllm, choice, dict(adapters or {}))
+
+
+def fit(profile: Profile, weights: Weights | None, settings: Settings, wish: Wish = ANYTHING) -> Choice:
+    """The way of serving a model on this machine's GPUs; by the profile's own table where there are no weights.
+
+    Raises:
+        DoesNotFitError: there is none.
+    """
+    memory = weights.memory if weights else profile.memory
+    if memory is None:
+        cure = "Name its folder: `--weights FOLDER`."
+        raise DoesNotFitError(f"What {profile.id} takes is not known without its weights.", cure=cure)
+    cards = [Card(gpu, free_bytes(gpu)) for gpu in find_gpus()]
+    judge = cards[0].gpu.uuid if cards else None
+    context = profile.context
+    if weights and weights.most_context:
+        most = min(context.most, weights.most_context)
+        shorter = {"most": most, "wished": min(context.wished, most), "least": min(context.least, most)}
+        context = context.model_copy(update=shorter)
+    return choose(
+        memory,
+        context,
+        cards,
+        judge=judge,
+        reserve=settings.model.reserve,
+        heads=weights.heads if weights else 0,
+        stored=weights.stored if weights else None,
+        wish=wish,
+    )
+
+
+def start(plan: Plan, *, attached: bool = False) -> Path:
+    """Start a keeper with its server and return its folder at once; the one that is running already, if there is one.
+
+    Args:
+        plan: what to serve.
+        attached: whether it ends with this process; otherwise it stays until it is stopped.
+
+    Raises:
+        ModelError: an adapter or a package is missing.
+        ConfigurationError: the folder of servers cannot be used.
+    """
+    folder = servers_folder() / plan.name
+    if is_kept(folder):
+        return folder
+    key = secrets.token_urlsafe(32)
+    arguments = command(plan.vllm, plan.weights, plan.profile, plan.choice, name=plan.name, adapters=plan.adapters)
+    socket = _fresh(folder) / "socket"
+    server = Server(
+        name=plan.name,
+        profile=plan.said,
+        models=(plan.name, *plan.adapters),
+        uds=socket,
+        key=key,
+        gpus=tuple(card.gpu.uuid for card in plan.choice.cards) if plan.choice else (),
+        pauses=True,
+        sleeps="--enable-sleep-mode" in arguments,
+        choice=plan.why,
+        context=context_of(plan.weights, plan.choice),
+        folder=folder,
+    )
+    _start_keeper(
+        Order(
+            server=server,
+            command=(*arguments, "--uds", str(socket)),
+            environment=environment(plan.vllm, plan.choice, key),
+            parent=os.getpid() if attached else None,
+        )
+    )
+    return folder
+
+
+def adopt(url: str, settings: Settings, *, model: str, key: str | None = None) -> Path:
+    """Watch over a server on this machine that somebody else started, so that the judge takes turns with it.
+
+    Which GPUs it uses is not known, so it counts for all of them.
+
+    Args:
+        url: its address, or `unix:/path`.
+        settings: those in force.
+        model: the name that it serves.
+        key: what it wants to be shown.
+
+    Raises:
+        RefusedConnectionError: nothing answers there.
+        ConfigurationError: it is on another machine, or the folder of servers cannot be used.
+    """
+    name = name_of(f"adopted-{model}")
+    folder = servers_folder() / name
+    if is_kept(folder):
+        return folder
+    endpoint = endpoint_at(url, model, key)
+    if not endpoint.local:
+        cure = "Set `model.endpoint` to it; it does not share this machine's GPUs."
+        raise ConfigurationError(f"{endpoint} is on another machine.", cure=cure)
+    server = Server(
+        name=name,
+        profile=settings.model.profile,
+        models=(model,),
+        uds=endpoint.uds,
+        url=None if endpoint.uds else endpoint.url,
+        key=key,
+        gpus=tuple(gpu.uuid for gpu in find_gpus()),
+        pauses=_can_pause(endpoint),
+        choice="started by somebody else",
+        folder=_fresh(folder),
+    )
+    _start_keeper(Order(server=server))
+    return folder
+
+
+def wait_until_ready(
+    folder: Path, on_loading: Callable[[Loading], None] = lambda _: None, seconds: float = _START_SECONDS
+) -> Server:
+    """Wait for a server that was started.
+
+    Raises:
+        StartFailedError: it ended, or was not ready in time; it says why.
+        DoesNotFitError: the GPU's memory did not suffice after all.
+        WrongArchitectureError: vLLM does not know the model.
+    """
+    until = time.monotonic() + seconds
+    began = False
+    while time.monotonic() < until:
+        if (server := read_server(folder)) is not None:
+            return server
+        log = _log(folder)
+        on_loading(loading(log))
+        began = began or is_kept(folder)
+        if began and not is_kept(folder):
+            raise _failure(folder, log)
+        time.sleep(_LOOK_SECONDS)
+    stop(folder)
+    cure = f"Its log is {folder / 'log'}."
+    raise StartFailedError(f"The model server was not ready after {seconds:g} s and was stopped.", cure=cure)
+
+
+def stop(folder: Path) -> bool:
+    """End a server and its keeper, and wait until they are gone; False where none was running.
+
+    One that somebody else started is only left alone from now on.
+    """
+    try:
+        keeper = int((folder / "kept").read_text())
+    except (OSError, ValueError):
+        return False
+    if not is_kept(folder):
+        return False
+    server = read_server(folder)
+    os.kill(keeper, signal.SIGTERM)
+    until = time.monotonic() + _STOP_SECONDS
+    while is_kept(folder):
+        if time.monotonic() > until:
+            os.kill(keeper, signal.SIGKILL)
+            if server is not None and server.pid is not None:
+                kill_session(server.pid)
+        time.sleep(_LOOK_SECONDS)
+    return True
+
+
+def stay(folder: Path) -> None:
+    """Wait until a server ends; an interrupt ends it.
+
+    Raises:
+        StartFailedError: it ended by itself.
+    """
+    try:
+        while is_kept(folder):
+            time.sleep(_LOOK_SECONDS)
+    except KeyboardInterrupt:
+        stop(folder)
+        raise
+    raise StartFailedError(f"The model server ended: {last_error(_log(folder))}.", cure=f"Its log is {folder / 'log'}.")
+
+
+def is_folder(what: str) -> bool:
+    """Whether a profile or a folder of weights is meant."""
+    return "/" in what or what.startswith(("~", ".")) or (Path(what).is_dir() and not what.endswith(".toml"))
+
+
+def name_of(text: str) -> str:
+    """A name for a server that can be a folder's."""
+    return re.sub(r"[^\w.-]+", "-", text).strip("-.") or "model"
+
+
+def _can_pause(endpoint: Endpoint) -> bool:
+    """Whether it runs in vLLM's development mode."""
+    way = httpx.HTTPTransport(uds=str(endpoint.uds)) if endpoint.uds else None
+    try:
+        with httpx.Client(base_url=endpoint.url, transport=way, trust_env=False) as http:
+            return http.get("/is_paused").is_success
+    except httpx.TransportError as error:
+        cure = "Start it first, or mend the address."
+        raise RefusedConnectionError(f"No model server listens at {endpoint}.", cure=cure) from error
+
+
+def _fresh(folder: Path) -> Path:
+    """An empty folder for a server."""
+    if len(str(folder / "socket").encode()) > _LONGEST_SOCKET:
+        cure = "Set XDG_RUNTIME_DIR to a folder with a short name."
+        raise ConfigurationError("This path is too long for a socket.", folder, cure=cure)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+def _start_keeper(order: Order) -> None:
+    folder = order.server.folder
+    (folder / "order.json").touch(mode=0o600)
+    (folder / "order.json").write_text(order.model_dump_json())
+    with (folder / "log").open("ab") as log:
+        keeper = subprocess.Popen(
+            [sys.executable, "-m", "kernel_model_server.keeper", str(folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=order.parent is None,
+        )
+    until = time.monotonic() + _STOP_SECONDS
+    while not is_kept(folder):
+        if keeper.poll() is not None or time.monotonic() > until:
+            raise _failure(folder, _log(folder))
+        time.sleep(_LOOK_SECONDS)
+
+
+def _log(folder: Path) -> str:
+    try:
+        return (folder / "log").read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _failure(folder: Path, log: str) -> StartFailedError | DoesNotFitError | WrongArchitectureError:
+    said, cure = last_error(log), f"Its log is {folder / 'log'}."
+    if re.search(r"out of memory|No available memory|Free memory on device|larger than the available KV cache", said):
+        cure = f"Free some GPU memory, or ask for less with `--context`. {cure}"
+        return DoesNotFitError(f"The GPU's memory did not suffice: {said}.", cure=cure)
+    if re.search(r"architectures? .*not supported|Unrecognized model|does not recognize this architecture", said):
+        return WrongArchitectureError(f"vLLM cannot serve this model: {said}.", cure=cure)
+    return StartFailedError(f"The model server ended before it was ready: {said}.", cure=cure)

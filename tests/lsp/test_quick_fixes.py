@@ -1,0 +1,74 @@
+"""Quick fixes for what a check of a real kernel found: rewrites to be judged, and no edits before they are."""
+
+import shutil
+
+import pytest
+from lsprotocol import types
+
+from tests.lsp.job_session import ROOT, editor
+
+pytestmark = pytest.mark.asyncio
+
+NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+EXAMPLES = ROOT / "examples/cuda"
+
+
+def halves(folder):
+    """Two bytes a thread where 16 would do."""
+    for name in ("halves.cu", "halves_workload.py"):
+        shutil.copy(ROOT / "tests/fixtures/curable" / name, folder)
+    return folder / "halves.cu"
+
+
+def transpose(folder):
+    """A shared tile whose rows begin in one bank."""
+    for name in ("transpose.cu", "transpose_workload.py"):
+        shutil.copy(EXAMPLES / name, folder)
+    return folder / "transpose.cu"
+
+
+def product(folder):
+    """A matrix product with tiles so small that each element is read twelve times."""
+    for name in ("sgemm.cu", "sgemm_workload.py"):
+        text = (EXAMPLES / name).read_text().replace("TILE = 16", "TILE = 8")
+        (folder / name).write_text(text.replace("dict(m=65, n=47, k=83)", "dict(m=96, n=96, k=96)"))
+    return folder / "sgemm.cu"
+
+
+@pytest.mark.parametrize(
+    ("make", "rule", "cure"),
+    [
+        (transpose, "KL031", "padded shared tile"),
+        (halves, "KL035", "128-bit loads and stores"),
+        (product, "KL037", "4 x 4 outputs per thread"),
+    ],
+)
+async def test_a_finding_of_a_check_offers_a_cure_to_be_judged(tmp_path, make, rule, cure):
+    kernel = make(tmp_path)
+    async with editor(tmp_path, environment=NO_GPU, refine={"untimed": True}) as session:
+        uri = session.open(kernel, language="cuda")
+        checked = await session.command("check", uri)
+        await session.ended(checked["id"])
+        found = await session.until(lambda: [d for d in session.client.diagnostics.get(uri, []) if d.code == rule])
+        line = found[0].range.start.line
+        other = types.Diagnostic(found[0].range, "divergence", code="KL036")
+        fixes = await session.actions(uri, only=["quickfix"], line=line, findings=[*found, other])
+        [fix] = [one for one in fixes if one.title == f"Judge a cure: {cure}"]
+        assert list(fix.diagnostics) == found
+        assert all(one.edit is None for one in fixes)  # nobody has called it faster yet
+        job = await session.command("rewrite", *fix.command.arguments)
+        ended = await session.ended(job["id"], 120)
+        assert "right on the emulator" in ended["reason"]
+        assert ended["verdict"]
+        again = await session.actions(uri, line=line)
+        assert not any(one.title.startswith("Apply") for one in again)  # nor was it timed
+
+
+async def test_without_a_workload_there_is_nothing_to_judge_a_cure_by(tmp_path):
+    kernel = halves(tmp_path)
+    (tmp_path / "halves_workload.py").unlink()
+    async with editor(tmp_path, environment=NO_GPU) as session:
+        uri = session.open(kernel, language="cuda")
+        here = types.Range(types.Position(5, 8), types.Position(5, 12))
+        finding = types.Diagnostic(here, "narrow", code="KL035")
+        assert await session.actions(uri, only=["quickfix"], line=5, findings=[finding]) == []

@@ -1,0 +1,102 @@
+"""An OpenAI-compatible server on a Unix socket that fails in every way a test wants."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass
+class FakeServer:
+    """`answer` is what a chat request streams: events (dicts), seconds to wait, or one of the words below.
+
+    `die` closes the connection, `hang` says nothing more. A `reply` makes the same of each request's body instead.
+    """
+
+    socket: Path
+    key: str | None = "secret"
+    answer: list = field(default_factory=list)
+    reply: Callable[[dict], list] | None = None
+    refusal: tuple[int, str] | None = None
+    routes: dict[str, tuple[int, str]] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    body: dict = field(default_factory=dict)
+    bodies: list[dict] = field(default_factory=list)
+    left: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.routes = {
+            "/v1/models": (200, json.dumps({"data": [{"id": "tiny"}, {"id": "other"}]})),
+            "/is_sleeping": (200, '{"is_sleeping": false}'),
+            "/tokenize": (200, '{"count": 7}'),
+            "/health": (200, ""),
+            "/pause": (200, ""),
+            "/resume": (200, ""),
+            "/sleep": (200, ""),
+            "/wake_up": (200, ""),
+            "/metrics": (200, 'vllm:num_requests_running{engine="0"} 0.0\n'),
+        } | self.routes
+
+    async def open(self) -> None:
+        self._server = await asyncio.start_unix_server(self._serve, self.socket)
+
+    async def close(self) -> None:
+        self._server.close()
+        self.socket.unlink(missing_ok=True)
+
+    def commands(self) -> list[str]:
+        """What it was told to do, in order."""
+        told = [path.partition("?")[0] for path in self.asked]
+        return [path for path in told if path in ("/pause", "/resume", "/sleep", "/wake_up")]
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            while head := (await reader.readuntil(b"\r\n\r\n")).decode():
+                path = head.split(" ", 2)[1]
+                headers = dict(line.lower().split(": ", 1) for line in head.split("\r\n")[1:] if ": " in line)
+                body = await reader.readexactly(int(headers.get("content-length", 0)))
+                self.asked.append(path)
+                if path == "/v1/chat/completions":
+                    self.body = json.loads(body)
+                    self.bodies.append(self.body)
+                if path.startswith("/v1") and self.key and headers.get("authorization") != f"bearer {self.key}":
+                    self._say(writer, 401, '{"error": "Unauthorized"}')
+                elif path == "/v1/chat/completions" and self.refusal is None:
+                    await self._stream(reader, writer, self.reply(self.body) if self.reply else self.answer)
+                    break
+                elif path == "/v1/chat/completions":
+                    status, message = self.refusal or (500, "")
+                    self._say(writer, status, json.dumps({"error": {"message": message}}))
+                else:
+                    self._say(writer, *self.routes.get(path.partition("?")[0], (404, '{"detail": "Not Found"}')))
+                await writer.drain()
+        writer.close()
+
+    def _say(self, writer: asyncio.StreamWriter, status: int, text: str) -> None:
+        writer.write(f"HTTP/1.1 {status} X\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode())
+
+    async def _stream(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer: list) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for step in answer:
+            if step == "die":
+                return
+            if step == "hang":
+                await reader.read()
+                self.left.set()
+                return
+            if isinstance(step, int | float):
+                await asyncio.sleep(step)
+                continue
+            data = f"data: {json.dumps(step) if isinstance(step, dict) else step}\n\n".encode()
+            writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+            await writer.drain()
+        writer.write(b"0\r\n\r\n")
+
+
+def said(text: str = "", reasoning: str = "", finish: str | None = None, tokens: int | None = None) -> dict:
+    """One event of a streamed answer."""
+    delta = {"content": text} if text else {"reasoning": reasoning} if reasoning else {}
+    event: dict = {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+    return event | ({"usage": {"prompt_tokens": 3, "completion_tokens": tokens}} if tokens is not None else {})

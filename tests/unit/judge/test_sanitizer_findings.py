@@ -1,0 +1,152 @@
+"""What compute-sanitizer prints, as hazards at lines of the user's file. The texts are what version 2025.3 printed."""
+
+from pathlib import Path
+
+import pytest
+
+from kernel_lsp.judge.correctness import Findings
+from kernel_lsp.judge.sanitizer import Hazard, Sanitized, failure_of_hazard, note_hazards, read_hazards
+from kernel_lsp.judge.verdict import CheckStatus, Outcome, Stage
+
+PAST_END = """========= COMPUTE-SANITIZER
+========= Invalid __global__ read of size 4 bytes
+=========     at oob+0xc0 in planted.cu:5
+=========     by thread (232,0,0) in block (3,0,0)
+=========     Access to 0x7f56a4800fa0 is out of bounds
+=========     and is 1 bytes after the nearest allocation at 0x7f56a4800000 of size 4,000 bytes
+=========     Saved host backtrace up to driver entry point at kernel launch time
+=========         Host Frame: <module> in rep.py:19
+=========\x20
+========= Program hit CUDA_ERROR_LAUNCH_FAILED (error 719) due to "unspecified launch failure" on CUDA API call.
+=========     Saved host backtrace up to driver entry point at error
+=========         Host Frame: <module> in rep.py:20
+=========\x20
+sync 719 seconds 0.817
+========= ERROR SUMMARY: 2 errors
+"""
+INLINED = """========= COMPUTE-SANITIZER
+========= Invalid __global__ write of size 4 bytes
+=========     at inner(float *, int)+0x70 in planted.cu:29
+=========     by thread (52,0,0) in block (0,0,0)
+=========     Access to 0x7f043a800810 is out of bounds
+=========         Device Frame: inlined(const float *, float *, int)+0x20 in planted.cu:31
+=========\x20
+========= Invalid __global__ write of size 4 bytes
+=========     at inner(float *, int)+0x70 in planted.cu:29
+=========     by thread (53,0,0) in block (0,0,0)
+=========     Access to 0x7f043a800824 is out of bounds
+=========\x20
+========= Invalid __global__ write of size 16 bytes
+=========     at inner(float *, int)+0x90 in planted.cu:29
+=========     by thread (0,0,0) in block (0,0,0)
+=========     Access to 0x7fe112800404 is misaligned
+========= ERROR SUMMARY: 3 errors
+"""
+RACE = """========= COMPUTE-SANITIZER
+========= Error: Race reported between Write access at race+0xf0 in planted.cu:9
+=========     and Read access at race+0xc0 in planted.cu:11 [512 hazards]
+=========     and Read access at race+0x110 in planted.cu:12 [256 hazards]
+=========\x20
+========= Warning: Race reported between Read access at race+0xf0 in planted.cu:20
+=========     and Write access at race+0xc0 in planted.cu:21 [12 hazards]
+=========\x20
+sync 0 seconds 0.992
+========= RACECHECK SUMMARY: 2 hazards displayed (1 errors, 1 warnings)
+"""
+UNSET = """========= COMPUTE-SANITIZER
+========= Uninitialized __global__ memory read of size 4 bytes
+=========     at uninit+0x80 in planted.cu:16
+=========     by thread (96,0,0) in block (0,0,0)
+=========     Address 0x7f9efe800580
+=========     Saved host backtrace up to driver entry point at kernel launch time
+=========         Host Frame: <module> in rep.py:19
+========= ERROR SUMMARY: 1 error
+"""
+BARRIER = """========= COMPUTE-SANITIZER
+========= Barrier error detected. Divergent thread(s) in warp.
+=========     at diverge+0x70 in planted.cu:26
+=========     by thread (32,0,0) in block (0,0,0)
+========= ERROR SUMMARY: 1 error
+"""
+CLEAN = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"
+SOURCE = Path("/home/me/planted.cu")
+
+
+def test_an_access_past_an_end_is_at_its_line() -> None:
+    assert read_hazards("memcheck", PAST_END) == (
+        Hazard(
+            "memcheck",
+            "Invalid __global__ read of size 4 bytes: out of bounds",
+            "oob",
+            "planted.cu",
+            5,
+            where="thread (232,0,0) in block (3,0,0)",
+        ),
+    )
+
+
+def test_reports_of_one_kind_at_one_line_are_one_hazard() -> None:
+    two, other = read_hazards("memcheck", INLINED)
+    assert (two.line, two.kernel, two.count) == (29, "inner(float *, int)", 2)
+    assert other.message == "Invalid __global__ write of size 16 bytes: misaligned"
+
+
+def test_a_race_names_both_lines_and_warnings_are_left_out() -> None:
+    (found,) = read_hazards("racecheck", RACE)
+    assert found.message == "Race reported between Write access and another"
+    assert (found.kernel, found.line, found.other) == ("race", 9, 11)
+
+
+@pytest.mark.parametrize(
+    ("tool", "said", "message", "line"),
+    [
+        ("initcheck", UNSET, "Uninitialized __global__ memory read of size 4 bytes", 16),
+        ("synccheck", BARRIER, "Barrier error detected. Divergent thread(s) in warp.", 26),
+    ],
+)
+def test_the_other_tools_are_read_too(tool: str, said: str, message: str, line: int) -> None:
+    (found,) = read_hazards(tool, said)
+    assert (found.message, found.line) == (message, line)
+
+
+def test_a_tool_that_finds_nothing_says_nothing() -> None:
+    assert read_hazards("memcheck", CLEAN) == ()
+    assert read_hazards("memcheck", "Traceback: something else\n") == ()
+
+
+def test_machine_code_without_lines_has_no_place() -> None:
+    (found,) = read_hazards("memcheck", PAST_END.replace(" in planted.cu:5", ""))
+    assert (found.kernel, found.file, found.line) == ("oob", "", 0)
+    assert failure_of_hazard(found, "case n=4", SOURCE).reason.startswith("on case n=4, invalid __global__ read")
+
+
+def test_a_hazard_becomes_a_sentence_about_the_version() -> None:
+    past = failure_of_hazard(read_hazards("memcheck", PAST_END)[0], "case n=4", SOURCE)
+    assert (past.outcome, past.stage) == (Outcome.RUN_FAILED, Stage.RUN)
+    assert past.reason == (
+        "on case n=4, line 5: invalid __global__ read of size 4 bytes: out of bounds in `oob`, "
+        "by thread (232,0,0) in block (3,0,0) (memcheck)"
+    )
+    race = failure_of_hazard(read_hazards("racecheck", RACE)[0], "case n=4", SOURCE)
+    assert (race.outcome, race.stage) == (Outcome.WRONG, Stage.CORRECT)
+    assert "line 9: race reported between Write access and another (the other access: line 11) in `race`" in race.reason
+
+
+def test_a_hazard_in_a_header_names_the_header() -> None:
+    (found,) = read_hazards("synccheck", BARRIER.replace("planted.cu", "tiles.cuh"))
+    assert ", tiles.cuh:26: barrier error" in failure_of_hazard(found, "case n=4", SOURCE).reason
+
+
+def test_what_the_baseline_does_too_is_not_held_against_a_candidate() -> None:
+    hazards, findings = read_hazards("initcheck", UNSET), Findings()
+    found = Sanitized(hazards, {"racecheck": "not finished after 60 s"})
+    assert note_hazards(found, hazards, "case n=4", SOURCE, findings) is None
+    assert {check.name.split()[1]: check.status for check in findings.checks} == {
+        "memcheck": CheckStatus.PASSED,
+        "racecheck": CheckStatus.SKIPPED,
+        "initcheck": CheckStatus.PASSED,
+        "synccheck": CheckStatus.PASSED,
+    }
+    failure = note_hazards(found, (), "case n=4", SOURCE, Findings())
+    assert failure is not None
+    assert failure.outcome is Outcome.WRONG

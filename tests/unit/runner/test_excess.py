@@ -1,0 +1,86 @@
+"""A worker that takes too much of the machine is ended, and its death says why."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from kernel_lsp.runner import watch
+from kernel_lsp.runner.pool import Flavour
+from kernel_lsp.runner.sessions import members
+from kernel_lsp.runner.watch import Usage, cap_output, excess, look
+from kernel_lsp.runner.worker import WorkerDied
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("usage", "words"),
+    [
+        (Usage(64, GIB, GIB), None),
+        (Usage(65, GIB, GIB), "it started 65 processes, more than 64"),
+        (Usage(3, 5 * GIB, GIB), "it took 5,120 MiB of memory, more than 4,096"),
+        (Usage(3, GIB, 9 * GIB), "it wrote 9,216 MiB of files, more than 8,192"),
+    ],
+)
+def test_too_much_is_named(usage, words):
+    assert excess(usage, 4 * GIB) == words
+
+
+def test_a_session_is_seen_with_all_it_started(tmp_path):
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "file").write_bytes(b"x" * 100_000)
+    grow = (
+        "import subprocess, time; held = bytearray(b'x' * (50 << 20)); subprocess.Popen(['sleep', '60']); "
+        "print(1, flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", grow], start_new_session=True, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            seen = look(process.pid, tmp_path)
+        finally:
+            os.killpg(process.pid, 9)
+    assert seen.processes == 2
+    assert 50 << 20 <= seen.memory_bytes < 150 << 20
+    assert 100_000 <= seen.disk_bytes < 200_000
+
+
+def test_what_has_ended_uses_nothing(tmp_path):
+    process = subprocess.Popen(["true"])
+    process.wait()
+    assert look(process.pid, tmp_path / "gone") == Usage(0, 0, 0)
+
+
+def test_a_log_that_grows_too_long_begins_anew(tmp_path, monkeypatch):
+    monkeypatch.setattr(watch, "MOST_OUTPUT_BYTES", 1000)
+    log = tmp_path / "output.log"
+    with log.open("ab", buffering=0) as file:
+        file.write(b"x" * 1000)
+        cap_output(log)
+        assert log.stat().st_size == 1000
+        file.write(b"x")
+        cap_output(log)
+        assert log.stat().st_size == 0
+        file.write(b"later")
+    assert log.read_bytes() == b"later"
+    cap_output(tmp_path / "none")
+
+
+def test_a_worker_that_starts_many_processes_is_ended(pool, run):
+    bomb = "import subprocess, time\nheld = [subprocess.Popen(['sleep', '60']) for _ in range(80)]\ntime.sleep(60)\n"
+
+    async def main() -> tuple[int, str]:
+        worker = await pool.worker(Flavour.EMULATE, "subject", device="cpu")
+        with pytest.raises(WorkerDied) as caught:
+            await worker.call("load", deadline=30, path="/home/me/k.py", text=bomb)
+        return worker.pid, caught.value.message
+
+    leader, message = run(main())
+    assert "stopped, for it started" in message
+    end = time.monotonic() + 5
+    while members(leader) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not members(leader)

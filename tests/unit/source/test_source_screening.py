@@ -1,0 +1,120 @@
+"""What a candidate's host code reaches for is named, unless the user's own does the same."""
+
+from pathlib import Path
+
+import pytest
+
+from kernel_lsp.source.candidate import Candidate, SourceFile
+from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.screening import host_objections, objections
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+USUAL = "import torch\nimport triton\nimport triton.language as tl\n\n\n"
+
+
+def version(text: str, launch: str | None = None, language: Language = Language.TRITON) -> Candidate:
+    kernel = SourceFile(Path("kernel.py" if language is Language.TRITON else "kernel.cu"), text)
+    return Candidate(language, kernel, SourceFile(Path("kernel_workload.py"), launch) if launch else None, "", "user")
+
+
+def found(text: str, baseline: str = USUAL, workload: str = "") -> list[str]:
+    own = SourceFile(Path("kernel_workload.py"), workload)
+    return [objection.what for objection in objections(version(text), version(baseline), own)]
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("import gc", "imports `gc`"),
+        ("import torch.utils.cpp_extension", "uses `torch.utils`"),
+        ("from os import environ", "imports `os`"),
+        ("from . import other", "imports from `.`"),
+        ("import torch\ntorch.cuda.synchronize = None", "changes `torch.cuda.synchronize`"),
+        ("import torch as t\nt.cuda.Event.elapsed_time = None", "changes `torch.cuda.Event.elapsed_time`"),
+        ("from torch import cuda\ncuda.synchronize = None", "changes `torch.cuda.synchronize`"),
+        ("import torch\nx = torch\nx.cuda.synchronize = None", "changes `x.cuda.synchronize`"),
+        ("import torch\ndel torch.Tensor.add_", "changes `torch.Tensor.add_`"),
+        ("import torch\nfor torch.empty in []: pass", "changes `torch.empty`"),
+        ("import torch\ntorch._C", "reaches for `_C`"),
+        ("import torch\ntorch.nn.functional.sys", "reaches for `sys`"),
+        ("f = lambda: 0\nf.__globals__", "reaches for `__globals__`"),
+        ("getattr(f, '__globals__')", "reaches for `__globals__`"),
+        ("getattr(f, name)", "uses `getattr` with a name that is computed"),
+        ("setattr(f, 'a', 1)", "uses `setattr`"),
+        ("g = exec", "uses `exec`"),
+        ("open('x')", "uses `open`"),
+        ("__import__('os')", "uses `__import__`"),
+        ("__builtins__", "uses `__builtins__`"),
+        ("import torch\ntorch.load('x')", "reads or writes files with `torch.load`"),
+        ("from torch import load", "reads or writes files with `torch.load`"),
+        ("import torch\ntorch.set_default_dtype(torch.half)", "changes a setting of the whole process with"),
+        ("import torch\ntorch.cuda.manual_seed(0)", "changes a setting of the whole process with"),
+        ("import torch\ntorch.hub", "uses `torch.hub`"),
+    ],
+)
+def test_named(text, what):
+    assert any(said.startswith(what) for said in found(text)), found(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import math\nimport functools\nfrom dataclasses import dataclass\nfrom __future__ import annotations",
+        "import torch\nwith torch.cuda.stream(torch.cuda.Stream()): pass",
+        "import triton\nimport triton.language as tl\nfrom triton.language.extra import libdevice",
+        "import torch\nn = torch.cuda.get_device_properties(0).multi_processor_count",
+        "import triton\nn = triton.runtime.driver.active.utils.get_device_properties(0)",
+        "class A:\n    def __init__(self):\n        self._x = 1\n    def f(self):\n        return self._x",
+        "import torch\nx = torch.empty(3)\nx.data_ptr(), getattr(x, 'shape'), hasattr(x, 'stride')",
+        "import torch\nmodel.eval()\nx.load()",
+        "this is no Python",
+    ],
+)
+def test_what_kernels_need_is_no_objection(text):
+    assert found(text) == []
+
+
+def test_the_users_own_text_may_do_what_it_does():
+    assert found("import os\nimport gc", baseline="import os") == ["imports `gc`"]
+    assert found("import os", workload="import os") == []
+
+
+@pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in EXAMPLES.glob("*/*.py")])
+def test_examples_give_no_cause(path):
+    assert found(path.read_text(), baseline="") == []
+
+
+def test_a_launch_is_read_and_the_line_told():
+    launch = "import torch\n\n\ndef launch(module, x):\n    return eval('x')\n"
+    kernel = "__global__ void f() {}"
+    base = version(kernel, "import torch\n", Language.CUDA)
+    (objection,) = objections(version(kernel, launch, Language.CUDA), base, SourceFile(Path("w.py"), ""))
+    assert (objection.line, objection.what) == (5, "uses `eval`")
+
+
+HOST = "#include <torch/extension.h>\n#include <cuda_runtime.h>\n#include <vector>\nvoid f() { kernel<<<1, 1>>>(); }\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("#include <dlfcn.h>", "includes `<dlfcn.h>`"),
+        ("  #  include <sys/mman.h>", "includes `<sys/mman.h>`"),
+        ("__attribute__((constructor)) void g() {}", "uses `constructor`"),
+        ("void g() { std::thread([] {}).detach(); }", "uses `std::thread`"),
+        ("void g() { mprotect(0, 0, 7); }", "uses `mprotect`"),
+        ("void g() { _exit(0); }", "uses `_exit`"),
+        ("void g() { cudaDeviceSetLimit(cudaLimitStackSize, 1); }", "uses `cudaDeviceSetLimit`"),
+    ],
+)
+def test_host_code_of_an_extension(text, what):
+    (objection,) = host_objections(SourceFile(Path("a.cu"), HOST + text), SourceFile(Path("a.cu"), HOST))
+    assert (objection.line, objection.what) == (5, what)
+    assert host_objections(SourceFile(Path("a.cu"), HOST + text), SourceFile(Path("a.cu"), HOST + text)) == ()
+
+
+@pytest.mark.parametrize(
+    "text", ["// mprotect(0);", "/* system(x) */", 'const char* s = "exit(0)";', "int exit_code = 0;"]
+)
+def test_comments_strings_and_other_names_are_no_host_code(text):
+    assert host_objections(SourceFile(Path("a.cu"), HOST + text), SourceFile(Path("a.cu"), HOST)) == ()
