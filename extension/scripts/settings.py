@@ -14,7 +14,7 @@ OWN = "Server"
 """Title of the one section that is the extension's own; all others are generated."""
 
 _PREFIX = "kernel-lsp."
-_RUNS_CODE = ("build.", "paths.", "runner.", "refine.proposers")
+_RUNS_CODE = ("build.", "model.", "paths.", "runner.", "refine.proposers")
 _COMPUTED = ("runner.compile_workers", "paths.data", "paths.cache")  # defaults that depend on the machine
 _KEPT = ("type", "enum", "items", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "pattern")
 
@@ -43,8 +43,7 @@ def as_text(manifest: dict[str, Any]) -> str:
 
 
 def _property(option: Option) -> dict[str, Any]:
-    schema = TypeAdapter(option.field.rebuild_annotation()).json_schema()
-    found: dict[str, Any] = {key: schema[key] for key in _KEPT if key in schema}
+    found = _kept(TypeAdapter(option.field.rebuild_annotation()).json_schema())
     default = option.field.get_default(call_default_factory=True)
     for unit in ("1s", "1KiB"):
         if found["type"] in ("number", "integer") and _accepts(option, unit):
@@ -54,6 +53,15 @@ def _property(option: Option) -> dict[str, Any]:
         found["default"] = default
     scope = "machine-overridable" if option.key.startswith("paths.") else "window"
     return found | {"scope": scope, "markdownDescription": option.field.description}
+
+
+def _kept(schema: dict[str, Any]) -> dict[str, Any]:
+    """What VS Code understands of a schema; `None` beside a type is one more type."""
+    if "anyOf" not in schema:
+        return {key: schema[key] for key in _KEPT if key in schema}
+    kinds = [_kept(one) for one in schema["anyOf"]]
+    merged = {key: value for one in kinds for key, value in one.items()}
+    return merged | {"type": [one["type"] for one in kinds]}
 
 
 def _accepts(option: Option, value: str) -> bool:

@@ -97,8 +97,8 @@ export async function showMenu(server: Server, jobs: Jobs): Promise<void> {
 
 function brief(server: Server): string {
   if (server.status === undefined) return server.problem || `The server is ${server.state}.`;
-  const { gpu, version, proposers } = server.status;
-  return `${version} · ${gpu === null ? "no GPU" : gpu.name} · ${proposers.join(", ")}`;
+  const { gpu, version, model } = server.status;
+  return `${version} · ${gpu === null ? "no GPU" : gpu.name} · ${model ?? "no model"}`;
 }
 
 function describe(server: Server): [string, string][] {
@@ -113,6 +113,7 @@ function describe(server: Server): [string, string][] {
         ? "none; kernels run on the emulator, nothing is timed"
         : `${status.gpu.name} (${status.gpu.arch})`,
     ]);
+    found.push(["Model", status.model ?? "none is served"]);
     found.push(["Proposers", status.proposers.join(", ")]);
     found.push(["Found by", server.where]);
   }
