@@ -14,7 +14,7 @@ OWN = "Server"
 """Title of the one section that is the extension's own; all others are generated."""
 
 _PREFIX = "kernel-lsp."
-_RUNS_CODE = ("build.", "paths.", "runner.", "refine.proposers", "model.")  # or lets source code leave the machine
+_RUNS_CODE = ("build.", "model.", "paths.", "runner.", "refine.proposers")
 _COMPUTED = ("runner.compile_workers", "paths.data", "paths.cache")  # defaults that depend on the machine
 _KEPT = ("type", "enum", "items", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "pattern")
 
@@ -43,20 +43,25 @@ def as_text(manifest: dict[str, Any]) -> str:
 
 
 def _property(option: Option) -> dict[str, Any]:
-    schema = TypeAdapter(option.field.rebuild_annotation()).json_schema()
-    branches = [branch for branch in schema.get("anyOf", [schema]) if branch.get("type") != "null"]
-    found: dict[str, Any] = {key: branches[0][key] for key in _KEPT if key in branches[0]}
+    found = _kept(TypeAdapter(option.field.rebuild_annotation()).json_schema())
     default = option.field.get_default(call_default_factory=True)
     for unit in ("1s", "1KiB"):
         if found["type"] in ("number", "integer") and _accepts(option, unit):
             found = {"type": [found["type"], "string"]}
             default = size_text(default) if unit == "1KiB" else default
-    if "anyOf" in schema:  # it may be left unset
-        found["type"] = [*([found["type"]] if isinstance(found["type"], str) else found["type"]), "null"]
     if option.key not in _COMPUTED:
         found["default"] = default
     scope = "machine-overridable" if option.key.startswith("paths.") else "window"
     return found | {"scope": scope, "markdownDescription": option.field.description}
+
+
+def _kept(schema: dict[str, Any]) -> dict[str, Any]:
+    """What VS Code understands of a schema; `None` beside a type is one more type."""
+    if "anyOf" not in schema:
+        return {key: schema[key] for key in _KEPT if key in schema}
+    kinds = [_kept(one) for one in schema["anyOf"]]
+    merged = {key: value for one in kinds for key, value in one.items()}
+    return merged | {"type": [one["type"] for one in kinds]}
 
 
 def _accepts(option: Option, value: str) -> bool:

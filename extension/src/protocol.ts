@@ -24,6 +24,8 @@ export interface Job {
 export interface ServerStatus {
   version: string;
   gpu: { name: string; arch: string } | null;
+  /** The language model that is served; null where none is. */
+  model: string | null;
   proposers: string[];
 }
 

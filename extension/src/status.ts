@@ -91,12 +91,14 @@ export async function showMenu(server: Server, jobs: Jobs): Promise<void> {
       : []),
     entry("$(book) The First Five Minutes", "kernelLsp.walkthrough"),
   ];
-  const title = describe(server)
-    .map(([name, value]) => `${name}: ${value}`)
-    .slice(0, 3)
-    .join("  ·  ");
-  const picked = await vscode.window.showQuickPick(all, { title: "Kernel LSP", placeHolder: title });
+  const picked = await vscode.window.showQuickPick(all, { title: "Kernel LSP", placeHolder: brief(server) });
   await picked?.run();
+}
+
+function brief(server: Server): string {
+  if (server.status === undefined) return server.problem || `The server is ${server.state}.`;
+  const { gpu, version, model } = server.status;
+  return `${version} · ${gpu === null ? "no GPU" : gpu.name} · ${model ?? "no model"}`;
 }
 
 function describe(server: Server): [string, string][] {
@@ -111,6 +113,7 @@ function describe(server: Server): [string, string][] {
         ? "none; kernels run on the emulator, nothing is timed"
         : `${status.gpu.name} (${status.gpu.arch})`,
     ]);
+    found.push(["Model", status.model ?? "none is served"]);
     found.push(["Proposers", status.proposers.join(", ")]);
     found.push(["Found by", server.where]);
   }

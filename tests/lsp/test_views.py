@@ -36,7 +36,7 @@ def file(uri):
 
 async def test_the_state_names_the_version_the_gpu_and_who_proposes(session):
     found = await session.request("status", {})
-    assert found["gpu"] is None
+    assert (found["gpu"], found["model"]) == (None, None)
     assert found["proposers"] == ["rewriter", "tuner"]
     assert found["version"][0].isdigit()
 

@@ -192,7 +192,9 @@ function transcript(turns: Turn[], verdict: string): HTMLElement {
       {},
       `${name}: `,
       h("span", { class: "quiet" }, outcome),
-      turn.prompt === null ? null : more("What the model was asked", h("pre", { tabindex: "0" }, turn.prompt)),
+      turn.prompt === null
+        ? null
+        : more("What the model was asked", h("pre", { tabindex: "0" }, conversation(turn.prompt))),
       turn.answer === null ? null : more("What it answered", h("pre", { tabindex: "0" }, turn.answer)),
     );
   });
@@ -201,6 +203,12 @@ function transcript(turns: Turn[], verdict: string): HTMLElement {
     `${turns.length} candidates in the search that came to ${verdict.slice(0, 8)}, ${judged} of them judged in full`,
     h("ol", {}, ...rows),
   );
+}
+
+/** A prompt is a list of messages as JSON. */
+function conversation(prompt: string): string {
+  const messages = JSON.parse(prompt) as { role: string; content: string }[];
+  return messages.map(({ role, content }) => `${role}:\n${content}`).join("\n\n");
 }
 
 function circumstances({ evidence, seconds }: Verdict): HTMLElement {

@@ -16,6 +16,7 @@ from kernel_lsp.report.titles import speedup_title
 from kernel_lsp.source.text import apply_edits
 
 if TYPE_CHECKING:
+    from kernel_lsp.config.settings import Settings
     from kernel_lsp.lsp.overview import Known
     from kernel_lsp.lsp.server import Server
     from kernel_lsp.lsp.standing import Standing
@@ -25,11 +26,11 @@ Json = dict[str, Any]
 
 
 async def status(ls: "Server", _: Any) -> Json:
-    """Nothing is given: `version`, `gpu` (`{name, arch}` or null) and the `proposers` in force."""
-    gpus = await asyncio.to_thread(_find_gpus)
-    place = next(iter(ls.folders.paths), Path.cwd()) / "untitled"
+    """Nothing is given: `version`, `gpu` (`{name, arch}` or null), `model` (a name or null), the `proposers` in force."""
+    settings = ls.settings.at(next(iter(ls.folders.paths), Path.cwd()) / "untitled")
+    gpus, model = await asyncio.to_thread(_find_gpus), await asyncio.to_thread(_find_model, settings)
     gpu = {"name": gpus[0].name, "arch": gpus[0].arch} if gpus else None
-    return {"version": __version__, "gpu": gpu, "proposers": ls.settings.at(place).refine.proposers}
+    return {"version": __version__, "gpu": gpu, "model": model, "proposers": settings.refine.proposers}
 
 
 async def kernels(ls: "Server", _: Any) -> Json:
@@ -164,6 +165,15 @@ def _document(ls: "Server", params: Any) -> Document:
         return ls.documents.read(str(params["textDocument"]["uri"]))
     except (KeyError, TypeError):
         raise JsonRpcInvalidParams("This needs `textDocument.uri`.") from None
+
+
+def _find_model(settings: "Settings") -> str | None:
+    from kernel_lsp.model.endpoint import find_endpoint
+
+    try:
+        return find_endpoint(settings).model
+    except KernelLspError:  # none runs, or none may be asked
+        return None
 
 
 def _find_gpus() -> Any:

@@ -28,6 +28,7 @@ try {
   await me.command("Workspaces: Manage Workspace Trust");
   await me.page.locator(".workspace-trust-editor .monaco-button", { hasText: "Trust" }).first().click();
   await me.until("another server", () => me.serverProcess(server) !== undefined && me.serverProcess(server) !== pid);
+  await me.page.keyboard.press("Escape");
   await me.open("softmax.py");
   await me.lens("regs").waitFor();
   await me.shot("31-trusted");

