@@ -46,7 +46,7 @@ class Batch:
     Attributes:
         folder: where it lies.
         kernels: `path` or `path::kernel`, as given.
-        profile: id of the model's profile.
+        profile: the model's profile, by its id or its file.
         model: name that the requests ask for.
         turns: how many there are to be.
         trajectories: for each kernel.
@@ -97,7 +97,7 @@ class Stand:
         waits_for: the file in which they are missing; None where all turns are done.
         judged: answers judged in this call.
         missing: requests of the turn that have no answer.
-        troubles: kernels that could not be opened, each with the reason.
+        troubles: kernels that could not be opened, and requests that were answered with an error, each with the reason.
     """
 
     turn: int
@@ -134,7 +134,9 @@ def begin_batch(folder: Path, kernels: Sequence[str], settings: Settings) -> Bat
     told = [profile.id, turns, settings.refine.trajectories, *texts]
     name = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:12]
     model = settings.model.name or profile.weights or profile.id
-    batch = Batch(folder, tuple(kernels), profile.id, model, turns, settings.refine.trajectories, f"batch-{name}")
+    said = settings.model.profile
+    said = str(Path(said).expanduser().absolute()) if said.endswith(".toml") else said
+    batch = Batch(folder, tuple(kernels), said, model, turns, settings.refine.trajectories, f"batch-{name}")
     shown = {
         "form": _FORM,
         "kernels": list(batch.kernels),
@@ -169,7 +171,7 @@ async def advance_batch(batch: Batch, settings: Settings, store: Store, show: Sh
             asked = [str(line["custom_id"]) for line in _lines(requests)]
             if not answers.exists():
                 return Stand(number, answers if asked else None, judged, len(asked), tuple(troubles.values()))
-            said, outcomes = _answers(answers), _outcomes(folder)
+            said, outcomes = _answers(answers, troubles), _outcomes(folder)
             judged += await _judge(work, number, {i: said[i] for i in asked if i in said and i not in outcomes})
             if missing := [i for i in asked if i not in said]:
                 return Stand(number, answers, judged, len(missing), tuple(troubles.values()))
@@ -353,20 +355,26 @@ def _whole_lines(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in whole.split("\n") if line]
 
 
-def _answers(file: Path) -> dict[str, Answer]:
-    """Answers by `custom_id`, as a batch endpoint writes them; one that failed there is an empty, unfinished one."""
+def _answers(file: Path, troubles: dict[str, str]) -> dict[str, Answer]:
+    """Answers by `custom_id`, as a batch endpoint writes them, the latest where there are several.
+
+    A request that failed there has none, and its error is one of the `troubles`.
+    """
     found: dict[str, Answer] = {}
     for number, line in enumerate(_lines(file), 1):
         try:
             one = str(line["custom_id"])
             choices = ((line.get("response") or {}).get("body") or {}).get("choices")
             if not choices:
-                found[one] = Answer("", complete=False)
+                error = line.get("error") or {}
+                said = (error.get("error") or error).get("message") or "there is no answer in it"
+                troubles[one] = f"{file}:{number}: {one} was not answered: {said}"
                 continue
             message = choices[0]["message"]
             thought = message.get("reasoning") or message.get("reasoning_content") or ""
             whole = choices[0].get("finish_reason") != "length"
             found[one] = read_answer(message.get("content") or "", thought, complete=whole)
+            troubles.pop(one, None)
         except (KeyError, IndexError, TypeError, AttributeError) as error:
             cure = "It must be the output of an OpenAI-compatible batch, one JSON object a line."
             raise ConfigurationError(f"This is no answer of a batch endpoint: {error!r}.", file, number, cure) from None

@@ -168,14 +168,15 @@ class Workbench:
         self._seen.add(base.digest)
         return await self._climb(base, ratio, self._makers, seconds)
 
-    async def check_proposed(self, base: Candidate) -> None:
+    async def check_proposed(self, base: Candidate, seconds: float) -> None:
         """Judge what is proposed for one file as far as it can be without a GPU."""
+        until = time.perf_counter() + seconds
         self._seen.add(base.digest)
         proposers = self._proposers(base, self._makers)
-        while self.left() > 0 and (proposed := await self._propose(proposers)):
+        while time.perf_counter() < until and (proposed := await self._propose(proposers)):
             self.show(f"checking {len(proposed)} candidates; nothing can be timed here")
             for candidate in proposed:
-                if self.left() < 0:
+                if time.perf_counter() > until:
                     break
                 await self._judge_untimed(candidate, proposers)
                 self.show(f"checked {candidate.label}")

@@ -26,7 +26,7 @@ Json = dict[str, Any]
 
 
 async def status(ls: "Server", _: Any) -> Json:
-    """Nothing is given: `version`, `gpu` (`{name, arch}` or null), `model` (a name or null), the `proposers` in force."""
+    """Nothing is given: `version`, `gpu` (`{name, arch}` or null), `model` (its name or null), the `proposers`."""
     settings = ls.settings.at(next(iter(ls.folders.paths), Path.cwd()) / "untitled")
     gpus, model = await asyncio.to_thread(_find_gpus), await asyncio.to_thread(_find_model, settings)
     gpu = {"name": gpus[0].name, "arch": gpus[0].arch} if gpus else None

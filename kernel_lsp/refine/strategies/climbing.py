@@ -17,7 +17,7 @@ async def climb(bench: Workbench, share: float = 1.0) -> None:
     """
     base, ratio = bench.session.target.baseline, 1.0
     if not bench.timed:
-        await bench.check_proposed(base)
+        await bench.check_proposed(base, bench.left() * share)
         return
     spare = bench.left() * (1 - share)
     while (seconds := bench.left() - spare) > 0:

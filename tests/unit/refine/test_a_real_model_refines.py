@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 from kernel_model_server import launch
+from kernel_model_server.vllm import environment, find_vllm
 
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.judge.target import make_target
+from kernel_lsp.model.profile import PROFILES
 from kernel_lsp.refine.run import refine_target
 from kernel_lsp.store.store import open_store
 from tests.lsp.job_session import data_of, editor
@@ -68,11 +70,15 @@ def prompts(without_gpu, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def served(prompts):
-    """The model at a real server, found through the user's runtime folder."""
+def folder(prompts):
     assert len(prompts) == len(ANSWERS)
     learned = [Learned(tuple(prompt), THOUGHT, answer) for prompt, answer in zip(prompts, ANSWERS, strict=True)]
-    folder = learned_model(learned)
+    return learned_model(learned)
+
+
+@pytest.fixture(scope="module")
+def served(folder):
+    """The model at a real server, found through the user's runtime folder."""
     runtime = Path(tempfile.mkdtemp(prefix="kl-"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", str(runtime))
@@ -139,3 +145,35 @@ async def test_from_a_code_action(served, prompts, tmp_path):
     assert ended["reason"].endswith("of 4 candidates 3 build and 1 are right")
     assert any("turn 4 of 4 · " in text and " tokens/s" in text for text in texts), texts
     check_transcript(data_of(tmp_path), prompts)
+
+
+@pytest.mark.timeout(600)
+def test_vllm_answers_the_batch_of_a_sweep(folder, prompts, tmp_path):
+    """`vllm run-batch` takes what a sweep asks, and the sweep what that writes."""
+    write_scale(tmp_path)
+    short = (PROFILES / "kevin-32b.toml").read_text().replace("max_tokens = 16384", "max_tokens = 2000")
+    (tmp_path / "short.toml").write_text(short)  # longer answers have no room in the tiny model
+    wanted = {"MODEL_PROFILE": "short.toml", "MODEL_NAME": folder, "REFINE_TURNS": 2, "REFINE_TRAJECTORIES": 1}
+    wanted |= {"PATHS_DATA": tmp_path / "data", "PATHS_CACHE": tmp_path / "cache"}
+    own = os.environ | {f"KERNEL_LSP_{name}": str(value) for name, value in wanted.items()} | {"COLUMNS": "200"}
+
+    def turn(*kernels: str) -> str:
+        call = [sys.executable, "-c", "from kernel_lsp.cli.main import main; main()", "refine", "--turn-batch", "sweep"]
+        return subprocess.run(
+            [*call, *kernels], env=own, cwd=tmp_path, capture_output=True, text=True, check=True
+        ).stdout
+
+    assert "Turn 1 of 2: 1 answers are missing." in turn("scale.cu")
+    asked = tmp_path / "sweep/turn-01/requests.jsonl"
+    body = json.loads(asked.read_text())["body"]
+    assert [(m["role"], m["content"]) for m in body["messages"]] == prompts[0]
+    call = [VLLM_PYTHON, "-m", "vllm.entrypoints.openai.run_batch", "--model", folder, "--enforce-eager"]
+    call += ["-i", asked, "-o", asked.with_name("answers.jsonl"), "--dtype", "bfloat16", "--max-model-len", "16384"]
+    alone = environment(find_vllm(load_settings(overrides={"model.python": VLLM_PYTHON})[0]), None, "")
+    done = subprocess.run(
+        [str(part) for part in call], env=alone, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "Turn 2 of 2: 1 answers are missing." in turn()
+    second = json.loads((tmp_path / "sweep/turn-02/requests.jsonl").read_text())["body"]
+    assert [(m["role"], m["content"]) for m in second["messages"]] == prompts[1]

@@ -4,15 +4,20 @@ from pathlib import Path
 
 import pytest
 
-from kernel_lsp.refine.dialogue.answer import RejectedAnswer
+from kernel_lsp.judge.target import make_target
+from kernel_lsp.model.profile import find_profile
+from kernel_lsp.refine.dialogue.answer import RejectedAnswer, read_answer
 from kernel_lsp.refine.dialogue.architecture import as_architecture
 from kernel_lsp.refine.dialogue.edits import Editable, apply_answer
 from kernel_lsp.refine.dialogue.host_code import host_function
 from kernel_lsp.refine.dialogue.kernelbench import check_model_new
+from kernel_lsp.refine.dialogue.prompts import Prompts
+from kernel_lsp.refine.dialogue.task import make_task
 from kernel_lsp.refine.dialogue.translation import Files, into_cuda, into_triton
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.kernel import Language
+from tests.bench.model_refine import LEARNED
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 HOST = """

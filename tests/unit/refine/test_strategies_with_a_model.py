@@ -58,7 +58,7 @@ def in_turn(server: FakeServer, *answers) -> None:
 
 async def run(session, server, monkeypatch, *, budget=200.0, stop=None, **changes):
     """One search with settings of `refine`: what came of it, and the turns as they were stored."""
-    wanted = {"strategy": "serial", "trajectories": 1} | changes
+    wanted = {"strategy": "serial", "trajectories": 1, "proposers": ["rewriter"]} | changes
     overrides = {f"refine.{name}": value for name, value in wanted.items()} | MODEL
     overrides |= {"judge.families": ["normal"], "model.endpoint": f"unix:{server.socket}"}
     monkeypatch.setattr(session, "settings", load_settings(overrides=overrides)[0])

@@ -122,6 +122,33 @@ def sweep(folder: Path, kills: dict[int, int]) -> str:
     return said
 
 
+def test_what_was_not_answered_is_waited_for(tmp_path):
+    (tmp_path / "scale.cu").write_text(KERNEL.format(n=2))
+    (tmp_path / "scale_workload.py").write_text(WORKLOAD.format(n=2))
+    finished(tmp_path, "scale.cu")
+    place = tmp_path / "sweep/turn-01"
+    refused = {"status_code": 400, "body": None}
+    error = {"error": {"message": "The prompt is too long.", "code": 400}}
+    (place / "answers.jsonl").write_text(json.dumps({"custom_id": "0000-00", "response": refused, "error": error}))
+    out, err = (process := run(tmp_path)).communicate(timeout=100)
+    assert process.returncode == 1
+    assert "answers.jsonl:1: 0000-00 was not answered: The prompt is too long." in err
+    assert f"Turn 1 of {TURNS}: 1 answers are missing." in out
+    answered(tmp_path, 1)
+    assert f"Turn 2 of {TURNS}: 1 answers are missing." in finished(tmp_path)
+
+
+def test_what_is_no_answer_is_named_with_its_line(tmp_path):
+    (tmp_path / "scale.cu").write_text(KERNEL.format(n=2))
+    (tmp_path / "scale_workload.py").write_text(WORKLOAD.format(n=2))
+    finished(tmp_path, "scale.cu")
+    (tmp_path / "sweep/turn-01/answers.jsonl").write_text('{"custom_id": "0000-00"}\n{"custom_id": \n')
+    _, err = (process := run(tmp_path)).communicate(timeout=100)
+    assert process.returncode == 2
+    assert "answers.jsonl:2" in err
+    assert "This line is no JSON" in err
+
+
 @pytest.mark.timeout(900)
 def test_a_sweep_that_is_killed_twice_ends_in_the_same_store(tmp_path):
     said = sweep(tmp_path / "calm", {})

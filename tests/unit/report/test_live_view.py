@@ -1,6 +1,6 @@
 from rich.console import Console
 
-from kernel_lsp.refine.progress import Best, Progress
+from kernel_lsp.refine.progress import Best, Progress, Talking
 from kernel_lsp.report.live import progress_view, time_left
 
 
@@ -41,3 +41,10 @@ def test_the_budget_overrun_is_no_negative_time():
 def test_the_height_never_changes():
     long = Best("a very long label " * 10, 1.42, (1.4, 1.44))
     assert len(drawn(moment())) == len(drawn(moment(best=long, doing="x" * 200), 60)) == 4
+
+
+def test_a_conversation_has_a_line_of_its_own():
+    lines = drawn(moment(doing="the model is writing", talking=Talking(3, 8, 12345, 57.2)))
+    assert lines[1] == "turn 3 of 8 · 12,345 tokens · 57 tokens/s"
+    assert lines[2].startswith("34 candidates")
+    assert len(lines) == len(drawn(moment())) + 1
