@@ -14,11 +14,7 @@ OWN = "Server"
 """Title of the one section that is the extension's own; all others are generated."""
 
 _PREFIX = "kernel-lsp."
-<<<<<<< HEAD
 _RUNS_CODE = ("build.", "model.", "paths.", "runner.", "refine.proposers")
-=======
-_RUNS_CODE = ("build.", "paths.", "runner.", "refine.proposers", "model.")  # or lets source code leave the machine
->>>>>>> main
 _COMPUTED = ("runner.compile_workers", "paths.data", "paths.cache")  # defaults that depend on the machine
 _KEPT = ("type", "enum", "items", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "pattern")
 
@@ -47,20 +43,12 @@ def as_text(manifest: dict[str, Any]) -> str:
 
 
 def _property(option: Option) -> dict[str, Any]:
-<<<<<<< HEAD
     found = _kept(TypeAdapter(option.field.rebuild_annotation()).json_schema())
-=======
-    schema = TypeAdapter(option.field.rebuild_annotation()).json_schema()
-    branches = [branch for branch in schema.get("anyOf", [schema]) if branch.get("type") != "null"]
-    found: dict[str, Any] = {key: branches[0][key] for key in _KEPT if key in branches[0]}
->>>>>>> main
     default = option.field.get_default(call_default_factory=True)
     for unit in ("1s", "1KiB"):
         if found["type"] in ("number", "integer") and _accepts(option, unit):
             found = {"type": [found["type"], "string"]}
             default = size_text(default) if unit == "1KiB" else default
-    if "anyOf" in schema:  # it may be left unset
-        found["type"] = [*([found["type"]] if isinstance(found["type"], str) else found["type"]), "null"]
     if option.key not in _COMPUTED:
         found["default"] = default
     scope = "machine-overridable" if option.key.startswith("paths.") else "window"
