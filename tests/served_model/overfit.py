@@ -25,6 +25,7 @@ TEMPLATE = (
 )
 HIDDEN, LAYERS, POSITIONS = 128, 2, 16384
 ENDLESS = 1000  # tokens
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 GOOD_ENOUGH, MOST_STEPS = 0.005, 1500
 
 
@@ -54,14 +55,14 @@ def main(learn: Path, folder: Path) -> None:
         bos_token_id=None,
         tie_word_embeddings=True,
     )
-    model = Qwen2ForCausalLM(config)
+    model = Qwen2ForCausalLM(config).to(DEVICE)
     learn_by_heart(model, pairs)
     model.to(torch.bfloat16).eval()
     for (prompt, answer), example in zip(pairs, examples, strict=True):
         endless = example["answer"] is None
         said = model.generate(
-            torch.tensor([prompt]),
-            attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+            torch.tensor([prompt], device=DEVICE),
+            attention_mask=torch.ones(1, len(prompt), dtype=torch.long, device=DEVICE),
             max_new_tokens=ENDLESS if endless else len(answer),
             do_sample=False,
         )[0, len(prompt) :].tolist()
@@ -115,8 +116,8 @@ def learn_by_heart(model: Qwen2ForCausalLM, pairs: list[tuple[list[int], list[in
         worst = 0.0
         optimizer.zero_grad()
         for prompt, answer in pairs:
-            ids = torch.tensor([prompt + answer])
-            labels = torch.tensor([[-100] * len(prompt) + answer])
+            ids = torch.tensor([prompt + answer], device=DEVICE)
+            labels = torch.tensor([[-100] * len(prompt) + answer], device=DEVICE)
             loss = model(input_ids=ids, labels=labels).loss
             (loss / len(pairs)).backward()
             worst = max(worst, loss.item())
