@@ -23,9 +23,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, S
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from kernel_lsp.config.settings import JudgeSettings
 from kernel_lsp.device.nvml import find_gpus
+from kernel_lsp.judge import pipeline
 from kernel_lsp.judge.pipeline import Session
 from kernel_lsp.store.store import open_store
 from tests.bench import misfits, shards
@@ -77,13 +79,15 @@ async def sessions(folder: Path) -> AsyncGenerator[dict[str, Session]]:
     (folder / "tmp").mkdir()
     settings = settings_below(folder, JudgeSettings(families=["normal"], sanitize="off", steady_load="off"))
     usual, tempfile.tempdir = tempfile.tempdir, str(folder / "tmp")
+    unread = mock.Mock(return_value=())  # harm that reading the host code would refuse must be survived, too
     try:
-        async with warm_pool() as pool, AsyncExitStack() as stack:
-            opened: dict[str, Session] = {}
-            for language in misfits.LANGUAGES:
-                path = misfits.write(folder, language, _scale(gpu))
-                opened[language] = await stack.enter_async_context(session_of(pool, path, settings))
-            yield opened
+        with mock.patch.multiple(pipeline, objections=unread, host_objections=unread):
+            async with warm_pool() as pool, AsyncExitStack() as stack:
+                opened: dict[str, Session] = {}
+                for language in misfits.LANGUAGES:
+                    path = misfits.write(folder, language, _scale(gpu))
+                    opened[language] = await stack.enter_async_context(session_of(pool, path, settings))
+                yield opened
     finally:
         tempfile.tempdir = usual
 

@@ -38,7 +38,7 @@ def launch(module, x):
     return y
 """
 ANSWERS = (
-    "if (i < n) y[i] = x[i] * {n};",  # says the same in other words: right
+    "if (i < n) y[i] = x[i] + x[i] * ({n} - 1);",  # right
     "if (i < n) y[i] = {n} * x[i] + 1;",  # wrong
     "if (i < n) y[i] = {n} * z[i];",  # does not compile
 )
