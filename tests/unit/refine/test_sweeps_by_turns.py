@@ -157,7 +157,7 @@ def test_a_sweep_that_is_killed_twice_ends_in_the_same_store(tmp_path):
     assert sweep(tmp_path / "troubled", {1: 7, 3: 11}) == said
     turns, verdicts = kept(tmp_path / "calm")
     assert len(turns) == KERNELS * TURNS
-    assert {row[1] for row in verdicts} == {"UNTIMED", "WRONG", "BUILD_FAILED"}
+    assert {row[1] for row in verdicts} == {"UNTIMED", "WRONG", "BUILD_FAILED", "SAME"}  # 2 x and x + x: one code
     assert (turns, verdicts) == kept(tmp_path / "troubled")
     second = [row for row in turns if row[1] == 2]
     assert all("<think>" not in str(row[3]) for row in second), "reasoning is never sent back"
