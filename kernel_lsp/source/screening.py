@@ -7,11 +7,12 @@ cannot find everything that is hidden well enough; the judge's other checks do n
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.modules import inline_sources
 
 
 def _words(text: str) -> frozenset[str]:
@@ -25,6 +26,8 @@ _PARTS_OF_TORCH = _words(
     "classes distributed fx futures hub jit library multiprocessing overrides package profiler serialization testing "
     "utils"
 )
+_EXTENSIONS = "torch.utils.cpp_extension"
+_BUILDS_EXTENSIONS = (f"{_EXTENSIONS}.load", f"{_EXTENSIONS}.load_inline")
 _SETTINGS_OF_TORCH = _words("manual_seed manual_seed_all seed seed_all use_deterministic_algorithms")
 _FILES_OF_TORCH = _words("load save from_file load_library")
 _BUILTINS = _words("breakpoint compile delattr eval exec globals locals open setattr vars")
@@ -68,14 +71,14 @@ class Objection:
 def objections(candidate: Candidate, baseline: Candidate, workload: SourceFile) -> tuple[Objection, ...]:
     """What the candidate's Python does that neither the baseline nor the workload does, in order.
 
-    That is the kernel file of a Triton candidate, and the candidate's launch. A text that does not parse has none:
-    whoever executes it says what is wrong.
+    That is the kernel file of a candidate in Python, with the C++ that it gives to `load_inline`, and the candidate's
+    launch. A text that does not parse has none: whoever executes it says what is wrong.
     """
     own = [file for file in (baseline.kernel, baseline.launch, workload) if file is not None]
-    usual = {found.what for file in own if file.path.suffix == ".py" for found in _python(file.text)}
-    files = [candidate.kernel] if candidate.language is Language.TRITON else []
+    usual = {found.what for file in own if file.path.suffix == ".py" for found in _of_file(file.text)}
+    files = [candidate.kernel] if candidate.language is not Language.CUDA else []
     files += [candidate.launch] if candidate.launch is not None else []
-    return tuple(found for file in files for found in _python(file.text) if found.what not in usual)
+    return tuple(found for file in files for found in _of_file(file.text) if found.what not in usual)
 
 
 def host_objections(candidate: SourceFile, baseline: SourceFile) -> tuple[Objection, ...]:
@@ -84,19 +87,55 @@ def host_objections(candidate: SourceFile, baseline: SourceFile) -> tuple[Object
     return tuple(found for found in _cpp(candidate.text) if found.what not in usual)
 
 
+def _of_file(text: str) -> tuple[Objection, ...]:
+    data, found = text.encode(), list(_python(text))
+    for source in inline_sources(text):
+        above = data.count(b"\n", 0, source.span.start)
+        found += [Objection(above + objection.line, objection.what) for objection in _cpp(source.text)]
+    return tuple(sorted(found, key=lambda objection: objection.line))
+
+
 def _python(text: str) -> tuple[Objection, ...]:
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
         return ()
     imported = dict(_bindings(tree))
+    builders = _extension_builders(tree, imported)
     found = [
         Objection(node.lineno, what)
         for node in ast.walk(tree)
+        if isinstance(node, (ast.stmt, ast.expr)) and id(node) not in builders
         for what in _of(node, imported)
-        if isinstance(node, (ast.stmt, ast.expr))
     ]
     return tuple(sorted(found, key=lambda objection: objection.line))
+
+
+def _extension_builders(tree: ast.Module, imported: Mapping[str, str]) -> set[int]:
+    """The attributes on the way to `torch.utils.cpp_extension.load_inline`, and imports that lead there alone."""
+    found: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import) and all(alias.name == _EXTENSIONS for alias in node.names):
+            found.add(id(node))
+        elif isinstance(node, ast.ImportFrom) and node.module == "torch.utils" and not node.level:
+            if [alias.name for alias in node.names] == ["cpp_extension"]:
+                found.add(id(node))
+        elif isinstance(node, ast.Attribute) and ".".join(_path(node, imported)) in _BUILDS_EXTENSIONS:
+            part: ast.expr = node
+            while isinstance(part, ast.Attribute):
+                found.add(id(part))
+                part = part.value
+    return found
+
+
+def _path(node: ast.Attribute, imported: Mapping[str, str]) -> list[str]:
+    """The dotted name that an attribute stands for; its first part is empty where that is no name."""
+    names, root = [node.attr], node.value
+    while isinstance(root, ast.Attribute):
+        names.insert(0, root.attr)
+        root = root.value
+    start = root.id if isinstance(root, ast.Name) else ""
+    return [*imported.get(start, start).split("."), *names]
 
 
 def _bindings(tree: ast.Module) -> Iterator[tuple[str, str]]:
@@ -137,17 +176,15 @@ def _of_module(dotted: str) -> Iterator[str]:
     if parts[0] not in _MODULES:
         yield f"imports `{parts[0]}`"
     else:
-        for end in range(2, len(parts) + 1):
-            yield from _of_path(parts[:end])
+        whole = [parts] if dotted in _BUILDS_EXTENSIONS else [parts[:end] for end in range(2, len(parts) + 1)]
+        yield from (what for path in whole for what in _of_path(path))
 
 
 def _of_attribute(node: ast.Attribute, imported: dict[str, str]) -> Iterator[str]:
-    names, root = [node.attr], node.value
+    root = node.value
     while isinstance(root, ast.Attribute):
-        names.insert(0, root.attr)
         root = root.value
-    start = root.id if isinstance(root, ast.Name) else ""
-    path = [*imported.get(start, start).split("."), *names]
+    start, path = root.id if isinstance(root, ast.Name) else "", _path(node, imported)
     if isinstance(node.ctx, (ast.Store, ast.Del)) and start not in _OWN:
         yield f"changes `{'.'.join(path)}`"
     elif start not in _OWN or node.attr.startswith("__"):
@@ -158,6 +195,8 @@ def _of_path(path: list[str]) -> Iterator[str]:
     """Of a dotted name, what its last part is to be blamed for; those before it are attributes of their own."""
     last, dotted = path[-1], ".".join(path)
     if path[0] == "torch":
+        if dotted in _BUILDS_EXTENSIONS:
+            return
         if len(path) == 2 and last in _PARTS_OF_TORCH:
             yield f"uses `{dotted}`"
         if last in _FILES_OF_TORCH:
