@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Language
-from kernel_lsp.source.modules import inline_sources
+from kernel_lsp.source.modules import inline_sources, is_problem
 
 
 def _words(text: str) -> frozenset[str]:
@@ -72,13 +72,15 @@ def objections(candidate: Candidate, baseline: Candidate, workload: SourceFile) 
     """What the candidate's Python does that neither the baseline nor the workload does, in order.
 
     That is the kernel file of a candidate in Python, with the C++ that it gives to `load_inline`, and the candidate's
-    launch. A text that does not parse has none: whoever executes it says what is wrong.
+    launch. An answer to a KernelBench problem may build extensions. A text that does not parse has none: whoever
+    executes it says what is wrong.
     """
     own = [file for file in (baseline.kernel, baseline.launch, workload) if file is not None]
-    usual = {found.what for file in own if file.path.suffix == ".py" for found in _of_file(file.text)}
+    builds = is_problem(workload.text)
+    usual = {found.what for file in own if file.path.suffix == ".py" for found in _of_file(file.text, builds=builds)}
     files = [candidate.kernel] if candidate.language is not Language.CUDA else []
     files += [candidate.launch] if candidate.launch is not None else []
-    return tuple(found for file in files for found in _of_file(file.text) if found.what not in usual)
+    return tuple(found for file in files for found in _of_file(file.text, builds=builds) if found.what not in usual)
 
 
 def host_objections(candidate: SourceFile, baseline: SourceFile) -> tuple[Objection, ...]:
@@ -87,21 +89,21 @@ def host_objections(candidate: SourceFile, baseline: SourceFile) -> tuple[Object
     return tuple(found for found in _cpp(candidate.text) if found.what not in usual)
 
 
-def _of_file(text: str) -> tuple[Objection, ...]:
-    data, found = text.encode(), list(_python(text))
+def _of_file(text: str, *, builds: bool) -> tuple[Objection, ...]:
+    data, found = text.encode(), list(_python(text, builds=builds))
     for source in inline_sources(text):
         above = data.count(b"\n", 0, source.span.start)
         found += [Objection(above + objection.line, objection.what) for objection in _cpp(source.text)]
     return tuple(sorted(found, key=lambda objection: objection.line))
 
 
-def _python(text: str) -> tuple[Objection, ...]:
+def _python(text: str, *, builds: bool) -> tuple[Objection, ...]:
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
         return ()
     imported = dict(_bindings(tree))
-    builders = _extension_builders(tree, imported)
+    builders = _extension_builders(tree, imported) if builds else set[int]()
     found = [
         Objection(node.lineno, what)
         for node in ast.walk(tree)
@@ -112,13 +114,14 @@ def _python(text: str) -> tuple[Objection, ...]:
 
 
 def _extension_builders(tree: ast.Module, imported: Mapping[str, str]) -> set[int]:
-    """The attributes on the way to `torch.utils.cpp_extension.load_inline`, and imports that lead there alone."""
+    """Imports and attributes, by `id`, that lead to `torch.utils.cpp_extension.load_inline` and nowhere else."""
     found: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import) and all(alias.name == _EXTENSIONS for alias in node.names):
             found.add(id(node))
-        elif isinstance(node, ast.ImportFrom) and node.module == "torch.utils" and not node.level:
-            if [alias.name for alias in node.names] == ["cpp_extension"]:
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            if names <= {_EXTENSIONS, *_BUILDS_EXTENSIONS}:
                 found.add(id(node))
         elif isinstance(node, ast.Attribute) and ".".join(_path(node, imported)) in _BUILDS_EXTENSIONS:
             part: ast.expr = node
@@ -176,8 +179,8 @@ def _of_module(dotted: str) -> Iterator[str]:
     if parts[0] not in _MODULES:
         yield f"imports `{parts[0]}`"
     else:
-        whole = [parts] if dotted in _BUILDS_EXTENSIONS else [parts[:end] for end in range(2, len(parts) + 1)]
-        yield from (what for path in whole for what in _of_path(path))
+        for end in range(2, len(parts) + 1):
+            yield from _of_path(parts[:end])
 
 
 def _of_attribute(node: ast.Attribute, imported: dict[str, str]) -> Iterator[str]:
@@ -195,8 +198,6 @@ def _of_path(path: list[str]) -> Iterator[str]:
     """Of a dotted name, what its last part is to be blamed for; those before it are attributes of their own."""
     last, dotted = path[-1], ".".join(path)
     if path[0] == "torch":
-        if dotted in _BUILDS_EXTENSIONS:
-            return
         if len(path) == 2 and last in _PARTS_OF_TORCH:
             yield f"uses `{dotted}`"
         if last in _FILES_OF_TORCH:

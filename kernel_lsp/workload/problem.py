@@ -169,11 +169,11 @@ class Problem:
             parameters = list(inspect.signature(instance.model.forward).parameters)[1:]
             weights = tuple(self._weights({}))
         names: list[str] = []
-        for path, leaf in pytree.tree_leaves_with_path(given):
-            if isinstance(leaf, (Tensor, bool, int, float)):
-                number = path[0].idx
-                first = parameters[number] if number < len(parameters) else f"input {number}"
-                names.append(first + pytree.keystr(path[1:]))
+        for number, argument in enumerate(given):
+            first = parameters[number] if number < len(parameters) else f"input {number}"
+            for path, leaf in pytree.tree_leaves_with_path(argument):
+                if isinstance(leaf, (Tensor, bool, int, float)):
+                    names.append(first + pytree.keystr(path))
         return (*names, *weights)
 
     @cached_property
