@@ -128,7 +128,7 @@ def begin_batch(folder: Path, kernels: Sequence[str], settings: Settings) -> Bat
             "There is no sweep in this folder yet.", folder, cure="Name the kernel files to refine."
         )
     profile = find_profile(settings.model.profile)
-    texts = [_target(name).baseline.digest for name in kernels]
+    texts = [_target(name, settings).baseline.digest for name in kernels]
     turns = settings.refine.turns or profile.talk.turns
     told = [profile.id, turns, settings.refine.trajectories, *texts]
     name = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:12]
@@ -191,7 +191,7 @@ async def _ask(work: _Work, number: int, due: Sequence[str]) -> None:
     for kernel, ids in _by_kernel(batch, due).items():
         work.show(f"turn {number}: asking about {kernel}")
         try:
-            target = _target(kernel)
+            target = _target(kernel, work.settings)
             profile, prompts, task = _parts(target, work.settings, batch.profile)
             briefing = known.get(kernel) or await _brief(work, kernel, target, prompts)
             for one in ids:
@@ -223,7 +223,7 @@ async def _judge(work: _Work, number: int, said: Mapping[str, Answer]) -> int:
     for kernel, ids in _by_kernel(batch, list(said)).items():
         work.show(f"turn {number}: judging {len(ids)} answers for {kernel}")
         try:
-            target = _target(kernel)
+            target = _target(kernel, work.settings)
             _, prompts, task = _parts(target, work.settings, batch.profile)
             async with open_session(target, work.settings, work.pool) as session:
                 for one in ids:
@@ -282,9 +282,9 @@ def _parts(target: Target, settings: Settings, profile_id: str) -> tuple[Profile
     return profile, prompts, make_task(target, profile, prompts)
 
 
-def _target(name: str) -> Target:
+def _target(name: str, settings: Settings) -> Target:
     path, _, kernel = name.partition("::")
-    return make_target(Path(path), kernel or None)
+    return make_target(Path(path), kernel or None, problems=settings.kernelbench.root)
 
 
 def _by_kernel(batch: Batch, ids: Sequence[str]) -> dict[str, list[str]]:
