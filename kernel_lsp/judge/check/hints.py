@@ -62,7 +62,7 @@ def counter_hints(source: SourceFile, runs: Sequence[EmulatedRun]) -> list[Diagn
     for total in (total for run in runs for total in run.totals):
         name = base_name(total.kernel)
         least[name] = least.get(name, 0) + total.least_bytes_read + total.least_bytes_written
-    triton = language_of(source.path, source.text) is Language.TRITON
+    triton = source.path.suffix == ".py" and language_of(source.path, source.text) is not Language.TORCH
     for name, lines in _by_kernel(source.path, runs).items():
         for line, rule, message in _of_lines(lines, least.get(name, 0), triton=triton):
             column, end = line_place(source.text, line)

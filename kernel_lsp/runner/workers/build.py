@@ -60,13 +60,13 @@ def build(
         WorkloadError: the workload does not work, or `launch` does not fit the file.
     """
     source = SourceFile(Path(path), text)
+    if language == "torch":
+        made = build_inline(source, arch, _build_options(options, include_dirs), _cache(cache_folder, cache_limit))
+        return _answer(made.build, (Plan(0, made.launches),), binaries=made.binaries)
     workload = _workload(workload_text, workload_path) if workload_path and workload_text else None
     if language == "triton":
         os.environ["TRITON_CACHE_DIR"] = triton_cache
         return _triton(source, workload, launch_path, launch_text, arch)
-    if language == "torch":
-        made = build_inline(source, arch, _build_options(options, include_dirs), _cache(cache_folder, cache_limit))
-        return _answer(made.build, (Plan(0, made.launches),), binaries=made.binaries)
     kernels = find_kernels(text, source.path)
     plans, names = (), ()
     if workload is not None:
