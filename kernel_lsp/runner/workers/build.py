@@ -13,6 +13,7 @@ from typing import Any
 from kernel_lsp.build.binary import Binary, Build
 from kernel_lsp.build.cache import BuildCache
 from kernel_lsp.build.cuda import BuildOptions, build_cuda
+from kernel_lsp.build.inline import build_inline
 from kernel_lsp.build.plan import Plan
 from kernel_lsp.build.planner import plan_cuda
 from kernel_lsp.source.candidate import SourceFile
@@ -59,6 +60,9 @@ def build(
         WorkloadError: the workload does not work, or `launch` does not fit the file.
     """
     source = SourceFile(Path(path), text)
+    if language == "torch":
+        made = build_inline(source, arch, _build_options(options, include_dirs), _cache(cache_folder, cache_limit))
+        return _answer(made.build, (Plan(0, made.launches),), binaries=made.binaries)
     workload = _workload(workload_text, workload_path) if workload_path and workload_text else None
     if language == "triton":
         os.environ["TRITON_CACHE_DIR"] = triton_cache
@@ -70,8 +74,7 @@ def build(
         if plan.needs_extension:
             return None
         plans, names = plan.plans, plan.names
-    cache = BuildCache(Path(cache_folder), cache_limit)
-    built = build_cuda(source, arch, names, _build_options(options, include_dirs), cache)
+    built = build_cuda(source, arch, names, _build_options(options, include_dirs), _cache(cache_folder, cache_limit))
     return _answer(built, plans)
 
 
@@ -126,6 +129,10 @@ def _triton(
 
 def _launch(text: str | None, path: str | None) -> Callable[..., Any] | None:
     return load_module(text, Path(path)).launch if text and path else None
+
+
+def _cache(folder: str, limit: int) -> BuildCache:
+    return BuildCache(Path(folder), limit)
 
 
 def _build_options(flags: list[str], include_dirs: list[str]) -> BuildOptions:
