@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from kernel_lsp.build.binary import Binary, Build, Diagnostic, Severity
 from kernel_lsp.build.cache import FileCache
 from kernel_lsp.build.cubin import code_digest
+from kernel_lsp.build.host.record import ExtensionBuild
 from kernel_lsp.build.known import build_keys
 from kernel_lsp.build.plan import Plan
 from kernel_lsp.config.settings import Settings
@@ -45,14 +46,14 @@ class Built:
     Attributes:
         build: what the compiler made and said.
         plans: the launches of each case.
-        extension: shared object of a torch extension whose host functions the workload calls.
+        extensions: with host code that is called: the torch extension that a CUDA file is.
         binaries: Triton: each compilation by itself, in the order of `build.binary.kernels`.
-        entries: symbols of the kernels in `extension`, where they could be read.
+        entries: symbols of the kernels in an extension built whole, where they could be read.
     """
 
     build: Build
     plans: tuple[Plan, ...]
-    extension: str | None = None
+    extensions: tuple[ExtensionBuild, ...] = ()
     binaries: tuple[Binary, ...] = ()
     entries: tuple[str, ...] = ()
 
@@ -64,7 +65,9 @@ class Built:
     @property
     def ok(self) -> bool:
         """Whether there is something to run."""
-        return self.build.binary is not None or self.extension is not None
+        if self.extensions:
+            return all(extension.ok for extension in self.extensions)
+        return self.build.binary is not None
 
     @property
     def code(self) -> str | None:
@@ -73,7 +76,7 @@ class Built:
         Two versions of one hash are the same program, whatever their texts say.
         """
         binary = self.build.binary
-        if binary is None or self.build.way == "triton":
+        if binary is None or self.extensions or self.build.way == "triton":
             return None
         return hashlib.sha256(f"{code_digest(binary.cubin)} {self.plans}".encode()).hexdigest()
 
@@ -110,7 +113,7 @@ def _remember(
     settings: Settings, arch: str, workload: WorkloadFile | None, candidate: Candidate, answer: dict[str, Any]
 ) -> None:
     keys = _keys(settings, arch, workload, candidate)
-    if keys is None or answer["extension"] is not None:  # an extension's library is a file of its own, which may go
+    if keys is None or answer["extensions"]:  # host code is no part of the key, and a whole extension is a file
         return
     by_slice, by_file = keys
     sliced = answer["build"]["binary"] is not None and answer["build"]["way"] != "nvcc"
@@ -230,8 +233,13 @@ class Builders:
             async with self._worker(triton_cache if runs_candidate else None) as worker:
                 answer = await worker.call("build", deadline=BUILD_SECONDS, **request)
             if answer is None:
-                async with self._worker(extension) as worker:
-                    answer = await worker.call("build_extension", deadline=EXTENSION_SECONDS, **request)
+                async with self._worker(extension if own_launch else None) as worker:
+                    answer = await worker.call("build_host", deadline=BUILD_SECONDS, **request)
+                if isinstance(answer, str):
+                    async with self._worker(extension) as worker:
+                        answer = await worker.call(
+                            "build_extension", deadline=EXTENSION_SECONDS, reason=answer, **request
+                        )
         except (WorkerDied, WorkerTimedOut, WorkerFailure) as error:
             return _failed(candidate, str(error))
         except WorkloadError as error:

@@ -236,7 +236,7 @@ class Session:
                 return self._verdict(case, _illegitimate(found[0]))
         with case.timeline.stage("build"):
             case.built = await self.builders.build(self.target.workload, candidate)
-        if case.built.extension and (found := host_objections(candidate.kernel, self.target.baseline.kernel)):
+        if case.built.extensions and (found := host_objections(candidate.kernel, self.target.baseline.kernel)):
             return self._verdict(case, _illegitimate(found[0]))
         if not case.built.ok:
             return self._verdict(case, Failure(Outcome.BUILD_FAILED, Stage.BUILD, case.built.first_error))
