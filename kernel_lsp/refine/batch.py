@@ -22,7 +22,7 @@ from kernel_lsp.errors import ConfigurationError, KernelLspError
 from kernel_lsp.judge.pipeline import Session, open_session, start_pool
 from kernel_lsp.judge.target import Target, make_target
 from kernel_lsp.judge.verdict import Verdict
-from kernel_lsp.model.client import Message
+from kernel_lsp.model.client import Message, estimate_tokens
 from kernel_lsp.model.profile import Profile, find_profile
 from kernel_lsp.refine.dialogue.answer import Answer, read_answer
 from kernel_lsp.refine.dialogue.conversation import Attempt, messages, tell
@@ -35,7 +35,6 @@ from kernel_lsp.refine.workbench import Workbench
 from kernel_lsp.runner.pool import Pool
 from kernel_lsp.store.store import Store
 
-_BYTES_PER_TOKEN = 3
 _FORM = 1  # of the files
 
 
@@ -137,15 +136,8 @@ def begin_batch(folder: Path, kernels: Sequence[str], settings: Settings) -> Bat
     said = settings.model.profile
     said = str(Path(said).expanduser().absolute()) if said.endswith(".toml") else said
     batch = Batch(folder, tuple(kernels), said, model, turns, settings.refine.trajectories, f"batch-{name}")
-    shown = {
-        "form": _FORM,
-        "kernels": list(batch.kernels),
-        "profile": batch.profile,
-        "model": batch.model,
-        "turns": batch.turns,
-        "trajectories": batch.trajectories,
-        "name": batch.name,
-    }
+    shown = {"form": _FORM, **asdict(batch)}
+    del shown["folder"]  # a sweep may be moved
     folder.mkdir(parents=True, exist_ok=True)
     _write(file, json.dumps(shown, indent=2) + "\n")
     return batch
@@ -316,8 +308,8 @@ def _attempt(outcome: Mapping[str, Any]) -> Attempt:
 
 
 async def _estimate(said: Sequence[Message]) -> int:
-    """Tokens of a conversation, where no server can be asked for them: never fewer for source code."""
-    return -(-sum(len(message["content"].encode()) for message in said) // _BYTES_PER_TOKEN)
+    """Tokens of a conversation that no server counts."""
+    return estimate_tokens("".join(message["content"] for message in said))
 
 
 def _read_batch(file: Path) -> Batch:
