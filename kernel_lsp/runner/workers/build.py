@@ -10,9 +10,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from kernel_lsp.build.answers import build_answer, load_answer
 from kernel_lsp.build.binary import Binary, Build
 from kernel_lsp.build.cache import BuildCache
 from kernel_lsp.build.cuda import BuildOptions, build_cuda
+from kernel_lsp.build.diagnostics import has_errors
 from kernel_lsp.build.inline import build_inline
 from kernel_lsp.build.plan import Plan
 from kernel_lsp.build.planner import plan_cuda
@@ -60,13 +62,17 @@ def build(
         WorkloadError: the workload does not work, or `launch` does not fit the file.
     """
     source = SourceFile(Path(path), text)
-    if language == "torch":
-        made = build_inline(source, arch, _build_options(options, include_dirs), _cache(cache_folder, cache_limit))
-        return _answer(made.build, (Plan(0, made.launches),), binaries=made.binaries)
     workload = _workload(workload_text, workload_path) if workload_path and workload_text else None
     if language == "triton":
         os.environ["TRITON_CACHE_DIR"] = triton_cache
         return _triton(source, workload, launch_path, launch_text, arch)
+    if language == "torch":
+        made = build_inline(source, arch, _build_options(options, include_dirs), _cache(cache_folder, cache_limit))
+        if not has_errors(made.build.diagnostics) and workload is not None:
+            executed = build_answer(source, workload, arch)
+            if executed.diagnostics:
+                return _answer(executed, ())
+        return _answer(made.build, (Plan(0, made.launches),), binaries=made.binaries)
     kernels = find_kernels(text, source.path)
     plans, names = (), ()
     if workload is not None:
@@ -120,6 +126,8 @@ def _triton(
         return _answer(_NOTHING, ())
 
     def load() -> Callable[..., Any]:
+        if workload.problem is not None:
+            return load_answer(source, workload).launch(0)
         module = load_module(source.text, source.path)
         return bind_launch(module, source.path, launch_text, Path(launch_path) if launch_path else None)
 
