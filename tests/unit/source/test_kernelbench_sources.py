@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernel_lsp.source import findings, modules, triton
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.comments import line_comments
 from kernel_lsp.source.files import cuda_part, find_kernels, language_of
@@ -178,6 +179,20 @@ def test_triton_kernels_make_an_answer_a_triton_file():
     text = "import triton\n@triton.jit\ndef k(x): ...\nclass ModelNew: ...\n"
     assert language_of(FILE, text) is Language.TRITON
     assert is_answer(text)
+
+
+def test_a_python_file_that_speaks_of_no_kernel_is_never_parsed(monkeypatch):
+    """An editor asks with every keystroke, of every Python file that it has open."""
+
+    def refuse(*_):
+        raise AssertionError("a tree was made")
+
+    for module in (findings, modules, triton):
+        monkeypatch.setattr(module, "parse_python", refuse)
+    text = "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x): return x\n"
+    assert (language_of(FILE, text), find_kernels(text, FILE), findings.find_findings(text, FILE)) == (None, (), ())
+    with pytest.raises(AssertionError):
+        find_kernels(IMPORT, FILE)
 
 
 def test_only_python_files_have_a_view():
