@@ -45,7 +45,8 @@ class Job:
     def candidate(self) -> Candidate:
         """The candidate as the judge takes it; its language need not be the problem's."""
         path = self.sample.path
-        return Candidate(language_of(path, self.text) or Language.TORCH, SourceFile(path, self.text), None, self.label, "user")
+        language = language_of(path, self.text) or Language.TORCH
+        return Candidate(language, SourceFile(path, self.text), None, self.label, "user")
 
 
 @dataclass(frozen=True, slots=True)

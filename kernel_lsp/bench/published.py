@@ -1,14 +1,14 @@
-"""Asking a worker for a verdict by KernelBench's published method; what it does stands in `runner.workers.published`."""
+"""A verdict by KernelBench's published method, asked of a worker: `runner.workers.published` says what it is."""
 
 from kernel_lsp.bench.records import Published
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
+from kernel_lsp.errors import KernelLspError
 from kernel_lsp.judge.building import arch_of
 from kernel_lsp.judge.target import Target
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.runner.worker import WorkerDied, WorkerTimedOut
-from kernel_lsp.errors import KernelLspError
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.kernel import Language
 

@@ -191,9 +191,7 @@ class Ledger:
                 os.fsync(file.fileno())
         except OSError as error:
             cure = "Name another file with --ledger."
-            raise ConfigurationError(
-                f"The ledger cannot be written: {error.strerror}.", self.path, cure=cure
-            ) from None
+            raise ConfigurationError(f"The ledger cannot be written: {error.strerror}.", self.path, cure=cure) from None
 
     def _last_byte(self) -> bytes:
         with self.path.open("rb") as file:

@@ -97,9 +97,7 @@ def add_up(results: Sequence[Result], judged: int = 0, seconds: float = 0.0) -> 
     )
 
 
-def _fast(
-    results: Sequence[Result], of: Callable[[Result], tuple[bool, float | None]]
-) -> dict[str, float | None]:
+def _fast(results: Sequence[Result], of: Callable[[Result], tuple[bool, float | None]]) -> dict[str, float | None]:
     ratios = [of(result) for result in results]
     return {f"{p:g}": fast_p(ratios, p) for p in THRESHOLDS}
 

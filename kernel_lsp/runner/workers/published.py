@@ -31,7 +31,6 @@ _EXCESSIVE = 10.0
 _DEVICE = torch.device("cuda", 0)
 
 
-
 def methods(device: str, arch: str = "sm_80") -> Mapping[str, Callable[..., Any]]:
     """What this role answers to. On `cpu` kernels are emulated as on `arch`, and nothing is timed."""
     if device != "cpu":
