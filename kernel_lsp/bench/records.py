@@ -137,13 +137,12 @@ def comparison_of(verdict: Verdict) -> Comparison:
 
 
 def cheat_of(verdict: Verdict) -> str | None:
-    """What kind of cheat an ILLEGITIMATE verdict found: the check that failed, else the rule of the host code."""
+    """What kind of cheat an ILLEGITIMATE verdict found: the check that failed; `host code` where none came to run."""
     if verdict.verdict is not Outcome.ILLEGITIMATE:
         return None
-    failed = next((check.name for check in verdict.evidence.checks if check.status is CheckStatus.FAILED), None)
-    if failed is not None:
-        return failed
-    return "host code out of bounds" if verdict.stage is Stage.PARSE else "timed is not what was checked"
+    checks = verdict.evidence.checks
+    failed = next((check.name for check in checks if check.status is CheckStatus.FAILED), None)
+    return failed or ("timing" if checks else "host code")
 
 
 class Ledger:

@@ -7,7 +7,7 @@ all candidates that are correct and more than p times as fast as the baseline. p
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from kernel_lsp.bench.records import Comparison, Result
+from kernel_lsp.bench.records import Result
 from kernel_lsp.judge.verdict import Record
 
 THRESHOLDS = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
@@ -87,7 +87,7 @@ def add_up(results: Sequence[Result], judged: int = 0, seconds: float = 0.0) -> 
         correct=sum(r.eager.right for r in results),
         outcomes=dict(Counter(str(r.eager.verdict) for r in results).most_common()),
         fast=_fast(results, lambda r: (r.eager.right, r.eager.ratio)),
-        fast_compiled=_fast(results, lambda r: (r.eager.right, _ratio(r.compiled))),
+        fast_compiled=_fast(results if any(r.compiled for r in results) else (), _against_compiled),
         fast_published=_fast(compared, _published),
         cheats=dict(Counter(r.cheat for r in results if r.cheat).most_common()),
         fast_builds=sum(way == FAST_WAY for way in inline) / len(inline) if inline else None,
@@ -102,8 +102,8 @@ def _fast(results: Sequence[Result], of: Callable[[Result], tuple[bool, float | 
     return {f"{p:g}": fast_p(ratios, p) for p in THRESHOLDS}
 
 
-def _ratio(comparison: Comparison | None) -> float | None:
-    return None if comparison is None else comparison.ratio
+def _against_compiled(result: Result) -> tuple[bool, float | None]:
+    return result.eager.right, result.compiled.ratio if result.compiled else None
 
 
 def _published(result: Result) -> tuple[bool, float | None]:

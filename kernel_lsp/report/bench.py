@@ -33,11 +33,12 @@ def bench_view(progress: Progress) -> RenderableType:
 
 def results_table(results: Sequence[Result]) -> Table:
     """A line for each candidate."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", expand=True)
     published = any(result.published or result.published_trouble for result in results)
     heads = ("problem", "sample", "verdict", "eager", "compiled", *(["KernelBench"] if published else []), "reason")
     for head in heads:
-        table.add_column(head, no_wrap=head != "reason", overflow="fold")
+        last = head == "reason"
+        table.add_column(head, no_wrap=True, overflow="ellipsis" if last else "fold", ratio=1 if last else None)
     for result in results:
         run = f"{result.run} " if result.run else ""
         style = _STYLES.get(result.eager.verdict, _DOUBT.get(result.eager.verdict, "red"))
