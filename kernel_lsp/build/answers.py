@@ -6,7 +6,7 @@ Worker processes only: it runs the user's code.
 import time
 
 from kernel_lsp.build.binary import Build, Diagnostic, Severity
-from kernel_lsp.build.pretend import pretend_gpu
+from kernel_lsp.build.pretend import ShapesOnly, pretend_gpu
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.workload.answer import Answer
@@ -25,8 +25,9 @@ def build_answer(source: SourceFile, workload: Workload, arch: str) -> Build:
         WorkloadError: the problem's own code raises.
     """
     start = time.perf_counter()
+    shapes = ShapesOnly()
     try:
-        with pretend_gpu(arch):
+        with pretend_gpu(arch), shapes:
             load_answer(source, workload).build(0)
     except WorkloadError as error:
         if error.path != source.path:

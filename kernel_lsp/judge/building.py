@@ -229,7 +229,8 @@ class Builders:
         own_launch = candidate.origin != "baseline" and (candidate.launch and candidate.launch.text) not in given
         try:
             runs_candidate = candidate.language is not Language.CUDA or own_launch
-            async with self._worker(triton_cache if runs_candidate else None) as worker:
+            problem = workload is not None and workload.problem
+            async with self._worker(triton_cache if runs_candidate else None, problem=problem) as worker:
                 answer = await worker.call("build", deadline=BUILD_SECONDS, **request)
             if answer is None:
                 async with self._worker(extension) as worker:
@@ -256,7 +257,7 @@ class Builders:
         return None
 
     @asynccontextmanager
-    async def _worker(self, own: Path | None = None) -> AsyncGenerator[Worker]:
+    async def _worker(self, own: Path | None = None, *, problem: bool = False) -> AsyncGenerator[Worker]:
         """A worker that runs none of a candidate's code and writes the cache of builds; or with `own`, a fresh one.
 
         That is for code of a candidate: all it may write is the folder `own`.
@@ -267,7 +268,9 @@ class Builders:
                 folder = self._settings.paths.cache / "builds" if own is None else own
                 with contextlib.suppress(OSError):
                     folder.mkdir(parents=True, exist_ok=True)
-                worker = await self._pool.worker(Flavour.BUILD, "build", triton=own is not None, write=[folder])
+                worker = await self._pool.worker(
+                    Flavour.BUILD, "build", triton=own is not None, problem=problem, write=[folder]
+                )
             try:
                 yield worker
             finally:
