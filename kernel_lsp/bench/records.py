@@ -111,7 +111,7 @@ class Result(Record):
     published_trouble: str
 
 
-def key_of(problem: str, candidate: str, settings: Mapping[str, object], place: str, **asked: bool) -> str:
+def key_of(problem: str, candidate: str, settings: Mapping[str, object], place: str) -> str:
     """The address of a result: the same only while nothing that it rests on has changed.
 
     Args:
@@ -119,9 +119,8 @@ def key_of(problem: str, candidate: str, settings: Mapping[str, object], place: 
         candidate: the candidate's text.
         settings: those in force that a verdict depends on.
         place: the GPU's name, or what takes its place.
-        asked: what else was asked for, such as `compat`.
     """
-    made_of = [problem, candidate, settings, place, sorted(asked.items()), __version__]
+    made_of = [problem, candidate, settings, place, __version__]
     return hashlib.sha256(json.dumps(made_of, sort_keys=True, default=str).encode()).hexdigest()[:24]
 
 

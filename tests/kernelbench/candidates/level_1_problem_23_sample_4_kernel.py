@@ -17,7 +17,7 @@ def softmax_kernel(x_ptr, out_ptr, n_cols, BLOCK: tl.constexpr):
     total = tl.zeros([BLOCK], tl.float32)
     for start in range(0, n_cols, BLOCK):
         cols = start + tl.arange(0, BLOCK)
-        x = tl.load(x_ptr + cols, mask=cols < n_cols, other=0.0)
+        x = tl.load(x_ptr + cols, mask=cols < n_cols - 1, other=float("-inf"))
         total += tl.exp(x - highest)
     denominator = tl.sum(total, axis=0)
     for start in range(0, n_cols, BLOCK):
