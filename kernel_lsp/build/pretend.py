@@ -103,7 +103,7 @@ def pretend_gpu(arch: str, *, values: bool = False) -> Generator[None]:
 class _Generator(torch.Generator):
     """A generator of the CPU's, whichever device it is asked for."""
 
-    def __new__(cls, *_: object, **__: object) -> "_Generator":
+    def __new__(cls, *_: object, **__: object) -> "_Generator":  # pyright: ignore[reportInconsistentConstructor]
         return super().__new__(cls)
 
 

@@ -29,9 +29,9 @@ from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivat
 from torch.utils import _pytree as pytree
 
 from kernel_lsp.errors import CannotJudgeError, WorkloadError
-from kernel_lsp.runner.workers.placement import Instead
 from kernel_lsp.workload.answer import Call, build_model, on_device, outputs_of, seeded
 from kernel_lsp.workload.load import Contract, Workload, blame, describe_case, load_module
+from kernel_lsp.workload.placement import Instead
 
 _LEAST = 4  # smaller constants are kernel sizes, strides and groups rather than extents
 _LEAST_OF_TWO = 8

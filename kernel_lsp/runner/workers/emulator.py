@@ -19,7 +19,7 @@ from torch import Tensor
 
 from kernel_lsp.build.binary import Binary
 from kernel_lsp.build.emulated import emulated_archs
-from kernel_lsp.build.host.build import ExtensionBuild, Launchable
+from kernel_lsp.build.host.record import ExtensionBuild, Launchable
 from kernel_lsp.build.occupancy import LIMITS
 from kernel_lsp.build.pretend import pretend_gpu
 from kernel_lsp.device.arguments import LaunchShape, launch_shape, pack_argument, pack_arguments
