@@ -50,7 +50,7 @@ def build_keys(
     if candidate.launch is not None:
         python.append(candidate.launch)
     parts = [str(candidate.language), arch, str(kernel.path.absolute()), *_toolchain()]
-    if candidate.language is Language.TRITON:
+    if candidate.language is not Language.CUDA:
         python.append(kernel)
         code = ""
     else:

@@ -64,6 +64,8 @@ class Built:
     @property
     def ok(self) -> bool:
         """Whether there is something to run."""
+        if self.build.way == "torch":
+            return not self.build.diagnostics
         return self.build.binary is not None or self.extension is not None
 
     @property
@@ -226,7 +228,7 @@ class Builders:
         given = (None, workload.source.text if workload else None)
         own_launch = candidate.origin != "baseline" and (candidate.launch and candidate.launch.text) not in given
         try:
-            runs_candidate = candidate.language is Language.TRITON or own_launch
+            runs_candidate = candidate.language is not Language.CUDA or own_launch
             async with self._worker(triton_cache if runs_candidate else None) as worker:
                 answer = await worker.call("build", deadline=BUILD_SECONDS, **request)
             if answer is None:

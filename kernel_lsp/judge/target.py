@@ -43,7 +43,10 @@ class Target:
         if not self.workload.in_kernel_file and self.workload.has_launch:
             file = self.workload.source
             launch = file if launch_text is None else SourceFile(file.path, launch_text)
-        return Candidate(self.language, SourceFile(self.source.path, text), launch, label, origin)
+        language = self.language
+        if self.workload.problem:  # an answer may be written in another language than the baseline
+            language = language_of(self.source.path, text) or language
+        return Candidate(language, SourceFile(self.source.path, text), launch, label, origin)
 
 
 def make_target(

@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from kernel_lsp.build.answers import build_answer, load_answer
 from kernel_lsp.build.binary import Binary, Build
 from kernel_lsp.build.cache import BuildCache
 from kernel_lsp.build.cuda import BuildOptions, build_cuda
@@ -63,6 +64,8 @@ def build(
     if language == "triton":
         os.environ["TRITON_CACHE_DIR"] = triton_cache
         return _triton(source, workload, launch_path, launch_text, arch)
+    if language == "torch":
+        return _answer(build_answer(source, workload, arch) if workload else _NOTHING, ())
     kernels = find_kernels(text, source.path)
     plans, names = (), ()
     if workload is not None:
@@ -117,6 +120,8 @@ def _triton(
         return _answer(_NOTHING, ())
 
     def load() -> Callable[..., Any]:
+        if workload.problem is not None:
+            return load_answer(source, workload).launch(0)
         module = load_module(source.text, source.path)
         return bind_launch(module, source.path, launch_text, Path(launch_path) if launch_path else None)
 
