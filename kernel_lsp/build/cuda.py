@@ -111,7 +111,7 @@ def _climb_down(
     )
     own = {str(source.path), *(str(header.path) for header in headers)}
     for way, text in (("nvcc-slice", sliced), ("nvcc", source.text)):
-        if build.binary is not None or nvcc.path is None or not _wants_host_code(build, own):
+        if build.binary is not None or nvcc.path is None or not wants_host_code(build, own):
             break
         build = compile_nvcc(
             nvcc.path,
@@ -128,7 +128,7 @@ def _climb_down(
     return build
 
 
-def _wants_host_code(build: Build, own: set[str]) -> bool:
+def wants_host_code(build: Build, own: set[str]) -> bool:
     """Whether the first error is about headers, host code or options rather than about the user's device code."""
     first = next((d for d in build.diagnostics if d.severity is Severity.ERROR), None)
     return first is not None and (first.path not in own or _NEEDS_HOST.search(first.message) is not None)

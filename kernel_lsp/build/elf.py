@@ -17,11 +17,12 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """A symbol, the number of the section it stands in, and its offset there."""
+    """A symbol, the number of the section it stands in, its offset there, and its size in bytes."""
 
     name: str
     section: int
     value: int
+    size: int = 0
 
 
 def read_sections(image: bytes | bytearray) -> list[Section]:
@@ -45,8 +46,8 @@ def read_symbols(table: Section, sections: list[Section]) -> list[Symbol]:
     """The symbols of the symbol table `table`, by number; raises as `read_sections`."""
     strings = bytes(sections[table.link].data)
     return [
-        Symbol(read_string(strings, name), section, value)
-        for name, _, _, section, value, _ in struct.iter_unpack("<IBBHQQ", table.data)
+        Symbol(read_string(strings, name), section, value, size)
+        for name, _, _, section, value, size in struct.iter_unpack("<IBBHQQ", table.data)
     ]
 
 

@@ -5,7 +5,11 @@ because CCCL would not bear others beside its own. `PRELUDE` is included ahead o
 for headers by name.
 """
 
+from pathlib import Path
+
 PRELUDE_NAME = "kernel_lsp_prelude.h"
+HALF_HEADER = "kernel_lsp_half.h"
+"""PyTorch's 16-bit floats, for kernels that name them; included by those who need it."""
 
 _MACROS = {
     "FLT_MAX": "3.402823466e+38f",
@@ -128,4 +132,5 @@ HOST_HEADERS: dict[str, str] = (
     | dict.fromkeys(("math.h", "cmath"), _MATH)
     | {"algorithm": _ALGORITHM}
     | {name: _from_cuda_std(name) for name in _IN_CUDA_STD}
+    | {HALF_HEADER: (Path(__file__).parent / "host/include/kernel_lsp/half.h").read_text(encoding="utf-8")}
 )

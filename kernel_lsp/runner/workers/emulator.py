@@ -6,6 +6,7 @@ what torch's factory functions made during the run, and whatever else a launch i
 """
 
 import contextlib
+import ctypes
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from kernel_lsp.build.binary import Binary
 from kernel_lsp.build.emulated import emulated_archs
+from kernel_lsp.build.host.build import ExtensionBuild, Launchable
 from kernel_lsp.build.occupancy import LIMITS
 from kernel_lsp.build.pretend import pretend_gpu
 from kernel_lsp.device.arguments import LaunchShape, launch_shape, pack_argument, pack_arguments
@@ -29,6 +31,7 @@ from kernel_lsp.emulate.memory import Buffer, GlobalMemory
 from kernel_lsp.emulate.program import Location, Program
 from kernel_lsp.emulate.ptx import load
 from kernel_lsp.errors import CannotJudgeError, WorkloadError
+from kernel_lsp.runner.workers.inline import packed_arguments, resident_blocks
 
 _MOST_SHARED_BYTES = max(limits.block_shared_bytes for limits in LIMITS.values())
 
@@ -108,6 +111,38 @@ class Emulator:
         if buffer is not None:
             buffer.initialise(tensor.data_ptr() - buffer.address, _span(tensor))
 
+    # What host code reaches: see `EmulatedLaunches`.
+
+    def reach(self, tensor: Tensor) -> None:
+        """Make sure that a tensor lies in a buffer."""
+        if tensor.numel() and self._memory.find(tensor.data_ptr()) is None:  # the result of an operation of torch's
+            storage = tensor.untyped_storage()
+            made = (storage.data_ptr(), storage.nbytes())
+            self._unnamed.append(self._memory.attach("scratch", *made, initialised=True, owner=tensor))
+
+    def name(self, address: int, name: str) -> None:
+        """Name the buffer at an address by the first parameter that it is passed as."""
+        buffer = self._memory.find(address)
+        if buffer is not None and buffer in self._unnamed:
+            buffer.name = name
+            self._unnamed.remove(buffer)
+
+    def inside(self, address: int, nbytes: int) -> Buffer:
+        """The buffer that holds these bytes.
+
+        Raises:
+            WorkloadError: none holds all of them.
+        """
+        buffer = self._memory.find(address)
+        if buffer is None or address + nbytes > buffer.end:
+            raise WorkloadError(f"host code copies or sets {nbytes} bytes that do not all lie in one tensor")
+        return buffer
+
+    def write(self, address: int, nbytes: int) -> None:
+        """Take note that host code writes these bytes; raises as `inside`."""
+        buffer = self.inside(address, nbytes)
+        buffer.initialise(address - buffer.address, nbytes)
+
     # What Triton compiles and launches: see `triton_driver.Receiver`.
 
     def load(self, symbol: str, cubin: bytes) -> "_TritonKernel":
@@ -150,8 +185,9 @@ class Emulator:
     def run(self, launch: "Emulated") -> None:
         """Run one launch."""
         for parameter, value in launch.arguments:
-            if isinstance(value, Tensor):
-                self._reach(value, parameter)
+            if isinstance(value, Tensor) and value.numel():
+                self.reach(value)
+                self.name(value.data_ptr(), parameter)
         program, shape = read_program(launch.ptx), launch.shape
         function = program.functions[launch.entry]
         parameters = bytearray(function.parameter_bytes)
@@ -229,18 +265,6 @@ class Emulator:
             total["least_bytes_read"] += result.counters.least_bytes_read
             total["least_bytes_written"] += result.counters.least_bytes_written
         return list(totals.values())
-
-    def _reach(self, tensor: Tensor, name: str) -> None:
-        """Make sure that a tensor lies in a buffer, and that the buffer has a name."""
-        if not tensor.numel():
-            return
-        buffer = self._memory.find(tensor.data_ptr())
-        if buffer is None:  # the result of an operation of torch's
-            storage = tensor.untyped_storage()
-            self._memory.attach(name, storage.data_ptr(), storage.nbytes(), initialised=True, owner=tensor)
-        elif buffer in self._unnamed:
-            buffer.name = name
-            self._unnamed.remove(buffer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +346,49 @@ class _EmulatedKernel:
             self.emulator.run(Emulated(self.ptx, self.entry, self.name, made, tuple(packed), named))
 
         return launch
+
+
+class EmulatedLaunches:
+    """The emulated GPU as the host library of an extension uses it: see `inline.Launches`."""
+
+    def __init__(self, emulator: Emulator) -> None:
+        self._emulator = emulator
+
+    def pointer(self, tensor: Tensor) -> int:
+        """The address of a tensor, which lies in a buffer from now on."""
+        self._emulator.reach(tensor)
+        return tensor.data_ptr()
+
+    def launch(
+        self, build: ExtensionBuild, kernel: Launchable, shape: LaunchShape, stream: int, arguments: int
+    ) -> None:
+        """Run a kernel of an extension."""
+        if build.binary is None or build.binary.ptx is None:
+            raise CannotJudgeError("the compiler gave no PTX, so that only a GPU can run the kernel")
+        ptx = build.binary.ptx
+        sizes = [parameter.size for parameter in read_program(ptx).functions[kernel.entry].parameters]
+        packed = packed_arguments(arguments, sizes)
+        for name, data in zip(kernel.parameters, packed, strict=False):
+            if len(data) == 8:
+                self._emulator.name(int.from_bytes(data, "little"), name)
+        self._emulator.run(Emulated(ptx, kernel.entry, kernel.name, shape, tuple(packed), ()))
+
+    def resident_blocks(self, build: ExtensionBuild, kernel: Launchable, threads: int, shared_bytes: int) -> int:
+        """Blocks that one multiprocessor holds at a time."""
+        return resident_blocks(build, kernel, threads, shared_bytes)
+
+    def fill(self, address: int, value: int, nbytes: int, stream: int) -> None:
+        """Set bytes of a tensor."""
+        if nbytes:
+            self._emulator.write(address, nbytes)
+            ctypes.memset(address, value, nbytes)
+
+    def copy(self, to: int, source: int, nbytes: int, stream: int) -> None:
+        """Copy bytes from tensor to tensor."""
+        if nbytes:
+            self._emulator.inside(source, nbytes)
+            self._emulator.write(to, nbytes)
+            ctypes.memmove(to, source, nbytes)
 
 
 @lru_cache(maxsize=32)

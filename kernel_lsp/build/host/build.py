@@ -1,0 +1,257 @@
+"""Extensions on the fast path: the host compiler on the host's view, NVRTC on the slice. Worker processes only.
+
+The host part is made first, for it says which instances of templates the launches ask for. What the thin header cannot
+compile is no failure but a reason to build with the real one (`fast_build` answers with the reason).
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from kernel_lsp.build.binary import Binary, Build, Diagnostic, Severity
+from kernel_lsp.build.cache import BuildCache, FileCache
+from kernel_lsp.build.cuda import BuildOptions, build_cuda, wants_host_code
+from kernel_lsp.build.host.compiler import compile_host
+from kernel_lsp.build.host.flags import Flags, translate
+from kernel_lsp.build.host.request import ExtensionRequest, Unit
+from kernel_lsp.build.host.stubs import Stub, read_stubs
+from kernel_lsp.build.prelude import HALF_HEADER
+from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.cuda import find_cuda_kernels
+from kernel_lsp.source.host_view import HostViewError, host_view
+from kernel_lsp.source.outline import without_comments
+
+_BINDS = re.compile(r"\bPYBIND11_MODULE\s*\(")
+_NOT_HERE = (
+    (re.compile(r"\b(?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT|_IMPL)?\s*\("), "registers operators of its own"),
+    (re.compile(r"\bstd\s*::\s*(?:j?thread|async)\b|\bpthread_create\b|#\s*pragma\s+omp\b"), "starts threads"),
+)
+_HALF = re.compile(r"\b(?:c10|at|torch)::(?:Half|BFloat16)\b")
+_ERROR = re.compile(
+    r"^(?P<path>[^:\n]+):(?P<line>\d+):(?P<column>\d+): (?:fatal )?error: (?P<message>.*)$", re.MULTILINE
+)
+# The compiler's words for what no header could mend.
+_OWN_MISTAKE = re.compile(r"expected|stray|missing terminating|unterminated|redefinition of|invalid suffix|two or more")
+_DEFAULTS = BuildOptions()
+
+Path_ = Literal["fast", "full"]
+
+
+@dataclass(frozen=True, slots=True)
+class HostBuild:
+    """Which way an extension was built.
+
+    Attributes:
+        path: `fast` with the thin header and NVRTC, `full` with torch's own headers and nvcc.
+        reason: why it could not be the fast one; empty on that.
+        seconds_host: wall time spent on the host code.
+        seconds_device: wall time spent on the device code; 0 on the full path, which makes both at once.
+        cached_host: whether the host code was found built.
+        cached_device: whether the device code was.
+    """
+
+    path: Path_
+    reason: str = ""
+    seconds_host: float = 0.0
+    seconds_device: float = 0.0
+    cached_host: bool = False
+    cached_device: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Launchable:
+    """A kernel as its host stub finds it.
+
+    Attributes:
+        start: offset of the stub's code in the library.
+        end: past it.
+        entry: symbol in the cubin.
+        name: as a launch would write it.
+        parameters: names of its parameters.
+    """
+
+    start: int
+    end: int
+    entry: str
+    name: str
+    parameters: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExtensionBuild:
+    """An extension, built or not.
+
+    Attributes:
+        digest: of the request.
+        name: as the caller calls it.
+        host: which way it went.
+        build: of the device code on the fast path, with all messages; of the whole on the full one.
+        library: fast path: ELF image of the host code.
+        kernels: fast path: what the library launches.
+        extension: full path: the shared object that is a Python module.
+    """
+
+    digest: str
+    name: str
+    host: HostBuild
+    build: Build
+    library: bytes | None = field(default=None, repr=False)
+    kernels: tuple[Launchable, ...] = ()
+    extension: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is something to load."""
+        return self.library is not None or self.extension is not None
+
+    @property
+    def binary(self) -> Binary | None:
+        """The machine code, where it lies apart."""
+        return self.build.binary
+
+
+def fast_build(
+    request: ExtensionRequest,
+    arch: str,
+    origin: SourceFile,
+    folder: Path,
+    options: BuildOptions = _DEFAULTS,
+    cache: BuildCache | None = None,
+    libraries: FileCache | None = None,
+) -> ExtensionBuild | str:
+    """Build an extension on the fast path.
+
+    Args:
+        request: what to build.
+        arch: `sm_90` and the like.
+        origin: the file whose text holds the sources, so that messages and line information name its lines.
+        folder: where the compiled thin header is kept.
+        options: the user's own compiler options.
+        cache: of device code.
+        libraries: cache of host code.
+
+    Returns:
+        The build, which has failed where the mistake is the text's own; or the reason why the fast path is not for it.
+    """
+    flags = translate(request.cflags, request.cuda_cflags, request.ldflags)
+    if (reason := _objection(request, flags)) is not None:
+        return reason
+    try:
+        texts = [_host_text(unit, origin) for unit in request.units]
+    except HostViewError as error:
+        return str(error)
+    if request.functions is not None:
+        texts[0] += _bindings(request.functions)
+    include = [f"-I{path}" for path in (*request.include_paths, *map(str, options.include_dirs))]
+    host = compile_host(texts, [*flags.host, *include], folder, libraries)
+    record = HostBuild("fast", "", host.seconds, 0.0, host.cached)
+    if host.library is None:
+        first = _first_error(host.log)
+        if first is None or not _OWN_MISTAKE.match(first.message) or first.path != str(_named(request, origin)):
+            return _reason(first, host.log)
+        return ExtensionBuild(
+            request.digest, request.name, record, Build(None, (first,), "host", host.seconds, log=host.log)
+        )
+    if not request.cuda:
+        build = Build(None, (), "host", host.seconds, host.cached)
+        return ExtensionBuild(request.digest, request.name, record, build, host.library)
+    return _with_device(request, arch, origin, options, flags, cache, host.library, record)
+
+
+def _with_device(
+    request: ExtensionRequest,
+    arch: str,
+    origin: SourceFile,
+    options: BuildOptions,
+    flags: Flags,
+    cache: BuildCache | None,
+    library: bytes,
+    record: HostBuild,
+) -> ExtensionBuild | str:
+    text = _in_place(request.cuda[0], origin)
+    source = SourceFile(_named(request, origin), text)
+    parameters = {
+        kernel.name: tuple(p.name for p in kernel.parameters) for kernel in find_cuda_kernels(text, source.path)
+    }
+    stubs = read_stubs(library, frozenset(parameters))
+    names = tuple(dict.fromkeys(stub.name for stub in stubs if "<" in stub.name))
+    half = (f"--pre-include={HALF_HEADER}",) if _HALF.search(text + " ".join(names)) else ()
+    folders = (*(Path(path) for path in request.include_paths), *options.include_dirs)
+    device = BuildOptions((*flags.device, *half, *options.flags), folders)
+    build = build_cuda(source, arch, names, device, cache)
+    record = replace(record, seconds_device=0.0 if build.cached else build.seconds, cached_device=build.cached)
+    if build.binary is None:
+        if wants_host_code(build, {str(source.path)}) or any("name expression" in d.message for d in build.diagnostics):
+            return next(d.message for d in build.diagnostics if d.severity is Severity.ERROR)
+        return ExtensionBuild(request.digest, request.name, record, build)
+    known = {kernel.entry for kernel in build.binary.kernels}
+    kernels: list[Launchable] = []
+    for stub in stubs:
+        entry = stub.symbol if stub.symbol in known else build.binary.entries.get(stub.name)
+        if entry is None:
+            return f"the device compiler made no `{stub.name}`"
+        kernels.append(Launchable(stub.start, stub.end, entry, stub.name, _parameters(stub, parameters)))
+    return ExtensionBuild(request.digest, request.name, record, build, library, tuple(kernels))
+
+
+def _parameters(stub: Stub, known: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
+    return known.get(stub.name.partition("<")[0], ())
+
+
+def _objection(request: ExtensionRequest, flags: Flags) -> str | None:
+    """Why a request is not for the fast path, as far as its text and options tell."""
+    if flags.unknown is not None:
+        return f"the option {flags.unknown} is for other compilers"
+    if len(request.cuda) > 1:
+        return "it has several CUDA files"
+    texts = [without_comments(unit.text.encode()).decode() for unit in request.units]
+    for pattern, what in _NOT_HERE:
+        if any(pattern.search(text) for text in texts):
+            return f"its host code {what}"
+    if request.functions is None and not any(_BINDS.search(text) for text in texts):
+        return "it binds no functions"
+    return None
+
+
+def _host_text(unit: Unit, origin: SourceFile) -> str:
+    text = _in_place(unit, origin)
+    path = unit.path or str(origin.path)
+    quoted = path.replace("\\", "\\\\").replace('"', '\\"')
+    return f'#line 1 "{quoted}"\n{host_view(text)}\n'
+
+
+def _in_place(unit: Unit, origin: SourceFile) -> str:
+    """The unit's text on the lines where its parts stand in the file that holds them; else as it is."""
+    if unit.path is not None or not unit.text:
+        return unit.text
+    at = origin.text.find(unit.text)
+    return unit.text if at < 0 else "\n" * origin.text.count("\n", 0, at) + unit.text
+
+
+def _named(request: ExtensionRequest, origin: SourceFile) -> Path:
+    return Path(request.cuda[0].path) if request.cuda and request.cuda[0].path else origin.path
+
+
+def _bindings(functions: Sequence[tuple[str, str]]) -> str:
+    lines = "".join(f'  m.def("{name}", {name}, {_quoted(doc)});\n' for name, doc in functions)
+    return f"PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{\n{lines}}}\n"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+def _first_error(log: str) -> Diagnostic | None:
+    match = _ERROR.search(log)
+    if match is None:
+        return None
+    line, column = int(match["line"]), int(match["column"])
+    return Diagnostic(match["path"], line, column, line, column + 1, Severity.ERROR, match["message"])
+
+
+def _reason(first: Diagnostic | None, log: str) -> str:
+    if first is not None:
+        return f"{Path(first.path).name}:{first.line}: {first.message}"
+    return next((line for line in log.splitlines() if "error" in line or "undefined reference" in line), log.strip())

@@ -1,0 +1,163 @@
+"""The host compiler on C++ behind the thin header, which is compiled ahead once for each version of it.
+
+Worker processes only. Libraries are kept by the content of the host text alone, so that an edit of device code finds
+its host part built.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from kernel_lsp.build.cache import FileCache, cache_key
+from kernel_lsp.source.outline import without_comments
+
+_HEADERS = Path(__file__).parent / "include" / "kernel_lsp"
+_COMPILE = (
+    "-std=c++20",
+    "-O1",
+    "-fPIC",
+    "-w",
+    "-fdiagnostics-color=never",
+    "-fno-gnu-unique",  # what one library calls its own stays its own in a process with several
+    "-fvisibility=hidden",
+)
+_LINK = ("-shared", "-Wl,-Bsymbolic", "-Wl,--build-id=none")
+_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A shared library, or why there is none.
+
+    Attributes:
+        library: the ELF image; None if it did not compile.
+        log: the compiler's words.
+        seconds: wall time of this call.
+        cached: whether it came from the cache.
+    """
+
+    library: bytes | None
+    log: str
+    seconds: float
+    cached: bool = False
+
+
+@lru_cache
+def host_compiler() -> tuple[Path, str] | None:
+    """The host compiler and its version: `CXX`, else g++. None if there is none that is GNU's."""
+    found = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("g++")
+    if found is None:
+        return None
+    try:
+        said = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=_SECONDS, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return None if "clang" in said else (Path(found), said.splitlines()[0])
+
+
+@lru_cache
+def header_texts() -> dict[str, str]:
+    """The thin header's files by name."""
+    return {path.name: path.read_text(encoding="utf-8") for path in sorted(_HEADERS.glob("*.h"))}
+
+
+def compile_host(texts: Sequence[str], flags: Sequence[str], folder: Path, cache: FileCache | None = None) -> Compiled:
+    """Compile C++ texts behind the thin header into one library.
+
+    Args:
+        texts: each is a translation unit.
+        flags: definitions, include folders and the like.
+        folder: where the compiled header lies; made at first use where it may be written.
+        cache: where libraries are looked up and kept, failures included.
+    """
+    start = time.perf_counter()
+    found = host_compiler()
+    if found is None:
+        return Compiled(None, "there is no g++", 0.0)
+    compiler, version = found
+    made_of = ("host", version, *_COMPILE, *_LINK, *header_texts().values(), *flags)
+    # A library holds wherever its lines stand in a file; where an error stands does not.
+    by_code, by_text = (cache_key((*made_of, *parts)) for parts in (map(_essence, texts), ("text", *texts)))
+    if cache is not None and (library := cache.read(by_code)) is not None:
+        return Compiled(library, "", time.perf_counter() - start, cached=True)
+    if cache is not None and (log := cache.read(by_text)) is not None:
+        return Compiled(None, log.decode(), time.perf_counter() - start, cached=True)
+    header = _compiled_header(compiler, version, folder)
+    with tempfile.TemporaryDirectory(prefix="host-") as name:
+        library, log = _compile(compiler, texts, [*_COMPILE, *flags, "-include", str(header)], Path(name))
+    if cache is not None:
+        cache.write(*((by_text, log.encode()) if library is None else (by_code, library)))
+    return Compiled(library, log, time.perf_counter() - start)
+
+
+def _essence(text: str) -> str:
+    """What of a text the compiler's result depends on: not its comments, empty lines and where it says it stands."""
+    if 'R"' in text:
+        return text
+    lines = without_comments(text.encode()).decode().splitlines()
+    return "\n".join(line.rstrip() for line in lines if line.strip() and not line.startswith("#line "))
+
+
+def _compile(compiler: Path, texts: Sequence[str], options: Sequence[str], folder: Path) -> tuple[bytes | None, str]:
+    objects: list[str] = []
+    running: list[subprocess.Popen[str]] = []
+    for number, text in enumerate(texts):
+        source, made = folder / f"unit{number}.cpp", folder / f"unit{number}.o"
+        source.write_text(text, encoding="utf-8")
+        running.append(_start([str(compiler), *options, "-c", str(source), "-o", str(made)], folder))
+        objects.append(str(made))
+    said = [_end(process) for process in running]
+    if any(process.returncode for process in running):
+        return None, "".join(said)
+    library = folder / "library.so"
+    linking = _start([str(compiler), *_LINK, *objects, "-o", str(library)], folder)
+    log = _end(linking)
+    return (None, log) if linking.returncode else (library.read_bytes(), "")
+
+
+def _start(command: Sequence[str], folder: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        errors="replace", env=os.environ | {"LC_ALL": "C"},
+    )  # fmt: skip
+
+
+def _end(process: subprocess.Popen[str]) -> str:
+    try:
+        return process.communicate(timeout=_SECONDS)[0]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.communicate()[0] + f"\nerror: the host compiler took more than {_SECONDS:.0f} s"
+
+
+def _compiled_header(compiler: Path, version: str, folder: Path) -> Path:
+    """The header to include, with its compiled form beside it; the plain one where nothing can be written."""
+    plain = _HEADERS / "host.h"
+    key = cache_key((version, *_COMPILE, *header_texts().values()))[:20]
+    home = folder / f"header-{key}"
+    if (home / "host.h.gch").is_file():
+        return home / "host.h"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix="header-new-") as name:
+            fresh = Path(name) / "made"
+            fresh.mkdir()
+            for file, text in header_texts().items():
+                (fresh / file).write_text(text, encoding="utf-8")
+            process = _start(
+                [str(compiler), *_COMPILE, "-x", "c++-header", str(fresh / "host.h"), "-o", str(fresh / "host.h.gch")],
+                fresh,
+            )
+            _end(process)
+            if process.returncode:
+                return plain
+            fresh.rename(home)
+    except OSError:  # another process was faster, or the folder cannot be written
+        pass
+    return home / "host.h" if (home / "host.h.gch").is_file() else plain

@@ -1,0 +1,68 @@
+"""Options for nvcc and the host compiler, told apart by who can do something with them on the fast path."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+# What torch gives nvcc with every extension.
+_TORCH = (
+    "-D__CUDA_NO_HALF_OPERATORS__",
+    "-D__CUDA_NO_HALF_CONVERSIONS__",
+    "-D__CUDA_NO_BFLOAT16_CONVERSIONS__",
+    "-D__CUDA_NO_HALF2_OPERATORS__",
+)
+_BOTH = re.compile(r"-[DU].+")
+_DEVICE = re.compile(
+    r"-{1,2}(?:use_fast_math|ftz=|prec-div=|prec-sqrt=|fmad=|maxrregcount=|extra-device-vectorization|restrict|std=)\S*"
+)
+_NOTHING = re.compile(
+    r"-O\w*|-{1,2}(?:lineinfo|generate-line-info|expt-\S+|extended-lambda|extended_lambda|allow-unsupported-compiler"
+    r"|threads=?\S*|ptxas-options=\S*|resource-usage|source-in-ptx|keep|verbose|diag-suppress\S*|gencode=\S+"
+    r"|generate-code=\S+|gpu-architecture=\S+|arch=\S+|code=\S+|compiler-options=\S*|split-compile=\S*)"
+    r"|-(?:W\w\S*|w|v|g|G|f(?:PIC|pic|openmp|fast-math|visibility\S*|permissive)|march=\S+|mtune=\S+|std=\S+|pthread|lcuda\w*|lc10\S*)"
+)
+_WITH_VALUE = re.compile(
+    r"-Xcompiler|-Xptxas|-Xcudafe|-gencode|-arch|-code|--threads|-t|--generate-code|--gpu-architecture|--ptxas-options"
+    r"|--compiler-options|-diag-suppress|--diag-suppress"
+)
+_SPLIT = re.compile(r"-{1,2}(maxrregcount|std)")
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """Options of the fast path; `unknown` is the first one whose meaning there is not known."""
+
+    host: tuple[str, ...]
+    device: tuple[str, ...]
+    unknown: str | None = None
+
+
+def translate(cflags: Sequence[str], cuda_cflags: Sequence[str], ldflags: Sequence[str] = ()) -> Flags:
+    """Options of an extension for the host compiler and for NVRTC.
+
+    Definitions of `cuda_cflags` go to both, as nvcc would give them to both. Levels of optimisation, architectures and
+    warnings change nothing that a result depends on, and go.
+    """
+    host: list[str] = []
+    device: list[str] = list(_TORCH)
+    for flag in cflags:
+        if _BOTH.fullmatch(flag):
+            host.append(flag)
+        elif not _NOTHING.fullmatch(flag):
+            return Flags((), (), flag)
+    rest = list(cuda_cflags)
+    while rest:
+        flag = rest.pop(0)
+        if _BOTH.fullmatch(flag):
+            host.append(flag)
+            device.append(flag)
+        elif _SPLIT.fullmatch(flag) and rest:
+            device.append(f"--{flag.lstrip('-')}={rest.pop(0)}")
+        elif _DEVICE.fullmatch(flag):
+            device.append(flag if flag.startswith("--") else f"-{flag}")
+        elif _WITH_VALUE.fullmatch(flag) and rest:
+            rest.pop(0)
+        elif not _NOTHING.fullmatch(flag):
+            return Flags((), (), flag)
+    unknown = next((flag for flag in ldflags if not _NOTHING.fullmatch(flag)), None)
+    return Flags(tuple(host), tuple(device), unknown)

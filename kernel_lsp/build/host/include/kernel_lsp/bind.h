@@ -1,0 +1,432 @@
+// What pybind11 does for wrappers: functions by name, callable from Python, with its rules for arguments.
+#pragma once
+
+#include "dispatch.h"
+
+namespace kernel_lsp {
+
+/// Conversion of one parameter: `Held` is kept while the function runs, and `load` says whether an object will do.
+template <class T>
+struct Caster;
+
+template <>
+struct Caster<at::Tensor> {
+  using Held = at::Tensor;
+  static std::string name() { return "torch.Tensor"; }
+  static bool load(PyObject* object, Held& held) {
+    static Ref& tensor = *new Ref(torch_attribute("Tensor"));
+    if (PyObject_IsInstance(object, tensor.get()) != 1) return false;
+    held = at::Tensor(Ref::borrow(object));
+    return true;
+  }
+};
+template <>
+struct Caster<bool> {
+  using Held = bool;
+  static std::string name() { return "bool"; }
+  static bool load(PyObject* object, Held& held) {
+    if (!is_a(object, PyBool_Type)) return false;
+    held = PyObject_IsTrue(object) == 1;
+    return true;
+  }
+};
+template <class T>
+struct WholeCaster {
+  using Held = T;
+  static std::string name() { return "int"; }
+  static bool load(PyObject* object, Held& held) {
+    if (is_a(object, PyFloat_Type)) return false;
+    Ref whole = Ref::steal(PyNumber_Index(object));
+    if (!whole) return PyErr_Clear(), false;
+    if constexpr (std::is_unsigned_v<T>) {
+      unsigned long long value = PyLong_AsUnsignedLongLong(whole.get());
+      if (PyErr_Occurred() || value > std::numeric_limits<T>::max()) return PyErr_Clear(), false;
+      held = static_cast<T>(value);
+    } else {
+      long long value = PyLong_AsLongLong(whole.get());
+      if (PyErr_Occurred() || value > std::numeric_limits<T>::max() || value < std::numeric_limits<T>::min())
+        return PyErr_Clear(), false;
+      held = static_cast<T>(value);
+    }
+    return true;
+  }
+};
+template <class T>
+struct RealCaster {
+  using Held = T;
+  static std::string name() { return "float"; }
+  static bool load(PyObject* object, Held& held) {
+    Ref real = Ref::steal(PyNumber_Float(object));
+    if (is_a(object, PyUnicode_Type) || !real) return PyErr_Clear(), false;
+    held = static_cast<T>(PyFloat_AsDouble(real.get()));
+    return true;
+  }
+};
+#define KERNEL_LSP_WHOLE(type) template <> struct Caster<type> : WholeCaster<type> {};
+KERNEL_LSP_WHOLE(short)
+KERNEL_LSP_WHOLE(unsigned short)
+KERNEL_LSP_WHOLE(int)
+KERNEL_LSP_WHOLE(unsigned int)
+KERNEL_LSP_WHOLE(long)
+KERNEL_LSP_WHOLE(unsigned long)
+KERNEL_LSP_WHOLE(long long)
+KERNEL_LSP_WHOLE(unsigned long long)
+#undef KERNEL_LSP_WHOLE
+template <> struct Caster<float> : RealCaster<float> {};
+template <> struct Caster<double> : RealCaster<double> {};
+template <>
+struct Caster<std::string> {
+  using Held = std::string;
+  static std::string name() { return "str"; }
+  static bool load(PyObject* object, Held& held) {
+    if (!is_a(object, PyUnicode_Type)) return false;
+    held = text(object);
+    return true;
+  }
+};
+template <>
+struct Caster<c10::Scalar> {
+  using Held = c10::Scalar;
+  static std::string name() { return "Union[int, float, bool]"; }
+  static bool load(PyObject* object, Held& held) {
+    bool truth = false;
+    int64_t whole = 0;
+    double real = 0;
+    if (Caster<bool>::load(object, truth)) return held = truth, true;
+    if (Caster<int64_t>::load(object, whole)) return held = whole, true;
+    if (is_a(object, PyFloat_Type) && Caster<double>::load(object, real)) return held = real, true;
+    return false;
+  }
+};
+template <>
+struct Caster<c10::ScalarType> {
+  using Held = c10::ScalarType;
+  static std::string name() { return "torch.dtype"; }
+  static bool load(PyObject* object, Held& held) {
+    static Ref& dtype = *new Ref(torch_attribute("dtype"));
+    if (PyObject_IsInstance(object, dtype.get()) != 1) return false;
+    held = scalar_type_of(object);
+    return true;
+  }
+};
+template <>
+struct Caster<c10::Device> {
+  struct Held : c10::Device {
+    Held() : c10::Device(c10::kCPU) {}
+    using c10::Device::operator==;
+  };
+  static std::string name() { return "torch.device"; }
+  static bool load(PyObject* object, Held& held) {
+    static Ref& device = *new Ref(torch_attribute("device"));
+    if (PyObject_IsInstance(object, device.get()) != 1 && !is_a(object, PyUnicode_Type)) return false;
+    static_cast<c10::Device&>(held) = c10::Device(text(object));
+    return true;
+  }
+};
+template <class T>
+struct Caster<std::optional<T>> {
+  using Held = std::optional<T>;
+  static std::string name() { return "Optional[" + Caster<T>::name() + "]"; }
+  static bool load(PyObject* object, Held& held) {
+    if (is_none(object)) return held = std::nullopt, true;
+    typename Caster<T>::Held value{};
+    if (!Caster<T>::load(object, value)) return false;
+    held = std::move(value);
+    return true;
+  }
+};
+inline bool is_sequence(PyObject* object) { return is_a(object, PyTuple_Type) || is_a(object, PyList_Type); }
+template <class T>
+struct Caster<std::vector<T>> {
+  using Held = std::vector<T>;
+  static std::string name() { return "List[" + Caster<T>::name() + "]"; }
+  static bool load(PyObject* object, Held& held) {
+    if (!is_sequence(object)) return false;
+    held.clear();
+    for (Py_ssize_t at = 0, count = PySequence_Size(object); at < count; ++at) {
+      typename Caster<T>::Held value{};
+      if (!Caster<T>::load(checked(PySequence_GetItem(object, at)).get(), value)) return false;
+      held.push_back(std::move(value));
+    }
+    return true;
+  }
+};
+template <class T>
+struct Caster<c10::ArrayRef<T>> : Caster<std::vector<T>> {};
+template <class... T>
+struct Caster<std::tuple<T...>> {
+  using Held = std::tuple<T...>;
+  static std::string name() {
+    std::string list;
+    ((list += (list.empty() ? "" : ", ") + Caster<T>::name()), ...);
+    return "Tuple[" + list + "]";
+  }
+  static bool load(PyObject* object, Held& held) {
+    if (!is_sequence(object) || PySequence_Size(object) != static_cast<Py_ssize_t>(sizeof...(T))) return false;
+    Py_ssize_t at = 0;
+    return std::apply(
+        [&](auto&... value) {
+          return (Caster<std::decay_t<decltype(value)>>::load(
+                      checked(PySequence_GetItem(object, at++)).get(), value) && ...);
+        },
+        held);
+  }
+};
+template <class A, class B>
+struct Caster<std::pair<A, B>> {
+  using Held = std::pair<A, B>;
+  static std::string name() { return Caster<std::tuple<A, B>>::name(); }
+  static bool load(PyObject* object, Held& held) {
+    std::tuple<A, B> both;
+    if (!Caster<std::tuple<A, B>>::load(object, both)) return false;
+    held = {std::get<0>(both), std::get<1>(both)};
+    return true;
+  }
+};
+
+template <class T>
+std::string result_name() {
+  if constexpr (std::is_void_v<T>) return "None";
+  else if constexpr (std::is_same_v<T, const char*>) return "str";
+  else return Caster<T>::name();
+}
+
+/// Raise as Python's exception whatever C++ threw.
+inline PyObject* translated() {
+  configurations.clear();
+  try {
+    throw;
+  } catch (PythonError& error) {
+    error.restore();
+  } catch (const c10::IndexError& error) {
+    PyErr_SetString(PyExc_IndexError, error.what());
+  } catch (const c10::ValueError& error) {
+    PyErr_SetString(PyExc_ValueError, error.what());
+  } catch (const c10::TypeError& error) {
+    PyErr_SetString(PyExc_TypeError, error.what());
+  } catch (const c10::NotImplementedError& error) {
+    PyErr_SetString(PyExc_NotImplementedError, error.what());
+  } catch (const std::bad_alloc& error) {
+    PyErr_SetString(PyExc_MemoryError, error.what());
+  } catch (const std::overflow_error& error) {
+    PyErr_SetString(PyExc_OverflowError, error.what());
+  } catch (const std::out_of_range& error) {
+    PyErr_SetString(PyExc_IndexError, error.what());
+  } catch (const std::invalid_argument& error) {
+    PyErr_SetString(PyExc_ValueError, error.what());
+  } catch (const std::domain_error& error) {
+    PyErr_SetString(PyExc_ValueError, error.what());
+  } catch (const std::length_error& error) {
+    PyErr_SetString(PyExc_ValueError, error.what());
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  } catch (...) {
+    PyErr_SetString(PyExc_RuntimeError, "Caught an unknown exception!");
+  }
+  return nullptr;
+}
+
+struct Parameter {
+  std::string name, type;
+  Ref standard;  // the default, if there is one
+};
+/// One C++ function under a name. `invoke` answers nothing where the objects do not fit its parameters.
+struct Overload {
+  std::vector<Parameter> parameters;
+  std::string doc, result;
+  std::function<Ref(const std::vector<PyObject*>&)> invoke;
+
+  std::string signature() const {
+    std::string list;
+    for (const Parameter& one : parameters)
+      list += (list.empty() ? "" : ", ") + one.name + ": " + one.type +
+              (one.standard ? " = " + text(Ref::steal(PyObject_Repr(one.standard.get())).get()) : "");
+    return "(" + list + ") -> " + result;
+  }
+  /// The objects for each parameter, from a call's; false where there are too many, too few, or unknown names.
+  bool arrange(PyObject* positional, PyObject* named, std::vector<PyObject*>& out) const {
+    const size_t given = static_cast<size_t>(PyTuple_Size(positional));
+    if (given > parameters.size()) return false;
+    Py_ssize_t used = 0;
+    for (size_t at = 0; at < parameters.size(); ++at) {
+      PyObject* by_name = named ? PyDict_GetItemString(named, parameters[at].name.c_str()) : nullptr;
+      if (at < given && by_name) return false;
+      used += by_name != nullptr;
+      PyObject* object = at < given ? PyTuple_GetItem(positional, static_cast<Py_ssize_t>(at)) : by_name;
+      if (!object) object = parameters[at].standard.get();
+      if (!object) return false;
+      out.push_back(object);
+    }
+    return !named || used == PyDict_Size(named);
+  }
+};
+struct Bound {
+  std::string name, doc;
+  std::vector<Overload> overloads;
+  PyMethodDef definition{};
+};
+inline auto& bound_functions = *new std::vector<std::unique_ptr<Bound>>;
+
+inline PyObject* call_bound(PyObject* self, PyObject* positional, PyObject* named) {
+  try {
+    const Bound& bound = *bound_functions[static_cast<size_t>(PyLong_AsLongLong(self))];
+    for (const Overload& overload : bound.overloads) {
+      std::vector<PyObject*> objects;
+      if (!overload.arrange(positional, named, objects)) continue;
+      if (Ref result = overload.invoke(objects)) return result.release();
+    }
+    std::string message = bound.name + "(): incompatible function arguments. The following argument types are supported:";
+    int number = 0;
+    for (const Overload& overload : bound.overloads)
+      message += "\n    " + std::to_string(++number) + ". " + overload.signature();
+    std::string list;
+    for (Py_ssize_t at = 0; at < PyTuple_Size(positional); ++at) {
+      Ref type = attribute(PyTuple_GetItem(positional, at), "__class__");
+      list += (list.empty() ? "" : ", ") + text(attribute(type.get(), "__name__").get());
+    }
+    if (named && PyDict_Size(named))
+      list += (list.empty() ? "" : "; ") + std::string("kwargs: ") + std::to_string(PyDict_Size(named));
+    PyErr_SetString(PyExc_TypeError, (message + "\n\nInvoked with: " + list).c_str());
+    return nullptr;
+  } catch (...) {
+    return translated();
+  }
+}
+
+template <class Result, class... Given, size_t... at, class Function>
+Overload overload_of(Function function, std::index_sequence<at...>) {
+  Overload made;
+  made.parameters = {Parameter{"arg" + std::to_string(at), Caster<std::decay_t<Given>>::name(), {}}...};
+  made.result = result_name<std::decay_t<Result>>();
+  made.invoke = [function](const std::vector<PyObject*>& objects) mutable -> Ref {
+    std::tuple<typename Caster<std::decay_t<Given>>::Held...> held;
+    if (!(Caster<std::decay_t<Given>>::load(objects[at], std::get<at>(held)) && ...)) return {};
+    if constexpr (std::is_void_v<Result>) {
+      function(static_cast<std::conditional_t<std::is_reference_v<Given>, Given, std::decay_t<Given>>>(
+          std::get<at>(held))...);
+      return none();
+    } else {
+      return to_python(function(
+          static_cast<std::conditional_t<std::is_reference_v<Given>, Given, std::decay_t<Given>>>(
+              std::get<at>(held))...));
+    }
+  };
+  return made;
+}
+template <class Result, class... Given>
+Overload overload_of(Result (*function)(Given...)) {
+  return overload_of<Result, Given...>(function, std::index_sequence_for<Given...>());
+}
+template <class Lambda, class Result, class... Given>
+Overload overload_of(Lambda lambda, Result (Lambda::*)(Given...) const) {
+  return overload_of<Result, Given...>(lambda, std::index_sequence_for<Given...>());
+}
+template <class Lambda, class = decltype(&Lambda::operator())>
+Overload overload_of(Lambda lambda) {
+  return overload_of(lambda, &Lambda::operator());
+}
+
+}  // namespace kernel_lsp
+
+namespace pybind11 {
+struct arg {
+  explicit arg(const char* name) : name(name) {}
+  template <class T>
+  arg operator=(T&& value) const {
+    arg made = *this;
+    made.standard = kernel_lsp::to_python(value);
+    return made;
+  }
+  arg& noconvert(bool = true) { return *this; }
+  arg& none(bool = true) { return *this; }
+  std::string name;
+  kernel_lsp::Ref standard;
+};
+inline namespace literals {
+inline arg operator""_a(const char* name, size_t) { return arg(name); }
+}  // namespace literals
+inline kernel_lsp::Ref to_python(const arg& value) { return value.standard; }
+struct none {};
+struct gil_scoped_release {};
+template <class T>
+struct call_guard {};
+template <class... Given>
+struct overload_cast_ {
+  template <class Result>
+  constexpr auto operator()(Result (*function)(Given...)) const { return function; }
+};
+template <class... Given>
+constexpr overload_cast_<Given...> overload_cast{};
+
+class module_ {
+ public:
+  template <class Function, class... Extra>
+  module_& def(const char* name, Function&& function, const Extra&... extra) {
+    kernel_lsp::Overload made = kernel_lsp::overload_of(std::forward<Function>(function));
+    size_t named = 0;
+    (take(made, named, extra), ...);
+    for (auto& bound : kernel_lsp::bound_functions)
+      if (bound->name == name) return bound->overloads.push_back(std::move(made)), *this;
+    auto bound = std::make_unique<kernel_lsp::Bound>();
+    bound->name = name;
+    bound->doc = std::string(name) + made.signature() + "\n" + (made.doc.empty() ? "" : "\n" + made.doc + "\n");
+    bound->overloads.push_back(std::move(made));
+    kernel_lsp::bound_functions.push_back(std::move(bound));
+    return *this;
+  }
+  std::string& doc() { return doc_; }
+
+ private:
+  static void take(kernel_lsp::Overload& made, size_t&, const char* doc) { made.doc = doc; }
+  static void take(kernel_lsp::Overload& made, size_t& named, const arg& given) {
+    if (named < made.parameters.size()) {
+      made.parameters[named].name = given.name;
+      made.parameters[named].standard = given.standard;
+      ++named;
+    }
+  }
+  template <class T>
+  static void take(kernel_lsp::Overload&, size_t&, const call_guard<T>&) {}
+  std::string doc_;
+};
+using module = module_;
+}  // namespace pybind11
+namespace py = pybind11;
+namespace torch {
+namespace py = pybind11;
+}  // namespace torch
+namespace kernel_lsp {
+inline Ref to_python(pybind11::none) { return none(); }
+}  // namespace kernel_lsp
+
+#define PYBIND11_MODULE(name, variable)                                                     \
+  static void kernel_lsp_bind(::pybind11::module_&);                                        \
+  extern "C" __attribute__((visibility("default"))) PyObject* kernel_lsp_connect(PyObject* runtime) { \
+    try {                                                                                   \
+      ::pybind11::module_ made;                                                             \
+      ::kernel_lsp::runtime = ::kernel_lsp::Ref::borrow(runtime);                           \
+      kernel_lsp_bind(made);                                                                \
+      return ::kernel_lsp::functions().release();                                           \
+    } catch (...) {                                                                         \
+      return ::kernel_lsp::translated();                                                    \
+    }                                                                                       \
+  }                                                                                         \
+  static void kernel_lsp_bind(::pybind11::module_& variable)
+#define TORCH_EXTENSION_NAME kernel_lsp_extension
+
+namespace kernel_lsp {
+/// The bound functions by name.
+inline Ref functions() {
+  constexpr int positional_and_named = 3;
+  Ref made = checked(PyDict_New());
+  for (size_t at = 0; at < bound_functions.size(); ++at) {
+    Bound& bound = *bound_functions[at];
+    auto code = reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&call_bound));
+    bound.definition = {bound.name.c_str(), code, positional_and_named, bound.doc.c_str()};
+    Ref self = checked(PyLong_FromLongLong(static_cast<long long>(at)));
+    checked(PyDict_SetItemString(
+        made.get(), bound.name.c_str(), checked(PyCFunction_NewEx(&bound.definition, self.get(), nullptr)).get()));
+  }
+  return made;
+}
+}  // namespace kernel_lsp

@@ -1,0 +1,143 @@
+"""What `load_inline` and `load` of `torch.utils.cpp_extension` are asked for, as a record with a content address."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from kernel_lsp.errors import WorkloadError
+
+_CUDA = (".cu", ".cuh")
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A text that the compiler sees by itself: CUDA for nvcc, or plain C++; `path` is where it stands, if in a file."""
+
+    cuda: bool
+    text: str
+    path: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExtensionRequest:
+    """An extension to build.
+
+    Attributes:
+        name: as the caller calls it; no part of the address.
+        units: the texts, C++ first as torch has it.
+        functions: (name, docstring) of the functions to bind; None where the texts bind their own.
+        cflags: options for C++.
+        cuda_cflags: options for CUDA.
+        ldflags: options for the linker.
+        include_paths: folders of headers.
+    """
+
+    name: str
+    units: tuple[Unit, ...]
+    functions: tuple[tuple[str, str], ...] | None = None
+    cflags: tuple[str, ...] = ()
+    cuda_cflags: tuple[str, ...] = ()
+    ldflags: tuple[str, ...] = ()
+    include_paths: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all but the name."""
+        return hashlib.sha256(json.dumps(asdict(self) | {"name": ""}).encode()).hexdigest()
+
+    @property
+    def cuda(self) -> tuple[Unit, ...]:
+        """The units of CUDA."""
+        return tuple(unit for unit in self.units if unit.cuda)
+
+    @property
+    def cpp(self) -> tuple[Unit, ...]:
+        """The units of plain C++."""
+        return tuple(unit for unit in self.units if not unit.cuda)
+
+
+def inline_request(
+    name: str,
+    cpp_sources: str | Sequence[str],
+    cuda_sources: str | Sequence[str] | None = None,
+    *,
+    functions: str | Sequence[str] | Mapping[str, str] | None = None,
+    extra_cflags: Sequence[str] | None = None,
+    extra_cuda_cflags: Sequence[str] | None = None,
+    extra_ldflags: Sequence[str] | None = None,
+    extra_include_paths: Sequence[str] | str | None = None,
+    **_: Any,
+) -> ExtensionRequest:
+    """What a call of `load_inline` asks for; the rest of its arguments say where and how loudly.
+
+    Raises:
+        ValueError: `functions` is neither a name, a list nor a dictionary, as torch has it.
+    """
+    cpp, cuda = _listed(cpp_sources), _listed(cuda_sources)
+    units = (Unit(cuda=False, text="\n".join(cpp)),)
+    if cuda:
+        units += (Unit(cuda=True, text="\n".join(cuda)),)
+    return ExtensionRequest(
+        name,
+        units,
+        None if functions is None else tuple(_bound(functions)),
+        _listed(extra_cflags),
+        _listed(extra_cuda_cflags),
+        _listed(extra_ldflags),
+        _listed(extra_include_paths),
+    )
+
+
+def file_request(
+    name: str,
+    sources: str | Sequence[str],
+    extra_cflags: Sequence[str] | None = None,
+    extra_cuda_cflags: Sequence[str] | None = None,
+    *,
+    extra_ldflags: Sequence[str] | None = None,
+    extra_include_paths: Sequence[str] | str | None = None,
+    **_: Any,
+) -> ExtensionRequest:
+    """What a call of `load` asks for.
+
+    Raises:
+        WorkloadError: a file cannot be read.
+    """
+    units: list[Unit] = []
+    for source in map(Path, _listed(sources)):
+        try:
+            text = source.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise WorkloadError(f"`load` names a file that cannot be read: {error}", source) from error
+        units.append(Unit(source.suffix in _CUDA, text, str(source.absolute())))
+    own = dict.fromkeys(str(Path(unit.path).parent) for unit in units if unit.path)
+    return ExtensionRequest(
+        name,
+        tuple(sorted(units, key=lambda unit: unit.cuda)),
+        None,
+        _listed(extra_cflags),
+        _listed(extra_cuda_cflags),
+        _listed(extra_ldflags),
+        (*_listed(extra_include_paths), *own),
+    )
+
+
+def _listed(given: Any) -> tuple[str, ...]:
+    if given is None:
+        return ()
+    return (os.fspath(given),) if isinstance(given, (str, os.PathLike)) else tuple(os.fspath(one) for one in given)
+
+
+def _bound(functions: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(functions, str):
+        functions = [functions]
+    if isinstance(functions, Mapping):
+        yield from ((str(name), str(doc)) for name, doc in functions.items())
+    elif isinstance(functions, (list, tuple)):
+        yield from ((str(name), str(name)) for name in functions)
+    else:
+        raise ValueError(f"Expected 'functions' to be a list or dict, but was {type(functions)}")

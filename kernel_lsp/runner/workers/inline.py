@@ -1,0 +1,269 @@
+"""Extensions asked for at run time: `load_inline` and `load` of `torch.utils.cpp_extension`. Worker processes only.
+
+A candidate's text is run in three places, and its calls of these functions mean something else in each:
+
+1. `recording()`: what is asked for is noted (`ExtensionRequest`), and modules come back whose functions cannot be
+   called yet. For the process that finds out what there is to build.
+2. `build_extension(request, ...)` builds one request, on the fast path or the full one, and runs none of its code on
+   the fast one. The answer is an `ExtensionBuild`; as JSON with `as_json` and `from_json`.
+3. `serving(builds, device)`: each request is answered with what was built for it, found by its digest, and launches go
+   to `device`: a `GpuLaunches` or an `EmulatedLaunches`. For a subject, which may start no compiler.
+
+Both replace the functions in torch's module for good, since a candidate may call them whenever it likes: at import, in
+`__init__`, or at the first `forward`. A name imported before that is replaced where it was imported to, if told so.
+"""
+
+import contextlib
+import ctypes
+import os
+import tempfile
+import types
+from bisect import bisect_right
+from collections.abc import Callable, Generator, Iterable, Sequence
+
+from pathlib import Path
+from typing import Any, Protocol
+from unittest import mock
+
+import torch
+from pydantic import TypeAdapter
+from torch import Tensor
+from torch.utils import cpp_extension
+
+from kernel_lsp.build.host.build import ExtensionBuild, Launchable
+from kernel_lsp.build.host.request import ExtensionRequest, file_request, inline_request
+from kernel_lsp.build.occupancy import occupancy
+from kernel_lsp.device.arguments import LaunchShape
+from kernel_lsp.errors import WorkloadError
+
+_BUILD = TypeAdapter(ExtensionBuild)
+_DEFAULT_SHARED_BYTES = 48 << 10
+
+
+def from_json(answer: Any) -> ExtensionBuild:
+    """An `ExtensionBuild` from what `dataclasses.asdict` made of it."""
+    return _BUILD.validate_python(answer)
+
+
+@contextlib.contextmanager
+def recording() -> Generator[list[ExtensionRequest]]:
+    """Within it extensions are only asked for; the list holds what was, each once."""
+    asked: list[ExtensionRequest] = []
+
+    def answer(request: ExtensionRequest) -> types.ModuleType:
+        if request not in asked:
+            asked.append(request)
+        return _Unbuilt(request.name)
+
+    with answering(answer):
+        yield asked
+
+
+@contextlib.contextmanager
+def answering(answer: Callable[[ExtensionRequest], Any]) -> Generator[None]:
+    """Within it `load_inline` and `load` give what `answer` makes of a request."""
+
+    def load_inline(*args: Any, **named: Any) -> Any:
+        return answer(inline_request(*args, **named))
+
+    def load(*args: Any, **named: Any) -> Any:
+        return answer(file_request(*args, **named))
+
+    with (
+        mock.patch.object(cpp_extension, "load_inline", load_inline),
+        mock.patch.object(cpp_extension, "load", load),
+    ):
+        yield
+
+
+class _Unbuilt(types.ModuleType):
+    """Stands for an extension that is not built yet: it has any function, and none can be called."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+        def call(*_: object, **__: object) -> Any:
+            raise WorkloadError(f"`{self.__name__}.{name}` is called before the extension is built")
+
+        return call
+
+
+class Launches(Protocol):
+    """The device of one worker, as host libraries use it."""
+
+    def pointer(self, tensor: Tensor) -> int:
+        """The address of a tensor's first element, which kernels may be given from now on."""
+        ...
+
+    def launch(
+        self, build: ExtensionBuild, kernel: Launchable, shape: LaunchShape, stream: int, arguments: int
+    ) -> None:
+        """Launch; `arguments` is the address of an array of pointers, one to each."""
+        ...
+
+    def resident_blocks(self, build: ExtensionBuild, kernel: Launchable, threads: int, shared_bytes: int) -> int:
+        """Blocks that one multiprocessor holds at a time."""
+        ...
+
+    def fill(self, address: int, value: int, nbytes: int, stream: int) -> None:
+        """Set bytes."""
+        ...
+
+    def copy(self, to: int, source: int, nbytes: int, stream: int) -> None:
+        """Copy bytes from device to device."""
+        ...
+
+
+@contextlib.contextmanager
+def serving(builds: Iterable[ExtensionBuild], device: Launches) -> Generator[None]:
+    """Within it each extension asked for is the one that was built for the same texts and options.
+
+    What was not built is a `WorkloadError`.
+    """
+    known = {build.digest: build for build in builds}
+    loaded: dict[str, types.ModuleType] = {}
+
+    def answer(request: ExtensionRequest) -> types.ModuleType:
+        build = known.get(request.digest)
+        if build is None:
+            raise WorkloadError(
+                f"the extension `{request.name}` was not built before the kernel was run",
+                cure="Give `load_inline` the same texts and options each time, when the file is imported.",
+            )
+        if request.digest not in loaded:
+            loaded[request.digest] = load_extension(build, device)
+        return loaded[request.digest]
+
+    with answering(answer):
+        yield
+
+
+def load_extension(build: ExtensionBuild, device: Launches) -> types.ModuleType:
+    """The module of a built extension.
+
+    Raises:
+        WorkloadError: it was not built, or it cannot be imported.
+    """
+    if build.extension is not None:
+        return import_library(Path(build.extension))
+    if build.library is None:
+        raise WorkloadError(f"the extension `{build.name}` does not build")
+    with tempfile.NamedTemporaryFile(suffix=".so", dir=Path.cwd(), delete=False) as file:
+        file.write(build.library)
+    try:
+        library = ctypes.PyDLL(file.name, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+    except OSError as error:
+        raise WorkloadError(f"the extension `{build.name}` cannot be loaded: {error}") from error
+    finally:
+        Path(file.name).unlink()
+    connect = library.kernel_lsp_connect
+    connect.restype, connect.argtypes = ctypes.py_object, [ctypes.py_object]
+    module = types.ModuleType(build.name)
+    vars(module).update(connect(Runtime(build, device)))
+    return module
+
+
+def import_library(path: Path) -> types.ModuleType:
+    """A shared object that is a Python module of the name of its stem.
+
+    Raises:
+        WorkloadError: it is none.
+    """
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise WorkloadError("the built extension cannot be imported", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Runtime:
+    """What a host library calls: the thin header's `kernel_lsp::runtime`. Its methods take and give plain numbers."""
+
+    torch = torch
+
+    def __init__(self, build: ExtensionBuild, device: Launches) -> None:
+        self._build, self._device = build, device
+        self._starts = [kernel.start for kernel in build.kernels]
+        self._shared: dict[str, int] = {}
+        self.pointer = device.pointer
+        self.fill = device.fill
+        self.copy = device.copy
+
+    def launch(
+        self, place: int, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, shared: int, stream: int, arguments: int
+    ) -> None:
+        """Launch the kernel whose stub has code at `place`."""
+        kernel = self._at(place)
+        if shared > self._shared.get(kernel.entry, _DEFAULT_SHARED_BYTES):
+            raise WorkloadError(
+                f"launching `{kernel.name}` with {shared} bytes of dynamic shared memory: invalid argument",
+                cure="Above 48 KiB, allow it with cudaFuncSetAttribute(kernel, "
+                "cudaFuncAttributeMaxDynamicSharedMemorySize, bytes).",
+            )
+        shape = LaunchShape((gx, gy, gz), (bx, by, bz), shared)
+        threads = bx * by * bz
+        if not (gx and gy and gz and 0 < threads <= 1024 and gy < 65536 and gz < 65536 and bz <= 64):
+            raise WorkloadError(
+                f"launching `{kernel.name}` with grid {shape.grid}, block {shape.block}: invalid configuration argument"
+            )
+        self._device.launch(self._build, kernel, shape, stream, arguments)
+
+    def allow_shared(self, place: int, nbytes: int) -> None:
+        """Allow the kernel at `place` so much dynamic shared memory."""
+        self._shared[self._at(place).entry] = nbytes
+
+    def resident_blocks(self, place: int, threads: int, shared: int) -> int:
+        """Blocks of the kernel at `place` that one multiprocessor holds."""
+        return self._device.resident_blocks(self._build, self._at(place), threads, shared)
+
+    def synchronize(self, _: int) -> None:
+        """Wait for all work."""
+        torch.cuda.synchronize()
+
+    def current_stream(self) -> int:
+        """Handle of torch's stream."""
+        return torch.cuda.current_stream().cuda_stream
+
+    def current_device(self) -> int:
+        """Number of torch's device."""
+        return torch.cuda.current_device()
+
+    def device_attribute(self, attribute: int) -> int:
+        """A value of CUDA's `cudaDeviceAttr`."""
+        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+        names = {
+            8: "shared_memory_per_block",
+            10: "warp_size",
+            16: "multi_processor_count",
+            39: "max_threads_per_multi_processor",
+            75: "major",
+            76: "minor",
+            81: "shared_memory_per_multiprocessor",
+            97: "shared_memory_per_block_optin",
+        }
+        return 1024 if attribute == 1 else int(getattr(properties, names[attribute]))
+
+    def _at(self, place: int) -> Launchable:
+        number = bisect_right(self._starts, place) - 1
+        if number < 0 or place > self._build.kernels[number].end:
+            raise WorkloadError("a function that is no kernel is launched")
+        return self._build.kernels[number]
+
+
+def packed_arguments(address: int, sizes: Sequence[int]) -> list[bytes]:
+    """Arguments of a launch: the bytes that the pointers at `address` point to."""
+    pointers = (ctypes.c_void_p * len(sizes)).from_address(address)
+    return [ctypes.string_at(pointer, size) for pointer, size in zip(pointers, sizes, strict=True)]
+
+
+def resident_blocks(build: ExtensionBuild, kernel: Launchable, threads: int, shared_bytes: int) -> int:
+    """Blocks of a kernel that one multiprocessor holds at a time, by the tables of `build.occupancy`."""
+    binary = build.binary
+    assert binary is not None, "only what was built is launched"
+    facts = next(facts for facts in binary.kernels if facts.entry == kernel.entry)
+    shared = facts.shared_bytes + shared_bytes
+    return occupancy(binary.arch, facts.registers, shared, threads, facts.barriers).blocks
