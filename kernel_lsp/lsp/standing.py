@@ -105,7 +105,6 @@ def _known(
         return Standing(last=last)
     baseline = Target(language, document.source, document.kernels, None, workload).baseline
     found = find_offers(store, baseline, known, verdicts)
-    found = tuple(o for o in found if not (o.creates and o.new_path(document.path).exists()))
     fitting = tuple(offer for offer in found if offer.may_fit(document.text))
     older = tuple(o for o in found if o not in fitting and not o.is_applied(document.text))
     measured, measured_by = _measured(store, baseline)

@@ -1,6 +1,7 @@
 """Code actions: what can be done at a place, cheapest first to answer and computed in full only when picked."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from lsprotocol import types
@@ -132,7 +133,7 @@ def _of_kernel(ls: "Server", document: Document, kernel: Kernel, standing: "Stan
 
 
 def _of_module(ls: "Server", document: Document, standing: "Standing") -> Iterator[types.CodeAction]:
-    for offer in standing.offers:
+    for offer in unwritten(ls, document, standing):
         name = offer.new_path(document.path).name
         title = f"Write {name} ({offer.verdict.evidence.candidate_label}): {speedup_title(offer.verdict)}"
         yield _application(ls, document, offer, title, resolves=_resolves(ls) and edits.creates(ls))
@@ -150,7 +151,17 @@ def why_not_lowered(ls: "Server", document: Document, standing: "Standing", lang
     if (why := why_not(ls, document, standing, timed=True) or standing.voiceless) is not None:
         return why
     place = new_path(document.path, LANGUAGES[language])
-    return f"{place.name} is there already: refine that" if place.exists() else None
+    return f"{place.name} is there already: refine that" if _is_there(ls, place) else None
+
+
+def unwritten(ls: "Server", document: Document, standing: "Standing") -> "list[Offer]":
+    """The kernels verified for a module that are in no file yet, best first."""
+    return [offer for offer in standing.offers if not _is_there(ls, offer.new_path(document.path))]
+
+
+def _is_there(ls: "Server", place: Path) -> bool:
+    """Whether there is such a file, be it in the editor alone."""
+    return place.exists() or ls.documents.at(place) is not None
 
 
 def _application(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from lsprotocol import types
 
 from kernel_lsp.lsp.documents import Document
-from kernel_lsp.lsp.features.code_actions import why_not, why_not_lowered
+from kernel_lsp.lsp.features.code_actions import unwritten, why_not, why_not_lowered
 from kernel_lsp.lsp.jobs import Work
 from kernel_lsp.report.titles import short_title
 from kernel_lsp.source.kernel import Kernel
@@ -65,5 +65,5 @@ def written_lenses(ls: "Server", document: Document) -> list[types.Command]:
             "kernel-lsp.apply",
             arguments=[document.uri, offer.verdict.id],
         )
-        for offer in (standing.offers[:1] if standing is not None else ())
+        for offer in (unwritten(ls, document, standing)[:1] if standing is not None else ())
     ]
