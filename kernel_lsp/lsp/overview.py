@@ -18,7 +18,7 @@ from kernel_lsp.lsp.documents import Document
 from kernel_lsp.source.files import LARGEST_BYTES
 
 _SUFFIXES = (".cu", ".cuh", ".py")
-_SIGNS = (b"__global__", b"triton")  # what holds neither has no kernel
+_SIGNS = (b"__global__", b"triton", b"ModelNew")  # what holds none of them has no kernel
 _PASSED_OVER = frozenset({"node_modules", "site-packages", "__pycache__", "venv", "build", "dist"})
 MOST = 500
 """Files that are listed; a tree of more is nobody's to read."""

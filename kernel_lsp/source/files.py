@@ -43,6 +43,11 @@ def find_kernels(text: str, path: Path) -> tuple[Kernel, ...]:
     return find_cuda_kernels(view, path) if not view.isspace() else ()
 
 
+def cuda_part(source: SourceFile) -> SourceFile:
+    """The file as a CUDA compiler is given it: of a Python file its CUDA text alone, each line where it stands."""
+    return SourceFile(source.path, device_view(source.text)) if source.path.suffix == ".py" else source
+
+
 def surroundings(*files: SourceFile) -> set[Path]:
     """The folders that code in these files may refer to: of each its project, else its own folder.
 

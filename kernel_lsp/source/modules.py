@@ -28,6 +28,12 @@ _DEDENTS = frozenset(("dedent", "cleandoc"))
 _MOST_LITERALS = 1000
 _LINE_BREAKS = (b"\r\n", b"\n", b"\r")
 _BLANK_BREAKS = bytes.maketrans(b"\n\r\0", b"   ")
+_DEVICE_FLAG = re.compile(
+    r"""(?x) ["'] (?P<flag>
+        --?use_fast_math | --?(?:fmad|ftz|prec-div|prec-sqrt)=(?:true|false) | --?maxrregcount=\d+ | --?std=c\+\+\d\d
+      | -D\w+(?:=\w+)?
+    ) ["']"""
+)
 _TOKEN = re.compile(
     rb"""(?x)
       (?P<escape> \\ (?:
@@ -56,6 +62,21 @@ class InlineSource:
     span: Span
     raw: bool
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUnit:
+    """What one call of `load_inline` has compiled for the GPU.
+
+    Attributes:
+        call: where that call stands.
+        view: its CUDA text in place, see `device_view`.
+        flags: those of `extra_cuda_cflags` that change device code and that every CUDA compiler understands.
+    """
+
+    call: Span
+    view: str
+    flags: tuple[str, ...]
 
 
 def is_problem(text: str) -> bool:
@@ -102,11 +123,16 @@ def device_view(text: str) -> str:
     return _view(text, inline_sources(text))
 
 
-def device_views(text: str) -> tuple[str, ...]:
-    """As `device_view`, one for each call of `load_inline` with CUDA text: each is a compilation of its own."""
-    sources = inline_sources(text)
-    calls = dict.fromkeys(source.call for source in sources if source.kind == "cuda")
-    return tuple(_view(text, [source for source in sources if source.call == call]) for call in calls)
+def device_units(text: str) -> tuple[DeviceUnit, ...]:
+    """What a Python file has compiled for the GPU, one unit for each call of `load_inline` with CUDA text."""
+    sources = [source for source in inline_sources(text) if source.kind == "cuda"]
+    units: list[DeviceUnit] = []
+    for call in dict.fromkeys(source.call for source in sources):
+        given = [source for source in sources if source.call == call]
+        written = text.encode()[call.start : call.end].decode()
+        flags = [m["flag"] for m in _DEVICE_FLAG.finditer(written)] if "extra_cuda_cflags" in written else []
+        units.append(DeviceUnit(call, _view(text, given), tuple(flags)))
+    return tuple(units)
 
 
 def _view(text: str, sources: Iterable[InlineSource]) -> str:
