@@ -101,6 +101,7 @@ class Oracle:
         self._workload = workload
         return choice | {
             "weights": list(workload.weights),
+            "renews_weights": workload.problem is not None and workload.problem.renews_weights,
             "calls": [asdict(call) for call in workload.calls],
             "cases": [describe_case(case) for case in workload.cases],
             "arguments": list(workload.argument_names),
