@@ -276,11 +276,11 @@ class Session:
                 return self._not_emulated(case, error)
             if case.findings.failure is not None:
                 return self._verdict(case, case.findings.failure)
-            if self.gpu is None:
-                reason = "right on the emulator; timing needs a GPU, and this machine has none"
-                return self._verdict(case, Failure(Outcome.UNTIMED, Stage.CORRECT, reason))
             if yard.weak:
                 reason = f"the workload cannot tell right from wrong: {yard.weak[0]}; nothing was timed"
+                return self._verdict(case, Failure(Outcome.UNTIMED, Stage.CORRECT, reason))
+            if self.gpu is None:
+                reason = "right on the emulator; timing needs a GPU, and this machine has none"
                 return self._verdict(case, Failure(Outcome.UNTIMED, Stage.CORRECT, reason))
             with case.timeline.stage("legitimate"):
                 cases, theirs = self.measured.cases, self.measured.seen

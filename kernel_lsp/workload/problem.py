@@ -39,6 +39,7 @@ _LEAST_OF_MANY = 8
 _MOST_PROBES = 80
 _WORTHWHILE = 0.9  # of the bytes there were: what shrinks less is not what makes a case large
 _EMULATED_BYTES = 1 << 18
+_SMALL_BYTES = 1 << 17
 _MOST_CPU_BYTES = 1 << 28
 _RUN_BYTES = 1 << 26  # what is small enough to be tried on the CPU
 
@@ -63,10 +64,16 @@ class Footprint:
         """All together."""
         return self.inputs + self.weights + self.outputs
 
+    @property
+    def moved(self) -> int:
+        """What goes in and comes out; fewer values say less, and a normalisation of two is all rounding."""
+        return self.inputs + self.outputs
+
     def much_less_than(self, other: "Footprint") -> bool:
         """Whether a halved size was worth it, for the whole or for what is calculated on."""
-        moved, others = self.inputs + self.outputs, other.inputs + other.outputs
-        return self.total <= _WORTHWHILE * other.total or moved <= _WORTHWHILE * others
+        if self.total <= _WORTHWHILE * other.total:
+            return True
+        return other.moved > _SMALL_BYTES and self.moved <= _WORTHWHILE * other.moved
 
 
 @dataclass(frozen=True, slots=True)
