@@ -86,7 +86,8 @@ class Build:
     Attributes:
         binary: None when the build failed; the reason is then among `diagnostics`.
         diagnostics: errors first, in file order.
-        way: which rung of the ladder made it: `nvrtc`, `nvcc-slice`, `nvcc`, `triton`, `extension`.
+        way: which rung of the ladder made it: `nvrtc`, `nvcc-slice`, `nvcc`, `triton`, `extension`, or `torch`
+            where there is nothing to compile.
         seconds: wall time of the compile that made it (of the original one if it came from the cache).
         cached: whether it came from the cache.
         log: the compiler's own words, whole.

@@ -14,6 +14,7 @@ from kernel_lsp.build.cache import cache_key
 from kernel_lsp.build.headers import user_headers
 from kernel_lsp.build.toolkit import find_tool, header_folders
 from kernel_lsp.source.candidate import Candidate
+from kernel_lsp.source.files import cuda_part
 from kernel_lsp.source.imports import local_imports
 from kernel_lsp.source.kernel import Language
 from kernel_lsp.source.slicing import slice_device
@@ -50,14 +51,15 @@ def build_keys(
     if candidate.launch is not None:
         python.append(candidate.launch)
     parts = [str(candidate.language), arch, str(kernel.path.absolute()), *_toolchain()]
-    if candidate.language is Language.TRITON:
+    code = ""
+    if candidate.language is not Language.CUDA:
         python.append(kernel)
-        code = ""
     else:
         # Host code that follows the last kernel is all blanks in the slice: its length must not count.
         code = slice_device(kernel.text).rstrip()
+    if candidate.language is not Language.TRITON:
         parts += (str(len(options)), *options, *(str(folder.absolute()) for folder in include_dirs), "headers")
-        for header in user_headers(kernel, include_dirs):
+        for header in user_headers(cuda_part(kernel), include_dirs):
             parts += (header.name, str(header.path), header.text)
     folders = list(dict.fromkeys(source.path.parent for source in python))
     for source in python:

@@ -9,8 +9,8 @@ class Launch:
 
     Attributes:
         kernel: the name used in the launch (`rmsnorm<float, 256>`), or the Triton function's name.
-        grid: blocks in x, y, z.
-        block: threads in x, y, z; (32 * num_warps, 1, 1) for Triton.
+        grid: blocks in x, y, z; zeros where no case was run and the host code alone was read.
+        block: threads in x, y, z; (32 * num_warps, 1, 1) for Triton; zeros where the host code computes them.
         shared_bytes: dynamic shared memory per block.
         constexprs: Triton: values of the compile-time parameters, as Python literals.
         num_warps: Triton only.

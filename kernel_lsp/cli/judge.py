@@ -38,7 +38,7 @@ def judge(
     Ends with 0 when the candidate is right, faster or not; 1 when it is not; 3 when this machine cannot time it.
     """
     settings = settings_for(baseline)
-    target = make_target(baseline, workload=workload)
+    target = make_target(baseline, workload=workload, problems=settings.kernelbench.root)
     verdict = asyncio.run(_judge(target, _version(target, candidate, workload), settings))
     with opened_store(settings) as store:
         store.save_verdict(verdict.model_dump(mode="json"))

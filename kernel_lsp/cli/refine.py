@@ -61,7 +61,7 @@ def refine(
         raise ConfigurationError(f"`refine` works on one kernel file, and {len(targets or [])} are named.", cure=cure)
     file, _, kernel = targets[0].partition("::")
     settings = settings_for(Path(file), refine__budget=budget, refine__strategy=strategy)
-    aim = make_target(Path(file), kernel or None, workload)
+    aim = make_target(Path(file), kernel or None, workload, problems=settings.kernelbench.root)
     require_gpu(settings)
     with opened_store(settings) as store:
         try:

@@ -164,6 +164,13 @@ class EditorSettings(_Section):
     """Show the ways of shared-memory bank conflicts at the end of each line."""
 
 
+class KernelBenchSettings(_Section):
+    """Where KernelBench's problems lie."""
+
+    root: Folder | None = None
+    """Folder with level1/ and so on; `level_1_problem_19_sample_0_kernel.py` then finds its problem there."""
+
+
 class PathSettings(_Section):
     """Where things are kept."""
 
@@ -185,4 +192,5 @@ class Settings(_Section):
     build: BuildSettings = BuildSettings()
     runner: RunnerSettings = RunnerSettings()
     editor: EditorSettings = EditorSettings()
+    kernelbench: KernelBenchSettings = KernelBenchSettings()
     paths: PathSettings = Field(default_factory=PathSettings)

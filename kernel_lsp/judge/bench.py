@@ -27,6 +27,7 @@ from kernel_lsp.source.files import find_kernels, surroundings
 from kernel_lsp.source.kernel import Language
 
 START_SECONDS = 60.0
+_LOAD_SECONDS = 120.0  # a problem is tried out on several sizes first
 _LET_GO_SECONDS = 5.0
 TOUCHED = "touched"
 """Family of inputs that differ from earlier ones in a few elements."""
@@ -47,7 +48,8 @@ class Contract:
 class Draw:
     """One set of inputs the oracle has made: `arguments` says how they lie in memory, never what they are.
 
-    The same inputs can be put into several places of one version's memory at once, by their number `place`.
+    The same inputs can be put into several places of one version's memory at once, by their number `place`. Weights of
+    a KernelBench problem are as its `Model` constructs them but for `changed_weights`.
     """
 
     key: str
@@ -57,6 +59,7 @@ class Draw:
     nbytes: int
     input_bytes: int
     place: int = 0
+    changed_weights: tuple[str, ...] = ()
 
     @property
     def slab(self) -> str:
@@ -75,6 +78,7 @@ class Subject:
         worker: the process.
         bound: slabs that it has made.
         recorded: what is ready to be timed: how, by slab.
+        own_weights: weights of a KernelBench problem that it does not have under their names, but makes itself.
     """
 
     name: str
@@ -83,6 +87,7 @@ class Subject:
     worker: Worker
     bound: set[str] = field(default_factory=set[str])
     recorded: dict[str, object] = field(default_factory=dict[str, object])
+    own_weights: tuple[str, ...] = ()
 
     async def call(self, method: str, /, *, deadline: float = START_SECONDS, **params: Any) -> Any:
         """Ask the worker; raises as `Worker.call`."""
@@ -123,6 +128,11 @@ class Bench:
         self.seed = int.from_bytes(os.urandom(6), "little")
         self._flavour = Flavour.GPU if gpu else Flavour.EMULATE
         self.cases: tuple[str, ...] = ()
+        self.decisive: tuple[int, ...] = ()
+        self.advisory: tuple[int, ...] = ()
+        self.scaled = ""
+        self.weights: tuple[str, ...] = ()
+        self._calls: list[dict[str, Any]] = []
         self.arguments: tuple[str, ...] = ()
         self.nondeterministic = False
         self.contract = Contract(False, 0, (), False)
@@ -154,7 +164,15 @@ class Bench:
         self.refill()
         self._oracle = await starting
         source = self.target.workload.source
-        said = await self.oracle("load", deadline=START_SECONDS, text=source.text, path=str(source.path.absolute()))
+        said = await self.oracle(
+            "load",
+            deadline=_LOAD_SECONDS,
+            text=source.text,
+            path=str(source.path.absolute()),
+            seed=self._seed("weights"),
+        )
+        self.decisive, self.advisory = tuple(said["decisive"]), tuple(said["advisory"])
+        self.scaled, self.weights, self._calls = said["why"], tuple(said["weights"]), said["calls"]
         self.cases, self.arguments = tuple(said["cases"]), tuple(said["arguments"])
         self.nondeterministic = said["nondeterministic"]
         if self._timed:
@@ -186,7 +204,9 @@ class Bench:
         key = f"{case}/{family}/{number}"
         if key not in self.draws:
             made = await self.oracle("prepare", key=key, case=case, family=family, seed=self._seed(key))
-            self.draws[key] = Draw(key, case, family, made["arguments"], made["nbytes"], made["input_bytes"])
+            changed = self.weights if family == "weights" else ()
+            sizes = (made["nbytes"], made["input_bytes"])
+            self.draws[key] = Draw(key, case, family, made["arguments"], *sizes, changed_weights=changed)
         return self.draws[key]
 
     async def vary(self, draw: Draw, argument: int) -> tuple[Draw | None, bool]:
@@ -194,11 +214,13 @@ class Bench:
 
         None where no other value is known: sizes, and numbers that each draw has the same.
         """
-        key, family = f"{draw.key}/{argument}", f"other `{self.arguments[argument]}`"
+        name = self.arguments[argument]
+        key, family = f"{draw.key}/{argument}", f"other `{name}`"
         found = await self.oracle("vary", key=key, base=draw.key, argument=argument, seed=self._seed(key))
         if (made := found["varied"]) is None:
             return None, False
-        self.draws[key] = Draw(key, draw.case, family, made["arguments"], made["nbytes"], made["input_bytes"])
+        sizes, changed = (made["nbytes"], made["input_bytes"]), (name,) if name in self.weights else ()
+        self.draws[key] = Draw(key, draw.case, family, made["arguments"], *sizes, changed_weights=changed)
         return self.draws[key], found["matters"]
 
     async def touch(self, draw: Draw) -> Draw:
@@ -244,7 +266,7 @@ class Bench:
             known, own = self.builders.triton_cache(candidate), subject.worker.scratch / "triton"
             if known.is_dir():
                 await asyncio.to_thread(shutil.copytree, known, own, dirs_exist_ok=True)
-        await subject.call(
+        said = await subject.call(
             "load",
             deadline=START_SECONDS,
             path=str(candidate.kernel.path.absolute()),  # a worker lives in a folder of its own
@@ -255,7 +277,10 @@ class Bench:
             types_of={k.name: [p.type for p in k.parameters] for k in kernels},
             names_of={k.name: [p.name for p in k.parameters] for k in kernels},
             extensions=[asdict(extension) for extension in extensions],
+            calls=self._calls,
+            case=self.decisive[0],
         )
+        subject.own_weights = tuple(said["own_weights"])
 
     async def _emulated(self, candidate: Candidate) -> Built:
         """A CUDA version as the emulator takes it; the last of the architectures is the one that it was built for."""
@@ -271,7 +296,7 @@ class Bench:
         if draw.slab not in subject.bound:
             names = list(self.arguments)
             handle = await subject.call(
-                "bind", name=draw.slab, arguments=draw.arguments, nbytes=draw.nbytes, names=names
+                "bind", name=draw.slab, arguments=draw.arguments, nbytes=draw.nbytes, names=names, case=draw.case
             )
             await self.oracle("attach", subject=subject.name, name=draw.slab, handle=handle)
             subject.bound.add(draw.slab)
@@ -331,11 +356,12 @@ class Bench:
             return await self._start_subject()
 
     async def _start_subject(self) -> Worker:
+        python = self.target.language is Language.TRITON or self.target.workload.problem
         worker = await self.pool.worker(
             self._flavour,
             "subject",
-            triton=self.target.language is Language.TRITON,
-            processes=self.target.language is Language.TRITON,  # to compile what it meets
+            triton=python,
+            processes=python,  # to compile what it meets
             device=self.place,
             probes=self._probes,
             arch=self.builders.arch,

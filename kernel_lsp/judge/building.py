@@ -67,7 +67,7 @@ class Built:
         """Whether there is something to run."""
         if self.extensions:
             return all(extension.ok for extension in self.extensions)
-        return self.build.binary is not None
+        return not self.build.diagnostics if self.build.way == "torch" else self.build.binary is not None
 
     @property
     def code(self) -> str | None:
@@ -229,7 +229,7 @@ class Builders:
         given = (None, workload.source.text if workload else None)
         own_launch = candidate.origin != "baseline" and (candidate.launch and candidate.launch.text) not in given
         try:
-            runs_candidate = candidate.language is Language.TRITON or own_launch
+            runs_candidate = candidate.language is not Language.CUDA or own_launch
             async with self._worker(triton_cache if runs_candidate else None) as worker:
                 answer = await worker.call("build", deadline=BUILD_SECONDS, **request)
             if answer is None:

@@ -18,6 +18,7 @@ from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.runner.worker import WorkerDied, WorkerTimedOut
 
 _VALUES = ("normal", "shifted", "large", "tiny", "ties", "sorted", "outliers")
+_WEIGHTS = "weights"
 _EMULATED_BYTES = 1 << 20  # larger inputs take the emulator too long
 _EMULATED_SECONDS = 1.5  # for all emulated runs of one version together; the first one is made whatever it takes
 _AMISS = ("uninitialised", "shared-race", "global-race")  # a GPU would run it, and may give any answer
@@ -115,9 +116,9 @@ async def measure_baseline(bench: Bench, baseline: Subject) -> Yardstick:
                     failure = await _measure_one(bench, baseline, yard.fresh[case], yard)
             if failure is None:
                 yard.draws.append(draw)
-                if plain and case in order[:2]:
+                if plain and case in order[:2] and case not in bench.advisory:
                     await _measure_touched(bench, baseline, draw, yard)
-            elif plain:
+            elif plain and case not in bench.advisory:
                 yard.findings.fail("baseline", failure, bench.cases[case])
                 return yard
             else:
@@ -201,11 +202,26 @@ async def check(bench: Bench, subject: Subject, yard: Yardstick, *, quick: bool 
     """
     findings = Findings()
     draws = [draw for draw in yard.draws if draw.family == "normal" or not quick]
+    if bench.scaled:
+        findings.skipped("the case as written", bench.scaled, bench.cases[0])
+    if bench.weights:
+        _note_weights(bench, subject, findings)
     for draw in draws:
+        if own := set(draw.changed_weights) & set(subject.own_weights):
+            detail = f"it makes `{min(own)}` itself, or what takes its place, and is not given another"
+            findings.skipped(f"inputs: {draw.family}", detail, bench.cases[draw.case])
+            continue
         if not _affordable(bench, draw, findings):
             findings.skipped(f"inputs: {draw.family}", _TOO_SLOW, bench.cases[draw.case])
             continue
-        if (failure := await _check_one(bench, subject, draw, yard, findings)) is not None:
+        failure = await _check_one(bench, subject, draw, yard, findings)
+        if failure is not None and draw.case in bench.advisory:
+            if findings.runs and findings.runs[-1].findings:
+                findings.runs.pop()
+            detail = f"not held against it, as the problem asks for its own sizes only: {failure.reason}"
+            findings.skipped("other sizes", detail, bench.cases[draw.case])
+            continue
+        if failure is not None:
             findings.fail(f"inputs: {draw.family}", failure, bench.cases[draw.case])
             return findings
         findings.passed(f"inputs: {draw.family}", case=bench.cases[draw.case])
@@ -220,6 +236,17 @@ async def check(bench: Bench, subject: Subject, yard: Yardstick, *, quick: bool 
                 await further(bench, subject, yard, findings)
     findings.checks += [c for c in yard.findings.checks if c.status is CheckStatus.SKIPPED]
     return findings
+
+
+def _note_weights(bench: Bench, subject: Subject, findings: Findings) -> None:
+    """Say how a version of a KernelBench problem came by its weights."""
+    count = len(bench.weights)
+    if not subject.own_weights:
+        findings.passed("weights", f"by state: all {count} are given to it, under their names")
+        return
+    own = subject.own_weights
+    named = ", ".join(f"`{name}`" for name in own[:3]) + (f" and {len(own) - 3} more" if len(own) > 3 else "")
+    findings.skipped("weights", f"by construction under the same seed: it has no {named}, so these are never varied")
 
 
 def deadline_for(bench: Bench, yard: Yardstick, draw: Draw) -> float:
@@ -255,9 +282,11 @@ def _plan(bench: Bench, order: list[int]) -> Iterator[tuple[int, str]]:
     for family in values:
         yield order[0], family
     others = [f for f in values if f != "normal"]
+    if bench.weights:
+        yield order[0], _WEIGHTS
     for place, case in enumerate(order[1:]):
         yield case, "normal"
-        if others:
+        if others and case not in bench.advisory:
             yield case, others[place % len(others)]
     layouts = [
         ("nonfinite", not bench.contract.finite),
@@ -272,13 +301,13 @@ def _plan(bench: Bench, order: list[int]) -> Iterator[tuple[int, str]]:
 async def _case_order(bench: Bench, findings: Findings) -> list[int]:
     """Cases by the size of their inputs, smallest first; without a GPU only those that can be emulated in time."""
     sizes: list[int] = await bench.oracle("sizes")
-    order = sorted(range(len(sizes)), key=lambda case: sizes[case])
+    order = sorted(bench.decisive, key=lambda case: sizes[case])
     if bench.gpu is not None:
         return order
     for case in order[1:]:
         if sizes[case] > _EMULATED_BYTES:
             findings.skipped("inputs: normal", "too large for the emulator; needs a GPU", bench.cases[case])
-    return [case for case in order if case == order[0] or sizes[case] <= _EMULATED_BYTES]
+    return [*(case for case in order if case == order[0] or sizes[case] <= _EMULATED_BYTES), *bench.advisory]
 
 
 _TOO_SLOW = "too slow on the emulator; needs a GPU"
@@ -314,6 +343,8 @@ async def _measure_one(bench: Bench, subject: Subject, draw: Draw, yard: Yardsti
     failure = _take_emulated(bench, draw, published, yard.findings) or _verdict_on(bench, draw, published, compared)
     if failure is not None:
         return failure
+    if bench.target.workload.problem and not compared["finite"] and draw.family != "normal":
+        return Failure(Outcome.WRONG, Stage.CORRECT, "the right answer to them is not finite")
     yard.in_place = yard.in_place or published["in_place"]
     yard.outputs.setdefault(draw.case, _metadata(published))
     yard.output_bytes[draw.case] = sum(spec["span"] for spec in published["outputs"])
@@ -344,7 +375,7 @@ async def _check_one(bench: Bench, subject: Subject, draw: Draw, yard: Yardstick
     if (
         draw.family != "strided"
         and (wanted := yard.outputs.get(draw.case))
-        and (difference := _difference(wanted, _metadata(published)))
+        and (difference := _difference(wanted, _metadata(published), strides=not bench.target.workload.problem))
     ):
         return Failure(Outcome.WRONG, Stage.CORRECT, f"on case {case} {difference}")
     for number, distance in enumerate(compared["distances"]):
@@ -535,14 +566,17 @@ def _metadata(published: dict[str, Any]) -> list[tuple[str, tuple[int, ...], tup
 
 
 def _difference(
-    wanted: list[tuple[str, tuple[int, ...], tuple[int, ...]]], got: list[tuple[str, tuple[int, ...], tuple[int, ...]]]
+    wanted: list[tuple[str, tuple[int, ...], tuple[int, ...]]],
+    got: list[tuple[str, tuple[int, ...], tuple[int, ...]]],
+    *,
+    strides: bool,
 ) -> str | None:
-    """How outputs differ in kind from the baseline's, or None."""
+    """How outputs differ in kind from the baseline's, or None; a KernelBench problem asks for no strides."""
     if len(wanted) != len(got):
         return f"it returns {len(got)} outputs where the baseline returns {len(wanted)}"
     for number, (a, b) in enumerate(zip(wanted, got, strict=True)):
         for what, x, y in (("type", a[0], b[0]), ("shape", a[1], b[1]), ("strides", _steps(a), _steps(b))):
-            if x != y:
+            if x != y and (strides or what != "strides"):
                 shown = [list(v) if isinstance(v, tuple) else v for v in (x, y)]
                 return f"output {number} has {what} {shown[1]} where the baseline's has {shown[0]}"
     return None

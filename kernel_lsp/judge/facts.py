@@ -63,7 +63,7 @@ async def open_builder() -> AsyncGenerator[Compile]:
         builders: dict[tuple[str, str], Builders] = {}
 
         async def compile_one(source: SourceFile, settings: Settings, workload: Path | None = None) -> dict[str, Built]:
-            found, candidate = as_it_stands(source, workload)
+            found, candidate = as_it_stands(source, workload, settings.kernelbench.root)
             said = settings.model_dump_json()
 
             async def one(arch: str) -> Built:
@@ -127,7 +127,9 @@ def opcodes(built: Built, settings: Settings) -> dict[str, int]:
     return mix(instruction for code in codes for instruction in code.code.instructions)
 
 
-def as_it_stands(source: SourceFile, workload: Path | None) -> tuple[WorkloadFile | None, Candidate]:
+def as_it_stands(
+    source: SourceFile, workload: Path | None, problems: Path | None = None
+) -> tuple[WorkloadFile | None, Candidate]:
     """The workload of a kernel file, and the file itself as what is to be built.
 
     Raises:
@@ -135,7 +137,7 @@ def as_it_stands(source: SourceFile, workload: Path | None) -> tuple[WorkloadFil
     """
     language = language_of(source.path, source.text)
     assert language is not None, "only kernel files have facts"
-    found = find_workload(source, workload)
+    found = find_workload(source, workload, problems=problems)
     if found is None:
         return None, Candidate(language, source, None, "baseline", "baseline")
     return found, Target(language, source, find_kernels(source.text, source.path), None, found).baseline

@@ -1,6 +1,5 @@
 """From a candidate to its verdict: parse, build, run, correct, legitimate, timed; the first failure decides."""
 
-import ast
 import asyncio
 import hashlib
 import json
@@ -26,6 +25,7 @@ from kernel_lsp.judge.correctness import Failure, Findings, Yardstick
 from kernel_lsp.judge.facts import opcodes
 from kernel_lsp.judge.finalists import Finalists
 from kernel_lsp.judge.legitimacy import Seen
+from kernel_lsp.judge.likeness import same_model, same_python
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.timing import Pair, Series, TimedCase
@@ -45,6 +45,7 @@ from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.modules import is_answer
 from kernel_lsp.source.screening import Objection, host_objections, objections
 
 CONFIRM_AFTER_SECONDS = 0.3
@@ -229,8 +230,8 @@ class Session:
         """
         case = Judgement(candidate)
         with case.timeline.stage("parse"):
-            if not find_kernels(candidate.kernel.text, candidate.kernel.path):
-                reason = "the candidate's text holds no kernel"
+            if not self._is_candidate(candidate):
+                reason = "the candidate's text holds no " + ("`ModelNew`" if self.target.workload.problem else "kernel")
                 return self._verdict(case, Failure(Outcome.BUILD_FAILED, Stage.PARSE, reason))
             if found := objections(candidate, self.target.baseline, self.target.workload.source):
                 return self._verdict(case, _illegitimate(found[0]))
@@ -300,6 +301,10 @@ class Session:
                 await bench.recover(entered.worker.pid)
             bench.refill()
 
+    def _is_candidate(self, candidate: Candidate) -> bool:
+        text, path = candidate.kernel.text, candidate.kernel.path
+        return is_answer(text) if self.target.workload.problem else bool(find_kernels(text, path))
+
     def _not_emulated(self, case: Judgement, error: CannotJudgeError) -> Verdict:
         """The verdict where a candidate needs a GPU and there is none."""
         if self.gpu is not None:
@@ -311,12 +316,14 @@ class Session:
     def _same_program(self, candidate: Candidate, built: Built) -> bool:
         """Whether the machine would do the same: for CUDA by machine code and launches, for Python by its syntax."""
         baseline = self.target.baseline
+        if self.target.workload.problem:
+            return same_model(baseline.kernel.text, candidate.kernel.text)
         texts = [(baseline.launch, candidate.launch)]
         if candidate.language is Language.TRITON:
             texts.append((baseline.kernel, candidate.kernel))
         elif self.baseline_built is None or built.code is None or built.code != self.baseline_built.code:
             return False
-        return all(_same_python(a.text if a else "", b.text if b else "") for a, b in texts)
+        return all(same_python(a.text if a else "", b.text if b else "") for a, b in texts)
 
     async def _time(
         self,
@@ -682,11 +689,3 @@ def _case_timings(measured: Measured, case: Judgement) -> tuple[CaseTiming, ...]
             )
         )
     return tuple(timings)
-
-
-def _same_python(one: str, other: str) -> bool:
-    """Whether two Python texts differ in comments and layout only."""
-    try:
-        return ast.dump(ast.parse(one)) == ast.dump(ast.parse(other))
-    except SyntaxError:
-        return one == other

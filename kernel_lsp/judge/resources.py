@@ -20,7 +20,7 @@ def resources_of(built: Built) -> tuple[KernelResources, ...]:
         mine = [x for x in launches if (x.entry or binary.entries.get(x.kernel)) == kernel.entry]
         if launches and not mine:
             continue
-        threads = max((x.block[0] * x.block[1] * x.block[2] for x in mine), default=None)
+        threads = max((x.block[0] * x.block[1] * x.block[2] for x in mine), default=0) or None
         dynamic = max((x.shared_bytes for x in mine), default=0)
         shared = kernel.shared_bytes + dynamic
         share, limiter, cliffs = None, None, ()

@@ -16,9 +16,9 @@ class Target:
     """A kernel file under judgement.
 
     Attributes:
-        language: CUDA or Triton.
+        language: what the file is written in.
         source: the kernel file, whose text is the baseline.
-        kernels: all of the file's.
+        kernels: all of the file's; none of a KernelBench problem, whose `Model` is the baseline.
         kernel: the one in question, or None for all of them.
         workload: how it is called and what is right.
         launch_text: the workload file whose `launch` belongs to the baseline, where that is not the workload's own.
@@ -42,11 +42,18 @@ class Target:
         if not self.workload.in_kernel_file and self.workload.has_launch:
             file = self.workload.source
             launch = file if launch_text is None else SourceFile(file.path, launch_text)
-        return Candidate(self.language, SourceFile(self.source.path, text), launch, label, origin)
+        language = self.language
+        if self.workload.problem:  # an answer may be written in another language than the baseline
+            language = language_of(self.source.path, text) or language
+        return Candidate(language, SourceFile(self.source.path, text), launch, label, origin)
 
 
 def make_target(
-    path: Path, kernel: str | None = None, workload: Path | None = None, texts: Mapping[Path, str] | None = None
+    path: Path,
+    kernel: str | None = None,
+    workload: Path | None = None,
+    texts: Mapping[Path, str] | None = None,
+    problems: Path | None = None,
 ) -> Target:
     """The target that a command line or an editor names.
 
@@ -55,6 +62,7 @@ def make_target(
         kernel: one of its kernels; all of them by default.
         workload: where it is not found by its name.
         texts: files to be taken as they are here, not as they are on disk.
+        problems: folder of KernelBench's problems, with level1/ and so on.
 
     Raises:
         SourceError: the file cannot be read, is of no known language, or does not have the kernel.
@@ -64,11 +72,12 @@ def make_target(
     source = SourceFile(path, texts[path]) if path in texts else read_source(path)
     language = language_of(path, source.text)
     kernels = find_kernels(source.text, path) if language else ()
-    if language is None or not kernels:
+    if language is None or (not kernels and language is not Language.TORCH):
         raise SourceError(
             "no kernel was found in this file",
             path,
-            cure="A kernel is a `__global__` function in a .cu or .cuh file or a `@triton.jit` function in a .py file.",
+            cure="A kernel is a `__global__` function in a .cu or .cuh file or in text for `load_inline`, or a "
+            "`@triton.jit` function in a .py file.",
         )
     chosen = pick_kernel(kernels, kernel) if kernel else None
-    return Target(language, source, kernels, chosen, require_workload(source, workload, texts))
+    return Target(language, source, kernels, chosen, require_workload(source, workload, texts, problems))

@@ -18,7 +18,7 @@ from kernel_lsp.lsp.documents import Document
 from kernel_lsp.source.files import LARGEST_BYTES
 
 _SUFFIXES = (".cu", ".cuh", ".py")
-_SIGNS = (b"__global__", b"triton")  # what holds neither has no kernel
+_SIGNS = (b"__global__", b"triton", b"ModelNew")  # what holds none of them has no kernel
 _PASSED_OVER = frozenset({"node_modules", "site-packages", "__pycache__", "venv", "build", "dist"})
 MOST = 500
 """Files that are listed; a tree of more is nobody's to read."""
@@ -53,7 +53,7 @@ def look_at(document: Document, settings: Settings) -> Known:
     """What earlier builds of a text left in the cache, and how that compares with the repository's baseline."""
     arch = next(iter([*settings.arch, *(gpu.arch for gpu in find_gpus()[:1]), DEFAULT_ARCH]))
     try:
-        built = known_build(settings, arch, *as_it_stands(document.source, None))
+        built = known_build(settings, arch, *as_it_stands(document.source, None, settings.kernelbench.root))
     except KernelLspError:  # its workload cannot be read, which a diagnostic says
         return Known({}, {})
     if built is None:

@@ -53,7 +53,12 @@ class Standing:
 
 
 def look(
-    store: Store, known: Known, unsaved: list[dict[str, Any]], document: Document, texts: dict[Path, str]
+    store: Store,
+    known: Known,
+    unsaved: list[dict[str, Any]],
+    document: Document,
+    texts: dict[Path, str],
+    problems: Path | None = None,
 ) -> Standing:
     """What is known of a text.
 
@@ -63,8 +68,9 @@ def look(
         unsaved: verdicts that could not be stored.
         document: the text.
         texts: the open texts by path.
+        problems: folder of KernelBench's problems.
     """
-    return replace(_known(store, known, unsaved, document, texts), saved=_is_saved(document))
+    return replace(_known(store, known, unsaved, document, texts, problems), saved=_is_saved(document))
 
 
 def _is_saved(document: Document) -> bool:
@@ -75,7 +81,12 @@ def _is_saved(document: Document) -> bool:
 
 
 def _known(
-    store: Store, known: Known, unsaved: list[dict[str, Any]], document: Document, texts: dict[Path, str]
+    store: Store,
+    known: Known,
+    unsaved: list[dict[str, Any]],
+    document: Document,
+    texts: dict[Path, str],
+    problems: Path | None,
 ) -> Standing:
     language = language_of(document.path, document.text)
     if language is None:
@@ -83,7 +94,7 @@ def _known(
     verdicts = [v for v in map(Verdict.model_validate, unsaved) if v.evidence.kernel_path == str(document.path)]
     last = _row(verdicts[-1]) if verdicts else next(iter(store.list_verdicts(str(document.path), limit=1)), None)
     try:
-        workload = find_workload(document.source, texts=texts)
+        workload = find_workload(document.source, texts=texts, problems=problems)
     except WorkloadError as error:
         return Standing(problem=str(error), last=last)
     if workload is None:

@@ -18,8 +18,13 @@ import httpx
 from kernel_lsp.model import errors, gate
 from kernel_lsp.model.endpoint import Endpoint, transport
 
-_BYTES_PER_TOKEN = 3  # of source code, seldom fewer; only where a server cannot count
+_BYTES_PER_TOKEN = 3  # of source code, seldom fewer
 _POLL_SECONDS = 0.2
+
+
+def estimate_tokens(text: str) -> int:
+    """Tokens of a text where no server can be asked for them: never fewer for source code."""
+    return -(-len(text.encode()) // _BYTES_PER_TOKEN)
 
 
 class Message(TypedDict):
@@ -123,7 +128,7 @@ class Client:
             said = await self._ask("POST", "/tokenize", {"model": self.endpoint.model, **part})
         except errors.NotServedError:
             if self.endpoint.model in await self.models():
-                return -(-len(json.dumps(prompt, ensure_ascii=False).encode()) // _BYTES_PER_TOKEN)
+                return estimate_tokens(json.dumps(prompt, ensure_ascii=False))
             raise
         return int(said["count"])
 

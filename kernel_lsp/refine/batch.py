@@ -22,7 +22,7 @@ from kernel_lsp.errors import ConfigurationError, KernelLspError
 from kernel_lsp.judge.pipeline import Session, open_session, start_pool
 from kernel_lsp.judge.target import Target, make_target
 from kernel_lsp.judge.verdict import Verdict
-from kernel_lsp.model.client import Message
+from kernel_lsp.model.client import Message, estimate_tokens
 from kernel_lsp.model.profile import Profile, find_profile
 from kernel_lsp.refine.dialogue.answer import Answer, read_answer
 from kernel_lsp.refine.dialogue.conversation import Attempt, messages, tell
@@ -35,7 +35,6 @@ from kernel_lsp.refine.workbench import Workbench
 from kernel_lsp.runner.pool import Pool
 from kernel_lsp.store.store import Store
 
-_BYTES_PER_TOKEN = 3
 _FORM = 1  # of the files
 
 
@@ -129,7 +128,7 @@ def begin_batch(folder: Path, kernels: Sequence[str], settings: Settings) -> Bat
             "There is no sweep in this folder yet.", folder, cure="Name the kernel files to refine."
         )
     profile = find_profile(settings.model.profile)
-    texts = [_target(name).baseline.digest for name in kernels]
+    texts = [_target(name, settings).baseline.digest for name in kernels]
     turns = settings.refine.turns or profile.talk.turns
     told = [profile.id, turns, settings.refine.trajectories, *texts]
     name = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:12]
@@ -137,15 +136,8 @@ def begin_batch(folder: Path, kernels: Sequence[str], settings: Settings) -> Bat
     said = settings.model.profile
     said = str(Path(said).expanduser().absolute()) if said.endswith(".toml") else said
     batch = Batch(folder, tuple(kernels), said, model, turns, settings.refine.trajectories, f"batch-{name}")
-    shown = {
-        "form": _FORM,
-        "kernels": list(batch.kernels),
-        "profile": batch.profile,
-        "model": batch.model,
-        "turns": batch.turns,
-        "trajectories": batch.trajectories,
-        "name": batch.name,
-    }
+    shown = {"form": _FORM, **asdict(batch)}
+    del shown["folder"]  # a sweep may be moved
     folder.mkdir(parents=True, exist_ok=True)
     _write(file, json.dumps(shown, indent=2) + "\n")
     return batch
@@ -199,7 +191,7 @@ async def _ask(work: _Work, number: int, due: Sequence[str]) -> None:
     for kernel, ids in _by_kernel(batch, due).items():
         work.show(f"turn {number}: asking about {kernel}")
         try:
-            target = _target(kernel)
+            target = _target(kernel, work.settings)
             profile, prompts, task = _parts(target, work.settings, batch.profile)
             briefing = known.get(kernel) or await _brief(work, kernel, target, prompts)
             for one in ids:
@@ -231,7 +223,7 @@ async def _judge(work: _Work, number: int, said: Mapping[str, Answer]) -> int:
     for kernel, ids in _by_kernel(batch, list(said)).items():
         work.show(f"turn {number}: judging {len(ids)} answers for {kernel}")
         try:
-            target = _target(kernel)
+            target = _target(kernel, work.settings)
             _, prompts, task = _parts(target, work.settings, batch.profile)
             async with open_session(target, work.settings, work.pool) as session:
                 for one in ids:
@@ -290,9 +282,9 @@ def _parts(target: Target, settings: Settings, profile_id: str) -> tuple[Profile
     return profile, prompts, make_task(target, profile, prompts)
 
 
-def _target(name: str) -> Target:
+def _target(name: str, settings: Settings) -> Target:
     path, _, kernel = name.partition("::")
-    return make_target(Path(path), kernel or None)
+    return make_target(Path(path), kernel or None, problems=settings.kernelbench.root)
 
 
 def _by_kernel(batch: Batch, ids: Sequence[str]) -> dict[str, list[str]]:
@@ -316,8 +308,8 @@ def _attempt(outcome: Mapping[str, Any]) -> Attempt:
 
 
 async def _estimate(said: Sequence[Message]) -> int:
-    """Tokens of a conversation, where no server can be asked for them: never fewer for source code."""
-    return -(-sum(len(message["content"].encode()) for message in said) // _BYTES_PER_TOKEN)
+    """Tokens of a conversation that no server counts."""
+    return estimate_tokens("".join(message["content"] for message in said))
 
 
 def _read_batch(file: Path) -> Batch:

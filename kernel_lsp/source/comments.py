@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 
 from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.modules import device_view
 from kernel_lsp.source.text import Lines
 
 _CUDA = re.compile(
@@ -38,9 +39,13 @@ def line_comments(text: str, language: Language) -> tuple[Comment, ...]:
     data = text.encode()
     lines = Lines(data)
     found: list[Comment] = []
-    for match in (_CUDA if language is Language.CUDA else _PYTHON).finditer(data):
-        if (comment := match["comment"]) is not None:
-            line, column = lines.position(match.start())
-            before = data[lines.starts[line - 1] : match.start()]
-            found.append(Comment(line, column, comment.decode(), not before.strip()))
-    return tuple(found)
+    texts = [(_CUDA if language is Language.CUDA else _PYTHON, data)]
+    if language is Language.TORCH:
+        texts.append((_CUDA, device_view(text).encode()))
+    for pattern, searched in texts:
+        for match in pattern.finditer(searched):
+            if (comment := match["comment"]) is not None:
+                line, column = lines.position(match.start())
+                before = data[lines.starts[line - 1] : match.start()]
+                found.append(Comment(line, column, comment.decode(), not before.strip()))
+    return tuple(sorted(found, key=lambda comment: (comment.line, comment.column)))

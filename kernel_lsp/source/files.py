@@ -9,23 +9,43 @@ from kernel_lsp.errors import SourceError
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.cuda import find_cuda_kernels
 from kernel_lsp.source.kernel import Kernel, Language
+from kernel_lsp.source.modules import device_view, is_torch_file
 from kernel_lsp.source.triton import find_triton_kernels
 
 LARGEST_BYTES = 8 * 1024 * 1024
 
 
 def language_of(path: Path, text: str) -> Language | None:
-    """CUDA for `.cu` and `.cuh`; Triton for a `.py` that holds a Triton kernel; None for everything else."""
+    """CUDA for `.cu` and `.cuh`; for a `.py` Triton if it holds a Triton kernel, TORCH if it is a KernelBench file or
+    gives CUDA text to `load_inline`; None for everything else.
+    """
     if path.suffix in (".cu", ".cuh"):
         return Language.CUDA
-    return Language.TRITON if path.suffix == ".py" and find_triton_kernels(text, path) else None
+    if path.suffix != ".py":
+        return None
+    if find_triton_kernels(text, path):
+        return Language.TRITON
+    return Language.TORCH if is_torch_file(text) else None
 
 
 def find_kernels(text: str, path: Path) -> tuple[Kernel, ...]:
-    """The kernels of a file in order, by the language its name tells; none for a file of another language."""
+    """The kernels of a file in order, by the language its name tells; none for a file of another language.
+
+    Those in the CUDA text of a Python file have their places in that file.
+    """
     if path.suffix in (".cu", ".cuh"):
         return find_cuda_kernels(text, path)
-    return find_triton_kernels(text, path) if path.suffix == ".py" else ()
+    if path.suffix != ".py":
+        return ()
+    if found := find_triton_kernels(text, path):
+        return found
+    view = device_view(text)
+    return find_cuda_kernels(view, path) if not view.isspace() else ()
+
+
+def cuda_part(source: SourceFile) -> SourceFile:
+    """The file as a CUDA compiler is given it: of a Python file its CUDA text alone, each line where it stands."""
+    return SourceFile(source.path, device_view(source.text)) if source.path.suffix == ".py" else source
 
 
 def surroundings(*files: SourceFile) -> set[Path]:

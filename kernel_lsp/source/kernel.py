@@ -8,10 +8,11 @@ from kernel_lsp.source.text import Span
 
 
 class Language(StrEnum):
-    """What a kernel is written in."""
+    """What a kernel file is written in; the kernels of a TORCH file are CUDA's."""
 
     CUDA = "cuda"
     TRITON = "triton"
+    TORCH = "torch"  # a Python file: a KernelBench problem, or a `ModelNew` with CUDA C++ for `load_inline`, if any
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,12 @@ cannot find everything that is hidden well enough; the judge's other checks do n
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.modules import inline_sources, is_problem
 
 
 def _words(text: str) -> frozenset[str]:
@@ -25,6 +26,8 @@ _PARTS_OF_TORCH = _words(
     "classes distributed fx futures hub jit library multiprocessing overrides package profiler serialization testing "
     "utils"
 )
+_EXTENSIONS = "torch.utils.cpp_extension"
+_BUILDS_EXTENSIONS = (f"{_EXTENSIONS}.load", f"{_EXTENSIONS}.load_inline")
 _SETTINGS_OF_TORCH = _words("manual_seed manual_seed_all seed seed_all use_deterministic_algorithms")
 _FILES_OF_TORCH = _words("load save from_file load_library")
 _BUILTINS = _words("breakpoint compile delattr eval exec globals locals open setattr vars")
@@ -68,14 +71,16 @@ class Objection:
 def objections(candidate: Candidate, baseline: Candidate, workload: SourceFile) -> tuple[Objection, ...]:
     """What the candidate's Python does that neither the baseline nor the workload does, in order.
 
-    That is the kernel file of a Triton candidate, and the candidate's launch. A text that does not parse has none:
-    whoever executes it says what is wrong.
+    That is the kernel file of a candidate in Python, with the C++ that it gives to `load_inline`, and the candidate's
+    launch. An answer to a KernelBench problem may build extensions. A text that does not parse has none: whoever
+    executes it says what is wrong.
     """
     own = [file for file in (baseline.kernel, baseline.launch, workload) if file is not None]
-    usual = {found.what for file in own if file.path.suffix == ".py" for found in _python(file.text)}
-    files = [candidate.kernel] if candidate.language is Language.TRITON else []
+    builds = is_problem(workload.text)
+    usual = {found.what for file in own if file.path.suffix == ".py" for found in _of_file(file.text, builds=builds)}
+    files = [candidate.kernel] if candidate.language is not Language.CUDA else []
     files += [candidate.launch] if candidate.launch is not None else []
-    return tuple(found for file in files for found in _python(file.text) if found.what not in usual)
+    return tuple(found for file in files for found in _of_file(file.text, builds=builds) if found.what not in usual)
 
 
 def host_objections(candidate: SourceFile, baseline: SourceFile) -> tuple[Objection, ...]:
@@ -84,19 +89,56 @@ def host_objections(candidate: SourceFile, baseline: SourceFile) -> tuple[Object
     return tuple(found for found in _cpp(candidate.text) if found.what not in usual)
 
 
-def _python(text: str) -> tuple[Objection, ...]:
+def _of_file(text: str, *, builds: bool) -> tuple[Objection, ...]:
+    data, found = text.encode(), list(_python(text, builds=builds))
+    for source in inline_sources(text):
+        above = data.count(b"\n", 0, source.span.start)
+        found += [Objection(above + objection.line, objection.what) for objection in _cpp(source.text)]
+    return tuple(sorted(found, key=lambda objection: objection.line))
+
+
+def _python(text: str, *, builds: bool) -> tuple[Objection, ...]:
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
         return ()
     imported = dict(_bindings(tree))
+    builders = _extension_builders(tree, imported) if builds else set[int]()
     found = [
         Objection(node.lineno, what)
         for node in ast.walk(tree)
+        if isinstance(node, (ast.stmt, ast.expr)) and id(node) not in builders
         for what in _of(node, imported)
-        if isinstance(node, (ast.stmt, ast.expr))
     ]
     return tuple(sorted(found, key=lambda objection: objection.line))
+
+
+def _extension_builders(tree: ast.Module, imported: Mapping[str, str]) -> set[int]:
+    """Imports and attributes, by `id`, that lead to `torch.utils.cpp_extension.load_inline` and nowhere else."""
+    found: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import) and all(alias.name == _EXTENSIONS for alias in node.names):
+            found.add(id(node))
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            if names <= {_EXTENSIONS, *_BUILDS_EXTENSIONS}:
+                found.add(id(node))
+        elif isinstance(node, ast.Attribute) and ".".join(_path(node, imported)) in _BUILDS_EXTENSIONS:
+            part: ast.expr = node
+            while isinstance(part, ast.Attribute):
+                found.add(id(part))
+                part = part.value
+    return found
+
+
+def _path(node: ast.Attribute, imported: Mapping[str, str]) -> list[str]:
+    """The dotted name that an attribute stands for; its first part is empty where that is no name."""
+    names, root = [node.attr], node.value
+    while isinstance(root, ast.Attribute):
+        names.insert(0, root.attr)
+        root = root.value
+    start = root.id if isinstance(root, ast.Name) else ""
+    return [*imported.get(start, start).split("."), *names]
 
 
 def _bindings(tree: ast.Module) -> Iterator[tuple[str, str]]:
@@ -142,12 +184,10 @@ def _of_module(dotted: str) -> Iterator[str]:
 
 
 def _of_attribute(node: ast.Attribute, imported: dict[str, str]) -> Iterator[str]:
-    names, root = [node.attr], node.value
+    root = node.value
     while isinstance(root, ast.Attribute):
-        names.insert(0, root.attr)
         root = root.value
-    start = root.id if isinstance(root, ast.Name) else ""
-    path = [*imported.get(start, start).split("."), *names]
+    start, path = root.id if isinstance(root, ast.Name) else "", _path(node, imported)
     if isinstance(node.ctx, (ast.Store, ast.Del)) and start not in _OWN:
         yield f"changes `{'.'.join(path)}`"
     elif start not in _OWN or node.attr.startswith("__"):

@@ -1,6 +1,6 @@
-"""Four questions that everyone asks of a node of a syntax tree."""
+"""Questions that everyone asks of a node of a syntax tree."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from kernel_lsp.source.text import Span
@@ -36,3 +36,21 @@ def field(node: "Node", name: str) -> "Node":
     if child is None:
         raise LookupError(name)
     return child
+
+
+def imported_names(imports: "Iterable[Node]") -> dict[str, str]:
+    """Local name -> dotted name of what these import statements of Python bind; later ones win."""
+    names: dict[str, str] = {}
+    for node in imports:
+        module = node.child_by_field_name("module_name")
+        prefix = f"{text_of(module)}." if module else ""
+        for item in node.children_by_field_name("name"):
+            name, alias = item.child_by_field_name("name"), item.child_by_field_name("alias")
+            dotted = text_of(name or item)
+            if alias:
+                names[text_of(alias)] = prefix + dotted
+            elif prefix:
+                names[dotted] = prefix + dotted
+            else:  # `import a.b` binds `a`
+                names[dotted.split(".")[0]] = dotted.split(".")[0]
+    return names

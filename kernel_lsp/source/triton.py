@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kernel_lsp.source.grammar import parse_python, python_grammar
 from kernel_lsp.source.kernel import Kernel, Language, Parameter
 from kernel_lsp.source.text import Span
+from kernel_lsp.source.trees import imported_names, span_of, text_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Query
@@ -63,7 +64,7 @@ def find_triton_kernels(text: str, path: Path) -> tuple[Kernel, ...]:
         return ()
     data = text.encode()
     found = _captures(data)
-    names = _imported(found.get("import", []))
+    names = {"triton": "triton", "tl": "triton.language"} | imported_names(found.get("import", []))
     functions = [f for node in found.get("decorated", []) if (f := _function(data, node, names, path))]
     launched = {site.kernel for site in _launches(found.get("launch", []))}
     called = {name for f in functions for name in f.calls - {f.kernel.name}}
@@ -90,40 +91,22 @@ def _captures(data: bytes) -> "dict[str, list[Node]]":
     return {name: sorted(nodes, key=lambda node: node.start_byte) for name, nodes in found.items()}
 
 
-def _imported(imports: "list[Node]") -> dict[str, str]:
-    """Local name -> dotted name of what the imports bind; `triton` and `tl` mean what they always mean if unbound."""
-    names = {"triton": "triton", "tl": "triton.language"}
-    for node in imports:
-        module = node.child_by_field_name("module_name")
-        prefix = f"{_text(module)}." if module else ""
-        for item in node.children_by_field_name("name"):
-            name, alias = item.child_by_field_name("name"), item.child_by_field_name("alias")
-            dotted = _text(name or item)
-            if alias:
-                names[_text(alias)] = prefix + dotted
-            elif prefix:
-                names[dotted] = prefix + dotted
-            else:  # `import a.b` binds `a`
-                names[dotted.split(".")[0]] = dotted.split(".")[0]
-    return names
-
-
 def _function(data: bytes, node: "Node", names: dict[str, str], path: Path) -> _Function | None:
     definition = node.child_by_field_name("definition")
     if definition is None:
         return None
-    decorators = {_resolved(_text(d)[1:], names) for d in node.children if d.type == "decorator"}
+    decorators = {_resolved(text_of(d)[1:], names) for d in node.children if d.type == "decorator"}
     name, body = definition.child_by_field_name("name"), definition.child_by_field_name("body")
     parameters = definition.child_by_field_name("parameters")
     if not decorators & _JIT or name is None or body is None or parameters is None:
         return None
     kernel = Kernel(
-        name=_text(name),
+        name=text_of(name),
         language=Language.TRITON,
         path=path,
-        span=_span(node),
-        name_span=_span(name),
-        body=_span(body),
+        span=span_of(node),
+        name_span=span_of(name),
+        body=span_of(body),
         parameters=tuple(p for node in parameters.named_children if (p := _parameter(node, names))),
         autotuned=bool(decorators & _AUTOTUNE),
     )
@@ -144,9 +127,9 @@ def _parameter(node: "Node", names: dict[str, str]) -> Parameter | None:
     if name is None or name.type != "identifier":
         return None
     annotation = node.child_by_field_name("type")
-    kind = _text(annotation) if annotation else ""
+    kind = text_of(annotation) if annotation else ""
     constexpr = _resolved(kind, names).rsplit(".", 1)[-1] == "constexpr"
-    return Parameter(_text(name), kind, constexpr)
+    return Parameter(text_of(name), kind, constexpr)
 
 
 def _launches(calls: "list[Node]") -> tuple[LaunchSite, ...]:
@@ -158,13 +141,5 @@ def _launches(calls: "list[Node]") -> tuple[LaunchSite, ...]:
             continue
         opening = next((c for c in subscript.children if c.type == "["), subscript)
         grid = Span(opening.end_byte, subscript.children[-1].start_byte)
-        found.append(LaunchSite(_text(value).rsplit(".", 1)[-1].strip(), _span(call), grid, _span(arguments)))
+        found.append(LaunchSite(text_of(value).rsplit(".", 1)[-1].strip(), span_of(call), grid, span_of(arguments)))
     return tuple(found)
-
-
-def _text(node: "Node") -> str:
-    return (node.text or b"").decode()
-
-
-def _span(node: "Node") -> Span:
-    return Span(node.start_byte, node.end_byte)

@@ -23,12 +23,16 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One family; `change` maps the values of a floating-point tensor, integer tensors are left alone."""
+    """One family; `change` maps the values of a floating-point tensor, integer tensors are left alone.
+
+    It changes inputs, or the weights of a KernelBench problem if it is one `of_weights`.
+    """
 
     name: str
     change: Callable[[Tensor, Generator], Tensor] | None = None
     layout: Layout = Layout()
     finite: bool = True
+    of_weights: bool = False
 
 
 _FEWEST_TOUCHED, _TOUCHED_ONE_IN = 4, 4096
@@ -68,6 +72,14 @@ def _nonfinite(x: Tensor, generator: Generator) -> Tensor:
     return flat.reshape(x.shape)
 
 
+def _drawn_anew(x: Tensor, generator: Generator) -> Tensor:
+    """Weights by values of their own size; those that are all alike, as of a normalisation, become different ones."""
+    noise = torch.rand(x.shape, generator=generator, device=x.device, dtype=torch.float32).to(x.dtype)
+    if bool((x == x.flatten()[0]).all()):
+        return x + (x.abs() + 1) * noise / 4
+    return x * (0.5 + noise) + x.std() * (noise - 0.5)
+
+
 def _places(flat: Tensor, count: int, generator: Generator) -> Tensor:
     """At least one position; one may be drawn twice."""
     return torch.randint(flat.numel(), (max(count, 1),), generator=generator, device=flat.device)
@@ -86,7 +98,8 @@ VALUE_FAMILIES = (
 NONFINITE = Family("nonfinite", _nonfinite, finite=False)
 UNALIGNED = Family("unaligned", layout=Layout(shifted=True))
 STRIDED = Family("strided", layout=Layout(strided=True))
-FAMILIES = {family.name: family for family in (*VALUE_FAMILIES, NONFINITE, UNALIGNED, STRIDED)}
+WEIGHTS = Family("weights", _drawn_anew, of_weights=True)
+FAMILIES = {family.name: family for family in (*VALUE_FAMILIES, NONFINITE, UNALIGNED, STRIDED, WEIGHTS)}
 
 
 def apply(family: Family, leaves: tuple[object, ...], generator: Generator) -> tuple[object, ...]:

@@ -6,11 +6,17 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from kernel_lsp.errors import WorkloadError
+from kernel_lsp.source.modules import is_problem
+
+if TYPE_CHECKING:
+    from kernel_lsp.workload.answer import Call
+    from kernel_lsp.workload.problem import Problem
 
 Leaf = Any  # a torch.Tensor, or a bool, int or float
 _CONTRACT_KEYS = ("contiguous", "aligned", "mutates", "finite")
@@ -35,7 +41,10 @@ class Contract:
 
 @dataclass(frozen=True)
 class Workload:
-    """A loaded workload; see ARCHITECTURE.md for what each part means."""
+    """A loaded workload; see ARCHITECTURE.md for what each part means.
+
+    Of a KernelBench problem the last arguments are `weights`, and its reference takes the case before them all.
+    """
 
     path: Path
     cases: tuple[dict[str, Any], ...]
@@ -46,6 +55,17 @@ class Workload:
     tolerance: Mapping[str, float] | None = None
     nondeterministic: bool = False
     contract: Contract = field(default_factory=Contract)
+    weights: tuple[str, ...] = ()
+    problem: "Problem | None" = None
+
+    @property
+    def calls(self) -> tuple["Call", ...]:
+        """How a problem's model is built and called on each case; empty for any other workload."""
+        return () if self.problem is None else tuple(self.problem.call(case) for case in self.cases)
+
+    def reference_on(self, case: Mapping[str, Any]) -> Callable[..., Any]:
+        """What says what is right on the inputs of a case."""
+        return self.reference if self.problem is None else partial(self.reference, case)
 
 
 def load_module(text: str, path: Path) -> ModuleType:
@@ -70,12 +90,16 @@ def load_module(text: str, path: Path) -> ModuleType:
     return module
 
 
-def load_workload(text: str, path: Path) -> Workload:
-    """The workload that `text` defines.
+def load_workload(text: str, path: Path, device: str = "cpu", seed: int = 0) -> Workload:
+    """The workload that `text` defines; of a KernelBench problem the case as written, with weights drawn from `seed`.
 
     Raises:
         WorkloadError: a part is missing, is of the wrong kind, or does not fit the others.
     """
+    if is_problem(text):
+        from kernel_lsp.workload.problem import problem_workload
+
+        return problem_workload(text, path, device, seed)
     return workload_of(load_module(text, path), path)
 
 
@@ -173,7 +197,7 @@ def make_inputs(workload: Workload, case: Mapping[str, Any]) -> tuple[Leaf, ...]
                 _line(workload.inputs),
                 "Return tensors, ints, floats and bools only.",
             )
-    _fits(workload.reference, leaves, {}, workload.path, "what `inputs` returns does not fit `reference`")
+    _fits(workload.reference_on(case), leaves, {}, workload.path, "what `inputs` returns does not fit `reference`")
     return leaves
 
 

@@ -1,16 +1,20 @@
 """Workloads as files: where one is found for a kernel, and what can be said of it without running it."""
 
 import ast
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.modules import is_answer, is_problem
 
 REQUIRED = ("CASES", "inputs", "reference")
 DRAFT = "# kernel-lsp: draft"
 """How the line begins that makes a workload a draft: a workload with it is not used."""
+_OF_ANSWER = ("_cuda", "_triton", "_new", "_kernel")
+_OF_KERNELBENCH = re.compile(r"level_?(\d+)_problem_?(\d+)(?!\d)")
 _TEMPLATE = "It needs CASES, inputs, reference and launch; see the README's section on workloads."
 
 
@@ -23,12 +27,15 @@ class WorkloadFile:
         kernel_path: the kernel file it is for.
         in_kernel_file: whether both are the same file.
         has_launch: whether it defines `launch`.
+        problem: whether it is a problem of KernelBench's: `Model`, `get_inputs` and `get_init_inputs` in place of
+            `reference`, `inputs` and `CASES`.
     """
 
     source: SourceFile
     kernel_path: Path
     in_kernel_file: bool
     has_launch: bool
+    problem: bool = False
 
 
 def workload_path(kernel_file: Path) -> Path:
@@ -37,13 +44,18 @@ def workload_path(kernel_file: Path) -> Path:
 
 
 def find_workload(
-    kernel: SourceFile, explicit: Path | None = None, texts: Mapping[Path, str] | None = None
+    kernel: SourceFile,
+    explicit: Path | None = None,
+    texts: Mapping[Path, str] | None = None,
+    problems: Path | None = None,
 ) -> WorkloadFile | None:
     """The workload of a kernel file: the one named, the file's own, its sibling, or a neighbour that names it.
 
-    Order: `explicit`; the kernel file itself when it is Python and defines the three required names;
-    `STEM_workload.py` beside it; any other `*_workload.py` beside it whose `KERNEL` names the file. `texts` holds files
-    that are to be taken as they are there, not as they are on disk.
+    Order: `explicit`; the kernel file itself when it is Python and defines the three required names, or is a problem
+    of KernelBench's; `STEM_workload.py` beside it; for a file with `ModelNew` its problem: `STEM_problem.py` beside it,
+    the neighbour of the same name without `_cuda`, `_triton`, `_new` or `_kernel`, or what a name such as
+    `level_1_problem_19_sample_0_kernel.py` tells, `level1/19_*.py` in `problems`; any other `*_workload.py` beside it
+    whose `KERNEL` names the file. `texts` holds files that are to be taken as they are there, not as they are on disk.
 
     Raises:
         WorkloadError: the file found or named cannot be read or parsed, lacks a required part, or is a draft.
@@ -56,9 +68,15 @@ def find_workload(
         if all(name in names for name in REQUIRED):
             _refuse_draft(kernel)
             return WorkloadFile(kernel, kernel.path, in_kernel_file=True, has_launch="launch" in names)
-    sibling = kernel.path.with_name(f"{kernel.path.stem}_workload.py")
+        if is_problem(kernel.text):
+            return WorkloadFile(kernel, kernel.path, in_kernel_file=True, has_launch=False, problem=True)
+    sibling = workload_path(kernel.path)
     if sibling in texts or sibling.is_file():
         return _read(sibling, kernel, texts)
+    if kernel.path.suffix == ".py" and is_answer(kernel.text):
+        for path in _problem_paths(kernel.path, problems):
+            if (text := _text(path, texts)) is not None and is_problem(text):
+                return _read(path, kernel, texts)
     for other in sorted(kernel.path.parent.glob("*_workload.py")):
         if _declared_kernel(other) == kernel.path.name:
             return _read(other, kernel, texts)
@@ -66,21 +84,49 @@ def find_workload(
 
 
 def require_workload(
-    kernel: SourceFile, explicit: Path | None = None, texts: Mapping[Path, str] | None = None
+    kernel: SourceFile,
+    explicit: Path | None = None,
+    texts: Mapping[Path, str] | None = None,
+    problems: Path | None = None,
 ) -> WorkloadFile:
     """Like `find_workload`, for work that cannot go on without one.
 
     Raises:
         WorkloadError: there is none, or as `find_workload`.
     """
-    found = find_workload(kernel, explicit, texts)
-    if found is None:
+    found = find_workload(kernel, explicit, texts, problems)
+    if found is not None:
+        return found
+    if kernel.path.suffix == ".py" and is_answer(kernel.text):
         raise WorkloadError(
-            "no workload was found for this kernel",
+            "no problem was found for this `ModelNew`",
             kernel.path,
-            cure=f"Write {kernel.path.stem}_workload.py beside it, or name one with --workload. {_TEMPLATE}",
+            cure=f"Put Model, get_inputs and get_init_inputs into {kernel.path.stem}_problem.py beside it, name a file "
+            "that has them with --workload, or say with the setting kernelbench.root where KernelBench's lie.",
         )
-    return found
+    raise WorkloadError(
+        "no workload was found for this kernel",
+        kernel.path,
+        cure=f"Write {kernel.path.stem}_workload.py beside it, or name one with --workload. {_TEMPLATE}",
+    )
+
+
+def _problem_paths(answer: Path, problems: Path | None) -> Iterator[Path]:
+    """Where the problem of an answer may lie, the likeliest first."""
+    yield answer.with_name(f"{answer.stem}_problem.py")
+    for suffix in _OF_ANSWER:
+        if answer.stem.removesuffix(suffix) not in ("", answer.stem):
+            yield answer.with_name(f"{answer.stem.removesuffix(suffix)}.py")
+    if problems is not None and (named := _OF_KERNELBENCH.search(answer.stem)):
+        yield from sorted((problems / f"level{named[1]}").glob(f"{named[2]}_*.py"))
+
+
+def _text(path: Path, texts: Mapping[Path, str]) -> str | None:
+    """A file's text; None where it cannot be read."""
+    try:
+        return texts[path] if path in texts else path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def _read(path: Path, kernel: SourceFile, texts: Mapping[Path, str]) -> WorkloadFile:
@@ -92,6 +138,8 @@ def _read(path: Path, kernel: SourceFile, texts: Mapping[Path, str]) -> Workload
     except UnicodeDecodeError:
         raise WorkloadError("the workload is not UTF-8 text", path, cure="Save it as UTF-8.") from None
     names = _top_level(_parse(source))
+    if kernel.path.suffix == ".py" and is_problem(source.text):
+        return WorkloadFile(source, kernel.path, in_kernel_file=path == kernel.path, has_launch=False, problem=True)
     missing = [name for name in REQUIRED if name not in names]
     if missing:
         raise WorkloadError(f"the workload does not define {' and '.join(missing)}", path, cure=_TEMPLATE)

@@ -95,12 +95,13 @@ def test_a_first_session_as_a_person_has_it(vsix, tmp_path):
 def test_an_untrusted_workspace(vsix, tmp_path):
     environment = make_workspace(tmp_path / "work")
     server = tmp_path / "work/.home/bin/kernel-lsp"  # what lies in the workspace is not started
-    (tmp_path / "bin").mkdir()
-    shutil.copy(server, tmp_path / "bin")
-    server.write_text(f'#!/bin/sh\ntouch {tmp_path}/work/started\nexec {tmp_path}/bin/kernel-lsp "$@"\n')
-    environment["PATH"] += os.pathsep + str(tmp_path / "bin")
+    started, elsewhere = tmp_path / "work" / "started", tmp_path / "bin"
+    elsewhere.mkdir()
+    shutil.copy(server, elsewhere)
+    server.write_text(f'#!/bin/sh\ntouch {started}\nexec {elsewhere}/kernel-lsp "$@"\n')
+    environment["PATH"] += os.pathsep + str(elsewhere)
     assert "PASS" in drive("restricted.mjs", environment, tmp_path / "work", vsix)
-    assert (tmp_path / "work/started").exists(), "once it is trusted it is"
+    assert started.exists(), "once it is trusted it is"
 
 
 def test_the_walkthrough_where_nothing_is_installed(vsix, tmp_path):

@@ -110,7 +110,7 @@ class Checker:
         report = FileReport(source.path, language, self._arch, tuple(kernel.name for kernel in kernels))
         problem: WorkloadError | None = None
         try:
-            workload = find_workload(source, self._workload)
+            workload = find_workload(source, self._workload, problems=self._settings.kernelbench.root)
         except WorkloadError as error:
             workload, problem = None, error
         depends = dependencies_of(source, workload, self._settings)

@@ -16,6 +16,7 @@ from kernel_lsp.build.toolkit import find_tool
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.files import cuda_part
 from kernel_lsp.source.imports import local_imports
 from kernel_lsp.workload.spec import WorkloadFile
 
@@ -71,11 +72,9 @@ class Dependencies:
 def dependencies_of(source: SourceFile, workload: WorkloadFile | None, settings: Settings) -> Dependencies:
     """The texts that checking `source` with `workload` reads."""
     python = source.path.suffix == ".py"
-    found: dict[Path, SourceFile] = {}
+    headers = user_headers(cuda_part(source), settings.build.include_dirs)
+    found = {header.path: SourceFile(header.path, header.text) for header in headers}
     whole = True
-    if not python:
-        headers = user_headers(source, settings.build.include_dirs)
-        found = {header.path: SourceFile(header.path, header.text) for header in headers}
     files = [source] if python else []
     if workload is not None and not workload.in_kernel_file:
         files.append(workload.source)

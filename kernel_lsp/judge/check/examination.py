@@ -161,7 +161,7 @@ async def _run(bench: Bench, built: Built, notes: _Notes, *, only_emulated: bool
 async def _rehearse(bench: Bench, notes: _Notes, why: str) -> None:
     """Run the reference on the smallest case, so that at least the workload is known to work; `why` is it no more."""
     sizes: list[int] = await bench.oracle("sizes")
-    draw = await bench.draw(min(range(len(sizes)), key=lambda case: sizes[case]), "normal")
+    draw = await bench.draw(min(bench.decisive, key=lambda case: sizes[case]), "normal")
     await bench.oracle("rehearse", key=draw.key)
     findings = Findings()
     findings.passed("workload", "its inputs and reference run", bench.cases[draw.case])

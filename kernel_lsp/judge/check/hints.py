@@ -16,7 +16,8 @@ from kernel_lsp.judge.verdict import KernelResources
 from kernel_lsp.rules import performance
 from kernel_lsp.rules.rule import Rule
 from kernel_lsp.source.candidate import SourceFile
-from kernel_lsp.source.kernel import Kernel
+from kernel_lsp.source.files import language_of
+from kernel_lsp.source.kernel import Kernel, Language
 
 SPILL_BYTES = 16
 STACK_BYTES = 16
@@ -61,7 +62,7 @@ def counter_hints(source: SourceFile, runs: Sequence[EmulatedRun]) -> list[Diagn
     for total in (total for run in runs for total in run.totals):
         name = base_name(total.kernel)
         least[name] = least.get(name, 0) + total.least_bytes_read + total.least_bytes_written
-    triton = source.path.suffix == ".py"
+    triton = source.path.suffix == ".py" and language_of(source.path, source.text) is not Language.TORCH
     for name, lines in _by_kernel(source.path, runs).items():
         for line, rule, message in _of_lines(lines, least.get(name, 0), triton=triton):
             column, end = line_place(source.text, line)

@@ -49,7 +49,7 @@ class _Work:
         return SourceFile(self.path, self.texts[self.path]) if self.path in self.texts else read_source(self.path)
 
     def target(self) -> Target:
-        return make_target(self.path, self.kernel, texts=self.texts)
+        return make_target(self.path, self.kernel, texts=self.texts, problems=self.settings.kernelbench.root)
 
     def doing(self, what: str) -> None:
         self.emit({"doing": what})

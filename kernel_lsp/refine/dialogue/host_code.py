@@ -7,11 +7,12 @@ plainer.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from kernel_lsp.refine.dialogue.answer import RejectedAnswer
 from kernel_lsp.source.grammar import parse_cuda
+from kernel_lsp.source.trees import text_of, walk
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -49,40 +50,36 @@ def host_function(text: str, name: str) -> str:
         RejectedAnswer: there is no such function, or it holds what cannot be said in Python here.
     """
     tree = parse_cuda(text.encode())
-    translator = _Translator(text.encode())
-    for node in _descend(tree.root_node, "function_definition"):
-        declarator = next(_descend(node, "function_declarator"), None)
+    translator = _Translator()
+    for node in _of(tree.root_node, "function_definition"):
+        declarator = next(_of(node, "function_declarator"), None)
         body = node.child_by_field_name("body")
         if declarator is None or body is None or declarator.child_by_field_name("declarator") is None:
             continue
         called = declarator.child_by_field_name("declarator")
-        if called is None or translator.text(called) != name:
+        if called is None or text_of(called) != name:
             continue
-        if "__global__" in translator.text(node)[: body.start_byte - node.start_byte]:
+        if "__global__" in text_of(node)[: body.start_byte - node.start_byte]:
             continue
         return translator.function(name, declarator, body)
     raise RejectedAnswer(f"The host function `{name}` that `forward` calls is not in the CUDA source.")
 
 
 class _Translator:
-    def __init__(self, data: bytes) -> None:
-        self._data = data
+    def __init__(self) -> None:
         self._real: set[str] = set()  # names of floating-point variables: `/` is no integer division of these
         self._shapes: set[str] = set()  # names of dim3 variables
         self._skipped: set[str] = set()  # names of streams and the like
 
-    def text(self, node: "Node") -> str:
-        return self._data[node.start_byte : node.end_byte].decode()
-
     def function(self, name: str, declarator: "Node", body: "Node") -> str:
         parameters: list[str] = []
-        for parameter in _descend(declarator, "parameter_declaration", "optional_parameter_declaration"):
+        for parameter in _of(declarator, "parameter_declaration", "optional_parameter_declaration"):
             named = parameter.child_by_field_name("declarator")
             if named is None:
                 continue
-            word = re.sub(r"[&*\s]", "", self.text(named))
+            word = re.sub(r"[&*\s]", "", text_of(named))
             default = parameter.child_by_field_name("default_value")
-            if _REAL.search(self.text(parameter)):
+            if _REAL.search(text_of(parameter)):
                 self._real.add(word)
             parameters.append(word if default is None else f"{word}={self.expression(default)}")
         lines = self._block(body)
@@ -118,10 +115,10 @@ class _Translator:
         inner = node.named_children[0] if node.named_children else None
         if inner is None:
             return []
-        text = self.text(inner)
+        text = text_of(inner)
         if inner.type == "call_expression":
             called = inner.child_by_field_name("function")
-            kernel = called is not None and any(_descend(inner, "kernel_call_syntax"))
+            kernel = called is not None and any(_of(inner, "kernel_call_syntax"))
             if not kernel and _CHECKS.match(text):
                 return []
             if kernel:
@@ -130,11 +127,11 @@ class _Translator:
             left, right = inner.child_by_field_name("left"), inner.child_by_field_name("right")
             sign = inner.child_by_field_name("operator")
             if left is not None and right is not None:
-                written = self.text(left)
+                written = text_of(left)
                 if written in self._skipped or _STREAM.search(text):
                     return []
                 if re.fullmatch(r"\w+", written):
-                    return [f"{written} {self.text(sign) if sign else '='} {self.expression(right)}"]
+                    return [f"{written} {text_of(sign) if sign else '='} {self.expression(right)}"]
                 if (part := re.fullmatch(r"(\w+)\.([xyz])", written)) and part[1] in self._shapes:
                     at = "xyz".index(part[2])
                     name = part[1]
@@ -143,9 +140,9 @@ class _Translator:
 
     def _declaration(self, node: "Node") -> list[str]:
         kind = node.child_by_field_name("type")
-        written = self.text(kind) if kind else ""
-        if _STREAM.search(self.text(node)):
-            self._skipped |= {self.text(n) for n in _descend(node, "identifier")}
+        written = text_of(kind) if kind else ""
+        if _STREAM.search(text_of(node)):
+            self._skipped |= {text_of(n) for n in _of(node, "identifier")}
             return []
         if "vector" in written or "array" in written:
             raise self._refusal(node)
@@ -155,10 +152,10 @@ class _Translator:
             value = made.child_by_field_name("value") if made.type == "init_declarator" else None
             if name is None:
                 raise self._refusal(node)
-            word = re.sub(r"[&*\s]|const|__restrict__", "", self.text(name))
+            word = re.sub(r"[&*\s]|const|__restrict__", "", text_of(name))
             if not re.fullmatch(r"\w+", word):
                 raise self._refusal(node)
-            if _REAL.search(written) and "*" not in self.text(made):
+            if _REAL.search(written) and "*" not in text_of(made):
                 self._real.add(word)
             if written == "dim3":
                 self._shapes.add(word)
@@ -175,7 +172,7 @@ class _Translator:
             if holder.type not in ("parameter_list", "argument_list", "initializer_list"):
                 return self._as_shape(holder)
             given = [n for n in holder.named_children if n.type != "comment"]
-            sizes = [self.text(n) if n.type == "parameter_declaration" else self.expression(n) for n in given]
+            sizes = [text_of(n) if n.type == "parameter_declaration" else self.expression(n) for n in given]
             return f"({', '.join([*sizes, *['1'] * (3 - len(sizes))])})"
         if value is None:
             raise self._refusal(node)
@@ -203,10 +200,10 @@ class _Translator:
         return [f"    {line}" for line in lines or ["None"]]
 
     def _launch(self, call: "Node") -> str:
-        syntax = next(_descend(call, "kernel_call_syntax"))
-        head = self._data[call.start_byte : syntax.start_byte].decode().strip()
-        settings = [self.expression(n) for n in syntax.named_children if self.text(n) not in self._skipped and
-                    not _STREAM.search(self.text(n))]  # fmt: skip
+        syntax = next(_of(call, "kernel_call_syntax"))
+        head = text_of(call).partition(text_of(syntax))[0].strip()
+        settings = [self.expression(n) for n in syntax.named_children if text_of(n) not in self._skipped and
+                    not _STREAM.search(text_of(n))]  # fmt: skip
         arguments = next((n for n in call.named_children if n.type == "argument_list"), None)
         if len(settings) < 2 or arguments is None:
             raise self._refusal(call)
@@ -225,13 +222,13 @@ class _Translator:
         return handler(node)
 
     def _of_identifier(self, node: "Node") -> str:
-        text = self.text(node)
+        text = text_of(node)
         if text in self._skipped:
             raise self._refusal(node)
         return text
 
     def _of_number_literal(self, node: "Node") -> str:
-        text = self.text(node).replace("'", "")
+        text = text_of(node).replace("'", "")
         if re.fullmatch(r"0[xX][0-9a-fA-F]+[uUlL]*", text):
             return text.rstrip("uUlL")
         return text.rstrip("fFuUlL") if re.match(r"[\d.]", text) else text
@@ -253,22 +250,22 @@ class _Translator:
         sign = node.child_by_field_name("operator")
         if left is None or right is None or sign is None:
             raise self._refusal(node)
-        written = {"&&": "and", "||": "or"}.get(self.text(sign), self.text(sign))
+        written = {"&&": "and", "||": "or"}.get(text_of(sign), text_of(sign))
         if written == "/":
             written = "/" if self._is_real(left) or self._is_real(right) else "//"
         return f"{self.expression(left)} {written} {self.expression(right)}"
 
     def _is_real(self, node: "Node") -> bool:
-        text = self.text(node)
+        text = text_of(node)
         names = set(re.findall(r"[A-Za-z_]\w*", text))
         return bool(re.search(r"\d\.|\.\d|\d[eE]-?\d|\bfloat\b|\bdouble\b", text) or names & self._real)
 
     def _of_unary_expression(self, node: "Node") -> str:
         inner = node.child_by_field_name("argument")
         sign = node.child_by_field_name("operator")
-        if inner is None or sign is None or self.text(sign) not in "-+!~":
+        if inner is None or sign is None or text_of(sign) not in "-+!~":
             raise self._refusal(node)
-        return f"{'not ' if self.text(sign) == '!' else self.text(sign)}{self.expression(inner)}"
+        return f"{'not ' if text_of(sign) == '!' else text_of(sign)}{self.expression(inner)}"
 
     def _of_conditional_expression(self, node: "Node") -> str:
         parts = [node.child_by_field_name(name) for name in ("condition", "consequence", "alternative")]
@@ -281,7 +278,7 @@ class _Translator:
         kind, value = node.child_by_field_name("type"), node.child_by_field_name("value")
         if kind is None or value is None:
             raise self._refusal(node)
-        return self._cast(self.text(kind), value)
+        return self._cast(text_of(kind), value)
 
     def _cast(self, kind: str, value: "Node") -> str:
         text = self.expression(value)
@@ -290,7 +287,7 @@ class _Translator:
         return f"float({text})" if _REAL.search(kind) else f"int({text})"
 
     def _of_sizeof_expression(self, node: "Node") -> str:
-        kind = re.sub(r"sizeof\s*\(?|\)|\bconst\b", "", self.text(node)).strip()
+        kind = re.sub(r"sizeof\s*\(?|\)|\bconst\b", "", text_of(node)).strip()
         if kind not in _SIZES:
             raise self._refusal(node)
         return str(_SIZES[kind])
@@ -300,7 +297,7 @@ class _Translator:
 
     def _of_subscript_expression(self, node: "Node") -> str:
         owner = node.child_by_field_name("argument")
-        index = next((n for n in _descend(node, "subscript_argument_list")), None)
+        index = next(_of(node, "subscript_argument_list"), None)
         if owner is None or index is None:
             raise self._refusal(node)
         return f"{self.expression(owner)}[{self.expression(index.named_children[0])}]"
@@ -312,7 +309,7 @@ class _Translator:
         arguments = [n for n in given.named_children if n.type != "comment"]
         if called.type == "field_expression":
             return self._method(node, called, arguments)
-        name = self.text(called)
+        name = text_of(called)
         if cast := re.fullmatch(r"(?:static_cast|reinterpret_cast|const_cast)\s*<(.*)>", name, re.S):
             return self._cast(cast[1], arguments[0])
         if name in ("int", "float", "size_t", "int64_t", "unsigned"):
@@ -329,7 +326,7 @@ class _Translator:
 
     def _made_with(self, node: "Node") -> str:
         """An argument of a call that makes a tensor; options become keywords."""
-        text = self.text(node)
+        text = text_of(node)
         if node.type == "call_expression" and re.search(r"\boptions\(\)|TensorOptions|torch::dtype|device\(", text):
             owner = re.match(r"(\w+)\.options\(\)", text)
             dtype = re.search(r"\bdtype\(\s*(?:torch|at)::(\w+)\s*\)", text)
@@ -344,7 +341,7 @@ class _Translator:
         owner, field = called.child_by_field_name("argument"), called.child_by_field_name("field")
         if owner is None or field is None:
             raise self._refusal(node)
-        name = re.sub(r"\s*<.*>$", "", self.text(field), flags=re.S).removeprefix("template ")
+        name = re.sub(r"\s*<.*>$", "", text_of(field), flags=re.S).removeprefix("template ")
         of = self.expression(owner)
         given = [self.expression(a) for a in arguments]
         if name in ("data_ptr", "mutable_data_ptr", "const_data_ptr", "data"):
@@ -360,7 +357,7 @@ class _Translator:
         raise self._refusal(node)
 
     def _refusal(self, node: "Node") -> RejectedAnswer:
-        text = " ".join(self.text(node).split())
+        text = " ".join(text_of(node).split())
         shown = text if len(text) <= 100 else f"{text[:97]}..."
         return RejectedAnswer(
             f"This host code cannot be taken over: `{shown}`. Keep the host function to sizes, grids, "
@@ -368,11 +365,6 @@ class _Translator:
         )
 
 
-def _descend(node: "Node", *kinds: str):
+def _of(node: "Node", *kinds: str) -> Iterator["Node"]:
     """Every node of these kinds below, in order of the text."""
-    stack = [node]
-    while stack:
-        at = stack.pop()
-        if at.type in kinds:
-            yield at
-        stack += reversed(at.children)
+    return (inner for inner in walk(node) if inner.type in kinds)

@@ -84,37 +84,6 @@ def is_kernel(node: ast.AST) -> bool:
     return any(_dotted(d.func if isinstance(d, ast.Call) else d) in ("triton.jit", "jit") for d in node.decorator_list)
 
 
-def constant_text(tree: ast.Module, node: ast.expr) -> str | None:
-    """The text that an expression of constants stands for: literals, names given them at the top, sums and lists."""
-    match node:
-        case ast.Constant(value=str(value)):
-            return value
-        case ast.Name(id=name):
-            given = [
-                made.value
-                for made in tree.body
-                if isinstance(made, ast.Assign)
-                and any(isinstance(t, ast.Name) and t.id == name for t in made.targets)
-                and not (isinstance(made.value, ast.Name) and made.value.id == name)
-            ]
-            return constant_text(tree, given[-1]) if given else None
-        case ast.BinOp(left=left, op=ast.Add(), right=right):
-            parts = [constant_text(tree, left), constant_text(tree, right)]
-        case ast.List(elts=items) | ast.Tuple(elts=items):
-            parts = [constant_text(tree, item) for item in items]
-        case ast.Call(func=ast.Attribute(value=value, attr="strip" | "lstrip" | "rstrip")):
-            return constant_text(tree, value)
-        case _:
-            return None
-    return None if None in parts else "\n".join(part for part in parts if part is not None)
-
-
-def inline_call(tree: ast.Module) -> ast.Call | None:
-    """The one call of `load_inline`; None where there is none or where there are several."""
-    found = [call for call in _calls(tree) if _dotted(call.func).rpartition(".")[2] == "load_inline"]
-    return found[0] if len(found) == 1 else None
-
-
 def _calls(tree: ast.AST) -> Iterator[ast.Call]:
     return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
 

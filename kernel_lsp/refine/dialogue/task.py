@@ -106,7 +106,7 @@ class _ModelNew:
         base = target.baseline
         files = Files(base.kernel.text, base.launch.text if base.launch else None)
         if self.style == "cuda":
-            files = into_cuda(tree, files, base.kernel.path)
+            files = into_cuda(tree, code, files, base.kernel.path)
         else:
             files = into_triton(tree, code, files, _wrapper(target))
         return target.version(files.kernel, label_of(answer), f"model:{self.profile.id}", files.launch)

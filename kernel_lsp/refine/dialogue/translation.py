@@ -9,9 +9,10 @@ from pathlib import Path
 from kernel_lsp.refine.dialogue.answer import RejectedAnswer
 from kernel_lsp.refine.dialogue.edits import functions
 from kernel_lsp.refine.dialogue.host_code import host_function
-from kernel_lsp.refine.dialogue.kernelbench import constant_text, find_class, find_method, inline_call, is_kernel
+from kernel_lsp.refine.dialogue.kernelbench import find_class, find_method, is_kernel
 from kernel_lsp.source.cuda import find_cuda_kernels, find_host_functions
 from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.modules import inline_sources
 from kernel_lsp.source.outline import Declaration, outline
 from kernel_lsp.source.slicing import slice_device
 from kernel_lsp.source.text import Edit, Span, apply_edits
@@ -28,7 +29,7 @@ class Files:
     launch: str | None
 
 
-def into_cuda(tree: ast.Module, files: Files, path: Path) -> Files:
+def into_cuda(tree: ast.Module, code: str, files: Files, path: Path) -> Files:
     """Take over an answer that builds its kernels with `load_inline`.
 
     Every kernel that the user's `launch` names gives way to the answer's device code; `launch` becomes `forward`, with
@@ -36,6 +37,7 @@ def into_cuda(tree: ast.Module, files: Files, path: Path) -> Files:
 
     Args:
         tree: the answer, as `check_model_new` returns it.
+        code: its text.
         files: the user's texts; `launch` is the workload file.
         path: of the kernel file.
 
@@ -44,15 +46,12 @@ def into_cuda(tree: ast.Module, files: Files, path: Path) -> Files:
     """
     if files.launch is None:
         raise RejectedAnswer("This kernel has no workload file whose `launch` could be replaced.")
-    call = inline_call(tree)
-    if call is None:
-        raise RejectedAnswer("Build everything with one call of `load_inline`.")
-    given = {k.arg: k.value for k in call.keywords} | dict(
-        zip(("name", "cpp_sources", "cuda_sources"), call.args, strict=False)
-    )
-    source = constant_text(tree, given["cuda_sources"]) if "cuda_sources" in given else None
-    if source is None:
+    parts = [part for part in inline_sources(code) if part.kind == "cuda"]
+    if not parts:
         raise RejectedAnswer("`cuda_sources` must be a plain string constant, so that its kernels can be read.")
+    if any(part.call != parts[0].call for part in parts):
+        raise RejectedAnswer("Build everything with one call of `load_inline`.")
+    source = "\n".join(part.text for part in parts)
     hosts = [name.rpartition("::")[2] for name in find_host_functions(source)]
     body = _forward(tree, frozenset(hosts))
     called = [name for name in hosts if re.search(rf"\b{name}\(", body.text)]

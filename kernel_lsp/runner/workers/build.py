@@ -10,11 +10,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from kernel_lsp.build.answers import build_answer, load_answer
 from kernel_lsp.build.binary import Binary, Build
 from kernel_lsp.build.cache import BuildCache
 from kernel_lsp.build.cuda import BuildOptions, build_cuda
+from kernel_lsp.build.diagnostics import has_errors
 from kernel_lsp.build.host.record import ExtensionBuild
 from kernel_lsp.build.host.request import ExtensionRequest, cuda_file_request
+from kernel_lsp.build.inline import build_inline
 from kernel_lsp.build.plan import Plan
 from kernel_lsp.build.planner import plan_cuda
 from kernel_lsp.source.candidate import SourceFile
@@ -65,6 +68,13 @@ def build(
     if language == "triton":
         os.environ["TRITON_CACHE_DIR"] = triton_cache
         return _triton(source, workload, launch_path, launch_text, arch)
+    if language == "torch":
+        made = build_inline(source, arch, _build_options(options, include_dirs), _cache(cache_folder, cache_limit))
+        if not has_errors(made.build.diagnostics) and workload is not None:
+            executed = build_answer(source, workload, arch)
+            if executed.diagnostics:
+                return _answer(executed, ())
+        return _answer(made.build, (Plan(0, made.launches),), binaries=made.binaries)
     kernels = find_kernels(text, source.path)
     plans, names = (), ()
     if workload is not None:
@@ -72,8 +82,7 @@ def build(
         if plan.needs_extension:
             return None
         plans, names = plan.plans, plan.names
-    cache = BuildCache(Path(cache_folder), cache_limit)
-    built = build_cuda(source, arch, names, _build_options(options, include_dirs), cache)
+    built = build_cuda(source, arch, names, _build_options(options, include_dirs), _cache(cache_folder, cache_limit))
     return _answer(built, plans)
 
 
@@ -147,6 +156,8 @@ def _triton(
         return _answer(_NOTHING, ())
 
     def load() -> Callable[..., Any]:
+        if workload.problem is not None:
+            return load_answer(source, workload).launch(0)
         module = load_module(source.text, source.path)
         return bind_launch(module, source.path, launch_text, Path(launch_path) if launch_path else None)
 
@@ -156,6 +167,10 @@ def _triton(
 
 def _launch(text: str | None, path: str | None) -> Callable[..., Any] | None:
     return load_module(text, Path(path)).launch if text and path else None
+
+
+def _cache(folder: str, limit: int) -> BuildCache:
+    return BuildCache(Path(folder), limit)
 
 
 def _build_options(flags: list[str], include_dirs: list[str]) -> BuildOptions:

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -22,6 +22,10 @@ from kernel_lsp.runner.workers.placement import Instead
 from kernel_lsp.workload import families
 from kernel_lsp.workload.load import Workload, as_outputs, blame, describe_case, load_workload, make_inputs
 
+if TYPE_CHECKING:
+    from kernel_lsp.workload.problem import Choice, Problem
+
+_FREE_SHARE = 0.9  # of device memory that is free, for judging a problem
 _KEEP_SHARE = 0.25  # of free device memory, for expected values of past inputs
 
 
@@ -86,17 +90,36 @@ class Oracle:
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = False
 
-    def load(self, text: str, path: str) -> dict[str, Any]:
-        """Load the workload and describe it."""
+    def load(self, text: str, path: str, seed: int = 0) -> dict[str, Any]:
+        """Load the workload and describe it; `seed` is that of a problem's weights."""
         with self._placement():
-            self._workload = workload = load_workload(text, Path(path))
-        return {
+            workload = load_workload(text, Path(path), self._device, seed)
+            choice: dict[str, Any] = {"decisive": list(range(len(workload.cases))), "advisory": [], "why": ""}
+            if workload.problem is not None:
+                chosen = self._choose(workload.problem)
+                workload, choice = replace(workload, cases=chosen.cases), asdict(chosen)
+        self._workload = workload
+        return choice | {
+            "weights": list(workload.weights),
+            "calls": [asdict(call) for call in workload.calls],
             "cases": [describe_case(case) for case in workload.cases],
             "arguments": list(workload.argument_names),
             "nondeterministic": workload.nondeterministic,
             "contract": asdict(workload.contract),
             "l2_bytes": torch.cuda.get_device_properties(0).L2_cache_size if self._device == "cuda" else 0,
         }
+
+    def _choose(self, problem: "Problem") -> "Choice":
+        """The cases of a problem that this machine runs, after a look whether it has a right answer."""
+        from kernel_lsp.workload.problem import choose_for_emulator, choose_for_gpu
+
+        if self._device == "cuda":
+            chosen = choose_for_gpu(problem, int(_FREE_SHARE * torch.cuda.mem_get_info()[0]))
+        else:
+            chosen = choose_for_emulator(problem)
+        problem.check(chosen.cases[chosen.decisive[0]])
+        self._free_temporaries()
+        return chosen
 
     def sizes(self) -> list[int]:
         """Bytes of the inputs of each case, found without making them where `inputs` allows that."""
@@ -124,7 +147,7 @@ class Oracle:
         with self._placement(), torch.no_grad():
             leaves = make_inputs(workload, workload.cases[case])
             generator = torch.Generator(device=self._device).manual_seed(seed + 1)
-            leaves = families.apply(chosen, leaves, generator)
+            leaves = self._changed(chosen, leaves, generator)
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         for tensor in tensors:
             if tensor.device.type != self._device:
@@ -139,6 +162,12 @@ class Oracle:
             strided=chosen.layout.strided,
         )
         return self._keep(key, _Inputs(case, family, seed, leaves, specs, nbytes))
+
+    def _changed(self, family: families.Family, leaves: tuple[Any, ...], generator: torch.Generator) -> tuple[Any, ...]:
+        inputs = len(leaves) - len(self._loaded().weights)
+        if family.of_weights:
+            return (*leaves[:inputs], *families.apply(family, leaves[inputs:], generator))
+        return (*families.apply(family, leaves[:inputs], generator), *leaves[inputs:])
 
     def vary(self, key: str, base: str, argument: int, seed: int) -> dict[str, Any]:
         """Keep the inputs of `base` with another value of one argument under `key`, laid out alike.
@@ -173,7 +202,9 @@ class Oracle:
         with self._placement(), torch.no_grad():
             fresh = make_inputs(workload, workload.cases[inputs.case])
             generator = torch.Generator(device=self._device).manual_seed(seed + 1)
-            leaves = families.touched(inputs.leaves, fresh, generator)
+            given = len(inputs.leaves) - len(workload.weights)
+            touched = families.touched(inputs.leaves[:given], fresh[:given], generator)
+            leaves = (*touched, *inputs.leaves[given:])
         if base in self._bounds:
             self._bounds[key], self._baseline[key] = self._bounds[base], self._baseline[base]
         return self._keep(key, replace(inputs, seed=seed, leaves=leaves))
@@ -209,6 +240,7 @@ class Oracle:
         inputs, expected = self._inputs[key], self._expect(key)
         answer: dict[str, Any] = {"shape_error": None, "distances": [], "fingerprints": [], "baseline": []}
         answer |= self._untouched(subject, slab, inputs)
+        answer["finite"] = all(bool(torch.isfinite(truth).all()) for truth in expected.outputs)
         if len(outputs) != len(expected.outputs):
             answer["shape_error"] = (
                 f"`launch` returned {len(outputs)} outputs where the reference has {len(expected.outputs)}"
@@ -306,18 +338,19 @@ class Oracle:
             self._expected.move_to_end(key)
             return self._expected[key]
         workload, inputs = self._loaded(), self._inputs[key]
-        case = describe_case(workload.cases[inputs.case])
+        constants = workload.cases[inputs.case]
+        case, reference = describe_case(constants), workload.reference_on(constants)
         wide = [
             leaf.to(torch.float64, copy=True) if isinstance(leaf, Tensor) and leaf.is_floating_point() else _copy(leaf)
             for leaf in inputs.leaves
         ]
         with self._placement(), torch.no_grad():
             try:
-                returned = workload.reference(*wide)
+                returned = reference(*wide)
             except RuntimeError:
                 # Not every operation exists in float64; in the given types it either works or is the user's error.
                 with blame(workload.path, f"`reference` raised for case {case}"):
-                    returned = workload.reference(*(_copy(leaf) for leaf in inputs.leaves))
+                    returned = reference(*(_copy(leaf) for leaf in inputs.leaves))
             except Exception:
                 with blame(workload.path, f"`reference` raised for case {case}"):
                     raise

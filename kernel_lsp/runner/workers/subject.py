@@ -21,6 +21,7 @@ from kernel_lsp.errors import KernelLspError, WorkloadError
 from kernel_lsp.runner.workers.allocations import WatchedAllocations
 from kernel_lsp.runner.workers.inline import Launches, from_json, load_extension, serving
 from kernel_lsp.runner.workers.surroundings import Surroundings, native_threads
+from kernel_lsp.workload.answer import Answer, Call
 from kernel_lsp.workload.load import bind_launch, load_module
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ class Subject:
         self._placement: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
         self._emulator: Emulator | None = None
         self._launch: Callable[..., Any] | None = None
+        self._answer: Answer | None = None
+        self._launches: dict[str, Callable[..., Any]] = {}
         self._listeners: list[Any] = []
         self._path = Path()
         self._triton = False
@@ -103,10 +106,14 @@ class Subject:
         types_of: dict[str, list[str]] | None = None,
         names_of: dict[str, list[str]] | None = None,
         extensions: Sequence[dict[str, Any]] = (),
-    ) -> None:
+        calls: list[dict[str, Any]] | None = None,
+        case: int = 0,
+    ) -> dict[str, Any]:
         """Load a version: a `binary` for a CUDA file, one that was built with its host code, or the module in `text`.
 
-        `extensions` are that one, or those that a Python module asks for when it is run.
+        `extensions` are that one, or those that a Python module asks for when it is run. Of an answer to a problem,
+        which is called as `calls` say, the model for `case` is built too; `own_weights` are those that it does not have
+        under the problem's names.
         """
         self._surroundings = Surroundings(self._device)
         self._path = Path(launch_path or path)
@@ -121,7 +128,11 @@ class Subject:
             else:
                 self._lasting.enter_context(serving(map(from_json, extensions), self._device_launches()))
                 module = load_module(text, Path(path))
+            if calls:
+                self._answer = Answer(module, Path(path), [Call(**call) for call in calls], self._device)
+                return {"own_weights": list(self._answer.build(case))}
             self._launch = bind_launch(module, Path(path), launch_text, self._path)
+        return {"own_weights": []}
 
     def _device_launches(self) -> Launches:
         if self._emulator is not None:
@@ -139,7 +150,9 @@ class Subject:
 
         return LoadedModule(binary, types, self._listeners)
 
-    def bind(self, name: str, arguments: list[Any], nbytes: int, names: Sequence[str] = ()) -> dict[str, Any]:
+    def bind(
+        self, name: str, arguments: list[Any], nbytes: int, names: Sequence[str] = (), case: int = 0
+    ) -> dict[str, Any]:
         """Make memory for one set of inputs; the answer is the handle under which the oracle fills it.
 
         `names` are what the workload calls them.
@@ -151,6 +164,9 @@ class Subject:
         slab = make_slab(nbytes, self._device)
         values = [slab.view(TensorSpec.from_json(a)) if isinstance(a, dict) else a for a in arguments]
         self._bound[name] = (slab, values)
+        if self._answer is not None:
+            with self._placement():
+                self._launches[name] = self._answer.launch(case)
         return slab.handle
 
     def rehearse(self, name: str) -> None:
@@ -351,8 +367,9 @@ class Subject:
         return self._outputs_of(self._call(name))
 
     def _call(self, name: str) -> Any:
-        assert self._launch is not None, "the parent loads a version first"
-        return self._launch(*self._bound[name][1])
+        launch = self._launches.get(name, self._launch)
+        assert launch is not None, "the parent loads a version first"
+        return launch(*self._bound[name][1])
 
     def _outputs_of(self, returned: Any) -> tuple[Tensor, ...]:
         outputs: Any = tuple(returned) if isinstance(returned, (tuple, list)) else (returned,)

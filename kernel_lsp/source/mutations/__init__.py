@@ -7,6 +7,7 @@ those to find out who build and run it.
 from itertools import groupby
 
 from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.files import cuda_part
 from kernel_lsp.source.kernel import Language
 from kernel_lsp.source.mutations.mutation import Bug, Mutation
 
@@ -21,7 +22,7 @@ def find_mutations(source: SourceFile, language: Language) -> tuple[Mutation, ..
     from kernel_lsp.source.mutations import cuda, triton
     from kernel_lsp.source.mutations.planting import spread
 
-    found = list((cuda if language is Language.CUDA else triton).find(source.text))
+    found = list(triton.find(source.text) if language is Language.TRITON else cuda.find(cuda_part(source).text))
     different = {mutation.applied_to(source.text): mutation for mutation in reversed(found)}
     different.pop(source.text, None)
 

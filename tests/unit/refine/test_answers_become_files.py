@@ -130,8 +130,8 @@ def rmsnorm() -> tuple[Files, Path]:
 
 def test_a_model_new_becomes_kernel_and_launch():
     files, path = rmsnorm()
-    tree = check_model_new(answer(RMS_DEVICE, RMS_HOST, "return self.built.run(x.contiguous(), weight)"), "cuda")
-    made = into_cuda(tree, files, path)
+    code = answer(RMS_DEVICE, RMS_HOST, "return self.built.run(x.contiguous(), weight)")
+    made = into_cuda(check_model_new(code, "cuda"), code, files, path)
     assert [k.name for k in find_kernels(made.kernel, path)] == ["rms_rows"]
     assert made.kernel.count("MAX_THREADS") == 1, "the file's own constant of that name gives way"
     assert "torch" not in made.kernel
@@ -154,7 +154,8 @@ def test_kernels_in_a_namespace_are_replaced_outside_of_it():
   soft<<<x.size(0), 256>>>(x.data_ptr<float>(), y.data_ptr<float>(), x.size(1));
   return y;
 }"""
-    made = into_cuda(check_model_new(answer(device, host, "return built.run(x)", "x"), "cuda"), files, path)
+    code = answer(device, host, "return built.run(x)", "x")
+    made = into_cuda(check_model_new(code, "cuda"), code, files, path)
     assert [k.name for k in find_kernels(made.kernel, path)] == ["soft"]
     assert made.launch is not None
     assert "module.soft[" in made.launch
@@ -169,8 +170,9 @@ def test_kernels_in_a_namespace_are_replaced_outside_of_it():
 )
 def test_what_cannot_be_taken_over_is_said(device, forward, words):
     files, path = rmsnorm()
+    code = answer(device, RMS_HOST, forward)
     with pytest.raises(RejectedAnswer, match=words):
-        into_cuda(check_model_new(answer(device, RMS_HOST, forward), "cuda"), files, path)
+        into_cuda(check_model_new(code, "cuda"), code, files, path)
 
 
 TRITON = '''

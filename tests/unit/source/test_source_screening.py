@@ -118,3 +118,49 @@ def test_host_code_of_an_extension(text, what):
 )
 def test_comments_strings_and_other_names_are_no_host_code(text):
     assert host_objections(SourceFile(Path("a.cu"), HOST + text), SourceFile(Path("a.cu"), HOST)) == ()
+
+
+PROBLEM = "class Model: ...\ndef get_inputs(): ...\ndef get_init_inputs(): ...\n"
+
+
+def of_answer(text: str) -> list[str]:
+    candidate = Candidate(Language.TORCH, SourceFile(Path("answer.py"), text), None, "", "user")
+    problem = SourceFile(Path("problem.py"), PROBLEM)
+    return [o.what for o in objections(candidate, Candidate(Language.TORCH, problem, None, "", "baseline"), problem)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from torch.utils.cpp_extension import load_inline",
+        "from torch.utils.cpp_extension import load, load_inline as build\nbuild(name='x')",
+        "from torch.utils import cpp_extension\ncpp_extension.load_inline(name='x')",
+        "import torch.utils.cpp_extension\ntorch.utils.cpp_extension.load(name='x', sources=[])",
+        "import torch.nn as nn\nimport torch.nn.functional as F\nnn.Linear(1, 2), F.relu",
+    ],
+)
+def test_an_answer_may_build_extensions(text):
+    assert of_answer(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("import torch.utils.cpp_extension as e\ne.os", "reaches for `os`"),
+        ("import torch\ntorch.utils.data", "uses `torch.utils`"),
+        ("from torch.utils.cpp_extension import load_inline, os", "uses `torch.utils`"),
+        ("from torch.utils import cpp_extension, data", "uses `torch.utils`"),
+        ("import ctypes", "imports `ctypes`"),
+        ("import torch\ntorch.matmul = None", "changes `torch.matmul`"),
+    ],
+)
+def test_an_answer_may_do_nothing_else(text, what):
+    assert any(said == what for said in of_answer(text)), of_answer(text)
+
+
+def test_cpp_given_to_load_inline_is_read_in_its_place():
+    text = 'from torch.utils.cpp_extension import load_inline\nload_inline(name="x", cpp_sources="""\nint f() {\n  return system("ls");\n}\n""")\n'
+    candidate = Candidate(Language.TORCH, SourceFile(Path("answer.py"), text), None, "", "user")
+    problem = SourceFile(Path("problem.py"), PROBLEM)
+    seen = objections(candidate, Candidate(Language.TORCH, problem, None, "", "baseline"), problem)
+    assert [(o.line, o.what) for o in seen] == [(4, "uses `system`")]

@@ -1,0 +1,50 @@
+"""Whether two Python texts are the same program, as far as their syntax tells."""
+
+import ast
+import re
+
+_MODEL = re.compile(r"\bModel(New)?\b")
+_OF_PROBLEM = ("get_inputs", "get_init_inputs")
+
+
+def same_python(one: str, other: str) -> bool:
+    """Whether two Python texts differ in comments and layout only."""
+    try:
+        return ast.dump(ast.parse(one)) == ast.dump(ast.parse(other))
+    except SyntaxError:
+        return one == other
+
+
+def same_model(one: str, other: str) -> bool:
+    """Whether two KernelBench files define the same model, be it called `Model` or `ModelNew`.
+
+    What only a problem needs (inputs, and constants that the rest does not use) and what documents are left out.
+    """
+    try:
+        return _of_model(one) == _of_model(other)
+    except SyntaxError:
+        return one == other
+
+
+def _of_model(text: str) -> list[str]:
+    tree = ast.parse(_MODEL.sub("Model", text))
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node, clean=False) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+    kept = [node for node in tree.body if not isinstance(node, ast.FunctionDef) or node.name not in _OF_PROBLEM]
+    used = {
+        part.id
+        for node in kept
+        for part in ast.walk(node)
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)
+    }
+    return [ast.dump(node) for node in kept if not _is_unused(node, used)]
+
+
+def _is_unused(node: ast.stmt, used: set[str]) -> bool:
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Constant)
+    if not isinstance(node, ast.Assign):
+        return False
+    names = {part.id for target in node.targets for part in ast.walk(target) if isinstance(part, ast.Name)}
+    return not names & used

@@ -1,0 +1,175 @@
+"""How C++ host code launches kernels, `k<float><<<grid, 256>>>(x)`, as far as it can be read without running it."""
+
+import ast
+import operator
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kernel_lsp.source.outline import code_only, outline
+
+_NAME = re.compile(rb"[A-Za-z_][\w:]*\s*\Z")
+_DIM3 = re.compile(r"\s*dim3\s*[({](.*)[)}]\s*", re.DOTALL)
+_BUILTIN = re.compile(
+    r"(?:const\s+)?(?:unsigned\s+|signed\s+)?(?:float|double|int|long|long long|short|char|bool|half|__half|size_t"
+    r"|__nv_bfloat16|u?int\d+_t|half2|__half2|float[24]|__nv_bfloat162|unsigned)\s*|true|false"
+)
+_SIZES = {"float": 4, "double": 8, "int": 4, "half": 2, "__half": 2, "scalar_t": 4, "float4": 16, "float2": 8}
+_SIZEOF = re.compile(r"\bsizeof\s*\(\s*(\w+)\s*\)")
+_CAST = re.compile(r"\(\s*(?:unsigned\s+)?(?:int|size_t|unsigned|long)\s*\)|static_cast\s*<\s*[\w\s]+\s*>")
+_SUFFIX = re.compile(r"\b(\d+)(?:[uUlL]+|zu)\b")
+_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+_DEEPEST = 8
+_MOST = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class HostLaunch:
+    """One launch as it is written.
+
+    Attributes:
+        kernel: what stands before `<<<`, constants of the file and PyTorch's `scalar_t` (as `float`) filled in.
+        instance: whether that names one instance of a template.
+        block: threads in x, y, z; None where they are computed.
+        shared_bytes: dynamic shared memory; None where it is computed.
+    """
+
+    kernel: str
+    instance: bool
+    block: tuple[int, int, int] | None
+    shared_bytes: int | None
+
+
+def find_host_launches(text: str) -> tuple[HostLaunch, ...]:
+    """The launches in CUDA text, in order. Numbers are followed through names that have one value alone.
+
+    A name stands for what its function says of it, if it says so once, else for a constant or macro of the file.
+    """
+    code = code_only(text.encode())
+    if b"<<<" not in code:
+        return ()
+    bodies = [made.span for made in outline(text.encode()).declarations if made.body is not None]
+    everything = code.decode()
+    found: list[HostLaunch] = []
+    for mark in re.finditer(rb"<<<", code):
+        name = _name_before(code, mark.start())
+        end = code.find(b">>>", mark.end())
+        if name is None or end < 0:
+            continue
+        span = next((span for span in bodies if span.start <= mark.start() < span.end), None)
+        scope = _Scope(code[span.start : mark.start()].decode() if span else "", everything)
+        given = _split(code[mark.end() : end].decode())
+        kernel, is_instance = scope.instance(name)
+        shared = scope.number(given[2]) if len(given) > 2 else 0
+        found.append(HostLaunch(kernel, is_instance, scope.block(given[1]) if len(given) > 1 else None, shared))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What names mean where a launch stands: the text of its function up to there, and that of the file."""
+
+    function: str
+    file: str
+
+    def block(self, expression: str, depth: int = 0) -> tuple[int, int, int] | None:
+        """Threads in x, y, z."""
+        if depth > _DEEPEST:
+            return None
+        if made := _DIM3.fullmatch(expression):
+            sizes = [self.number(part) for part in _split(made[1])]
+            x, y, z, *_ = (*sizes, 1, 1, 1)
+            return (x, y, z) if x and y and z else None
+        name = expression.strip()
+        if re.fullmatch(r"[A-Za-z_]\w*", name):
+            declared = re.findall(rf"\bdim3\s+{name}\s*[({{]([^;]*)[)}}]\s*;", self.function)
+            if declared:
+                return self.block(f"dim3({declared[0]})", depth + 1) if len(declared) == 1 else None
+            value = self._value(name)
+            if value is not None and "dim3" in value:
+                return self.block(value, depth + 1)
+        threads = self.number(expression)
+        return (threads, 1, 1) if threads else None
+
+    def number(self, expression: str, depth: int = 0) -> int | None:
+        """The value of a constant expression of integers."""
+        text = _SIZEOF.sub(lambda m: str(_SIZES.get(m[1], m[0])), expression)
+        text = _SUFFIX.sub(r"\1", _CAST.sub("", text)).strip()
+        try:
+            return self._evaluated(ast.parse(text, mode="eval").body, depth)
+        except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
+            return None
+
+    def instance(self, name: str) -> tuple[str, bool]:
+        """A kernel's name with its template arguments in numbers and types, and whether that could be done."""
+        plain, bracket, rest = name.partition("<")
+        if not bracket:
+            return name, False
+        arguments: list[str] = []
+        for argument in _split(rest.rstrip()[:-1]):
+            if _BUILTIN.fullmatch(argument.strip()):
+                arguments.append(argument.strip())
+            elif argument.strip() == "scalar_t" and "AT_DISPATCH" in self.function:
+                arguments.append("float")
+            elif (number := self.number(argument)) is not None:
+                arguments.append(str(number))
+            else:
+                return plain.strip(), False
+        return f"{plain.strip()}<{', '.join(arguments)}>", True
+
+    def _evaluated(self, node: ast.expr, depth: int) -> int | None:
+        match node:
+            case ast.Constant(value=int(value)):
+                return value
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+                a, b = self._evaluated(left, depth), self._evaluated(right, depth)
+                made = None if a is None or b is None else _OPERATORS[type(op)](a, b)
+                return made if made is not None and abs(made) < _MOST else None
+            case ast.Name(id=name) if depth < _DEEPEST:
+                value = self._value(name)
+                return None if value is None else self.number(value, depth + 1)
+            case _:
+                return None
+
+    def _value(self, name: str) -> str | None:
+        """What a name is given, where that happens once."""
+        assigned = rf"\b{name}\s*=(?!=)\s*([^;,]+(?:\([^;]*\))?)\s*[;,]"
+        own = re.findall(assigned, self.function)
+        if own or re.search(rf"\b{name}\s*(?:[-+*/]=|\+\+|--)", self.function):
+            return own[0] if len(own) == 1 else None
+        everywhere = set(re.findall(rf"\bconst(?:expr)?\b[^;(){{}}=]*{assigned}", self.file))
+        everywhere |= set(re.findall(rf"(?m)^[ \t]*#[ \t]*define[ \t]+{name}[ \t]+(.+?)[ \t]*$", self.file))
+        return everywhere.pop() if len(everywhere) == 1 else None
+
+
+def _name_before(code: bytes, end: int) -> str | None:
+    """The name before a position, with its template arguments."""
+    head = code[:end].rstrip()
+    start = len(head)
+    if head.endswith(b">"):
+        depth = 0
+        while start > 0:
+            start -= 1
+            depth += {b">": 1, b"<": -1}.get(head[start : start + 1], 0)
+            if depth == 0:
+                break
+    name = _NAME.search(head[:start])
+    return head[name.start() :].decode() if name else None
+
+
+def _split(text: str) -> list[str]:
+    """The parts between commas that stand in no bracket."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(character, 0)
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts

@@ -1,0 +1,340 @@
+"""KernelBench's Python files (Ouyang et al., arXiv 2502.10517): problems, answers, and CUDA given to `load_inline`."""
+
+import codecs
+import re
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Literal
+
+from kernel_lsp.source.grammar import blanked, parse_python, python_grammar
+from kernel_lsp.source.text import Span
+from kernel_lsp.source.trees import imported_names, span_of, text_of
+
+if TYPE_CHECKING:
+    from tree_sitter import Node, Query
+
+_QUERY = """
+(import_statement) @import
+(import_from_statement) @import
+(call) @call
+"""
+_PROBLEM = ("Model", "get_inputs", "get_init_inputs")
+_PARAMETERS = ("name", "cpp_sources", "cuda_sources")
+_KINDS: tuple[Literal["cpp"], Literal["cuda"]] = ("cpp", "cuda")
+_STRIPS = frozenset(("strip", "lstrip", "rstrip"))
+_DEDENTS = frozenset(("dedent", "cleandoc"))
+_MOST_LITERALS = 1000
+_LINE_BREAKS = (b"\r\n", b"\n", b"\r")
+_BLANK_BREAKS = bytes.maketrans(b"\n\r\0", b"   ")
+_DEVICE_FLAG = re.compile(
+    r"""(?x) ["'] (?P<flag>
+        --?use_fast_math | --?(?:fmad|ftz|prec-div|prec-sqrt)=(?:true|false) | --?maxrregcount=\d+ | --?std=c\+\+\d\d
+      | -D\w+(?:=\w+)?
+    ) ["']"""
+)
+_TOKEN = re.compile(
+    rb"""(?x)
+      (?P<escape> \\ (?:
+            [0-7]{1,3} | x[0-9a-fA-F]{2} | u[0-9a-fA-F]{4} | U[0-9a-fA-F]{8} | N\{[^}]*\} | \r\n | [\0-\x7f]
+      ) )
+    | (?P<end> \r\n | \n | \r )
+    | [^\\\r\n]+ | \\
+    """
+)
+
+
+@dataclass(frozen=True, slots=True)
+class InlineSource:
+    """A string literal that is, or is part of, a source given to `load_inline`.
+
+    Attributes:
+        call: where that call stands; what has one call is compiled as one file, in this order.
+        kind: `cuda` for `cuda_sources`, `cpp` for `cpp_sources`.
+        span: what stands between the quotes.
+        raw: whether backslashes in it are backslashes.
+        text: what Python makes of it.
+    """
+
+    call: Span
+    kind: Literal["cuda", "cpp"]
+    span: Span
+    raw: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUnit:
+    """What one call of `load_inline` has compiled for the GPU.
+
+    Attributes:
+        call: where that call stands.
+        view: its CUDA text in place, see `device_view`.
+        flags: those of `extra_cuda_cflags` that change device code and that every CUDA compiler understands.
+    """
+
+    call: Span
+    view: str
+    flags: tuple[str, ...]
+
+
+def is_problem(text: str) -> bool:
+    """Whether a Python file defines `Model`, `get_inputs` and `get_init_inputs` at its top, as KernelBench's do."""
+    return all(name in text for name in _PROBLEM) and set(_PROBLEM) <= _defined(text)
+
+
+def is_answer(text: str) -> bool:
+    """Whether a Python file defines a class `ModelNew`."""
+    return "ModelNew" in text and "ModelNew" in _defined(text)
+
+
+def is_torch_file(text: str) -> bool:
+    """Whether a Python file is a problem, an answer, or gives CUDA text to `load_inline`."""
+    return is_problem(text) or is_answer(text) or any(source.kind == "cuda" for source in inline_sources(text))
+
+
+def inline_sources(text: str) -> tuple[InlineSource, ...]:
+    """The string literals that a Python file gives to `load_inline`, call by call.
+
+    They are followed through names (those of the surrounding blocks, as far as they are assigned there once and for
+    all or extended with `+=`), sums, lists, `"".join`, `textwrap.dedent` and `.strip()`. A source that is computed in
+    any other way, an f-string above all, is left out as a whole. The file need not be complete.
+    """
+    if "load_inline" not in text:
+        return ()
+    from tree_sitter import QueryCursor
+
+    root = parse_python(text.encode()).root_node
+    found = QueryCursor(_query()).captures(root)
+    names = imported_names(sorted(found.get("import", []), key=lambda node: node.start_byte))
+    calls = sorted(found.get("call", []), key=lambda node: node.start_byte)
+    return tuple(source for call in calls if _is_load_inline(call, names) for source in _given(call))
+
+
+def device_view(text: str) -> str:
+    r"""The CUDA text of a Python file in its place: every other byte is blank, but for line breaks.
+
+    The view has the same number of UTF-8 bytes and the same lines, so what a compiler says of it holds in the file.
+    Lines are always right. Columns are right up to the first escape of a line that is shorter when decoded (`\\n` in a
+    string that is not raw): what follows moves left, and the line is filled up at its end. A line break made by an
+    escape is a blank.
+    """
+    return _view(text, inline_sources(text))
+
+
+def device_units(text: str) -> tuple[DeviceUnit, ...]:
+    """What a Python file has compiled for the GPU, one unit for each call of `load_inline` with CUDA text."""
+    sources = [source for source in inline_sources(text) if source.kind == "cuda"]
+    units: list[DeviceUnit] = []
+    for call in dict.fromkeys(source.call for source in sources):
+        given = [source for source in sources if source.call == call]
+        written = text.encode()[call.start : call.end].decode()
+        flags = [m["flag"] for m in _DEVICE_FLAG.finditer(written)] if "extra_cuda_cflags" in written else []
+        units.append(DeviceUnit(call, _view(text, given), tuple(flags)))
+    return tuple(units)
+
+
+def _view(text: str, sources: Iterable[InlineSource]) -> str:
+    data = text.encode()
+    out = bytearray(blanked(data))
+    for source in sources:
+        if source.kind == "cuda":
+            written = data[source.span.start : source.span.end]
+            out[source.span.start : source.span.end] = _in_place(written, source.raw)
+    return out.decode()
+
+
+@cache
+def _query() -> "Query":
+    from tree_sitter import Query
+
+    return Query(python_grammar(), _QUERY)
+
+
+def _defined(text: str) -> set[str]:
+    """Names of the functions, classes and variables at the top of a file."""
+    return {name for node in parse_python(text.encode()).root_node.children for name in _names_of(node)}
+
+
+def _names_of(node: "Node") -> Iterator[str]:
+    match node.type:
+        case "decorated_definition" | "expression_statement":
+            for child in node.children:
+                yield from _names_of(child)
+        case "function_definition" | "class_definition":
+            yield from (text_of(name) for name in node.children_by_field_name("name"))
+        case "assignment":
+            yield from (text_of(name) for name in node.children_by_field_name("left"))
+        case _:
+            return
+
+
+def _is_load_inline(call: "Node", names: dict[str, str]) -> bool:
+    function = call.child_by_field_name("function")
+    if function is None or function.type not in ("identifier", "attribute"):
+        return False
+    written = text_of(function)
+    return names.get(written, written).rpartition(".")[2] == "load_inline"
+
+
+def _given(call: "Node") -> Iterator[InlineSource]:
+    arguments = call.child_by_field_name("arguments")
+    passed: dict[str, Node] = {}
+    for at, node in enumerate(_expressions(arguments) if arguments else ()):
+        name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
+        if node.type == "keyword_argument" and name and value:
+            passed[text_of(name)] = value
+        elif at < len(_PARAMETERS):
+            passed[_PARAMETERS[at]] = node
+    for kind in _KINDS:
+        given = passed.get(f"{kind}_sources")
+        for node in (_literals(given) or []) if given else []:
+            opening, closing = node.children[0], node.children[-1]
+            raw = b"r" in (opening.text or b"").lower()
+            span = Span(opening.end_byte, closing.start_byte)
+            content = (node.text or b"")[span.start - node.start_byte : span.end - node.start_byte]
+            yield InlineSource(span_of(call), kind, span, raw, _decoded(content, raw))
+
+
+def _expressions(node: "Node") -> "list[Node]":
+    return [child for child in node.named_children if child.type != "comment"]
+
+
+def _literals(node: "Node") -> "list[Node] | None":
+    """The string literals whose sum an expression is; None where it is computed in another way."""
+    match node.type:
+        case "string":
+            plain = not any(child.type == "interpolation" for child in node.children)
+            whole = node.children[-1].type == "string_end"
+            text = not set("fb") & set(text_of(node.children[0]).lower())
+            return [node] if plain and whole and text else None
+        case "concatenated_string" | "parenthesized_expression" | "list" | "tuple":
+            return _sum(_expressions(node))
+        case "binary_operator" if any(child.type == "+" for child in node.children):
+            return _sum(_expressions(node))
+        case "assignment":  # the value of `a = b = "..."`
+            right = node.child_by_field_name("right")
+            return _literals(right) if right else None
+        case "none":
+            return []
+        case "call":
+            return _literals_of_call(node)
+        case "identifier":
+            return _assigned(node)
+        case _:
+            return None
+
+
+def _sum(nodes: "Iterable[Node]") -> "list[Node] | None":
+    found: list[Node] = []
+    for node in nodes:
+        part = _literals(node)
+        if part is None or len(found) + len(part) > _MOST_LITERALS:
+            return None
+        found += part
+    return found
+
+
+def _literals_of_call(node: "Node") -> "list[Node] | None":
+    """The literals of a call that changes white space alone: `a.strip()`, `textwrap.dedent(a)`, `"".join([a, b])`."""
+    function, arguments = node.child_by_field_name("function"), node.child_by_field_name("arguments")
+    if function is None or arguments is None:
+        return None
+    given = _expressions(arguments)
+    owner = function.child_by_field_name("object")
+    name = text_of(function).rpartition(".")[2]
+    if name in _STRIPS and owner is not None and not given:
+        return _literals(owner)
+    if name in _DEDENTS and len(given) == 1:
+        return _literals(given[0])
+    if name == "join" and owner is not None and owner.type == "string" and len(given) == 1:
+        joint = text_of(owner).strip("\"'").replace("\\n", "")
+        return _literals(given[0]) if not joint.strip() else None
+    return None
+
+
+def _assigned(name: "Node") -> "list[Node] | None":
+    """The literals of a name where it is used: of its last assignment before, in the nearest block that has one.
+
+    From within a function the surrounding module is seen as it is at its end.
+    """
+    before: int | None = name.start_byte
+    crossed = False
+    block = name.parent
+    while block is not None:
+        if block.type == "module" or (block.type == "block" and not (crossed and _is_body_of_class(block))):
+            made = [m for m in _assignments(block, text_of(name)) if before is None or m.end_byte <= before]
+            if made:
+                return _value(made)
+        if block.type == "function_definition":
+            before, crossed = None, True
+        block = block.parent
+    return None
+
+
+def _value(made: "list[Node]") -> "list[Node] | None":
+    """What a name stands for after these assignments to it, of which later ones may extend earlier ones."""
+    rights = [node.child_by_field_name("right") for node in made]
+    first = max((i for i, node in enumerate(made) if node.type == "assignment"), default=None)
+    return None if first is None else _sum(right for right in rights[first:] if right)
+
+
+def _assignments(block: "Node", name: str) -> "Iterator[Node]":
+    for statement in block.children:
+        for node in statement.children if statement.type == "expression_statement" else ():
+            inner: Node | None = node
+            while inner is not None and inner.type in ("assignment", "augmented_assignment"):
+                left = inner.child_by_field_name("left")
+                if left is not None and left.type == "identifier" and text_of(left) == name:
+                    yield inner
+                inner = inner.child_by_field_name("right")
+
+
+def _is_body_of_class(block: "Node") -> bool:
+    return block.parent is not None and block.parent.type == "class_definition"
+
+
+def _decoded(content: bytes, raw: bool) -> str:
+    """What Python makes of the bytes between the quotes."""
+    unix = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    if raw:
+        return unix.decode()
+    return b"".join(_unescaped(t[0]) if t["escape"] else t[0] for t in _TOKEN.finditer(unix)).decode()
+
+
+def _unescaped(written: bytes) -> bytes:
+    """What one escape stands for, in UTF-8; nothing for a line break that it joins."""
+    if written[1:] in _LINE_BREAKS:
+        return b""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of backslashes that escape nothing
+            return codecs.decode(written, "unicode_escape").encode(errors="replace")
+    except UnicodeDecodeError:
+        return written
+
+
+def _in_place(content: bytes, raw: bool) -> bytes:
+    """The decoded text, line by line filled up to the bytes that it was written with."""
+    if raw:
+        return content
+    out = bytearray()
+    line, begin = b"", 0
+    for token in _TOKEN.finditer(content):
+        escape, end = token["escape"], token["end"]
+        if escape is None and end is None:
+            line += token[0]
+        elif escape is not None and escape[1:] not in _LINE_BREAKS:
+            line += _unescaped(escape).translate(_BLANK_BREAKS)
+        else:  # Python joins lines at a backslash, as C++ does
+            line += b"\\" if escape is not None else b""
+            out += _filled(line, token.end() - begin - len(end or token[0][1:])) + (end or token[0][1:])
+            line, begin = b"", token.end()
+    return bytes(out + _filled(line, len(content) - begin))
+
+
+def _filled(line: bytes, width: int) -> bytes:
+    """A line with blanks at its end, but before the backslash that joins it to the next one."""
+    joins = (len(line) - len(line.rstrip(b"\\"))) % 2
+    kept = len(line) - joins
+    return line[:kept].ljust(width - joins) + line[kept:]

@@ -1,0 +1,142 @@
+"""A `ModelNew` as something to launch: built once, then given inputs and weights that others have made.
+
+Worker processes only: it runs the user's code. It knows the arguments of the constructor and how inputs are nested,
+never the problem's text.
+"""
+
+import ast
+import contextlib
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from kernel_lsp.errors import WorkloadError
+from kernel_lsp.workload.load import blame
+
+_CLASSES = ("ModelNew", "Model")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """How a problem builds and calls its model on one case, as plain data.
+
+    Attributes:
+        init: arguments of the constructor, as a Python literal.
+        tree: how inputs are nested, as `torch.utils._pytree` writes it.
+        fixed: inputs that are neither tensors nor numbers, by position, as Python literals.
+        inputs: how many of the leaves are inputs; the rest are weights.
+        weights: their names.
+        seed: of the random numbers that the constructor draws.
+    """
+
+    init: str
+    tree: str
+    fixed: Sequence[tuple[int, str]]
+    inputs: int
+    weights: tuple[str, ...]
+    seed: int
+
+    def nest(self, leaves: Sequence[Any]) -> Sequence[Any]:
+        """The positional arguments of `forward`, from the leaves that are inputs."""
+        given, fixed = iter(leaves), dict(self.fixed)
+        spec = pytree.treespec_loads(self.tree)
+        whole = [
+            ast.literal_eval(fixed[number]) if number in fixed else next(given) for number in range(spec.num_leaves)
+        ]
+        return pytree.tree_unflatten(whole, spec)
+
+
+class Answer:
+    """The model class of one module: `ModelNew`, or `Model` where there is none. A model is built for each case."""
+
+    def __init__(self, module: Any, path: Path, calls: Sequence[Call], device: str) -> None:
+        """Take the class from an executed module.
+
+        Raises:
+            WorkloadError: it defines neither class.
+        """
+        made = next((getattr(module, name) for name in _CLASSES if hasattr(module, name)), None)
+        if not isinstance(made, type) or not issubclass(made, nn.Module):
+            cure = "Define `class ModelNew(nn.Module)` with the constructor and the `forward` of the problem's `Model`."
+            raise WorkloadError("the file defines no `ModelNew`", path, cure=cure)
+        self._class, self._path, self._calls, self._device = made, path, calls, device
+        self._built: dict[int, _Bound] = {}
+
+    def build(self, case: int) -> tuple[str, ...]:
+        """Build the model for a case, if that is not done yet; the weights that it does not have under their names.
+
+        Those are as the model's own constructor makes them, under the problem's seed.
+
+        Raises:
+            WorkloadError: its constructor raises.
+        """
+        if case not in self._built:
+            call = self._calls[case]
+            with blame(self._path, f"`{self._class.__name__}` raised while it was built"):
+                model = build_model(self._class, ast.literal_eval(call.init), call.seed, self._device)
+            self._built[case] = _Bound(model, call)
+        return self._built[case].lacking
+
+    def launch(self, case: int) -> Callable[..., tuple[Tensor, ...]]:
+        """What runs it on the leaves of a case: its inputs, then its weights."""
+        self.build(case)
+        return self._built[case]
+
+
+class _Bound:
+    """One model, whose weights lie where the leaves do."""
+
+    def __init__(self, model: nn.Module, call: Call) -> None:
+        self._model, self._call = model, call
+        own: dict[str, Tensor] = dict(model.named_parameters()) | dict(model.named_buffers())
+        self._own = [own.get(name) for name in call.weights]
+        self._seen: tuple[Any, ...] = ()
+        self.lacking = tuple(name for name in call.weights if name not in own)
+
+    def __call__(self, *leaves: Any) -> tuple[Tensor, ...]:
+        given, weights = leaves[: self._call.inputs], leaves[self._call.inputs :]
+        if len(self._seen) != len(weights) or any(a is not b for a, b in zip(self._seen, weights, strict=True)):
+            for own, weight in zip(self._own, weights, strict=True):
+                if own is not None and own.shape == weight.shape and own.dtype == weight.dtype:
+                    own.data = weight
+            self._seen = weights
+        return outputs_of(self._model(*self._call.nest(given)))
+
+
+def build_model(kind: type[nn.Module], init: Sequence[Any], seed: int, device: str) -> nn.Module:
+    """A model on the GPU, or what stands for it, with random numbers from `seed`; those of others go on as before."""
+    with seeded(seed, device), on_device():
+        return kind(*init).cuda()
+
+
+def on_device() -> torch.device:
+    """Context in which tensors are made on the GPU unless told otherwise, or on what stands for it."""
+    return torch.device("cuda")
+
+
+@contextlib.contextmanager
+def seeded(seed: int, device: str) -> Generator[None]:
+    """Within it random numbers follow from `seed`; afterwards they go on as if nothing had been drawn."""
+    before = torch.get_rng_state()
+    on_gpu = torch.cuda.get_rng_state() if device == "cuda" else None
+    try:
+        torch.manual_seed(seed)
+        yield
+    finally:
+        torch.set_rng_state(before)
+        if on_gpu is not None:
+            torch.cuda.set_rng_state(on_gpu)
+
+
+def outputs_of(returned: Any) -> tuple[Tensor, ...]:
+    """The tensors in what a model returned, whatever its structure; numbers become tensors, the rest is left out."""
+    return tuple(
+        leaf if isinstance(leaf, Tensor) else torch.tensor(leaf)
+        for leaf in pytree.tree_leaves(returned)
+        if isinstance(leaf, (Tensor, bool, int, float))
+    )

@@ -1,0 +1,423 @@
+"""A KernelBench problem (Ouyang et al., arXiv 2502.10517) as a workload. Worker processes only: runs the user's code.
+
+A problem is a Python file with `Model`, `get_inputs` and `get_init_inputs`. What the judge calls its arguments are the
+tensors and numbers in what `get_inputs` returns, and after them the parameters and buffers of one `Model`, by their
+names, so that oracle and candidates share weights by their values. The right answer is `Model` on these arguments, in
+the mode that it is constructed in.
+
+**Cases.** The case as written always decides. A problem says nothing of other sizes, and an answer may rely on those
+that it gives, so others are there for machines that cannot run these: sizes are halved, largest first, for as long as
+the problem stays valid, until they fit the GPU's memory or the emulator. Halving keeps what divides them. Such a case
+decides in place of the one as written. A last case, with odd sizes, is run on the emulator to tell how far an answer
+carries: it never decides.
+"""
+
+import ast
+import inspect
+import operator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivateUsage]
+from torch.utils import _pytree as pytree
+
+from kernel_lsp.errors import CannotJudgeError, WorkloadError
+from kernel_lsp.runner.workers.placement import Instead
+from kernel_lsp.workload.answer import Call, build_model, on_device, outputs_of, seeded
+from kernel_lsp.workload.load import Contract, Workload, blame, describe_case, load_module
+
+_LEAST = 4  # smaller constants are kernel sizes, strides and groups rather than extents
+_MOST_PROBES = 80
+_WORTHWHILE = 0.97  # of the bytes there were: what shrinks less is not what makes a case large
+_EMULATED_BYTES = 1 << 18
+_MOST_CPU_BYTES = 1 << 30
+_RUN_BYTES = 1 << 26  # what is small enough to be tried on the CPU
+
+_OPERATIONS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
+
+_CONTRACT = Contract(contiguous=True, aligned=16, finite=True)
+"""Of what a problem hands over: nothing else is asked of an answer."""
+
+Case = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """Bytes of a case: of its inputs, weights and outputs."""
+
+    inputs: int
+    weights: int
+    outputs: int
+
+    @property
+    def total(self) -> int:
+        """All together."""
+        return self.inputs + self.weights + self.outputs
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The cases of a problem that a machine can run, the one as written first, by number.
+
+    Attributes:
+        cases: their constants.
+        decisive: those that decide.
+        advisory: those that only tell how far an answer carries.
+        why: what was done with the case as written, if it does not decide.
+    """
+
+    cases: tuple[dict[str, int], ...]
+    decisive: tuple[int, ...] = (0,)
+    advisory: tuple[int, ...] = ()
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class _Instance:
+    """The problem's module, executed with the constants of one case."""
+
+    model: type[nn.Module]
+    get_inputs: Callable[[], Any]
+    init: list[Any]
+
+
+def choose_for_gpu(problem: "Problem", free: int) -> Choice:
+    """The case as written, or the largest that `free` bytes of GPU memory hold with all that judging takes."""
+    case, found = problem.shrunk(lambda footprint: _needed(footprint) <= free)
+    written = dict(problem.constants)
+    if case == written:
+        return Choice((written,))
+    needed = f" needs {_needed(whole) / 2**30:.0f} GiB to judge" if (whole := problem.footprint(written)) else ""
+    why = f"the case as written{needed}, and {free / 2**30:.0f} GiB of GPU memory are free"
+    if found is None or _needed(found) > free:
+        raise CannotJudgeError(f"{why}; no smaller case fits either", problem.path)
+    return Choice((written, case), (1,), why=why)
+
+
+def choose_for_emulator(problem: "Problem") -> Choice:
+    """A case that is small enough to be emulated, as far as the problem can be made so, and one with odd sizes.
+
+    Raises:
+        CannotJudgeError: it cannot be made small enough for a CPU.
+    """
+    case, found = problem.shrunk(lambda footprint: footprint.total <= _EMULATED_BYTES)
+    written = dict(problem.constants)
+    if found is None or found.total > _MOST_CPU_BYTES:
+        raise CannotJudgeError("its sizes cannot be made small enough for a CPU", problem.path)
+    if case == written:
+        return Choice((written,))
+    odd = problem.odd(case)
+    why = "the case as written needs a GPU"
+    return Choice((written, case, *([odd] if odd else [])), (1,), (2,) if odd else (), why)
+
+
+def _needed(footprint: Footprint) -> int:
+    """Bytes of GPU memory that judging takes: four processes with inputs and outputs, and an oracle with wider ones."""
+    return 8 * (footprint.inputs + footprint.weights) + 30 * footprint.outputs
+
+
+def problem_workload(text: str, path: Path, device: str = "cpu", seed: int = 0) -> Workload:
+    """The workload of a problem, with the case as written alone.
+
+    Args:
+        text: the problem.
+        path: its file.
+        device: `cuda`, or `cpu` where the GPU is only stood in for.
+        seed: of the weights that `Model` draws.
+
+    Raises:
+        WorkloadError: the file cannot be executed, or is no problem.
+    """
+    problem = Problem(text, path, device, seed)
+    return Workload(
+        path=path,
+        cases=(dict(problem.constants),),
+        inputs=problem.inputs,
+        reference=problem.reference,
+        launch=None,
+        argument_names=problem.argument_names,
+        contract=_CONTRACT,
+        weights=problem.weight_names,
+        problem=problem,
+    )
+
+
+class Problem:
+    """One problem; each set of constants is a module of its own."""
+
+    def __init__(self, text: str, path: Path, device: str, seed: int) -> None:
+        self._text, self.path, self._device, self._seed = text, path, device, seed
+        self._places = dict(_constants(_parsed(text, path)))
+        self.constants: Case = {name: place.value for name, place in self._places.items()}
+        self._instances: dict[str, _Instance] = {}
+        self._models: dict[tuple[str, str], nn.Module] = {}
+        self._calls: dict[str, Call] = {}
+        self._instance({})
+
+    @cached_property
+    def argument_names(self) -> tuple[str, ...]:
+        """Inputs by the parameters of `forward` that they are given to, then weights."""
+        with Instead("meta"), torch.no_grad():
+            instance = self._instance({})
+            given = self._given(instance)
+            parameters = list(inspect.signature(instance.model.forward).parameters)[1:]
+            weights = tuple(self._weights({}))
+        names: list[str] = []
+        for number, argument in enumerate(given):
+            first = parameters[number] if number < len(parameters) else f"input {number}"
+            for path, leaf in pytree.tree_leaves_with_path(argument):
+                if isinstance(leaf, (Tensor, bool, int, float)):
+                    names.append(first + pytree.keystr(path))
+        return (*names, *weights)
+
+    @cached_property
+    def weight_names(self) -> tuple[str, ...]:
+        """Parameters and buffers that the right answer depends on."""
+        with Instead("meta"), torch.no_grad():
+            return tuple(self._weights({}))
+
+    def inputs(self, **case: int) -> tuple[Any, ...]:
+        """The arguments of a case: fresh inputs from torch's random numbers, and weights as `Model` constructs them."""
+        leaves = pytree.tree_leaves(self._given(self._instance(case)))
+        given = tuple(leaf for leaf in leaves if isinstance(leaf, (Tensor, bool, int, float)))
+        return (*(leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in given), *self._weights(case).values())
+
+    def reference(self, case: Case, *leaves: Any) -> tuple[Tensor, ...]:
+        """What `Model` returns; weights are the last leaves, and may be of a wider type than the model's own."""
+        model, call = self._model(case), self.call(case)
+        state = dict(zip(call.weights, leaves[call.inputs :], strict=True))
+        wide = any(isinstance(leaf, Tensor) and leaf.dtype == torch.float64 for leaf in leaves)
+        for name, tensor in _state(model).items():
+            if name not in state:  # a forward may change it
+                widened = wide and tensor.is_floating_point()
+                state[name] = tensor.detach().to(torch.float64 if widened else tensor.dtype, copy=True)
+        with on_device():
+            returned = torch.func.functional_call(model, state, tuple(call.nest(leaves[: call.inputs])))
+        return outputs_of(returned)
+
+    def call(self, case: Case) -> Call:
+        """How a model is built and called on a case."""
+        key = describe_case(case)
+        if key not in self._calls:
+            self._calls[key] = self._call(self._instance(case))
+        return self._calls[key]
+
+    def _call(self, instance: _Instance) -> Call:
+        with Instead("meta"), torch.no_grad():
+            leaves, spec = pytree.tree_flatten(self._given(instance))
+        given = [isinstance(leaf, (Tensor, bool, int, float)) for leaf in leaves]
+        return Call(
+            init=self._literal(instance.init, "get_init_inputs"),
+            tree=pytree.treespec_dumps(spec),
+            fixed=[(n, self._literal(leaf, "get_inputs")) for n, leaf in enumerate(leaves) if not given[n]],
+            inputs=sum(given),
+            weights=self.weight_names,
+            seed=self._seed,
+        )
+
+    def check(self, case: Case) -> None:
+        """See that a case has one right answer.
+
+        Raises:
+            WorkloadError: the model's answer is random, or there is none.
+        """
+        with torch.no_grad():
+            leaves = self.inputs(**case)
+            answers: list[tuple[Tensor, ...]] = []
+            for seed in (1, 2):
+                with seeded(seed, self._device), blame(self.path, f"`Model` raised for case {describe_case(case)}"):
+                    answers.append(self.reference(case, *leaves))
+        if not answers[0]:
+            raise WorkloadError("`Model` returns no tensor", self.path)
+        if not all(torch.allclose(a, b, equal_nan=True) for a, b in zip(*answers, strict=True)):
+            cure = "Have `forward` draw no random numbers; `nn.Dropout` draws them until `eval()` is called."
+            raise WorkloadError("`Model` gives another answer each time: it draws random numbers", self.path, cure=cure)
+
+    def shrunk(self, fits: Callable[[Footprint], bool]) -> tuple[dict[str, int], Footprint | None]:
+        """The case as written with its sizes halved, largest first, until it fits or is as small as it gets."""
+        case = dict(self.constants)
+        found = self.footprint(case)
+        stuck: set[str] = set()
+        for _ in range(_MOST_PROBES):
+            name = max((n for n in case if n not in stuck), key=lambda n: case[n], default=None)
+            if name is None or case[name] < _LEAST or (found is not None and fits(found)):
+                break
+            smaller = case | {name: case[name] // 2}
+            after = self.footprint(smaller)
+            if after is None or (found is not None and after.total > _WORTHWHILE * found.total):
+                stuck.add(name)
+            else:
+                case, found = smaller, after
+        return case, found
+
+    def odd(self, case: Case) -> dict[str, int] | None:
+        """A case with those sizes made odd that were halved, each one less; None where the problem allows none."""
+        found = dict(case)
+        for name, value in case.items():
+            if value != self.constants[name] and value % 2 == 0:
+                tried = found | {name: value - 1}
+                if self.footprint(tried) is not None:
+                    found = tried
+        return found if found != dict(case) else None
+
+    def footprint(self, case: Case) -> Footprint | None:
+        """How large a case is, by shapes alone; None if the problem is not valid with these constants.
+
+        Where an operation does not tell the shape of its result without values, outputs count as nothing until the case
+        is so small that it is run.
+        """
+        try:
+            with torch.no_grad():
+                with Instead("meta"):
+                    weights = self._weights(case)
+                    if tuple(weights) != self.weight_names:
+                        return None
+                    leaves = self.inputs(**case)
+                    inputs, kept = _nbytes(leaves[: len(leaves) - len(weights)]), _nbytes(weights.values())
+                    if self._has_shapes:
+                        return Footprint(inputs, kept, _nbytes(self.reference(case, *leaves)))
+                if inputs + kept > _RUN_BYTES:
+                    return Footprint(inputs, kept, 0)
+                with Instead("cpu"):
+                    return Footprint(inputs, kept, _nbytes(self.reference(case, *self.inputs(**case))))
+        except Exception:  # the user's code may raise whatever it likes
+            return None
+        finally:
+            self._models = {key: model for key, model in self._models.items() if key[1] != "meta"}
+
+    @cached_property
+    def _has_shapes(self) -> bool:
+        """Whether shapes alone tell the shape of the answer."""
+        try:
+            with Instead("meta"), torch.no_grad():
+                self.reference(self.constants, *self.inputs(**self.constants))
+        except Exception:  # as above
+            return False
+        return True
+
+    def _instance(self, case: Case) -> _Instance:
+        changed = {name: value for name, value in case.items() if value != self.constants[name]}
+        key = describe_case(changed)
+        if key not in self._instances:
+            module = load_module(_with(self._text, self._places, changed), self.path)
+            with blame(self.path, "`get_init_inputs` raised"), on_device():
+                init = module.get_init_inputs()
+            self._instances[key] = _Instance(module.Model, module.get_inputs, list(init))
+        return self._instances[key]
+
+    def _given(self, instance: _Instance) -> Any:
+        with blame(self.path, "`get_inputs` raised"), on_device():
+            given = instance.get_inputs()
+        return list(given) if isinstance(given, (list, tuple)) else [given]
+
+    def _model(self, case: Case) -> nn.Module:
+        device = torch.empty(0, device="cuda").device.type
+        key = (describe_case(case), device)
+        if key not in self._models:
+            instance = self._instance(case)
+            with blame(self.path, "`Model` raised while it was built"):
+                self._models[key] = build_model(instance.model, instance.init, self._seed, self._device)
+        return self._models[key]
+
+    def _weights(self, case: Case) -> dict[str, Tensor]:
+        """Parameters and buffers but for running statistics, which a forward changes and does not depend on."""
+        model = self._model(case)
+        changed = {
+            f"{prefix}.{name}" if prefix else name
+            for prefix, part in model.named_modules()
+            if isinstance(part, _NormBase) and part.training
+            for name, _ in part.named_buffers(recurse=False)
+        }
+        return {name: tensor.detach() for name, tensor in _state(model).items() if name not in changed}
+
+    def _literal(self, value: Any, function: str) -> str:
+        text = repr(value)
+        try:
+            ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            cure = "Return numbers, strings, lists, tuples and dicts of such."
+            raise WorkloadError(
+                f"`{function}` returns {text[:60]}, which is no plain value", self.path, cure=cure
+            ) from None
+        return text
+
+
+def _nbytes(leaves: Iterable[Any]) -> int:
+    return sum(leaf.nbytes for leaf in leaves if isinstance(leaf, Tensor))
+
+
+def _state(model: nn.Module) -> dict[str, Tensor]:
+    return dict(model.named_parameters()) | dict(model.named_buffers())
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a constant stands in the text, in UTF-8 bytes of a line, and its value."""
+
+    line: int
+    start: int
+    end_line: int
+    end: int
+    value: int
+
+
+def _parsed(text: str, path: Path) -> ast.Module:
+    with blame(path, "Python cannot parse this file"):
+        return ast.parse(text)
+
+
+def _constants(tree: ast.Module) -> Iterator[tuple[str, _Place]]:
+    """The sizes that a problem is written with: whole numbers in assignments to globals and in calls of `get_...`."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            yield from _numbers(node.targets[0].id, node.value)
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
+            yield from _numbers(node.target.id, node.value)
+        elif isinstance(node, ast.FunctionDef) and node.name in ("get_inputs", "get_init_inputs"):
+            parts = (part for part in ast.walk(node) if isinstance(part, ast.Constant))
+            found = [place for part in parts if (place := _whole_number(part)) is not None]
+            yield from ((f"{node.name}[{number}]", place) for number, place in enumerate(found))
+
+
+def _numbers(name: str, value: ast.expr) -> Iterator[tuple[str, _Place]]:
+    if isinstance(value, (ast.Tuple, ast.List)):
+        for number, part in enumerate(value.elts):
+            yield from _numbers(f"{name}[{number}]", part)
+    elif (place := _whole_number(value)) is not None:
+        yield name, place
+
+
+def _whole_number(node: ast.expr) -> _Place | None:
+    """The place of an expression that is a whole number above one by itself: `4096`, `1024 * 2`."""
+    value = _value(node)
+    if value is None or value < 2 or node.end_lineno is None or node.end_col_offset is None:
+        return None
+    return _Place(node.lineno, node.col_offset, node.end_lineno, node.end_col_offset, value)
+
+
+def _value(node: ast.expr) -> int | None:
+    match node:
+        case ast.Constant(value=int(value)) if not isinstance(value, bool):
+            return value
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult() as operation, right=right):
+            a, b = _value(left), _value(right)
+            return None if a is None or b is None else _OPERATIONS[type(operation)](a, b)
+        case _:
+            return None
+
+
+def _with(text: str, places: Mapping[str, _Place], values: Case) -> str:
+    """The text with other values at these places."""
+    data = text.encode()
+    starts = [0, *(match.end() for match in re.finditer(rb"\r\n|\n|\r", data))]
+    for name in sorted(values, key=lambda n: (places[n].line, places[n].start), reverse=True):
+        place = places[name]
+        start, end = starts[place.line - 1] + place.start, starts[place.end_line - 1] + place.end
+        data = data[:start] + str(values[name]).encode() + data[end:]
+    return data.decode()

@@ -1,0 +1,161 @@
+"""KernelBench's problems judge themselves: `python -m tests.bench.kernelbench_problems --root DIR`.
+
+DIR is the folder with `level1`, `level2` and so on. Of each problem the reference is run, `Model` is judged as
+`ModelNew` (it must be SAME on a GPU, and right on the emulator without one: there the case as written is scaled down),
+and so is an answer that returns zeros (it must not pass). What cannot be judged is listed with the reason. Beside that
+it says which problems take zeros under KernelBench's own tolerances, `atol` and `rtol` of 1e-4, on the same case.
+
+Options: --levels 1,2,3, --problems 19,36, --seconds LIMIT for a problem, --rows FILE to write what is found line by line
+and to go on from, --record.
+"""
+
+import argparse
+import asyncio
+import json
+import re
+import time
+from collections import Counter
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.nvml import find_gpus, free_bytes
+from kernel_lsp.errors import KernelLspError
+from kernel_lsp.judge.pipeline import open_session, start_pool
+from kernel_lsp.judge.target import make_target
+from kernel_lsp.judge.verdict import Outcome, Verdict
+from kernel_lsp.runner.pool import Pool
+from kernel_lsp.runner.workers.placement import Instead
+from kernel_lsp.workload.load import load_workload
+from kernel_lsp.workload.problem import choose_for_emulator, choose_for_gpu
+from tests.bench.record import record
+
+TOLERANCE = 1e-4  # KernelBench's for float32
+ZEROS = """
+
+def nothing(returned):
+    if isinstance(returned, torch.Tensor):
+        return torch.zeros_like(returned)
+    return type(returned)(nothing(part) for part in returned) if isinstance(returned, (tuple, list)) else returned
+
+
+class ModelNew(Model):
+    def forward(self, *inputs):
+        return nothing(super().forward(*inputs))
+"""
+GOOD = {Outcome.SAME, Outcome.UNTIMED, Outcome.AMBIGUOUS, Outcome.NOT_WORTH_IT}
+
+
+def renamed(text: str) -> str:
+    """The problem as an answer to itself."""
+    return re.sub(r"\bModel\b", "ModelNew", text)
+
+
+def zeros_pass(path: Path) -> bool | str:
+    """Whether zeros pass for the right answer under KernelBench's tolerances; a sentence where that cannot be told."""
+    gpu = next(iter(find_gpus()), None)
+    try:
+        with nullcontext() if gpu else Instead("cpu"), torch.no_grad():
+            workload = load_workload(path.read_text(), path, "cuda" if gpu else "cpu", 0)
+            assert workload.problem is not None
+            chosen = choose_for_gpu(workload.problem, free_bytes(gpu)) if gpu else choose_for_emulator(workload.problem)
+            case = chosen.cases[chosen.decisive[0]]
+            answers = workload.problem.reference(case, *workload.problem.inputs(**case))
+            return all(torch.allclose(torch.zeros_like(a), a, atol=TOLERANCE, rtol=TOLERANCE) for a in answers)
+    except (KernelLspError, RuntimeError) as error:
+        return str(error).splitlines()[0]
+
+
+async def judge_problem(path: Path, pool: Pool, seconds: float) -> dict[str, Any]:
+    """What is found of one problem."""
+    started, row = time.perf_counter(), dict[str, Any]()
+    try:
+        async with asyncio.timeout(seconds), open_session(make_target(path), Settings(), pool) as session:
+            assert session.bench is not None
+            row["case"] = session.bench.cases[session.bench.decisive[0]]
+            row["scaled"] = session.bench.scaled
+            row["open_seconds"] = round(time.perf_counter() - started, 2)
+            text = session.target.source.text
+            itself = await session.judge(session.target.version(renamed(text), "itself", "user"), always_run=True)
+            row["itself"] = said(itself)
+            zeros = await session.judge(session.target.version(text + ZEROS, "zeros", "user"))
+            row["zeros"] = said(zeros)
+    except TimeoutError:
+        row["error"] = f"not done within {seconds:.0f} s"
+    except KernelLspError as error:
+        row["error"] = error.message
+    row["seconds"] = round(time.perf_counter() - started, 2)
+    return row
+
+
+def said(verdict: Verdict) -> dict[str, Any]:
+    """A verdict in short."""
+    skipped = {c.name: c.detail for c in verdict.evidence.checks if c.status == "skipped"}
+    return {"verdict": verdict.verdict.value, "reason": verdict.reason, "skipped": skipped}
+
+
+def summary(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Counts, and the names of what does not fit."""
+    judged = {name: row for name, row in rows.items() if "error" not in row}
+    return {
+        "problems": len(rows),
+        "judged": len(judged),
+        "not_judged": {name: row["error"] for name, row in rows.items() if "error" in row},
+        "scaled": sum(bool(row["scaled"]) for row in judged.values()),
+        "itself": dict(Counter(row["itself"]["verdict"] for row in judged.values())),
+        "itself_fails": {n: r["itself"]["reason"] for n, r in judged.items() if r["itself"]["verdict"] not in GOOD},
+        "zeros": dict(Counter(row["zeros"]["verdict"] for row in judged.values())),
+        "zeros_not_rejected": {
+            n: r["zeros"]["reason"] for n, r in judged.items() if r["zeros"]["verdict"] in {*GOOD, Outcome.FASTER}
+        },
+        "zeros_pass_under_kernelbench": [name for name, row in rows.items() if row["zeros_pass"] is True],
+        "zeros_not_tried_under_kernelbench": {
+            n: r["zeros_pass"] for n, r in rows.items() if r["zeros_pass"] not in (True, False)
+        },
+    }
+
+
+async def main() -> None:
+    """Judge the problems that are asked for, print a line for each and the summary."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--root", type=Path, required=True)
+    parser.add_argument("--levels", default="1,2,3")
+    parser.add_argument("--problems", default="")
+    parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--rows", type=Path)
+    parser.add_argument("--record", action="store_true")
+    asked = parser.parse_args()
+    only = {f"{number}_" for number in asked.problems.split(",") if number}
+    paths = [
+        path
+        for level in asked.levels.split(",")
+        for path in sorted((asked.root / f"level{level}").glob("*.py"), key=lambda p: int(p.name.split("_")[0]))
+        if not only or f"{path.name.split('_')[0]}_" in only
+    ]
+    rows: dict[str, dict[str, Any]] = {}
+    if asked.rows and asked.rows.exists():
+        rows = dict(json.loads(line) for line in asked.rows.read_text().splitlines())
+    async with start_pool() as pool:
+        for path in paths:
+            name = f"{path.parent.name}/{path.name}"
+            if name in rows:
+                continue
+            rows[name] = await judge_problem(path, pool, asked.seconds)
+            rows[name]["zeros_pass"] = zeros_pass(path)
+            row = rows[name]
+            verdicts = row.get("error") or f"{row['itself']['verdict']}, zeros {row['zeros']['verdict']}"
+            print(f"{name[:50]:50s} {row['seconds']:6.1f} s  {verdicts[:110]}", flush=True)
+            if asked.rows:
+                with asked.rows.open("a") as file:
+                    file.write(json.dumps([name, row]) + "\n")
+    figures = summary(rows)
+    print(json.dumps(figures, indent=2))
+    if asked.record:
+        record("kernelbench_problems", figures)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
