@@ -48,18 +48,22 @@ def build(request: ExtensionRequest, kept: Path, text: str = "") -> ExtensionBui
     return fast_build(request, "sm_80", SourceFile(Path("answer.py"), text), kept, cache=caches[0], libraries=caches[1])
 
 
+def with_host(statement: str) -> str:
+    return KERNEL + HOST.replace("auto y", f"{statement} auto y")
+
+
 @needs_gcc
 @pytest.mark.parametrize(
     ("request_", "reason"),
     [
         (asked_for(KERNEL + HOST.replace("x.numel()", "cublas_size(x)")), "cublas_size"),
-        (asked_for("#include <cublas_v2.h>\n" + KERNEL + HOST.replace("auto y", "cublasHandle_t h; auto y")), "cublasHandle_t"),
-        (asked_for(KERNEL + HOST.replace("auto y", "thrust::device_vector<float> v(3); auto y")), "thrust"),
+        (asked_for("#include <cublas_v2.h>\n" + with_host("cublasHandle_t h;")), "cublasHandle_t"),
+        (asked_for(with_host("thrust::device_vector<float> v(3);")), "thrust"),
         (asked_for("#include <boost/any.hpp>\n" + KERNEL + HOST), "boost/any.hpp: No such file"),
-        (asked_for("__constant__ float w[4];\n" + KERNEL + HOST.replace("auto y", "cudaMemcpyToSymbol(w, 0, 16); auto y")), "'w' was not declared"),
-        (asked_for(KERNEL + HOST.replace("auto y", "cudaMalloc(0, 1); auto y")), "cudaMalloc"),
-        (asked_for(KERNEL + HOST.replace("auto y", "auto z = at::cuda::blas::gemm<float>; auto y")), "blas"),
-        (asked_for(KERNEL + HOST.replace("auto y", "std::thread([] {}).join(); auto y")), "starts threads"),
+        (asked_for("__constant__ float w[4];\n" + with_host("cudaMemcpyToSymbol(w, 0, 16);")), "'w' was not declared"),
+        (asked_for(with_host("cudaMalloc(0, 1);")), "cudaMalloc"),
+        (asked_for(with_host("auto z = at::cuda::blas::gemm<float>;")), "blas"),
+        (asked_for(with_host("std::thread([] {}).join();")), "starts threads"),
         (asked_for(KERNEL + HOST + "TORCH_LIBRARY(ops, m) {}"), "registers operators"),
         (asked_for(KERNEL + HOST, functions=None), "binds no functions"),
         (asked_for(extra_cuda_cflags=["-rdc=true"]), "option -rdc=true"),
