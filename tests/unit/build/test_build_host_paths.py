@@ -163,10 +163,11 @@ def test_requests_are_known_by_content_and_not_by_name() -> None:
     with recording() as asked:
         for name in ("one", "two"):
             module = cpp_extension.load_inline(name, [DECLARED], [KERNEL, HOST], functions="run", verbose=True)
-        cpp_extension.load_inline("three", DECLARED, KERNEL + HOST, functions={"run": "runs"}, extra_cflags=["-O2"])
+        cpp_extension.load_inline("three", DECLARED, KERNEL + HOST, functions={"run": "runs"}, extra_cflags=["-O2", ""])
     one, two, three = asked
     assert one.digest == two.digest
     assert three.digest != one.digest
+    assert three.cflags == ("-O2",)
     assert one.cuda[0].text == f"{KERNEL}\n{HOST}"
     assert one.functions == (("run", "run"),)
     assert three.functions == (("run", "runs"),)
