@@ -254,7 +254,7 @@ class Bench:
 
     async def _load(self, subject: Subject, built: Built) -> None:
         candidate = subject.candidate
-        if self.gpu is None and candidate.language is Language.CUDA:
+        if self.gpu is None and (candidate.language is Language.CUDA or built.extensions):
             built = await self._emulated(candidate)
         binary, extensions = built.build.binary, built.extensions
         if self.gpu is None and any(extension.extension for extension in extensions):

@@ -106,14 +106,14 @@ class Subject:
         types_of: dict[str, list[str]] | None = None,
         names_of: dict[str, list[str]] | None = None,
         extensions: Sequence[dict[str, Any]] = (),
-        calls: list[dict[str, Any]] | None = None,
+        calls: Sequence[dict[str, Any]] = (),
         case: int = 0,
     ) -> dict[str, Any]:
         """Load a version: a `binary` for a CUDA file, one that was built with its host code, or the module in `text`.
 
-        `extensions` are that one, or those that a Python module asks for when it is run. Of an answer to a problem,
-        which is called as `calls` say, the model for `case` is built too; `own_weights` are those that it does not have
-        under the problem's names.
+        `extensions` are that one, or those that a Python module asks for when it is run. Of an answer to a KernelBench
+        problem, which is called as `calls` say, the model for `case` is built too; `own_weights` are those that it does
+        not have under the problem's names.
         """
         self._surroundings = Surroundings(self._device)
         self._path = Path(launch_path or path)
