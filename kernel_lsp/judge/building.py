@@ -235,7 +235,8 @@ class Builders:
         given = (None, workload.source.text if workload else None)
         own_launch = candidate.origin != "baseline" and (candidate.launch and candidate.launch.text) not in given
         try:
-            runs_candidate = candidate.language is not Language.CUDA or own_launch
+            made = candidate.language is Language.TORCH and workload is not None  # its model is constructed
+            runs_candidate = candidate.language is Language.TRITON or made or own_launch
             problem = workload is not None and workload.problem
             async with self._worker(triton_cache if runs_candidate else None, problem=problem) as worker:
                 answer = await worker.call("build", deadline=BUILD_SECONDS, **request)
