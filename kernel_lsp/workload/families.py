@@ -66,8 +66,12 @@ def _outliers(x: Tensor, generator: Generator) -> Tensor:
 
 
 def _signed(x: Tensor, generator: Generator) -> Tensor:
-    flip = torch.rand(x.shape, generator=generator, device=x.device) < 0.5
-    return torch.where(flip, -x, x)
+    """Whole rows change their sign, so that sums and maxima of them do."""
+    if not x.dim():
+        return -x
+    flip = torch.rand(x.shape[:1], generator=generator, device=x.device) < 0.5
+    flip[0] = True
+    return torch.where(flip.reshape(-1, *[1] * (x.dim() - 1)), -x, x)
 
 
 def _nonfinite(x: Tensor, generator: Generator) -> Tensor:
