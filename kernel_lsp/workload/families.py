@@ -81,6 +81,13 @@ def _nonfinite(x: Tensor, generator: Generator) -> Tensor:
     return flat.reshape(x.shape)
 
 
+def made_different(x: Tensor) -> Tensor:
+    """Values that are all alike, as of a normalisation's weights, made different ones near them; others as they are."""
+    if not x.is_floating_point() or not x.numel() or not bool((x == x.flatten()[0]).all()):
+        return x
+    return x + (x.abs() + 1) * torch.rand(x.shape, device=x.device).to(x.dtype) / 4
+
+
 def _drawn_anew(x: Tensor, generator: Generator) -> Tensor:
     """Weights by values of their own size; those that are all alike, as of a normalisation, become different ones."""
     noise = torch.rand(x.shape, generator=generator, device=x.device, dtype=torch.float32).to(x.dtype)
