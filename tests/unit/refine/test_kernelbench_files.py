@@ -33,7 +33,7 @@ async def few(_) -> int:
 
 def talk_about(path, profile=KEVIN, write=None):
     target = make_target(path)
-    prompts = Prompts(format_for(target, profile, write))
+    prompts = Prompts(format_for(target.source, profile, write))
     return target, prompts, make_task(target, profile, prompts)
 
 
