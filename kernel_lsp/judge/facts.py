@@ -18,6 +18,7 @@ from kernel_lsp.judge.verdict import KernelResources
 from kernel_lsp.runner.pool import Pool
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.files import find_kernels, language_of
+from kernel_lsp.source.kernel import Language
 from kernel_lsp.workload.spec import WorkloadFile, find_workload
 
 
@@ -132,12 +133,15 @@ def as_it_stands(
 ) -> tuple[WorkloadFile | None, Candidate]:
     """The workload of a kernel file, and the file itself as what is to be built.
 
+    Of CUDA text in a Python file the workload is left out: it says nothing of launches, and its model would be made.
+
     Raises:
         WorkloadError: its workload cannot be read.
     """
     language = language_of(source.path, source.text)
     assert language is not None, "only kernel files have facts"
-    found = find_workload(source, workload, problems=problems)
+    torch = language is Language.TORCH
+    found = None if torch else find_workload(source, workload, problems=problems)
     if found is None:
         return None, Candidate(language, source, None, "baseline", "baseline")
     return found, Target(language, source, find_kernels(source.text, source.path), None, found).baseline

@@ -39,8 +39,7 @@ def find_kernels(text: str, path: Path) -> tuple[Kernel, ...]:
         return ()
     if found := find_triton_kernels(text, path):
         return found
-    view = device_view(text)
-    return find_cuda_kernels(view, path) if not view.isspace() else ()
+    return find_cuda_kernels(device_view(text), path) if "load_inline" in text else ()
 
 
 def cuda_part(source: SourceFile) -> SourceFile:

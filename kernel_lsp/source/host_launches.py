@@ -139,13 +139,14 @@ class _Scope:
 
     def _value(self, name: str) -> str | None:
         """What a name is given, where that happens once."""
-        assigned = rf"\b{name}\s*=(?!=)\s*([^;,]+(?:\([^;]*\))?)\s*[;,]"
+        assigned = rf"\b{name}\s*=(?!=)\s*([^;]+);"
         own = re.findall(assigned, self.function)
-        if own or re.search(rf"\b{name}\s*(?:[-+*/]=|\+\+|--)", self.function):
-            return own[0] if len(own) == 1 else None
+        changed = re.search(rf"\b{name}\s*(?:[-+*/%]=|<<=|>>=|\+\+|--)", self.function) is not None
+        if own or changed:
+            return _split(own[0])[0] if len(own) == 1 and not changed else None
         everywhere = set(re.findall(rf"\bconst(?:expr)?\b[^;(){{}}=]*{assigned}", self.file))
         everywhere |= set(re.findall(rf"(?m)^[ \t]*#[ \t]*define[ \t]+{name}[ \t]+(.+?)[ \t]*$", self.file))
-        return everywhere.pop() if len(everywhere) == 1 else None
+        return _split(everywhere.pop())[0] if len(everywhere) == 1 else None
 
 
 def _name_before(code: bytes, end: int) -> str | None:

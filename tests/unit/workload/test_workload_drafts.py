@@ -15,7 +15,10 @@ from kernel_lsp.workload.spec import DRAFT, find_workload, workload_path
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 KERNEL_FILES = sorted(
-    path for suffix in ("*.cu", "*.py") for path in EXAMPLES.rglob(suffix) if not path.name.endswith("_workload.py")
+    path
+    for pattern in ("cuda/*.cu", "triton/*.py")
+    for path in EXAMPLES.glob(pattern)
+    if not path.name.endswith("_workload.py")
 )
 
 
