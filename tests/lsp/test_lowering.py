@@ -105,8 +105,11 @@ async def test_a_verified_kernel_becomes_a_new_file(tmp_path):
         assert edit.document_changes[0].options == types.CreateFileOptions(overwrite=False, ignore_if_exists=False)
         listed = (await session.request("variants", {"textDocument": {"uri": uri}}))["variants"]
         assert [(one["verdict"], one["fits"]) for one in listed] == [(verdict.id, True)]
-        assert await session.command("apply", uri, verdict.id)
         made = tmp_path / "scale_cuda.py"
+        seen = await session.request("variant", {"textDocument": {"uri": uri}, "verdict": verdict.id})
+        assert seen["creates"]
+        assert seen["files"] == [{"uri": made.as_uri(), "text": code_of(RIGHT)}]
+        assert await session.command("apply", uri, verdict.id)
         assert session.texts[made.as_uri()].text == code_of(RIGHT)
         assert session.texts[uri].text == PROBLEM == path.read_text()
         after = await session.actions(uri)
