@@ -5,6 +5,7 @@ are wanted, random factories give zeros, which the system hands out without touc
 """
 
 import contextlib
+import importlib
 import mmap
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from unittest import mock
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
 
 from kernel_lsp.build.occupancy import LIMITS, base_arch
 
@@ -34,6 +37,7 @@ _LIKE = ("rand_like", "randn_like", "randint_like", "zeros_like")
 _IN_PLACE = ("normal_", "uniform_", "random_", "exponential_", "log_normal_", "bernoulli_", "geometric_", "cauchy_")
 _VALUES = ("low", "high", "mean", "std")
 _SMALL = 1 << 20  # bytes
+_LARGE = 1 << 24  # bytes
 _MAP_NORESERVE = 0x4000  # Linux; not every Python names it
 
 
@@ -87,18 +91,20 @@ def pretend_gpu(arch: str, *, values: bool = False) -> Generator[None]:
         "Stream": _Stream,
         "Event": _Event,
     }
-    make_generator = torch.Generator
-
-    def generator(*_: object, **__: object) -> torch.Generator:
-        return make_generator()
-
     with contextlib.ExitStack() as patched:
         for name, answer in answers.items():
             patched.enter_context(mock.patch.object(torch.cuda, name, answer))
-        patched.enter_context(mock.patch.object(torch, "Generator", generator))
+        patched.enter_context(mock.patch.object(torch, "Generator", _Generator))
         patched.enter_context(mock.patch.object(torch.Tensor, "record_stream", _nothing))
         patched.enter_context(_OnTheCpu(values))
         yield
+
+
+class _Generator(torch.Generator):
+    """A generator of the CPU's, whichever device it is asked for."""
+
+    def __new__(cls, *_: object, **__: object) -> "_Generator":  # pyright: ignore[reportInconsistentConstructor]
+        return super().__new__(cls)
 
 
 class _Event:
@@ -160,6 +166,50 @@ class _OnTheCpu(TorchFunctionMode):
         return func(*args, **named) if zeros is None else zeros
 
 
+class ShapesOnly(TorchDispatchMode):
+    """Large results are computed by their shapes alone, and are zeros that nobody has written.
+
+    For problems whose tensors are too large for a CPU. Small tensors keep their values, on which sizes and branches of
+    host code may depend; so does what torch cannot tell the shape of.
+    """
+
+    def __init__(self) -> None:
+        """Make it where torch does not yet believe in a GPU: what it imports must not either."""
+        super().__init__()
+        importlib.import_module("torch._dynamo")  # torch would do so with the first shape
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled here, and asking would import hundreds of modules
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        named = kwargs or {}
+        given = [value for value in tree_leaves((args, named)) if isinstance(value, torch.Tensor)]
+        writes = [argument.alias_info for argument in func._schema.arguments if argument.alias_info is not None]
+        if not any(value.nbytes >= _LARGE for value in given) or (writes and not any(a.is_write for a in writes)):
+            return func(*args, **named)
+        if any(a.is_write for a in writes):
+            return _written(func, args, named)
+        meta = lambda value: value.to("meta") if isinstance(value, torch.Tensor) else value  # noqa: E731
+        try:
+            shapes = func(*tree_map(meta, args), **tree_map(meta, named))
+        except (NotImplementedError, RuntimeError):
+            return func(*args, **named)
+        return tree_map(lambda v: _untouched_zeros(v) if isinstance(v, torch.Tensor) else v, shapes)
+
+
+def _written(func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """What an operation that writes to its arguments returns: those, as they are."""
+    written = [
+        named.get(argument.name, args[place] if place < len(args) else None)
+        for place, argument in enumerate(func._schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
+    return written[0] if len(func._schema.returns) == 1 else tuple(written[: len(func._schema.returns)])
+
+
 def _zeros(name: str, args: tuple[Any, ...], named: dict[str, Any]) -> torch.Tensor | None:
     """What a factory of zeros or of random values gives here; None if `name` is neither."""
     shape_only: dict[str, Any] = {key: value for key, value in named.items() if key not in _VALUES} | {"device": "meta"}
@@ -176,7 +226,9 @@ def _zeros(name: str, args: tuple[Any, ...], named: dict[str, Any]) -> torch.Ten
         return _untouched_zeros(torch.empty(size, **shape_only))
     if name == "randperm":
         return torch.arange(args[0], **named)
-    return args[0] if name in _IN_PLACE else None
+    if name in _IN_PLACE:
+        return args[0] if args else named["tensor"]  # `torch.nn.init` has functions of these names
+    return None
 
 
 def _untouched_zeros(like: torch.Tensor) -> torch.Tensor:

@@ -26,7 +26,7 @@ from triton.runtime.errors import OutOfResources, PTXASError
 from kernel_lsp.build.binary import Binary, Build, Diagnostic, KernelFacts, Severity
 from kernel_lsp.build.cubin import read_cubin
 from kernel_lsp.build.plan import Launch, Plan
-from kernel_lsp.build.pretend import capability, pretend_gpu
+from kernel_lsp.build.pretend import ShapesOnly, capability, pretend_gpu
 from kernel_lsp.build.ptxas import PtxasUsage, parse_ptxas_usage, with_spills
 from kernel_lsp.build.triton_driver import received_by
 from kernel_lsp.errors import WorkloadError
@@ -70,7 +70,8 @@ def build_triton(
     start = time.perf_counter()
     recorder = _Recorder(arch)
     plans: list[Plan] = []
-    with pretend_gpu(arch), received_by(recorder, arch), recorder.hearing():
+    large = ShapesOnly() if workload.problem is not None else contextlib.nullcontext()
+    with pretend_gpu(arch), large, received_by(recorder, arch), recorder.hearing():
         try:
             run = load()
             for number, case in enumerate(workload.cases):

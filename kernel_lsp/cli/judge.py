@@ -56,6 +56,8 @@ def judge(
 def _version(target: Target, path: Path, workload: Path | None) -> Candidate:
     """The candidate's text, with the launch of its own workload file if it has one and none was named for both."""
     source = read_source(path)
+    if target.workload.problem:
+        return target.answer(source, path.name, "user")
     own = find_workload(source) if workload is None else None
     launch = own.source.text if own is not None and own.has_launch and not own.in_kernel_file else None
     return target.version(source.text, path.name, "user", launch)

@@ -12,7 +12,6 @@ from collections.abc import Generator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from kernel_lsp.build.binary import Binary
 from kernel_lsp.build.emulated import emulated_archs
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu, uses
@@ -254,13 +253,14 @@ class Bench:
         return subject
 
     async def _load(self, subject: Subject, built: Built) -> None:
-        candidate, binary = subject.candidate, built.build.binary
-        cuda = candidate.language is Language.CUDA and built.extension is None
-        if self.gpu is None and built.extension is not None:
-            why = "`launch` calls host functions of a torch extension, which run on a GPU only"
+        candidate = subject.candidate
+        if self.gpu is None and (candidate.language is Language.CUDA or built.extensions):
+            built = await self._emulated(candidate)
+        binary, extensions = built.build.binary, built.extensions
+        if self.gpu is None and any(extension.extension for extension in extensions):
+            why = f"its host code is built whole, and runs on a GPU only ({extensions[0].host.reason})"
             raise CannotJudgeError(why, candidate.kernel.path, cure="Launch its kernels from `launch`.")
-        if self.gpu is None and cuda:
-            binary = await self._emulated(candidate)
+        cuda = candidate.language is Language.CUDA and not extensions
         kernels = find_kernels(candidate.kernel.text, candidate.kernel.path) if cuda else ()
         if candidate.language is Language.TRITON:  # what it compiles besides must reach no other version
             known, own = self.builders.triton_cache(candidate), subject.worker.scratch / "triton"
@@ -276,19 +276,20 @@ class Bench:
             binary=asdict(binary) if cuda and binary else None,
             types_of={k.name: [p.type for p in k.parameters] for k in kernels},
             names_of={k.name: [p.name for p in k.parameters] for k in kernels},
-            extension=built.extension,
+            extensions=[asdict(extension) for extension in extensions],
             calls=self._calls,
             case=self.decisive[0],
         )
         subject.own_weights = tuple(said["own_weights"])
 
-    async def _emulated(self, candidate: Candidate) -> Binary | None:
+    async def _emulated(self, candidate: Candidate) -> Built:
         """A CUDA version as the emulator takes it; the last of the architectures is the one that it was built for."""
-        for arch in emulated_archs(self.builders.arch):
+        *smaller, last = emulated_archs(self.builders.arch)
+        for arch in smaller:
             built = await self.builders.build(self.target.workload, candidate, arch)
             if built.build.binary is not None:
-                return built.build.binary
-        return None
+                return built
+        return await self.builders.build(self.target.workload, candidate, last)
 
     async def fill(self, subject: Subject, draw: Draw) -> None:
         """Put inputs into a version's memory."""

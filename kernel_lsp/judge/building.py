@@ -17,8 +17,10 @@ from pydantic import TypeAdapter, ValidationError
 from kernel_lsp.build.binary import Binary, Build, Diagnostic, Severity
 from kernel_lsp.build.cache import FileCache
 from kernel_lsp.build.cubin import code_digest
+from kernel_lsp.build.host.record import ExtensionBuild
 from kernel_lsp.build.known import build_keys
 from kernel_lsp.build.plan import Plan
+from kernel_lsp.build.together import apart, launches_of, together
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import WorkloadError
@@ -29,7 +31,9 @@ from kernel_lsp.runner.shield import start
 from kernel_lsp.runner.worker import Worker, WorkerDied, WorkerTimedOut
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.files import surroundings
+from kernel_lsp.source.host_launches import find_host_launches
 from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.modules import device_units
 from kernel_lsp.workload.spec import WorkloadFile
 
 BUILD_SECONDS = 120.0
@@ -45,14 +49,14 @@ class Built:
     Attributes:
         build: what the compiler made and said.
         plans: the launches of each case.
-        extension: shared object of a torch extension whose host functions the workload calls.
+        extensions: with host code that is called: the torch extension that a CUDA file is.
         binaries: Triton: each compilation by itself, in the order of `build.binary.kernels`.
-        entries: symbols of the kernels in `extension`, where they could be read.
+        entries: symbols of the kernels in an extension built whole, where they could be read.
     """
 
     build: Build
     plans: tuple[Plan, ...]
-    extension: str | None = None
+    extensions: tuple[ExtensionBuild, ...] = ()
     binaries: tuple[Binary, ...] = ()
     entries: tuple[str, ...] = ()
 
@@ -64,9 +68,11 @@ class Built:
     @property
     def ok(self) -> bool:
         """Whether there is something to run."""
+        if self.extensions:
+            return all(extension.ok for extension in self.extensions)
         if self.build.way == "torch":
             return not self.build.diagnostics
-        return self.build.binary is not None or self.extension is not None
+        return self.build.binary is not None
 
     @property
     def code(self) -> str | None:
@@ -75,7 +81,7 @@ class Built:
         Two versions of one hash are the same program, whatever their texts say.
         """
         binary = self.build.binary
-        if binary is None or self.build.way == "triton":
+        if binary is None or self.extensions or self.build.way == "triton":
             return None
         return hashlib.sha256(f"{code_digest(binary.cubin)} {self.plans}".encode()).hexdigest()
 
@@ -89,6 +95,7 @@ class Built:
 
 
 _BUILT = TypeAdapter(Built)
+_EXTENSION = TypeAdapter(ExtensionBuild)
 
 
 def known_build(settings: Settings, arch: str, workload: WorkloadFile | None, candidate: Candidate) -> Built | None:
@@ -112,7 +119,7 @@ def _remember(
     settings: Settings, arch: str, workload: WorkloadFile | None, candidate: Candidate, answer: dict[str, Any]
 ) -> None:
     keys = _keys(settings, arch, workload, candidate)
-    if keys is None or answer["extension"] is not None:  # an extension's library is a file of its own, which may go
+    if keys is None or answer["extensions"]:  # host code is no part of the key, and a whole extension is a file
         return
     by_slice, by_file = keys
     sliced = answer["build"]["binary"] is not None and answer["build"]["way"] != "nvcc"
@@ -230,11 +237,19 @@ class Builders:
         try:
             made = candidate.language is Language.TORCH and workload is not None  # its model is constructed
             runs_candidate = candidate.language is Language.TRITON or made or own_launch
-            async with self._worker(triton_cache if runs_candidate else None) as worker:
+            problem = workload is not None and workload.problem
+            async with self._worker(triton_cache if runs_candidate else None, problem=problem) as worker:
                 answer = await worker.call("build", deadline=BUILD_SECONDS, **request)
             if answer is None:
-                async with self._worker(extension) as worker:
-                    answer = await worker.call("build_extension", deadline=EXTENSION_SECONDS, **request)
+                async with self._worker(extension if own_launch else None) as worker:
+                    answer = await worker.call("build_host", deadline=BUILD_SECONDS, **request)
+                if isinstance(answer, str):
+                    async with self._worker(extension) as worker:
+                        answer = await worker.call(
+                            "build_extension", deadline=EXTENSION_SECONDS, reason=answer, **request
+                        )
+            requests = answer.pop("requests", [])
+            asked = [await self._requested(asked, request, extension) for asked in requests]
         except (WorkerDied, WorkerTimedOut, WorkerFailure) as error:
             return _failed(candidate, str(error))
         except WorkloadError as error:
@@ -243,9 +258,20 @@ class Builders:
             if candidate.origin == "baseline":
                 raise
             return _failed(candidate, str(error))
-        if candidate.origin == "baseline":  # variants are many, and seldom asked for again
+        if candidate.origin == "baseline" and not asked:  # variants are many, and seldom asked for again
             _remember(self._settings, arch, workload, candidate, answer)
-        return _in_given_terms(_BUILT.validate_python(answer), candidate)
+        built = _BUILT.validate_python(answer)
+        return _in_given_terms(_with_extensions(built, asked, candidate) if asked else built, candidate)
+
+    async def _requested(self, asked: dict[str, Any], request: dict[str, Any], folder: Path) -> ExtensionBuild:
+        """Build one extension that a Python file asks for; its own code is run only where torch has to build it."""
+        async with self._worker() as worker:
+            answer = await worker.call("build_requested", deadline=BUILD_SECONDS, **request | {"request": asked})
+        if isinstance(answer, str):
+            async with self._worker(folder) as worker:
+                whole = request | {"request": asked, "reason": answer}
+                answer = await worker.call("build_requested_fully", deadline=EXTENSION_SECONDS, **whole)
+        return _EXTENSION.validate_python(answer)
 
     def _idle_worker(self) -> Worker | None:
         """An idle worker that may read what a new one might; those that may not have served their time."""
@@ -257,7 +283,7 @@ class Builders:
         return None
 
     @asynccontextmanager
-    async def _worker(self, own: Path | None = None) -> AsyncGenerator[Worker]:
+    async def _worker(self, own: Path | None = None, *, problem: bool = False) -> AsyncGenerator[Worker]:
         """A worker that runs none of a candidate's code and writes the cache of builds; or with `own`, a fresh one.
 
         That is for code of a candidate: all it may write is the folder `own`.
@@ -268,7 +294,9 @@ class Builders:
                 folder = self._settings.paths.cache / "builds" if own is None else own
                 with contextlib.suppress(OSError):
                     folder.mkdir(parents=True, exist_ok=True)
-                worker = await self._pool.worker(Flavour.BUILD, "build", triton=own is not None, write=[folder])
+                worker = await self._pool.worker(
+                    Flavour.BUILD, "build", triton=own is not None, problem=problem, write=[folder]
+                )
             try:
                 yield worker
             finally:
@@ -290,6 +318,22 @@ def _in_given_terms(built: Built, candidate: Candidate) -> Built:
     given, absolute = str(candidate.kernel.path), str(candidate.kernel.path.absolute())
     said = tuple(replace(d, path=given) if d.path == absolute else d for d in built.build.diagnostics)
     return replace(built, build=replace(built.build, diagnostics=said))
+
+
+def _with_extensions(built: Built, extensions: list[ExtensionBuild], candidate: Candidate) -> Built:
+    """A Python file's build with that of the extensions that it asks for."""
+    taken: dict[str, int] = {}
+    binaries = [apart(extension.binary, taken) for extension in extensions if extension.binary is not None]
+    merged = together([extension.build for extension in extensions], binaries)
+    written = [launch for unit in device_units(candidate.kernel.text) for launch in find_host_launches(unit.view)]
+    launches = tuple(launch for b in binaries for kernel in b.kernels for launch in launches_of(kernel, written))
+    return replace(
+        built,
+        build=replace(merged, seconds=merged.seconds + built.build.seconds),
+        plans=(Plan(0, launches),),
+        extensions=tuple(extensions),
+        binaries=tuple(binaries),
+    )
 
 
 def _failed(candidate: Candidate, message: str) -> Built:

@@ -236,8 +236,12 @@ class Session:
             if found := objections(candidate, self.target.baseline, self.target.workload.source):
                 return self._verdict(case, _illegitimate(found[0]))
         with case.timeline.stage("build"):
-            case.built = await self.builders.build(self.target.workload, candidate)
-        if case.built.extension and (found := host_objections(candidate.kernel, self.target.baseline.kernel)):
+            try:
+                case.built = await self.builders.build(self.target.workload, candidate)
+            except CannotJudgeError as error:
+                reason = f"it cannot be built on this machine: {error.message}"
+                return self._verdict(case, Failure(Outcome.UNTIMED, Stage.BUILD, reason))
+        if case.built.extensions and (found := host_objections(candidate.kernel, self.target.baseline.kernel)):
             return self._verdict(case, _illegitimate(found[0]))
         if not case.built.ok:
             return self._verdict(case, Failure(Outcome.BUILD_FAILED, Stage.BUILD, case.built.first_error))

@@ -42,10 +42,13 @@ class Target:
         if not self.workload.in_kernel_file and self.workload.has_launch:
             file = self.workload.source
             launch = file if launch_text is None else SourceFile(file.path, launch_text)
-        language = self.language
-        if self.workload.problem:  # an answer may be written in another language than the baseline
-            language = language_of(self.source.path, text) or language
-        return Candidate(language, SourceFile(self.source.path, text), launch, label, origin)
+        if self.workload.problem:
+            return self.answer(SourceFile(self.source.path, text), label, origin)
+        return Candidate(self.language, SourceFile(self.source.path, text), launch, label, origin)
+
+    def answer(self, source: SourceFile, label: str, origin: str) -> Candidate:
+        """An answer to the target's KernelBench problem, which may be in another language than the baseline."""
+        return Candidate(language_of(source.path, source.text) or self.language, source, None, label, origin)
 
 
 def make_target(

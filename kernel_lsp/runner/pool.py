@@ -44,6 +44,12 @@ class _Recipe:
 
 
 _WORKERS = ("kernel_lsp.runner.workers.oracle", "kernel_lsp.runner.workers.subject")
+_ONCE = "kernel_lsp.runner.workers"
+_FIRST = {
+    (True, False): f"{_ONCE}.triton_once",
+    (False, True): f"{_ONCE}.problem_once",
+    (True, True): f"{_ONCE}.problem_once",
+}
 _RECIPES = {
     Flavour.GPU: _Recipe((*_WORKERS, "cuda.bindings.driver", "kernel_lsp.runner.workers.stopwatch")),
     Flavour.BUILD: _Recipe(("torch", "cuda.bindings.nvrtc"), {"CUDA_VISIBLE_DEVICES": ""}),
@@ -152,14 +158,16 @@ class Pool:
         role: str,
         *,
         triton: bool = False,
+        problem: bool = False,
         write: Iterable[Path] = (),
         processes: bool = True,
         **parameters: Any,
     ) -> Worker:
         """A fresh worker running `kernel_lsp.runner.workers.ROLE` with `parameters`.
 
-        `triton` says that it will use Triton, whose first steps its nursery then takes beforehand. Besides its own
-        folder it may write what `write` names, and start processes only if `processes` says so.
+        `triton` says that it will use Triton, whose first steps its nursery then takes beforehand; `problem`, that it
+        is for a KernelBench problem, likewise. Besides its own folder it may write what `write` names, and start
+        processes only if `processes` says so.
 
         Raises:
             RunnerError: the libraries it needs cannot be imported, or no process can be started.
@@ -179,7 +187,7 @@ class Pool:
         request = {
             "module": f"kernel_lsp.runner.workers.{role}",
             "scratch": str(scratch),
-            "first": "kernel_lsp.runner.workers.triton_once" if triton else None,
+            "first": _FIRST.get((triton, problem)),
             "environment": _environment(scratch) | self._visible | _RECIPES[flavour].environment,
             "confinement": confinement,
         }

@@ -19,6 +19,7 @@ from kernel_lsp.source.text import Span
 
 _DEVICE = re.compile(rb"\b__(?:global|device|constant|shared|managed)__\b")
 _VARIABLE = frozenset((b"__constant__", b"__shared__", b"__managed__"))
+_FOR_BOTH = frozenset((b"__host__", b"constexpr", b"consteval"))
 _TYPES = frozenset((b"struct", b"class", b"union"))
 _IDENTIFIER = re.compile(rb"[A-Za-z_]\w*")
 _INCLUDE = re.compile(rb'\s*#\s*include\s*[<"]([^>"\n]*)[>"]')
@@ -112,7 +113,7 @@ def _part(data: bytes, made: Declaration, kernels: dict[int, Kernel], macros: di
             raise HostViewError("a kernel's head cannot be read")
         return _Part(made.span, _names(made), _with_body(data, made, _stub(kernel)))
     if b"__device__" in words:
-        keeps = made.body is None or words & {b"__host__", b"constexpr", b"consteval"}
+        keeps = made.body is None or words & _FOR_BOTH
         return _Part(made.span, _names(made), piece if keeps else _with_body(data, made, b""))
     return None
 
@@ -163,9 +164,8 @@ def _type(data: bytes, made: Declaration) -> bytes:
         replaced: bytes | None = None
         if _is_type(member):
             replaced = _type(data, member)
-        elif member.body is not None and b"__device__" in member.words:
-            if not member.words & {b"__host__", b"constexpr", b"consteval"}:
-                replaced = _with_body(data, member, b"")
+        elif member.body is not None and b"__device__" in member.words and not member.words & _FOR_BOTH:
+            replaced = _with_body(data, member, b"")
         if replaced is not None:
             out += data[at : member.span.start] + replaced
             at = member.span.end

@@ -14,6 +14,7 @@ carries: it never decides.
 
 import ast
 import inspect
+import itertools
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,15 +29,16 @@ from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivat
 from torch.utils import _pytree as pytree
 
 from kernel_lsp.errors import CannotJudgeError, WorkloadError
-from kernel_lsp.runner.workers.placement import Instead
 from kernel_lsp.workload.answer import Call, build_model, on_device, outputs_of, seeded
 from kernel_lsp.workload.load import Contract, Workload, blame, describe_case, load_module
+from kernel_lsp.workload.placement import Instead
 
 _LEAST = 4  # smaller constants are kernel sizes, strides and groups rather than extents
+_LEAST_OF_TWO = 8
 _MOST_PROBES = 80
-_WORTHWHILE = 0.97  # of the bytes there were: what shrinks less is not what makes a case large
+_WORTHWHILE = 0.9  # of the bytes there were: what shrinks less is not what makes a case large
 _EMULATED_BYTES = 1 << 18
-_MOST_CPU_BYTES = 1 << 30
+_MOST_CPU_BYTES = 1 << 28
 _RUN_BYTES = 1 << 26  # what is small enough to be tried on the CPU
 
 _OPERATIONS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
@@ -59,6 +61,11 @@ class Footprint:
     def total(self) -> int:
         """All together."""
         return self.inputs + self.weights + self.outputs
+
+    def much_less_than(self, other: "Footprint") -> bool:
+        """Whether a halved size was worth it, for the whole or for what is calculated on."""
+        moved, others = self.inputs + self.outputs, other.inputs + other.outputs
+        return self.total <= _WORTHWHILE * other.total or moved <= _WORTHWHILE * others
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,25 +250,25 @@ class Problem:
         """The case as written with its sizes halved, largest first, until it fits or is as small as it gets."""
         case = dict(self.constants)
         found = self.footprint(case)
-        stuck: set[str] = set()
+        stuck: set[tuple[str, ...]] = set()
         for _ in range(_MOST_PROBES):
-            name = max((n for n in case if n not in stuck), key=lambda n: case[n], default=None)
-            if name is None or case[name] < _LEAST or (found is not None and fits(found)):
+            names = next(_halvable(case, stuck), None)
+            if names is None or (found is not None and fits(found)):
                 break
-            smaller = case | {name: case[name] // 2}
+            smaller = case | {name: case[name] // 2 for name in names}
             after = self.footprint(smaller)
-            if after is None or (found is not None and after.total > _WORTHWHILE * found.total):
-                stuck.add(name)
+            if after is None or (found is not None and not after.much_less_than(found)):
+                stuck.add(names)
             else:
                 case, found = smaller, after
         return case, found
 
     def odd(self, case: Case) -> dict[str, int] | None:
-        """A case with those sizes made odd that were halved, each one less; None where the problem allows none."""
+        """A case with those sizes made odd that were halved, as far as the problem allows; None if it allows none."""
         found = dict(case)
         for name, value in case.items():
             if value != self.constants[name] and value % 2 == 0:
-                tried = found | {name: value - 1}
+                tried = found | {name: value - 1 if value > 2 else value + 1}
                 if self.footprint(tried) is not None:
                     found = tried
         return found if found != dict(case) else None
@@ -348,6 +355,14 @@ class Problem:
         return text
 
 
+def _halvable(case: Case, stuck: set[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
+    """What to halve next, largest first: one size, or else two that may have to stay equal or in proportion."""
+    names = sorted((n for n in case if case[n] >= _LEAST), key=lambda n: -case[n])
+    large = [n for n in names if case[n] >= _LEAST_OF_TWO]
+    yield from (tried for tried in ((n,) for n in names) if tried not in stuck)
+    yield from (tried for tried in itertools.combinations(large, 2) if tried not in stuck)
+
+
 def _nbytes(leaves: Iterable[Any]) -> int:
     return sum(leaf.nbytes for leaf in leaves if isinstance(leaf, Tensor))
 
@@ -375,14 +390,22 @@ def _parsed(text: str, path: Path) -> ast.Module:
 def _constants(tree: ast.Module) -> Iterator[tuple[str, _Place]]:
     """The sizes that a problem is written with: whole numbers in assignments to globals and in calls of `get_...`."""
     for node in tree.body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            yield from _numbers(node.targets[0].id, node.value)
+        if isinstance(node, ast.Assign):
+            yield from _assigned(node.targets[0], node.value)
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
             yield from _numbers(node.target.id, node.value)
         elif isinstance(node, ast.FunctionDef) and node.name in ("get_inputs", "get_init_inputs"):
             parts = (part for part in ast.walk(node) if isinstance(part, ast.Constant))
             found = [place for part in parts if (place := _whole_number(part)) is not None]
             yield from ((f"{node.name}[{number}]", place) for number, place in enumerate(found))
+
+
+def _assigned(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, _Place]]:
+    if isinstance(target, ast.Name):
+        yield from _numbers(target.id, value)
+    elif isinstance(target, (ast.Tuple, ast.List)) and isinstance(value, (ast.Tuple, ast.List)):
+        for one, of_it in zip(target.elts, value.elts, strict=False):
+            yield from _assigned(one, of_it)
 
 
 def _numbers(name: str, value: ast.expr) -> Iterator[tuple[str, _Place]]:

@@ -28,7 +28,7 @@ from kernel_lsp.judge.pipeline import open_session, start_pool
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Outcome, Verdict
 from kernel_lsp.runner.pool import Pool
-from kernel_lsp.runner.workers.placement import Instead
+from kernel_lsp.workload.placement import Instead
 from kernel_lsp.workload.load import load_workload
 from kernel_lsp.workload.problem import choose_for_emulator, choose_for_gpu
 from tests.bench.record import record

@@ -6,15 +6,15 @@ compile is no failure but a reason to build with the real one (`fast_build` answ
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
-from kernel_lsp.build.binary import Binary, Build, Diagnostic, Severity
+from kernel_lsp.build.binary import Build, Diagnostic, Severity
 from kernel_lsp.build.cache import BuildCache, FileCache
 from kernel_lsp.build.cuda import BuildOptions, build_cuda, wants_host_code
 from kernel_lsp.build.host.compiler import compile_host
 from kernel_lsp.build.host.flags import Flags, translate
+from kernel_lsp.build.host.record import ExtensionBuild, HostBuild, Launchable
 from kernel_lsp.build.host.request import ExtensionRequest, Unit
 from kernel_lsp.build.host.stubs import Stub, read_stubs
 from kernel_lsp.build.prelude import HALF_HEADER
@@ -35,81 +35,6 @@ _ERROR = re.compile(
 # The compiler's words for what no header could mend.
 _OWN_MISTAKE = re.compile(r"expected|stray|missing terminating|unterminated|redefinition of|invalid suffix|two or more")
 _DEFAULTS = BuildOptions()
-
-Path_ = Literal["fast", "full"]
-
-
-@dataclass(frozen=True, slots=True)
-class HostBuild:
-    """Which way an extension was built.
-
-    Attributes:
-        path: `fast` with the thin header and NVRTC, `full` with torch's own headers and nvcc.
-        reason: why it could not be the fast one; empty on that.
-        seconds_host: wall time spent on the host code.
-        seconds_device: wall time spent on the device code; 0 on the full path, which makes both at once.
-        cached_host: whether the host code was found built.
-        cached_device: whether the device code was.
-    """
-
-    path: Path_
-    reason: str = ""
-    seconds_host: float = 0.0
-    seconds_device: float = 0.0
-    cached_host: bool = False
-    cached_device: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Launchable:
-    """A kernel as its host stub finds it.
-
-    Attributes:
-        start: offset of the stub's code in the library.
-        end: past it.
-        entry: symbol in the cubin.
-        name: as a launch would write it.
-        parameters: names of its parameters.
-    """
-
-    start: int
-    end: int
-    entry: str
-    name: str
-    parameters: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ExtensionBuild:
-    """An extension, built or not.
-
-    Attributes:
-        digest: of the request.
-        name: as the caller calls it.
-        host: which way it went.
-        build: of the device code on the fast path, with all messages; of the whole on the full one.
-        library: fast path: ELF image of the host code.
-        kernels: fast path: what the library launches.
-        extension: full path: the shared object that is a Python module.
-    """
-
-    digest: str
-    name: str
-    host: HostBuild
-    build: Build
-    library: bytes | None = field(default=None, repr=False)
-    kernels: tuple[Launchable, ...] = ()
-    extension: str | None = None
-
-    @property
-    def ok(self) -> bool:
-        """Whether there is something to load."""
-        return self.library is not None or self.extension is not None
-
-    @property
-    def binary(self) -> Binary | None:
-        """The machine code, where it lies apart."""
-        return self.build.binary
 
 
 def fast_build(
@@ -216,18 +141,18 @@ def _objection(request: ExtensionRequest, flags: Flags) -> str | None:
 
 
 def _host_text(unit: Unit, origin: SourceFile) -> str:
-    text = _in_place(unit, origin)
-    path = unit.path or str(origin.path)
-    quoted = path.replace("\\", "\\\\").replace('"', '\\"')
-    return f'#line 1 "{quoted}"\n{host_view(text)}\n'
+    return f"#line {1 + lines_before(unit, origin)} {quoted(unit.path or str(origin.path))}\n{host_view(unit.text)}\n"
 
 
 def _in_place(unit: Unit, origin: SourceFile) -> str:
     """The unit's text on the lines where its parts stand in the file that holds them; else as it is."""
-    if unit.path is not None or not unit.text:
-        return unit.text
-    at = origin.text.find(unit.text)
-    return unit.text if at < 0 else "\n" * origin.text.count("\n", 0, at) + unit.text
+    return "\n" * lines_before(unit, origin) + unit.text
+
+
+def lines_before(unit: Unit, origin: SourceFile) -> int:
+    """How many lines of the file stand before a text that it holds word for word; 0 where it does not."""
+    at = origin.text.find(unit.text) if unit.path is None and unit.text else -1
+    return origin.text.count("\n", 0, at) if at >= 0 else 0
 
 
 def _named(request: ExtensionRequest, origin: SourceFile) -> Path:
@@ -235,11 +160,12 @@ def _named(request: ExtensionRequest, origin: SourceFile) -> Path:
 
 
 def _bindings(functions: Sequence[tuple[str, str]]) -> str:
-    lines = "".join(f'  m.def("{name}", {name}, {_quoted(doc)});\n' for name, doc in functions)
+    lines = "".join(f'  m.def("{name.rpartition("::")[2]}", {name}, {quoted(doc)});\n' for name, doc in functions)
     return f"PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{\n{lines}}}\n"
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """A string of C++."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 

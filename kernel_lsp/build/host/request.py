@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from kernel_lsp.errors import WorkloadError
 
 _CUDA = (".cu", ".cuh")
+_BINDS_ITSELF = re.compile(r"\b(?:PYBIND11_MODULE|TORCH_LIBRARY|TORCH_LIBRARY_FRAGMENT|STABLE_TORCH_LIBRARY)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,14 @@ def file_request(
         _listed(extra_ldflags),
         (*_listed(extra_include_paths), *own),
     )
+
+
+def cuda_file_request(path: Path, text: str, functions: Sequence[str]) -> ExtensionRequest:
+    """A CUDA file by itself, with these of its host functions bound unless it binds some itself."""
+    binds = _BINDS_ITSELF.search(text) is not None
+    bound = None if binds else tuple((name, "") for name in functions)
+    unit = Unit(cuda=True, text=text, path=str(path))
+    return ExtensionRequest(path.stem, (unit,), bound, include_paths=(str(path.parent),))
 
 
 def _listed(given: Any) -> tuple[str, ...]:

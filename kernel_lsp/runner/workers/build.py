@@ -10,26 +10,37 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from kernel_lsp.build.answers import build_answer, load_answer
+from pydantic import TypeAdapter
+
 from kernel_lsp.build.binary import Binary, Build
 from kernel_lsp.build.cache import BuildCache
 from kernel_lsp.build.cuda import BuildOptions, build_cuda
-from kernel_lsp.build.diagnostics import has_errors
+from kernel_lsp.build.host.record import ExtensionBuild
+from kernel_lsp.build.host.request import ExtensionRequest, cuda_file_request
 from kernel_lsp.build.inline import build_inline
 from kernel_lsp.build.plan import Plan
 from kernel_lsp.build.planner import plan_cuda
+from kernel_lsp.runner.workers.answers import execute_answer, load_answer
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.cuda import find_host_functions
 from kernel_lsp.source.files import find_kernels
 from kernel_lsp.workload.load import Workload, bind_launch, load_module, load_workload
 
 _PROBES = Path(__file__).parents[2] / "device" / "probes.cu"
+_REQUEST = TypeAdapter(ExtensionRequest)
 _NOTHING = Build(None, (), "none", 0.0)
 
 
 def methods() -> Mapping[str, Callable[..., Any]]:
     """What this role answers to."""
-    return {"build": build, "build_extension": build_extension, "build_probes": build_probes}
+    return {
+        "build": build,
+        "build_host": build_host,
+        "build_extension": build_extension,
+        "build_requested": build_requested,
+        "build_requested_fully": build_requested_fully,
+        "build_probes": build_probes,
+    }
 
 
 def build_probes(arch: str) -> dict[str, Any]:
@@ -66,12 +77,11 @@ def build(
     if language == "triton":
         os.environ["TRITON_CACHE_DIR"] = triton_cache
         return _triton(source, workload, launch_path, launch_text, arch)
+    if language == "torch" and workload is not None and workload.problem is not None:
+        asked = execute_answer(source, workload, arch)
+        return _answer(asked.build, ()) | {"requests": [asdict(request) for request in asked.requests]}
     if language == "torch":
         made = build_inline(source, arch, _build_options(options, include_dirs), _cache(cache_folder, cache_limit))
-        if not has_errors(made.build.diagnostics) and workload is not None:
-            executed = build_answer(source, workload, arch)
-            if executed.diagnostics:
-                return _answer(executed, ())
         return _answer(made.build, (Plan(0, made.launches),), binaries=made.binaries)
     kernels = find_kernels(text, source.path)
     plans, names = (), ()
@@ -82,6 +92,33 @@ def build(
         plans, names = plan.plans, plan.names
     built = build_cuda(source, arch, names, _build_options(options, include_dirs), _cache(cache_folder, cache_limit))
     return _answer(built, plans)
+
+
+def build_host(
+    *,
+    path: str,
+    text: str,
+    arch: str,
+    workload_path: str,
+    workload_text: str,
+    launch_path: str | None,
+    launch_text: str | None,
+    options: list[str],
+    include_dirs: list[str],
+    cache_folder: str,
+    cache_limit: int,
+    **_: Any,
+) -> dict[str, Any] | str:
+    """Build a CUDA file with the host functions that `launch` calls, on the fast path; else the reason against that.
+
+    It runs none of the file's code.
+    """
+    from kernel_lsp.runner.workers.inline import build_extension as build_fast
+
+    request = _request(path, text, _launch(launch_text, launch_path) or _workload(workload_text, workload_path).launch)
+    origin, options_given = SourceFile(Path(path), text), _build_options(options, include_dirs)
+    built = build_fast(request, arch, origin, Path(cache_folder), cache_limit, options_given)
+    return built if isinstance(built, str) else _answer(built.build, (), (built,))
 
 
 def build_extension(
@@ -96,25 +133,70 @@ def build_extension(
     options: list[str],
     include_dirs: list[str],
     extension_folder: str,
+    reason: str,
     **_: Any,
 ) -> dict[str, Any]:
-    """Build a whole torch extension, with the host functions that `launch` calls bound where the file binds none.
+    """Build a whole torch extension, as torch does; `reason` is why nothing faster will do.
 
     Takes minutes, where the rest takes less than a second.
     """
-    from kernel_lsp.build.extension import build_torch_extension
+    from kernel_lsp.runner.workers.inline import build_fully
 
-    launch = _launch(launch_text, launch_path) or _workload(workload_text, workload_path).launch
+    request = _request(path, text, _launch(launch_text, launch_path) or _workload(workload_text, workload_path).launch)
+    origin, options_given = SourceFile(Path(path), text), _build_options(options, include_dirs)
+    built = build_fully(request, arch, origin, Path(extension_folder), reason, options_given)
+    return _answer(built.build, (), (built,))
+
+
+def build_requested(
+    *,
+    request: dict[str, Any],
+    path: str,
+    text: str,
+    arch: str,
+    options: list[str],
+    include_dirs: list[str],
+    cache_folder: str,
+    cache_limit: int,
+    **_: Any,
+) -> dict[str, Any] | str:
+    """Build an extension that a Python file asks for, on the fast path; else the reason against that.
+
+    It runs none of the file's code.
+    """
+    from kernel_lsp.runner.workers.inline import build_extension as build_fast
+
+    asked, origin = _REQUEST.validate_python(request), SourceFile(Path(path), text)
+    options_given = _build_options(options, include_dirs)
+    built = build_fast(asked, arch, origin, Path(cache_folder), cache_limit, options_given)
+    return built if isinstance(built, str) else asdict(built)
+
+
+def build_requested_fully(
+    *,
+    request: dict[str, Any],
+    path: str,
+    text: str,
+    arch: str,
+    options: list[str],
+    include_dirs: list[str],
+    extension_folder: str,
+    reason: str,
+    **_: Any,
+) -> dict[str, Any]:
+    """Build an extension that a Python file asks for as torch does; `reason` is why nothing faster will do."""
+    from kernel_lsp.runner.workers.inline import build_fully
+
+    asked, origin = _REQUEST.validate_python(request), SourceFile(Path(path), text)
+    options_given = _build_options(options, include_dirs)
+    return asdict(build_fully(asked, arch, origin, Path(extension_folder), reason, options_given))
+
+
+def _request(path: str, text: str, launch: Callable[..., Any] | None) -> ExtensionRequest:
+    """A CUDA file as an extension, with the host functions that `launch` calls bound where the file binds none."""
     assert launch is not None, "planning has called it"
     called = [name for name in find_host_functions(text) if name.rpartition("::")[2] in launch.__code__.co_names]
-    built, library = build_torch_extension(
-        SourceFile(Path(path), text),
-        arch,
-        Path(extension_folder),
-        called,
-        _build_options(options, include_dirs),
-    )
-    return _answer(built, (), str(library) if library else None)
+    return cuda_file_request(Path(path), text, called)
 
 
 def _triton(
@@ -153,11 +235,14 @@ def _workload(text: str, path: str) -> Workload:
 
 
 def _answer(
-    built: Build, plans: tuple[Plan, ...], extension: str | None = None, binaries: tuple[Binary, ...] = ()
+    built: Build,
+    plans: tuple[Plan, ...],
+    extensions: tuple[ExtensionBuild, ...] = (),
+    binaries: tuple[Binary, ...] = (),
 ) -> dict[str, Any]:
     return {
         "build": asdict(built),
         "plans": [asdict(plan) for plan in plans],
-        "extension": extension,
+        "extensions": [asdict(extension) for extension in extensions],
         "binaries": [asdict(binary) for binary in binaries],
     }

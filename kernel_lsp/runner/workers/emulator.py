@@ -19,7 +19,7 @@ from torch import Tensor
 
 from kernel_lsp.build.binary import Binary
 from kernel_lsp.build.emulated import emulated_archs
-from kernel_lsp.build.host.build import ExtensionBuild, Launchable
+from kernel_lsp.build.host.record import ExtensionBuild, Launchable
 from kernel_lsp.build.occupancy import LIMITS
 from kernel_lsp.build.pretend import pretend_gpu
 from kernel_lsp.device.arguments import LaunchShape, launch_shape, pack_argument, pack_arguments
@@ -49,6 +49,7 @@ class Emulator:
         self._memory = GlobalMemory()
         self._unnamed: list[Buffer] = []
         self.results: list[Outcome] = []
+        self._began = 0.0
 
     @contextlib.contextmanager
     def placement(self) -> Generator[None]:
@@ -77,6 +78,7 @@ class Emulator:
     def begin(self, names: Sequence[str], inputs: Sequence[Any]) -> None:
         """Start a run on these inputs of the workload, called by these names."""
         self._memory, self._unnamed, self.results = GlobalMemory(), [], []
+        self._began = time.process_time()
         for number, value in enumerate(inputs):
             if isinstance(value, Tensor) and value.numel():
                 name = names[number] if number < len(names) else f"input {number}"
@@ -88,7 +90,7 @@ class Emulator:
             "findings": self._findings(),
             "counters": self._counters(),
             "totals": self._totals(),
-            "seconds": sum(outcome.seconds for outcome in self.results),
+            "seconds": sum(outcome.seconds for outcome in self.results) or time.process_time() - self._began,
         }
 
     def module(

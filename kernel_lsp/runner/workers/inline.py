@@ -4,8 +4,9 @@ A candidate's text is run in three places, and its calls of these functions mean
 
 1. `recording()`: what is asked for is noted (`ExtensionRequest`), and modules come back whose functions cannot be
    called yet. For the process that finds out what there is to build.
-2. `build_extension(request, ...)` builds one request, on the fast path or the full one, and runs none of its code on
-   the fast one. The answer is an `ExtensionBuild`; as JSON with `as_json` and `from_json`.
+2. `build_extension(request, ...)` builds one request on the fast path and runs none of its code; where it answers
+   with a reason instead, `build_fully` builds it as torch does, in a process of its own. Either way the outcome is an
+   `ExtensionBuild`, which travels as JSON (`dataclasses.asdict`, `from_json`); its `host` goes into the evidence.
 3. `serving(builds, device)`: each request is answered with what was built for it, found by its digest, and launches go
    to `device`: a `GpuLaunches` or an `EmulatedLaunches`. For a subject, which may start no compiler.
 
@@ -20,7 +21,6 @@ import tempfile
 import types
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Sequence
-
 from pathlib import Path
 from typing import Any, Protocol
 from unittest import mock
@@ -30,13 +30,19 @@ from pydantic import TypeAdapter
 from torch import Tensor
 from torch.utils import cpp_extension
 
-from kernel_lsp.build.host.build import ExtensionBuild, Launchable
+from kernel_lsp.build.cache import BuildCache, FileCache
+from kernel_lsp.build.cuda import BuildOptions
+from kernel_lsp.build.host.build import fast_build
+from kernel_lsp.build.host.full import full_build
+from kernel_lsp.build.host.record import ExtensionBuild, Launchable
 from kernel_lsp.build.host.request import ExtensionRequest, file_request, inline_request
 from kernel_lsp.build.occupancy import occupancy
 from kernel_lsp.device.arguments import LaunchShape
 from kernel_lsp.errors import WorkloadError
+from kernel_lsp.source.candidate import SourceFile
 
 _BUILD = TypeAdapter(ExtensionBuild)
+_DEFAULTS = BuildOptions()
 _DEFAULT_SHARED_BYTES = 48 << 10
 
 
@@ -74,6 +80,46 @@ def answering(answer: Callable[[ExtensionRequest], Any]) -> Generator[None]:
         mock.patch.object(cpp_extension, "load", load),
     ):
         yield
+
+
+def build_extension(
+    request: ExtensionRequest,
+    arch: str,
+    origin: SourceFile,
+    cache: Path,
+    cache_limit: int,
+    options: BuildOptions = _DEFAULTS,
+) -> ExtensionBuild | str:
+    """Build one request on the fast path; the reason why that cannot be is for `build_fully`.
+
+    It runs none of the extension's code, and keeps host and device parts in `cache` apart from each other.
+
+    Args:
+        request: what was asked for.
+        arch: `sm_90` and the like.
+        origin: the file whose text holds the sources.
+        cache: folder of builds.
+        cache_limit: bytes it may hold.
+        options: the user's own compiler options.
+    """
+    kept = FileCache(cache, cache_limit, ".host")
+    return fast_build(request, arch, origin, cache, options, BuildCache(cache, cache_limit), kept)
+
+
+def build_fully(
+    request: ExtensionRequest,
+    arch: str,
+    origin: SourceFile,
+    folder: Path,
+    reason: str,
+    options: BuildOptions = _DEFAULTS,
+) -> ExtensionBuild:
+    """Build one request with torch's own headers and nvcc, into `folder`; torch imports it, so that its code is run.
+
+    Raises:
+        CannotJudgeError: see `build.host.full`.
+    """
+    return full_build(request, arch, origin, folder, options, reason)
 
 
 class _Unbuilt(types.ModuleType):

@@ -18,9 +18,9 @@ from kernel_lsp.device.slab import GUARD, POISON, Slab, TensorSpec, lay_out, ope
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.runner.workers import comparison
 from kernel_lsp.runner.workers.comparison import Bounds, Distance
-from kernel_lsp.runner.workers.placement import Instead
 from kernel_lsp.workload import families
 from kernel_lsp.workload.load import Workload, as_outputs, blame, describe_case, load_workload, make_inputs
+from kernel_lsp.workload.placement import Instead
 
 if TYPE_CHECKING:
     from kernel_lsp.workload.problem import Choice, Problem

@@ -6,7 +6,6 @@ the outputs from there.
 
 import contextlib
 import time
-import types
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from kernel_lsp.build.binary import Binary
 from kernel_lsp.device.slab import POISON, Slab, TensorSpec, make_slab, row_major
 from kernel_lsp.errors import KernelLspError, WorkloadError
 from kernel_lsp.runner.workers.allocations import WatchedAllocations
+from kernel_lsp.runner.workers.inline import Launches, from_json, load_extension, serving
 from kernel_lsp.runner.workers.surroundings import Surroundings, native_threads
 from kernel_lsp.workload.answer import Answer, Call
 from kernel_lsp.workload.load import bind_launch, load_module
@@ -73,6 +73,7 @@ class Subject:
         self._path = Path()
         self._triton = False
         self._bound: dict[str, tuple[Slab, list[Any]]] = {}
+        self._lasting = contextlib.ExitStack()  # what holds as long as this process
         self._names: tuple[str, ...] = ()
         self._outbox: Slab | None = None
         self._retired: list[Slab] = []  # memory the oracle may still have open: CUDA wants it kept until then
@@ -104,32 +105,43 @@ class Subject:
         binary: dict[str, Any] | None = None,
         types_of: dict[str, list[str]] | None = None,
         names_of: dict[str, list[str]] | None = None,
-        extension: str | None = None,
-        calls: list[dict[str, Any]] | None = None,
+        extensions: Sequence[dict[str, Any]] = (),
+        calls: Sequence[dict[str, Any]] = (),
         case: int = 0,
     ) -> dict[str, Any]:
-        """Load a version: a `binary` for a CUDA file, a built `extension`, or else the Python module in `text`.
+        """Load a version: a `binary` for a CUDA file, one that was built with its host code, or the module in `text`.
 
-        Of an answer to a problem, which is called as `calls` say, the model for `case` is built too; `own_weights` are
-        those that it does not have under the problem's names.
+        `extensions` are that one, or those that a Python module asks for when it is run. Of an answer to a KernelBench
+        problem, which is called as `calls` say, the model for `case` is built too; `own_weights` are those that it does
+        not have under the problem's names.
         """
         self._surroundings = Surroundings(self._device)
         self._path = Path(launch_path or path)
-        self._triton = binary is None and extension is None
+        self._triton = binary is None and Path(path).suffix == ".py"
         if self._emulator is not None:
-            self._emulator.expect(Path(path), triton=binary is None)
+            self._emulator.expect(Path(path), triton=self._triton)
         with self._placement():
             if binary is not None:
                 module = self._load_binary(_BINARY.validate_python(binary), _tuples(types_of), _tuples(names_of))
-            elif extension is not None:
-                module = _load_extension(Path(extension))
+            elif not self._triton:
+                module = load_extension(from_json(extensions[0]), self._device_launches())
             else:
+                self._lasting.enter_context(serving(map(from_json, extensions), self._device_launches()))
                 module = load_module(text, Path(path))
             if calls:
                 self._answer = Answer(module, Path(path), [Call(**call) for call in calls], self._device)
                 return {"own_weights": list(self._answer.build(case))}
             self._launch = bind_launch(module, Path(path), launch_text, self._path)
         return {"own_weights": []}
+
+    def _device_launches(self) -> Launches:
+        if self._emulator is not None:
+            from kernel_lsp.runner.workers.emulator import EmulatedLaunches
+
+            return EmulatedLaunches(self._emulator)
+        from kernel_lsp.runner.workers.inline_gpu import GpuLaunches
+
+        return GpuLaunches(self._listeners)
 
     def _load_binary(self, binary: Binary, types: dict[str, tuple[str, ...]], names: dict[str, tuple[str, ...]]) -> Any:
         if self._emulator is not None:
@@ -413,14 +425,3 @@ def _make_emulator(arch: str) -> "Emulator":
 
 def _tuples(lists: dict[str, list[str]] | None) -> dict[str, tuple[str, ...]]:
     return {name: tuple(items) for name, items in (lists or {}).items()}
-
-
-def _load_extension(path: Path) -> types.ModuleType:
-    import importlib.util
-
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise WorkloadError("the built extension cannot be imported", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

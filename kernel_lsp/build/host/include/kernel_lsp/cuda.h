@@ -1,7 +1,7 @@
 // CUDA's runtime as far as host wrappers use it: words of the language, vector types, streams, and launches.
 #pragma once
 
-#include "types.h"
+#include "tensor.h"
 
 #define __host__
 #define __device__
@@ -267,6 +267,9 @@ using OptionalDeviceGuard = cuda::OptionalCUDAGuard;
 namespace at {
 using c10::DeviceGuard;
 using c10::OptionalDeviceGuard;
+inline std::optional<Device> device_of(const Tensor& tensor) {
+  return tensor.defined() ? std::optional<Device>(tensor.device()) : std::nullopt;
+}
 }  // namespace at
 namespace at::cuda {
 using namespace c10::cuda;

@@ -1,0 +1,67 @@
+"""A KernelBench answer, or a problem's `Model`, where there is no GPU: executed, so that what it asks for can be built.
+
+Worker processes only: it runs the user's code.
+"""
+
+import contextlib
+import time
+from dataclasses import dataclass
+
+from kernel_lsp.build.binary import Build, Diagnostic, Severity
+from kernel_lsp.build.host.request import ExtensionRequest
+from kernel_lsp.build.pretend import ShapesOnly, pretend_gpu
+from kernel_lsp.errors import WorkloadError
+from kernel_lsp.runner.workers.inline import recording
+from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.workload.answer import Answer
+from kernel_lsp.workload.load import Workload, load_module, make_inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What came of executing an answer: what is wrong with it, and the extensions that it asks for."""
+
+    build: Build
+    requests: tuple[ExtensionRequest, ...] = ()
+
+
+def execute_answer(source: SourceFile, workload: Workload, arch: str) -> Asked:
+    """Execute the file and construct its model for the case as written.
+
+    Where that asks for no extension though the text names `load_inline`, the model is called too, up to the first
+    function that is not built yet.
+
+    Args:
+        source: the file with `ModelNew`, or with `Model` alone.
+        workload: the problem.
+        arch: the GPU that the code is told to run on.
+
+    Raises:
+        WorkloadError: the problem's own code raises.
+    """
+    start = time.perf_counter()
+    shapes = ShapesOnly()
+    with recording() as requests:
+        try:
+            with pretend_gpu(arch), shapes:
+                answer = load_answer(source, workload)
+                answer.build(0)
+                if not requests and "load_inline" in source.text:
+                    _call(answer, workload)
+        except WorkloadError as error:
+            if error.path != source.path:
+                raise
+            line = error.line or 1
+            said = Diagnostic(str(source.path), line, 1, line, 1, Severity.ERROR, error.message)
+            return Asked(Build(None, (said,), "torch", time.perf_counter() - start))
+    return Asked(Build(None, (), "torch", time.perf_counter() - start), tuple(requests))
+
+
+def load_answer(source: SourceFile, workload: Workload) -> Answer:
+    """The model class of an answer, which is executed for it; raises as `Answer` and `load_module`."""
+    return Answer(load_module(source.text, source.path), source.path, workload.calls, "cpu")
+
+
+def _call(answer: Answer, workload: Workload) -> None:
+    with contextlib.suppress(Exception):  # what it raises without its extensions says nothing of it
+        answer.launch(0)(*make_inputs(workload, workload.cases[0]))

@@ -1,0 +1,85 @@
+"""Launches of host libraries on a GPU, through the driver. Worker processes only."""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernel_lsp.build.host.record import ExtensionBuild, Launchable
+from kernel_lsp.device.arguments import LaunchShape
+from kernel_lsp.device.driver import Listener, check, cu
+from kernel_lsp.runner.workers.inline import packed_arguments, resident_blocks
+
+_DEFAULT_SHARED_BYTES = 48 << 10
+_REMEMBERED = 256  # tensors whose address was asked for, while anybody listens
+
+
+class GpuLaunches:
+    """The GPU as the host library of an extension uses it: see `inline.Launches`.
+
+    What names no stream runs on torch's current one. So it is ordered with torch's own work, as it is where nobody
+    changes streams; and timing, which launches on a stream of its own, can capture it.
+    """
+
+    def __init__(self, listeners: Sequence[Listener] = ()) -> None:
+        self._listeners = listeners
+        self._functions: dict[tuple[str, str], tuple[Any, tuple[int, ...]]] = {}
+        self._modules: dict[str, Any] = {}
+        self._reached: deque[Tensor] = deque(maxlen=_REMEMBERED)
+
+    def pointer(self, tensor: Tensor) -> int:
+        """The address of a tensor's first element."""
+        if self._listeners:
+            self._reached.append(tensor)
+        return tensor.data_ptr()
+
+    def launch(
+        self, build: ExtensionBuild, kernel: Launchable, shape: LaunchShape, stream: int, arguments: int
+    ) -> None:
+        """Launch a kernel of an extension."""
+        function, sizes = self._function(build, kernel)
+        if self._listeners:
+            assert build.binary is not None, "its function was found there"
+            packed = packed_arguments(arguments, sizes)
+            for listener in self._listeners:
+                listener(build.binary.cubin, kernel.entry, shape, packed, tuple(self._reached))
+        if shape.shared_bytes > _DEFAULT_SHARED_BYTES:
+            attribute = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            status = cu.cuFuncSetAttribute(function, attribute, shape.shared_bytes)
+            check(status, f"giving {kernel.name} {shape.shared_bytes} bytes")
+        extents = (*shape.grid, *shape.block, shape.shared_bytes)
+        check(
+            cu.cuLaunchKernel(function, *extents, _current(stream), arguments, 0),
+            f"launching {kernel.name} with grid {shape.grid}, block {shape.block}",
+        )
+
+    def resident_blocks(self, build: ExtensionBuild, kernel: Launchable, threads: int, shared_bytes: int) -> int:
+        """Blocks that one multiprocessor holds at a time."""
+        return resident_blocks(build, kernel, threads, shared_bytes)
+
+    def fill(self, address: int, value: int, nbytes: int, stream: int) -> None:
+        """Set bytes of device memory."""
+        check(cu.cuMemsetD8Async(address, value & 0xFF, nbytes, _current(stream)), "setting device memory")
+
+    def copy(self, to: int, source: int, nbytes: int, stream: int) -> None:
+        """Copy bytes from device to device."""
+        check(cu.cuMemcpyDtoDAsync(to, source, nbytes, _current(stream)), "copying device memory")
+
+    def _function(self, build: ExtensionBuild, kernel: Launchable) -> tuple[Any, tuple[int, ...]]:
+        key = (build.digest, kernel.entry)
+        if key not in self._functions:
+            binary = build.binary
+            assert binary is not None, "a library without machine code has no kernels"
+            if build.digest not in self._modules:
+                self._modules[build.digest] = check(cu.cuModuleLoadData(binary.cubin), "loading the compiled kernels")
+            module = self._modules[build.digest]
+            function = check(cu.cuModuleGetFunction(module, kernel.entry.encode()), f"finding {kernel.name}")
+            facts = next(facts for facts in binary.kernels if facts.entry == kernel.entry)
+            self._functions[key] = (function, tuple(size for _, size in facts.parameters))
+        return self._functions[key]
+
+
+def _current(stream: int) -> int:
+    return stream or torch.cuda.current_stream().cuda_stream

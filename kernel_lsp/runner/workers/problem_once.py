@@ -1,0 +1,9 @@
+"""What workers for KernelBench problems do once in a process, done in a nursery as `triton_once` is.
+
+Shapes alone are computed by torch's decompositions, the first of which imports hundreds of modules.
+"""
+
+import importlib
+
+for name in ("torch._dynamo", "kernel_lsp.runner.workers.triton_once"):
+    importlib.import_module(name)

@@ -1,0 +1,68 @@
+"""Extensions on the fast path: built, run on the emulator, and held against torch."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils import cpp_extension
+
+from kernel_lsp.build.cache import BuildCache, FileCache
+from kernel_lsp.build.host.build import fast_build
+from kernel_lsp.build.host.compiler import host_compiler
+from kernel_lsp.build.host.record import ExtensionBuild
+from kernel_lsp.build.host.request import ExtensionRequest
+from kernel_lsp.runner.workers.allocations import WatchedAllocations
+from kernel_lsp.runner.workers.emulator import EmulatedLaunches, Emulator
+from kernel_lsp.runner.workers.inline import recording, serving
+from kernel_lsp.source.candidate import SourceFile
+from host_wrappers import WRAPPERS, Wrapper
+
+pytestmark = pytest.mark.skipif(host_compiler() is None, reason="no g++")
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the compiled thin header is kept for all of these."""
+    return tmp_path_factory.mktemp("kept")
+
+
+def asked_for(**call: Any) -> ExtensionRequest:
+    with recording() as asked:
+        cpp_extension.load_inline("kernels", **call)
+    return asked[0]
+
+
+def build(request: ExtensionRequest, kept: Path, text: str = "") -> ExtensionBuild | str:
+    caches = BuildCache(kept, 1 << 28), FileCache(kept, 1 << 28, ".host")
+    return fast_build(request, "sm_80", SourceFile(Path("answer.py"), text), kept, cache=caches[0], libraries=caches[1])
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS, ids=lambda wrapper: wrapper.name)
+def test_an_extension_gives_what_torch_gives(
+    wrapper: Wrapper, kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    call: dict[str, Any] = {"cpp_sources": wrapper.cpp, "functions": wrapper.functions}
+    call |= {"cuda_sources": wrapper.cuda, "extra_cuda_cflags": list(wrapper.flags)} if wrapper.cuda else {}
+    built = build(asked_for(**call), kept)
+    assert isinstance(built, ExtensionBuild), built
+    assert built.ok, built.build.diagnostics
+    emulator = Emulator("sm_80")
+    emulator.expect(Path("answer.py"), triton=False)
+    inputs = list(wrapper.inputs())
+    emulator.begin([], inputs)
+    watcher = WatchedAllocations(emulator)
+    with serving([built], EmulatedLaunches(emulator)), torch.no_grad(), emulator.placement():
+        module = cpp_extension.load_inline("kernels", **call)
+        if wrapper.raises is not None:
+            with pytest.raises(wrapper.raises[0], match=wrapper.raises[1]):
+                wrapper.call(module, *inputs)
+            return
+        with watcher:
+            given = wrapper.call(module, *inputs)
+    torch.testing.assert_close(given, wrapper.reference(*inputs), rtol=1e-3, atol=1e-3)
+    said = emulator.end()
+    assert not said["findings"]
+    assert not watcher.trampled()
+    assert bool(said["totals"]) == bool(wrapper.cuda)
