@@ -22,11 +22,12 @@ export async function tell(job: Job, server: Server, variants: Variants, showEvi
     await tellOfCheck(job);
     return;
   }
+  for (const note of job.notes) void vscode.window.showWarningMessage(note);
   const found = (await variants.list(job.uri)).filter(
     (one) => one.fits && (job.kernel === null || one.kernels.includes(job.kernel)),
   );
   const own = found.find((one) => one.verdict === job.verdict);
-  const best = own ?? (job.work === "refine" ? found[0] : undefined);
+  const best = own ?? (job.work === "refine" || job.work === "lower" ? found[0] : undefined);
   if (best === undefined) {
     const choices = job.verdict === null ? [] : ["Evidence"];
     const answer = await vscode.window.showInformationMessage(

@@ -9,7 +9,7 @@ export interface Progress {
 
 export interface Job {
   id: string;
-  work: "refine" | "check" | "compare" | "rewrite";
+  work: "refine" | "lower" | "check" | "compare" | "rewrite";
   uri: string;
   kernel: string | null;
   title: string;
@@ -18,6 +18,8 @@ export interface Job {
   progress: Progress | null;
   verdict: string | null;
   reason: string;
+  /** What was left out and why. */
+  notes: string[];
   unasked: boolean;
 }
 

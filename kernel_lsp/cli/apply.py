@@ -4,29 +4,25 @@ import os
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_lsp.errors import SourceError
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A file's new text; `before` is the text that was judged against, which the file must still hold."""
-
-    path: Path
-    before: str
-    after: str
+from kernel_lsp.refine.run import Change
 
 
 def apply_changes(changes: Sequence[Change]) -> None:
     """Replace the text of each file in one step, keeping its mode; a link is followed and stays a link.
 
-    No file is touched before all new texts lie on the disk and all old ones were found unchanged.
+    No file is touched before all new texts lie on the disk and all old ones were found unchanged. A new file takes the
+    place of none.
 
     Raises:
-        SourceError: a file holds something else by now, or cannot be written.
+        SourceError: a file holds something else by now, is there where none should be, or cannot be written.
     """
+    for change in changes:
+        if change.before is None:
+            _create(change)
+    changes = [change for change in changes if change.before is not None]
     with ExitStack() as cleanup:
         staged: list[tuple[Path, Path]] = []
         for change in changes:
@@ -37,12 +33,24 @@ def apply_changes(changes: Sequence[Change]) -> None:
                 message, cure = f"the file cannot be written: {error.strerror}", "Check its folder's rights."
                 raise SourceError(message, change.path, cure=cure) from None
         for change, (_, target) in zip(changes, staged, strict=True):
-            if target.read_bytes() != change.before.encode():
+            if target.read_bytes() != (change.before or "").encode():
                 message = "the file was changed while it was being refined, so it was left alone"
                 cure = "Refine it again, or take the variant from `kernel-lsp report ID --json`."
                 raise SourceError(message, change.path, cure=cure)
         for new, target in staged:
             new.replace(target)
+
+
+def _create(change: Change) -> None:
+    try:
+        with change.path.open("x", encoding="utf-8", newline="") as file:
+            file.write(change.after)
+    except FileExistsError:
+        cure = "Name that file otherwise, or take the variant from `kernel-lsp report ID --json`."
+        raise SourceError("There is such a file already, so it was left alone.", change.path, cure=cure) from None
+    except OSError as error:
+        cure = "Check its folder's rights."
+        raise SourceError(f"the file cannot be written: {error.strerror}", change.path, cure=cure) from None
 
 
 def _stage(target: Path, text: str, cleanup: ExitStack) -> Path:

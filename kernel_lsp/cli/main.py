@@ -24,7 +24,7 @@ INTERRUPTED = 130
 
 COMMANDS = (
     *("check", "watch", "judge", "refine", "facts", "explain", "report", "serve", "model"),
-    *("trust", "untrust", "doctor"),
+    *("bench", "trust", "untrust", "doctor"),
 )
 """Each is a module beside this one with an `app`: of one command, or of several below its name."""
 

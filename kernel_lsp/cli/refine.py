@@ -12,16 +12,17 @@ import typer
 from rich.console import RenderableType
 from rich.live import Live
 
-from kernel_lsp.cli.apply import Change, apply_changes
+from kernel_lsp.cli.apply import apply_changes
 from kernel_lsp.cli.console import Json, Workload, err, opened_store, out, say_notices, settings_for
 from kernel_lsp.cli.main import FINDINGS, INTERRUPTED
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.judge.target import Target, make_target
 from kernel_lsp.refine.batch import advance_batch, begin_batch
+from kernel_lsp.refine.lowering import LANGUAGES, is_plain_module, new_path, require_room
 from kernel_lsp.refine.outcome import Refinement
 from kernel_lsp.refine.progress import Progress
-from kernel_lsp.refine.run import refine_target, require_gpu, variant_texts
+from kernel_lsp.refine.run import refine_target, require_gpu, require_way, variant_changes
 from kernel_lsp.report.diff import diff_view, unified_diff
 from kernel_lsp.report.live import progress_view
 from kernel_lsp.report.machine import refinement_json
@@ -40,6 +41,10 @@ def refine(
     workload: Workload = None,
     budget: Annotated[str | None, typer.Option(help="Time for the search, such as 120s or 5m.")] = None,
     apply: Annotated[bool, typer.Option("--apply", help="Write the variant found into the file.")] = False,
+    write: Annotated[
+        str | None,
+        typer.Option(metavar="cuda|triton", help="What a kernel for a plain PyTorch module is written in."),
+    ] = None,
     diff: Annotated[
         bool, typer.Option("--diff", help="Print the variant found as a unified diff, and nothing else.")
     ] = False,
@@ -52,21 +57,28 @@ def refine(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Search for a faster variant of a kernel; Ctrl-C ends the search and keeps what was found."""
+    """Search for a faster variant of a kernel, or for a kernel for a PyTorch module; Ctrl-C keeps what was found."""
     if turn_batch is not None:
-        _take_turn(turn_batch, targets or [])
+        _take_turn(turn_batch, targets or [], write)
         return
     if targets is None or len(targets) != 1:
         cure = "Name one file; or give a folder with --turn-batch to refine many kernels a turn at a time."
         raise ConfigurationError(f"`refine` works on one kernel file, and {len(targets or [])} are named.", cure=cure)
     file, _, kernel = targets[0].partition("::")
-    settings = settings_for(Path(file), refine__budget=budget, refine__strategy=strategy)
+    settings = settings_for(Path(file), refine__budget=budget, refine__strategy=strategy, refine__write=write)
     aim = make_target(Path(file), kernel or None, workload, problems=settings.kernelbench.root)
     require_gpu(settings)
+    require_way(aim.source, settings)
+    if is_plain_module(aim.source):
+        if apply and settings.refine.write:
+            require_room(new_path(aim.source.path, LANGUAGES[settings.refine.write]))
+    elif write is not None:
+        cure = "Leave out --write: they are refined in the language that they are written in."
+        raise ConfigurationError(f"--write {write} is for a plain PyTorch module; this file has kernels.", cure=cure)
     with opened_store(settings) as store:
         try:
             found = asyncio.run(_refine(aim, settings, store))
-            changes = [Change(file.path, file.text, after) for file, after in variant_texts(aim, found)]
+            changes = variant_changes(aim, found)
             patch = "".join(unified_diff(change.path, change.before, change.after) for change in changes)
             if json:
                 typer.echo(refinement_json(found, patch))
@@ -84,9 +96,9 @@ def refine(
         raise typer.Exit(INTERRUPTED)
 
 
-def _take_turn(folder: Path, kernels: list[str]) -> None:
+def _take_turn(folder: Path, kernels: list[str], write: str | None) -> None:
     """One call of a sweep: as far as there are answers."""
-    settings = settings_for()
+    settings = settings_for(refine__write=write)
     batch = begin_batch(folder, kernels, settings)
     with opened_store(settings) as store, err.status("") as status:
         stand = asyncio.run(advance_batch(batch, settings, store, status.update))

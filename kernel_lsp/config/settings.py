@@ -94,6 +94,8 @@ class RefineSettings(_Section):
     """Candidates that may be proposed in one refinement; no limit by default."""
     second_opinion: bool = False
     """Whether a reader of the profile names bottleneck, method and plan before each further turn of a model."""
+    write: Literal["cuda", "triton"] | None = None
+    """What a kernel for a plain PyTorch module is written in; by default what the model was trained for, else CUDA."""
     untimed: bool = False
     """Whether to search where there is no GPU: candidates are built and checked, but none can be found faster."""
 

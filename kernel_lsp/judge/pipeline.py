@@ -113,10 +113,13 @@ class Session:
     candidates are only built.
     """
 
-    def __init__(self, pool: Pool, target: Target, settings: Settings, gpu: Gpu | None) -> None:
+    def __init__(
+        self, pool: Pool, target: Target, settings: Settings, gpu: Gpu | None, builders: Builders | None = None
+    ) -> None:
         self.pool, self.target, self.settings, self.gpu = pool, target, settings, gpu
         self.arch = arch_of(gpu, settings)
-        self.builders = Builders(pool, settings, self.arch)
+        self.builders = builders or Builders(pool, settings, self.arch)
+        self._own_builders = builders is None
         self.baseline_built: Built | None = None
         self.bench: Bench | None = None
         self.measured: Measured | None = None
@@ -198,7 +201,8 @@ class Session:
                 await self.finalists.close()
             if self.bench is not None:
                 await self.bench.close()
-            self.builders.close()
+            if self._own_builders:
+                self.builders.close()
         finally:
             await self._slept.aclose()
 
@@ -583,22 +587,25 @@ def start_pool() -> Pool:
 
 
 @asynccontextmanager
-async def open_session(target: Target, settings: Settings, pool: Pool | None = None) -> AsyncGenerator[Session]:
+async def open_session(
+    target: Target, settings: Settings, pool: Pool | None = None, builders: Builders | None = None
+) -> AsyncGenerator[Session]:
     """A session with its baseline measured; its workers end with it.
 
     Args:
         target: what is judged.
         settings: in force at its file.
-        pool: of `start_pool`, for sessions one after another, which then import the heavy libraries once.
+        pool: for sessions one after another, which then import the heavy libraries once; they are on its GPU.
+        builders: of that pool, for builds that are wanted before a session is open or after it.
 
     Raises:
         KernelLspError: the baseline or the workload cannot be used, or workers cannot be started.
     """
-    gpu = next(iter(find_gpus()), None)
+    gpu = next((gpu for gpu in find_gpus() if pool is None or gpu.uuid == pool.gpu), None)
     async with AsyncExitStack() as stack:
         workers = pool or await stack.enter_async_context(Pool(gpu.uuid if gpu else None))
         stack.enter_context(workers.allowing())
-        session = Session(workers, target, settings, gpu)
+        session = Session(workers, target, settings, gpu, builders)
         workers.preload(Flavour.BUILD, Flavour.GPU if gpu else Flavour.EMULATE)
         try:
             await session.open()

@@ -1,5 +1,6 @@
 """What is judged: a kernel file with its workload, and versions of it."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,6 +76,9 @@ def make_target(
     source = SourceFile(path, texts[path]) if path in texts else read_source(path)
     language = language_of(path, source.text)
     kernels = find_kernels(source.text, path) if language else ()
+    if language is None and path.suffix == ".py" and (missing := _missing(source.text)):
+        cure = "`get_inputs()` returns the arguments of `forward` as a list, `get_init_inputs()` those of `Model()`."
+        raise SourceError(f"This module needs {' and '.join(missing)} to be run", path, cure=cure)
     if language is None or (not kernels and language is not Language.TORCH):
         raise SourceError(
             "no kernel was found in this file",
@@ -84,3 +88,10 @@ def make_target(
         )
     chosen = pick_kernel(kernels, kernel) if kernel else None
     return Target(language, source, kernels, chosen, require_workload(source, workload, texts, problems))
+
+
+def _missing(text: str) -> list[str]:
+    """What a file with a class `Model` lacks of a KernelBench problem."""
+    if not re.search(r"^class\s+Model\b", text, re.MULTILINE):
+        return []
+    return [f"`{name}`" for name in ("get_inputs", "get_init_inputs") if not re.search(rf"^def\s+{name}\b", text, re.M)]

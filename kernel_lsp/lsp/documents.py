@@ -10,12 +10,14 @@ from urllib.parse import unquote, urlsplit
 from lsprotocol import types
 
 from kernel_lsp.errors import SourceError
+from kernel_lsp.refine.lowering import is_plain_module
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels, read_source
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Lines, Span
 
 _SUFFIXES = {"cuda": ".cu", "cuda-cpp": ".cu", "python": ".py"}
+_MODULE = re.compile(rb"^class[ \t]+(Model)\b", re.MULTILINE)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -48,6 +50,12 @@ class Document:
     def kernels(self) -> tuple[Kernel, ...]:
         """Its kernels, in order."""
         return find_kernels(self.text, self.path)
+
+    @cached_property
+    def module(self) -> Span | None:
+        """Where the name of the module stands that a kernel can be written for; None where there is no such module."""
+        named = _MODULE.search(self.lines.data) if is_plain_module(self.source) else None
+        return Span(*named.span(1)) if named else None
 
     @property
     def source(self) -> SourceFile:

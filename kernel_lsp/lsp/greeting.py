@@ -27,6 +27,7 @@ COMMANDS = tuple(
         "trust",
         "untrust",
         "refine",
+        "lower",
         "check",
         "compare",
         "baseline",

@@ -43,6 +43,7 @@ class Work(StrEnum):
     BASELINE = "baseline"
     COMPARE = "compare"
     REWRITE = "rewrite"
+    LOWER = "lower"
 
 
 class State(StrEnum):
@@ -62,7 +63,8 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is asked for: `kernel` of a text, or None for all of them; `label` names a rewrite.
+    """What is asked for: `kernel` of a text, or None for all of them; `label` names a rewrite, or what a kernel for a
+    module is written in.
 
     Nobody is told of the end of what is `unasked`: its diagnostics speak for it.
     """
@@ -88,6 +90,7 @@ class Wanted:
             Work.BASELINE: f"Recording the baseline of {name}",
             Work.COMPARE: f"Comparing {name} with the last commit",
             Work.REWRITE: f"Judging {self.label} on {name}",
+            Work.LOWER: f"Writing a kernel for {name}",
         }[self.work]
 
 
@@ -103,6 +106,7 @@ class Job:
         reason: how it ended, one sentence.
         progress: the search's last report, `refine.progress.Progress` as JSON; None before the first.
         verdict: id of the verdict that its result rests on.
+        notes: what was left out and why, sentences for the user.
         result: the result of its work, see `kinds.job`.
         started: when it was given its turn, on the clock of `time.monotonic`; None before.
         heard: when `progress` was true, on that clock.
@@ -118,6 +122,7 @@ class Job:
     reason: str = ""
     progress: dict[str, Any] | None = None
     verdict: str | None = None
+    notes: tuple[str, ...] = ()
     result: dict[str, Any] | None = None
     started: float | None = None
     heard: float = 0.0
@@ -163,6 +168,7 @@ class Job:
             "progress": self.progress,
             "verdict": self.verdict,
             "reason": self.reason,
+            "notes": self.notes,
             "unasked": self.wanted.unasked,
         }
 
@@ -285,6 +291,7 @@ class Jobs:
         }
         result = await service.ask("job", params, lambda event: self._hear(job, settings, event))
         job.result, job.reason, job.verdict = result, result["reason"], result["verdict"]
+        job.notes = tuple(result.get("notes", ()))
 
     def _hear(self, job: Job, settings: "Settings", event: Mapping[str, Any]) -> None:
         if "verdict" in event:
@@ -339,6 +346,8 @@ class Jobs:
             failed = job.state is State.FAILED
             kind = types.MessageType.Error if failed else types.MessageType.Info
             self._server.show(f"{job.wanted.title}: {job.reason}", kind)
+            for note in job.notes:
+                self._server.show(note, types.MessageType.Warning)
         self._changed(job)
         job.ended.set()
 

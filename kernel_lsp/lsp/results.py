@@ -107,7 +107,10 @@ class Results:
         unsaved = [verdict for folder, verdict in self._unsaved.values() if folder == settings.paths.data]
         known = self._known.setdefault(settings.paths.data, {})
         found = await asyncio.to_thread(_look, store, known, unsaved, document, texts, settings.kernelbench.root)
-        standing = replace(found, untimed=settings.refine.untimed)
+        voiceless = None
+        if document.module is not None:
+            voiceless = await asyncio.to_thread(_find_voiceless, document, settings)
+        standing = replace(found, untimed=settings.refine.untimed, voiceless=voiceless)
         self._read[document.uri] = _Read((document, *opened), store.changes(), time.monotonic(), standing)
         return standing
 
@@ -156,6 +159,12 @@ def _look(*given: Any) -> "Standing":
     from kernel_lsp.lsp.standing import look
 
     return look(*given)
+
+
+def _find_voiceless(*given: Any) -> str | None:
+    from kernel_lsp.lsp.standing import find_voiceless
+
+    return find_voiceless(*given)
 
 
 def _find_cures(*given: Any) -> list[str]:

@@ -4,12 +4,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kernel_lsp.errors import ConfigurationError, SourceError, WorkloadError
+from kernel_lsp.config.settings import Settings
+from kernel_lsp.errors import ConfigurationError, KernelLspError, SourceError, WorkloadError
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.lsp.documents import Document
 from kernel_lsp.refine.offers import Known, Offer, find_offers
 from kernel_lsp.refine.rewrites import CURES, find_rewrites
+from kernel_lsp.refine.run import require_way
 from kernel_lsp.report.evidence import evidence_markdown
 from kernel_lsp.report.units import percent_text, time_text
 from kernel_lsp.source.candidate import Candidate
@@ -35,6 +37,7 @@ class Standing:
         measured_by: id of the verdict that says so.
         untimed: whether the settings allow a search where there is no GPU.
         saved: whether the file has this text.
+        voiceless: of a plain module, why no model can be asked for a kernel; None where one can.
     """
 
     workload: WorkloadFile | None = None
@@ -46,6 +49,7 @@ class Standing:
     measured_by: str | None = None
     untimed: bool = False
     saved: bool = False
+    voiceless: str | None = None
 
     def offers_for(self, kernel: str | None) -> list[Offer]:
         """Those that change a kernel."""
@@ -140,6 +144,15 @@ def _measured(store: Store, text: Candidate) -> tuple[str | None, str | None]:
         of_roofline = f", {percent_text(share)} of roofline" if share is not None else ""
         return f"{time_text(time)}{of_roofline} ({longest.case})", row.id
     return None, None
+
+
+def find_voiceless(document: Document, settings: Settings) -> str | None:
+    """Why no model can be asked to write a kernel for a module; None where one can."""
+    try:
+        require_way(document.source, settings)
+    except KernelLspError as error:
+        return error.message
+    return None
 
 
 def find_cures(document: Document, kernel: Kernel, workload: WorkloadFile, rule: str) -> list[str]:

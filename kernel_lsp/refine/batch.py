@@ -26,11 +26,12 @@ from kernel_lsp.model.client import Message, estimate_tokens
 from kernel_lsp.model.profile import Profile, find_profile
 from kernel_lsp.refine.dialogue.answer import Answer, read_answer
 from kernel_lsp.refine.dialogue.conversation import Attempt, messages, tell
+from kernel_lsp.refine.dialogue.kernelbench import Style
 from kernel_lsp.refine.dialogue.prompts import Prompts
-from kernel_lsp.refine.dialogue.task import Briefing, Task, make_task
+from kernel_lsp.refine.dialogue.task import Briefing, Task, format_for, make_task
 from kernel_lsp.refine.outcome import Exchange, OnExchange, Tried
 from kernel_lsp.refine.reception import Reception
-from kernel_lsp.refine.speaker import brief, gpu_name
+from kernel_lsp.refine.speaker import brief, gpu_name, opening
 from kernel_lsp.refine.workbench import Workbench
 from kernel_lsp.runner.pool import Pool
 from kernel_lsp.store.store import Store
@@ -50,6 +51,7 @@ class Batch:
         turns: how many there are to be.
         trajectories: for each kernel.
         name: of the sweep in the store; the same kernels, texts and numbers give the same name.
+        write: what kernels for plain PyTorch modules are written in; None leaves it to the profile.
     """
 
     folder: Path
@@ -59,6 +61,7 @@ class Batch:
     turns: int
     trajectories: int
     name: str
+    write: Style | None = None
 
     def turn(self, number: int) -> Path:
         """The folder of a turn, from 1."""
@@ -130,12 +133,13 @@ def begin_batch(folder: Path, kernels: Sequence[str], settings: Settings) -> Bat
     profile = find_profile(settings.model.profile)
     texts = [_target(name, settings).baseline.digest for name in kernels]
     turns = settings.refine.turns or profile.talk.turns
-    told = [profile.id, turns, settings.refine.trajectories, *texts]
+    write = settings.refine.write
+    told = [profile.id, turns, settings.refine.trajectories, *texts, *([write] if write else [])]
     name = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:12]
     model = settings.model.name or profile.weights or profile.id
     said = settings.model.profile
     said = str(Path(said).expanduser().absolute()) if said.endswith(".toml") else said
-    batch = Batch(folder, tuple(kernels), said, model, turns, settings.refine.trajectories, f"batch-{name}")
+    batch = Batch(folder, tuple(kernels), said, model, turns, settings.refine.trajectories, f"batch-{name}", write)
     shown = {"form": _FORM, **asdict(batch)}
     del shown["folder"]  # a sweep may be moved
     folder.mkdir(parents=True, exist_ok=True)
@@ -192,10 +196,11 @@ async def _ask(work: _Work, number: int, due: Sequence[str]) -> None:
         work.show(f"turn {number}: asking about {kernel}")
         try:
             target = _target(kernel, work.settings)
-            profile, prompts, task = _parts(target, work.settings, batch.profile)
+            profile, prompts, task = _parts(target, work.settings, batch)
             briefing = known.get(kernel) or await _brief(work, kernel, target, prompts)
+            begun = opening(prompts, task, target.baseline)
             for one in ids:
-                attempts = [_attempt(outcomes[one]) for outcomes in before]
+                attempts = [*begun, *(_attempt(outcomes[one]) for outcomes in before)]
                 said = await messages(task, profile.talk, briefing, attempts, _estimate)
                 lines.append(json.dumps(_request(batch, profile, one, number, said), ensure_ascii=False))
         except KernelLspError as error:
@@ -224,7 +229,7 @@ async def _judge(work: _Work, number: int, said: Mapping[str, Answer]) -> int:
         work.show(f"turn {number}: judging {len(ids)} answers for {kernel}")
         try:
             target = _target(kernel, work.settings)
-            _, prompts, task = _parts(target, work.settings, batch.profile)
+            _, prompts, task = _parts(target, work.settings, batch)
             async with open_session(target, work.settings, work.pool) as session:
                 for one in ids:
                     keep = _keeper(work, f"{batch.name}-{one}", number)
@@ -276,9 +281,9 @@ async def _judge_one(
     }
 
 
-def _parts(target: Target, settings: Settings, profile_id: str) -> tuple[Profile, Prompts, Task]:
-    profile = find_profile(profile_id)
-    prompts = Prompts(profile.talk.format, settings.model.templates)
+def _parts(target: Target, settings: Settings, batch: Batch) -> tuple[Profile, Prompts, Task]:
+    profile = find_profile(batch.profile)
+    prompts = Prompts(format_for(target, profile, batch.write), settings.model.templates)
     return profile, prompts, make_task(target, profile, prompts)
 
 

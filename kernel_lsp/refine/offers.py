@@ -11,11 +11,12 @@ from pathlib import Path
 
 from kernel_lsp.errors import SourceError
 from kernel_lsp.judge.verdict import Outcome, Verdict
+from kernel_lsp.refine.lowering import is_plain_module, new_path, require_room
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.editing import minimal_edits, regions, relocate
-from kernel_lsp.source.files import find_kernels
-from kernel_lsp.source.kernel import Kernel
-from kernel_lsp.source.text import Edit
+from kernel_lsp.source.files import find_kernels, language_of
+from kernel_lsp.source.kernel import Kernel, Language
+from kernel_lsp.source.text import Edit, Span
 from kernel_lsp.source.unchanged import still_holds
 from kernel_lsp.store.store import Store
 
@@ -41,8 +42,20 @@ class Offer:
         return SourceFile(Path(evidence.kernel_path), evidence.sources["baseline"])
 
     @cached_property
+    def creates(self) -> bool:
+        """Whether it is a kernel for a plain module: then its text is a new file's, and the module's stays."""
+        return is_plain_module(self.judged)
+
+    def new_path(self, module: Path) -> Path:
+        """Where the kernel for a module that lies at `module` is written."""
+        language = language_of(module, self.verdict.evidence.sources["candidate"])
+        return new_path(module, Language.TRITON if language is Language.TRITON else Language.TORCH)
+
+    @cached_property
     def edits(self) -> tuple[Edit, ...]:
-        """What the variant changes in it."""
+        """What the variant changes in it; of a module nothing."""
+        if self.creates:
+            return ()
         return minimal_edits(self.judged.text, self.verdict.evidence.sources["candidate"])
 
     @cached_property
@@ -66,10 +79,14 @@ class Offer:
 
     def may_fit(self, text: str) -> bool:
         """Whether a kernel file's text is one that it may be for; quick, and true wherever `place` succeeds."""
+        if self.creates:
+            return still_holds(text, self.judged.text, self.judged.path)
         return all(region in text for region in self.regions)
 
     def is_applied(self, text: str) -> bool:
         """Whether the kernels that it changes stand in a kernel file's text as the variant has them."""
+        if self.creates:
+            return False
         file = SourceFile(self.judged.path, self.verdict.evidence.sources["candidate"])
         data = file.text.encode()
         names = {k.name for k in self.kernels}
@@ -88,6 +105,12 @@ class Offer:
         """
         sources = self.verdict.evidence.sources
         judged, touched = self.judged, self.kernels
+        if self.creates:
+            if not self.may_fit(kernel_file.text):
+                raise _older(kernel_file.path)
+            made = self.new_path(kernel_file.path)
+            require_room(made)
+            return (FileEdits(SourceFile(made, ""), (Edit(Span(0, 0), sources["candidate"]),)),)
         others = [k for k in find_kernels(judged.text, judged.path) if k not in touched]
         if not still_holds(kernel_file.text, judged.text, judged.path, others):
             raise _older(kernel_file.path)

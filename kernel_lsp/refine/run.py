@@ -4,13 +4,17 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import find_gpus
-from kernel_lsp.errors import CannotJudgeError, WorkloadError
+from kernel_lsp.errors import CannotJudgeError, ConfigurationError, WorkloadError
 from kernel_lsp.judge.pipeline import Session, open_session
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import Verdict
+from kernel_lsp.model.endpoint import find_endpoint
+from kernel_lsp.refine.lowering import is_plain_module
 from kernel_lsp.refine.outcome import Exchange, Refinement, Tried
 from kernel_lsp.refine.progress import Progress
 from kernel_lsp.refine.search import refine
@@ -27,6 +31,21 @@ def require_gpu(settings: Settings) -> None:
     if not settings.refine.untimed and not find_gpus():
         cure = "Run it on a machine with an NVIDIA GPU; `kernel-lsp check` and `kernel-lsp facts` work here too."
         raise CannotJudgeError("nothing can be timed here, for there is no GPU", cure=cure)
+
+
+def require_way(file: SourceFile, settings: Settings) -> None:
+    """Say at once what would keep a search from its end: only a model can write a kernel for a plain module.
+
+    Raises:
+        ConfigurationError: the strategy asks no model.
+        ModelError: none is served, or it may not be asked.
+    """
+    if not is_plain_module(file):
+        return
+    if settings.refine.strategy == "tuner-only":
+        message = "Only a model can write a kernel for a module, and the strategy `tuner-only` asks none."
+        raise ConfigurationError(message, file.path, cure="Set `refine.strategy` to another one.")
+    find_endpoint(settings)
 
 
 async def refine_target(
@@ -51,9 +70,11 @@ async def refine_target(
         on_verdict: hears each verdict, after it was stored.
 
     Raises:
-        KernelLspError: there is no GPU, or the kernel, its workload or a proposer cannot be used.
+        KernelLspError: there is no GPU, or no model where one is needed, or the kernel, its workload or a proposer
+            cannot be used.
     """
     require_gpu(settings)
+    require_way(target.source, settings)
     trajectory = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
 
     def record(tried: Tried) -> None:
@@ -79,14 +100,32 @@ async def refine_target(
         )
 
 
-def variant_texts(target: Target, found: Refinement) -> list[tuple[SourceFile, str]]:
-    """The files that the variant found changes, as they are, each with its new text."""
-    if found.variant is None:
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A file's new text.
+
+    Attributes:
+        path: the file.
+        before: the text that was judged against, which the file must still hold; None where there must be no file yet.
+        after: the new text.
+    """
+
+    path: Path
+    before: str | None
+    after: str
+
+
+def variant_changes(target: Target, found: Refinement) -> list[Change]:
+    """What the variant found changes: the user's files, or the one that is new."""
+    variant = found.variant
+    if variant is None:
         return []
-    texts = [(target.source, found.variant.kernel.text)]
-    if (launch := found.variant.launch) is not None:
-        texts.append((target.workload.source, launch.text))
-    return [(file, text) for file, text in texts if file.text != text]
+    if is_plain_module(target.source):
+        return [Change(variant.kernel.path, None, variant.kernel.text)]
+    changes = [Change(target.source.path, target.source.text, variant.kernel.text)]
+    if variant.launch is not None:
+        changes.append(Change(variant.launch.path, target.workload.source.text, variant.launch.text))
+    return [change for change in changes if change.before != change.after]
 
 
 def _require_sound(session: Session) -> None:

@@ -9,19 +9,21 @@ from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.judge.pipeline import Session
 from kernel_lsp.judge.resources import resources_of
+from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.model.client import Client, Limits, Message, Sampling
 from kernel_lsp.model.endpoint import find_endpoint
 from kernel_lsp.model.errors import CutOffError, EndlessReasoningError
 from kernel_lsp.model.profile import Profile, find_profile
 from kernel_lsp.refine.dialogue.answer import Answer, read_answer
-from kernel_lsp.refine.dialogue.conversation import Attempt, messages
+from kernel_lsp.refine.dialogue.conversation import Attempt, messages, tell
 from kernel_lsp.refine.dialogue.feedback import facts_lines
 from kernel_lsp.refine.dialogue.opinion import Opinion, read_opinion
 from kernel_lsp.refine.dialogue.prompts import Prompts
-from kernel_lsp.refine.dialogue.task import Briefing, Task, make_task
+from kernel_lsp.refine.dialogue.task import Briefing, Task, format_for, make_task
 from kernel_lsp.refine.outcome import Tried
 from kernel_lsp.refine.progress import Talking
-from kernel_lsp.refine.proposer import Facts
+from kernel_lsp.refine.proposer import Facts, Feedback
+from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.kernel import Language
 
 _TRIED = 8  # candidates of others that a model is told of
@@ -44,7 +46,9 @@ class Speaker:
     def __init__(self, session: Session, settings: Settings, talking: Talking, show: Callable[[], None]) -> None:
         self._endpoint = find_endpoint(settings)
         self.profile: Profile = find_profile(self._endpoint.profile)
-        self.prompts = Prompts(self.profile.talk.format, settings.model.templates)
+        self.prompts = Prompts(
+            format_for(session.target, self.profile, settings.refine.write), settings.model.templates
+        )
         self.task: Task = make_task(session.target, self.profile, self.prompts)
         self._session, self._talking, self._show = session, talking, show
         self._client = Client(self._endpoint, Limits())
@@ -56,6 +60,15 @@ class Speaker:
 
     async def __aexit__(self, *_: object) -> None:
         await self._client.__aexit__(None, None, None)
+
+    def opening(self, best: Candidate, ratio: float) -> list[Attempt]:
+        """The best file so far as an answer that was given, where the format can say it: the model goes on from there.
+
+        Args:
+            best: that file.
+            ratio: its time over that of the user's.
+        """
+        return opening(self.prompts, self.task, best, ratio)
 
     async def check(self) -> None:
         """See that the server is there and serves the model.
@@ -138,6 +151,12 @@ class Speaker:
         seconds = self._seconds + time.monotonic() - self._since
         self._talking.rate = self._talking.tokens / max(seconds, 1e-3)
         self._show()
+
+
+def opening(prompts: Prompts, task: Task, best: Candidate, ratio: float = 1.0) -> list[Attempt]:
+    """See `Speaker.opening`."""
+    answer = task.as_answer(best)
+    return [] if answer is None else [Attempt(answer, tell(prompts, Feedback(Stage.TIMED, Outcome.SAME, ratio)))]
 
 
 def brief(session: Session, tried: Sequence[Tried]) -> Briefing:

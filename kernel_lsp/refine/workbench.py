@@ -26,6 +26,7 @@ from kernel_lsp.refine.proposer import Facts, Feedback, Proposer
 from kernel_lsp.refine.proposers import MakeProposers, find_proposers, make_tuners
 from kernel_lsp.refine.pruning import reason_to_drop
 from kernel_lsp.source.candidate import Candidate
+from kernel_lsp.source.files import find_kernels
 
 NEAR_ROOFLINE = 0.92
 """Share of the measured copy bandwidth from which on there is nothing left to win by moving bytes better."""
@@ -221,8 +222,9 @@ class Workbench:
 
     def _proposers(self, base: Candidate, makers: Sequence[MakeProposers]) -> list[Proposer]:
         """In the order of the settings: rewrites first, for a setting is best chosen for the structure it will have."""
-        target = self.session.target
-        names = [k.name for k in target.kernels if target.kernel is None or k.name == target.kernel.name]
+        wanted = self.session.target.kernel
+        there = [k.name for k in find_kernels(base.kernel.text, base.kernel.path)]  # a model's file has others
+        names = [wanted.name] if wanted and wanted.name in there else there
         return [proposer for make in makers for proposer in make(base, names, self.seed)]
 
     async def _propose(self, proposers: Sequence[Proposer]) -> list[Candidate]:

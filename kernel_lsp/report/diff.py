@@ -9,9 +9,10 @@ _NO_NEWLINE = "\\ No newline at end of file\n"
 _STYLES = {"+++": "bold", "---": "bold", "@@ ": "cyan", "+": "green", "-": "red"}
 
 
-def unified_diff(path: Path, before: str, after: str) -> str:
-    """The diff with three lines of context; empty where the texts are the same."""
-    lines = difflib.unified_diff(_lines(before), _lines(after), f"a/{path}", f"b/{path}")
+def unified_diff(path: Path, before: str | None, after: str) -> str:
+    """The diff with three lines of context; empty where the texts are the same. None stands for no file."""
+    old = "/dev/null" if before is None else f"a/{path}"
+    lines = difflib.unified_diff(_lines(before or ""), _lines(after), old, f"b/{path}")
     return "".join(line if line.endswith("\n") else f"{line}\n{_NO_NEWLINE}" for line in lines)
 
 

@@ -65,6 +65,7 @@ def refinement_json(found: "Refinement", diff: str) -> str:
             "seconds": found.seconds,
             "seconds_to_first": found.seconds_to_first,
             "verdict": found.best,
+            "notes": found.notes,
             "diff": diff,
             "tried": tried,
         }

@@ -106,6 +106,7 @@ class Pool:
     """
 
     def __init__(self, gpu: str | None = None) -> None:
+        self.gpu = gpu
         self._visible = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
         self.folder = Path(tempfile.mkdtemp(prefix="kernel-lsp-"))
         self._readable = set(_system_paths())

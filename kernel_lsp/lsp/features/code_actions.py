@@ -1,6 +1,7 @@
 """Code actions: what can be done at a place, cheapest first to answer and computed in full only when picked."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from lsprotocol import types
@@ -11,6 +12,7 @@ from kernel_lsp.lsp.documents import Document, uri_of
 from kernel_lsp.lsp.features import edits
 from kernel_lsp.lsp.greeting import BASELINE, CHECK, COMPARE, DRAFT, EVIDENCE, KINDS, QUICK_FIX, REWRITE
 from kernel_lsp.lsp.jobs import Wanted, Work
+from kernel_lsp.refine.lowering import LANGUAGES, new_path
 from kernel_lsp.report.titles import speedup_title
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.workload.spec import workload_path
@@ -18,6 +20,7 @@ from kernel_lsp.workload.spec import workload_path
 if TYPE_CHECKING:
     from kernel_lsp.lsp.server import Server
     from kernel_lsp.lsp.standing import Standing
+    from kernel_lsp.refine.offers import Offer
 
 OPTIONS = types.CodeActionOptions(code_action_kinds=list(KINDS), resolve_provider=True)
 
@@ -28,7 +31,7 @@ _OLDER = "this result is for an older version of the kernel: judge it again"
 async def code_actions(ls: "Server", params: types.CodeActionParams) -> list[types.CodeAction | types.Command]:
     """The actions at a range."""
     document = ls.documents.get(params.text_document.uri)
-    if document is None or not document.kernels or not _wanted(params.context.only, *KINDS):
+    if document is None or not (document.kernels or document.module) or not _wanted(params.context.only, *KINDS):
         return []
     standing = await ls.results.of(document)
     span = document.span(params.range)
@@ -36,6 +39,8 @@ async def code_actions(ls: "Server", params: types.CodeActionParams) -> list[typ
     actions: list[types.CodeAction] = []
     for kernel in kernels:
         actions += _of_kernel(ls, document, kernel, standing)
+    if document.module is not None:
+        actions += _of_module(ls, document, standing)
     actions += _of_file(ls, document, kernels, standing)
     if _wanted(params.context.only, QUICK_FIX):
         actions += await _cures(ls, document, kernels, params.context.diagnostics)
@@ -115,11 +120,7 @@ def _unfit(ls: "Server", document: Document, standing: "Standing") -> str | None
 def _of_kernel(ls: "Server", document: Document, kernel: Kernel, standing: "Standing") -> Iterator[types.CodeAction]:
     for offer in standing.offers_for(kernel.name):
         title = f"Apply {offer.verdict.evidence.candidate_label}: {speedup_title(offer.verdict)}"
-        given = {"uri": document.uri, "kernel": kernel.name, "verdict": offer.verdict.id}
-        if _resolves(ls):
-            yield types.CodeAction(title, REWRITE, data=given)
-        else:
-            yield _command(title, REWRITE, "apply", [document.uri, offer.verdict.id])
+        yield _application(ls, document, offer, title, kernel.name, resolves=_resolves(ls))
     for offer in [o for o in standing.older if any(k.name == kernel.name for k in o.kernels)][:1]:
         title = f"Apply {offer.verdict.evidence.candidate_label}: {speedup_title(offer.verdict)}"
         yield types.CodeAction(title, REWRITE, disabled=types.CodeActionDisabled(_OLDER))
@@ -131,23 +132,65 @@ def _of_kernel(ls: "Server", document: Document, kernel: Kernel, standing: "Stan
         yield _command(f"Refine {kernel.name}", REWRITE, "refine", [document.uri, kernel.name], why)
 
 
+def _of_module(ls: "Server", document: Document, standing: "Standing") -> Iterator[types.CodeAction]:
+    for offer in unwritten(ls, document, standing):
+        name = offer.new_path(document.path).name
+        title = f"Write {name} ({offer.verdict.evidence.candidate_label}): {speedup_title(offer.verdict)}"
+        yield _application(ls, document, offer, title, resolves=_resolves(ls) and edits.creates(ls))
+    running = {j.wanted.label: j for j in ls.jobs.under_way(document.uri) if j.wanted.work is Work.LOWER}
+    for language, name in (("cuda", "CUDA"), ("triton", "Triton")):
+        if (job := running.get(language)) is not None:
+            yield _command(f"Stop writing a {name} kernel ({job.text})", REWRITE, "cancel", [job.id])
+        else:
+            why = why_not_lowered(ls, document, standing, language)
+            yield _command(f"Write a {name} kernel for this module", REWRITE, "lower", [document.uri, language], why)
+
+
+def why_not_lowered(ls: "Server", document: Document, standing: "Standing", language: str) -> str | None:
+    """Why no kernel can be written for a module, for the user; None where one can."""
+    if (why := why_not(ls, document, standing, timed=True) or standing.voiceless) is not None:
+        return why
+    place = new_path(document.path, LANGUAGES[language])
+    return f"{place.name} is there already: refine that" if _is_there(ls, place) else None
+
+
+def unwritten(ls: "Server", document: Document, standing: "Standing") -> "list[Offer]":
+    """The kernels verified for a module that are in no file yet, best first."""
+    return [offer for offer in standing.offers if not _is_there(ls, offer.new_path(document.path))]
+
+
+def _is_there(ls: "Server", place: Path) -> bool:
+    """Whether there is such a file, be it in the editor alone."""
+    return place.exists() or ls.documents.at(place) is not None
+
+
+def _application(
+    ls: "Server", document: Document, offer: "Offer", title: str, kernel: str | None = None, *, resolves: bool
+) -> types.CodeAction:
+    """Apply a variant; its edit is made when the action is picked, where the client can ask for it then."""
+    if not resolves:
+        return _command(title, REWRITE, "apply", [document.uri, offer.verdict.id])
+    given = {"uri": document.uri, "kernel": kernel, "verdict": offer.verdict.id}
+    return types.CodeAction(title, REWRITE, data=given)
+
+
 def _of_file(
     ls: "Server", document: Document, kernels: Sequence[Kernel], standing: "Standing"
 ) -> Iterator[types.CodeAction]:
     name = document.path.name
     yield _command(f"Check {name}", CHECK, "check", [document.uri], why_not(ls, document, standing, timed=False))
-    why = why_not(ls, document, standing, timed=True)
-    yield _command(f"Compare {name} with the last commit", COMPARE, "compare", [document.uri], why)
-    yield _command(
-        f"Record the baseline of {name}", BASELINE, "baseline", [document.uri], _unfit(ls, document, standing)
-    )
+    if document.kernels:
+        why = why_not(ls, document, standing, timed=True)
+        yield _command(f"Compare {name} with the last commit", COMPARE, "compare", [document.uri], why)
+        why = _unfit(ls, document, standing)
+        yield _command(f"Record the baseline of {name}", BASELINE, "baseline", [document.uri], why)
     shown = [o.verdict for o in standing.offers]
     named = [(speedup_title(v), v.id) for v in shown]
     if standing.last is not None and all(v.id != standing.last.id for v in shown):
         named.append((f"{standing.last.label}, {standing.last.verdict}", standing.last.id))
     for title, verdict in named:
         yield _command(f"Show the evidence: {title}", EVIDENCE, "evidence", [verdict, document.uri])
-    if standing.workload is None and standing.problem is None and document.on_disk:
+    if document.kernels and standing.workload is None and standing.problem is None and document.on_disk:
         kernel = (kernels or document.kernels)[0]
         title = f"Draft {workload_path(document.path).name} from {kernel.name}"
         if _resolves(ls) and edits.creation(ls, document.uri, "") is not None:

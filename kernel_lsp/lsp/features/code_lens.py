@@ -1,7 +1,8 @@
 """Code lenses above each kernel: its facts, its last verdict, its job and its verified variants.
 
-Each kind is a source: a function from a kernel to the command of one lens, or to None. A source answers with a lens as
-long as it may have one, so that lines do not jump while a text is compiled or a job runs.
+Above a plain PyTorch module: offers to write a kernel for it, the job that does so, and what was verified. Each kind is
+a source: a function from a kernel to the command of one lens, or to None. A source answers with a lens as long as it
+may have one, so that lines do not jump while a text is compiled or a job runs.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,6 +33,11 @@ def code_lenses(ls: "Server", params: types.CodeLensParams) -> list[types.CodeLe
         for setting, source in SOURCES.items():
             if getattr(editor, setting) and (command := source(ls, document, kernel)) is not None:
                 found.append(types.CodeLens(extent, command))
+    if document.module is not None:
+        extent = document.range(document.module)
+        for setting, lenses in MODULE_SOURCES.items():
+            if getattr(editor, setting):
+                found += [types.CodeLens(extent, command) for command in lenses(ls, document)]
     return found
 
 
@@ -72,3 +78,9 @@ SOURCES: dict[str, Source] = {
     "variant_lens": job_lenses.variant_lens,
 }
 """The setting of each kind of lens, and the function that makes it, in the order in which they are shown."""
+
+MODULE_SOURCES: dict[str, Callable[["Server", Document], list[Lens]]] = {
+    "job_lens": job_lenses.lowering_lenses,
+    "variant_lens": job_lenses.written_lenses,
+}
+"""The same for a plain module."""

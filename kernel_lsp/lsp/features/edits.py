@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lsprotocol import types
@@ -27,6 +28,10 @@ async def edit_of(
     Raises:
         SourceError: what was judged does not stand there any more.
     """
+    if offer.creates:
+        placed = await asyncio.to_thread(offer.place, document.source, None)
+        made = creation(ls, uri_of(placed[0].file.path), placed[0].edits[0].text)
+        return made or types.WorkspaceEdit(), placed
     workload = (await ls.results.of(document)).workload
     texts = [ls.documents.read(document.uri)]
     if workload is not None and not workload.in_kernel_file:
@@ -43,6 +48,10 @@ async def apply(ls: "Server", document: Document, offer: "Offer") -> bool:
         SourceError: what was judged does not stand there any more.
     """
     edit, placed = await edit_of(ls, document, offer)
+    if offer.creates and not creates(ls):
+        await asyncio.to_thread(write_new, placed[0].file.path, placed[0].edits[0].text)
+        ls.show(f"The kernel was written to {placed[0].file.path}.", types.MessageType.Info)
+        return True
     label = f"Apply {offer.verdict.evidence.candidate_label}"
     answer = await ls.workspace_apply_edit_async(types.ApplyWorkspaceEditParams(edit, label))
     if not answer.applied:
@@ -94,11 +103,31 @@ def _workspace_edit(ls: "Server", texts: Sequence[Document], placed: "Sequence[F
     return types.WorkspaceEdit(document_changes=changes, change_annotations=annotations)
 
 
-def creation(ls: "Server", path_uri: str, text: str) -> types.WorkspaceEdit | None:
-    """An edit that makes a new file; None where the client cannot."""
+def creates(ls: "Server") -> bool:
+    """Whether the client makes new files."""
     capabilities = ls.client_capabilities.workspace.workspace_edit if ls.client_capabilities.workspace else None
     kinds = capabilities.resource_operations if capabilities and capabilities.document_changes else None
-    if not kinds or types.ResourceOperationKind.Create not in kinds:
+    return bool(kinds) and types.ResourceOperationKind.Create in kinds
+
+
+def write_new(path: Path, text: str) -> None:
+    """Make a new file, for a client that cannot.
+
+    Raises:
+        SourceError: there is one, or it cannot be written.
+    """
+    try:
+        with path.open("x", encoding="utf-8", newline="") as file:
+            file.write(text)
+    except FileExistsError:
+        raise SourceError("There is such a file already.", path, cure="Open it.") from None
+    except OSError as error:
+        raise SourceError(f"The file cannot be written: {error.strerror}.", path) from None
+
+
+def creation(ls: "Server", path_uri: str, text: str) -> types.WorkspaceEdit | None:
+    """An edit that makes a new file; None where the client cannot."""
+    if not creates(ls):
         return None
     start = types.Position(0, 0)
     name = types.OptionalVersionedTextDocumentIdentifier(uri=path_uri, version=None)

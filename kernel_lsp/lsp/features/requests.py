@@ -17,6 +17,7 @@ from kernel_lsp.lsp.documents import path_of, uri_of
 from kernel_lsp.lsp.features import edits
 from kernel_lsp.lsp.features.code_actions import ask_to_judge_again
 from kernel_lsp.lsp.jobs import Wanted, Work
+from kernel_lsp.refine.lowering import LANGUAGES
 from kernel_lsp.workload.spec import workload_path
 
 if TYPE_CHECKING:
@@ -29,6 +30,12 @@ def refine(ls: "Server", arguments: Sequence[Any]) -> Json:
     """`[uri, kernel?]`: search for a faster variant; the job."""
     uri, kernel = _texts(arguments, 1, 2)
     return _start(ls, Work.REFINE, uri, kernel)
+
+
+def lower(ls: "Server", arguments: Sequence[Any]) -> Json:
+    """`[uri, language]`: write a kernel for a plain PyTorch module in `cuda` or `triton`; the job."""
+    uri, language = _texts(arguments, 2, 2)
+    return _start(ls, Work.LOWER, uri, label=language)
 
 
 def check(ls: "Server", arguments: Sequence[Any]) -> Json:
@@ -107,13 +114,7 @@ async def draft(ls: "Server", arguments: Sequence[Any]) -> Json:
     path = workload_path(document.path)
     if not document.on_disk or not kernels:
         raise SourceError("There is no kernel to draft a workload for.", document.path)
-    try:
-        with path.open("x") as file:
-            file.write(draft_workload(document.source, kernels[0]))
-    except FileExistsError:
-        raise SourceError("There is such a file already.", path, cure="Open it.") from None
-    except OSError as error:
-        raise SourceError(f"The file cannot be written: {error.strerror}.", path) from None
+    edits.write_new(path, draft_workload(document.source, kernels[0]))
     window = ls.client_capabilities.window
     if window is not None and window.show_document is not None and window.show_document.support:
         ls.start(_show(ls, path))
@@ -152,6 +153,7 @@ async def show_evidence(ls: "Server", params: Any) -> Json:
 
 COMMANDS: dict[str, Callable[..., Any]] = {
     "kernel-lsp.refine": refine,
+    "kernel-lsp.lower": lower,
     "kernel-lsp.check": check,
     "kernel-lsp.compare": compare,
     "kernel-lsp.baseline": baseline,
@@ -174,6 +176,11 @@ def _start(ls: "Server", work: Work, uri: str | None, kernel: str | None = None,
     document = ls.documents.read(str(uri))
     if kernel is not None and all(k.name != kernel for k in document.kernels):
         raise SourceError(f"There is no kernel {kernel}.", document.path)
+    if work is Work.LOWER and label not in LANGUAGES:
+        raise JsonRpcInvalidParams(f"A kernel is written in one of {', '.join(LANGUAGES)}.")
+    if work is Work.LOWER and document.module is None:
+        cure = "It needs `Model`, `get_inputs` and `get_init_inputs`; a file with a `ModelNew` is refined."
+        raise SourceError("This is no plain PyTorch module.", document.path, cure=cure)
     job, joined = ls.jobs.start(Wanted(work, document, kernel, label))
     return job.as_json() | {"joined": joined}
 

@@ -1,9 +1,11 @@
-"""The work of one job, in a process of its own: refine, check, record a baseline, compare, judge one rewrite.
+"""The work of one job, in a process of its own: refine, write a kernel for a module, check, record a baseline, compare,
+judge one rewrite.
 
-Parameters: `work`, `path`, `kernel` (or null), `label` (of a rewrite, or null), `texts` (open files as they are in the
-editor, by path) and `settings` (the tree as JSON). Events: `{"doing": text}`, `{"progress": refine.progress.Progress}`,
-`{"verdict": judge.verdict.Verdict}`, sent when it has been stored, and `{"notice": text}`. The result has `reason`, one
-sentence; `verdict`, the id of the one that it rests on, or null; and for a check or a baseline its `report`.
+Parameters: `work`, `path`, `kernel` (or null), `label` (of a rewrite; the language of a module's kernel; or null),
+`texts` (open files as they are in the editor, by path) and `settings` (the tree as JSON). Events: `{"doing": text}`,
+`{"progress": refine.progress.Progress}`, `{"verdict": judge.verdict.Verdict}`, sent when it has been stored, and
+`{"notice": text}`. The result has `reason`, one sentence; `verdict`, the id of the one that it rests on, or null; of a
+search its `notes`, sentences on what was left out; and for a check or a baseline its `report`.
 """
 
 import asyncio
@@ -92,7 +94,19 @@ async def _refine(work: _Work) -> Any:
         on_verdict=work.tell,
     )
     result = json.loads(refinement_json(found, ""))
-    return {"reason": found.reason, "verdict": found.best.id if found.best else None, "tried": result["tried"]}
+    return {
+        "reason": found.reason,
+        "verdict": found.best.id if found.best else None,
+        "notes": found.notes,
+        "tried": result["tried"],
+    }
+
+
+async def _lower(work: _Work) -> Any:
+    """A kernel for a module, in the language that `label` names."""
+    refine = work.settings.refine.model_copy(update={"write": work.label})
+    work.settings = work.settings.model_copy(update={"refine": refine})
+    return await _refine(work)
 
 
 async def _check(work: _Work) -> Any:
@@ -161,6 +175,7 @@ async def _judge(work: _Work, target: Target, candidate: Candidate) -> Any:
 
 _WORKS: dict[str, Callable[[_Work], Awaitable[Any]]] = {
     "refine": _refine,
+    "lower": _lower,
     "check": _check,
     "baseline": _baseline,
     "compare": _compare,

@@ -1,28 +1,34 @@
-"""A workload shown in KernelBench's format, for models that were trained to be given a `Model` and nothing else."""
+"""A workload shown in KernelBench's format, for models that were trained to be given a `Model` and nothing else.
+
+Of a file that holds problem and answer, either by itself, and another answer put in the place of its own.
+"""
 
 import ast
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from kernel_lsp.errors import WorkloadError
+from kernel_lsp.refine.dialogue.answer import RejectedAnswer
 from kernel_lsp.source.candidate import SourceFile
 
 # What of a workload is for the judge, or is the author's own answer.
 _NOT_SHOWN = frozenset(
     ("CASES", "CONTRACT", "KERNEL", "NONDETERMINISTIC", "TOLERANCE", "launch", "reference", "inputs")
 )
+PROBLEM = frozenset(("Model", "get_inputs", "get_init_inputs"))
+"""What a problem of KernelBench's defines."""
 _IMPORTED = ("import torch", "import torch.nn as nn", "import triton", "import triton.language as tl")
 
 
 def is_kernelbench(text: str) -> bool:
     """Whether a file already is a problem of KernelBench's."""
-    return {"Model", "get_inputs", "get_init_inputs"} <= set(_names(text))
+    return set(_names(text)) >= PROBLEM
 
 
 def as_architecture(workload: SourceFile) -> str:
     """The workload's reference as `Model`, with inputs of its last case that is not the smallest.
 
-    A KernelBench problem is returned without its `ModelNew`.
+    A KernelBench problem is returned as it is; of a file that holds an answer too, only what the problem needs.
 
     Raises:
         WorkloadError: it is no workload.
@@ -32,7 +38,8 @@ def as_architecture(workload: SourceFile) -> str:
     except (SyntaxError, ValueError) as error:
         raise WorkloadError(f"the workload cannot be parsed: {error}", workload.path) from None
     if is_kernelbench(workload.text):
-        return _without(tree, workload.text, ("ModelNew",))
+        whole = workload.text if "ModelNew" not in set(_names(workload.text)) else _problem(tree, workload.text)
+        return whole.rstrip() + "\n"
     made = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     if "reference" not in made or "inputs" not in made:
         raise WorkloadError("the workload does not define `reference` and `inputs`", workload.path)
@@ -47,6 +54,34 @@ def as_architecture(workload: SourceFile) -> str:
         "def get_init_inputs():\n    return []",
     ]
     return "\n\n\n".join(filter(None, parts)) + "\n"
+
+
+def answer_part(text: str) -> str:
+    """A file without its problem, where it holds one."""
+    return _cut_out(ast.parse(text), text, PROBLEM)
+
+
+def in_place_of_answer(file: SourceFile, code: str) -> str:
+    """The text of a file that holds problem and answer, with another answer.
+
+    Args:
+        file: as it stands.
+        code: the answer, which may repeat the problem.
+
+    Raises:
+        RejectedAnswer: the answer gives another meaning to a name that the problem uses.
+    """
+    problem, answer = as_architecture(file), answer_part(code)
+    theirs = {name: node for node in ast.parse(problem).body for name in _defined(node)}
+    repeated: set[str] = set()
+    for node in ast.parse(answer).body:
+        for name in set(_defined(node)) & theirs.keys():
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                continue
+            if ast.dump(node) != ast.dump(theirs[name]):
+                raise RejectedAnswer(f"`{name}` is a name of the given file. Use another one.")
+            repeated.add(name)
+    return f"{problem}\n\n{_cut_out(ast.parse(answer), answer, repeated).strip()}\n"
 
 
 def _model(text: str, reference: ast.FunctionDef) -> str:
@@ -121,12 +156,30 @@ def _names(text: str) -> Iterator[str]:
         yield from _defined(node)
 
 
-def _without(tree: ast.Module, text: str, names: tuple[str, ...]) -> str:
-    kept = [_source(text, node) for node in tree.body if not set(_defined(node)) & set(names)]
-    return "\n\n".join(kept) + "\n"
+def _problem(tree: ast.Module, text: str) -> str:
+    """What `Model`, `get_inputs` and `get_init_inputs` need of a file, in its order."""
+    wanted = set(PROBLEM)
+    kept: list[ast.stmt] = []
+    for node in reversed(tree.body):
+        if set(_defined(node)) & wanted:
+            kept.append(node)
+            wanted |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    return "\n\n".join(_source(text, node) for node in reversed(kept))
+
+
+def _cut_out(tree: ast.Module, text: str, names: Collection[str]) -> str:
+    """The text without the lines of what defines one of the names."""
+    gone = [_lines(node) for node in tree.body if set(_defined(node)) & set(names)]
+    lines = text.splitlines(keepends=True)
+    return "".join(line for number, line in enumerate(lines, 1) if all(number not in extent for extent in gone))
 
 
 def _source(text: str, node: ast.stmt) -> str:
-    decorators = getattr(node, "decorator_list", [])
-    first = min([node.lineno, *(d.lineno for d in decorators)])
-    return "\n".join(text.splitlines()[first - 1 : node.end_lineno])
+    extent = _lines(node)
+    return "\n".join(text.splitlines()[extent.start - 1 : extent.stop - 1])
+
+
+def _lines(node: ast.stmt) -> range:
+    """The lines of a statement with its decorators, from 1."""
+    first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+    return range(first, (node.end_lineno or node.lineno) + 1)

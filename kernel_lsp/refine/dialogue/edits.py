@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from kernel_lsp.refine.dialogue.answer import RejectedAnswer
 from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.modules import device_view
 from kernel_lsp.source.outline import outline
 from kernel_lsp.source.text import Edit, Span, apply_edits
 
@@ -75,7 +76,9 @@ def _whole_functions(code: str, files: Sequence[Editable]) -> tuple[str, ...]:
         given, there = functions(code, file.language), functions(file.text, file.language)
         edits = [Edit(there[name], _cut(code, span)) for name, span in given.items() if name in there]
         taken |= {name for name in given if name in there}
-        texts.append(apply_edits(file.text, edits))
+        if any(_breaks_string(file, edit) for edit in edits):
+            raise RejectedAnswer("A function with a backslash stands in a string here: use a search/replace block.")
+        texts.append(_applied(file.text, edits))
     if not taken:
         names = ", ".join(f"`{name}`" for file in files for name in functions(file.text, file.language))
         raise RejectedAnswer(f"The code holds neither search/replace blocks nor one of the functions {names}.")
@@ -90,23 +93,34 @@ def _whole_functions(code: str, files: Sequence[Editable]) -> tuple[str, ...]:
 def functions(text: str, language: Language) -> dict[str, Span]:
     """The functions at the top of a file, with their decorators or template headers; of a CUDA text the whole ones.
 
-    A Python text that does not parse has none.
+    A Python text that does not parse has none. Of a PyTorch file these are its functions and classes, and the functions
+    in its CUDA strings; a text that has no such thing is taken for CUDA.
     """
+    if language is Language.TORCH:
+        python = _definitions(text, classes=True)
+        return functions(device_view(text) if python else text, Language.CUDA) | python
+    if language is Language.TRITON:
+        return _definitions(text, classes=False)
+    found: dict[str, Span] = {}
+    for made in outline(text.encode()).declarations:
+        if made.body is not None and made.declarator is not None:
+            found[made.head[made.declarator[0]].text.decode()] = made.span
+    return found
+
+
+def _definitions(text: str, *, classes: bool) -> dict[str, Span]:
+    """Python's functions, and classes where they are asked for."""
     data = text.encode()
-    if language is Language.CUDA:
-        found: dict[str, Span] = {}
-        for made in outline(data).declarations:
-            if made.body is not None and made.declarator is not None:
-                found[made.head[made.declarator[0]].text.decode()] = made.span
-        return found
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
         return {}
     starts = [0, *(m.end() for m in re.finditer(rb"\n", data))]
-    found = {}
+    found: dict[str, Span] = {}
     for node in tree.body:
-        if isinstance(node, ast.FunctionDef) and node.end_lineno is not None and node.end_col_offset is not None:
+        if not (isinstance(node, ast.FunctionDef) or (classes and isinstance(node, ast.ClassDef))):
+            continue
+        if node.end_lineno is not None and node.end_col_offset is not None:
             first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
             found[node.name] = Span(starts[first - 1], starts[node.end_lineno - 1] + node.end_col_offset)
     return found
@@ -123,6 +137,20 @@ def _refuse_strays(file: Editable, text: str) -> None:
         if name not in after or _cut(text, after[name]) != _cut(file.text, span):
             allowed = ", ".join(f"`{n}`" for n in sorted(file.functions))
             raise RejectedAnswer(f"`{name}` in {file.name} is not yours to change; you may change {allowed}.")
+
+
+def _breaks_string(file: Editable, edit: Edit) -> bool:
+    """Whether an edit would put a backslash into a string of the file."""
+    if file.language is not Language.TORCH or "\\" not in edit.text:
+        return False
+    return edit.span not in _definitions(file.text, classes=True).values()
+
+
+def _applied(text: str, edits: list[Edit]) -> str:
+    try:
+        return apply_edits(text, edits)
+    except ValueError:
+        raise RejectedAnswer("One of the answer's functions stands within another. Give the outer one alone.") from None
 
 
 def _cut(text: str, span: Span) -> str:

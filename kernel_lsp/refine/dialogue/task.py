@@ -8,16 +8,25 @@ from typing import Protocol
 from kernel_lsp.judge.target import Target
 from kernel_lsp.model.errors import UnsuitedProfileError
 from kernel_lsp.model.profile import Profile
-from kernel_lsp.refine.dialogue.answer import Answer, fenced_code, summary
-from kernel_lsp.refine.dialogue.architecture import as_architecture
+from kernel_lsp.refine.dialogue.answer import Answer, RejectedAnswer, fenced_code, summary
+from kernel_lsp.refine.dialogue.architecture import (
+    PROBLEM,
+    answer_part,
+    as_architecture,
+    in_place_of_answer,
+    is_kernelbench,
+)
 from kernel_lsp.refine.dialogue.edits import Editable, apply_answer, functions
 from kernel_lsp.refine.dialogue.kernelbench import Style, check_model_new
 from kernel_lsp.refine.dialogue.prompts import Prompts
 from kernel_lsp.refine.dialogue.translation import Files, into_cuda, into_triton
-from kernel_lsp.source.candidate import Candidate
+from kernel_lsp.refine.lowering import LANGUAGES, is_plain_module, new_path
+from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.modules import inline_sources
 from kernel_lsp.source.outline import without_comments
 
+_NAMES = {Language.CUDA: "CUDA", Language.TORCH: "CUDA", Language.TRITON: "Triton"}
 _LABEL = 72  # characters
 _SENTENCE = r"(?<=[.!?])\s"
 
@@ -60,6 +69,32 @@ class Task(Protocol):
         """
         ...
 
+    def as_answer(self, candidate: Candidate) -> Answer | None:
+        """A candidate as the model itself might have given it; None where its format cannot say it."""
+        ...
+
+
+def format_for(target: Target, profile: Profile, write: Style | None) -> str:
+    """The format in which a model is asked about a target.
+
+    A plain module can only be answered with a whole `ModelNew`: then models that know no such format are asked for one.
+
+    Args:
+        target: what it is asked about.
+        profile: of the model.
+        write: what a kernel for a plain module is to be written in; None leaves it to the profile.
+
+    Raises:
+        UnsuitedProfileError: models of this profile do not write that language.
+    """
+    spoken = profile.talk.format
+    if not is_plain_module(target.source):
+        return spoken
+    wanted = f"kernelbench-{write}" if write else "kernelbench-cuda" if spoken == "edits" else spoken
+    if spoken not in ("edits", wanted):
+        raise _unsuited(profile, target, f"{_NAMES[LANGUAGES[write or 'cuda']]} is asked for")
+    return wanted
+
 
 def make_task(target: Target, profile: Profile, prompts: Prompts) -> Task:
     """The task that a profile's format makes of a target.
@@ -68,23 +103,30 @@ def make_task(target: Target, profile: Profile, prompts: Prompts) -> Task:
         UnsuitedProfileError: models of this profile cannot write this kind of kernel.
     """
     match prompts.format:
+        case "edits":
+            return _Edits(target, profile, prompts)
+        case "kernelbench-cuda" if target.workload.problem:
+            return _WholeFile(target, profile, prompts, "cuda")
+        case "kernelbench-triton" if target.workload.problem:
+            return _WholeFile(target, profile, prompts, "triton")
         case "kernelbench-cuda" if target.language is Language.CUDA:
             return _ModelNew(target, profile, prompts, "cuda")
         case "kernelbench-triton" if target.language is Language.TRITON:
             return _ModelNew(target, profile, prompts, "triton")
-        case "edits":
-            return _Edits(target, profile, prompts)
         case _:
-            speaks = "CUDA" if prompts.format == "kernelbench-cuda" else "Triton"
-            written = "CUDA" if target.language is Language.CUDA else "Triton"
-            message = f"Models of the profile `{profile.id}` write {speaks}, and this kernel is {written}."
-            cure = "Set `model.profile` to one for this language, or to `general`."
-            raise UnsuitedProfileError(message, target.source.path, cure=cure)
+            raise _unsuited(profile, target, f"this kernel is {_NAMES[target.language]}")
+
+
+def _unsuited(profile: Profile, target: Target, but: str) -> UnsuitedProfileError:
+    speaks = "Triton" if profile.talk.format == "kernelbench-triton" else "CUDA"
+    message = f"Models of the profile `{profile.id}` write {speaks}, and {but}."
+    cure = "Set `model.profile` to one for this language, or to `general`."
+    return UnsuitedProfileError(message, target.source.path, cure=cure)
 
 
 @dataclass(frozen=True)
-class _ModelNew:
-    """The workload's reference as `Model`; the kernels of the `ModelNew` that comes back go into the user's file."""
+class _KernelBench:
+    """The workload's reference as `Model`, to which a `ModelNew` comes back."""
 
     target: Target
     profile: Profile
@@ -99,6 +141,33 @@ class _ModelNew:
         architecture = as_architecture(self.target.workload.source).strip()
         return self.prompts.render("first", architecture=architecture, gpu=briefing.gpu, example=shown)
 
+
+class _WholeFile(_KernelBench):
+    """The `ModelNew` that comes back is the file: in the place of the user's own, or the one that is to be made."""
+
+    def candidate(self, answer: Answer) -> Candidate:
+        code = fenced_code(answer)
+        check_model_new(code, self.style)
+        file, language = self.target.source, LANGUAGES[self.style]
+        if is_plain_module(file):
+            path = new_path(file.path, language)
+        else:
+            path = file.path
+            code = in_place_of_answer(file, code) if is_kernelbench(file.text) else code
+        return Candidate(language, SourceFile(path, code), None, label_of(answer), f"model:{self.profile.id}")
+
+    def as_answer(self, candidate: Candidate) -> Answer | None:
+        code = answer_part(candidate.kernel.text).strip()
+        try:
+            check_model_new(code, self.style)
+        except RejectedAnswer:
+            return None
+        return Answer(f"```python\n{code}\n```")
+
+
+class _ModelNew(_KernelBench):
+    """The kernels of the `ModelNew` that comes back go into the user's file."""
+
     def candidate(self, answer: Answer) -> Candidate:
         code = fenced_code(answer)
         tree = check_model_new(code, self.style)
@@ -110,6 +179,9 @@ class _ModelNew:
         else:
             files = into_triton(tree, code, files, _wrapper(target))
         return target.version(files.kernel, label_of(answer), f"model:{self.profile.id}", files.launch)
+
+    def as_answer(self, candidate: Candidate) -> None:
+        """The user's own file is no `ModelNew`."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +196,10 @@ class _Edits:
     def __post_init__(self) -> None:
         target = self.target
         base = target.baseline
+        if target.workload.problem:
+            names = frozenset(functions(base.kernel.text, Language.TORCH)) - PROBLEM
+            self._files.append(Editable(base.kernel.path.name, base.kernel.text, Language.TORCH, names))
+            return
         names = {k.name.rpartition("::")[2] for k in target.kernels if target.kernel in (None, k)}
         helpers = _helpers(base.kernel.text, target, names)
         wrapper = _wrapper_or_none(target)
@@ -135,7 +211,8 @@ class _Edits:
 
     def system(self) -> str:
         editable = [f"`{name}`" for file in self._files for name in sorted(file.functions & self._there(file))]
-        return self.prompts.render("system", language=self.target.language.value, editable=editable)
+        language = "triton" if self.target.language is Language.TRITON else "cuda"
+        return self.prompts.render("system", language=language, editable=editable)
 
     def first(self, briefing: Briefing, *, example: bool) -> str:
         target = self.target
@@ -156,6 +233,9 @@ class _Edits:
     def candidate(self, answer: Answer) -> Candidate:
         kernel, *launch = apply_answer(fenced_code(answer), self._files)
         return self.target.version(kernel, label_of(answer), f"model:{self.profile.id}", *launch)
+
+    def as_answer(self, candidate: Candidate) -> None:
+        """Edits are made of the user's file, not of another version of it."""
 
     def _there(self, file: Editable) -> frozenset[str]:
         return frozenset(functions(file.text, file.language))
@@ -223,4 +303,11 @@ def normalised(candidate: Candidate) -> str:
         return " ".join(without_comments(text.encode()).decode().split())
 
     launch = plain(candidate.launch.text, python=True) if candidate.launch else ""
-    return f"{plain(candidate.kernel.text, python=candidate.language is Language.TRITON)}\0{launch}"
+    text = candidate.kernel.text
+    if candidate.language is not Language.TORCH:
+        return f"{plain(text, python=candidate.language is Language.TRITON)}\0{launch}"
+    sources = [source for source in inline_sources(text) if source.kind == "cuda"]
+    data = text.encode()
+    for source in sorted(sources, key=lambda one: one.span, reverse=True):
+        data = data[: source.span.start] + data[source.span.end :]
+    return "\0".join([plain(data.decode(), python=True), *(plain(one.text, python=False) for one in sources)])

@@ -6,8 +6,10 @@ of another's candidate.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Protocol
 
+from kernel_lsp.refine.inline import as_cuda, edited
 from kernel_lsp.refine.rewrites import (
     cache_hints,
     cache_row,
@@ -25,6 +27,7 @@ from kernel_lsp.refine.rewrites import (
     whole_row,
 )
 from kernel_lsp.source.candidate import Candidate, SourceFile
+from kernel_lsp.source.editing import minimal_edits
 from kernel_lsp.source.kernel import Kernel, Language
 
 
@@ -65,5 +68,16 @@ CURES: Mapping[str, tuple[str, ...]] = {
 
 def find_rewrites(base: Candidate, kernel: Kernel) -> Iterator[Candidate]:
     """Every rewrite that applies to one kernel of a file, those that tend to gain most first."""
-    for rewrite in REWRITES.get(base.language, ()):
+    if base.language is Language.TORCH:
+        yield from _in_strings(base, kernel)
+        return
+    for rewrite in REWRITES[base.language]:
         yield from rewrite(base.kernel, base.launch, kernel)
+
+
+def _in_strings(base: Candidate, kernel: Kernel) -> Iterator[Candidate]:
+    seen = as_cuda(base)
+    for found in find_rewrites(seen, kernel):
+        text = edited(base, seen, minimal_edits(seen.kernel.text, found.kernel.text))
+        if text is not None:
+            yield replace(found, language=base.language, kernel=SourceFile(base.kernel.path, text))

@@ -33,7 +33,13 @@ async def beam(bench: Workbench, settings: Settings) -> None:
 
 
 async def tuner_then_model(bench: Workbench, settings: Settings) -> None:
-    """First without a model, so that what a model gains is never a mere setting; then with one, where one is served."""
+    """First without a model, so that what a model gains is never a mere setting; then with one, where one is served.
+
+    A plain module has nothing to set: then it is `serial`.
+    """
+    if not bench.session.target.kernels:
+        await serial(bench, settings)
+        return
     try:
         speaker = Speaker(bench.session, settings, bench.talking, bench.show_again)
     except ModelError as error:

@@ -44,6 +44,7 @@ class Turns:
         self._bench, self._speaker, self._settings = bench, speaker, settings.refine
         self._turns = settings.refine.turns or speaker.profile.talk.turns
         self._reception = Reception(bench, speaker.task)
+        self._opening = speaker.opening(bench.result.variant or bench.session.target.baseline, bench.best_ratio)
 
     async def serial(self) -> None:
         """Every trajectory by itself to its last turn.
@@ -103,9 +104,10 @@ class Turns:
         try:
             async with asyncio.timeout(max(bench.left(), 0.1)):
                 advice = ""
-                if self._settings.second_opinion and turn > 1:
+                attempts = [*self._opening, *trajectory.attempts]
+                if self._settings.second_opinion and attempts:
                     advice = await speaker.opinion(briefing, seed)
-                prompt, answer = await speaker.ask(trajectory.attempts, briefing, seed=seed, advice=advice)
+                prompt, answer = await speaker.ask(attempts, briefing, seed=seed, advice=advice)
         except TimeoutError:
             return  # the budget is spent, and half an answer is none
         candidate, outcome = await self._reception.receive(answer)

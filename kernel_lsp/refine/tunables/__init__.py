@@ -1,5 +1,8 @@
 """The numbers of a kernel that can be turned without changing what it computes."""
 
+from dataclasses import replace
+
+from kernel_lsp.refine.inline import as_cuda, stands
 from kernel_lsp.refine.tunables import cuda, triton
 from kernel_lsp.refine.tunables.space import Space
 from kernel_lsp.source.candidate import Candidate
@@ -7,7 +10,14 @@ from kernel_lsp.source.kernel import Language
 
 
 def find_tunables(base: Candidate, kernel: str) -> Space:
-    """The settings of `kernel` in `base`, most promising tunables first; none for CUDA text in a Python file."""
-    if base.language is Language.TORCH:
-        return Space(base, (), ())
-    return (cuda if base.language is Language.CUDA else triton).find_tunables(base, kernel)
+    """The settings of `kernel` in `base`, most promising tunables first."""
+    match base.language:
+        case Language.CUDA:
+            return cuda.find_tunables(base, kernel)
+        case Language.TRITON:
+            return triton.find_tunables(base, kernel)
+        case Language.TORCH:
+            seen = as_cuda(base)
+            space = cuda.find_tunables(seen, kernel)
+            fits = all(stands(base, seen, site.span) for site in space.sites)
+            return replace(space, base=base) if fits else Space(base, (), ())

@@ -1,13 +1,13 @@
 """The parts of a verdict's page, as elements."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from kernel_lsp.judge.verdict import CheckStatus, Evidence, KernelResources, Outcome, SustainedRun, Verdict
 from kernel_lsp.report.diff import unified_diff
-from kernel_lsp.report.page.elements import Markup, tag
+from kernel_lsp.report.page.elements import Markup, data_table, facts_list, plot_place, tag
 from kernel_lsp.report.sources import repeat_commands
 from kernel_lsp.report.units import (
     bandwidth_text,
@@ -86,8 +86,9 @@ def _timing(verdict: Verdict) -> Iterator[Markup]:
     if not verdict.cases:
         return
     yield tag("h2", "Time")
-    yield _plot("intervals", "The speedup of each case with its 95 % interval. The grey band is too small to matter.")
-    yield _table(
+    said = "The speedup of each case with its 95 % interval. The grey band is too small to matter."
+    yield plot_place("intervals", said)
+    yield data_table(
         "Median time of a launch, and what share of the measured copy bandwidth that is.",
         ("Case", "Baseline", "Candidate", "Speedup", "95 % interval", "Roofline", "Bandwidth", "Blocks", "Timed"),
         (
@@ -106,13 +107,13 @@ def _timing(verdict: Verdict) -> Iterator[Markup]:
         ),
     )
     said = "Each block is one paired measurement, in the order in which they were made"
-    blocks = _plot("blocks", f"{said}; filled ones are those of the confirmation.")
+    blocks = plot_place("blocks", f"{said}; filled ones are those of the confirmation.")
     device = verdict.evidence.device
     if device is None or device.copy_bandwidth_gbs is None:
         yield blocks
         return
     said = "Compulsory traffic over time, for baseline and candidate, under the bandwidth that a copy reaches here."
-    yield tag("div", blocks, _plot("roofline", said), class_="pair")
+    yield tag("div", blocks, plot_place("roofline", said), class_="pair")
 
 
 def _sustained(run: SustainedRun) -> Iterator[Markup]:
@@ -120,7 +121,7 @@ def _sustained(run: SustainedRun) -> Iterator[Markup]:
     interval = f"{speedup_text(run.speedup)} (95 % interval {interval_text(run.interval)})"
     yield tag("p", f"{run.case}: {seconds_text(run.seconds)} of each side without a pause: {interval}.")
     slowed = f" It was slowed down by: {', '.join(run.throttle)}." if run.throttle else ""
-    yield _table(
+    yield data_table(
         f"The power limit is {run.limit_w:.0f} W.{slowed}",
         ("", "Time", "Energy", "Power", "SM clock"),
         (
@@ -139,7 +140,7 @@ def _mismatch(evidence: Evidence) -> Iterator[Markup]:
         return
     yield tag("h2", "First wrong element")
     index = ", ".join(map(str, wrong.index))
-    yield _facts(
+    yield facts_list(
         {
             "where": f"output {wrong.output} at [{index}]",
             "case": f"{wrong.case}, {wrong.family} inputs",
@@ -199,12 +200,12 @@ def _errors(evidence: Evidence) -> Iterator[Markup]:
     if not evidence.errors:
         return
     yield tag("h2", "Errors against float64")
-    yield _plot(
+    yield plot_place(
         "errors",
         "The largest error of each set of inputs, the candidate's over the baseline's. Dashed: as large as the "
         "baseline's. What lies above the line is wrong.",
     )
-    table = _table(
+    table = data_table(
         "In units of eps(type) * (|expected| + rms(expected)).",
         ("Case", "Inputs", "Baseline max", "Candidate max", "Baseline RMS", "Candidate RMS"),
         (
@@ -232,7 +233,7 @@ def _resources(evidence: Evidence) -> Iterator[Markup]:
     if len(before) != len(after):
         before = [by_name.get(kernel.name) for kernel in after]
     yield tag("h2", "Kernels")
-    yield _table(
+    yield data_table(
         "Before → after, where they differ.",
         ("Kernel", "Registers", "Spills", "Shared memory", "Threads", "Occupancy", "Limited by"),
         (
@@ -256,7 +257,7 @@ def _resources(evidence: Evidence) -> Iterator[Markup]:
         if _more(mixes, kind)
     ]
     if rows:
-        table = _table("Instructions in the machine code.", ("Opcode", "Baseline", "Candidate", "Difference"), rows)
+        table = data_table("Instructions in the machine code.", ("Opcode", "Baseline", "Candidate", "Difference"), rows)
         yield tag("details", tag("summary", f"{len(rows)} opcodes are used more or less often"), table)
 
 
@@ -268,7 +269,7 @@ def _traces(evidence: Evidence) -> Iterator[Markup]:
     if not evidence.traces:
         return
     yield tag("h2", "What the candidate ran on the GPU")
-    yield _table(
+    yield data_table(
         "As CUPTI saw it; the share is that of its own kernels in all that computes.",
         ("Case", "Launches", "Span", "Own kernels", "Baseline's", "By the stopwatch"),
         (
@@ -288,7 +289,7 @@ def _traces(evidence: Evidence) -> Iterator[Markup]:
         for one in evidence.traces
         for group in one.groups
     ]
-    table = _table("Operations of one name together.", ("Operation", "Times", "In all"), groups)
+    table = data_table("Operations of one name together.", ("Operation", "Times", "In all"), groups)
     yield tag("details", tag("summary", "Each operation"), table)
 
 
@@ -296,7 +297,7 @@ def _steps(steps: Sequence[Step]) -> Iterator[Markup]:
     if not steps:
         return
     yield tag("h2", f"The search: {len(steps)} steps")
-    yield _table(
+    yield data_table(
         None,
         ("Candidate", "Verdict", "Speedup"),
         (
@@ -314,7 +315,7 @@ def _circumstances(verdict: Verdict) -> Iterator[Markup]:
     evidence, device = verdict.evidence, verdict.evidence.device
     yield tag("h2", "How it was reached")
     total = verdict.seconds.get("total")
-    yield _plot("stages", f"Seconds by stage{f'; {seconds_text(total)} in all' if total is not None else ''}.")
+    yield plot_place("stages", f"Seconds by stage{f'; {seconds_text(total)} in all' if total is not None else ''}.")
     facts: dict[str, str] = {}
     if device is not None:
         facts["GPU"] = f"{device.name}, {device.arch}, driver {device.driver}, {device.uuid}"
@@ -333,7 +334,7 @@ def _circumstances(verdict: Verdict) -> Iterator[Markup]:
     facts["versions"] = ", ".join(f"{tool} {version}" for tool, version in evidence.versions.items())
     facts["settings"] = ", ".join(f"{key} {value}" for key, value in evidence.settings.items())
     facts["baseline"], facts["candidate"] = evidence.baseline_digest, evidence.candidate_digest
-    yield _facts(facts)
+    yield facts_list(facts)
 
 
 def _build_log(verdict: Verdict) -> Iterator[Markup]:
@@ -341,34 +342,6 @@ def _build_log(verdict: Verdict) -> Iterator[Markup]:
     if log:
         shown = "open" if verdict.verdict is Outcome.BUILD_FAILED else None
         yield tag("details", tag("summary", "What the compiler said"), tag("pre", log), open=shown)
-
-
-def _plot(name: str, caption: str) -> Markup:
-    place = tag("div", id=f"plot-{name}", class_="plot", role="img", aria_label=caption)
-    return tag("figure", place, tag("figcaption", caption))
-
-
-def _table(caption: str | None, heads: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int = 1) -> Markup:
-    """A table whose first column names its rows; columns from `text_columns` on are figures."""
-
-    def kind(column: int) -> str | None:
-        return None if column < text_columns else "number"
-
-    body = [
-        tag(
-            "tr",
-            tag("th", cells[0], scope="row"),
-            *(tag("td", cell, class_=kind(column)) for column, cell in enumerate(cells[1:], 1)),
-        )
-        for cells in rows
-    ]
-    top = tag("tr", *(tag("th", head, scope="col", class_=kind(column)) for column, head in enumerate(heads)))
-    said = tag("caption", caption) if caption else None
-    return tag("div", tag("table", said, tag("thead", top), tag("tbody", *body)), class_="scroll")
-
-
-def _facts(facts: dict[str, str]) -> Markup:
-    return tag("dl", *(part for name, value in facts.items() for part in (tag("dt", name), tag("dd", value))))
 
 
 def _changed(before: str | None, after: str) -> str:

@@ -2,10 +2,7 @@
 
 import asyncio
 import json
-import shutil
-import tempfile
 import time
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -14,14 +11,13 @@ from kernel_lsp.config.load import load_settings
 from kernel_lsp.judge.pipeline import open_session
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.model.errors import ModelError
-from kernel_lsp.refine.search import refine
 from kernel_lsp.refine.strategies.turns import Trajectory, survivors
-from tests.served_model.fake_server import FakeServer, said
+from tests.served_model.fake_server import said
 from tests.served_model.scale import BROKEN, CHEAT, RIGHT, WRONG, model_new, write_scale
+from tests.served_model.talking import answered, asked, fake_server, in_turn, run
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-MODEL = {"model.name": "tiny", "model.profile": "kevin-32b"}
 SLOW = model_new("for (int k = 0; k < 3; ++k) if (i < n) y[i] = 3.0f * x[i];", "Three times is safer.")
 OPINION = "Bottleneck: launches\nMethod: larger blocks\nPlan: use 64 threads"
 
@@ -38,38 +34,8 @@ async def session(tmp_path_factory):
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def server():
-    folder = Path(tempfile.mkdtemp(prefix="kl-"))  # with a short name, for a socket lies in it
-    made = FakeServer(folder / "socket", key=None)
-    await made.open()
-    yield made
-    await made.close()
-    shutil.rmtree(folder)
-
-
-def answered(text: str, tokens: int = 100) -> list:
-    return [said(reasoning="Let me see."), said(text, tokens=tokens), said(finish="stop", tokens=tokens)]
-
-
-def in_turn(server: FakeServer, *answers) -> None:
-    """Each request gets the next answer: a text, or the steps of the server."""
-    given = iter(answers)
-    server.reply = lambda _: a if isinstance(a := next(given), list) else answered(a)
-
-
-async def run(session, server, monkeypatch, *, budget=200.0, stop=None, **changes):
-    """One search with settings of `refine`: what came of it, and the turns as they were stored."""
-    wanted = {"strategy": "serial", "trajectories": 1, "proposers": ["rewriter"]} | changes
-    overrides = {f"refine.{name}": value for name, value in wanted.items()} | MODEL
-    overrides |= {"judge.families": ["normal"], "model.endpoint": f"unix:{server.socket}"}
-    monkeypatch.setattr(session, "settings", load_settings(overrides=overrides)[0])
-    turns = []
-    found = await refine(session, budget=budget, on_exchange=turns.append, stop=stop)
-    return found, turns
-
-
-def asked(server: FakeServer, number: int) -> list[str]:
-    """The messages of a request."""
-    return [message["content"] for message in server.bodies[number]["messages"]]
+    async with fake_server() as made:
+        yield made
 
 
 async def test_serial_tells_each_outcome_before_the_next_turn(session, server, monkeypatch):

@@ -1,0 +1,99 @@
+"""What a bench has to do: every candidate with its problem, and which of them the ledger has already."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel_lsp.bench.records import Result, key_of
+from kernel_lsp.bench.suite import Problem, Sample
+from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.nvml import Gpu
+from kernel_lsp.source.candidate import Candidate, SourceFile
+from kernel_lsp.source.files import language_of, read_source
+from kernel_lsp.source.kernel import Language
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked for beside the verdict.
+
+    Attributes:
+        compiled: a comparison with `torch.compile`, of what is right and where there is a GPU.
+        published: a verdict by KernelBench's own method.
+    """
+
+    compiled: bool = True
+    published: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One candidate for one problem: `key` names its result, `text` is the candidate's."""
+
+    problem: Problem
+    sample: Sample
+    text: str
+    key: str
+
+    @property
+    def label(self) -> str:
+        """`level 1 problem 19 sample 0`, with its run where it has one."""
+        run = f"{self.sample.run}: " if self.sample.run else ""
+        return f"{run}level {self.problem.level} problem {self.problem.number} sample {self.sample.index}"
+
+    @property
+    def candidate(self) -> Candidate:
+        """The candidate as the judge takes it; its language need not be the problem's."""
+        path = self.sample.path
+        language = language_of(path, self.text) or Language.TORCH
+        return Candidate(language, SourceFile(path, self.text), None, self.label, "user")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that is to be done.
+
+    Attributes:
+        jobs: in the order of problems.
+        strangers: candidates whose problem is not among those that were asked for.
+    """
+
+    jobs: tuple[Job, ...]
+    strangers: tuple[Path, ...]
+
+
+def make_plan(problems: Sequence[Problem], samples: Sequence[Sample], settings: Settings, gpus: Sequence[Gpu]) -> Plan:
+    """The plan for these candidates.
+
+    Args:
+        problems: those that were asked for; candidates for others are left out.
+        samples: the candidates.
+        settings: those in force.
+        gpus: what they will be judged on; of one kind, as results of different kinds cannot be compared.
+
+    Raises:
+        SourceError: a file cannot be read.
+    """
+    known = {(problem.level, problem.number): problem for problem in problems}
+    texts = {problem.path: read_source(problem.path).text for problem in problems}
+    place = gpus[0].name if gpus else "emulator"
+    rules = {"judge": settings.judge.model_dump(mode="json"), "build": settings.build.model_dump(mode="json")}
+    jobs: list[Job] = []
+    strangers: list[Path] = []
+    for sample in samples:
+        problem = known.get((sample.level, sample.number))
+        if problem is None:
+            strangers.append(sample.path)
+            continue
+        text = read_source(sample.path).text
+        jobs.append(Job(problem, sample, text, key_of(texts[problem.path], text, rules, place)))
+    return Plan(tuple(sorted(jobs, key=lambda job: (job.problem, job.sample))), tuple(strangers))
+
+
+def outstanding(result: Result, asked: Asked) -> Asked:
+    """Which parts that were asked for a result does not have yet; only what was timed is timed again."""
+    compiled = asked.compiled and result.eager.right and result.eager.speedup is not None
+    return Asked(
+        compiled=compiled and result.compiled is None and not result.compiled_trouble,
+        published=asked.published and result.published is None and not result.published_trouble,
+    )

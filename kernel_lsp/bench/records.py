@@ -1,0 +1,197 @@
+"""What is known of one candidate of a bench, and the ledger it is written to."""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from kernel_lsp import __version__
+from kernel_lsp.errors import ConfigurationError
+from kernel_lsp.judge.verdict import CheckStatus, Outcome, Record, Stage, Verdict
+
+_RIGHT = {Outcome.FASTER, Outcome.SLOWER, Outcome.SAME, Outcome.NOT_WORTH_IT, Outcome.AMBIGUOUS}
+
+
+class Comparison(Record):
+    """A verdict against one baseline.
+
+    Attributes:
+        verdict, stage, reason: as the judge says them.
+        speedup: the baseline's time over the candidate's, geometric mean over cases; None where nothing was timed.
+        interval: its 95 % interval.
+    """
+
+    verdict: Outcome
+    stage: Stage
+    reason: str
+    speedup: float | None
+    interval: tuple[float, float] | None
+
+    @property
+    def right(self) -> bool:
+        """Whether no check of its answers failed; what was only built was not checked."""
+        return self.verdict in _RIGHT or (self.verdict is Outcome.UNTIMED and self.stage is not Stage.BUILD)
+
+    @property
+    def ratio(self) -> float | None:
+        """The speedup; 1 for what is the baseline's own program and was therefore not run."""
+        same_program = self.verdict is Outcome.SAME and self.stage is Stage.BUILD
+        return 1.0 if same_program and self.speedup is None else self.speedup
+
+
+class Published(Record):
+    """A verdict by KernelBench's published method (`runner.workers.published`).
+
+    Attributes:
+        compiled: the candidate's text was executed and its model made.
+        correct: every trial was within the tolerance.
+        trials: how many trials there were, and how many passed.
+        detail: why it is not correct; empty otherwise.
+        mean_ms, reference_ms: mean time of the candidate and of the problem's model, milliseconds; None untimed.
+        excessive: it is said to be more than ten times as fast as the problem's model, which KernelBench flags.
+        scaled: the problem's sizes were scaled down, as where there is no GPU.
+        seconds: wall time of all of it.
+    """
+
+    compiled: bool
+    correct: bool
+    trials: tuple[int, int]
+    detail: str
+    mean_ms: float | None
+    reference_ms: float | None
+    excessive: bool
+    scaled: bool
+    seconds: float
+
+    @property
+    def speedup(self) -> float | None:
+        """Ratio of the means."""
+        return self.reference_ms / self.mean_ms if self.mean_ms and self.reference_ms else None
+
+
+class Result(Record):
+    """One candidate, finished.
+
+    Attributes:
+        key: hash of all that it rests on (`key_of`).
+        level, number, problem: which problem it is for, and that one's name.
+        run, index: the folder it lay in, and its number there.
+        language: CUDA, Triton or torch.
+        verdict: the id of the verdict against the problem's model run eagerly.
+        eager: that verdict in short.
+        compiled: the same against `torch.compile` of the model; None where that was not asked or not possible.
+        compiled_trouble: why it was not possible.
+        cheat: for what is ILLEGITIMATE, the kind of it; None otherwise.
+        build_way: how it was built.
+        seconds: wall time by stage, with `total`.
+        gpu: what it ran on; None for the emulator.
+        published: KernelBench's own method, where it was asked for.
+        published_trouble: why there is no such verdict although it was asked for.
+    """
+
+    key: str
+    level: int
+    number: int
+    problem: str
+    run: str
+    index: int
+    language: str
+    verdict: str
+    eager: Comparison
+    compiled: Comparison | None
+    compiled_trouble: str
+    cheat: str | None
+    build_way: str
+    seconds: dict[str, float]
+    gpu: str | None
+    published: Published | None
+    published_trouble: str
+
+
+def key_of(problem: str, candidate: str, settings: Mapping[str, object], place: str) -> str:
+    """The address of a result: the same only while nothing that it rests on has changed.
+
+    Args:
+        problem: the problem's text.
+        candidate: the candidate's text.
+        settings: those in force that a verdict depends on.
+        place: the GPU's name, or what takes its place.
+    """
+    made_of = [problem, candidate, settings, place, __version__]
+    return hashlib.sha256(json.dumps(made_of, sort_keys=True, default=str).encode()).hexdigest()[:24]
+
+
+def comparison_of(verdict: Verdict) -> Comparison:
+    """A verdict in short."""
+    return Comparison(
+        verdict=verdict.verdict,
+        stage=verdict.stage,
+        reason=verdict.reason,
+        speedup=verdict.speedup,
+        interval=verdict.interval,
+    )
+
+
+def cheat_of(verdict: Verdict) -> str | None:
+    """What kind of cheat an ILLEGITIMATE verdict found: the check that failed; `host code` where none came to run."""
+    if verdict.verdict is not Outcome.ILLEGITIMATE:
+        return None
+    checks = verdict.evidence.checks
+    failed = next((check.name for check in checks if check.status is CheckStatus.FAILED), None)
+    return failed or ("timing" if checks else "host code")
+
+
+class Ledger:
+    """A file with a line for each finished candidate, which a process that is killed leaves as it was.
+
+    A line is appended in one piece and is on the disk before it counts. One that was cut off is skipped by readers.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> dict[str, Result]:
+        """Every result there is by its key; of one key the last. No file is an empty ledger.
+
+        Raises:
+            ConfigurationError: it cannot be read.
+        """
+        try:
+            lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise ConfigurationError(f"The ledger cannot be read: {error.strerror}.", self.path) from None
+        found: dict[str, Result] = {}
+        for line in lines:
+            try:
+                result = Result.model_validate_json(line)
+            except ValidationError:  # cut off, or of another version of this program
+                continue
+            found[result.key] = result
+        return found
+
+    def append(self, result: Result) -> None:
+        """Add a result.
+
+        Raises:
+            ConfigurationError: it cannot be written.
+        """
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a+b") as file:
+                torn = file.tell() and self._last_byte() != b"\n"
+                file.write((b"\n" if torn else b"") + result.model_dump_json().encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            cure = "Name another file with --ledger."
+            raise ConfigurationError(f"The ledger cannot be written: {error.strerror}.", self.path, cure=cure) from None
+
+    def _last_byte(self) -> bytes:
+        with self.path.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1)

@@ -1,0 +1,127 @@
+"""A bench for people: as it runs, and what it came to; and as JSON."""
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from kernel_lsp.bench.records import Comparison, Result
+from kernel_lsp.bench.run import Progress
+from kernel_lsp.bench.totals import Agreement, Totals
+from kernel_lsp.judge.verdict import Outcome
+from kernel_lsp.report.machine import records_json
+from kernel_lsp.report.units import interval_text, percent_text, seconds_text, speedup_text
+
+_LATEST = 8
+_STYLES = {Outcome.FASTER: "bold green", Outcome.UNTIMED: "", Outcome.SAME: "", Outcome.NOT_WORTH_IT: ""}
+_DOUBT = {Outcome.SLOWER: "yellow", Outcome.AMBIGUOUS: "yellow"}
+
+
+def bench_view(progress: Progress) -> RenderableType:
+    """A bench as it runs: how far it is, what each lane does, the latest results."""
+    total, done = len(progress.plan.jobs), len(progress.results)
+    line = Table.grid(padding=(0, 1))
+    rate = f"{60 * progress.judged / progress.seconds:.1f} a minute" if progress.judged else ""
+    line.add_row(Text(" "), ProgressBar(total=max(total, 1), completed=done, width=32), f"{done} of {total}", rate)
+    lanes = [
+        Text(f"  {lane}  {what}", "cyan", no_wrap=True, overflow="ellipsis") for lane, what in progress.doing.items()
+    ]
+    return Group(line, *lanes, results_table(list(progress.results.values())[-_LATEST:]))
+
+
+def results_table(results: Sequence[Result]) -> Table:
+    """A line for each candidate."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", expand=True)
+    published = any(result.published or result.published_trouble for result in results)
+    heads = ("problem", "sample", "verdict", "eager", "compiled", *(["KernelBench"] if published else []), "reason")
+    for head in heads:
+        last = head == "reason"
+        table.add_column(head, no_wrap=True, overflow="ellipsis" if last else "fold", ratio=1 if last else None)
+    for result in results:
+        run = f"{result.run} " if result.run else ""
+        style = _STYLES.get(result.eager.verdict, _DOUBT.get(result.eager.verdict, "red"))
+        table.add_row(
+            Text(f"{result.level} {result.problem}"),
+            Text(f"{run}{result.index}"),
+            Text(str(result.eager.verdict), style),
+            speedup_of(result.eager),
+            speedup_of(result.compiled),
+            *([published_words(result)] if published else []),
+            Text(result.eager.reason, "dim"),
+        )
+    return table
+
+
+def totals_view(progress: Progress, totals: Totals) -> RenderableType:
+    """What a bench came to: every candidate, the sums, and what could not be judged."""
+    rows = Table.grid(padding=(0, 2, 0, 0))
+    for name, said in totals_words(totals).items():
+        rows.add_row(Text(name, "dim"), Text(said))
+    troubles = [
+        Text.assemble(("not judged ", "bold yellow"), f"{label}: {why}") for label, why in progress.troubles.items()
+    ]
+    strangers = len(progress.plan.strangers)
+    if strangers:
+        troubles.append(Text(f"{strangers} candidates are for problems that were not asked for.", "dim"))
+    return Group(results_table(progress.in_order), Text(), rows, *troubles)
+
+
+def bench_json(progress: Progress, totals: Totals) -> str:
+    """One object: the totals, every result, and the candidates that could not be judged with the reasons."""
+    return records_json({"totals": totals, "results": progress.in_order, "troubles": progress.troubles})
+
+
+def totals_words(totals: Totals) -> dict[str, str]:
+    """The totals by name, as they are said; what is not known is left out."""
+    fell = ", ".join(f"{count} {verdict}" for verdict, count in totals.outcomes.items())
+    words = {"candidates": f"{totals.candidates}: {fell}" if fell else str(totals.candidates)}
+    if totals.candidates:
+        words["correct"] = f"{totals.correct} ({percent_text(totals.correct / totals.candidates)})"
+    for name, shares in (
+        ("fast_p, eager", totals.fast),
+        ("fast_p, torch.compile", totals.fast_compiled),
+        ("fast_p, KernelBench", totals.fast_published),
+    ):
+        known = [f"{p}: {percent_text(share)}" for p, share in shares.items() if share is not None]
+        if known:
+            words[name] = ", ".join(known)
+    if totals.cheats:
+        words["cheats"] = ", ".join(f"{count} {kind}" for kind, count in totals.cheats.items())
+    if totals.fast_builds is not None:
+        words["built the fast way"] = percent_text(totals.fast_builds)
+    if totals.agreement is not None:
+        words["beside KernelBench"] = agreement_words(totals.agreement)
+    if totals.per_minute is not None:
+        words["verdicts a minute"] = f"{totals.per_minute:.1f}"
+    spent = [f"{stage} {seconds_text(seconds)}" for stage, seconds in totals.seconds.items()]
+    if spent:
+        words["mean time"] = ", ".join(spent)
+    return words
+
+
+def agreement_words(agreement: Agreement) -> str:
+    """`41 agree; 3 right only by KernelBench, 1 only here`."""
+    agreed = agreement.both + agreement.neither
+    return f"{agreed} agree; {agreement.only_published} right only by KernelBench, {agreement.only_ours} only here"
+
+
+def speedup_of(comparison: Comparison | None) -> str:
+    """`1.42x 1.40-1.44`, or nothing where nothing was timed."""
+    if comparison is None or comparison.ratio is None:
+        return ""
+    interval = f" {interval_text(comparison.interval)}" if comparison.interval else ""
+    return f"{speedup_text(comparison.ratio)}{interval}"
+
+
+def published_words(result: Result) -> str:
+    """What KernelBench's method says: `right 1.42x`, `wrong`, `not compiled`, or `unknown`."""
+    said = result.published
+    if said is None:
+        return "unknown" if result.published_trouble else ""
+    if not said.compiled:
+        return "not compiled"
+    if not said.correct:
+        return "wrong"
+    return f"right {speedup_text(said.speedup)}" if said.speedup else "right"

@@ -1,0 +1,77 @@
+"""A bench as one page: what it came to, and a line for each candidate."""
+
+from collections.abc import Iterator
+
+from kernel_lsp.bench.run import Progress
+from kernel_lsp.bench.totals import Totals
+from kernel_lsp.report.bench import bench_json, published_words, speedup_of, totals_words
+from kernel_lsp.report.page import page
+from kernel_lsp.report.page.elements import Markup, data_table, facts_list, plot_place, tag
+from kernel_lsp.report.units import percent_text, seconds_text
+
+_HEADS = (
+    *("Problem", "Sample", "Language", "Verdict", "Reason", "Cheat", "KernelBench"),
+    *("Eager", "Compiled", "Built", "Seconds"),
+)
+
+
+def bench_page(progress: Progress, totals: Totals, title: str) -> str:
+    """The page; `title` says what was judged."""
+    return page(title, _sections(progress, totals, title), "bench", bench_json(progress, totals), "bench.js")
+
+
+def _sections(progress: Progress, totals: Totals, title: str) -> Iterator[Markup]:
+    results = progress.in_order
+    gpus = sorted({result.gpu for result in results if result.gpu})
+    share = percent_text(totals.correct / totals.candidates) if totals.candidates else "none"
+    answer = (
+        tag("span", f"{totals.correct} of {totals.candidates} correct", class_="verdict"),
+        tag("span", share, class_="speedup"),
+        tag("span", ", ".join(gpus) or "on the emulator, untimed", class_="dim"),
+    )
+    yield tag("header", tag("h1", title), tag("div", *answer, class_="answer"))
+    yield facts_list(totals_words(totals))
+    if any(result.eager.ratio for result in results):
+        yield tag("h2", "Speed")
+        said = "The speedup of each correct candidate with its 95 % interval, against eager and against torch.compile."
+        yield plot_place("speedups", said)
+        said = "fast_p: the share of all candidates that are correct and more than p times as fast as the baseline."
+        yield plot_place("fast", said)
+    if results:
+        yield tag("h2", "Candidates")
+        yield data_table(
+            None,
+            (
+                "Problem",
+                "Sample",
+                "Language",
+                "Verdict",
+                "Reason",
+                "Cheat",
+                "KernelBench",
+                "Eager",
+                "Compiled",
+                "Built",
+                "Seconds",
+            ),
+            (
+                (
+                    f"{result.level} {result.problem}",
+                    f"{result.run} {result.index}".strip(),
+                    result.language,
+                    str(result.eager.verdict),
+                    result.eager.reason,
+                    result.cheat or "",
+                    published_words(result),
+                    speedup_of(result.eager),
+                    speedup_of(result.compiled),
+                    result.build_way,
+                    seconds_text(result.seconds["total"]),
+                )
+                for result in results
+            ),
+            text_columns=7,
+        )
+    if progress.troubles:
+        yield tag("h2", "Not judged")
+        yield facts_list(progress.troubles)

@@ -1,0 +1,28 @@
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def exclusive_cumsum(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    x_ptr += row * n
+    y_ptr += row * n
+    carry = 0.0
+    for start in range(0, n, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        before = tl.load(x_ptr + i - 1, mask=(i > 0) & (i < n), other=0.0)
+        tl.store(y_ptr + i, carry + tl.cumsum(before, axis=0), mask=i < n)
+        carry += tl.sum(before, axis=0)
+
+
+class ModelNew(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x):
+        y = torch.empty_like(x)
+        exclusive_cumsum[(x.shape[0],)](x, y, x.shape[1], BLOCK=512)
+        return y
