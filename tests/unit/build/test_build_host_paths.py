@@ -129,6 +129,14 @@ def test_a_change_of_device_code_leaves_the_host_part_as_it_is(kept: Path, monke
 
 
 @needs_gcc
+def test_without_a_folder_for_the_header_it_takes_longer_and_works(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    made = build(asked_for(), tmp_path / "file" / "below")
+    assert isinstance(made, ExtensionBuild), made
+    assert made.ok
+
+
+@needs_gcc
 def test_mistakes_stand_at_the_line_of_the_python_file(kept: Path) -> None:
     cuda = KERNEL + HOST
     wrong = {
