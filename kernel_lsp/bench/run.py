@@ -21,7 +21,7 @@ from kernel_lsp.bench.suite import Problem
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import KernelLspError, RunnerError
-from kernel_lsp.judge.building import Builders, arch_of
+from kernel_lsp.judge.building import Builders, Built, arch_of
 from kernel_lsp.judge.pipeline import open_session
 from kernel_lsp.judge.target import Target, make_target
 from kernel_lsp.judge.verdict import Verdict
@@ -207,7 +207,8 @@ class _Lane:
             self.say(problem, f"sample {job.sample.index} by KernelBench's method")
             result = work.result(job)
             assert result is not None, "it has a verdict"
-            said, trouble = await ask_published(self.pool, self.gpu, target, job.candidate, work.settings)
+            built = await self.builders.build(target.workload, job.candidate)
+            said, trouble = await ask_published(self.pool, self.gpu, target, job.candidate, built, work.settings)
             work.keep(result.model_copy(update={"published": said, "published_trouble": trouble}))
         for job in jobs:
             self.builders.forget(job.candidate)
@@ -228,7 +229,8 @@ class _Lane:
                 verdict = await session.judge(job.candidate)
                 work.store.save_verdict(verdict.model_dump(mode="json"))
                 work.progress.judged += 1
-                work.keep(_result(job, verdict, self.gpu))
+                built = await self.builders.build(target.workload, job.candidate)
+                work.keep(_result(job, verdict, way_of(built), self.gpu))
 
     def _build_ahead(self, target: Target, jobs: Sequence[Job]) -> None:
         for job in jobs:
@@ -254,7 +256,13 @@ class _Lane:
         self.work.keep(result.model_copy(update=found))
 
 
-def _result(job: Job, verdict: Verdict, gpu: Gpu | None) -> Result:
+def way_of(built: Built) -> str:
+    """How a candidate was built: `fast` or `full` for one with extensions, the full way if any of them took it."""
+    ways = {str(extension.host.path) for extension in built.extensions}
+    return ("full" if "full" in ways else "fast") if ways else built.build.way
+
+
+def _result(job: Job, verdict: Verdict, build_way: str, gpu: Gpu | None) -> Result:
     return Result(
         key=job.key,
         level=job.problem.level,
@@ -268,7 +276,7 @@ def _result(job: Job, verdict: Verdict, gpu: Gpu | None) -> Result:
         compiled=None,
         compiled_trouble="",
         cheat=cheat_of(verdict),
-        build_way=verdict.evidence.build_way,
+        build_way=build_way,
         seconds=verdict.seconds,
         gpu=gpu.name if gpu else None,
         published=None,

@@ -133,6 +133,7 @@ class Bench:
         self.scaled = ""
         self.weights: tuple[str, ...] = ()
         self._calls: list[dict[str, Any]] = []
+        self._renews_weights = False
         self.arguments: tuple[str, ...] = ()
         self.nondeterministic = False
         self.contract = Contract(False, 0, (), False)
@@ -173,6 +174,7 @@ class Bench:
         )
         self.decisive, self.advisory = tuple(said["decisive"]), tuple(said["advisory"])
         self.scaled, self.weights, self._calls = said["why"], tuple(said["weights"]), said["calls"]
+        self._renews_weights = said["renews_weights"]
         self.cases, self.arguments = tuple(said["cases"]), tuple(said["arguments"])
         self.nondeterministic = said["nondeterministic"]
         if self._timed:
@@ -204,7 +206,7 @@ class Bench:
         key = f"{case}/{family}/{number}"
         if key not in self.draws:
             made = await self.oracle("prepare", key=key, case=case, family=family, seed=self._seed(key))
-            changed = self.weights if family == "weights" else ()
+            changed = self.weights if family == "weights" or self._renews_weights else ()
             sizes = (made["nbytes"], made["input_bytes"])
             self.draws[key] = Draw(key, case, family, made["arguments"], *sizes, changed_weights=changed)
         return self.draws[key]
@@ -219,7 +221,8 @@ class Bench:
         found = await self.oracle("vary", key=key, base=draw.key, argument=argument, seed=self._seed(key))
         if (made := found["varied"]) is None:
             return None, False
-        sizes, changed = (made["nbytes"], made["input_bytes"]), (name,) if name in self.weights else ()
+        sizes = (made["nbytes"], made["input_bytes"])
+        changed = (*draw.changed_weights, *((name,) if name in self.weights else ()))
         self.draws[key] = Draw(key, draw.case, family, made["arguments"], *sizes, changed_weights=changed)
         return self.draws[key], found["matters"]
 
@@ -228,7 +231,8 @@ class Bench:
         key = f"{draw.key}/touched"
         self._touches += 1
         made = await self.oracle("touch", key=key, base=draw.key, seed=self._seed(f"{key}/{self._touches}"))
-        return Draw(key, draw.case, TOUCHED, made["arguments"], made["nbytes"], made["input_bytes"], draw.place)
+        sizes = (made["nbytes"], made["input_bytes"])
+        return Draw(key, draw.case, TOUCHED, made["arguments"], *sizes, draw.place, draw.changed_weights)
 
     def _seed(self, key: str) -> int:
         return int.from_bytes(hashlib.sha256(f"{self.seed}/{key}".encode()).digest()[:6], "little")

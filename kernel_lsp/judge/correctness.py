@@ -18,7 +18,7 @@ from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.runner.worker import WorkerDied, WorkerTimedOut
 
 _VALUES = ("normal", "shifted", "large", "tiny", "ties", "sorted", "outliers")
-_WEIGHTS = "weights"
+_SIGNED, _WEIGHTS = "signed", "weights"
 _EMULATED_BYTES = 1 << 20  # larger inputs take the emulator too long
 _EMULATED_SECONDS = 1.5  # for all emulated runs of one version together; the first one is made whatever it takes
 _AMISS = ("uninitialised", "shared-race", "global-race")  # a GPU would run it, and may give any answer
@@ -225,6 +225,10 @@ async def check(bench: Bench, subject: Subject, yard: Yardstick, *, quick: bool 
             findings.fail(f"inputs: {draw.family}", failure, bench.cases[draw.case])
             return findings
         findings.passed(f"inputs: {draw.family}", case=bench.cases[draw.case])
+    if all(set(draw.changed_weights) & set(subject.own_weights) for draw in draws):
+        reason = "with weights as constructed the problem's answer is rounding alone, and it makes its weights itself"
+        findings.fail("weights", Failure(Outcome.UNTIMED, Stage.CORRECT, reason))
+        return findings
     if bench.gpu is None:
         findings.skipped("determinism", "the emulator gives the same bits each time; needs a GPU")
         findings.skipped("new values at the same addresses", "needs a GPU")
@@ -282,6 +286,8 @@ def _plan(bench: Bench, order: list[int]) -> Iterator[tuple[int, str]]:
     for family in values:
         yield order[0], family
     others = [f for f in values if f != "normal"]
+    if bench.target.workload.problem:
+        yield order[0], _SIGNED
     if bench.weights:
         yield order[0], _WEIGHTS
     for place, case in enumerate(order[1:]):

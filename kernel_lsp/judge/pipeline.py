@@ -8,7 +8,7 @@ import shlex
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from statistics import median
 
@@ -33,6 +33,7 @@ from kernel_lsp.judge.verdict import (
     CaseTiming,
     DeviceState,
     Evidence,
+    ExtensionRecord,
     Outcome,
     Stage,
     SustainedRun,
@@ -275,11 +276,11 @@ class Session:
                 return self._not_emulated(case, error)
             if case.findings.failure is not None:
                 return self._verdict(case, case.findings.failure)
-            if self.gpu is None:
-                reason = "right on the emulator; timing needs a GPU, and this machine has none"
-                return self._verdict(case, Failure(Outcome.UNTIMED, Stage.CORRECT, reason))
             if yard.weak:
                 reason = f"the workload cannot tell right from wrong: {yard.weak[0]}; nothing was timed"
+                return self._verdict(case, Failure(Outcome.UNTIMED, Stage.CORRECT, reason))
+            if self.gpu is None:
+                reason = "right on the emulator; timing needs a GPU, and this machine has none"
                 return self._verdict(case, Failure(Outcome.UNTIMED, Stage.CORRECT, reason))
             with case.timeline.stage("legitimate"):
                 cases, theirs = self.measured.cases, self.measured.seen
@@ -520,7 +521,8 @@ class Session:
             candidate_resources=resources_of(case.built) if case.built else (),
             device=case.device,
             versions=known,
-            build_way=case.built.build.way if case.built else "none",
+            build_way=_build_way(case.built),
+            extensions=_extensions(case.built),
             build_log=case.built.build.log if case.built else "",
             settings=settings,
             discarded_blocks=case.series.discarded if case.series else 0,
@@ -630,6 +632,17 @@ def _illegitimate(found: Objection) -> Failure:
         "make tensors, compute sizes and launch; nothing was run"
     )
     return Failure(Outcome.ILLEGITIMATE, Stage.LEGITIMATE, reason)
+
+
+def _build_way(built: Built | None) -> str:
+    if built is None:
+        return "none"
+    ways = {extension.host.path for extension in built.extensions}
+    return "full" if "full" in ways else "fast" if ways else built.build.way
+
+
+def _extensions(built: Built | None) -> tuple[ExtensionRecord, ...]:
+    return tuple(ExtensionRecord(name=e.name, **asdict(e.host)) for e in (built.extensions if built else ()))
 
 
 def _medians(series: Series) -> list[tuple[float, float]]:

@@ -182,10 +182,14 @@ def out_of_order(launched: Launched) -> str | None:
 def passed_off(candidate: Launched, baseline: Launched) -> str | None:
     """Why a version's kernels are not what computes its answer, as a sentence; None if they are.
 
-    What the baseline leaves to libraries a candidate may leave to them too, for as long as the baseline does.
+    What the baseline leaves to libraries a candidate may leave to them too, for as long as the baseline does. Beside a
+    baseline without kernels of its own, such as a KernelBench problem's `Model`, that is everything; but kernels that a
+    candidate has been built with and does not launch are there for show.
     """
     if not baseline.own_us:
-        return None
+        if candidate.own_us or not candidate.never:
+            return None
+        return f"none of the kernels it was built with ran ({_named(candidate.never)})"
     added = max(0.0, candidate.foreign_us - baseline.foreign_us)
     foreign = [g.name for g in candidate.groups if not g.own and not _PREPARES.search(g.name)]
     if not candidate.own_us:

@@ -267,13 +267,34 @@ class DeviceState(Record):
     model_servers: tuple[ModelServerState, ...] = ()
 
 
+class ExtensionRecord(Record):
+    """How one torch extension of a candidate was built.
+
+    Attributes:
+        name: as the candidate calls it.
+        path: `fast` with the thin header and NVRTC, or `full` with torch's own headers and nvcc.
+        reason: why it could not be the fast one; empty on that.
+        seconds_host, seconds_device: wall time spent on each part; on the full path the first is all of it.
+        cached_host, cached_device: whether that part was found built.
+    """
+
+    name: str
+    path: str
+    reason: str
+    seconds_host: float
+    seconds_device: float
+    cached_host: bool
+    cached_device: bool
+
+
 class Evidence(Record):
     """Everything a verdict rests on.
 
     `baseline_opcodes` and `candidate_opcodes` count the instructions of all kernels by kind (`build.opcodes.kind_of`),
     where the verdict is FASTER; `sustained` is there where power limits the kernel. `protections` are what confined the
     candidate's process (`runner.sandbox`); empty if it was never started. `traces` show what it ran on the GPU, `xids`
-    which faults the driver reported meanwhile, by NVIDIA's numbers.
+    which faults the driver reported meanwhile, by NVIDIA's numbers. `build_way` is `fast` or `full` where the candidate
+    has `extensions`, else that of its build.
     """
 
     created: str
@@ -303,6 +324,7 @@ class Evidence(Record):
     sustained: SustainedRun | None = None
     baseline_opcodes: dict[str, int] = {}
     candidate_opcodes: dict[str, int] = {}
+    extensions: tuple[ExtensionRecord, ...] = ()
 
 
 class Verdict(Record):

@@ -21,6 +21,7 @@ from kernel_lsp.judge.verdict import (
     Verdict,
 )
 from kernel_lsp.report.compile import kernel_table
+from kernel_lsp.report.extensions import extension_text
 from kernel_lsp.report.sources import repeat_commands
 from kernel_lsp.report.units import (
     bandwidth_text,
@@ -318,6 +319,7 @@ def _circumstances(verdict: Verdict, width: int) -> RenderableType:
     ]
     facts = {
         "measured": measured,
+        "built": [extension_text(extension) for extension in evidence.extensions],
         "versions": [f"{tool} {version}" for tool, version in evidence.versions.items()],
         "settings": [f"{key} {_setting(value)}" for key, value in evidence.settings.items()],
         "confined": list(evidence.protections),

@@ -29,15 +29,17 @@ from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivat
 from torch.utils import _pytree as pytree
 
 from kernel_lsp.errors import CannotJudgeError, WorkloadError
+from kernel_lsp.workload import families
 from kernel_lsp.workload.answer import Call, build_model, on_device, outputs_of, seeded
 from kernel_lsp.workload.load import Contract, Workload, blame, describe_case, load_module
 from kernel_lsp.workload.placement import Instead
 
 _LEAST = 4  # smaller constants are kernel sizes, strides and groups rather than extents
-_LEAST_OF_TWO = 8
+_LEAST_OF_MANY = 8
 _MOST_PROBES = 80
 _WORTHWHILE = 0.9  # of the bytes there were: what shrinks less is not what makes a case large
 _EMULATED_BYTES = 1 << 18
+_SMALL_BYTES = 1 << 17
 _MOST_CPU_BYTES = 1 << 28
 _RUN_BYTES = 1 << 26  # what is small enough to be tried on the CPU
 
@@ -62,10 +64,16 @@ class Footprint:
         """All together."""
         return self.inputs + self.weights + self.outputs
 
+    @property
+    def moved(self) -> int:
+        """What goes in and comes out; fewer values say less, and a normalisation of two is all rounding."""
+        return self.inputs + self.outputs
+
     def much_less_than(self, other: "Footprint") -> bool:
         """Whether a halved size was worth it, for the whole or for what is calculated on."""
-        moved, others = self.inputs + self.outputs, other.inputs + other.outputs
-        return self.total <= _WORTHWHILE * other.total or moved <= _WORTHWHILE * others
+        if self.total <= _WORTHWHILE * other.total:
+            return True
+        return other.moved > _SMALL_BYTES and self.moved <= _WORTHWHILE * other.moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +173,7 @@ class Problem:
         self._instances: dict[str, _Instance] = {}
         self._models: dict[tuple[str, str], nn.Module] = {}
         self._calls: dict[str, Call] = {}
+        self.renews_weights = False
         self._instance({})
 
     @cached_property
@@ -193,7 +202,10 @@ class Problem:
         """The arguments of a case: fresh inputs from torch's random numbers, and weights as `Model` constructs them."""
         leaves = pytree.tree_leaves(self._given(self._instance(case)))
         given = tuple(leaf for leaf in leaves if isinstance(leaf, (Tensor, bool, int, float)))
-        return (*(leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in given), *self._weights(case).values())
+        weights = list(self._weights(case).values())
+        if self.renews_weights:
+            weights = [families.made_different(weight) for weight in weights]
+        return (*(leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in given), *weights)
 
     def reference(self, case: Case, *leaves: Any) -> tuple[Tensor, ...]:
         """What `Model` returns; weights are the last leaves, and may be of a wider type than the model's own."""
@@ -229,10 +241,13 @@ class Problem:
         )
 
     def check(self, case: Case) -> None:
-        """See that a case has one right answer.
+        """See that a case has one right answer, with weights that are not all alike if it takes that.
+
+        A normalisation's weights are ones and zeros until it is trained. With them the right answer may be zero but for
+        rounding, and whatever comes near it would pass for right: then `inputs` makes them different ones.
 
         Raises:
-            WorkloadError: the model's answer is random, or there is none.
+            WorkloadError: the model's answer is random, or rounding alone, or there is none.
         """
         with torch.no_grad():
             leaves = self.inputs(**case)
@@ -240,14 +255,30 @@ class Problem:
             for seed in (1, 2):
                 with seeded(seed, self._device), blame(self.path, f"`Model` raised for case {describe_case(case)}"):
                     answers.append(self.reference(case, *leaves))
-        if not answers[0]:
-            raise WorkloadError("`Model` returns no tensor", self.path)
-        if not all(torch.allclose(a, b, equal_nan=True) for a, b in zip(*answers, strict=True)):
-            cure = "Have `forward` draw no random numbers; `nn.Dropout` draws them until `eval()` is called."
-            raise WorkloadError("`Model` gives another answer each time: it draws random numbers", self.path, cure=cure)
+            if not answers[0]:
+                raise WorkloadError("`Model` returns no tensor", self.path)
+            if not all(torch.allclose(a, b, equal_nan=True) for a, b in zip(*answers, strict=True)):
+                said = "`Model` gives another answer each time, for it draws random numbers"
+                cure = "Have `forward` draw none; `nn.Dropout` draws them until `eval()` is called."
+                raise WorkloadError(said, self.path, cure=cure)
+            if self._is_rounding(case, leaves, answers[0]):
+                self.renews_weights = True
+                with seeded(3, self._device):
+                    leaves = self.inputs(**case)
+                    if self._is_rounding(case, leaves, self.reference(case, *leaves)):
+                        raise WorkloadError("the answer of `Model` is made of rounding errors", self.path)
+
+    def _is_rounding(self, case: Case, leaves: tuple[Any, ...], answer: tuple[Tensor, ...]) -> bool:
+        """Whether an output is all rounding: in float64 it is another one."""
+        wide = [leaf.double() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf for leaf in leaves]
+        try:
+            exact = self.reference(case, *wide)
+        except RuntimeError:  # not every operation exists in float64
+            return False
+        return any(_far(a, b) for a, b in zip(answer, exact, strict=True) if a.is_floating_point())
 
     def shrunk(self, fits: Callable[[Footprint], bool]) -> tuple[dict[str, int], Footprint | None]:
-        """The case as written with its sizes halved, largest first, until it fits or is as small as it gets."""
+        """The case as written with its sizes halved, together where that goes, until it fits or gets no smaller."""
         case = dict(self.constants)
         found = self.footprint(case)
         stuck: set[tuple[str, ...]] = set()
@@ -356,11 +387,18 @@ class Problem:
 
 
 def _halvable(case: Case, stuck: set[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
-    """What to halve next, largest first: one size, or else two that may have to stay equal or in proportion."""
+    """What to halve next: all sizes, or else one, largest first, or else two that may have to stay in proportion."""
     names = sorted((n for n in case if case[n] >= _LEAST), key=lambda n: -case[n])
-    large = [n for n in names if case[n] >= _LEAST_OF_TWO]
-    yield from (tried for tried in ((n,) for n in names) if tried not in stuck)
-    yield from (tried for tried in itertools.combinations(large, 2) if tried not in stuck)
+    large = [n for n in names if case[n] >= _LEAST_OF_MANY]
+    tries = itertools.chain([tuple(large)], ((n,) for n in names), itertools.combinations(large, 2))
+    yield from (tried for tried in tries if tried and tried not in stuck)
+
+
+def _far(answer: Tensor, exact: Tensor) -> bool:
+    """Whether an answer is off by half its own size, in the mean."""
+    finite = torch.isfinite(exact) & torch.isfinite(answer)
+    off, size = (answer.double() - exact)[finite].square().mean(), exact[finite].double().square().mean()
+    return bool(off > size / 4)
 
 
 def _nbytes(leaves: Iterable[Any]) -> int:

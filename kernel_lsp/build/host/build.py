@@ -103,6 +103,8 @@ def _with_device(
     }
     stubs = read_stubs(library, frozenset(parameters))
     names = tuple(dict.fromkeys(stub.name for stub in stubs if "<" in stub.name))
+    if (lambdas := next((name for name in names if "lambda" in name), None)) is not None:
+        return f"`{lambdas}` is an instance for a lambda, which has no name"
     half = (f"--pre-include={HALF_HEADER}",) if _HALF.search(text + " ".join(names)) else ()
     folders = (*(Path(path) for path in request.include_paths), *options.include_dirs)
     device = BuildOptions((*flags.device, *half, *options.flags), folders)

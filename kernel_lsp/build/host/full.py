@@ -141,11 +141,10 @@ def _texts(request: ExtensionRequest, origin: SourceFile) -> list[str]:
 
 def _bindings(unit: Unit, functions: tuple[tuple[str, str], ...]) -> str:
     """As torch makes them for `load_inline`; in a file of CUDA, without what only the host's compiler can take."""
-    lines = "".join(
-        f'  m.def("{name.rpartition("::")[2]}", {f"&{name}" if unit.cuda else f"torch::wrap_pybind_function({name})"}, '
-        f"{quoted(doc)});\n"
-        for name, doc in functions
-    )
+    lines = ""
+    for name, doc in functions:
+        code = f"&{name}" if unit.cuda else f"torch::wrap_pybind_function({name})"
+        lines += f'  m.def("{name.rpartition("::")[2]}", {code}{f", {quoted(doc)}" if doc else ""});\n'
     include = _INLINE_CPP if unit.cuda else ""
     return f"{include}PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{\n{lines}}}\n"
 

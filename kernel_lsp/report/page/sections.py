@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from kernel_lsp.judge.verdict import CheckStatus, Evidence, KernelResources, Outcome, SustainedRun, Verdict
 from kernel_lsp.report.diff import unified_diff
+from kernel_lsp.report.extensions import extension_text
 from kernel_lsp.report.page.elements import Markup, data_table, facts_list, plot_place, tag
 from kernel_lsp.report.sources import repeat_commands
 from kernel_lsp.report.units import (
@@ -328,7 +329,8 @@ def _circumstances(verdict: Verdict) -> Iterator[Markup]:
         busy = device.others_busy_percent
         facts["others on it"] = "not known" if busy is None else f"{busy} % busy{' (shared)' if device.shared else ''}"
     facts["blocks discarded"] = str(evidence.discarded_blocks)
-    facts["built by"] = evidence.build_way
+    built = [extension_text(extension) for extension in evidence.extensions]
+    facts["built by"] = "; ".join(built) or evidence.build_way
     facts["confined by"] = ", ".join(evidence.protections) or "nothing"
     facts["seed"] = "none" if evidence.seed is None else str(evidence.seed)
     facts["versions"] = ", ".join(f"{tool} {version}" for tool, version in evidence.versions.items())

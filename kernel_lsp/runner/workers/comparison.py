@@ -17,6 +17,8 @@ FLOOR_MAX = 4.0
 FLOOR_RMS = 1.0
 _TABLE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 1e-2}
 
+_WHOLE_MODEL = 1e-2
+
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
@@ -41,11 +43,16 @@ class Distance:
 EXACT = Bounds(0.0, 0.0)
 
 
-def table_bounds(dtype: torch.dtype) -> Bounds:
-    """What a baseline may be off by where nothing better is known (the table of KernelBench v0.2, per type)."""
+def table_bounds(dtype: torch.dtype, *, whole_model: bool = False) -> Bounds:
+    """What a baseline may be off by where nothing better is known (the table of KernelBench v0.2, per type).
+
+    Of a `whole_model` it is a hundredth: rounding grows from layer to layer, most of all where few samples are
+    normalised.
+    """
     if not dtype.is_floating_point:
         return EXACT
-    units = max(_TABLE.get(dtype, 1e-1) / torch.finfo(dtype).eps, FLOOR_MAX)
+    share = _TABLE.get(dtype, 1e-1)
+    units = max((max(share, _WHOLE_MODEL) if whole_model else share) / torch.finfo(dtype).eps, FLOOR_MAX)
     return Bounds(units, units)
 
 
