@@ -22,7 +22,7 @@ export async function tell(job: Job, server: Server, variants: Variants, showEvi
     await tellOfCheck(job);
     return;
   }
-  for (const note of job.notes) void vscode.window.showWarningMessage(note);
+  for (const note of job.notes ?? []) void vscode.window.showWarningMessage(note);
   const found = (await variants.list(job.uri)).filter(
     (one) => one.fits && (job.kernel === null || one.kernels.includes(job.kernel)),
   );

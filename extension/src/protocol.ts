@@ -19,7 +19,7 @@ export interface Job {
   verdict: string | null;
   reason: string;
   /** What was left out and why. */
-  notes: string[];
+  notes?: string[];
   unasked: boolean;
 }
 
@@ -46,6 +46,8 @@ export interface ListedVariant extends Variant {
 }
 
 export interface VariantTexts extends Variant {
+  /** Whether its one file is not there yet. */
+  creates: boolean;
   files: { uri: string; text: string }[];
 }
 

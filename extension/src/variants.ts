@@ -49,6 +49,10 @@ export class Variants implements vscode.TextDocumentContentProvider, vscode.Disp
     const variant = await this.#texts(uri, verdict);
     for (const { uri: file, text } of variant.files.toReversed()) {
       const now = vscode.Uri.parse(file);
+      if (variant.creates) {
+        await vscode.window.showTextDocument(address({ uri, verdict, file }), { preview: false });
+        continue;
+      }
       const title = `${now.path.split("/").at(-1) ?? file}: ${variant.label}, ${brief(variant)}`;
       const before = await vscode.workspace.openTextDocument(now);
       const options = { preview: false, selection: firstDifference(before, text) };

@@ -1,10 +1,12 @@
 """A verdict by KernelBench's published method, asked of a worker: `runner.workers.published` says what it is."""
 
+from dataclasses import asdict
+
 from kernel_lsp.bench.records import Published
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import KernelLspError
-from kernel_lsp.judge.building import arch_of
+from kernel_lsp.judge.building import Built, arch_of
 from kernel_lsp.judge.target import Target
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.protocol import WorkerFailure
@@ -18,13 +20,17 @@ EMULATED_SECONDS = 60.0
 
 
 async def ask_published(
-    pool: Pool, gpu: Gpu | None, target: Target, candidate: Candidate, settings: Settings
+    pool: Pool, gpu: Gpu | None, target: Target, candidate: Candidate, built: Built, settings: Settings
 ) -> tuple[Published | None, str]:
     """The verdict, or None and why there is none. A candidate that crashes or hangs its process is not correct.
+
+    Its extensions are those that were built for our own verdict.
 
     Raises:
         RunnerError: no worker could be started.
     """
+    if not built.ok:
+        return _not_correct(built.first_error, compiled=False), ""
     worker = await pool.worker(
         Flavour.GPU if gpu else Flavour.EMULATE,
         "published",
@@ -40,6 +46,7 @@ async def ask_published(
             candidate=candidate.kernel.text,
             path=str(candidate.kernel.path.absolute()),
             triton=candidate.language is Language.TRITON,
+            extensions=[asdict(extension) for extension in built.extensions],
             trials=TRIALS,
             repeats=REPEATS if gpu else 0,
         )
@@ -52,9 +59,9 @@ async def ask_published(
     return Published.model_validate(answer), ""
 
 
-def _not_correct(detail: str) -> Published:
+def _not_correct(detail: str, *, compiled: bool = True) -> Published:
     return Published(
-        compiled=True,
+        compiled=compiled,
         correct=False,
         trials=(0, TRIALS),
         detail=detail,
@@ -62,5 +69,5 @@ def _not_correct(detail: str) -> Published:
         reference_ms=None,
         excessive=False,
         scaled=False,
-        seconds=DEADLINE_SECONDS,
+        seconds=DEADLINE_SECONDS if compiled else 0.0,
     )

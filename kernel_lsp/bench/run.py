@@ -207,7 +207,8 @@ class _Lane:
             self.say(problem, f"sample {job.sample.index} by KernelBench's method")
             result = work.result(job)
             assert result is not None, "it has a verdict"
-            said, trouble = await ask_published(self.pool, self.gpu, target, job.candidate, work.settings)
+            built = await self.builders.build(target.workload, job.candidate)
+            said, trouble = await ask_published(self.pool, self.gpu, target, job.candidate, built, work.settings)
             work.keep(result.model_copy(update={"published": said, "published_trouble": trouble}))
         for job in jobs:
             self.builders.forget(job.candidate)

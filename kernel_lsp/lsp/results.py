@@ -107,7 +107,7 @@ class Results:
         unsaved = [verdict for folder, verdict in self._unsaved.values() if folder == settings.paths.data]
         known = self._known.setdefault(settings.paths.data, {})
         found = await asyncio.to_thread(_look, store, known, unsaved, document, texts, settings.kernelbench.root)
-        voiceless = None
+        voiceless: dict[str, str] = {}
         if document.module is not None:
             voiceless = await asyncio.to_thread(_find_voiceless, document, settings)
         standing = replace(found, untimed=settings.refine.untimed, voiceless=voiceless)
@@ -161,7 +161,7 @@ def _look(*given: Any) -> "Standing":
     return look(*given)
 
 
-def _find_voiceless(*given: Any) -> str | None:
+def _find_voiceless(*given: Any) -> dict[str, str]:
     from kernel_lsp.lsp.standing import find_voiceless
 
     return find_voiceless(*given)

@@ -1,6 +1,7 @@
 """What the store says of a text, and what applies to it. For threads: it imports much and waits for the disk."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from kernel_lsp.errors import ConfigurationError, KernelLspError, SourceError, W
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.lsp.documents import Document
+from kernel_lsp.refine.lowering import LANGUAGES
 from kernel_lsp.refine.offers import Known, Offer, find_offers
 from kernel_lsp.refine.rewrites import CURES, find_rewrites
 from kernel_lsp.refine.run import require_way
@@ -37,7 +39,7 @@ class Standing:
         measured_by: id of the verdict that says so.
         untimed: whether the settings allow a search where there is no GPU.
         saved: whether the file has this text.
-        voiceless: of a plain module, why no model can be asked for a kernel; None where one can.
+        voiceless: of a plain module, why no model can be asked for a kernel, by its language where that is so.
     """
 
     workload: WorkloadFile | None = None
@@ -49,7 +51,7 @@ class Standing:
     measured_by: str | None = None
     untimed: bool = False
     saved: bool = False
-    voiceless: str | None = None
+    voiceless: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def offers_for(self, kernel: str | None) -> list[Offer]:
         """Those that change a kernel."""
@@ -146,13 +148,16 @@ def _measured(store: Store, text: Candidate) -> tuple[str | None, str | None]:
     return None, None
 
 
-def find_voiceless(document: Document, settings: Settings) -> str | None:
-    """Why no model can be asked to write a kernel for a module; None where one can."""
-    try:
-        require_way(document.source, settings)
-    except KernelLspError as error:
-        return error.message
-    return None
+def find_voiceless(document: Document, settings: Settings) -> dict[str, str]:
+    """Why no model can be asked to write a kernel for a module, by the kernel's language where that is so."""
+    found: dict[str, str] = {}
+    for language in LANGUAGES:
+        refine = settings.refine.model_copy(update={"write": language})
+        try:
+            require_way(document.source, settings.model_copy(update={"refine": refine}))
+        except KernelLspError as error:
+            found[language] = error.message
+    return found
 
 
 def find_cures(document: Document, kernel: Kernel, workload: WorkloadFile, rule: str) -> list[str]:

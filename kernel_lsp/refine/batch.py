@@ -283,7 +283,7 @@ async def _judge_one(
 
 def _parts(target: Target, settings: Settings, batch: Batch) -> tuple[Profile, Prompts, Task]:
     profile = find_profile(batch.profile)
-    prompts = Prompts(format_for(target, profile, batch.write), settings.model.templates)
+    prompts = Prompts(format_for(target.source, profile, batch.write), settings.model.templates)
     return profile, prompts, make_task(target, profile, prompts)
 
 

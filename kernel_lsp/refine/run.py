@@ -14,6 +14,8 @@ from kernel_lsp.judge.pipeline import Session, open_session
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.model.endpoint import find_endpoint
+from kernel_lsp.model.profile import find_profile
+from kernel_lsp.refine.dialogue.task import format_for
 from kernel_lsp.refine.lowering import is_plain_module
 from kernel_lsp.refine.outcome import Exchange, Refinement, Tried
 from kernel_lsp.refine.progress import Progress
@@ -38,14 +40,14 @@ def require_way(file: SourceFile, settings: Settings) -> None:
 
     Raises:
         ConfigurationError: the strategy asks no model.
-        ModelError: none is served, or it may not be asked.
+        ModelError: none is served, it may not be asked, or it does not write the language that is asked for.
     """
     if not is_plain_module(file):
         return
     if settings.refine.strategy == "tuner-only":
         message = "Only a model can write a kernel for a module, and the strategy `tuner-only` asks none."
         raise ConfigurationError(message, file.path, cure="Set `refine.strategy` to another one.")
-    find_endpoint(settings)
+    format_for(file, find_profile(find_endpoint(settings).profile), settings.refine.write)
 
 
 async def refine_target(

@@ -47,7 +47,7 @@ class Speaker:
         self._endpoint = find_endpoint(settings)
         self.profile: Profile = find_profile(self._endpoint.profile)
         self.prompts = Prompts(
-            format_for(session.target, self.profile, settings.refine.write), settings.model.templates
+            format_for(session.target.source, self.profile, settings.refine.write), settings.model.templates
         )
         self.task: Task = make_task(session.target, self.profile, self.prompts)
         self._session, self._talking, self._show = session, talking, show

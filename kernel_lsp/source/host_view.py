@@ -60,7 +60,7 @@ def host_view(text: str) -> str:
     kernels = {kernel.span.start: kernel for kernel in find_cuda_kernels(text, Path())}
     parts = [part for made in read.declarations if (part := _part(data, made, kernels, macros)) is not None]
     out = _without(data, read.directives, parts)
-    waiting = parts
+    waiting = [part for part in parts if not part.wanted]
     while waiting:
         mentioned = set(_IDENTIFIER.findall(code_only(out)))
         mentioned |= {word for part in parts if part.wanted for word in _IDENTIFIER.findall(code_only(part.kept))}
@@ -135,7 +135,8 @@ def _expanded(data: bytes, made: Declaration, macros: dict[bytes, Macro]) -> _Pa
             at = each.span.end
             names |= part.names
     lines = data.count(b"\n", made.span.start, made.span.end)
-    return _Part(made.span, frozenset(names), out + expansion[at:] + b"\n" * lines)
+    # Its name may be pasted together where it is used, too.
+    return _Part(made.span, frozenset(names), out + expansion[at:] + b"\n" * lines, wanted=True)
 
 
 def _stub(kernel: Kernel) -> bytes:
@@ -244,7 +245,7 @@ def _start_of_callee(code: bytes, at: int) -> int:
             break
         at = start = word.start()
         before = _before_space(code, at)
-        joined = next((mark for mark in (b"::", b"->", b".") if code.endswith(mark, 0, before)), None)
+        joined = next((mark for mark in (b"::", b"->", b".", b"##") if code.endswith(mark, 0, before)), None)
         if joined is None:
             break
         at = before - len(joined)

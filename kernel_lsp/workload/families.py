@@ -65,6 +65,15 @@ def _outliers(x: Tensor, generator: Generator) -> Tensor:
     return flat.reshape(x.shape)
 
 
+def _signed(x: Tensor, generator: Generator) -> Tensor:
+    """Whole rows change their sign, so that sums and maxima of them do."""
+    if not x.dim():
+        return -x
+    flip = torch.rand(x.shape[:1], generator=generator, device=x.device) < 0.5
+    flip[0] = True
+    return torch.where(flip.reshape(-1, *[1] * (x.dim() - 1)), -x, x)
+
+
 def _nonfinite(x: Tensor, generator: Generator) -> Tensor:
     flat = x.clone().reshape(-1)
     values = torch.tensor([math.nan, math.inf, -math.inf] * 2, dtype=x.dtype, device=x.device)
@@ -102,11 +111,13 @@ VALUE_FAMILIES = (
     Family("sorted", _sorted),
     Family("outliers", _outliers),
 )
+SIGNED = Family("signed", _signed)
+"""For KernelBench's problems: their inputs are seldom negative, so that half of a function goes unseen."""
 NONFINITE = Family("nonfinite", _nonfinite, finite=False)
 UNALIGNED = Family("unaligned", layout=Layout(shifted=True))
 STRIDED = Family("strided", layout=Layout(strided=True))
 WEIGHTS = Family("weights", renewed, of_weights=True)
-FAMILIES = {family.name: family for family in (*VALUE_FAMILIES, NONFINITE, UNALIGNED, STRIDED, WEIGHTS)}
+FAMILIES = {family.name: family for family in (*VALUE_FAMILIES, SIGNED, NONFINITE, UNALIGNED, STRIDED, WEIGHTS)}
 
 
 def apply(family: Family, leaves: tuple[object, ...], generator: Generator) -> tuple[object, ...]:

@@ -47,12 +47,16 @@ def reasons(actions):
 
 
 async def test_a_module_is_offered_a_kernel_in_either_language(tmp_path, server):
-    async with editor(tmp_path, environment=NO_GPU, **served(server)) as session:
+    async with editor(tmp_path, environment=NO_GPU, **served(server, "general")) as session:
         found = await session.actions(session.open(write_module(tmp_path)), line=0)
         assert [action.title for action in found] == [CUDA, TRITON_TITLE, "Check scale.py"]
         assert not reasons(found)
         assert {str(action.kind) for action in found[:2]} == {REWRITE}
         assert [action.command.arguments[1] for action in found[:2]] == ["cuda", "triton"]
+    async with editor(tmp_path, environment=NO_GPU, **served(server, "kevin-32b")) as session:
+        found = await session.actions(session.open(tmp_path / "scale.py"))
+        why = "Models of the profile `kevin-32b` write CUDA, and Triton is asked for."
+        assert reasons(found) == {TRITON_TITLE: why}
 
 
 async def test_a_module_with_an_answer_is_refined_not_lowered(tmp_path, server):
@@ -72,13 +76,15 @@ async def test_what_stands_in_the_way_is_said(tmp_path):
         uri = session.open(path)
         assert reasons(await session.actions(uri))[CUDA] == "No model server is running on this machine."
     (tmp_path / "scale_triton.py").touch()
-    async with editor(tmp_path, environment=nobody(tmp_path), model={"endpoint": "unix:/x", "name": "tiny"}) as session:
+    async with editor(
+        tmp_path, environment=nobody(tmp_path), model={"endpoint": "unix:/x", "name": "tiny", "profile": "general"}
+    ) as session:
         uri = session.open(path)
         found = await session.actions(uri)
         while CUDA not in reasons(found):  # the driver may take its time to answer
             found = await session.actions(uri)
         assert "no GPU" in reasons(found)[CUDA]
-    settings = UNTIMED | {"model": {"endpoint": "unix:/x", "name": "tiny"}}
+    settings = UNTIMED | {"model": {"endpoint": "unix:/x", "name": "tiny", "profile": "general"}}
     async with editor(tmp_path, environment=NO_GPU, **settings) as session:
         assert reasons(await session.actions(session.open(path))) == {
             TRITON_TITLE: "scale_triton.py is there already: refine that"
@@ -99,8 +105,11 @@ async def test_a_verified_kernel_becomes_a_new_file(tmp_path):
         assert edit.document_changes[0].options == types.CreateFileOptions(overwrite=False, ignore_if_exists=False)
         listed = (await session.request("variants", {"textDocument": {"uri": uri}}))["variants"]
         assert [(one["verdict"], one["fits"]) for one in listed] == [(verdict.id, True)]
-        assert await session.command("apply", uri, verdict.id)
         made = tmp_path / "scale_cuda.py"
+        seen = await session.request("variant", {"textDocument": {"uri": uri}, "verdict": verdict.id})
+        assert seen["creates"]
+        assert seen["files"] == [{"uri": made.as_uri(), "text": code_of(RIGHT)}]
+        assert await session.command("apply", uri, verdict.id)
         assert session.texts[made.as_uri()].text == code_of(RIGHT)
         assert session.texts[uri].text == PROBLEM == path.read_text()
         after = await session.actions(uri)
@@ -139,7 +148,7 @@ async def test_a_kernel_for_an_older_module_is_not_offered(tmp_path):
 async def test_lenses_of_a_module(tmp_path, server):
     path = write_module(tmp_path)
     store_offer(tmp_path, path, code_of(RIGHT), label="one kernel")
-    async with editor(tmp_path, environment=NO_GPU, **served(server)) as session:
+    async with editor(tmp_path, environment=NO_GPU, **served(server, "general")) as session:
         uri = session.open(path)
 
         async def lenses():

@@ -30,7 +30,9 @@ def get_init_inputs():
 RIGHT = model_new("if (i < n) y[i] = x[i] * 3.0f;", "Blocks of 64 threads.")
 WRONG = model_new("if (i < n) y[i] = 3.0f * x[i] + 1.0f;", "One fused multiply and add.")
 BROKEN = model_new("if (i < n) y[i] = 3.0f * z[i];", "Reads go through z.")
-CHEAT = RIGHT.replace("op.run(x)", "x + x + x").replace("Blocks of 64 threads.", "PyTorch is fast.")
+CHEAT = RIGHT.replace("return op.run(x)", "torch.cuda.synchronize = print\n        return op.run(x)").replace(
+    "import torch.nn as nn", "import torch\nimport torch.nn as nn"
+)
 TRITON = """```python
 import torch
 import torch.nn as nn

@@ -16,7 +16,7 @@ _DEVICE = re.compile(
     r"-{1,2}(?:use_fast_math|ftz=|prec-div=|prec-sqrt=|fmad=|maxrregcount=|extra-device-vectorization|restrict|std=)\S*"
 )
 _NOTHING = re.compile(
-    r"-O\w*|-{1,2}(?:lineinfo|generate-line-info|expt-\S+|extended-lambda|extended_lambda|allow-unsupported-compiler"
+    r"|-O\w*|-{1,2}(?:lineinfo|generate-line-info|expt-\S+|extended-lambda|extended_lambda|allow-unsupported-compiler"
     r"|threads=?\S*|ptxas-options=\S*|resource-usage|source-in-ptx|keep|verbose|diag-suppress\S*|gencode=\S+"
     r"|generate-code=\S+|gpu-architecture=\S+|arch=\S+|code=\S+|compiler-options=\S*|split-compile=\S*)"
     r"|-(?:W\w\S*|w|v|g|G|f(?:PIC|pic|openmp|fast-math|visibility\S*|permissive)|march=\S+|mtune=\S+|std=\S+|pthread|lcuda\w*|lc10\S*)"

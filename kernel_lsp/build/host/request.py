@@ -139,7 +139,8 @@ def cuda_file_request(path: Path, text: str, functions: Sequence[str]) -> Extens
 def _listed(given: Any) -> tuple[str, ...]:
     if given is None:
         return ()
-    return (os.fspath(given),) if isinstance(given, (str, os.PathLike)) else tuple(os.fspath(one) for one in given)
+    listed = (given,) if isinstance(given, (str, os.PathLike)) else tuple(given)
+    return tuple(text for one in listed if (text := os.fspath(one)).strip())  # people pass [""] for no option at all
 
 
 def _bound(functions: Any) -> Iterator[tuple[str, str]]:

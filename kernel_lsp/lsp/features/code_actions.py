@@ -148,7 +148,7 @@ def _of_module(ls: "Server", document: Document, standing: "Standing") -> Iterat
 
 def why_not_lowered(ls: "Server", document: Document, standing: "Standing", language: str) -> str | None:
     """Why no kernel can be written for a module, for the user; None where one can."""
-    if (why := why_not(ls, document, standing, timed=True) or standing.voiceless) is not None:
+    if (why := why_not(ls, document, standing, timed=True) or standing.voiceless.get(language)) is not None:
         return why
     place = new_path(document.path, LANGUAGES[language])
     return f"{place.name} is there already: refine that" if _is_there(ls, place) else None

@@ -65,6 +65,8 @@ async def variants(ls: "Server", params: Any) -> Json:
 async def variant(ls: "Server", params: Any) -> Json:
     """`{textDocument: {uri}, verdict}`: the variant, and `files`, each `{uri, text}` as the variant would have them.
 
+    `creates` says that its one file is not there yet.
+
     Raises:
         ConfigurationError: there is no such variant.
         SourceError: what was judged does not stand there any more.
@@ -77,7 +79,7 @@ async def variant(ls: "Server", params: Any) -> Json:
         raise ConfigurationError("There is no such variant of this text.", document.path, cure="Refine it first.")
     _, placed = await edits.edit_of(ls, document, offer)
     files = [{"uri": uri_of(one.file.path), "text": apply_edits(one.file.text, one.edits)} for one in placed]
-    return _variant(offer) | {"files": files}
+    return _variant(offer) | {"creates": offer.creates, "files": files}
 
 
 async def machine_code(ls: "Server", params: Any) -> Json:

@@ -74,13 +74,13 @@ class Task(Protocol):
         ...
 
 
-def format_for(target: Target, profile: Profile, write: Style | None) -> str:
-    """The format in which a model is asked about a target.
+def format_for(file: SourceFile, profile: Profile, write: Style | None) -> str:
+    """The format in which a model is asked about a file.
 
     A plain module can only be answered with a whole `ModelNew`: then models that know no such format are asked for one.
 
     Args:
-        target: what it is asked about.
+        file: what it is asked about.
         profile: of the model.
         write: what a kernel for a plain module is to be written in; None leaves it to the profile.
 
@@ -88,11 +88,11 @@ def format_for(target: Target, profile: Profile, write: Style | None) -> str:
         UnsuitedProfileError: models of this profile do not write that language.
     """
     spoken = profile.talk.format
-    if not is_plain_module(target.source):
+    if not is_plain_module(file):
         return spoken
     wanted = f"kernelbench-{write}" if write else "kernelbench-cuda" if spoken == "edits" else spoken
     if spoken not in ("edits", wanted):
-        raise _unsuited(profile, target, f"{_NAMES[LANGUAGES[write or 'cuda']]} is asked for")
+        raise _unsuited(profile, file, f"{_NAMES[LANGUAGES[write or 'cuda']]} is asked for")
     return wanted
 
 
@@ -114,14 +114,14 @@ def make_task(target: Target, profile: Profile, prompts: Prompts) -> Task:
         case "kernelbench-triton" if target.language is Language.TRITON:
             return _ModelNew(target, profile, prompts, "triton")
         case _:
-            raise _unsuited(profile, target, f"this kernel is {_NAMES[target.language]}")
+            raise _unsuited(profile, target.source, f"this kernel is {_NAMES[target.language]}")
 
 
-def _unsuited(profile: Profile, target: Target, but: str) -> UnsuitedProfileError:
+def _unsuited(profile: Profile, file: SourceFile, but: str) -> UnsuitedProfileError:
     speaks = "Triton" if profile.talk.format == "kernelbench-triton" else "CUDA"
     message = f"Models of the profile `{profile.id}` write {speaks}, and {but}."
     cure = "Set `model.profile` to one for this language, or to `general`."
-    return UnsuitedProfileError(message, target.source.path, cure=cure)
+    return UnsuitedProfileError(message, file.path, cure=cure)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.model.errors import ModelError
+from kernel_lsp.refine.lowering import is_plain_module
 from kernel_lsp.refine.speaker import Speaker
 from kernel_lsp.refine.strategies.climbing import climb
 from kernel_lsp.refine.strategies.turns import Turns
@@ -37,7 +38,7 @@ async def tuner_then_model(bench: Workbench, settings: Settings) -> None:
 
     A plain module has nothing to set: then it is `serial`.
     """
-    if not bench.session.target.kernels:
+    if is_plain_module(bench.session.target.source):
         await serial(bench, settings)
         return
     try:

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from kernel_lsp.errors import CannotJudgeError
+from kernel_lsp.runner.workers.inline import from_json, serving
 from kernel_lsp.workload.load import load_module
 
 SEED = 42
@@ -34,22 +35,28 @@ _DEVICE = torch.device("cuda", 0)
 def methods(device: str, arch: str = "sm_80") -> Mapping[str, Callable[..., Any]]:
     """What this role answers to. On `cpu` kernels are emulated as on `arch`, and nothing is timed."""
     if device != "cpu":
-        return {"judge": judge_published}
-    from kernel_lsp.runner.workers.emulator import Emulator
+        from kernel_lsp.runner.workers.inline_gpu import GpuLaunches
+
+        def judge_on_gpu(*, extensions: list[Any], triton: bool, **asked: Any) -> dict[str, Any]:
+            with serving(map(from_json, extensions), GpuLaunches()):
+                return judge_published(**asked)
+
+        return {"judge": judge_on_gpu}
+    from kernel_lsp.runner.workers.emulator import EmulatedLaunches, Emulator
 
     emulator = Emulator(arch)
 
-    def judge(*, path: str, triton: bool, **asked: Any) -> dict[str, Any]:
+    def judge(*, extensions: list[Any], triton: bool, path: str, **asked: Any) -> dict[str, Any]:
         emulator.expect(Path(path), triton=triton)
         emulator.begin((), ())
-        with emulator.placement():
-            return judge_published(path=path, triton=triton, **asked)
+        with emulator.placement(), serving(map(from_json, extensions), EmulatedLaunches(emulator)):
+            return judge_published(path=path, **asked)
 
     return {"judge": judge}
 
 
 def judge_published(
-    *, problem: str, candidate: str, path: str, triton: bool, trials: int, repeats: int, precision: str = "float32"
+    *, problem: str, candidate: str, path: str, trials: int, repeats: int, precision: str = "float32"
 ) -> dict[str, Any]:
     """The verdict, as the fields of `bench.records.Published`.
 
@@ -57,7 +64,6 @@ def judge_published(
         problem: text that defines `Model`, `get_inputs` and `get_init_inputs`.
         candidate: text that defines `ModelNew`.
         path: where the candidate lies.
-        triton: whether it is a Triton file.
         trials: how many sets of inputs are tried.
         repeats: how many calls are timed, where the candidate is correct; 0 times none.
         precision: name of the type that all tensors are cast to.

@@ -12,7 +12,7 @@ def kl_rows(p_ptr, t_ptr, out_ptr, n, BLOCK: tl.constexpr):
         i = start + tl.arange(0, BLOCK)
         p = tl.load(p_ptr + row * n + i, mask=i < n, other=1.0)
         t = tl.load(t_ptr + row * n + i, mask=i < n, other=0.0)
-        acc += tl.where(t == 0, 0.0, t * tl.log(t)) - t * tl.log(p)
+        acc += tl.where(t == 0, 0.0, t * (tl.log(t) - tl.log(p)))
     tl.store(out_ptr + row, tl.sum(acc, axis=0))
 
 

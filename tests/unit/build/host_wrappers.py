@@ -1,5 +1,7 @@
 """Extensions in the many styles that people and models write: each with inputs and what torch says they give."""
 
+# ruff: noqa: E501 (C++ as it is written)
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +25,9 @@ class Wrapper:
     raises: tuple[type[Exception], str] | None = None
 
 
-def _wrapper(name: str, cuda: str, cpp: str, inputs: Any, call: Any, reference: Any, *functions: str, **rest: Any) -> None:
+def _wrapper(
+    name: str, cuda: str, cpp: str, inputs: Any, call: Any, reference: Any, *functions: str, **rest: Any
+) -> None:
     WRAPPERS.append(Wrapper(name, cuda, cpp, inputs, call, reference, list(functions) or None, **rest))
 
 
@@ -486,7 +490,7 @@ torch::Tensor run(torch::Tensor x, int which) {
   table[which]<<<1, y.numel()>>>(p, v);
   return y;
 }""", "torch::Tensor run(torch::Tensor x, int which);",
-    lambda: (_x(16),), lambda m, x: (m.run(x, 0), m.run(x, which := 1)), lambda x: (x + 6, (x + 3) * 3), "run",
+    lambda: (_x(16),), lambda m, x: (m.run(x, 0), m.run(x, 1)), lambda x: (x + 6, (x + 3) * 3), "run",
 )  # fmt: skip
 _wrapper(
     "cudaMemsetAsync and cudaMemcpyAsync", """

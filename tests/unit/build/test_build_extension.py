@@ -9,8 +9,12 @@ import pytest
 import torch
 from torch.utils import cpp_extension
 
-from kernel_lsp.build import extension
-from kernel_lsp.build.extension import build_torch_extension
+from kernel_lsp.build.binary import Build
+from kernel_lsp.build.cuda import BuildOptions
+from kernel_lsp.build.host import full
+from kernel_lsp.build.host.full import full_build
+from kernel_lsp.build.host.record import ExtensionBuild
+from kernel_lsp.build.host.request import cuda_file_request, inline_request
 from kernel_lsp.build.toolchain import Tool
 from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.runner.workers import build as build_worker
@@ -25,10 +29,11 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     calls: list[dict[str, Any]] = []
 
     def load(name: str, sources: list[str], build_directory: str, **rest: Any) -> None:
-        text = Path(sources[0]).read_text()
+        text = "".join(Path(source).read_text() for source in sources)
         calls.append({"text": text, "arch": os.environ["TORCH_CUDA_ARCH_LIST"], "folder": build_directory, **rest})
         if "broken" in text:
             path = text.split('"')[1]
+            assert "#line 1" in text
             raise RuntimeError(
                 f'Error building extension: FAILED\n{path}(2): error: identifier "broken" is undefined\n'
             )
@@ -36,18 +41,26 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(cpp_extension, "CUDA_HOME", "/usr/local/cuda")
-    monkeypatch.setattr(cpp_extension, "load", load)
-    monkeypatch.setattr(extension, "tool", lambda name: Tool(name, "13.0.88", Path("/usr/local/cuda/bin/nvcc")))
+    monkeypatch.setattr(full, "_load", load)
+    monkeypatch.setattr(full, "tool", lambda name: Tool(name, "13.0.88", Path("/usr/local/cuda/bin/nvcc")))
     return calls
 
 
-def source(folder: Path, text: str = SOURCE) -> SourceFile:
-    return SourceFile(folder / "run.cu", text)
+def build(
+    folder: Path, arch: str, functions: tuple[str, ...] = (), text: str = SOURCE
+) -> tuple[Build, Path | None, ExtensionBuild]:
+    path = folder / "run.cu"
+    request = cuda_file_request(path, text, functions)
+    built = full_build(request, arch, SourceFile(path, text), folder / "kept", BuildOptions(), "it is asked for")
+    assert built.host.path == "full"
+    assert built.host.reason == "it is asked for"
+    return built.build, Path(built.extension) if built.extension else None, built
 
 
 def test_a_library_is_built_once_and_kept(tmp_path: Path, loads: list[dict[str, Any]]) -> None:
-    first, library = build_torch_extension(source(tmp_path), "sm_90a", tmp_path / "kept", ["run"])
-    again, same = build_torch_extension(source(tmp_path), "sm_90a", tmp_path / "kept", ["run"])
+    first, library, _ = build(tmp_path, "sm_90a", ("run",))
+    again, same, made = build(tmp_path, "sm_90a", ("run",))
+    assert made.host.cached_host
     assert library is not None
     assert library.read_bytes() == b"library"
     assert same == library
@@ -63,16 +76,14 @@ def test_a_library_is_built_once_and_kept(tmp_path: Path, loads: list[dict[str, 
 
 def test_a_file_that_binds_itself_is_left_as_it_is(tmp_path: Path, loads: list[dict[str, Any]]) -> None:
     text = SOURCE + 'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("run", &run); }\n'
-    build_torch_extension(source(tmp_path, text), "sm_120", tmp_path / "kept", ["run"])
+    build(tmp_path, "sm_120", ("run",), text)
     assert loads[0]["text"].count("PYBIND11_MODULE") == 1
     assert loads[0]["arch"] == "12.0"
 
 
 def test_errors_are_at_the_users_line_and_tried_again(tmp_path: Path, loads: list[dict[str, Any]]) -> None:
     for _ in range(2):
-        failed, library = build_torch_extension(
-            source(tmp_path, SOURCE.replace("return x", "return broken")), "sm_90", tmp_path / "kept"
-        )
+        failed, library, _ = build(tmp_path, "sm_90", text=SOURCE.replace("return x", "return broken"))
         assert library is None
         (error,) = failed.diagnostics
         assert (error.path, error.line) == (str(tmp_path / "run.cu"), 2)
@@ -80,12 +91,12 @@ def test_errors_are_at_the_users_line_and_tried_again(tmp_path: Path, loads: lis
 
 
 def test_what_a_killed_build_left_behind_holds_nobody_up(tmp_path: Path, loads: list[dict[str, Any]]) -> None:
-    _, made = build_torch_extension(source(tmp_path), "sm_90", tmp_path / "kept")
+    made = build(tmp_path, "sm_90")[1]
     assert made is not None
     (made.parent / "complete.log").unlink()
     (made.parent / "lock").touch()
     start = time.perf_counter()
-    assert build_torch_extension(source(tmp_path), "sm_90", tmp_path / "kept")[1] == made
+    assert build(tmp_path, "sm_90")[1] == made
     assert time.perf_counter() - start < 5
     assert not (made.parent / "lock").exists()
     assert len(loads) == 2
@@ -94,15 +105,15 @@ def test_what_a_killed_build_left_behind_holds_nobody_up(tmp_path: Path, loads: 
 def test_without_cuda_in_torch_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.version, "cuda", None)
     with pytest.raises(CannotJudgeError, match="built with CUDA") as caught:
-        build_torch_extension(source(tmp_path), "sm_90", tmp_path / "kept")
+        build(tmp_path, "sm_90")
     assert caught.value.cure
 
 
 def test_without_nvcc_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.version, "cuda", "13.0")
-    monkeypatch.setattr(extension, "tool", lambda name: Tool(name, None, None))
-    with pytest.raises(CannotJudgeError, match="need nvcc") as caught:
-        build_torch_extension(source(tmp_path), "sm_90", tmp_path / "kept")
+    monkeypatch.setattr(full, "tool", lambda name: Tool(name, None, None))
+    with pytest.raises(CannotJudgeError, match="needs nvcc") as caught:
+        build(tmp_path, "sm_90")
     assert caught.value.cure
 
 
@@ -132,10 +143,33 @@ def launch(module, x): return module.run(x)
     }
     rest = {"language": "cuda", "cache_limit": 0, "triton_cache": str(tmp_path / "triton")}
     assert build_worker.build(**asked, **rest) is None
-    answer = build_worker.build_extension(**asked, **rest)
-    assert answer["extension"].endswith(".so")
+    answer = build_worker.build_extension(**asked, **rest, reason="it is asked for")
+    (made,) = answer["extensions"]
+    assert made["extension"].endswith(".so")
     (call,) = loads
     assert 'm.def("run", &run);' in call["text"]
     assert "&unused" not in call["text"]
     assert "-DTILE=64" in call["extra_cuda_cflags"]
     assert str(tmp_path / "include") in call["extra_include_paths"]
+
+
+def test_inline_texts_are_written_as_torch_writes_them(tmp_path: Path, loads: list[dict[str, Any]]) -> None:
+    cpp, cuda = "torch::Tensor run(torch::Tensor x);", "torch::Tensor run(torch::Tensor x) { return x; }"
+    file = SourceFile(tmp_path / "answer.py", f'import torch\n\nCUDA = """{cuda}"""\nCPP = """{cpp}"""\n')
+    request = inline_request("inline", cpp, cuda, functions=["run"], extra_cflags=["-O2"], extra_ldflags=["-lcublas"])
+    built = full_build(request, "sm_90", file, tmp_path / "kept")
+    assert built.ok
+    (call,) = loads
+    assert f'#include <torch/extension.h>\n#line 4 "{file.path}"\n{cpp}' in call["text"]
+    assert f'#include <cuda_runtime.h>\n#line 3 "{file.path}"\n{cuda}' in call["text"]
+    assert 'm.def("run", torch::wrap_pybind_function(run), "run");' in call["text"]
+    assert (call["extra_cflags"], call["extra_ldflags"], call["with_cuda"]) == (["-O2"], ["-lcublas"], True)
+
+
+def test_host_code_alone_needs_neither_nvcc_nor_a_gpu(
+    tmp_path: Path, loads: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.version, "cuda", None)
+    request = inline_request("alone", SOURCE, functions=["run"])
+    assert full_build(request, "sm_90", SourceFile(tmp_path / "answer.py", ""), tmp_path / "kept").ok
+    assert loads[0]["with_cuda"] is None

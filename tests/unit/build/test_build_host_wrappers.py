@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from host_wrappers import WRAPPERS, Wrapper
 from torch.utils import cpp_extension
 
 from kernel_lsp.build.cache import BuildCache, FileCache
@@ -16,7 +17,6 @@ from kernel_lsp.runner.workers.allocations import WatchedAllocations
 from kernel_lsp.runner.workers.emulator import EmulatedLaunches, Emulator
 from kernel_lsp.runner.workers.inline import recording, serving
 from kernel_lsp.source.candidate import SourceFile
-from host_wrappers import WRAPPERS, Wrapper
 
 pytestmark = pytest.mark.skipif(host_compiler() is None, reason="no g++")
 

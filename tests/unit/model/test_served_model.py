@@ -150,7 +150,7 @@ async def test_a_timed_block_freezes_an_answer_and_lets_it_go_on(server):
 
     async def generate():
         said = ""
-        async with Client(endpoint_of(server), Limits(silence=0.5)) as client:
+        async with Client(endpoint_of(server), Limits(silence=3.0)) as client:
             with contextlib.suppress(errors.EndlessReasoningError):
                 async for piece in client.stream(SCAN, sampling):
                     times.append(time.monotonic())
@@ -165,8 +165,8 @@ async def test_a_timed_block_freezes_an_answer_and_lets_it_go_on(server):
     async with gate.quieted(server) as quieted:
         assert quieted.how is Quiet.PAUSED
         paused = time.monotonic()
-        await asyncio.sleep(1.5)
-        assert not [t for t in times if t > paused + 0.2], "it generated while it was paused"
+        await asyncio.sleep(4)
+        assert not [t for t in times if t > paused + 1], "it generated while it was paused"
     assert await generating == undisturbed
 
 

@@ -1,5 +1,7 @@
 """KernelBench files in a dialogue: what a model is shown of them, and how its answers become files."""
 
+import json
+
 import pytest
 
 from kernel_lsp.config.load import load_settings
@@ -8,11 +10,13 @@ from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.model.errors import NoServerError, UnsuitedProfileError
 from kernel_lsp.model.profile import find_profile
+from kernel_lsp.refine.batch import advance_batch, begin_batch
 from kernel_lsp.refine.dialogue.answer import Answer, RejectedAnswer
 from kernel_lsp.refine.dialogue.conversation import messages, tell
 from kernel_lsp.refine.dialogue.prompts import Prompts
 from kernel_lsp.refine.dialogue.task import Briefing, format_for, make_task, normalised
 from kernel_lsp.refine.lowering import is_plain_module, new_path
+from kernel_lsp.refine.offers import Offer
 from kernel_lsp.refine.proposer import Feedback
 from kernel_lsp.refine.rewrites import find_rewrites
 from kernel_lsp.refine.run import require_way
@@ -21,7 +25,10 @@ from kernel_lsp.refine.tunables import find_tunables
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.kernel import Language
-from tests.served_model.module import PROBLEM, RIGHT, TRITON, WRONG, code_of, write_answer, write_module
+from kernel_lsp.source.text import apply_edits
+from kernel_lsp.store.store import open_store
+from tests.served_model.module import BROKEN, PROBLEM, RIGHT, TRITON, WRONG, code_of, write_answer, write_module
+from tests.unit.report.sample_verdicts import evidence, faster
 
 KEVIN, GENERAL = find_profile("kevin-32b"), find_profile("general")
 H200 = Briefing("NVIDIA H200")
@@ -33,7 +40,7 @@ async def few(_) -> int:
 
 def talk_about(path, profile=KEVIN, write=None):
     target = make_target(path)
-    prompts = Prompts(format_for(target, profile, write))
+    prompts = Prompts(format_for(target.source, profile, write))
     return target, prompts, make_task(target, profile, prompts)
 
 
@@ -249,3 +256,77 @@ def test_rewrites_are_found_in_strings_and_written_back(tmp_path):
         compile(candidate.kernel.text, "answer.py", "exec")
         assert "class ModelNew(nn.Module):" in candidate.kernel.text
     assert any("__restrict__" in candidate.kernel.text for candidate in found)
+
+
+# Offers.
+
+
+def offer_for(path, variant):
+    target = make_target(path)
+    sources = {"baseline": target.source.text, "candidate": variant, "workload": target.workload.source.text}
+    rests_on = evidence(kernel_path=str(path), workload_path=str(target.workload.source.path), sources=sources)
+    return target, Offer(faster(evidence=rests_on))
+
+
+def test_a_variant_of_an_answer_is_edited_into_it(tmp_path):
+    path = write_answer(tmp_path)
+    variant = code_of(RIGHT).replace("x[i] * 3.0f", "3.0f * x[i]")
+    target, offer = offer_for(path, variant)
+    assert not offer.creates
+    assert [kernel.name for kernel in offer.kernels] == ["scale"]
+    moved = SourceFile(path, f"# a note\n{target.source.text}")
+    assert offer.may_fit(moved.text)
+    [edited] = offer.place(moved, target.workload.source)
+    assert apply_edits(moved.text, edited.edits) == f"# a note\n{variant}"
+    assert offer.is_applied(variant)
+    with pytest.raises(SourceError, match="older version"):
+        offer.place(SourceFile(path, moved.text.replace("int n = x.numel();", "int n = 2;")), target.workload.source)
+
+
+def test_a_kernel_for_a_module_is_a_file_of_its_own(tmp_path):
+    path = write_module(tmp_path)
+    target, offer = offer_for(path, code_of(TRITON))
+    assert offer.creates
+    elsewhere = SourceFile(tmp_path / "copy.py", f"{target.source.text}\n# a note\n")
+    [made] = offer.place(elsewhere, None)
+    assert made.file == SourceFile(tmp_path / "copy_triton.py", "")
+    assert apply_edits("", made.edits) == code_of(TRITON)
+    with pytest.raises(SourceError, match="older version"):
+        offer.place(SourceFile(path, PROBLEM.replace("3 * x", "4 * x")), None)
+    made.file.path.touch()
+    with pytest.raises(SourceError, match="There is such a file already"):
+        offer.place(elsewhere, None)
+
+
+# Sweeps.
+
+
+@pytest.mark.asyncio
+async def test_a_sweep_takes_modules_and_answers(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    names = [str(write_module(tmp_path)), str(write_answer(tmp_path))]
+    wanted = {"refine.turns": 2, "refine.trajectories": 1, "refine.write": "cuda", "judge.families": ["normal"]}
+    settings, _ = load_settings(overrides=wanted | {"paths.cache": tmp_path / "cache"})
+    folder = tmp_path / "sweep"
+    asked = []
+    with open_store(tmp_path / "data") as store:
+        batch = begin_batch(folder, names, settings)
+        assert begin_batch(folder, (), settings) == batch
+        assert batch.write == "cuda"
+        for turn, answers in enumerate(((BROKEN, WRONG), (RIGHT, RIGHT)), 1):
+            stand = await advance_batch(batch, settings, store)
+            assert not stand.troubles
+            lines = [json.loads(line) for line in (batch.turn(turn) / "requests.jsonl").read_text().splitlines()]
+            asked.append([[m["content"] for m in line["body"]["messages"]] for line in lines])
+            said = [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"} for text in answers]
+            made = [
+                {"custom_id": line["custom_id"], "response": {"status_code": 200, "body": {"choices": [one]}}}
+                for line, one in zip(lines, said, strict=True)
+            ]
+            (batch.turn(turn) / "answers.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in made))
+        await advance_batch(batch, settings, store)
+    assert [len(said) for said in asked[0]] == [1, 3], "the answer's own text is an earlier attempt"
+    assert [len(said) for said in asked[1]] == [3, 5]
+    assert 'scale_cuda.py:7: error: identifier "z" is undefined' in asked[1][0][-1]
+    assert "40 of 40 are wrong" in asked[1][1][-1]
+    assert [one.outcome for one in batch.outcomes()] == ["BUILD_FAILED", "WRONG", "UNTIMED", "REJECTED"]

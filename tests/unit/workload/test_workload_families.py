@@ -150,3 +150,12 @@ def test_touched_tensors_differ_in_a_few_places_and_lie_as_before(layout):
     assert 0 < differs.sum() < max(2, differs.numel() // 4) or layout in ("expanded", "one number")
     assert torch.equal(changed[differs], fresh[differs])
     assert torch.equal(leaf, made(0)), "the inputs themselves stay as they are"
+
+
+def test_signs_change_row_by_row_and_always_somewhere():
+    x = torch.rand(64, 3, 5) + 1
+    signs = (draw("signed", x)[0] / x).unique(dim=0)
+    assert sorted(signs.reshape(-1, 15)[:, 0].tolist()) == [-1.0, 1.0]
+    assert bool((signs == signs[:, :1, :1]).all())
+    assert draw("signed", x[:1])[0].lt(0).all()
+    assert draw("signed", torch.tensor(2.0))[0] == -2.0

@@ -1,0 +1,276 @@
+"""KernelBench's own harness beside ours: `python -m tests.bench.kernelbench_beside --root DIR [--set]`.
+
+DIR is KernelBench's repository, which is fetched for measuring only. Of problems 19 and 36 of level 1, one candidate
+each with one kernel given to `load_inline` is judged by both, cold (nothing built yet) and warm (built before), with
+five correctness trials and a hundred timed ones. Ours is measured from the candidate's text to its verdict in a session
+that is open: opening it, which measures the problem's model once for all candidates, is told apart. Beside it stands
+our own run of KernelBench's published method (`--compat`).
+
+With --set the whole set of candidates (`tests/kernelbench`) is judged by both too. KernelBench's extensions are built
+before that, --jobs at a time, as its own evaluation does.
+
+Options: --set, --jobs PROCESSES that build (default 8), --limit SECONDS for one of KernelBench's verdicts (default
+300), --rows FILE to write them to line by line and to go on from, --dry-run to do all but what needs a GPU, --record.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from kernel_lsp.bench.plan import Asked, make_plan
+from kernel_lsp.bench.published import REPEATS, TRIALS, ask_published
+from kernel_lsp.bench.records import Ledger, Result
+from kernel_lsp.bench.run import run_bench
+from kernel_lsp.bench.suite import Problem, Sample, find_problems, find_samples
+from kernel_lsp.bench.totals import add_up
+from kernel_lsp.config.load import load_settings
+from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.nvml import Gpu, find_gpus
+from kernel_lsp.errors import KernelLspError
+from kernel_lsp.judge.building import Builders, arch_of
+from kernel_lsp.judge.pipeline import open_session
+from kernel_lsp.judge.target import make_target
+from kernel_lsp.judge.verdict import Verdict
+from kernel_lsp.runner.pool import Pool
+from kernel_lsp.source.candidate import Candidate, SourceFile
+from kernel_lsp.source.kernel import Language
+from kernel_lsp.store.store import open_store
+from tests.bench.record import record
+
+SET = Path(__file__).parents[1] / "kernelbench"
+ONE_KERNEL = ((1, 19), (1, 36))
+_UNUSED = ("litellm", "openai", "dotenv", "tqdm", "datasets", "requests", "tomli")
+
+THEIRS = f"""
+import contextlib, importlib, json, sys, time
+from unittest.mock import MagicMock
+
+for name in {_UNUSED!r}:  # of a language model's clients; judging needs none of them
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        sys.modules[name] = MagicMock()
+asked = json.load(sys.stdin)
+sys.path.insert(0, asked["source"])
+with contextlib.redirect_stdout(sys.stderr):
+    begun = time.perf_counter()
+    import torch
+    from kernelbench import eval as harness
+    imported = time.perf_counter() - begun
+    said = {{"imported_s": imported, "seconds": []}}
+    if asked["do"] == "build":
+        harness.load_custom_model(asked["candidate"], {{}}, asked["folder"])
+    if asked["do"] == "dry":
+        context = {{}}
+        model, init, inputs = harness.load_original_model_and_inputs(asked["problem"], context)
+        tolerance = harness.get_tolerance_for_precision("fp32")
+        said |= {{"model": model.__name__, "arguments": len(init()), "tolerance": tolerance}}
+    for _ in range(asked["times"] if asked["do"] == "judge" else 0):
+        begun = time.perf_counter()
+        found = harness.eval_kernel_against_ref(
+            asked["problem"], asked["candidate"], measure_performance=True, num_correct_trials=asked["trials"],
+            num_perf_trials=asked["repeats"], build_dir=asked["folder"], device=torch.device("cuda:0"),
+            backend=asked["backend"],
+        )
+        said["seconds"].append(time.perf_counter() - begun)
+    if asked["do"] == "judge":
+        said |= {{"compiled": found.compiled, "correct": found.correctness, "mean_ms": found.runtime,
+                 "reference_ms": found.ref_runtime, "metadata": {{k: str(v)[:300] for k, v in found.metadata.items()}}}}
+print(json.dumps(said))
+"""
+
+
+def theirs(
+    root: Path, do: str, problem: Path, candidate: Path, folder: Path, limit: float, times: int = 1
+) -> dict[str, Any]:
+    """What KernelBench's harness says, in a process of its own; `trouble` where it says nothing.
+
+    Args:
+        root: KernelBench's repository.
+        do: `build`, `judge`, or `dry` for all but either.
+        problem: the problem's file.
+        candidate: the candidate's.
+        folder: where it builds; a second time it finds there what it has built.
+        limit: seconds.
+        times: how many times it judges; the first is cold where the folder is new.
+    """
+    text = candidate.read_text()
+    asked = {
+        "do": do,
+        "source": str(root / "src"),
+        "problem": problem.read_text(),
+        "candidate": text,
+        "folder": str(folder),
+        "backend": "triton" if "@triton.jit" in text else "cuda",
+        "times": times,
+        "trials": TRIALS,
+        "repeats": REPEATS,
+    }
+    begun = time.perf_counter()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", THEIRS],
+            input=json.dumps(asked),
+            capture_output=True,
+            text=True,
+            timeout=limit,
+            check=True,
+            env=os.environ | {"TORCH_EXTENSIONS_DIR": str(folder)},
+        )
+        said = json.loads(done.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        said = {"trouble": f"no answer in {limit:.0f} s"}
+    except subprocess.CalledProcessError as error:
+        said = {"trouble": (error.stderr.strip().splitlines() or ["it ended"])[-1][:300]}
+    return said | {"process_s": time.perf_counter() - begun}
+
+
+async def ours(problem: Problem, sample: Sample, gpu: Gpu | None, folder: Path) -> dict[str, Any]:
+    """Our own verdicts on one candidate: cold, then in a new session with what was built before."""
+    settings = load_settings(overrides={"paths.cache": folder / "cache", "paths.data": folder / "data"})[0]
+    text = sample.path.read_text()
+    target = make_target(problem.path)
+    rows: dict[str, Any] = {}
+    async with Pool(gpu.uuid if gpu else None) as pool:
+        for state in ("cold", "warm"):
+            builders = Builders(pool, settings, arch_of(gpu, settings))
+            begun = time.perf_counter()
+            async with open_session(target, settings, pool, builders) as session:
+                opened = time.perf_counter() - begun
+                candidate = Candidate(Language.TORCH, SourceFile(sample.path, text), None, state, "user")
+                begun = time.perf_counter()
+                verdict = await session.judge(candidate)
+                judged = time.perf_counter() - begun
+                built = await builders.build(target.workload, candidate)
+                said, trouble = await ask_published(pool, gpu, target, candidate, built, settings)
+            rows[state] = {
+                "opening_s": opened,
+                "verdict_s": judged,
+                "stages_s": verdict.seconds,
+                "built": verdict.evidence.build_way,
+                "compat_s": said.seconds if said else None,
+                "compat_correct": said.correct if said else trouble,
+            } | _told(verdict)
+            builders.close()
+    return rows
+
+
+def _told(verdict: Verdict) -> dict[str, Any]:
+    return {"verdict": verdict.verdict.value, "speedup": verdict.speedup, "reason": verdict.reason}
+
+
+async def beside_one_another(root: Path, gpu: Gpu | None, limit: float) -> list[dict[str, Any]]:
+    """Both on the one-kernel candidates, cold and warm."""
+    rows: list[dict[str, Any]] = []
+    for level, number in ONE_KERNEL:
+        (problem,) = find_problems(root, level, {number})
+        sample = next(s for s in find_samples(SET / "candidates") if (s.level, s.number) == (level, number))
+        with tempfile.TemporaryDirectory() as folder:
+            do = "judge" if gpu else "dry"
+            said = theirs(root, do, problem.path, sample.path, Path(folder, "theirs"), limit, times=2)
+            found = await ours(problem, sample, gpu, Path(folder))
+        rows.append({"level": level, "problem": problem.name, "theirs": said, "ours": found})
+        print(f"level {level} {problem.name}", flush=True)
+        print(f"  theirs {said.get('seconds') or said.get('trouble') or said}", flush=True)
+        for state, row in found.items():
+            print(f"  ours {state}: {row['verdict_s']:.2f} s, {row['verdict']}, built {row['built']}", flush=True)
+    return rows
+
+
+async def whole_set(
+    root: Path, gpu: Gpu | None, settings: Settings, jobs: int, limit: float, rows: Path
+) -> dict[str, Any]:
+    """Both on the whole set: agreement, and what each takes."""
+    problems = find_problems(root)
+    samples = find_samples(SET / "candidates")
+    plan = make_plan(problems, samples, settings, [gpu] if gpu else [])
+    entries = {entry["file"]: entry for entry in json.loads((SET / "candidates.json").read_text())}
+    folder = rows.with_suffix("")
+    store = open_store(folder / "data")
+    try:
+        ledger = Ledger(folder / "ledger.jsonl")
+        progress = await run_bench(plan, Asked(published=True), settings, ledger, store, [gpu] if gpu else [])
+    finally:
+        store.close()
+    known = _read(rows)
+    left = [job for job in plan.jobs if job.sample.path.name not in known]
+    if gpu is not None:
+        with ThreadPoolExecutor(jobs) as pool:
+            for job in left:
+                at = folder / "theirs" / job.sample.path.stem
+                pool.submit(theirs, root, "build", job.problem.path, job.sample.path, at, limit)
+    for job in left:
+        at = folder / "theirs" / job.sample.path.stem
+        do = "judge" if gpu else "dry"
+        known[job.sample.path.name] = said = theirs(root, do, job.problem.path, job.sample.path, at, limit)
+        with rows.open("a") as file:
+            file.write(json.dumps({"file": job.sample.path.name} | said) + "\n")
+    return _compared(progress.in_order, entries, known) | {
+        "totals": add_up(progress.in_order, progress.judged, progress.seconds).model_dump(mode="json"),
+        "troubles": progress.troubles,
+    }
+
+
+def _read(rows: Path) -> dict[str, dict[str, Any]]:
+    lines = rows.read_text().splitlines() if rows.exists() else []
+    return {row["file"]: row for row in map(json.loads, lines)}
+
+
+def _compared(
+    results: list[Result], entries: Mapping[str, dict[str, Any]], known: Mapping[str, dict[str, Any]]
+) -> dict[str, Any]:
+    """Verdicts by kind of candidate, ours beside theirs and beside our run of their method."""
+    counts: Counter[str] = Counter()
+    disagreements: list[dict[str, Any]] = []
+    for result in results:
+        name = f"level_{result.level}_problem_{result.number}_sample_{result.index}_kernel.py"
+        kind, said = entries[name]["kind"], known.get(name, {})
+        counts[f"{kind}: {'right' if result.eager.right else 'rejected'} by us"] += 1
+        if "correct" in said:
+            counts[f"{kind}: {'right' if said['correct'] else 'rejected'} by KernelBench"] += 1
+            compat = result.published.correct if result.published else None
+            if compat != said["correct"]:
+                disagreements.append({"file": name, "compat": compat, "theirs": said["correct"]})
+        if result.eager.verdict.value not in entries[name]["expect"]:
+            counts[f"{kind}: unexpected {result.eager.verdict.value}"] += 1
+    return {"verdicts": dict(sorted(counts.items())), "compat_differs": disagreements}
+
+
+async def main() -> None:
+    """Measure, print and record."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=Path, required=True)
+    parser.add_argument("--set", action="store_true")
+    parser.add_argument("--jobs", type=int, default=8)
+    parser.add_argument("--limit", type=float, default=300.0)
+    parser.add_argument("--rows", type=Path, default=Path("kernelbench_beside.jsonl"))
+    parser.add_argument("--dry-run", action="store_true")
+    parser.add_argument("--record", action="store_true")
+    asked = parser.parse_args()
+    gpu = next(iter(find_gpus()), None)
+    if gpu is None and not asked.dry_run:
+        raise SystemExit("KernelBench's harness needs a GPU; --dry-run does all but that.")
+    figures: dict[str, Any] = {"one_kernel": await beside_one_another(asked.root, gpu, asked.limit)}
+    if asked.set:
+        settings = load_settings(asked.root)[0]
+        figures |= await whole_set(asked.root, gpu, settings, asked.jobs, asked.limit, asked.rows)
+        print(json.dumps(figures["verdicts"], indent=2))
+    if asked.record:
+        record("kernelbench_beside", figures)
+
+
+if __name__ == "__main__":
+    try:
+        asyncio.run(main())
+    except KernelLspError as error:
+        raise SystemExit(str(error)) from None
