@@ -6,7 +6,7 @@ never the problem's text.
 
 import ast
 import contextlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from kernel_lsp.errors import WorkloadError
-from kernel_lsp.workload.load import blame
+from kernel_lsp.workload.constants import with_constants
+from kernel_lsp.workload.load import blame, load_module
 
 _CLASSES = ("ModelNew", "Model")
 
@@ -32,6 +33,8 @@ class Call:
         inputs: how many of the leaves are inputs; the rest are weights.
         weights: their names.
         seed: of the random numbers that the constructor draws.
+        constants: the problem's sizes, where they are other than `written`.
+        written: all of its sizes as written.
     """
 
     init: str
@@ -40,6 +43,8 @@ class Call:
     inputs: int
     weights: tuple[str, ...]
     seed: int
+    constants: Mapping[str, int]
+    written: Mapping[str, int]
 
     def nest(self, leaves: Sequence[Any]) -> Sequence[Any]:
         """The positional arguments of `forward`, from the leaves that are inputs."""
@@ -52,19 +57,15 @@ class Call:
 
 
 class Answer:
-    """The model class of one module: `ModelNew`, or `Model` where there is none. A model is built for each case."""
+    """The model class of one file: `ModelNew`, or `Model` where there is none. A model is built for each case.
 
-    def __init__(self, module: Any, path: Path, calls: Sequence[Call], device: str) -> None:
-        """Take the class from an executed module.
+    Sizes of the problem that stand in the file too are those of the case there.
+    """
 
-        Raises:
-            WorkloadError: it defines neither class.
-        """
-        made = next((getattr(module, name) for name in _CLASSES if hasattr(module, name)), None)
-        if not isinstance(made, type) or not issubclass(made, nn.Module):
-            cure = "Define `class ModelNew(nn.Module)` with the constructor and the `forward` of the problem's `Model`."
-            raise WorkloadError("the file defines no `ModelNew`", path, cure=cure)
-        self._class, self._path, self._calls, self._device = made, path, calls, device
+    def __init__(self, text: str, path: Path, calls: Sequence[Call], device: str) -> None:
+        """Take a file's text; `device` is `cuda`, or `cpu` where the GPU is only stood in for."""
+        self._text, self._path, self._calls, self._device = text, path, calls, device
+        self._classes: dict[str, type[nn.Module]] = {}
         self._built: dict[int, _Bound] = {}
 
     def build(self, case: int) -> tuple[str, ...]:
@@ -73,14 +74,25 @@ class Answer:
         Those are as the model's own constructor makes them, under the problem's seed.
 
         Raises:
-            WorkloadError: its constructor raises.
+            WorkloadError: the file cannot be executed or defines no model, or its constructor raises.
         """
         if case not in self._built:
             call = self._calls[case]
-            with blame(self._path, f"`{self._class.__name__}` raised while it was built"):
-                model = build_model(self._class, ast.literal_eval(call.init), call.seed, self._device)
+            kind = self._class(with_constants(self._text, call.constants, call.written))
+            with blame(self._path, f"`{kind.__name__}` raised while it was built"):
+                model = build_model(kind, ast.literal_eval(call.init), call.seed, self._device)
             self._built[case] = _Bound(model, call)
         return self._built[case].lacking
+
+    def _class(self, text: str) -> type[nn.Module]:
+        if text not in self._classes:
+            module = load_module(text, self._path)
+            made = next((getattr(module, name) for name in _CLASSES if hasattr(module, name)), None)
+            if not isinstance(made, type) or not issubclass(made, nn.Module):
+                cure = "Define `class ModelNew(nn.Module)`, constructed and called as the problem's `Model` is."
+                raise WorkloadError("the file defines no `ModelNew`", self._path, cure=cure)
+            self._classes[text] = made
+        return self._classes[text]
 
     def launch(self, case: int) -> Callable[..., tuple[Tensor, ...]]:
         """What runs it on the leaves of a case: its inputs, then its weights."""

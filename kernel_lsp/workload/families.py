@@ -88,7 +88,7 @@ def made_different(x: Tensor) -> Tensor:
     return x + (x.abs() + 1) * torch.rand(x.shape, device=x.device).to(x.dtype) / 4
 
 
-def _drawn_anew(x: Tensor, generator: Generator) -> Tensor:
+def renewed(x: Tensor, generator: Generator) -> Tensor:
     """Weights by values of their own size; those that are all alike, as of a normalisation, become different ones."""
     noise = torch.rand(x.shape, generator=generator, device=x.device, dtype=torch.float32).to(x.dtype)
     if bool((x == x.flatten()[0]).all()):
@@ -116,7 +116,7 @@ SIGNED = Family("signed", _signed)
 NONFINITE = Family("nonfinite", _nonfinite, finite=False)
 UNALIGNED = Family("unaligned", layout=Layout(shifted=True))
 STRIDED = Family("strided", layout=Layout(strided=True))
-WEIGHTS = Family("weights", _drawn_anew, of_weights=True)
+WEIGHTS = Family("weights", renewed, of_weights=True)
 FAMILIES = {family.name: family for family in (*VALUE_FAMILIES, SIGNED, NONFINITE, UNALIGNED, STRIDED, WEIGHTS)}
 
 

@@ -13,11 +13,10 @@ carries: it never decides.
 """
 
 import ast
+import copy
 import inspect
 import itertools
-import operator
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +30,7 @@ from torch.utils import _pytree as pytree
 from kernel_lsp.errors import CannotJudgeError, WorkloadError
 from kernel_lsp.workload import families
 from kernel_lsp.workload.answer import Call, build_model, on_device, outputs_of, seeded
+from kernel_lsp.workload.constants import Case, constants_of, with_constants
 from kernel_lsp.workload.load import Contract, Workload, blame, describe_case, load_module
 from kernel_lsp.workload.placement import Instead
 
@@ -43,12 +43,8 @@ _SMALL_BYTES = 1 << 17
 _MOST_CPU_BYTES = 1 << 28
 _RUN_BYTES = 1 << 26  # what is small enough to be tried on the CPU
 
-_OPERATIONS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
-
 _CONTRACT = Contract(contiguous=True, aligned=16, finite=True)
 """Of what a problem hands over: nothing else is asked of an answer."""
-
-Case = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +164,7 @@ class Problem:
 
     def __init__(self, text: str, path: Path, device: str, seed: int) -> None:
         self._text, self.path, self._device, self._seed = text, path, device, seed
-        self._places = dict(_constants(_parsed(text, path)))
-        self.constants: Case = {name: place.value for name, place in self._places.items()}
+        self.constants: Case = constants_of(text)
         self._instances: dict[str, _Instance] = {}
         self._models: dict[tuple[str, str], nn.Module] = {}
         self._calls: dict[str, Call] = {}
@@ -217,17 +212,20 @@ class Problem:
                 widened = wide and tensor.is_floating_point()
                 state[name] = tensor.detach().to(torch.float64 if widened else tensor.dtype, copy=True)
         with on_device():
-            returned = torch.func.functional_call(model, state, tuple(call.nest(leaves[: call.inputs])))
+            # A copy, for what a forward assigns to the model itself must not reach the next one.
+            arguments = tuple(call.nest(leaves[: call.inputs]))
+            returned = torch.func.functional_call(copy.copy(model), state, arguments)
         return outputs_of(returned)
 
     def call(self, case: Case) -> Call:
         """How a model is built and called on a case."""
         key = describe_case(case)
         if key not in self._calls:
-            self._calls[key] = self._call(self._instance(case))
+            self._calls[key] = self._call(case)
         return self._calls[key]
 
-    def _call(self, instance: _Instance) -> Call:
+    def _call(self, case: Case) -> Call:
+        instance = self._instance(case)
         with Instead("meta"), torch.no_grad():
             leaves, spec = pytree.tree_flatten(self._given(instance))
         given = [isinstance(leaf, (Tensor, bool, int, float)) for leaf in leaves]
@@ -238,6 +236,8 @@ class Problem:
             inputs=sum(given),
             weights=self.weight_names,
             seed=self._seed,
+            constants={n: case[n] for n in self.constants if case.get(n, self.constants[n]) != self.constants[n]},
+            written=dict(self.constants),
         )
 
     def check(self, case: Case) -> None:
@@ -343,7 +343,7 @@ class Problem:
         changed = {name: value for name, value in case.items() if value != self.constants[name]}
         key = describe_case(changed)
         if key not in self._instances:
-            module = load_module(_with(self._text, self._places, changed), self.path)
+            module = load_module(with_constants(self._text, changed, self.constants), self.path)
             with blame(self.path, "`get_init_inputs` raised"), on_device():
                 init = module.get_init_inputs()
             self._instances[key] = _Instance(module.Model, module.get_inputs, list(init))
@@ -358,10 +358,18 @@ class Problem:
         device = torch.empty(0, device="cuda").device.type
         key = (describe_case(case), device)
         if key not in self._models:
-            instance = self._instance(case)
-            with blame(self.path, "`Model` raised while it was built"):
-                self._models[key] = build_model(instance.model, instance.init, self._seed, self._device)
+            self._models[key] = self._build(self._instance(case), device)
         return self._models[key]
+
+    def _build(self, instance: _Instance, device: str) -> nn.Module:
+        try:
+            with blame(self.path, "`Model` raised while it was built"):
+                return build_model(instance.model, instance.init, self._seed, self._device)
+        except WorkloadError:
+            if device != "meta":
+                raise
+            with Instead("cpu"):  # its constructor looks at values
+                return self._build(instance, "cpu").to("meta")
 
     def _weights(self, case: Case) -> dict[str, Tensor]:
         """Parameters and buffers but for running statistics, which a forward changes and does not depend on."""
@@ -407,78 +415,3 @@ def _nbytes(leaves: Iterable[Any]) -> int:
 
 def _state(model: nn.Module) -> dict[str, Tensor]:
     return dict(model.named_parameters()) | dict(model.named_buffers())
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a constant stands in the text, in UTF-8 bytes of a line, and its value."""
-
-    line: int
-    start: int
-    end_line: int
-    end: int
-    value: int
-
-
-def _parsed(text: str, path: Path) -> ast.Module:
-    with blame(path, "Python cannot parse this file"):
-        return ast.parse(text)
-
-
-def _constants(tree: ast.Module) -> Iterator[tuple[str, _Place]]:
-    """The sizes that a problem is written with: whole numbers in assignments to globals and in calls of `get_...`."""
-    for node in tree.body:
-        if isinstance(node, ast.Assign):
-            yield from _assigned(node.targets[0], node.value)
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
-            yield from _numbers(node.target.id, node.value)
-        elif isinstance(node, ast.FunctionDef) and node.name in ("get_inputs", "get_init_inputs"):
-            parts = (part for part in ast.walk(node) if isinstance(part, ast.Constant))
-            found = [place for part in parts if (place := _whole_number(part)) is not None]
-            yield from ((f"{node.name}[{number}]", place) for number, place in enumerate(found))
-
-
-def _assigned(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, _Place]]:
-    if isinstance(target, ast.Name):
-        yield from _numbers(target.id, value)
-    elif isinstance(target, (ast.Tuple, ast.List)) and isinstance(value, (ast.Tuple, ast.List)):
-        for one, of_it in zip(target.elts, value.elts, strict=False):
-            yield from _assigned(one, of_it)
-
-
-def _numbers(name: str, value: ast.expr) -> Iterator[tuple[str, _Place]]:
-    if isinstance(value, (ast.Tuple, ast.List)):
-        for number, part in enumerate(value.elts):
-            yield from _numbers(f"{name}[{number}]", part)
-    elif (place := _whole_number(value)) is not None:
-        yield name, place
-
-
-def _whole_number(node: ast.expr) -> _Place | None:
-    """The place of an expression that is a whole number above one by itself: `4096`, `1024 * 2`."""
-    value = _value(node)
-    if value is None or value < 2 or node.end_lineno is None or node.end_col_offset is None:
-        return None
-    return _Place(node.lineno, node.col_offset, node.end_lineno, node.end_col_offset, value)
-
-
-def _value(node: ast.expr) -> int | None:
-    match node:
-        case ast.Constant(value=int(value)) if not isinstance(value, bool):
-            return value
-        case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult() as operation, right=right):
-            a, b = _value(left), _value(right)
-            return None if a is None or b is None else _OPERATIONS[type(operation)](a, b)
-        case _:
-            return None
-
-
-def _with(text: str, places: Mapping[str, _Place], values: Case) -> str:
-    """The text with other values at these places."""
-    data = text.encode()
-    starts = [0, *(match.end() for match in re.finditer(rb"\r\n|\n|\r", data))]
-    for name in sorted(values, key=lambda n: (places[n].line, places[n].start), reverse=True):
-        place = places[name]
-        start, end = starts[place.line - 1] + place.start, starts[place.end_line - 1] + place.end
-        data = data[:start] + str(values[name]).encode() + data[end:]
-    return data.decode()

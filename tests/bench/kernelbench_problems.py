@@ -65,8 +65,8 @@ def zeros_pass(path: Path) -> bool | str:
             case = chosen.cases[chosen.decisive[0]]
             answers = workload.problem.reference(case, *workload.problem.inputs(**case))
             return all(torch.allclose(torch.zeros_like(a), a, atol=TOLERANCE, rtol=TOLERANCE) for a in answers)
-    except (KernelLspError, RuntimeError) as error:
-        return str(error).splitlines()[0]
+    except Exception as error:
+        return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 async def judge_problem(path: Path, pool: Pool, seconds: float) -> dict[str, Any]:

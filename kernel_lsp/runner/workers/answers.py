@@ -14,7 +14,7 @@ from kernel_lsp.errors import WorkloadError
 from kernel_lsp.runner.workers.inline import recording
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.workload.answer import Answer
-from kernel_lsp.workload.load import Workload, load_module, make_inputs
+from kernel_lsp.workload.load import Workload, make_inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,8 @@ def execute_answer(source: SourceFile, workload: Workload, arch: str) -> Asked:
 
 
 def load_answer(source: SourceFile, workload: Workload) -> Answer:
-    """The model class of an answer, which is executed for it; raises as `Answer` and `load_module`."""
-    return Answer(load_module(source.text, source.path), source.path, workload.calls, "cpu")
+    """The model of an answer, where there is no GPU."""
+    return Answer(source.text, source.path, workload.calls, "cpu")
 
 
 def _call(answer: Answer, workload: Workload) -> None:

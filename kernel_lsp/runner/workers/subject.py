@@ -127,10 +127,10 @@ class Subject:
                 module = load_extension(from_json(extensions[0]), self._device_launches())
             else:
                 self._lasting.enter_context(serving(map(from_json, extensions), self._device_launches()))
+                if calls:
+                    self._answer = Answer(text, Path(path), [Call(**call) for call in calls], self._device)
+                    return {"own_weights": list(self._answer.build(case))}
                 module = load_module(text, Path(path))
-            if calls:
-                self._answer = Answer(module, Path(path), [Call(**call) for call in calls], self._device)
-                return {"own_weights": list(self._answer.build(case))}
             self._launch = bind_launch(module, Path(path), launch_text, self._path)
         return {"own_weights": []}
 

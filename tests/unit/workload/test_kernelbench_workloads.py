@@ -7,7 +7,7 @@ import torch
 
 from kernel_lsp.errors import CannotJudgeError, WorkloadError
 from kernel_lsp.workload.answer import Answer
-from kernel_lsp.workload.load import load_module, load_workload, make_inputs
+from kernel_lsp.workload.load import load_workload, make_inputs
 from kernel_lsp.workload.placement import Instead
 from kernel_lsp.workload.problem import Problem, choose_for_emulator, choose_for_gpu
 
@@ -178,9 +178,28 @@ def test_an_answer_with_weights_of_its_own_constructs_the_same(mixer):
         torch.testing.assert_close(answer.launch(0)(*leaves)[0], mixer.reference_on(mixer.cases[0])(*leaves)[0])
 
 
+def test_sizes_that_a_model_takes_from_its_file_are_those_of_the_case():
+    text = MIXER.read_text().replace("x + y)", "(x + y).view(batch, features))")
+    with Instead("cpu"):
+        workload = load_workload(text, MIXER)
+        made = workload.problem
+        smaller = dict(made.constants) | {"batch": 8}
+        leaves = made.inputs(**smaller)
+        answer = Answer(text.replace("Model", "ModelNew"), Path("an_answer.py"), [made.call(smaller)], "cpu")
+        with torch.no_grad():
+            torch.testing.assert_close(answer.launch(0)(*leaves)[0], made.reference(smaller, *leaves)[0])
+
+
+def test_a_model_whose_constructor_looks_at_values_is_known_by_its_shapes():
+    made = problem("return self.mix(x)", "self.mix = nn.Linear(size, int(torch.ones(3).sum().item()))")
+    found = made.footprint(made.constants)
+    assert found is not None
+    assert found.outputs == 512 * 3 * 4
+
+
 def test_a_file_without_a_model_is_no_answer(mixer):
     with pytest.raises(WorkloadError, match="defines no `ModelNew`"):
-        answer_of(mixer, "x = 1\n")
+        answer_of(mixer, "x = 1\n").build(0)
 
 
 def test_what_is_no_plain_value_is_refused_by_name():
@@ -190,5 +209,4 @@ def test_what_is_no_plain_value_is_refused_by_name():
 
 
 def answer_of(workload, text: str) -> Answer:
-    path = Path("an_answer.py")
-    return Answer(load_module(text, path), path, workload.calls, "cpu")
+    return Answer(text, Path("an_answer.py"), workload.calls, "cpu")

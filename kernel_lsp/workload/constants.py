@@ -1,0 +1,103 @@
+"""The sizes that a KernelBench file is written with, and the same file with others."""
+
+import ast
+import operator
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+_OPERATIONS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
+
+Case = Mapping[str, int]
+
+
+def constants_of(text: str) -> dict[str, int]:
+    """Whole numbers above one in assignments to globals and in `get_inputs` and `get_init_inputs`, by name.
+
+    Those in a list are `name[0]` and so on. A file that cannot be parsed has none.
+    """
+    return {name: place.value for name, place in _places(text).items()}
+
+
+def with_constants(text: str, values: Case, written: Case) -> str:
+    """The text with other values where it has constants of these names, as far as they are `written` in it.
+
+    What it computes them from by itself stays as it is.
+    """
+    places = _places(text)
+    changed = [n for n in values if n in places and places[n].value == written[n] and values[n] != written[n]]
+    data = text.encode()
+    starts = [0, *(match.end() for match in re.finditer(rb"\r\n|\n|\r", data))]
+    for name in sorted(changed, key=lambda n: (places[n].line, places[n].start), reverse=True):
+        place = places[name]
+        start, end = starts[place.line - 1] + place.start, starts[place.end_line - 1] + place.end
+        data = data[:start] + str(values[name]).encode() + data[end:]
+    return data.decode()
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a constant stands in the text, in UTF-8 bytes of a line, and its value."""
+
+    line: int
+    start: int
+    end_line: int
+    end: int
+    value: int
+
+
+@lru_cache(maxsize=32)
+def _places(text: str) -> Mapping[str, _Place]:
+    try:
+        return dict(_constants(ast.parse(text)))
+    except (SyntaxError, ValueError):
+        return {}
+
+
+def _constants(tree: ast.Module) -> Iterator[tuple[str, _Place]]:
+    """The sizes that a problem is written with: whole numbers in assignments to globals and in calls of `get_...`."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            yield from _assigned(node.targets[0], node.value)
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
+            yield from _numbers(node.target.id, node.value)
+        elif isinstance(node, ast.FunctionDef) and node.name in ("get_inputs", "get_init_inputs"):
+            parts = (part for part in ast.walk(node) if isinstance(part, ast.Constant))
+            found = [place for part in parts if (place := _whole_number(part)) is not None]
+            yield from ((f"{node.name}[{number}]", place) for number, place in enumerate(found))
+
+
+def _assigned(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, _Place]]:
+    if isinstance(target, ast.Name):
+        yield from _numbers(target.id, value)
+    elif isinstance(target, (ast.Tuple, ast.List)) and isinstance(value, (ast.Tuple, ast.List)):
+        for one, of_it in zip(target.elts, value.elts, strict=False):
+            yield from _assigned(one, of_it)
+
+
+def _numbers(name: str, value: ast.expr) -> Iterator[tuple[str, _Place]]:
+    if isinstance(value, (ast.Tuple, ast.List)):
+        for number, part in enumerate(value.elts):
+            yield from _numbers(f"{name}[{number}]", part)
+    elif (place := _whole_number(value)) is not None:
+        yield name, place
+
+
+def _whole_number(node: ast.expr) -> _Place | None:
+    """The place of an expression that is a whole number above one by itself: `4096`, `1024 * 2`."""
+    value = _value(node)
+    if value is None or value < 2 or node.end_lineno is None or node.end_col_offset is None:
+        return None
+    return _Place(node.lineno, node.col_offset, node.end_lineno, node.end_col_offset, value)
+
+
+def _value(node: ast.expr) -> int | None:
+    match node:
+        case ast.Constant(value=int(value)) if not isinstance(value, bool):
+            return value
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult() as operation, right=right):
+            a, b = _value(left), _value(right)
+            return None if a is None or b is None else _OPERATIONS[type(operation)](a, b)
+        case _:
+            return None
