@@ -22,7 +22,7 @@ from kernel_lsp.build.cache import cache_key
 from kernel_lsp.build.cuda import BuildOptions
 from kernel_lsp.build.diagnostics import has_errors, parse_diagnostics
 from kernel_lsp.build.headers import user_headers
-from kernel_lsp.build.host.build import lines_before, quoted
+from kernel_lsp.build.host.build import placed, quoted
 from kernel_lsp.build.host.record import ExtensionBuild, HostBuild
 from kernel_lsp.build.host.request import ExtensionRequest, Unit
 from kernel_lsp.build.occupancy import base_arch
@@ -133,8 +133,8 @@ def _texts(request: ExtensionRequest, origin: SourceFile) -> list[str]:
     texts: list[str] = []
     for unit in request.units:
         before = "" if unit.path else _INLINE_CUDA if unit.cuda else _INLINE_CPP
-        line = 1 + (0 if unit.path else lines_before(unit, origin))
-        texts.append(f"{before}#line {line} {quoted(unit.path or str(origin.path))}\n{unit.text}\n")
+        line, text = placed(unit, origin)
+        texts.append(f"{before}#line {line} {quoted(unit.path or str(origin.path))}\n{text}\n")
     if request.functions is not None:
         texts[0] += _bindings(request.units[0], request.functions)
     return texts

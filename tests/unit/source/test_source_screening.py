@@ -106,6 +106,9 @@ HOST = "#include <torch/extension.h>\n#include <cuda_runtime.h>\n#include <vecto
         ("void g() { mprotect(0, 0, 7); }", "uses `mprotect`"),
         ("void g() { _exit(0); }", "uses `_exit`"),
         ("void g() { cudaDeviceSetLimit(cudaLimitStackSize, 1); }", "uses `cudaDeviceSetLimit`"),
+        ("void g() { kernel_lsp::torch_attribute(name); }", "uses `kernel_lsp`"),
+        ("void g() { py::module_::import(name); }", "uses `py::module_::import`"),
+        ("void g() { PyImport_ImportModule(name); }", "uses `PyImport_ImportModule`"),
     ],
 )
 def test_host_code_of_an_extension(text, what):
