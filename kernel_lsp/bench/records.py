@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from kernel_lsp import __version__
 from kernel_lsp.errors import ConfigurationError
+from kernel_lsp.judge.pipeline import WEAK
 from kernel_lsp.judge.verdict import CheckStatus, Outcome, Record, Stage, Verdict
 
 _RIGHT = {Outcome.FASTER, Outcome.SLOWER, Outcome.SAME, Outcome.NOT_WORTH_IT, Outcome.AMBIGUOUS}
@@ -32,8 +33,9 @@ class Comparison(Record):
 
     @property
     def right(self) -> bool:
-        """Whether no check of its answers failed; what was only built was not checked."""
-        return self.verdict in _RIGHT or (self.verdict is Outcome.UNTIMED and self.stage is not Stage.BUILD)
+        """Whether no check of its answers failed, where there was one that could."""
+        checked = self.stage is not Stage.BUILD and not self.reason.startswith(WEAK)
+        return self.verdict in _RIGHT or (self.verdict is Outcome.UNTIMED and checked)
 
     @property
     def ratio(self) -> float | None:

@@ -21,7 +21,7 @@ from kernel_lsp.bench.suite import Problem
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import KernelLspError, RunnerError
-from kernel_lsp.judge.building import Builders, Built, arch_of
+from kernel_lsp.judge.building import Builders, arch_of
 from kernel_lsp.judge.pipeline import open_session
 from kernel_lsp.judge.target import Target, make_target
 from kernel_lsp.judge.verdict import Verdict
@@ -229,8 +229,7 @@ class _Lane:
                 verdict = await session.judge(job.candidate)
                 work.store.save_verdict(verdict.model_dump(mode="json"))
                 work.progress.judged += 1
-                built = await self.builders.build(target.workload, job.candidate)
-                work.keep(_result(job, verdict, way_of(built), self.gpu))
+                work.keep(_result(job, verdict, self.gpu))
 
     def _build_ahead(self, target: Target, jobs: Sequence[Job]) -> None:
         for job in jobs:
@@ -256,13 +255,7 @@ class _Lane:
         self.work.keep(result.model_copy(update=found))
 
 
-def way_of(built: Built) -> str:
-    """How a candidate was built: `fast` or `full` for one with extensions, the full way if any of them took it."""
-    ways = {str(extension.host.path) for extension in built.extensions}
-    return ("full" if "full" in ways else "fast") if ways else built.build.way
-
-
-def _result(job: Job, verdict: Verdict, build_way: str, gpu: Gpu | None) -> Result:
+def _result(job: Job, verdict: Verdict, gpu: Gpu | None) -> Result:
     return Result(
         key=job.key,
         level=job.problem.level,
@@ -276,7 +269,7 @@ def _result(job: Job, verdict: Verdict, build_way: str, gpu: Gpu | None) -> Resu
         compiled=None,
         compiled_trouble="",
         cheat=cheat_of(verdict),
-        build_way=build_way,
+        build_way=verdict.evidence.build_way,
         seconds=verdict.seconds,
         gpu=gpu.name if gpu else None,
         published=None,

@@ -30,8 +30,10 @@ def bench() -> None:
 
 @app.command()
 def kernelbench(
-    root: Annotated[Path, typer.Option(metavar="DIR", help="KernelBench's repository.")],
     candidates: Annotated[Path, typer.Option(metavar="DIR", help="Candidates under KernelBench's own names.")],
+    root: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="KernelBench's repository, where kernelbench.root is not set.")
+    ] = None,
     level: Annotated[int | None, typer.Option(min=1, help="Problems of this level only.")] = None,
     problems: Annotated[str | None, typer.Option(metavar="NUMBERS", help="Such as 1,19,30-40; by default all.")] = None,
     gpus: Annotated[int | None, typer.Option(min=1, help="GPUs to judge on, one runner each; by default one.")] = None,
@@ -51,6 +53,9 @@ def kernelbench(
     candidates run on the emulator, on problems scaled down, and nothing is timed.
     """
     settings = settings_for(root)
+    root = root or settings.kernelbench.root
+    if root is None:
+        raise ConfigurationError("KernelBench's problems are not known.", cure="Name their folder with --root.")
     found = find_gpus()
     if gpus is not None and gpus > len(found):
         raise CannotJudgeError(f"{gpus} GPUs are asked for, and this machine shows {len(found)}.", cure="See --gpus.")

@@ -2,6 +2,8 @@
 
 import ast
 import re
+from collections.abc import Iterator
+from symtable import SymbolTable, symtable
 
 _MODEL = re.compile(r"\bModel(New)?\b")
 _OF_PROBLEM = ("get_inputs", "get_init_inputs")
@@ -32,13 +34,17 @@ def _of_model(text: str) -> list[str]:
         if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node, clean=False) is not None:
             node.body = node.body[1:] or [ast.Pass()]
     kept = [node for node in tree.body if not isinstance(node, ast.FunctionDef) or node.name not in _OF_PROBLEM]
-    used = {
-        part.id
-        for node in kept
-        for part in ast.walk(node)
-        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)
-    }
+    used = set(_globals(symtable(ast.unparse(ast.Module(kept, [])), "", "exec")))
     return [ast.dump(node) for node in kept if not _is_unused(node, used)]
+
+
+def _globals(table: SymbolTable) -> Iterator[str]:
+    """Names of globals that a scope and those in it refer to."""
+    for symbol in table.get_symbols():
+        if symbol.is_referenced() and (symbol.is_global() or table.get_type() == "module"):
+            yield symbol.get_name()
+    for inner in table.get_children():
+        yield from _globals(inner)
 
 
 def _is_unused(node: ast.stmt, used: set[str]) -> bool:

@@ -50,6 +50,8 @@ from kernel_lsp.source.modules import is_answer
 from kernel_lsp.source.screening import Objection, host_objections, objections
 
 CONFIRM_AFTER_SECONDS = 0.3
+WEAK = "the workload cannot tell right from wrong"
+"""How the reason begins where a trivial answer would pass for the right one."""
 _RELEASE_SECONDS = 5.0
 _TOO_FAST = 1.2  # times the measured copy bandwidth, on compulsory reads
 
@@ -277,7 +279,7 @@ class Session:
             if case.findings.failure is not None:
                 return self._verdict(case, case.findings.failure)
             if yard.weak:
-                reason = f"the workload cannot tell right from wrong: {yard.weak[0]}; nothing was timed"
+                reason = f"{WEAK}: {yard.weak[0]}; nothing was timed"
                 return self._verdict(case, Failure(Outcome.UNTIMED, Stage.CORRECT, reason))
             if self.gpu is None:
                 reason = "right on the emulator; timing needs a GPU, and this machine has none"

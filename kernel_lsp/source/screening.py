@@ -50,8 +50,11 @@ _HOST_WORDS = re.compile(
     r"""(?x)\b(?: clone3? | constructor | cudaCtxResetPersistingL2Cache | cudaDeviceReset | cudaDeviceSetCacheConfig
     | cudaDeviceSetLimit | cudaThreadExchangeStreamCaptureMode | cuCtxSetLimit | destructor | dlopen | dlsym | dlvsym
     | execv\w* | _?_?_exit | exit | fopen | fork | getenv | ifstream | ifunc | init_array | kill | mmap | mprotect
-    | mseal | ofstream | open | popen | prctl | pthread_\w+ | ptrace | PyRun_\w+ | setenv | sigaction | signal
-    | std\s*::\s*(?:async|jthread|thread) | syscall | system | vfork )\b(?=\s*[(){};,<\s])"""
+    | mseal | ofstream | open | popen | prctl | pthread_\w+ | ptrace | setenv | sigaction | signal
+    | Py(?:Err|Eval|Import|Interpreter|Module|Object|Run|Sys|Thread)\w*_\w+
+    | py(?:bind11)?\s*::\s*(?:eval|exec|module_?\s*::\s*import)
+    | std\s*::\s*(?:async|jthread|thread) | syscall | system | vfork )\b(?=\s*[(){};,<\s])
+    | \bkernel_lsp\b(?=\s*::)"""
 )
 
 

@@ -30,7 +30,7 @@ from typing import Any
 from kernel_lsp.bench.plan import Asked, make_plan
 from kernel_lsp.bench.published import REPEATS, TRIALS, ask_published
 from kernel_lsp.bench.records import Ledger, Result
-from kernel_lsp.bench.run import run_bench, way_of
+from kernel_lsp.bench.run import run_bench
 from kernel_lsp.bench.suite import Problem, Sample, find_problems, find_samples
 from kernel_lsp.bench.totals import add_up
 from kernel_lsp.config.load import load_settings
@@ -157,7 +157,7 @@ async def ours(problem: Problem, sample: Sample, gpu: Gpu | None, folder: Path) 
                 "opening_s": opened,
                 "verdict_s": judged,
                 "stages_s": verdict.seconds,
-                "built": way_of(built),
+                "built": verdict.evidence.build_way,
                 "compat_s": said.seconds if said else None,
                 "compat_correct": said.correct if said else trouble,
             } | _told(verdict)

@@ -5,8 +5,8 @@ DIR is the folder with `level1`, `level2` and so on. Of each problem the referen
 and so is an answer that returns zeros (it must not pass). What cannot be judged is listed with the reason. Beside that
 it says which problems take zeros under KernelBench's own tolerances, `atol` and `rtol` of 1e-4, on the same case.
 
-Options: --levels 1,2,3, --problems 19,36, --seconds LIMIT for a problem, --rows FILE to write what is found line by line
-and to go on from, --record.
+Options: --levels 1,2,3, --problems 19,36, --seconds LIMIT for a problem, --rows FILE to write what is found line by
+line and to go on from, --record.
 """
 
 import argparse
@@ -28,8 +28,8 @@ from kernel_lsp.judge.pipeline import open_session, start_pool
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Outcome, Verdict
 from kernel_lsp.runner.pool import Pool
-from kernel_lsp.workload.placement import Instead
 from kernel_lsp.workload.load import load_workload
+from kernel_lsp.workload.placement import Instead
 from kernel_lsp.workload.problem import choose_for_emulator, choose_for_gpu
 from tests.bench.record import record
 

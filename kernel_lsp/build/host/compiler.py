@@ -63,8 +63,8 @@ def host_compiler() -> tuple[Path, str] | None:
 
 @lru_cache
 def header_texts() -> dict[str, str]:
-    """The thin header's files by name."""
-    return {path.name: path.read_text(encoding="utf-8") for path in sorted(_HEADERS.glob("*.h"))}
+    """The thin header's files by name, with the bodies of its functions."""
+    return {path.name: path.read_text(encoding="utf-8") for path in sorted(_HEADERS.iterdir())}
 
 
 def compile_host(texts: Sequence[str], flags: Sequence[str], folder: Path, cache: FileCache | None = None) -> Compiled:
@@ -88,9 +88,12 @@ def compile_host(texts: Sequence[str], flags: Sequence[str], folder: Path, cache
         return Compiled(library, "", time.perf_counter() - start, cached=True)
     if cache is not None and (log := cache.read(by_text)) is not None:
         return Compiled(None, log.decode(), time.perf_counter() - start, cached=True)
-    header = _compiled_header(compiler, version, folder)
+    home = _prepared(compiler, version, folder)
+    options = [*_COMPILE, *flags, "-include", str((home or _HEADERS) / "host.h")]
+    bodies = [] if home else [header_texts()["host.cpp"].replace('#include "host.h"', "")]
     with tempfile.TemporaryDirectory(prefix="host-") as name:
-        library, log = _compile(compiler, texts, [*_COMPILE, *flags, "-include", str(header)], Path(name))
+        objects = [str(home / "host.o")] if home else []
+        library, log = _compile(compiler, [*texts, *bodies], options, objects, Path(name))
     if cache is not None:
         cache.write(*((by_text, log.encode()) if library is None else (by_code, library)))
     return Compiled(library, log, time.perf_counter() - start)
@@ -104,8 +107,10 @@ def _essence(text: str) -> str:
     return "\n".join(line.rstrip() for line in lines if line.strip() and not line.startswith("#line "))
 
 
-def _compile(compiler: Path, texts: Sequence[str], options: Sequence[str], folder: Path) -> tuple[bytes | None, str]:
-    objects: list[str] = []
+def _compile(
+    compiler: Path, texts: Sequence[str], options: Sequence[str], ready: Sequence[str], folder: Path
+) -> tuple[bytes | None, str]:
+    objects = list(ready)
     running: list[subprocess.Popen[str]] = []
     for number, text in enumerate(texts):
         source, made = folder / f"unit{number}.cpp", folder / f"unit{number}.o"
@@ -136,13 +141,11 @@ def _end(process: subprocess.Popen[str]) -> str:
         return process.communicate()[0] + f"\nerror: the host compiler took more than {_SECONDS:.0f} s"
 
 
-def _compiled_header(compiler: Path, version: str, folder: Path) -> Path:
-    """The header to include, with its compiled form beside it; the plain one where nothing can be written."""
-    plain = _HEADERS / "host.h"
-    key = cache_key((version, *_COMPILE, *header_texts().values()))[:20]
-    home = folder / f"header-{key}"
-    if (home / "host.h.gch").is_file():
-        return home / "host.h"
+def _prepared(compiler: Path, version: str, folder: Path) -> Path | None:
+    """The folder with the thin header compiled, and the object of its functions; None where it cannot be written."""
+    home = folder / f"header-{cache_key((version, *_COMPILE, *header_texts().values()))[:20]}"
+    if (home / "host.o").is_file():
+        return home
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix="header-new-") as name:
@@ -150,14 +153,12 @@ def _compiled_header(compiler: Path, version: str, folder: Path) -> Path:
             fresh.mkdir()
             for file, text in header_texts().items():
                 (fresh / file).write_text(text, encoding="utf-8")
-            process = _start(
-                [str(compiler), *_COMPILE, "-x", "c++-header", str(fresh / "host.h"), "-o", str(fresh / "host.h.gch")],
-                fresh,
-            )
-            _end(process)
-            if process.returncode:
-                return plain
+            for what in (["-x", "c++-header", "host.h", "-o", "host.h.gch"], ["-c", "host.cpp", "-o", "host.o"]):
+                process = _start([str(compiler), *_COMPILE, *what], fresh)
+                _end(process)
+                if process.returncode:
+                    return None
             fresh.rename(home)
     except OSError:  # another process was faster, or the folder cannot be written
         pass
-    return home / "host.h" if (home / "host.h.gch").is_file() else plain
+    return home if (home / "host.o").is_file() else None

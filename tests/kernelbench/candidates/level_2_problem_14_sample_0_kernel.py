@@ -6,54 +6,33 @@ cuda_source = """
 #include <torch/extension.h>
 #include <cuda_runtime.h>
 
-template <int THREADS>
-__device__ float block_sum(float v, float* shared) {
-    shared[threadIdx.x] = v;
-    __syncthreads();
-    for (int half = THREADS / 2; half > 0; half /= 2) {
-        if (threadIdx.x < half) shared[threadIdx.x] += shared[threadIdx.x + half];
-        __syncthreads();
-    }
-    float total = shared[0];
-    __syncthreads();
-    return total;
-}
-
-template <int THREADS>
-__device__ float block_max(float v, float* shared) {
-    shared[threadIdx.x] = v;
-    __syncthreads();
-    for (int half = THREADS / 2; half > 0; half /= 2) {
-        if (threadIdx.x < half) shared[threadIdx.x] = fmaxf(shared[threadIdx.x], shared[threadIdx.x + half]);
-        __syncthreads();
-    }
-    float top = shared[0];
-    __syncthreads();
-    return top;
-}
-
-__global__ void column_sums(const float* w, float* sums, int rows, int cols) {
+__global__ void column_sums(const float* w, double* sums, int rows, int cols) {
     int c = blockIdx.x * blockDim.x + threadIdx.x;
     if (c >= cols) return;
-    float sum = 0.0f;
+    double sum = 0.0;
     for (int r = 0; r < rows; ++r) sum += w[(int64_t)r * cols + c];
     sums[c] = sum;
 }
 
-__global__ void dot_rows(const float* x, const float* sums, float* out, int cols, float scale) {
-    __shared__ float shared[256];
-    float sum = 0.0f;
+__global__ void dot_rows(const float* x, const double* sums, float* out, int cols, double scale) {
+    __shared__ double shared[256];
+    double sum = 0.0;
     for (int c = threadIdx.x; c < cols; c += 256) sum += x[(int64_t)blockIdx.x * cols + c] * sums[c];
-    sum = block_sum<256>(sum, shared);
-    if (threadIdx.x == 0) out[blockIdx.x] = sum * scale;
+    shared[threadIdx.x] = sum;
+    __syncthreads();
+    for (int half = 128; half > 0; half >>= 1) {
+        if (threadIdx.x < half) shared[threadIdx.x] += shared[threadIdx.x + half];
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) out[blockIdx.x] = static_cast<float>(shared[0] * scale);
 }
 
 torch::Tensor gemm_sum(torch::Tensor x, torch::Tensor w, double scale) {
     int rows = w.size(0), cols = w.size(1);
-    auto sums = torch::empty({cols}, w.options());
+    auto sums = torch::empty({cols}, w.options().dtype(torch::kFloat64));
     auto out = torch::empty({x.size(0), 1}, x.options());
-    column_sums<<<(cols + 255) / 256, 256>>>(w.data_ptr<float>(), sums.data_ptr<float>(), rows, cols);
-    dot_rows<<<x.size(0), 256>>>(x.data_ptr<float>(), sums.data_ptr<float>(), out.data_ptr<float>(), cols, (float)scale);
+    column_sums<<<(cols + 255) / 256, 256>>>(w.data_ptr<float>(), sums.data_ptr<double>(), rows, cols);
+    dot_rows<<<x.size(0), 256>>>(x.data_ptr<float>(), sums.data_ptr<double>(), out.data_ptr<float>(), cols, scale);
     return out;
 }
 """

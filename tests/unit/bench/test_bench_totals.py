@@ -4,6 +4,7 @@ import pytest
 
 from kernel_lsp.bench.plan import Asked, outstanding
 from kernel_lsp.bench.totals import add_up, fast_p
+from kernel_lsp.judge.pipeline import WEAK
 from kernel_lsp.judge.verdict import Outcome, Stage
 from tests.unit.bench.bench_results import comparison, published, result, wrong
 
@@ -55,6 +56,8 @@ def test_what_was_only_built_is_not_called_right():
     assert comparison(Outcome.UNTIMED, None, Stage.CORRECT).right
     assert not comparison(Outcome.UNTIMED, None, Stage.BUILD).right
     assert not comparison(Outcome.RUN_FAILED, None, Stage.RUN).right
+    weak = comparison(Outcome.UNTIMED, None, Stage.CORRECT).model_copy(update={"reason": f"{WEAK}: zeros would pass"})
+    assert not weak.right
 
 
 def test_what_is_asked_for_later_is_all_that_is_left():

@@ -1,70 +1,13 @@
 """`kernel-lsp bench kernelbench` end to end without a GPU: on problems of our own, with candidates of the set."""
 
-import json
 import os
-import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).parents[2]
-PROBLEMS = TESTS / "fixtures/kernelbench"
-CANDIDATES = TESTS / "kernelbench/candidates"
-START = "from kernel_lsp.cli.main import main; main()"
-
-
-class Bench:
-    """The command, in a folder of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        (folder / "candidates").mkdir()
-
-    def take(self, *names: str) -> None:
-        for level, number, sample in (name.split(".") for name in names):
-            name = f"level_{level}_problem_{number}_sample_{sample}_kernel.py"
-            shutil.copy(CANDIDATES / name, self.folder / "candidates" / name)
-
-    def start(self, *args: str) -> subprocess.Popen[str]:
-        folders = {f"KERNEL_LSP_PATHS_{name}": str(self.folder / name.lower()) for name in ("DATA", "CACHE")}
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "CUDA_VISIBLE_DEVICES": "", **folders}
-        given = [
-            "--root",
-            str(PROBLEMS),
-            "--candidates",
-            "candidates",
-            "--ledger",
-            "ledger.jsonl",
-            "--json",
-            "out.json",
-        ]
-        return subprocess.Popen(
-            [sys.executable, "-c", START, "bench", "kernelbench", *given, "--json", "out.json", *args],
-            env=environment | {"COLUMNS": "160"},
-            cwd=self.folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def run(self, *args: str) -> tuple[int, str, dict[str, dict]]:
-        """Exit code, what was printed, and results by `level.problem.sample`."""
-        process = self.start(*args)
-        said, complaints = process.communicate(timeout=250)
-        assert process.returncode in (0, 3), complaints
-        results = json.loads((self.folder / "out.json").read_text())["results"]
-        by_name = {f"{r['level']}.{r['number']}.{r['index']}": r for r in results}
-        return process.returncode, re.sub(" +", " ", said + complaints), by_name
-
-    def lines(self) -> list[str]:
-        file = self.folder / "ledger.jsonl"
-        return file.read_text().splitlines() if file.exists() else []
+from tests.unit.bench.kernelbench_command import PROBLEMS, Bench
 
 
 @pytest.fixture

@@ -129,21 +129,35 @@ def test_a_change_of_device_code_leaves_the_host_part_as_it_is(kept: Path, monke
 
 
 @needs_gcc
+def test_without_a_folder_for_the_header_it_takes_longer_and_works(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    made = build(asked_for(), tmp_path / "file" / "below")
+    assert isinstance(made, ExtensionBuild), made
+    assert made.ok
+
+
+@needs_gcc
 def test_mistakes_stand_at_the_line_of_the_python_file(kept: Path) -> None:
     cuda = KERNEL + HOST
     wrong = {
         "kernel": cuda.replace("2 * x[i]", "2 * x[j]"),
         "host": cuda.replace("return y;\n}", "return y\n}"),
+        "kernel, of two strings": cuda.replace("2 * x[i]", "2 * x[j]"),
     }
     for where, text in wrong.items():
-        file = f'import torch\n\nSOURCE = """{text}"""\n'
-        failed = build(asked_for(text), kept, file)
+        parts = [text]
+        if "two" in where:
+            parts = [text.removesuffix(HOST), HOST]
+        names = [f"PART_{number}" for number in range(len(parts))]
+        given = "\n\n\n".join(f'{name} = """{part}"""' for name, part in zip(names, parts, strict=True))
+        file = f"import torch\n\n{given}\nm = load_inline('m', '', cuda_sources=[{', '.join(names)}])\n"
+        failed = build(asked_for(parts), kept, file)
         assert isinstance(failed, ExtensionBuild), failed
         assert not failed.ok
         error = failed.build.diagnostics[0]
         assert Path(error.path).name == "answer.py"
         line = file.splitlines()[error.line - 1]
-        assert ("x[j]" if where == "kernel" else "return y") in line, (where, error)
+        assert ("return y" if where == "host" else "x[j]") in line, (where, error)
 
 
 @needs_gcc

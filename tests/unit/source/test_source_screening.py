@@ -81,7 +81,8 @@ def test_the_users_own_text_may_do_what_it_does():
 
 @pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in EXAMPLES.glob("*/*.py")])
 def test_examples_give_no_cause(path):
-    assert found(path.read_text(), baseline="") == []
+    text = path.read_text()
+    assert (of_answer(text) if "ModelNew" in text else found(text, baseline="")) == []
 
 
 def test_a_launch_is_read_and_the_line_told():
@@ -105,6 +106,9 @@ HOST = "#include <torch/extension.h>\n#include <cuda_runtime.h>\n#include <vecto
         ("void g() { mprotect(0, 0, 7); }", "uses `mprotect`"),
         ("void g() { _exit(0); }", "uses `_exit`"),
         ("void g() { cudaDeviceSetLimit(cudaLimitStackSize, 1); }", "uses `cudaDeviceSetLimit`"),
+        ("void g() { kernel_lsp::torch_attribute(name); }", "uses `kernel_lsp`"),
+        ("void g() { py::module_::import(name); }", "uses `py::module_::import`"),
+        ("void g() { PyImport_ImportModule(name); }", "uses `PyImport_ImportModule`"),
     ],
 )
 def test_host_code_of_an_extension(text, what):
@@ -159,7 +163,9 @@ def test_an_answer_may_do_nothing_else(text, what):
 
 
 def test_cpp_given_to_load_inline_is_read_in_its_place():
-    text = 'from torch.utils.cpp_extension import load_inline\nload_inline(name="x", cpp_sources="""\nint f() {\n  return system("ls");\n}\n""")\n'
+    body = 'int f() {\n  return system("ls");\n}\n'
+    call = f'load_inline(name="x", cpp_sources="""\n{body}""")\n'
+    text = f"from torch.utils.cpp_extension import load_inline\n{call}"
     candidate = Candidate(Language.TORCH, SourceFile(Path("answer.py"), text), None, "", "user")
     problem = SourceFile(Path("problem.py"), PROBLEM)
     seen = objections(candidate, Candidate(Language.TORCH, problem, None, "", "baseline"), problem)

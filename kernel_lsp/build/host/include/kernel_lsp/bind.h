@@ -13,22 +13,13 @@ template <>
 struct Caster<at::Tensor> {
   using Held = at::Tensor;
   static std::string name() { return "torch.Tensor"; }
-  static bool load(PyObject* object, Held& held) {
-    static Ref& tensor = *new Ref(torch_attribute("Tensor"));
-    if (PyObject_IsInstance(object, tensor.get()) != 1) return false;
-    held = at::Tensor(Ref::borrow(object));
-    return true;
-  }
+  static bool load(PyObject* object, Held& held);
 };
 template <>
 struct Caster<bool> {
   using Held = bool;
   static std::string name() { return "bool"; }
-  static bool load(PyObject* object, Held& held) {
-    if (!is_a(object, PyBool_Type)) return false;
-    held = PyObject_IsTrue(object) == 1;
-    return true;
-  }
+  static bool load(PyObject* object, Held& held);
 };
 template <class T>
 struct WholeCaster {
@@ -78,36 +69,19 @@ template <>
 struct Caster<std::string> {
   using Held = std::string;
   static std::string name() { return "str"; }
-  static bool load(PyObject* object, Held& held) {
-    if (!is_a(object, PyUnicode_Type)) return false;
-    held = text(object);
-    return true;
-  }
+  static bool load(PyObject* object, Held& held);
 };
 template <>
 struct Caster<c10::Scalar> {
   using Held = c10::Scalar;
   static std::string name() { return "Union[int, float, bool]"; }
-  static bool load(PyObject* object, Held& held) {
-    bool truth = false;
-    int64_t whole = 0;
-    double real = 0;
-    if (Caster<bool>::load(object, truth)) return held = truth, true;
-    if (Caster<int64_t>::load(object, whole)) return held = whole, true;
-    if (is_a(object, PyFloat_Type) && Caster<double>::load(object, real)) return held = real, true;
-    return false;
-  }
+  static bool load(PyObject* object, Held& held);
 };
 template <>
 struct Caster<c10::ScalarType> {
   using Held = c10::ScalarType;
   static std::string name() { return "torch.dtype"; }
-  static bool load(PyObject* object, Held& held) {
-    static Ref& dtype = *new Ref(torch_attribute("dtype"));
-    if (PyObject_IsInstance(object, dtype.get()) != 1) return false;
-    held = scalar_type_of(object);
-    return true;
-  }
+  static bool load(PyObject* object, Held& held);
 };
 template <>
 struct Caster<c10::Device> {
@@ -116,12 +90,7 @@ struct Caster<c10::Device> {
     using c10::Device::operator==;
   };
   static std::string name() { return "torch.device"; }
-  static bool load(PyObject* object, Held& held) {
-    static Ref& device = *new Ref(torch_attribute("device"));
-    if (PyObject_IsInstance(object, device.get()) != 1 && !is_a(object, PyUnicode_Type)) return false;
-    static_cast<c10::Device&>(held) = c10::Device(text(object));
-    return true;
-  }
+  static bool load(PyObject* object, Held& held);
 };
 template <class T>
 struct Caster<std::optional<T>> {
@@ -135,7 +104,7 @@ struct Caster<std::optional<T>> {
     return true;
   }
 };
-inline bool is_sequence(PyObject* object) { return is_a(object, PyTuple_Type) || is_a(object, PyList_Type); }
+bool is_sequence(PyObject* object);
 template <class T>
 struct Caster<std::vector<T>> {
   using Held = std::vector<T>;
@@ -192,39 +161,7 @@ std::string result_name() {
 }
 
 /// Raise as Python's exception whatever C++ threw.
-inline PyObject* translated() {
-  configurations.clear();
-  try {
-    throw;
-  } catch (PythonError& error) {
-    error.restore();
-  } catch (const c10::IndexError& error) {
-    PyErr_SetString(PyExc_IndexError, error.what());
-  } catch (const c10::ValueError& error) {
-    PyErr_SetString(PyExc_ValueError, error.what());
-  } catch (const c10::TypeError& error) {
-    PyErr_SetString(PyExc_TypeError, error.what());
-  } catch (const c10::NotImplementedError& error) {
-    PyErr_SetString(PyExc_NotImplementedError, error.what());
-  } catch (const std::bad_alloc& error) {
-    PyErr_SetString(PyExc_MemoryError, error.what());
-  } catch (const std::overflow_error& error) {
-    PyErr_SetString(PyExc_OverflowError, error.what());
-  } catch (const std::out_of_range& error) {
-    PyErr_SetString(PyExc_IndexError, error.what());
-  } catch (const std::invalid_argument& error) {
-    PyErr_SetString(PyExc_ValueError, error.what());
-  } catch (const std::domain_error& error) {
-    PyErr_SetString(PyExc_ValueError, error.what());
-  } catch (const std::length_error& error) {
-    PyErr_SetString(PyExc_ValueError, error.what());
-  } catch (const std::exception& error) {
-    PyErr_SetString(PyExc_RuntimeError, error.what());
-  } catch (...) {
-    PyErr_SetString(PyExc_RuntimeError, "Caught an unknown exception!");
-  }
-  return nullptr;
-}
+PyObject* translated();
 
 struct Parameter {
   std::string name, type;
@@ -236,62 +173,21 @@ struct Overload {
   std::string doc, result;
   std::function<Ref(const std::vector<PyObject*>&)> invoke;
 
-  std::string signature() const {
-    std::string list;
-    for (const Parameter& one : parameters)
-      list += (list.empty() ? "" : ", ") + one.name + ": " + one.type +
-              (one.standard ? " = " + text(Ref::steal(PyObject_Repr(one.standard.get())).get()) : "");
-    return "(" + list + ") -> " + result;
-  }
+  std::string signature() const;
   /// The objects for each parameter, from a call's; false where there are too many, too few, or unknown names.
-  bool arrange(PyObject* positional, PyObject* named, std::vector<PyObject*>& out) const {
-    const size_t given = static_cast<size_t>(PyTuple_Size(positional));
-    if (given > parameters.size()) return false;
-    Py_ssize_t used = 0;
-    for (size_t at = 0; at < parameters.size(); ++at) {
-      PyObject* by_name = named ? PyDict_GetItemString(named, parameters[at].name.c_str()) : nullptr;
-      if (at < given && by_name) return false;
-      used += by_name != nullptr;
-      PyObject* object = at < given ? PyTuple_GetItem(positional, static_cast<Py_ssize_t>(at)) : by_name;
-      if (!object) object = parameters[at].standard.get();
-      if (!object) return false;
-      out.push_back(object);
-    }
-    return !named || used == PyDict_Size(named);
-  }
+  bool arrange(PyObject* positional, PyObject* named, std::vector<PyObject*>& out) const;
 };
 struct Bound {
   std::string name, doc;
   std::vector<Overload> overloads;
   PyMethodDef definition{};
 };
-inline auto& bound_functions = *new std::vector<std::unique_ptr<Bound>>;
+extern std::vector<std::unique_ptr<Bound>>& bound_functions;
+void bind(const char* name, Overload overload);
+/// The bound functions by name.
+Ref functions();
 
-inline PyObject* call_bound(PyObject* self, PyObject* positional, PyObject* named) {
-  try {
-    const Bound& bound = *bound_functions[static_cast<size_t>(PyLong_AsLongLong(self))];
-    for (const Overload& overload : bound.overloads) {
-      std::vector<PyObject*> objects;
-      if (!overload.arrange(positional, named, objects)) continue;
-      if (Ref result = overload.invoke(objects)) return result.release();
-    }
-    std::string message = bound.name + "(): incompatible function arguments. The following argument types are supported:";
-    int number = 0;
-    for (const Overload& overload : bound.overloads)
-      message += "\n    " + std::to_string(++number) + ". " + overload.signature();
-    std::string list;
-    for (Py_ssize_t at = 0; at < PyTuple_Size(positional); ++at) {
-      Ref type = attribute(PyTuple_GetItem(positional, at), "__class__");
-      list += (list.empty() ? "" : ", ") + text(attribute(type.get(), "__name__").get());
-    }
-    if (named && PyDict_Size(named))
-      list += (list.empty() ? "" : "; ") + std::string("kwargs: ") + std::to_string(PyDict_Size(named));
-    PyErr_SetString(PyExc_TypeError, (message + "\n\nInvoked with: " + list).c_str());
-    return nullptr;
-  } catch (...) {
-    return translated();
-  }
-}
+PyObject* call_bound(PyObject* self, PyObject* positional, PyObject* named);
 
 template <class Result, class... Given, size_t... at, class Function>
 Overload overload_of(Function function, std::index_sequence<at...>) {
@@ -365,13 +261,7 @@ class module_ {
     kernel_lsp::Overload made = kernel_lsp::overload_of(std::forward<Function>(function));
     size_t named = 0;
     (take(made, named, extra), ...);
-    for (auto& bound : kernel_lsp::bound_functions)
-      if (bound->name == name) return bound->overloads.push_back(std::move(made)), *this;
-    auto bound = std::make_unique<kernel_lsp::Bound>();
-    bound->name = name;
-    bound->doc = std::string(name) + made.signature() + "\n" + (made.doc.empty() ? "" : "\n" + made.doc + "\n");
-    bound->overloads.push_back(std::move(made));
-    kernel_lsp::bound_functions.push_back(std::move(bound));
+    kernel_lsp::bind(name, std::move(made));
     return *this;
   }
   std::string& doc() { return doc_; }
@@ -413,20 +303,3 @@ inline Ref to_python(pybind11::none) { return none(); }
   }                                                                                         \
   static void kernel_lsp_bind(::pybind11::module_& variable)
 #define TORCH_EXTENSION_NAME kernel_lsp_extension
-
-namespace kernel_lsp {
-/// The bound functions by name.
-inline Ref functions() {
-  constexpr int positional_and_named = 3;
-  Ref made = checked(PyDict_New());
-  for (size_t at = 0; at < bound_functions.size(); ++at) {
-    Bound& bound = *bound_functions[at];
-    auto code = reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&call_bound));
-    bound.definition = {bound.name.c_str(), code, positional_and_named, bound.doc.c_str()};
-    Ref self = checked(PyLong_FromLongLong(static_cast<long long>(at)));
-    checked(PyDict_SetItemString(
-        made.get(), bound.name.c_str(), checked(PyCFunction_NewEx(&bound.definition, self.get(), nullptr)).get()));
-  }
-  return made;
-}
-}  // namespace kernel_lsp

@@ -126,17 +126,8 @@ namespace kernel_lsp {
 /// Where in this library code lies: its symbol table tells which kernel that is.
 inline long long place(const void* code) { return static_cast<const char*>(code) - __ehdr_start; }
 
-inline Ref invoke(const char* method, std::initializer_list<long long> numbers) {
-  Ref arguments = checked(PyTuple_New(numbers.size()));
-  Py_ssize_t at = 0;
-  for (long long number : numbers) PyTuple_SetItem(arguments.get(), at++, checked(PyLong_FromLongLong(number)).release());
-  return checked(PyObject_Call(attribute(runtime.get(), method).get(), arguments.get(), nullptr));
-}
-inline long long number_of(const char* method, std::initializer_list<long long> numbers) {
-  long long number = PyLong_AsLongLong(invoke(method, numbers).get());
-  if (number == -1 && PyErr_Occurred()) throw PythonError();
-  return number;
-}
+Ref invoke(const char* method, std::initializer_list<long long> numbers);
+long long number_of(const char* method, std::initializer_list<long long> numbers);
 inline long long handle(const void* pointer) { return reinterpret_cast<long long>(pointer); }
 
 struct Configuration {
@@ -144,22 +135,12 @@ struct Configuration {
   size_t shared;
   cudaStream_t stream;
 };
-inline std::vector<Configuration> configurations;
+extern std::vector<Configuration> configurations;
 
-inline void configure(dim3 grid, dim3 block, size_t shared = 0, cudaStream_t stream = nullptr) {
-  configurations.push_back({grid, block, shared, stream});
-}
-inline void launch(const void* code, const Configuration& how, void** arguments) {
-  invoke("launch", {place(code), how.grid.x, how.grid.y, how.grid.z, how.block.x, how.block.y, how.block.z,
-                    static_cast<long long>(how.shared), handle(how.stream), handle(arguments)});
-}
+void configure(dim3 grid, dim3 block, size_t shared = 0, cudaStream_t stream = nullptr);
+void launch(const void* code, const Configuration& how, void** arguments);
 /// The body of every stub. The address it returns to lies in the stub.
-__attribute__((noipa)) inline void launch_this(void** arguments) {
-  if (configurations.empty()) throw c10::Error("a kernel is called without <<<grid, block>>>");
-  Configuration how = configurations.back();
-  configurations.pop_back();
-  launch(__builtin_extract_return_addr(__builtin_return_address(0)), how, arguments);
-}
+__attribute__((noipa)) void launch_this(void** arguments);
 
 }  // namespace kernel_lsp
 
@@ -186,19 +167,10 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Function*
 }
 inline cudaError_t cudaDeviceSynchronize() { return kernel_lsp::invoke("synchronize", {0}), cudaSuccess; }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaDeviceSynchronize(); }
-inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream = nullptr) {
-  kernel_lsp::invoke("fill", {kernel_lsp::handle(to), value, static_cast<long long>(bytes), kernel_lsp::handle(stream)});
-  return cudaSuccess;
-}
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream = nullptr);
 inline cudaError_t cudaMemset(void* to, int value, size_t bytes) { return cudaMemsetAsync(to, value, bytes); }
-inline cudaError_t cudaMemcpyAsync(
-    void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream = nullptr) {
-  if (kind != cudaMemcpyDeviceToDevice && kind != cudaMemcpyDefault)
-    throw c10::Error("only copies from device to device are made here");
-  kernel_lsp::invoke("copy", {kernel_lsp::handle(to), kernel_lsp::handle(from), static_cast<long long>(bytes),
-                              kernel_lsp::handle(stream)});
-  return cudaSuccess;
-}
+cudaError_t cudaMemcpyAsync(
+    void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream = nullptr);
 inline cudaError_t cudaGetDevice(int* device) {
   *device = static_cast<int>(kernel_lsp::number_of("current_device", {}));
   return cudaSuccess;
@@ -208,26 +180,7 @@ inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, 
   *value = static_cast<int>(kernel_lsp::number_of("device_attribute", {attribute}));
   return cudaSuccess;
 }
-inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
-  auto ask = [](cudaDeviceAttr attribute) {
-    return static_cast<int>(kernel_lsp::number_of("device_attribute", {attribute}));
-  };
-  *properties = {};
-  properties->sharedMemPerBlock = ask(cudaDevAttrMaxSharedMemoryPerBlock);
-  properties->sharedMemPerBlockOptin = ask(cudaDevAttrMaxSharedMemoryPerBlockOptin);
-  properties->sharedMemPerMultiprocessor = ask(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
-  properties->regsPerBlock = properties->regsPerMultiprocessor = 65536;
-  properties->warpSize = 32;
-  properties->maxThreadsPerBlock = properties->maxThreadsDim[0] = properties->maxThreadsDim[1] = 1024;
-  properties->maxThreadsDim[2] = 64;
-  properties->maxGridSize[0] = 0x7FFFFFFF;
-  properties->maxGridSize[1] = properties->maxGridSize[2] = 65535;
-  properties->major = ask(cudaDevAttrComputeCapabilityMajor);
-  properties->minor = ask(cudaDevAttrComputeCapabilityMinor);
-  properties->multiProcessorCount = ask(cudaDevAttrMultiProcessorCount);
-  properties->maxThreadsPerMultiProcessor = ask(cudaDevAttrMaxThreadsPerMultiProcessor);
-  return cudaSuccess;
-}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 
 namespace c10::cuda {
 class CUDAStream {
@@ -273,14 +226,7 @@ inline std::optional<Device> device_of(const Tensor& tensor) {
 }  // namespace at
 namespace at::cuda {
 using namespace c10::cuda;
-inline cudaDeviceProp* getCurrentDeviceProperties() {
-  static cudaDeviceProp properties = [] {
-    cudaDeviceProp made;
-    cudaGetDeviceProperties(&made, 0);
-    return made;
-  }();
-  return &properties;
-}
+cudaDeviceProp* getCurrentDeviceProperties();
 inline cudaDeviceProp* getDeviceProperties(int64_t) { return getCurrentDeviceProperties(); }
 }  // namespace at::cuda
 namespace torch::cuda {

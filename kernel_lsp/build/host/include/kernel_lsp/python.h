@@ -102,23 +102,12 @@ inline bool is_none(PyObject* object) { return object == &_Py_NoneStruct; }
 inline bool is_a(PyObject* object, _typeobject& type) {
   return PyObject_IsInstance(object, reinterpret_cast<PyObject*>(&type)) == 1;
 }
-inline std::string text(PyObject* object) {
-  Ref said = Ref::steal(PyObject_Str(object));
-  Py_ssize_t size = 0;
-  const char* data = said ? PyUnicode_AsUTF8AndSize(said.get(), &size) : nullptr;
-  if (data == nullptr) PyErr_Clear();
-  return data ? std::string(data, size) : std::string();
-}
+std::string text(PyObject* object);
 
 /// An exception of Python's on its way through C++; `restore` hands it back.
 class PythonError : public std::exception {
  public:
-  PythonError() {
-    PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
-    PyErr_Fetch(&type, &value, &trace);
-    type_ = Ref::steal(type), value_ = Ref::steal(value), trace_ = Ref::steal(trace);
-    message_ = value ? text(value) : "an error in Python";
-  }
+  PythonError();
   const char* what() const noexcept override { return message_.c_str(); }
   void restore() { PyErr_Restore(type_.release(), value_.release(), trace_.release()); }
 
@@ -138,8 +127,8 @@ inline Ref attribute(PyObject* object, const char* name) { return checked(PyObje
 
 /// What launches and allocates for this library: an object of `runner.workers.inline`. Its `torch` is the module.
 /// It and other objects that live as long as the process are never freed, for Python ends first.
-inline Ref& runtime = *new Ref;
+extern Ref& runtime;
 
-inline Ref torch_attribute(const char* name) { return attribute(attribute(runtime.get(), "torch").get(), name); }
+Ref torch_attribute(const char* name);
 
 }  // namespace kernel_lsp

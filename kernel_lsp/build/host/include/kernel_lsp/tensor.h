@@ -21,30 +21,8 @@ struct TensorState {
   void forget() { shaped = typed = placed = false; }
 };
 
-inline c10::ScalarType scalar_type_of(PyObject* dtype) {
-  static std::unordered_map<std::string, c10::ScalarType> known = {
-#define KERNEL_LSP_CASE(cpp, name, python) {"torch." #python, c10::ScalarType::name},
-      KERNEL_LSP_SCALAR_TYPES(KERNEL_LSP_CASE)
-#undef KERNEL_LSP_CASE
-  };
-  static std::unordered_map<PyObject*, c10::ScalarType> seen;  // types of elements live as long as the process
-  auto found = seen.find(dtype);
-  if (found == seen.end()) {
-    auto named = known.find(text(dtype));
-    found = seen.emplace(dtype, named == known.end() ? c10::ScalarType::Undefined : named->second).first;
-  }
-  return found->second;
-}
-inline std::vector<int64_t> numbers_of(PyObject* sequence) {
-  Py_ssize_t count = PySequence_Size(sequence);
-  if (count < 0) throw PythonError();
-  std::vector<int64_t> numbers(count);
-  for (Py_ssize_t at = 0; at < count; ++at) {
-    numbers[at] = PyLong_AsLongLong(checked(PySequence_GetItem(sequence, at)).get());
-    if (numbers[at] == -1 && PyErr_Occurred()) throw PythonError();
-  }
-  return numbers;
-}
+c10::ScalarType scalar_type_of(PyObject* dtype);
+std::vector<int64_t> numbers_of(PyObject* sequence);
 
 }  // namespace kernel_lsp
 
@@ -70,10 +48,7 @@ class Tensor {
   bool defined() const { return state_ != nullptr; }
   void reset() { state_.reset(); }
   bool is_same(const Tensor& other) const { return defined() && other.defined() && object() == other.object(); }
-  PyObject* object() const {
-    if (!state_) throw c10::Error("an undefined tensor is used");
-    return state_->object.get();
-  }
+  PyObject* object() const;
 
   IntArrayRef sizes() const { return shape().sizes; }
   IntArrayRef strides() const { return shape().strides; }
@@ -81,20 +56,9 @@ class Tensor {
   int64_t ndimension() const { return dim(); }
   int64_t size(int64_t dim) const { return shape().sizes[wrapped(dim)]; }
   int64_t stride(int64_t dim) const { return shape().strides[wrapped(dim)]; }
-  int64_t numel() const {
-    int64_t count = 1;
-    for (int64_t extent : shape().sizes) count *= extent;
-    return count;
-  }
+  int64_t numel() const;
   bool sizes_equal(const Tensor& other) const { return sizes() == other.sizes(); }
-  ScalarType scalar_type() const {
-    object();
-    if (!state_->typed) {
-      state_->type = kernel_lsp::scalar_type_of(kernel_lsp::attribute(object(), "dtype").get());
-      state_->typed = true;
-    }
-    return state_->type;
-  }
+  ScalarType scalar_type() const;
   ScalarType dtype() const { return scalar_type(); }
   size_t element_size() const { return c10::elementSize(scalar_type()); }
   size_t itemsize() const { return element_size(); }
@@ -105,25 +69,14 @@ class Tensor {
   bool is_cpu() const { return !is_cuda(); }
   bool is_sparse() const { return flag("is_sparse"); }
   bool requires_grad() const { return flag("requires_grad"); }
-  bool is_contiguous() const { return PyObject_IsTrue(ask("is_contiguous").get()) == 1; }
+  bool is_contiguous() const;
   bool is_contiguous(MemoryFormat format) const;
   bool is_non_overlapping_and_dense() const;
-  Device device() const { return Device(kernel_lsp::text(kernel_lsp::attribute(object(), "device").get())); }
+  Device device() const;
   int64_t get_device() const { return number("get_device"); }
-  TensorOptions options() const { return TensorOptions(scalar_type()).device(device()); }
+  TensorOptions options() const;
 
-  void* data_ptr() const {
-    object();
-    if (!state_->placed) {
-      kernel_lsp::Ref arguments = kernel_lsp::checked(PyTuple_New(1));
-      PyTuple_SetItem(arguments.get(), 0, kernel_lsp::Ref(state_->object).release());
-      kernel_lsp::Ref given = kernel_lsp::checked(PyObject_Call(
-          kernel_lsp::attribute(kernel_lsp::runtime.get(), "pointer").get(), arguments.get(), nullptr));
-      state_->pointer = reinterpret_cast<void*>(PyLong_AsUnsignedLongLong(given.get()));
-      state_->placed = true;
-    }
-    return state_->pointer;
-  }
+  void* data_ptr() const;
   void* mutable_data_ptr() const { return data_ptr(); }
   const void* const_data_ptr() const { return data_ptr(); }
   template <class T>
@@ -226,29 +179,11 @@ class Tensor {
   Tensor operator-() const { return neg(); }
 
  private:
-  kernel_lsp::TensorState& shape() const {
-    PyObject* self = object();
-    if (!state_->shaped) {
-      state_->sizes = kernel_lsp::numbers_of(kernel_lsp::attribute(self, "shape").get());
-      state_->strides = kernel_lsp::numbers_of(ask("stride").get());
-      state_->shaped = true;
-    }
-    return *state_;
-  }
-  size_t wrapped(int64_t dim) const {
-    int64_t count = this->dim();
-    TORCH_CHECK_INDEX(
-        dim >= -std::max<int64_t>(count, 1) && dim < std::max<int64_t>(count, 1) && count > 0,
-        "Dimension out of range (expected to be in range of [", -std::max<int64_t>(count, 1), ", ",
-        std::max<int64_t>(count, 1) - 1, "], but got ", dim, ")");
-    return static_cast<size_t>(dim < 0 ? dim + count : dim);
-  }
-  kernel_lsp::Ref ask(const char* name) const {
-    return kernel_lsp::checked(PyObject_Call(
-        kernel_lsp::attribute(object(), name).get(), kernel_lsp::checked(PyTuple_New(0)).get(), nullptr));
-  }
-  int64_t number(const char* name) const { return PyLong_AsLongLong(ask(name).get()); }
-  bool flag(const char* name) const { return PyObject_IsTrue(kernel_lsp::attribute(object(), name).get()) == 1; }
+  kernel_lsp::TensorState& shape() const;
+  size_t wrapped(int64_t dim) const;
+  kernel_lsp::Ref ask(const char* name) const;
+  int64_t number(const char* name) const;
+  bool flag(const char* name) const;
 
   std::shared_ptr<kernel_lsp::TensorState> state_;
 };
@@ -275,14 +210,8 @@ inline Ref to_python(std::nullopt_t) { return none(); }
 inline Ref to_python(c10::ScalarType type) { return torch_attribute(c10::python_name(type)); }
 inline Ref to_python(const c10::Device& device) { return to_python(device.str()); }
 inline Ref to_python(c10::DeviceType type) { return to_python(c10::Device(type)); }
-inline Ref to_python(c10::MemoryFormat format) {
-  static const char* const names[] = {"contiguous_format", "preserve_format", "channels_last", "channels_last_3d"};
-  return torch_attribute(names[static_cast<int>(format)]);
-}
-inline Ref to_python(const c10::Scalar& value) {
-  if (value.isBoolean()) return to_python(value.toBool());
-  return value.isFloatingPoint() ? to_python(value.toDouble()) : to_python(value.toLong());
-}
+Ref to_python(c10::MemoryFormat format);
+Ref to_python(const c10::Scalar& value);
 inline Ref to_python(const at::Tensor& tensor) { return tensor.defined() ? Ref::borrow(tensor.object()) : none(); }
 template <class T>
 Ref to_python(const std::optional<T>& value);
@@ -295,12 +224,7 @@ Ref to_python(c10::ArrayRef<T> list) {
     PyList_SetItem(made.get(), static_cast<Py_ssize_t>(at), to_python(list[at]).release());
   return made;
 }
-inline Ref to_python(const std::vector<bool>& list) {
-  Ref made = checked(PyList_New(static_cast<Py_ssize_t>(list.size())));
-  for (size_t at = 0; at < list.size(); ++at)
-    PyList_SetItem(made.get(), static_cast<Py_ssize_t>(at), to_python(static_cast<bool>(list[at])).release());
-  return made;
-}
+Ref to_python(const std::vector<bool>& list);
 template <class T>
 Ref to_python(const std::vector<T>& list) { return to_python(c10::ArrayRef<T>(list)); }
 template <class T, size_t count>
@@ -328,24 +252,11 @@ class Arguments {
   void add(const T& value) {
     if constexpr (std::is_same_v<T, c10::MemoryFormat>) name("memory_format", to_python(value));
     else if constexpr (!std::is_same_v<T, c10::TensorOptions>) positional_.push_back(to_python(value));
-    else {
-      if (value.dtype_opt()) name("dtype", to_python(*value.dtype_opt()));
-      if (value.device_opt()) name("device", to_python(*value.device_opt()));
-      if (value.requires_grad_opt()) name("requires_grad", to_python(*value.requires_grad_opt()));
-      if (value.pinned_memory_opt()) name("pin_memory", to_python(*value.pinned_memory_opt()));
-      if (value.memory_format_opt()) name("memory_format", to_python(*value.memory_format_opt()));
-    }
+    else add_options(value);
   }
-  void name(const char* key, const Ref& value) {
-    if (!named_) named_ = checked(PyDict_New());
-    checked(PyDict_SetItemString(named_.get(), key, value.get()));
-  }
-  Ref call(const Ref& callee) {
-    Ref tuple = checked(PyTuple_New(static_cast<Py_ssize_t>(positional_.size())));
-    Py_ssize_t at = 0;
-    for (Ref& value : positional_) PyTuple_SetItem(tuple.get(), at++, value.release());
-    return checked(PyObject_Call(callee.get(), tuple.get(), named_.get()));
-  }
+  void add_options(const c10::TensorOptions& options);
+  void name(const char* key, const Ref& value);
+  Ref call(const Ref& callee);
 
  private:
   std::vector<Ref> positional_;
@@ -371,20 +282,9 @@ at::Tensor function(const char* name, const Given&... given) {
 
 namespace at {
 
-inline Tensor Tensor::to(TensorOptions options) const {
-  kernel_lsp::Arguments arguments;
-  arguments.add(options);
-  return Tensor(arguments.call(kernel_lsp::attribute(object(), "to")));
-}
-inline bool Tensor::is_contiguous(MemoryFormat format) const {
-  return PyObject_IsTrue(kernel_lsp::call(kernel_lsp::attribute(object(), "is_contiguous"), format).get()) == 1;
-}
-inline Scalar Tensor::item() const {
-  kernel_lsp::Ref value = ask("item");
-  if (kernel_lsp::is_a(value.get(), PyBool_Type)) return Scalar(PyObject_IsTrue(value.get()) == 1);
-  if (kernel_lsp::is_a(value.get(), PyFloat_Type)) return Scalar(PyFloat_AsDouble(value.get()));
-  return Scalar(static_cast<int64_t>(PyLong_AsLongLong(value.get())));
-}
+
+
+
 
 #define KERNEL_LSP_FACTORY(name)                                                           \
   inline Tensor name(IntArrayRef size, TensorOptions options = {}) {                       \
@@ -444,10 +344,7 @@ KERNEL_LSP_REDUCING(mean)
 KERNEL_LSP_REDUCING(amax)
 KERNEL_LSP_REDUCING(amin)
 KERNEL_LSP_FUNCTION(prod)
-inline std::tuple<Tensor, Tensor> two_of(const kernel_lsp::Ref& given) {
-  auto at = [&](Py_ssize_t which) { return Tensor(kernel_lsp::checked(PySequence_GetItem(given.get(), which))); };
-  return {at(0), at(1)};
-}
+std::tuple<Tensor, Tensor> two_of(const kernel_lsp::Ref& given);
 #define KERNEL_LSP_EXTREME(name)                                                                \
   inline std::tuple<Tensor, Tensor> Tensor::name(int64_t dim, bool keepdim) const {             \
     return two_of(kernel_lsp::call(kernel_lsp::attribute(object(), #name), dim, keepdim));      \

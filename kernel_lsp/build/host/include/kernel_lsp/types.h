@@ -142,22 +142,14 @@ inline std::ostream& operator<<(std::ostream& out, DeviceType type) {
 class Device {
  public:
   Device(DeviceType type, DeviceIndex index = -1) : type_(type), index_(index) {}  // NOLINT: implicit as in c10
-  Device(const std::string& name) {  // NOLINT
-    auto colon = name.find(':');
-    auto kind = name.substr(0, colon);
-    if (kind != "cuda" && kind != "cpu") throw Error("device " + name + " is not offered here");
-    type_ = kind == "cuda" ? DeviceType::CUDA : DeviceType::CPU;
-    index_ = colon == std::string::npos ? -1 : static_cast<DeviceIndex>(std::stoi(name.substr(colon + 1)));
-  }
+  Device(const std::string& name);  // NOLINT
   Device(const char* name) : Device(std::string(name)) {}  // NOLINT
   DeviceType type() const { return type_; }
   DeviceIndex index() const { return index_; }
   bool has_index() const { return index_ >= 0; }
   bool is_cuda() const { return type_ == DeviceType::CUDA; }
   bool is_cpu() const { return type_ == DeviceType::CPU; }
-  std::string str() const {
-    return std::string(is_cuda() ? "cuda" : "cpu") + (index_ < 0 ? "" : ":" + std::to_string(index_));
-  }
+  std::string str() const;
   bool operator==(const Device& other) const { return type_ == other.type_ && index_ == other.index_; }
   bool operator!=(const Device& other) const { return !(*this == other); }
 

@@ -1,0 +1,228 @@
+"""A KernelBench problem as a target, on a machine without a GPU: its own `Model`, right and wrong answers to it."""
+
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+
+from kernel_lsp.config.settings import PathSettings, Settings
+from kernel_lsp.device.nvml import find_gpus
+from kernel_lsp.judge.likeness import same_model
+from kernel_lsp.judge.pipeline import open_session
+from kernel_lsp.judge.target import make_target
+from kernel_lsp.judge.verdict import CheckStatus, Outcome, Stage, Verdict
+from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.kernel import Language
+
+pytestmark = pytest.mark.skipif(bool(find_gpus()), reason="a GPU gives other verdicts")
+
+PROBLEM = '''import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    """Scales rows."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(size))
+
+    def forward(self, x):
+        return torch.relu(x) * self.scale
+
+
+batch, size = 4096, 2048
+
+
+def get_inputs():
+    return [torch.rand(batch, size) - 0.5]
+
+
+def get_init_inputs():
+    return [size]
+'''
+MODEL = PROBLEM.split("batch,")[0].replace("Model", "ModelNew")
+TRITON = """import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def scale_kernel(x, scale, y, n, size, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + at, mask=at < n)
+    tl.store(y + at, tl.maximum(value, 0.0) * tl.load(scale + at % size, mask=at < n), mask=at < n)
+
+
+class ModelNew(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(size))
+
+    def forward(self, x):
+        y = torch.empty_like(x)
+        n = x.numel()
+        scale_kernel[(triton.cdiv(n, 1024),)](x, self.scale, y, n, x.size(1), BLOCK=1024)
+        return y
+"""
+INLINE = '''import torch
+import torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+
+SOURCE = """
+__global__ void scale_kernel(const float* x, const float* scale, float* y, int n, int size) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = fmaxf(x[i], 0.f) * scale[i % size];
+}
+
+torch::Tensor scale_rows(torch::Tensor x, torch::Tensor scale) {
+    auto y = torch::empty_like(x);
+    int n = x.numel();
+    scale_kernel<<<(n + 255) / 256, 256>>>(x.data_ptr<float>(), scale.data_ptr<float>(), y.data_ptr<float>(), n,
+                                           x.size(1));
+    return y;
+}
+"""
+rows = load_inline(
+    name="rows",
+    cpp_sources="torch::Tensor scale_rows(torch::Tensor x, torch::Tensor scale);",
+    cuda_sources=SOURCE,
+    functions=["scale_rows"],
+)
+
+
+class ModelNew(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(size))
+
+    def forward(self, x):
+        return rows.scale_rows(x, self.scale)
+'''
+ANSWERS = {
+    "itself": MODEL,
+    "another": MODEL.replace("torch.relu(x)", "x.clamp(min=0)"),
+    "triton": TRITON,
+    "inline": INLINE,
+    "ignores": MODEL.replace(" * self.scale", ""),
+    "wrong": MODEL.replace("torch.relu(x)", "x.abs()"),
+    "overruns": INLINE.replace("fmaxf(x[i]", "fmaxf(x[i + 1]"),
+    "own_weights": MODEL.replace("self.scale", "self.factor"),
+    "fixed_size": MODEL.replace("        return", "        assert x.size(1) % 2 == 0\n        return"),
+    "no_answer": PROBLEM.split("batch,")[0],
+    "raises": MODEL.replace("super().__init__()", 'super().__init__()\n        raise ValueError("no")'),
+    "reaches": MODEL.replace("import torch\n", "import ctypes\nimport torch\n", 1),
+    "syntax": INLINE.replace("fmaxf(", "fmaxg("),
+}
+
+
+@pytest.fixture(scope="module")
+def verdicts(tmp_path_factory) -> Mapping[str, Verdict]:
+    folder = tmp_path_factory.mktemp("answers")
+    path = folder / "rows.py"
+    path.write_text(PROBLEM)
+    settings = Settings(paths=PathSettings(data=folder, cache=folder))
+
+    async def run() -> dict[str, Verdict]:
+        found: dict[str, Verdict] = {}
+        async with open_session(make_target(path), settings) as session:
+            for name, text in ANSWERS.items():
+                answer = session.target.answer(SourceFile(folder / f"{name}.py", text), name, "user")
+                found[name] = await session.judge(answer, always_run=name == "another")
+        return found
+
+    return asyncio.run(run())
+
+
+def checks(verdict: Verdict) -> dict[str, tuple[CheckStatus, str]]:
+    return {check.name: (check.status, check.detail) for check in verdict.evidence.checks}
+
+
+def test_the_model_itself_is_the_same_program(verdicts):
+    assert (verdicts["itself"].verdict, verdicts["itself"].stage) == (Outcome.SAME, Stage.BUILD)
+
+
+@pytest.mark.parametrize("name", ["another", "triton", "inline"])
+def test_a_right_answer_is_right_on_the_emulator(verdicts, name):
+    assert (verdicts[name].verdict, verdicts[name].stage) == (Outcome.UNTIMED, Stage.CORRECT), verdicts[name].reason
+    found = checks(verdicts[name])
+    assert found["weights"] == (CheckStatus.PASSED, "by state: all 1 are given to it, under their names")
+    assert found["inputs: weights"][0] is CheckStatus.PASSED
+    assert "needs a GPU" in found["the case as written"][1]
+
+
+def test_the_evidence_says_how_an_extension_was_built(verdicts):
+    evidence = verdicts["inline"].evidence
+    assert (evidence.build_way, [e.path for e in evidence.extensions]) == ("fast", ["fast"])
+    assert [kernel.name for kernel in evidence.candidate_resources] == ["scale_kernel"]
+    assert evidence.candidate_resources[0].threads == 256
+
+
+@pytest.mark.parametrize(("text", "language"), [(TRITON, Language.TRITON), (INLINE, Language.TORCH)])
+def test_an_answer_may_be_in_another_language_than_the_problem(text, language, tmp_path):
+    path = tmp_path / "rows.py"
+    path.write_text(PROBLEM)
+    target = make_target(path)
+    assert target.language is Language.TORCH
+    assert target.answer(SourceFile(path, text), "", "user").language is language
+
+
+def test_a_wrong_answer_names_case_and_element(verdicts):
+    verdict = verdicts["wrong"]
+    assert (verdict.verdict, verdict.stage) == (Outcome.WRONG, Stage.CORRECT)
+    assert verdict.evidence.mismatch is not None
+    assert verdict.evidence.mismatch.case.startswith("batch=")
+
+
+def test_ignored_weights_that_are_all_ones_are_found(verdicts):
+    assert verdicts["ignores"].verdict is Outcome.WRONG
+    assert "weights" in verdicts["ignores"].reason
+
+
+def test_an_access_out_of_bounds_is_found_at_its_line(verdicts):
+    verdict = verdicts["overruns"]
+    assert verdict.verdict is Outcome.RUN_FAILED
+    line = next(n for n, line in enumerate(ANSWERS["overruns"].splitlines(), 1) if "x[i + 1]" in line)
+    assert f"line {line}" in verdict.reason
+
+
+def test_weights_under_other_names_are_said_to_be_its_own(verdicts):
+    verdict = verdicts["own_weights"]
+    assert verdict.verdict is Outcome.UNTIMED, verdict.reason
+    status, detail = checks(verdict)["weights"]
+    assert status is CheckStatus.SKIPPED
+    assert "has no `scale`" in detail
+
+
+def test_sizes_that_the_problem_fixes_may_be_relied_on(verdicts):
+    verdict = verdicts["fixed_size"]
+    assert verdict.verdict is Outcome.UNTIMED, verdict.reason
+    assert "not held against it" in checks(verdict)["other sizes"][1]
+
+
+@pytest.mark.parametrize(
+    ("name", "outcome", "stage", "said"),
+    [
+        ("no_answer", Outcome.BUILD_FAILED, Stage.PARSE, "no `ModelNew`"),
+        ("raises", Outcome.BUILD_FAILED, Stage.BUILD, "ValueError: no"),
+        ("reaches", Outcome.ILLEGITIMATE, Stage.LEGITIMATE, "imports `ctypes`"),
+        ("syntax", Outcome.BUILD_FAILED, Stage.BUILD, "syntax.py:"),
+    ],
+)
+def test_what_cannot_be_run_says_why(verdicts, name, outcome, stage, said):
+    assert (verdicts[name].verdict, verdicts[name].stage) == (outcome, stage), verdicts[name].reason
+    assert said in verdicts[name].reason
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        (("Scales rows.", "Something else."), True),
+        (("batch, size = 4096, 2048", "batch, size = 8, 8"), True),
+        (("torch.relu(x)", "torch.relu(x) + 0"), False),
+        (("torch.ones", "torch.zeros"), False),
+    ],
+)
+def test_models_are_the_same_by_their_syntax(change, same):
+    assert same_model(PROBLEM, PROBLEM.replace(*change).replace("Model", "ModelNew")) is same

@@ -1,0 +1,194 @@
+"""A KernelBench problem as a workload: arguments, weights by state, sizes, and what has no right answer."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernel_lsp.errors import CannotJudgeError, WorkloadError
+from kernel_lsp.workload.answer import Answer
+from kernel_lsp.workload.load import load_module, load_workload, make_inputs
+from kernel_lsp.workload.placement import Instead
+from kernel_lsp.workload.problem import Problem, choose_for_emulator, choose_for_gpu
+
+MIXER = Path(__file__).parents[2] / "fixtures" / "kernelbench_mixer.py"
+WEIGHTS = ("mix.weight", "mix.bias", "norm.weight", "norm.bias")
+HEAD = "import torch\nimport torch.nn as nn\n\n\n"
+TAIL = "\n\ndef get_inputs():\n    return [torch.rand(batch, size)]\n\n\ndef get_init_inputs():\n    return []\n"
+
+
+def problem(forward: str, init: str = "pass", sizes: str = "batch, size = 512, 256") -> Problem:
+    """A problem of one input `x`."""
+    model = (
+        "class Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        f"        {init}\n\n    def forward(self, x):\n        {forward}\n\n\n"
+    )
+    made = load_workload(f"{HEAD}{model}{sizes}\n{TAIL}", Path("a_problem.py")).problem
+    assert made is not None
+    return made
+
+
+@pytest.fixture
+def mixer():
+    with Instead("cpu"):
+        yield load_workload(MIXER.read_text(), MIXER, seed=7)
+
+
+def test_arguments_are_inputs_then_weights(mixer):
+    assert mixer.argument_names == ("x", "pair[0]", "pair[1]", *WEIGHTS)
+    assert mixer.weights == WEIGHTS
+    assert mixer.cases == ({"batch": 64, "features": 32, "hidden": 48, "scales[1]": 3, "get_inputs[0]": 3},)
+
+
+def test_inputs_keep_their_types_and_come_from_the_seed(mixer):
+    torch.manual_seed(1)
+    x, y, shift, *weights = make_inputs(mixer, mixer.cases[0])
+    torch.manual_seed(1)
+    again = make_inputs(mixer, mixer.cases[0])
+    assert (x.dtype, y.dtype, shift) == (torch.float32, torch.int64, 0.5)
+    assert torch.equal(x, again[0])
+    assert [tuple(w.shape) for w in weights] == [(48, 32), (48,), (48,), (48,)]
+
+
+def test_weights_follow_from_their_own_seed_and_leave_that_of_others_alone(mixer):
+    torch.manual_seed(1)
+    first = make_inputs(mixer, mixer.cases[0])
+    torch.manual_seed(2)
+    second = make_inputs(mixer, mixer.cases[0])
+    other = make_inputs(load_workload(MIXER.read_text(), MIXER, seed=8), mixer.cases[0])
+    assert torch.equal(first[3], second[3])
+    assert not torch.equal(first[0], second[0])
+    assert not torch.equal(first[3], other[3])
+
+
+def test_the_right_answer_is_the_models_on_the_weights_given(mixer):
+    leaves = list(make_inputs(mixer, mixer.cases[0]))
+    leaves[5] = leaves[5] * 2  # norm.weight
+    x, y, shift, weight, bias, gamma, beta = leaves
+    mixed = torch.nn.functional.layer_norm((x + y) @ weight.T + bias, (48,), gamma, beta) * 3 + shift
+    outputs = mixer.reference_on(mixer.cases[0])(*leaves)
+    assert [tuple(o.shape) for o in outputs] == [(64, 48), (64,), ()]
+    torch.testing.assert_close(outputs[0], mixed)
+    assert int(outputs[2]) == 64
+
+
+def test_the_right_answer_is_in_float64_where_the_leaves_are(mixer):
+    leaves = [t.double() if isinstance(t, torch.Tensor) else t for t in make_inputs(mixer, mixer.cases[0])]
+    assert mixer.reference_on(mixer.cases[0])(*leaves)[0].dtype == torch.float64
+
+
+def test_running_statistics_are_no_arguments_and_stay_as_they_are():
+    with Instead("cpu"):
+        made = problem("return self.norm(x)", "self.norm = nn.BatchNorm1d(size)")
+        assert made.weight_names == ("norm.weight", "norm.bias")
+        leaves = made.inputs(**made.constants)
+        first = made.reference(made.constants, *leaves)
+        assert torch.equal(first[0], made.reference(made.constants, *leaves)[0])
+
+
+def test_sizes_are_halved_together_until_they_fit():
+    case, found = problem("return x * 2").shrunk(lambda footprint: footprint.total <= 1 << 14)
+    assert case == {"batch": 512 // 8, "size": 256 // 8}
+    assert found is not None
+    assert found.total == 2 * 64 * 32 * 4
+
+
+def test_a_size_that_the_model_fixes_is_left_alone():
+    made = problem("return x + torch.ones(256, device=x.device)")
+    assert made.shrunk(lambda footprint: footprint.total <= 1 << 14)[0] == {"batch": 8, "size": 256}
+
+
+def test_sizes_that_must_be_equal_are_halved_as_a_pair():
+    made = problem(
+        "return self.mix(x)", "self.mix = nn.Linear(inner, 64)", "batch, size, inner, other = 64, 256, 256, 11"
+    )
+    case, _ = made.shrunk(lambda footprint: footprint.total <= 1 << 15)
+    assert case["size"] == case["inner"] < 256
+
+
+def test_odd_sizes_follow_where_they_are_valid():
+    made = problem("return x.view(x.size(0), -1, 4).sum(-1)")
+    case, _ = made.shrunk(lambda footprint: footprint.total <= 1 << 14)
+    assert made.odd(case) == case | {"batch": case["batch"] - 1}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "constants"),
+    [
+        ("batch = size = 64", {"batch": 64}),
+        ("batch = 4 * 16\nsize: int = 32", {"batch": 64, "size": 32}),
+        ("shape = [8, 16]\nbatch, size = shape", {"shape[0]": 8, "shape[1]": 16}),
+        ("batch = 64 // 2\nsize = 1\nflag = True\nname = 'a'", {}),
+    ],
+)
+def test_constants_are_whole_numbers_as_written(sizes, constants):
+    assert problem("return x", sizes=sizes).constants == constants
+
+
+def test_for_a_gpu_the_case_as_written_is_taken_where_it_fits():
+    made = problem("return x * 2")
+    assert choose_for_gpu(made, 1 << 30).decisive == (0,)
+    small = choose_for_gpu(made, 1 << 20)
+    assert small.decisive == (1,)
+    assert small.cases[1]["batch"] < 512
+    assert "as written needs" in small.why
+    with pytest.raises(CannotJudgeError, match="no smaller case fits"):
+        choose_for_gpu(made, 1 << 6)
+
+
+def test_for_the_emulator_it_is_scaled_down_and_odd_sizes_only_advise():
+    chosen = choose_for_emulator(problem("return x * 2"))
+    assert (chosen.decisive, chosen.advisory) == ((1,), (2,))
+    assert chosen.cases[2] == {name: value - 1 for name, value in chosen.cases[1].items()}
+
+
+def test_random_answers_are_refused():
+    made = problem("return self.drop(x)", "self.drop = nn.Dropout(0.5)")
+    with Instead("cpu"), pytest.raises(WorkloadError, match="draws random numbers"):
+        made.check(made.constants)
+
+
+def test_weights_become_different_where_alike_they_leave_rounding_alone():
+    with Instead("cpu"):
+        made = problem("return self.norm(x).mean(dim=1)", "self.norm = nn.LayerNorm(size)")
+        made.check(made.constants)
+        assert made.renews_weights
+        weight = made.inputs(**made.constants)[1]
+        assert weight.std() > 0.01
+
+
+def test_an_answer_is_given_weights_by_their_names(mixer):
+    answer = answer_of(mixer, MIXER.read_text().replace("Model", "ModelNew"))
+    assert answer.build(0) == ()
+    for change in (1.0, 2.0):  # fresh values reach it without a new model
+        leaves = [
+            leaf * change if isinstance(leaf, torch.Tensor) else leaf for leaf in make_inputs(mixer, mixer.cases[0])
+        ]
+        expected = mixer.reference_on(mixer.cases[0])(*leaves)
+        with torch.no_grad():
+            torch.testing.assert_close(answer.launch(0)(*leaves)[0], expected[0])
+
+
+def test_an_answer_with_weights_of_its_own_constructs_the_same(mixer):
+    text = MIXER.read_text().replace("Model", "ModelNew").replace("self.mix", "self.packed")
+    answer = answer_of(mixer, text)
+    assert answer.build(0) == ("mix.weight", "mix.bias")
+    leaves = make_inputs(mixer, mixer.cases[0])
+    with torch.no_grad():
+        torch.testing.assert_close(answer.launch(0)(*leaves)[0], mixer.reference_on(mixer.cases[0])(*leaves)[0])
+
+
+def test_a_file_without_a_model_is_no_answer(mixer):
+    with pytest.raises(WorkloadError, match="defines no `ModelNew`"):
+        answer_of(mixer, "x = 1\n")
+
+
+def test_what_is_no_plain_value_is_refused_by_name():
+    text = MIXER.read_text().replace('"both"]', "torch.float32]")
+    with Instead("cpu"), pytest.raises(WorkloadError, match="no plain value"):
+        _ = load_workload(text, MIXER).calls
+
+
+def answer_of(workload, text: str) -> Answer:
+    path = Path("an_answer.py")
+    return Answer(load_module(text, path), path, workload.calls, "cpu")
