@@ -128,5 +128,5 @@ async def test_what_is_missing_is_a_problem_and_no_workload(tmp_path):
         actions = {action.title: action for action in await session.actions(uri, line=HEAD)}
         assert not any("Draft" in title for title in actions)
         assert "write twice_cuda_problem.py beside it" in actions["Refine twice"].disabled.reason
-        with pytest.raises(JsonRpcException, match="twice_cuda_problem.py"):
+        with pytest.raises(JsonRpcException, match=r"twice_cuda_problem\.py"):
             await session.command("draft", uri, "twice")

@@ -96,7 +96,8 @@ def _with_device(
     library: bytes,
     record: HostBuild,
 ) -> ExtensionBuild | str:
-    text = placed(request.cuda[0], origin)
+    line, text = placed(request.cuda[0], origin)
+    text = "\n" * (line - 1) + text
     source = SourceFile(_named(request, origin), text)
     parameters = {
         kernel.name: tuple(p.name for p in kernel.parameters) for kernel in find_cuda_kernels(text, source.path)
@@ -144,12 +145,20 @@ def _objection(request: ExtensionRequest, flags: Flags) -> str | None:
 
 
 def _host_text(unit: Unit, origin: SourceFile) -> str:
-    return f"#line 1 {quoted(unit.path or str(origin.path))}\n{host_view(placed(unit, origin))}\n"
+    line, text = placed(unit, origin)
+    return f"#line {line} {quoted(unit.path or str(origin.path))}\n{host_view(text)}\n"
 
 
-def placed(unit: Unit, origin: SourceFile) -> str:
-    """The unit's text on the lines where its parts stand in the file that holds them; else as it is."""
-    return (in_place(origin.text, unit.text) if unit.path is None else None) or unit.text
+def placed(unit: Unit, origin: SourceFile) -> tuple[int, str]:
+    """The line of the file that holds it on which a unit's text begins, and the text with that file's lines.
+
+    Texts that are put together from several strings are laid out as those stand in a Python file.
+    """
+    if unit.path is not None or not unit.text.strip():
+        return 1, unit.text
+    if (at := origin.text.find(unit.text)) >= 0:
+        return 1 + origin.text.count("\n", 0, at), unit.text
+    return 1, in_place(origin.text, unit.text) or unit.text
 
 
 def _named(request: ExtensionRequest, origin: SourceFile) -> Path:

@@ -23,18 +23,16 @@ def find_kernel_files(paths: Sequence[Path]) -> tuple[SourceFile, ...]:
     files = kernel_files_among(paths)
     if not files:
         named = ", ".join(str(p) for p in paths)
-        raise SourceError(
-            f"no kernel was found in {named}",
-            cure="Name .cu or .cuh files, .py files with Triton or inline CUDA, or their folder.",
-        )
+        cure = "Name .cu or .cuh files, .py files with Triton or inline CUDA, or their folder."
+        raise SourceError(f"no kernel was found in {named}", cure=cure)
     return files
 
 
 def kernel_files_among(paths: Sequence[Path], *, related: bool = False) -> tuple[SourceFile, ...]:
     """As `find_kernel_files`, but none is no error.
 
-    With `related`, a workload or problem that is named stands for its kernel file, and a header without kernels for the kernel
-    files beside it that include it: this is what a list of changed files means.
+    With `related`, a workload or problem that is named stands for its kernel file, and a header without kernels for the
+    kernel files beside it that include it: this is what a list of changed files means.
 
     Raises:
         SourceError: a path does not exist or a file named cannot be read.

@@ -3,12 +3,12 @@ from pathlib import Path
 import pytest
 
 from kernel_lsp.source.candidate import SourceFile
-from kernel_lsp.source.files import language_of, read_source
+from kernel_lsp.source.files import find_kernels, language_of, read_source
 from kernel_lsp.source.kernel import Language
 from kernel_lsp.source.mutations import MOST_OF_A_KIND, Bug, find_mutations
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-KERNELS = sorted(p for p in EXAMPLES.glob("*/*") if language_of(p, p.read_text() if p.is_file() else "") is not None)
+KERNELS = sorted(p for p in EXAMPLES.glob("*/*") if p.is_file() and find_kernels(p.read_text(), p))
 
 CUDA = """
 __device__ float helper(float x, float scale) { return x * scale; }
