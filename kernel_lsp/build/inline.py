@@ -44,10 +44,10 @@ def build_inline(source: SourceFile, arch: str, options: BuildOptions, cache: Bu
     binaries: list[Binary] = []
     taken: dict[str, int] = {}
     for unit in device_units(source.text):
-        written = find_host_launches(unit.view)
+        written = find_host_launches(unit.text)
         names = tuple(dict.fromkeys(launch.kernel for launch in written if launch.instance))
         own = replace(options, flags=(*options.flags, *unit.flags))
-        build = build_cuda(SourceFile(source.path, unit.view), arch, names, own, cache)
+        build = build_cuda(SourceFile(source.path, unit.text), arch, names, own, cache)
         builds.append(build)
         if build.binary is not None:
             binary = apart(build.binary, taken)

@@ -325,7 +325,7 @@ def _with_extensions(built: Built, extensions: list[ExtensionBuild], candidate: 
     taken: dict[str, int] = {}
     binaries = [apart(extension.binary, taken) for extension in extensions if extension.binary is not None]
     merged = together([extension.build for extension in extensions], binaries)
-    written = [launch for unit in device_units(candidate.kernel.text) for launch in find_host_launches(unit.view)]
+    written = [launch for unit in device_units(candidate.kernel.text) for launch in find_host_launches(unit.text)]
     launches = tuple(launch for b in binaries for kernel in b.kernels for launch in launches_of(kernel, written))
     return replace(
         built,

@@ -12,8 +12,8 @@ from lsprotocol import types
 from kernel_lsp.errors import SourceError
 from kernel_lsp.refine.lowering import is_plain_module
 from kernel_lsp.source.candidate import SourceFile
-from kernel_lsp.source.files import find_kernels, read_source
-from kernel_lsp.source.kernel import Kernel
+from kernel_lsp.source.files import find_kernels, language_of, read_source
+from kernel_lsp.source.kernel import Kernel, Language
 from kernel_lsp.source.text import Lines, Span
 
 _SUFFIXES = {"cuda": ".cu", "cuda-cpp": ".cu", "python": ".py"}
@@ -45,6 +45,11 @@ class Document:
     def lines(self) -> Lines:
         """Its lines, over the text as UTF-8."""
         return Lines(self.text.encode())
+
+    @cached_property
+    def language(self) -> Language | None:
+        """What its kernels are written in, and how; None where it is no kernel file."""
+        return language_of(self.path, self.text)
 
     @cached_property
     def kernels(self) -> tuple[Kernel, ...]:

@@ -17,7 +17,7 @@ from kernel_lsp.refine.run import require_way
 from kernel_lsp.report.evidence import evidence_markdown
 from kernel_lsp.report.units import percent_text, time_text
 from kernel_lsp.source.candidate import Candidate
-from kernel_lsp.source.files import language_of, read_source
+from kernel_lsp.source.files import read_source
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.store.store import Store, Turn, VerdictRow
 from kernel_lsp.workload.spec import WorkloadFile, find_workload
@@ -94,7 +94,7 @@ def _known(
     texts: dict[Path, str],
     problems: Path | None,
 ) -> Standing:
-    language = language_of(document.path, document.text)
+    language = document.language
     if language is None:
         return Standing()
     verdicts = [v for v in map(Verdict.model_validate, unsaved) if v.evidence.kernel_path == str(document.path)]
@@ -162,7 +162,7 @@ def find_voiceless(document: Document, settings: Settings) -> dict[str, str]:
 
 def find_cures(document: Document, kernel: Kernel, workload: WorkloadFile, rule: str) -> list[str]:
     """Labels of the rewrites that may cure a rule's finding and that apply to a kernel as it is."""
-    language = language_of(document.path, document.text)
+    language = document.language
     if rule not in CURES or language is None:
         return []
     baseline = Target(language, document.source, document.kernels, kernel, workload).baseline

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from kernel_lsp.build.binary import Severity
 from kernel_lsp.build.plan import Launch
+from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.judge import correctness
 from kernel_lsp.judge.bench import Subject
 from kernel_lsp.judge.building import Built
@@ -189,7 +190,13 @@ class Workbench:
 
     async def _judge_untimed(self, candidate: Candidate, proposers: Sequence[Proposer]) -> Feedback:
         async with self._measuring:
-            built = await self.session.builders.build(self.session.target.workload, candidate)  # judging finds it made
+            built = await self._build(candidate)  # judging finds it made
+            if isinstance(built, Failure):
+                feedback = Feedback(built.stage, built.outcome, message=built.reason)
+                self._note(Tried(candidate, feedback))
+                for proposer in proposers:
+                    proposer.tell(candidate, feedback)
+                return feedback
             verdict = await self.session.judge(candidate)
         self._counts["built"] += verdict.verdict is not Outcome.BUILD_FAILED
         self._counts["correct"] += verdict.verdict is Outcome.UNTIMED and verdict.stage is Stage.CORRECT
@@ -243,18 +250,28 @@ class Workbench:
     ) -> list[Standing]:
         """Build, check and race candidates, and tell the proposers what became of each."""
         self.show(f"building {len(candidates)} candidates")
-        builders, workload = self.session.builders, self.session.target.workload
-        building = {c.digest: asyncio.create_task(builders.build(workload, c)) for c in candidates}
+        building = {c.digest: asyncio.create_task(self._build(c)) for c in candidates}
         await asyncio.wait(building.values(), timeout=max(self.left(), 1.0))
         candidates = [c for c in candidates if building[c.digest].done()]  # the time is up for the others
         builds = [building[c.digest].result() for c in candidates]
         async with self._measuring:
             return await self._race_built(candidates, builds, proposers, base_ratio)
 
+    async def _build(self, candidate: Candidate) -> Built | Failure:
+        """A build; or why there can be none on this machine, which is no reason to end the search."""
+        try:
+            return await self.session.builders.build(self.session.target.workload, candidate)
+        except CannotJudgeError as error:
+            return Failure(Outcome.BUILD_FAILED, Stage.BUILD, error.message)
+
     async def _race_built(
-        self, candidates: Sequence[Candidate], builds: Sequence[Built], proposers: Sequence[Proposer], base_ratio: float
+        self,
+        candidates: Sequence[Candidate],
+        builds: Sequence[Built | Failure],
+        proposers: Sequence[Proposer],
+        base_ratio: float,
     ) -> list[Standing]:
-        self.show(f"checking {sum(b.ok for b in builds)} candidates")
+        self.show(f"checking {sum(isinstance(b, Built) and b.ok for b in builds)} candidates")
         room = asyncio.Semaphore(_CHECKS_AT_ONCE)
         checked = await asyncio.gather(*(self._check(c, b, room) for c, b in zip(candidates, builds, strict=True)))
         ready = [c.subject for c in checked if c.subject is not None]
@@ -272,9 +289,11 @@ class Workbench:
             self._tell(entry, by_digest.get(entry.candidate.digest), proposers, base_ratio)
         return standings
 
-    async def _check(self, candidate: Candidate, built: Built, room: asyncio.Semaphore) -> _Checked:
+    async def _check(self, candidate: Candidate, built: Built | Failure, room: asyncio.Semaphore) -> _Checked:
         measured = self.session.measured
         assert measured is not None, "the caller checks that there is a GPU"
+        if isinstance(built, Failure):
+            return _Checked(candidate, None, None, built)
         if not built.ok:
             failure = Failure(Outcome.BUILD_FAILED, Stage.BUILD, built.first_error)
             return _Checked(candidate, None, None, failure, _errors(built, candidate))

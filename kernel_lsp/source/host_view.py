@@ -206,7 +206,7 @@ def with_launches_called(data: bytes) -> bytes:
             raise HostViewError("a launch has no arguments")
         end = _closing(code, opening.end(), b")")
         start = _start_of_callee(code, at)
-        call = data[start:at] + b"(" + data[opening.end() : end] + b")"
+        call = data[start:at] + data[close + 3 : opening.end()] + data[opening.end() : end] + b")"
         made = b"(::kernel_lsp::configure(" + data[at + 3 : close] + b"), " + call + b")"
         data = data[:start] + made + data[end + 1 :]
 
@@ -232,12 +232,9 @@ def _start_of_callee(code: bytes, at: int) -> int:
     while at > 0:
         letter = code[at - 1 : at]
         if letter in (b")", b"]", b">"):
-            at = _before_space(code, _opening(code, at))
-            if letter == b">" or letter == b"]":
-                continue
-            start = at
-            word = _WORD_BEFORE.search(code, max(0, at - 200), at)
-            if word is None:
+            start = _opening(code, at)
+            at = _before_space(code, start)
+            if letter == b")" and not _is_name(code, at):
                 break
             continue
         word = _WORD_BEFORE.search(code, max(0, at - 200), at)
@@ -260,9 +257,9 @@ def _start_of_callee(code: bytes, at: int) -> int:
 
 
 def _is_name(code: bytes, at: int) -> bool:
-    """Whether a name ends at `at` that can stand before `::`."""
+    """Whether a name ends at `at` that can belong to what follows it."""
     word = _WORD_BEFORE.search(code, max(0, at - 200), at)
-    return word is not None and word[0] not in (b"return", b"else", b"do")
+    return word is not None and word[0] not in (b"return", b"else", b"do", b"if", b"while", b"for", b"switch")
 
 
 def _opening(code: bytes, end: int) -> int:

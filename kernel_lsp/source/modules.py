@@ -3,13 +3,14 @@
 import codecs
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 from kernel_lsp.source.grammar import blanked, parse_python, python_grammar
-from kernel_lsp.source.text import Span
+from kernel_lsp.source.text import Lines, Span
 from kernel_lsp.source.trees import imported_names, span_of, text_of
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ _KINDS: tuple[Literal["cpp"], Literal["cuda"]] = ("cpp", "cuda")
 _STRIPS = frozenset(("strip", "lstrip", "rstrip"))
 _DEDENTS = frozenset(("dedent", "cleandoc"))
 _MOST_LITERALS = 1000
+_LINE_BREAK = re.compile(r"\r\n|\n|\r")
 _LINE_BREAKS = (b"\r\n", b"\n", b"\r")
 _BLANK_BREAKS = bytes.maketrans(b"\n\r\0", b"   ")
 _DEVICE_FLAG = re.compile(
@@ -70,12 +72,12 @@ class DeviceUnit:
 
     Attributes:
         call: where that call stands.
-        view: its CUDA text in place, see `device_view`.
+        text: its CUDA text, on the lines where it stands, see `in_place`.
         flags: those of `extra_cuda_cflags` that change device code and that every CUDA compiler understands.
     """
 
     call: Span
-    view: str
+    text: str
     flags: tuple[str, ...]
 
 
@@ -120,7 +122,7 @@ def device_view(text: str) -> str:
     string that is not raw): what follows moves left, and the line is filled up at its end. A line break made by an
     escape is a blank.
     """
-    return _view(text, inline_sources(text))
+    return _view(text, [source for source in inline_sources(text) if source.kind == "cuda"])
 
 
 def device_units(text: str) -> tuple[DeviceUnit, ...]:
@@ -131,17 +133,45 @@ def device_units(text: str) -> tuple[DeviceUnit, ...]:
         given = [source for source in sources if source.call == call]
         written = text.encode()[call.start : call.end].decode()
         flags = [m["flag"] for m in _DEVICE_FLAG.finditer(written)] if "extra_cuda_cflags" in written else []
-        units.append(DeviceUnit(call, _view(text, given), tuple(flags)))
+        units.append(DeviceUnit(call, _on_its_lines(text, given), tuple(flags)))
     return tuple(units)
+
+
+def in_place(text: str, given: str) -> str | None:
+    """A text that `load_inline` was given, on the lines of the Python file where it stands; None where it is not found.
+
+    Where each part has lines of its own, in their order, and no escape breaks a line in the middle, columns are those
+    of `device_view` too, less blanks at the end of lines. Else the decoded text begins on the line of its first part.
+
+    Args:
+        text: the Python file.
+        given: the text; white space apart it must be what the file says.
+    """
+    wanted = "".join(given.split())
+    groups: dict[tuple[Span, str], list[InlineSource]] = {}
+    for source in inline_sources(text):
+        groups.setdefault((source.call, source.kind), []).append(source)
+    for sources in groups.values():
+        if wanted and "".join("".join(source.text for source in sources).split()) == wanted:
+            return _on_its_lines(text, sources)
+    return None
+
+
+def _on_its_lines(text: str, sources: Sequence[InlineSource]) -> str:
+    lines = Lines(text.encode())
+    extents = [(lines.position(source.span.start)[0], lines.position(source.span.end)[0]) for source in sources]
+    apart = all(before[1] < after[0] for before, after in pairwise(extents))
+    if apart and not any(_breaks_lines(lines.data[s.span.start : s.span.end], s.raw) for s in sources):
+        return "\n".join(line.rstrip() for line in _LINE_BREAK.split(_view(text, sources))).rstrip()
+    return "\n" * (extents[0][0] - 1) + "\n".join(source.text for source in sources)
 
 
 def _view(text: str, sources: Iterable[InlineSource]) -> str:
     data = text.encode()
     out = bytearray(blanked(data))
     for source in sources:
-        if source.kind == "cuda":
-            written = data[source.span.start : source.span.end]
-            out[source.span.start : source.span.end] = _in_place(written, source.raw)
+        written = data[source.span.start : source.span.end]
+        out[source.span.start : source.span.end] = _filled_up(written, source.raw)
     return out.decode()
 
 
@@ -314,7 +344,22 @@ def _unescaped(written: bytes) -> bytes:
         return written
 
 
-def _in_place(content: bytes, raw: bool) -> bytes:
+def _breaks_lines(content: bytes, raw: bool) -> bool:
+    """Whether an escape stands for a line break that more text follows on its line."""
+    broken = False
+    for token in () if raw else _TOKEN.finditer(content):
+        escape = token["escape"]
+        made = _unescaped(escape) if escape else token[0]
+        if token["end"] is not None or (escape is not None and escape[1:] in _LINE_BREAKS):
+            broken = False
+        elif broken and made.strip():
+            return True
+        elif escape is not None:
+            broken = broken or made in _LINE_BREAKS
+    return False
+
+
+def _filled_up(content: bytes, raw: bool) -> bytes:
     """The decoded text, line by line filled up to the bytes that it was written with."""
     if raw:
         return content

@@ -5,6 +5,7 @@ import re
 
 import pytest
 from lsprotocol import types
+from pygls.exceptions import JsonRpcException
 
 from tests.lsp.job_session import editor
 
@@ -118,3 +119,14 @@ async def test_a_python_file_that_gains_a_kernel_gains_its_lens(tmp_path):
         assert await lenses(session, uri) == []
         session.edit(uri, ANSWER)
         assert (await facts(session, uri))[0] == HEAD
+
+
+async def test_what_is_missing_is_a_problem_and_no_workload(tmp_path):
+    (tmp_path / "twice_cuda.py").write_text(ANSWER)
+    async with editor(tmp_path) as session:
+        uri = session.open(tmp_path / "twice_cuda.py")
+        actions = {action.title: action for action in await session.actions(uri, line=HEAD)}
+        assert not any("Draft" in title for title in actions)
+        assert "write twice_cuda_problem.py beside it" in actions["Refine twice"].disabled.reason
+        with pytest.raises(JsonRpcException, match="twice_cuda_problem.py"):
+            await session.command("draft", uri, "twice")

@@ -21,7 +21,7 @@ from kernel_lsp.build.prelude import HALF_HEADER
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.cuda import find_cuda_kernels
 from kernel_lsp.source.host_view import HostViewError, host_view
-from kernel_lsp.source.modules import device_units
+from kernel_lsp.source.modules import in_place
 from kernel_lsp.source.outline import without_comments
 
 _BINDS = re.compile(r"\bPYBIND11_MODULE\s*\(")
@@ -96,8 +96,7 @@ def _with_device(
     library: bytes,
     record: HostBuild,
 ) -> ExtensionBuild | str:
-    line, text = placed(request.cuda[0], origin)
-    text = "\n" * (line - 1) + text
+    text = placed(request.cuda[0], origin)
     source = SourceFile(_named(request, origin), text)
     parameters = {
         kernel.name: tuple(p.name for p in kernel.parameters) for kernel in find_cuda_kernels(text, source.path)
@@ -145,21 +144,12 @@ def _objection(request: ExtensionRequest, flags: Flags) -> str | None:
 
 
 def _host_text(unit: Unit, origin: SourceFile) -> str:
-    line, text = placed(unit, origin)
-    return f"#line {line} {quoted(unit.path or str(origin.path))}\n{host_view(text)}\n"
+    return f"#line 1 {quoted(unit.path or str(origin.path))}\n{host_view(placed(unit, origin))}\n"
 
 
-def placed(unit: Unit, origin: SourceFile) -> tuple[int, str]:
-    """The line of the file that holds it on which a unit's text begins, and the text with that file's lines.
-
-    Texts that are put together from several strings are laid out as those stand in a Python file.
-    """
-    if unit.path is not None or not unit.text.strip():
-        return 1, unit.text
-    if (at := origin.text.find(unit.text)) >= 0:
-        return 1 + origin.text.count("\n", 0, at), unit.text
-    views = (found.view for found in device_units(origin.text) if unit.cuda)
-    return 1, next((view for view in views if view.split() == unit.text.split()), unit.text)
+def placed(unit: Unit, origin: SourceFile) -> str:
+    """The unit's text on the lines where its parts stand in the file that holds them; else as it is."""
+    return (in_place(origin.text, unit.text) if unit.path is None else None) or unit.text
 
 
 def _named(request: ExtensionRequest, origin: SourceFile) -> Path:

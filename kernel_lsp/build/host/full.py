@@ -133,8 +133,7 @@ def _texts(request: ExtensionRequest, origin: SourceFile) -> list[str]:
     texts: list[str] = []
     for unit in request.units:
         before = "" if unit.path else _INLINE_CUDA if unit.cuda else _INLINE_CPP
-        line, text = placed(unit, origin)
-        texts.append(f"{before}#line {line} {quoted(unit.path or str(origin.path))}\n{text}\n")
+        texts.append(f"{before}#line 1 {quoted(unit.path or str(origin.path))}\n{placed(unit, origin)}\n")
     if request.functions is not None:
         texts[0] += _bindings(request.units[0], request.functions)
     return texts

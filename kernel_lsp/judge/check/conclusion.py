@@ -11,6 +11,7 @@ from kernel_lsp.judge.check.record import Examination, FileReport, placed
 from kernel_lsp.rules.ignores import Silenced, find_ignores, silence
 from kernel_lsp.rules.rule import Needs
 from kernel_lsp.source.files import find_kernels
+from kernel_lsp.source.kernel import Language
 
 _ORDER = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 
@@ -71,7 +72,8 @@ def _in_other_files(
     silenced: list[Silenced] = []
     for finding in found:
         text = texts.get(Path(finding.path).resolve(), "")
-        ignores = [ignore for ignore in find_ignores(text, report.language) if ignore.silences(finding)]
+        language = Language.TRITON if finding.path.endswith(".py") else Language.CUDA
+        ignores = [ignore for ignore in find_ignores(text, language) if ignore.silences(finding)]
         if ignores:
             silenced.append(Silenced(finding, ignores[0].reason))
         else:

@@ -7,6 +7,7 @@ from kernel_lsp.build.headers import user_headers
 from kernel_lsp.errors import SourceError, WorkloadError
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels, language_of, read_source
+from kernel_lsp.source.modules import is_problem
 from kernel_lsp.workload.spec import find_workload
 
 SUFFIXES = (".cu", ".cuh", ".py")
@@ -23,7 +24,8 @@ def find_kernel_files(paths: Sequence[Path]) -> tuple[SourceFile, ...]:
     if not files:
         named = ", ".join(str(p) for p in paths)
         raise SourceError(
-            f"no kernel was found in {named}", cure="Name .cu, .cuh or Triton .py files, or their folder."
+            f"no kernel was found in {named}",
+            cure="Name .cu or .cuh files, .py files with Triton or inline CUDA, or their folder.",
         )
     return files
 
@@ -31,7 +33,7 @@ def find_kernel_files(paths: Sequence[Path]) -> tuple[SourceFile, ...]:
 def kernel_files_among(paths: Sequence[Path], *, related: bool = False) -> tuple[SourceFile, ...]:
     """As `find_kernel_files`, but none is no error.
 
-    With `related`, a workload that is named stands for its kernel file, and a header without kernels for the kernel
+    With `related`, a workload or problem that is named stands for its kernel file, and a header without kernels for the kernel
     files beside it that include it: this is what a list of changed files means.
 
     Raises:
@@ -78,7 +80,7 @@ def _kernels_of(source: SourceFile) -> Iterator[SourceFile]:
             other = _read_quietly(path)
             if other is not None and any(h.path == source.path.resolve() for h in user_headers(other)):
                 yield other
-    elif source.path.stem.endswith("_workload"):
+    elif source.path.stem.endswith("_workload") or (source.path.suffix == ".py" and is_problem(source.text)):
         for path in sorted(path for suffix in SUFFIXES for path in folder.glob(f"*{suffix}")):
             other = _read_quietly(path) if path != source.path else None
             if other is not None and is_kernel_file(other):

@@ -23,6 +23,7 @@ from kernel_lsp.source.files import read_source
 QUIET_SECONDS = 0.1
 """A burst of events ends when there has been none for so long: editors save in several steps."""
 _LONGEST_SECONDS = 1.0
+_BESIDE = ("_workload", "_problem")
 
 
 class Checks(Protocol):
@@ -148,7 +149,7 @@ class _Watch:
         beside = path.resolve().parent
         return any(
             one in self._checker.reads.get(path, frozenset())
-            or (one.parent == beside and (one.stem.endswith("_workload") or one.suffix in HEADERS))  # may be new
+            or (one.parent == beside and (one.stem.endswith(_BESIDE) or one.suffix in HEADERS))  # may be new
             or one.match(f"*/{BASELINE}")
             for one in changed
         )

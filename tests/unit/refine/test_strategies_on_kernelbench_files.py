@@ -64,6 +64,17 @@ async def test_a_module_is_lowered_to_cuda(sessions, server, monkeypatch, tmp_pa
     assert [t.candidate.digest for t in found.tried] == [t.candidate.digest for t in turns[:4]], "the clone is not"
 
 
+async def test_what_cannot_be_built_here_is_told_and_the_search_goes_on(sessions, server, monkeypatch, tmp_path):
+    in_turn(server, RIGHT.replace("int n = x.numel();", "int n = x.nummel();"), RIGHT)
+    async with sessions(write_module(tmp_path)) as session:
+        _, turns = await run(session, server, monkeypatch, turns=2)
+    told = asked(server, 1)[2]
+    assert "failed to compile" in told
+    assert "scale_cuda.py:12" in told
+    assert "has no member named 'nummel'" in told
+    assert turns[1].verdict.verdict == "UNTIMED"
+
+
 async def test_without_a_model_a_module_is_an_error(sessions, server, monkeypatch, tmp_path):
     await server.close()
     async with sessions(write_module(tmp_path)) as session:
