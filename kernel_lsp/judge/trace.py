@@ -187,7 +187,7 @@ def passed_off(candidate: Launched, baseline: Launched) -> str | None:
     candidate has been built with and does not launch are there for show.
     """
     if not baseline.own_us:
-        if candidate.own_us or not candidate.never:
+        if candidate.own_us or baseline.never or not candidate.never:
             return None
         return f"none of the kernels it was built with ran ({_named(candidate.never)})"
     added = max(0.0, candidate.foreign_us - baseline.foreign_us)

@@ -129,8 +129,12 @@ def choose_for_emulator(problem: "Problem") -> Choice:
 
 
 def _needed(footprint: Footprint) -> int:
-    """Bytes of GPU memory that judging takes: four processes with inputs and outputs, and an oracle with wider ones."""
-    return 8 * (footprint.inputs + footprint.weights) + 30 * footprint.outputs
+    """Bytes of GPU memory that judging takes.
+
+    Four processes have inputs and outputs, some of these several times; the oracle keeps each set of inputs that it has
+    made, and computes in float64.
+    """
+    return 24 * footprint.inputs + 10 * footprint.weights + 30 * footprint.outputs
 
 
 def problem_workload(text: str, path: Path, device: str = "cpu", seed: int = 0) -> Workload:

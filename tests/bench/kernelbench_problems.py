@@ -46,6 +46,7 @@ class ModelNew(Model):
     def forward(self, *inputs):
         return nothing(super().forward(*inputs))
 """
+WEAK = "cannot tell right from wrong"
 GOOD = {Outcome.SAME, Outcome.UNTIMED, Outcome.AMBIGUOUS, Outcome.NOT_WORTH_IT}
 
 
@@ -109,8 +110,11 @@ def summary(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
         "itself_fails": {n: r["itself"]["reason"] for n, r in judged.items() if r["itself"]["verdict"] not in GOOD},
         "zeros": dict(Counter(row["zeros"]["verdict"] for row in judged.values())),
         "zeros_not_rejected": {
-            n: r["zeros"]["reason"] for n, r in judged.items() if r["zeros"]["verdict"] in {*GOOD, Outcome.FASTER}
+            n: r["zeros"]["reason"]
+            for n, r in judged.items()
+            if r["zeros"]["verdict"] in {*GOOD, Outcome.FASTER} and WEAK not in r["zeros"]["reason"]
         },
+        "never_timed_as_zeros_are_right": [n for n, r in judged.items() if WEAK in r["zeros"]["reason"]],
         "zeros_pass_under_kernelbench": [name for name, row in rows.items() if row["zeros_pass"] is True],
         "zeros_not_tried_under_kernelbench": {
             n: r["zeros_pass"] for n, r in rows.items() if r["zeros_pass"] not in (True, False)

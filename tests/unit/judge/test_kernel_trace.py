@@ -171,6 +171,14 @@ def test_a_baseline_without_own_kernels_asks_for_none() -> None:
     assert passed_off(seen(kernel(GEMM, 301.0, 20.0)), seen(kernel(GEMM, 301.0, 60.0))) is None
 
 
+def test_kernels_that_were_built_and_never_run_are_for_show_beside_a_model() -> None:
+    model = read_launch(launch(kernel(GEMM, 301.0, 60.0)), OwnKernels(frozenset()))
+    assert passed_off(seen(kernel(GEMM, 301.0, 20.0)), model) == (
+        "none of the kernels it was built with ran (`scale`, `ops::softmax`)"
+    )
+    assert passed_off(seen(kernel(GEMM, 301.0, 20.0), kernel(SCALE, 322.0, 1.0)), model) is None
+
+
 LAUNCH = seen(kernel(SCALE, 301.0, 100.0))
 HARNESS = [kernel("Memset (Device)", 0.0, 45.0), kernel("reduce_kernel", 200.0, 3.0), kernel(FILL, 210.0, 3.0)]
 
