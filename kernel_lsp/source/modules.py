@@ -21,7 +21,8 @@ _QUERY = """
 (import_from_statement) @import
 (call) @call
 """
-_PROBLEM = ("Model", "get_inputs", "get_init_inputs")
+PROBLEM = frozenset(("Model", "get_inputs", "get_init_inputs"))
+"""What a problem defines."""
 _PARAMETERS = ("name", "cpp_sources", "cuda_sources")
 _KINDS: tuple[Literal["cpp"], Literal["cuda"]] = ("cpp", "cuda")
 _STRIPS = frozenset(("strip", "lstrip", "rstrip"))
@@ -83,7 +84,7 @@ class DeviceUnit:
 
 def is_problem(text: str) -> bool:
     """Whether a Python file defines `Model`, `get_inputs` and `get_init_inputs` at its top, as KernelBench's do."""
-    return all(name in text for name in _PROBLEM) and set(_PROBLEM) <= _defined(text)
+    return all(name in text for name in PROBLEM) and _defined(text) >= PROBLEM
 
 
 def is_answer(text: str) -> bool:

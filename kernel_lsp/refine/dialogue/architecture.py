@@ -10,19 +10,13 @@ from collections.abc import Collection, Iterator
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.refine.dialogue.answer import RejectedAnswer
 from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.modules import PROBLEM, is_problem
 
 # What of a workload is for the judge, or is the author's own answer.
 _NOT_SHOWN = frozenset(
     ("CASES", "CONTRACT", "KERNEL", "NONDETERMINISTIC", "TOLERANCE", "launch", "reference", "inputs")
 )
-PROBLEM = frozenset(("Model", "get_inputs", "get_init_inputs"))
-"""What a problem of KernelBench's defines."""
 _IMPORTED = ("import torch", "import torch.nn as nn", "import triton", "import triton.language as tl")
-
-
-def is_kernelbench(text: str) -> bool:
-    """Whether a file already is a problem of KernelBench's."""
-    return set(_names(text)) >= PROBLEM
 
 
 def as_architecture(workload: SourceFile) -> str:
@@ -37,7 +31,7 @@ def as_architecture(workload: SourceFile) -> str:
         tree = ast.parse(workload.text)
     except (SyntaxError, ValueError) as error:
         raise WorkloadError(f"the workload cannot be parsed: {error}", workload.path) from None
-    if is_kernelbench(workload.text):
+    if is_problem(workload.text):
         whole = workload.text if "ModelNew" not in set(_names(workload.text)) else _problem(tree, workload.text)
         return whole.rstrip() + "\n"
     made = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}

@@ -10,11 +10,9 @@ from kernel_lsp.model.errors import UnsuitedProfileError
 from kernel_lsp.model.profile import Profile
 from kernel_lsp.refine.dialogue.answer import Answer, RejectedAnswer, fenced_code, summary
 from kernel_lsp.refine.dialogue.architecture import (
-    PROBLEM,
     answer_part,
     as_architecture,
     in_place_of_answer,
-    is_kernelbench,
 )
 from kernel_lsp.refine.dialogue.edits import Editable, apply_answer, functions
 from kernel_lsp.refine.dialogue.kernelbench import Style, check_model_new
@@ -23,7 +21,7 @@ from kernel_lsp.refine.dialogue.translation import Files, into_cuda, into_triton
 from kernel_lsp.refine.lowering import LANGUAGES, is_plain_module, new_path
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Language
-from kernel_lsp.source.modules import inline_sources
+from kernel_lsp.source.modules import PROBLEM, inline_sources, is_problem
 from kernel_lsp.source.outline import without_comments
 
 _NAMES = {Language.CUDA: "CUDA", Language.TORCH: "CUDA", Language.TRITON: "Triton"}
@@ -153,7 +151,7 @@ class _WholeFile(_KernelBench):
             path = new_path(file.path, language)
         else:
             path = file.path
-            code = in_place_of_answer(file, code) if is_kernelbench(file.text) else code
+            code = in_place_of_answer(file, code) if is_problem(file.text) else code
         return Candidate(language, SourceFile(path, code), None, label_of(answer), f"model:{self.profile.id}")
 
     def as_answer(self, candidate: Candidate) -> Answer | None:
