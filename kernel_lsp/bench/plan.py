@@ -6,6 +6,7 @@ from pathlib import Path
 
 from kernel_lsp.bench.records import Result, key_of
 from kernel_lsp.bench.suite import Problem, Sample
+from kernel_lsp.build.toolchain import versions
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.source.candidate import Candidate, SourceFile
@@ -76,7 +77,7 @@ def make_plan(problems: Sequence[Problem], samples: Sequence[Sample], settings: 
     """
     known = {(problem.level, problem.number): problem for problem in problems}
     texts = {problem.path: read_source(problem.path).text for problem in problems}
-    place = gpus[0].name if gpus else "emulator"
+    place, there = gpus[0].name if gpus else "emulator", versions()
     rules = {"judge": settings.judge.model_dump(mode="json"), "build": settings.build.model_dump(mode="json")}
     jobs: list[Job] = []
     strangers: list[Path] = []
@@ -86,7 +87,7 @@ def make_plan(problems: Sequence[Problem], samples: Sequence[Sample], settings: 
             strangers.append(sample.path)
             continue
         text = read_source(sample.path).text
-        jobs.append(Job(problem, sample, text, key_of(texts[problem.path], text, rules, place)))
+        jobs.append(Job(problem, sample, text, key_of(texts[problem.path], text, rules, place, there)))
     return Plan(tuple(sorted(jobs, key=lambda job: (job.problem, job.sample))), tuple(strangers))
 
 

@@ -113,7 +113,9 @@ class Result(Record):
     published_trouble: str
 
 
-def key_of(problem: str, candidate: str, settings: Mapping[str, object], place: str) -> str:
+def key_of(
+    problem: str, candidate: str, settings: Mapping[str, object], place: str, versions: Mapping[str, str]
+) -> str:
     """The address of a result: the same only while nothing that it rests on has changed.
 
     Args:
@@ -121,8 +123,9 @@ def key_of(problem: str, candidate: str, settings: Mapping[str, object], place: 
         candidate: the candidate's text.
         settings: those in force that a verdict depends on.
         place: the GPU's name, or what takes its place.
+        versions: of the compilers and libraries that are here, by name.
     """
-    made_of = [problem, candidate, settings, place, __version__]
+    made_of = [problem, candidate, settings, place, versions, __version__]
     return hashlib.sha256(json.dumps(made_of, sort_keys=True, default=str).encode()).hexdigest()[:24]
 
 

@@ -1,7 +1,8 @@
 """A bench as one page: what it came to, and a line for each candidate."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
+from kernel_lsp.bench.records import Result
 from kernel_lsp.bench.run import Progress
 from kernel_lsp.bench.totals import Totals
 from kernel_lsp.report.bench import bench_json, published_words, speedup_of, totals_words
@@ -9,9 +10,21 @@ from kernel_lsp.report.page import page
 from kernel_lsp.report.page.elements import Markup, data_table, facts_list, plot_place, tag
 from kernel_lsp.report.units import percent_text, seconds_text
 
-_HEADS = (
-    *("Problem", "Sample", "Language", "Verdict", "Reason", "Cheat", "KernelBench"),
-    *("Eager", "Compiled", "Built", "Seconds"),
+_Column = tuple[str, Callable[[Result], str]]
+_WORDS: tuple[_Column, ...] = (
+    ("Problem", lambda result: f"{result.level} {result.problem}"),
+    ("Sample", lambda result: f"{result.run} {result.index}".strip()),
+    ("Language", lambda result: result.language),
+    ("Verdict", lambda result: str(result.eager.verdict)),
+    ("Reason", lambda result: result.eager.reason),
+    ("Cheat", lambda result: result.cheat or ""),
+    ("KernelBench", published_words),
+)
+_FIGURES: tuple[_Column, ...] = (
+    ("Eager", lambda result: speedup_of(result.eager)),
+    ("Compiled", lambda result: speedup_of(result.compiled)),
+    ("Built", lambda result: result.build_way),
+    ("Seconds", lambda result: seconds_text(result.seconds["total"])),
 )
 
 
@@ -39,39 +52,19 @@ def _sections(progress: Progress, totals: Totals, title: str) -> Iterator[Markup
         yield plot_place("fast", said)
     if results:
         yield tag("h2", "Candidates")
+        words, figures = _filled(_WORDS, results), _filled(_FIGURES, results)
+        columns = (*words, *figures)
         yield data_table(
             None,
-            (
-                "Problem",
-                "Sample",
-                "Language",
-                "Verdict",
-                "Reason",
-                "Cheat",
-                "KernelBench",
-                "Eager",
-                "Compiled",
-                "Built",
-                "Seconds",
-            ),
-            (
-                (
-                    f"{result.level} {result.problem}",
-                    f"{result.run} {result.index}".strip(),
-                    result.language,
-                    str(result.eager.verdict),
-                    result.eager.reason,
-                    result.cheat or "",
-                    published_words(result),
-                    speedup_of(result.eager),
-                    speedup_of(result.compiled),
-                    result.build_way,
-                    seconds_text(result.seconds["total"]),
-                )
-                for result in results
-            ),
-            text_columns=7,
+            [head for head, _ in columns],
+            [[value(result) for _, value in columns] for result in results],
+            text_columns=len(words),
         )
     if progress.troubles:
         yield tag("h2", "Not judged")
         yield facts_list(progress.troubles)
+
+
+def _filled(columns: Sequence[_Column], results: Sequence[Result]) -> list[_Column]:
+    """Those columns that say something of any result."""
+    return [column for column in columns if any(column[1](result) for result in results)]

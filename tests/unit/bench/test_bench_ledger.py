@@ -42,13 +42,14 @@ def test_a_ledger_that_cannot_be_written_says_so(tmp_path):
 
 
 def test_a_key_changes_with_all_that_a_result_rests_on():
-    given = ("problem", "candidate", {"judge": {"delta": 0.01}}, "NVIDIA H200")
+    given = ("problem", "candidate", {"judge": {"delta": 0.01}}, "NVIDIA H200", {"torch": "2.11"})
     keys = {
         key_of(*given),
         key_of("other", *given[1:]),
         key_of("problem", "other", *given[2:]),
-        key_of("problem", "candidate", {"judge": {"delta": 0.02}}, "NVIDIA H200"),
-        key_of(*given[:3], "emulator"),
+        key_of("problem", "candidate", {"judge": {"delta": 0.02}}, *given[3:]),
+        key_of(*given[:3], "emulator", given[4]),
+        key_of(*given[:4], {"torch": "2.13"}),
     }
-    assert len(keys) == 5
+    assert len(keys) == 6
     assert key_of(*given) == key_of(*given)
