@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 from emulated import EXAMPLES, PLANTED, check_files, expected_findings, findings_of, planted_pairs
 
+from kernel_lsp.source.files import find_kernels
+
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-ALL = sorted(path for path in EXAMPLES.glob("*/*") if path.suffix in (".cu", ".py") and "workload" not in path.name)
+ALL = sorted(p for p in EXAMPLES.glob("*/*") if p.suffix in (".cu", ".py") and find_kernels(p.read_text(), p))
 PAIRS = planted_pairs()
 KINDS = {
     *("out-of-bounds", "misaligned", "uninitialised global", "uninitialised shared", "shared-race", "global-race"),
@@ -32,8 +34,8 @@ def programs():
     return checked(PLANTED)
 
 
-def test_there_are_eighteen_examples():
-    assert len(ALL) == 18
+def test_there_are_twenty_one_examples():
+    assert len(ALL) == 21
 
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: f"{path.parent.name}/{path.name}")
