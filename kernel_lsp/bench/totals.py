@@ -36,8 +36,8 @@ class Totals(Record):
         unanswered: problems without any candidate although one was searched for; they count as not correct.
         correct: how many are right.
         outcomes: how many there are of each verdict.
-        fast: fast_p against eager execution, by p; a share of all candidates and unanswered problems. None where what is
-            right is not timed.
+        fast: fast_p against eager execution, by p; a share of all candidates and unanswered problems. None where
+            what is right is not timed.
         fast_compiled: the same against `torch.compile`.
         fast_published: the same by KernelBench's own method, its correctness and its times.
         cheats: how many of each kind were found.
