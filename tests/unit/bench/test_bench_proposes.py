@@ -40,7 +40,8 @@ def bench_of(folder, socket, **settings) -> Bench:
         "REFINE_TURNS": "1",
     }
     given |= settings
-    return Bench(folder, "--propose", **{f"KERNEL_LSP_{name}": value for name, value in given.items()})
+    variables = {f"KERNEL_LSP_{name}": value for name, value in given.items()}
+    return Bench(folder, "--propose", XDG_RUNTIME_DIR=str(folder), **variables)
 
 
 @pytest.mark.asyncio
@@ -117,6 +118,19 @@ def test_no_model_is_one_error(tmp_path):
     _, complaints = process.communicate(timeout=120)
     assert process.returncode == 2
     assert complaints.count("No model server") == 1
+
+
+@pytest.mark.asyncio
+@pytest.mark.timeout(300)
+async def test_a_search_whose_server_fails_is_repeated_by_the_next_call(tmp_path):
+    async with fake_server() as server:
+        server.reply = lambda _: ["die"]
+        bench = bench_of(tmp_path, server.socket)
+        code, said, results = await asyncio.to_thread(bench.run, "--level", "1", "--problems", "19")
+    assert (code, results, bench.lines()) == (3, {}, [])
+    assert "not judged level 1 problem 19: " in said
+    assert "without a candidate 1 of 1 problems" in said
+    assert "correct 0 (0 %)" in said
 
 
 @pytest.mark.asyncio
