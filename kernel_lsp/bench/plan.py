@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_lsp.bench.records import Result, key_of
+from kernel_lsp.bench.records import Result, Search, key_of
 from kernel_lsp.bench.suite import Problem, Sample
 from kernel_lsp.build.toolchain import versions
 from kernel_lsp.config.settings import Settings
@@ -57,10 +57,12 @@ class Plan:
     Attributes:
         jobs: in the order of problems.
         strangers: candidates whose problem is not among those that were asked for.
+        searches: what came of the searches that the candidates are from; none where they were given.
     """
 
     jobs: tuple[Job, ...]
     strangers: tuple[Path, ...]
+    searches: tuple[Search, ...] = ()
 
 
 def make_plan(problems: Sequence[Problem], samples: Sequence[Sample], settings: Settings, gpus: Sequence[Gpu]) -> Plan:

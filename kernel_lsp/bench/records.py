@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import ValidationError
 
@@ -113,6 +114,39 @@ class Result(Record):
     published_trouble: str
 
 
+class Search(Record):
+    """One problem that was searched for an answer, finished.
+
+    Attributes:
+        key: hash of all that it rests on (`key_of`).
+        level, number, problem: which problem it is, and its name.
+        model: the name of the model that was asked.
+        answer: text of the best answer that was right, the fastest where it was timed; None where none was right.
+        origin: who proposed that one; empty where none was right.
+        reason: what the search itself says of its end.
+        notes: what it says was left out.
+        outcomes: how many candidates there were of each verdict.
+        seconds: wall time, with the measurement of the problem's model.
+        gpu: what it ran on; None for the emulator.
+    """
+
+    key: str
+    level: int
+    number: int
+    problem: str
+    model: str
+    answer: str | None
+    origin: str
+    reason: str
+    notes: tuple[str, ...]
+    outcomes: dict[str, int]
+    seconds: float
+    gpu: str | None
+
+
+_Line = TypeVar("_Line", Result, Search)
+
+
 def key_of(
     problem: str, candidate: str, settings: Mapping[str, object], place: str, versions: Mapping[str, str]
 ) -> str:
@@ -150,7 +184,7 @@ def cheat_of(verdict: Verdict) -> str | None:
 
 
 class Ledger:
-    """A file with a line for each finished candidate, which a process that is killed leaves as it was.
+    """A file with a line for each finished candidate or search, which a process that is killed leaves as it was.
 
     A line is appended in one piece and is on the disk before it counts. One that was cut off is skipped by readers.
     """
@@ -164,23 +198,18 @@ class Ledger:
         Raises:
             ConfigurationError: it cannot be read.
         """
-        try:
-            lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            raise ConfigurationError(f"The ledger cannot be read: {error.strerror}.", self.path) from None
-        found: dict[str, Result] = {}
-        for line in lines:
-            try:
-                result = Result.model_validate_json(line)
-            except ValidationError:  # cut off, or of another version of this program
-                continue
-            found[result.key] = result
-        return found
+        return self._read(Result)
 
-    def append(self, result: Result) -> None:
-        """Add a result.
+    def searches(self) -> dict[str, Search]:
+        """Every search there is by its key.
+
+        Raises:
+            ConfigurationError: it cannot be read.
+        """
+        return self._read(Search)
+
+    def append(self, line: Result | Search) -> None:
+        """Add a result or a search.
 
         Raises:
             ConfigurationError: it cannot be written.
@@ -189,12 +218,28 @@ class Ledger:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a+b") as file:
                 torn = file.tell() and self._last_byte() != b"\n"
-                file.write((b"\n" if torn else b"") + result.model_dump_json().encode() + b"\n")
+                file.write((b"\n" if torn else b"") + line.model_dump_json().encode() + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
             cure = "Name another file with --ledger."
             raise ConfigurationError(f"The ledger cannot be written: {error.strerror}.", self.path, cure=cure) from None
+
+    def _read(self, kind: type[_Line]) -> dict[str, _Line]:
+        try:
+            lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise ConfigurationError(f"The ledger cannot be read: {error.strerror}.", self.path) from None
+        found: dict[str, _Line] = {}
+        for line in lines:
+            try:
+                one = kind.model_validate_json(line)
+            except ValidationError:  # cut off, of the other kind, or of another version of this program
+                continue
+            found[one.key] = one
+        return found
 
     def _last_byte(self) -> bytes:
         with self.path.open("rb") as file:

@@ -6,7 +6,6 @@ asks for KernelBench's own verdicts. Each part is in the ledger before the next 
 lane, on the emulator.
 """
 
-import asyncio
 import contextlib
 import time
 from collections import deque
@@ -14,23 +13,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
+from kernel_lsp.bench.lanes import Lane, run_lanes
 from kernel_lsp.bench.plan import Asked, Job, Plan, outstanding
 from kernel_lsp.bench.published import ask_published
 from kernel_lsp.bench.records import Ledger, Result, cheat_of, comparison_of
 from kernel_lsp.bench.suite import Problem
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
-from kernel_lsp.errors import KernelLspError, RunnerError
-from kernel_lsp.judge.building import Builders, arch_of
+from kernel_lsp.errors import KernelLspError
 from kernel_lsp.judge.pipeline import open_session
 from kernel_lsp.judge.target import Target, make_target
 from kernel_lsp.judge.verdict import Verdict
-from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.shield import start
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.store.store import Store
 
-_ATTEMPTS = 2
 _COMPILED = """
 
 import torch as _torch
@@ -102,14 +99,16 @@ async def run_bench(
     keys = {job.key for job in plan.jobs}
     progress = Progress(plan, {key: result for key, result in ledger.read().items() if key in keys})
     todo = [job for job in plan.jobs if _left(progress.results.get(job.key), asked)]
-    queue = deque(list(jobs) for _, jobs in groupby(todo, key=lambda job: job.problem))
-    lanes = max(1, min(len(gpus), len(queue)))
-    share = max(1, settings.runner.compile_workers // lanes)
-    settings = settings.model_copy(update={"runner": settings.runner.model_copy(update={"compile_workers": share})})
-    work = _Work(asked, settings, ledger, store, progress, queue, show)
-    async with asyncio.TaskGroup() as group:
-        for gpu in gpus[:lanes] or [None]:
-            group.create_task(_lane(work, gpu))
+    queue = deque(tuple(jobs) for _, jobs in groupby(todo, key=lambda job: job.problem))
+    work = _Work(asked, ledger, store, progress, queue, show)
+
+    async def attend(lane: Lane, jobs: tuple[Job, ...]) -> None:
+        await _Bench(work, lane).problem(jobs)
+
+    def fail(jobs: tuple[Job, ...], error: KernelLspError) -> None:
+        progress.troubles |= {job.label: str(error) for job in jobs if _left(work.result(job), asked)}
+
+    await run_lanes(queue, gpus, settings, attend, fail, work.say)
     return progress
 
 
@@ -127,11 +126,10 @@ class _Work:
     """What the lanes share."""
 
     asked: Asked
-    settings: Settings
     ledger: Ledger
     store: Store
     progress: Progress
-    queue: deque[list[Job]]
+    queue: deque[tuple[Job, ...]]
     show: Show
 
     def say(self, lane: str, what: str) -> None:
@@ -156,47 +154,18 @@ def _left(result: Result | None, asked: Asked) -> bool:
     return result is None or outstanding(result, asked) != Asked(compiled=False, published=False)
 
 
-async def _lane(work: _Work, gpu: Gpu | None) -> None:
-    """Problem after problem, until there is none; a pool that broke is replaced."""
-    name = f"GPU {gpu.index}" if gpu else "emulator"
-    tries: dict[Problem, int] = {}
-    while work.queue:
-        async with Pool(gpu.uuid if gpu else None) as pool:
-            lane = _Lane(work, name, gpu, pool, Builders(pool, work.settings, arch_of(gpu, work.settings)))
-            pool.preload(Flavour.BUILD, Flavour.GPU if gpu else Flavour.EMULATE)
-            while work.queue:
-                jobs = work.queue.popleft()
-                tries[jobs[0].problem] = tries.get(jobs[0].problem, 0) + 1
-                try:
-                    await lane.problem(jobs)
-                except RunnerError as error:
-                    left = [job for job in jobs if _left(work.result(job), work.asked)]
-                    if tries[jobs[0].problem] < _ATTEMPTS:
-                        work.queue.appendleft(left)
-                    else:
-                        work.progress.troubles |= {job.label: str(error) for job in left}
-                    break
-                except KernelLspError as error:
-                    work.progress.troubles |= {job.label: str(error) for job in jobs if work.result(job) is None}
-            lane.builders.close()
-    work.say(name, "done")
-
-
 @dataclass(frozen=True, slots=True)
-class _Lane:
-    """One GPU, or the emulator."""
+class _Bench:
+    """The work, in one lane."""
 
     work: _Work
-    name: str
-    gpu: Gpu | None
-    pool: Pool
-    builders: Builders
+    lane: Lane
 
     async def problem(self, jobs: Sequence[Job]) -> None:
         """All that is wanted of one problem's candidates."""
         problem, work = jobs[0].problem, self.work
         self.say(problem, "building")
-        self.pool.allow(read={file.parent for file in (problem.path, *(job.sample.path for job in jobs))})
+        self.lane.pool.allow(read={file.parent for file in (problem.path, *(job.sample.path for job in jobs))})
         target = make_target(problem.path)
         new = [job for job in jobs if work.result(job) is None]
         if new:
@@ -207,19 +176,21 @@ class _Lane:
             self.say(problem, f"sample {job.sample.index} by KernelBench's method")
             result = work.result(job)
             assert result is not None, "it has a verdict"
-            built = await self.builders.build(target.workload, job.candidate)
-            said, trouble = await ask_published(self.pool, self.gpu, target, job.candidate, built, work.settings)
+            built = await self.lane.builders.build(target.workload, job.candidate)
+            said, trouble = await ask_published(
+                self.lane.pool, self.lane.gpu, target, job.candidate, built, self.lane.settings
+            )
             work.keep(result.model_copy(update={"published": said, "published_trouble": trouble}))
         for job in jobs:
-            self.builders.forget(job.candidate)
+            self.lane.builders.forget(job.candidate)
 
     def say(self, problem: Problem, what: str) -> None:
-        self.work.say(self.name, f"level {problem.level} {problem.name}: {what}")
+        self.lane.say(f"level {problem.level} {problem.name}: {what}")
 
     async def _judge(self, target: Target, jobs: Sequence[Job]) -> None:
         work = self.work
         self._build_ahead(target, jobs)
-        async with open_session(target, work.settings, self.pool, self.builders) as session:
+        async with open_session(target, self.lane.settings, self.lane.pool, self.lane.builders) as session:
             if work.queue:  # the next problem's candidates are built while these are timed
                 following = [job for job in work.queue[0] if work.result(job) is None]
                 with contextlib.suppress(KernelLspError):  # it is said when it is that problem's turn
@@ -229,18 +200,18 @@ class _Lane:
                 verdict = await session.judge(job.candidate)
                 work.store.save_verdict(verdict.model_dump(mode="json"))
                 work.progress.judged += 1
-                work.keep(_result(job, verdict, self.gpu))
+                work.keep(_result(job, verdict, self.lane.gpu))
 
     def _build_ahead(self, target: Target, jobs: Sequence[Job]) -> None:
         for job in jobs:
-            start(self.builders.build(target.workload, job.candidate))  # the session will ask for the same build
+            start(self.lane.builders.build(target.workload, job.candidate))  # the session will ask for the same build
 
     async def _compare(self, target: Target, jobs: Sequence[Job]) -> None:
         """Time what is right against a compiled model; a model that cannot be compiled is no reason to fail."""
         work = self.work
         self.say(jobs[0].problem, "measuring torch.compile")
         try:
-            async with open_session(target, work.settings, self.pool, self.builders) as session:
+            async with open_session(target, self.lane.settings, self.lane.pool, self.lane.builders) as session:
                 for job in jobs:
                     self.say(job.problem, f"sample {job.sample.index} against torch.compile")
                     verdict = await session.judge(job.candidate)

@@ -33,9 +33,11 @@ class Totals(Record):
 
     Attributes:
         candidates: how many there are.
+        unanswered: problems without any candidate although one was searched for; they count as not correct.
         correct: how many are right.
         outcomes: how many there are of each verdict.
-        fast: fast_p against eager execution, by p; a share of all candidates. None where what is right is not timed.
+        fast: fast_p against eager execution, by p; a share of all candidates and unanswered problems. None where
+            what is right is not timed.
         fast_compiled: the same against `torch.compile`.
         fast_published: the same by KernelBench's own method, its correctness and its times.
         cheats: how many of each kind were found.
@@ -46,6 +48,7 @@ class Totals(Record):
     """
 
     candidates: int
+    unanswered: int
     correct: int
     outcomes: dict[str, int]
     fast: dict[str, float | None]
@@ -56,6 +59,11 @@ class Totals(Record):
     agreement: Agreement | None
     per_minute: float | None
     seconds: dict[str, float]
+
+    @property
+    def asked(self) -> int:
+        """What shares are taken of: the candidates and what is unanswered."""
+        return self.candidates + self.unanswered
 
 
 def fast_p(ratios: Sequence[tuple[bool, float | None]], p: float) -> float | None:
@@ -78,17 +86,26 @@ def fast_p(ratios: Sequence[tuple[bool, float | None]], p: float) -> float | Non
     return sum(ratio > p for ratio in right if ratio is not None) / len(ratios)
 
 
-def add_up(results: Sequence[Result], judged: int = 0, seconds: float = 0.0) -> Totals:
-    """The totals of `results`, of which `judged` were reached in this run in `seconds` of wall time."""
+def add_up(results: Sequence[Result], judged: int = 0, seconds: float = 0.0, unanswered: int = 0) -> Totals:
+    """The totals of `results`.
+
+    Args:
+        results: one for each candidate.
+        judged: how many of them were reached in this run.
+        seconds: wall time that took.
+        unanswered: problems that were searched for an answer and have none.
+    """
+    timed = results if any(r.compiled for r in results) else ()
     compared = [r for r in results if r.published is not None]
     inline = [r.build_way for r in results if r.build_way in (FAST_WAY, "full")]
     return Totals(
         candidates=len(results),
+        unanswered=unanswered,
         correct=sum(r.eager.right for r in results),
         outcomes=dict(Counter(str(r.eager.verdict) for r in results).most_common()),
-        fast=_fast(results, lambda r: (r.eager.right, r.eager.ratio)),
-        fast_compiled=_fast(results if any(r.compiled for r in results) else (), _against_compiled),
-        fast_published=_fast(compared, _published),
+        fast=_fast(results, lambda r: (r.eager.right, r.eager.ratio), unanswered),
+        fast_compiled=_fast(timed, _against_compiled, unanswered if timed else 0),
+        fast_published=_fast(compared, _published, unanswered if compared else 0),
         cheats=dict(Counter(r.cheat for r in results if r.cheat).most_common()),
         fast_builds=sum(way == FAST_WAY for way in inline) / len(inline) if inline else None,
         agreement=_agreement(compared) if compared else None,
@@ -97,8 +114,10 @@ def add_up(results: Sequence[Result], judged: int = 0, seconds: float = 0.0) -> 
     )
 
 
-def _fast(results: Sequence[Result], of: Callable[[Result], tuple[bool, float | None]]) -> dict[str, float | None]:
-    ratios = [of(result) for result in results]
+def _fast(
+    results: Sequence[Result], of: Callable[[Result], tuple[bool, float | None]], unanswered: int
+) -> dict[str, float | None]:
+    ratios = [*map(of, results), *[(False, None)] * unanswered]
     return {f"{p:g}": fast_p(ratios, p) for p in THRESHOLDS}
 
 

@@ -1,26 +1,31 @@
-"""`kernel-lsp bench`: judge many candidates of a benchmark, and say what they come to."""
+"""`kernel-lsp bench`: judge many candidates of a benchmark, those of a search too, and say what they come to."""
 
 import asyncio
-from contextlib import nullcontext
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
+from rich.console import RenderableType
 from rich.live import Live
 
 from kernel_lsp.bench.plan import Asked, make_plan
-from kernel_lsp.bench.records import Ledger
-from kernel_lsp.bench.run import Progress, run_bench
+from kernel_lsp.bench.proposing import plan_searches, search_problems
+from kernel_lsp.bench.records import Ledger, Search
+from kernel_lsp.bench.run import run_bench
 from kernel_lsp.bench.suite import find_problems, find_samples, parse_numbers
 from kernel_lsp.bench.totals import add_up
 from kernel_lsp.cli.console import err, opened_store, out, say_notices, settings_for
 from kernel_lsp.cli.main import CANNOT_JUDGE
 from kernel_lsp.device.nvml import find_gpus
 from kernel_lsp.errors import CannotJudgeError, ConfigurationError
-from kernel_lsp.report.bench import bench_json, bench_view, totals_view
+from kernel_lsp.report.bench import bench_json, bench_view, searching_view, totals_view
 from kernel_lsp.report.page.bench import bench_page
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
+_Stand = TypeVar("_Stand")
 
 
 @app.callback()
@@ -30,7 +35,21 @@ def bench() -> None:
 
 @app.command()
 def kernelbench(
-    candidates: Annotated[Path, typer.Option(metavar="DIR", help="Candidates under KernelBench's own names.")],
+    candidates: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Candidates under KernelBench's own names.")
+    ] = None,
+    propose: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Search for candidates instead, and write them to this folder.")
+    ] = None,
+    write: Annotated[
+        str | None, typer.Option(metavar="cuda|triton", help="With --propose: what candidates are written in.")
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="With --propose: time for the search of one problem, such as 120s or 5m.")
+    ] = None,
+    strategy: Annotated[
+        str | None, typer.Option(help="With --propose: serial, beam or tuner-then-model.", show_default=False)
+    ] = None,
     root: Annotated[
         Path | None, typer.Option(metavar="DIR", help="KernelBench's repository, where kernelbench.root is not set.")
     ] = None,
@@ -47,12 +66,18 @@ def kernelbench(
         Path | None, typer.Option(metavar="FILE", help="Where finished candidates are kept, a line each.")
     ] = None,
 ) -> None:
-    """Judge a folder of candidates for KernelBench's problems.
+    """Judge candidates for KernelBench's problems: a folder of them, or what the served model writes.
 
-    What the ledger has is not judged again: a run that was ended in any way goes on where it was. Without a GPU
-    candidates run on the emulator, on problems scaled down, and nothing is timed.
+    What the ledger has is not searched or judged again: a run that was ended in any way goes on where it was. Without
+    a GPU candidates run on the emulator, on problems scaled down, and nothing is timed; a search then needs
+    `refine.untimed`, and finds what is right, never what is faster.
     """
-    settings = settings_for(root)
+    if (candidates is None) == (propose is None):
+        cure = "Name a folder of candidates with --candidates, or one to write them to with --propose."
+        raise ConfigurationError("Candidates are either there or searched for.", cure=cure)
+    if propose is None and (write, budget, strategy) != (None, None, None):
+        raise ConfigurationError("--write, --budget and --strategy are for --propose.", cure="Leave them out.")
+    settings = settings_for(root, refine__write=write, refine__budget=budget, refine__strategy=strategy)
     root = root or settings.kernelbench.root
     if root is None:
         raise ConfigurationError("KernelBench's problems are not known.", cure="Name their folder with --root.")
@@ -61,26 +86,40 @@ def kernelbench(
         raise CannotJudgeError(f"{gpus} GPUs are asked for, and this machine shows {len(found)}.", cure="See --gpus.")
     used = found[: gpus or 1]
     chosen = find_problems(root, level, parse_numbers(problems) if problems else None)
-    plan = make_plan(chosen, find_samples(candidates), settings, used)
     book = Ledger(ledger or settings.paths.data / "kernelbench.jsonl")
+    samples = find_samples(candidates) if candidates else ()
+    tasks = plan_searches(chosen, propose, settings, used) if propose else ()
     with opened_store(settings) as store:
-        live = Live(console=err, transient=True) if err.is_terminal else nullcontext()
-        with live as shown:
-
-            def show(progress: Progress) -> None:
-                if shown is not None:
-                    shown.update(bench_view(progress))
-
+        troubles: dict[str, str] = {}
+        searches: tuple[Search, ...] = ()
+        if propose:
+            with _live(searching_view) as show:
+                searching = asyncio.run(search_problems(tasks, settings, book, store, used, show))
+            samples, searches, troubles = searching.samples, tuple(searching.in_order), searching.troubles
+        plan = replace(make_plan(chosen, samples, settings, used), searches=searches)
+        with _live(bench_view) as show:
             progress = asyncio.run(run_bench(plan, Asked(compiled, compat), settings, book, store, used, show))
+        progress.troubles |= troubles
         say_notices(store)
-    totals = add_up(progress.in_order, progress.judged, progress.seconds)
+    unanswered = len(chosen) - len(progress.in_order) if propose else 0
+    totals = add_up(progress.in_order, progress.judged, progress.seconds, unanswered)
     if json is not None:
         _write(json, bench_json(progress, totals) + "\n")
     if html is not None:
-        _write(html, bench_page(progress, totals, f"KernelBench: {candidates}"))
+        _write(html, bench_page(progress, totals, f"KernelBench: {candidates or propose}"))
     out.print(totals_view(progress, totals), crop=False)
     if progress.troubles:
         raise typer.Exit(CANNOT_JUDGE)
+
+
+@contextmanager
+def _live(view: Callable[[_Stand], RenderableType]) -> Generator[Callable[[_Stand], None]]:
+    """A live view on a terminal, and what is to be called to renew it."""
+    if not err.is_terminal:
+        yield lambda _: None
+        return
+    with Live(console=err, transient=True) as shown:
+        yield lambda stand: shown.update(view(stand))
 
 
 def _write(path: Path, text: str) -> None:

@@ -10,9 +10,11 @@ from pathlib import Path
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import find_gpus
 from kernel_lsp.errors import CannotJudgeError, ConfigurationError, WorkloadError
+from kernel_lsp.judge.building import Builders
 from kernel_lsp.judge.pipeline import Session, open_session
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import Verdict
+from kernel_lsp.model.client import Client, Limits
 from kernel_lsp.model.endpoint import find_endpoint
 from kernel_lsp.model.profile import find_profile
 from kernel_lsp.refine.dialogue.task import format_for
@@ -20,6 +22,7 @@ from kernel_lsp.refine.lowering import is_plain_module
 from kernel_lsp.refine.outcome import Exchange, Refinement, Tried
 from kernel_lsp.refine.progress import Progress
 from kernel_lsp.refine.search import refine
+from kernel_lsp.runner.pool import Pool
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.store.store import Store
 
@@ -50,12 +53,24 @@ def require_way(file: SourceFile, settings: Settings) -> None:
     format_for(file, find_profile(find_endpoint(settings).profile), settings.refine.write)
 
 
+async def require_answer(settings: Settings) -> None:
+    """See that the model that the settings ask for is served and speaks.
+
+    Raises:
+        ModelError: it is not, or does not.
+    """
+    async with Client(find_endpoint(settings), Limits()) as client:
+        await client.count_tokens("kernel")
+
+
 async def refine_target(
     target: Target,
     settings: Settings,
     store: Store,
     stop: asyncio.Event,
     *,
+    pool: Pool | None = None,
+    builders: Builders | None = None,
     on_open: Callable[[], None] = lambda: None,
     on_progress: Callable[[Progress], None] = lambda _: None,
     on_verdict: Callable[[Verdict], None] = lambda _: None,
@@ -67,6 +82,7 @@ async def refine_target(
         settings: in force at the file.
         store: takes verdicts and the steps of the search.
         stop: set it to end the search and keep what it found.
+        pool, builders: for searches one after another, on that pool's GPU (`open_session`).
         on_open: called when the baseline has been measured.
         on_progress: hears where the search stands.
         on_verdict: hears each verdict, after it was stored.
@@ -93,7 +109,7 @@ async def refine_target(
         talk = f"{trajectory}-{said.trajectory:02}"  # its turns follow one another, whatever happens beside them
         store.append_turn(talk, candidate, prompt=said.prompt, answer=said.answer, verdict=judged)
 
-    async with open_session(target, settings) as session:
+    async with open_session(target, settings, pool, builders) as session:
         _require_sound(session)
         on_open()
         budget = settings.refine.budget

@@ -7,7 +7,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from kernel_lsp.bench.records import Comparison, Result
+from kernel_lsp.bench.proposing import Searching
+from kernel_lsp.bench.records import Comparison, Result, Search
 from kernel_lsp.bench.run import Progress
 from kernel_lsp.bench.totals import Agreement, Totals
 from kernel_lsp.judge.verdict import Outcome
@@ -22,13 +23,46 @@ _DOUBT = {Outcome.SLOWER: "yellow", Outcome.AMBIGUOUS: "yellow"}
 def bench_view(progress: Progress) -> RenderableType:
     """A bench as it runs: how far it is, what each lane does, the latest results."""
     total, done = len(progress.plan.jobs), len(progress.results)
-    line = Table.grid(padding=(0, 1))
     rate = f"{60 * progress.judged / progress.seconds:.1f} a minute" if progress.judged else ""
-    line.add_row(Text(" "), ProgressBar(total=max(total, 1), completed=done, width=32), f"{done} of {total}", rate)
     lanes = [
         Text(f"  {lane}  {what}", "cyan", no_wrap=True, overflow="ellipsis") for lane, what in progress.doing.items()
     ]
-    return Group(line, *lanes, results_table(list(progress.results.values())[-_LATEST:]))
+    return Group(_far(done, total, rate), *lanes, results_table(list(progress.results.values())[-_LATEST:]))
+
+
+def searching_view(searching: Searching) -> RenderableType:
+    """Searches as they run: how many problems are done, what each lane does, what the latest ones came to."""
+    total, done = len(searching.tasks), len(searching.found)
+    lanes = [
+        Text(f"  {lane}  {what}", "cyan", no_wrap=True, overflow="ellipsis") for lane, what in searching.doing.items()
+    ]
+    latest = [
+        Text(f"{search.level} {search.problem}  {search_words(search)}", no_wrap=True, overflow="ellipsis")
+        for search in list(searching.found.values())[-_LATEST:]
+    ]
+    return Group(_far(done, total, "searched"), *lanes, *latest)
+
+
+def _far(done: int, total: int, said: str) -> Table:
+    line = Table.grid(padding=(0, 1))
+    line.add_row(Text(" "), ProgressBar(total=max(total, 1), completed=done, width=32), f"{done} of {total}", said)
+    return line
+
+
+def search_words(search: Search) -> str:
+    """What a search came to: its reason, how its candidates fell, and what was left out."""
+    fell = ", ".join(f"{count} {verdict}" for verdict, count in search.outcomes.items())
+    said = search.reason if search.answer is None else f"answered, {search.reason}"
+    return "; ".join((said, *([fell] if fell and fell not in said else []), *search.notes))
+
+
+def unanswered_words(progress: Progress) -> dict[str, str]:
+    """The problems that a search found no right answer to, each with what it came to."""
+    return {
+        f"level {search.level} problem {search.number}": search_words(search)
+        for search in progress.plan.searches
+        if search.answer is None
+    }
 
 
 def results_table(results: Sequence[Result]) -> Table:
@@ -62,23 +96,36 @@ def totals_view(progress: Progress, totals: Totals) -> RenderableType:
     troubles = [
         Text.assemble(("not judged ", "bold yellow"), f"{label}: {why}") for label, why in progress.troubles.items()
     ]
+    unanswered = [
+        Text.assemble(("no answer ", "bold yellow"), f"{label}: {why}")
+        for label, why in unanswered_words(progress).items()
+    ]
     strangers = len(progress.plan.strangers)
     if strangers:
         troubles.append(Text(f"{strangers} candidates are for problems that were not asked for.", "dim"))
-    return Group(results_table(progress.in_order), Text(), rows, *troubles)
+    return Group(results_table(progress.in_order), Text(), rows, *unanswered, *troubles)
 
 
 def bench_json(progress: Progress, totals: Totals) -> str:
-    """One object: the totals, every result, and the candidates that could not be judged with the reasons."""
-    return records_json({"totals": totals, "results": progress.in_order, "troubles": progress.troubles})
+    """One object: the totals, every result, every search, and what could not be judged or searched with the reasons."""
+    return records_json(
+        {
+            "totals": totals,
+            "results": progress.in_order,
+            "searches": progress.plan.searches,
+            "troubles": progress.troubles,
+        }
+    )
 
 
 def totals_words(totals: Totals) -> dict[str, str]:
     """The totals by name, as they are said; what is not known is left out."""
     fell = ", ".join(f"{count} {verdict}" for verdict, count in totals.outcomes.items())
     words = {"candidates": f"{totals.candidates}: {fell}" if fell else str(totals.candidates)}
-    if totals.candidates:
-        words["correct"] = f"{totals.correct} ({percent_text(totals.correct / totals.candidates)})"
+    if totals.unanswered:
+        words["without a candidate"] = f"{totals.unanswered} of {totals.asked} problems"
+    if totals.asked:
+        words["correct"] = f"{totals.correct} ({percent_text(totals.correct / totals.asked)})"
     for name, shares in (
         ("fast_p, eager", totals.fast),
         ("fast_p, torch.compile", totals.fast_compiled),

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from kernel_lsp.bench.records import Result
 from kernel_lsp.bench.run import Progress
 from kernel_lsp.bench.totals import Totals
-from kernel_lsp.report.bench import bench_json, published_words, speedup_of, totals_words
+from kernel_lsp.report.bench import bench_json, published_words, speedup_of, totals_words, unanswered_words
 from kernel_lsp.report.page import page
 from kernel_lsp.report.page.elements import Markup, data_table, facts_list, plot_place, tag
 from kernel_lsp.report.units import percent_text, seconds_text
@@ -35,10 +35,10 @@ def bench_page(progress: Progress, totals: Totals, title: str) -> str:
 
 def _sections(progress: Progress, totals: Totals, title: str) -> Iterator[Markup]:
     results = progress.in_order
-    gpus = sorted({result.gpu for result in results if result.gpu})
-    share = percent_text(totals.correct / totals.candidates) if totals.candidates else "none"
+    gpus = sorted({one.gpu for one in (*results, *progress.plan.searches) if one.gpu})
+    share = percent_text(totals.correct / totals.asked) if totals.asked else "none"
     answer = (
-        tag("span", f"{totals.correct} of {totals.candidates} correct", class_="verdict"),
+        tag("span", f"{totals.correct} of {totals.asked} correct", class_="verdict"),
         tag("span", share, class_="speedup"),
         tag("span", ", ".join(gpus) or "on the emulator, untimed", class_="dim"),
     )
@@ -60,6 +60,9 @@ def _sections(progress: Progress, totals: Totals, title: str) -> Iterator[Markup
             [[value(result) for _, value in columns] for result in results],
             text_columns=len(words),
         )
+    if unanswered := unanswered_words(progress):
+        yield tag("h2", "Without an answer")
+        yield facts_list(unanswered)
     if progress.troubles:
         yield tag("h2", "Not judged")
         yield facts_list(progress.troubles)

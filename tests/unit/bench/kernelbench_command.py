@@ -17,8 +17,8 @@ START = "from kernel_lsp.cli.main import main; main()"
 class Bench:
     """The command, in a folder of its own."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, source: str = "--candidates", **settings: str) -> None:
+        self.folder, self.source, self.settings = folder, source, settings
         (folder / "candidates").mkdir()
 
     def take(self, *names: str) -> None:
@@ -28,11 +28,17 @@ class Bench:
 
     def start(self, *args: str) -> subprocess.Popen[str]:
         folders = {f"KERNEL_LSP_PATHS_{name}": str(self.folder / name.lower()) for name in ("DATA", "CACHE")}
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "CUDA_VISIBLE_DEVICES": "", **folders}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "CUDA_VISIBLE_DEVICES": "",
+            **folders,
+            **self.settings,
+        }
         given = [
             "--root",
             str(PROBLEMS),
-            "--candidates",
+            self.source,
             "candidates",
             "--ledger",
             "ledger.jsonl",

@@ -1,0 +1,86 @@
+"""Lanes: each GPU has workers of its own and takes one thing to do after another from a queue that all share."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.nvml import Gpu
+from kernel_lsp.errors import KernelLspError, RunnerError
+from kernel_lsp.judge.building import Builders, arch_of
+from kernel_lsp.runner.pool import Flavour, Pool
+
+_ATTEMPTS = 2
+_T = TypeVar("_T", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One GPU, or the emulator.
+
+    Attributes:
+        gpu: None for the emulator.
+        pool: of its workers.
+        builders: of that pool.
+        settings: those in force, with its share of the CPU's cores.
+        say: takes what it does now.
+    """
+
+    gpu: Gpu | None
+    pool: Pool
+    builders: Builders
+    settings: Settings
+    say: Callable[[str], None]
+
+
+async def run_lanes(
+    queue: deque[_T],
+    gpus: Sequence[Gpu],
+    settings: Settings,
+    attend: Callable[[Lane, _T], Awaitable[None]],
+    fail: Callable[[_T, KernelLspError], None],
+    say: Callable[[str, str], None],
+) -> None:
+    """Attend to everything in the queue; a pool that broke is replaced, and what it was at is tried once more.
+
+    Args:
+        queue: what is to be done; `attend` may look at what comes next.
+        gpus: one lane each; none is one lane on the emulator.
+        settings: those in force.
+        attend: does one thing.
+        fail: takes what could not be done, and why.
+        say: takes a lane's name and what it does.
+    """
+    lanes = max(1, min(len(gpus), len(queue)))
+    share = max(1, settings.runner.compile_workers // lanes)
+    settings = settings.model_copy(update={"runner": settings.runner.model_copy(update={"compile_workers": share})})
+    tries: dict[_T, int] = {}
+
+    async def run(gpu: Gpu | None) -> None:
+        name = f"GPU {gpu.index}" if gpu else "emulator"
+        while queue:
+            async with Pool(gpu.uuid if gpu else None) as pool:
+                builders = Builders(pool, settings, arch_of(gpu, settings))
+                lane = Lane(gpu, pool, builders, settings, lambda what: say(name, what))
+                pool.preload(Flavour.BUILD, Flavour.GPU if gpu else Flavour.EMULATE)
+                while queue:
+                    item = queue.popleft()
+                    tries[item] = tries.get(item, 0) + 1
+                    try:
+                        await attend(lane, item)
+                    except RunnerError as error:
+                        if tries[item] < _ATTEMPTS:
+                            queue.appendleft(item)
+                        else:
+                            fail(item, error)
+                        break
+                    except KernelLspError as error:
+                        fail(item, error)
+                builders.close()
+        say(name, "done")
+
+    async with asyncio.TaskGroup() as group:
+        for gpu in gpus[:lanes] or [None]:
+            group.create_task(run(gpu))

@@ -1,0 +1,34 @@
+"""Lanes of a bench: what breaks their workers is tried once more, and ends nothing."""
+
+from collections import deque
+
+import pytest
+
+from kernel_lsp.bench.lanes import run_lanes
+from kernel_lsp.config.load import load_settings
+from kernel_lsp.errors import RunnerError, SourceError
+
+
+@pytest.mark.asyncio
+async def test_what_breaks_a_pool_is_tried_again_with_another_and_then_given_up():
+    seen, failed, said = [], [], []
+
+    async def attend(lane, item):
+        seen.append((item, lane.pool))
+        lane.say(f"at {item}")
+        if item == "fatal":
+            raise RunnerError("the worker is gone")
+        if item == "unreadable":
+            raise SourceError("There is no such file.")
+
+    queue = deque(("unreadable", "fatal", "whole"))
+    settings = load_settings()[0]
+    await run_lanes(
+        queue, (), settings, attend, lambda item, error: failed.append((item, str(error))), lambda *w: said.append(w)
+    )
+    assert [item for item, _ in seen] == ["unreadable", "fatal", "fatal", "whole"]
+    assert failed == [("unreadable", "There is no such file."), ("fatal", "the worker is gone")]
+    pools = [pool for _, pool in seen]
+    assert pools[0] is pools[1]
+    assert len({id(pool) for pool in pools}) == 3
+    assert said[-1] == ("emulator", "done")
