@@ -29,7 +29,7 @@ from torch.utils import _pytree as pytree
 
 from kernel_lsp.errors import CannotJudgeError, WorkloadError
 from kernel_lsp.workload import families
-from kernel_lsp.workload.answer import Call, build_model, on_device, outputs_of, seeded
+from kernel_lsp.workload.answer import Call, build_model, form, on_device, outputs_of, seeded
 from kernel_lsp.workload.constants import Case, constants_of, with_constants
 from kernel_lsp.workload.load import Contract, Workload, blame, describe_case, load_module
 from kernel_lsp.workload.placement import Instead
@@ -100,13 +100,13 @@ class _Instance:
 
 def choose_for_gpu(problem: "Problem", free: int) -> Choice:
     """The case as written, or the largest that `free` bytes of GPU memory hold with all that judging takes."""
-    case, found = problem.shrunk(lambda footprint: _needed(footprint) <= free)
+    case, found = problem.shrunk(lambda footprint: needed(footprint) <= free)
     written = dict(problem.constants)
     if case == written:
         return Choice((written,))
-    needed = f" needs {_needed(whole) / 2**30:.0f} GiB to judge" if (whole := problem.footprint(written)) else ""
-    why = f"the case as written{needed}, and {free / 2**30:.0f} GiB of GPU memory are free"
-    if found is None or _needed(found) > free:
+    takes = f" needs {needed(whole) / 2**30:.0f} GiB to judge" if (whole := problem.footprint(written)) else ""
+    why = f"the case as written{takes}, and {free / 2**30:.0f} GiB of GPU memory are free"
+    if found is None or needed(found) > free:
         raise CannotJudgeError(f"{why}; no smaller case fits either", problem.path)
     return Choice((written, case), (1,), why=why)
 
@@ -128,13 +128,17 @@ def choose_for_emulator(problem: "Problem") -> Choice:
     return Choice((written, case, *([odd] if odd else [])), (1,), (2,) if odd else (), why)
 
 
-def _needed(footprint: Footprint) -> int:
-    """Bytes of GPU memory that judging takes.
+def needed(footprint: Footprint) -> int:
+    """Bytes of GPU memory that judging takes at most, in float32, where both sides are timed.
 
-    Four processes have inputs and outputs, some of these several times; the oracle keeps each set of inputs that it has
-    made, and computes in float64.
+    Each side has its inputs, and in a recorded segment two outputs and what lies between; the candidate has its last
+    output once more, to be compared. The oracle has a set of inputs in their own type and in float64, and the right
+    answer in float64 beside what lies between. What lies between is not known; it is taken to be as large as outputs.
     """
-    return 24 * footprint.inputs + 10 * footprint.weights + 30 * footprint.outputs
+    given, outputs = footprint.inputs + footprint.weights, footprint.outputs
+    side = given + 2 * outputs + outputs
+    oracle = given + 2 * given + 2 * outputs + 2 * outputs
+    return 2 * side + outputs + oracle
 
 
 def problem_workload(text: str, path: Path, device: str = "cpu", seed: int = 0) -> Workload:
@@ -232,6 +236,7 @@ class Problem:
         instance = self._instance(case)
         with Instead("meta"), torch.no_grad():
             leaves, spec = pytree.tree_flatten(self._given(instance))
+            forms = tuple(map(form, self._weights(case).values()))
         given = [isinstance(leaf, (Tensor, bool, int, float)) for leaf in leaves]
         return Call(
             init=self._literal(instance.init, "get_init_inputs"),
@@ -239,6 +244,7 @@ class Problem:
             fixed=[(n, self._literal(leaf, "get_inputs")) for n, leaf in enumerate(leaves) if not given[n]],
             inputs=sum(given),
             weights=self.weight_names,
+            forms=forms,
             seed=self._seed,
             constants={n: case[n] for n in self.constants if case.get(n, self.constants[n]) != self.constants[n]},
             written=dict(self.constants),

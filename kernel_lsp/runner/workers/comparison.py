@@ -56,12 +56,17 @@ def table_bounds(dtype: torch.dtype, *, whole_model: bool = False) -> Bounds:
     return Bounds(units, units)
 
 
-def relative_bounds(baseline: Distance, factor: float, dtype: torch.dtype) -> Bounds:
-    """What a candidate may be off by: `factor` times the baseline's own error, or a few units if that is less."""
+def relative_bounds(baseline: Distance, factor: float, dtype: torch.dtype, slack: float = 1.0) -> Bounds:
+    """What a candidate may be off by: `factor` times the baseline's own error, or a few units if that is less.
+
+    Both `slack` times over, where the baseline is more exact than it would be on a GPU.
+    """
     if not dtype.is_floating_point:
         return EXACT
-    largest = min(factor * baseline.max, sys.float_info.max)  # an infinite error is wrong whatever the baseline did
-    return Bounds(max(FLOOR_MAX, largest), max(FLOOR_RMS, factor * baseline.rms))
+    largest = min(
+        slack * factor * baseline.max, sys.float_info.max
+    )  # an infinite error is wrong whatever the baseline did
+    return Bounds(max(slack * FLOOR_MAX, largest), slack * max(FLOOR_RMS, factor * baseline.rms))
 
 
 def scale(expected: Tensor) -> float:
@@ -72,6 +77,21 @@ def scale(expected: Tensor) -> float:
         total += float((finite * finite).sum())
         count += finite.numel()
     return math.sqrt(total / count) if count else 0.0
+
+
+def all_finite(tensor: Tensor) -> bool:
+    """Whether no element is infinite or NaN."""
+    return all(bool(torch.isfinite(part).all()) for (part,) in _chunks(tensor))
+
+
+def mean(tensor: Tensor) -> float:
+    """Mean of the elements that are numbers; NaN if none is."""
+    total, count = 0.0, 0
+    for (part,) in _chunks(tensor):
+        wide = part.double()
+        total += float(wide.nansum())
+        count += int((~torch.isnan(wide)).sum())
+    return total / count if count else math.nan
 
 
 def distance(actual: Tensor, expected: Tensor, rms_of_expected: float, bounds: Bounds) -> Distance:
@@ -121,7 +141,7 @@ def fingerprint(data: Tensor) -> int:
 
 def same_bits(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors of one type and shape hold the same bits."""
-    return torch.equal(_bytes(a), _bytes(b))
+    return all(torch.equal(_bytes(x), _bytes(y)) for x, y in _chunks(a, b))
 
 
 def _bytes(tensor: Tensor) -> Tensor:
