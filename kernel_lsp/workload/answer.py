@@ -73,7 +73,8 @@ class Answer:
     def build(self, case: int) -> tuple[str, ...]:
         """Build the model for a case, if that is not done yet; the weights that it does not have under their names.
 
-        One of another type or shape is another weight. Those are as the model's own constructor makes them, under the problem's seed.
+        One of another type or shape is another weight. They are as the model's own constructor makes them, under the
+        problem's seed.
 
         Raises:
             WorkloadError: the file cannot be executed or defines no model, or its constructor raises.

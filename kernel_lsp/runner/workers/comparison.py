@@ -63,9 +63,7 @@ def relative_bounds(baseline: Distance, factor: float, dtype: torch.dtype, slack
     """
     if not dtype.is_floating_point:
         return EXACT
-    largest = min(
-        slack * factor * baseline.max, sys.float_info.max
-    )  # an infinite error is wrong whatever the baseline did
+    largest = min(slack * factor * baseline.max, sys.float_info.max)  # an infinite error is wrong in any case
     return Bounds(max(slack * FLOOR_MAX, largest), slack * max(FLOOR_RMS, factor * baseline.rms))
 
 

@@ -492,7 +492,10 @@ def _another(value: Any, fresh: Any) -> Any:
         return None
     alike = isinstance(fresh, Tensor) and (fresh.shape, fresh.dtype) == (value.shape, value.dtype)
     if alike and not comparison.same_bits(fresh, value):
-        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device).copy_(fresh)
+        other = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+        own = families.own_elements(other)
+        own.copy_(fresh[tuple(slice(extent) for extent in own.shape)])
+        return other
     return 1.5 * value + 0.75 if value.is_floating_point() else None
 
 

@@ -1,5 +1,6 @@
 """A KernelBench problem as a workload: arguments, weights by state, sizes, and what has no right answer."""
 
+import weakref
 from pathlib import Path
 
 import pytest
@@ -176,6 +177,28 @@ def test_an_answer_with_weights_of_its_own_constructs_the_same(mixer):
     leaves = make_inputs(mixer, mixer.cases[0])
     with torch.no_grad():
         torch.testing.assert_close(answer.launch(0)(*leaves)[0], mixer.reference_on(mixer.cases[0])(*leaves)[0])
+
+
+@pytest.mark.parametrize("other", ["hidden, features + 1", "hidden, features, dtype=torch.float64"])
+def test_a_weight_of_another_shape_or_type_is_the_answers_own(mixer, other):
+    text = MIXER.read_text().replace("Model", "ModelNew")
+    own = text.replace("        self.mix = ", "        self.mix = nn.Linear(1, 1)\n        self.unused = ", 1)
+    assert answer_of(mixer, own).build(0) == ("mix.weight", "mix.bias")
+    made = f"        self.mix.weight = nn.Parameter(torch.ones({other}))\n        self.norm = "
+    assert answer_of(mixer, text.replace("        self.norm = ", made, 1)).build(0) == ("mix.weight",)
+
+
+def test_an_answer_lets_go_of_the_memory_of_its_weights(mixer):
+    answer = answer_of(mixer, MIXER.read_text().replace("Model", "ModelNew"))
+    leaves = make_inputs(mixer, mixer.cases[0])
+    weight = leaves[3].clone()
+    given = weakref.ref(weight.untyped_storage())
+    with torch.no_grad():
+        first = answer.launch(0)(*leaves[:3], weight, *leaves[4:])[0]
+        del weight
+        answer.unbind()
+        assert given() is None
+        torch.testing.assert_close(answer.launch(0)(*leaves)[0], first)
 
 
 def test_sizes_that_a_model_takes_from_its_file_are_those_of_the_case():
