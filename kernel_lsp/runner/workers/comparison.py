@@ -102,13 +102,14 @@ def distance(actual: Tensor, expected: Tensor, rms_of_expected: float, bounds: B
     at = 0
     for a, e in _chunks(actual, expected):
         units = _units(a, e, rms_of_expected)
-        largest = max(largest, float(units.max())) if units.numel() else largest
-        squares += float((units * units).sum())
-        beyond = units > bounds.max
-        count = int(beyond.sum())
-        if count and first is None:
-            first = at + int(beyond.to(torch.uint8).argmax())
-        wrong += count
+        most = float(units.max())
+        largest = max(largest, most)
+        squares += float(torch.linalg.vector_norm(units)) ** 2
+        if most > bounds.max:
+            beyond = units > bounds.max
+            if first is None:
+                first = at + int(beyond.to(torch.uint8).argmax())
+            wrong += int(beyond.sum())
         at += units.numel()
     rms = math.sqrt(squares / at) if at else 0.0
     if first is None and rms > bounds.rms:
@@ -131,9 +132,9 @@ def fingerprint(data: Tensor) -> int:
     """A checksum of a flat byte tensor's content that depends on order, computed where the tensor is."""
     words = data.view(torch.int32) if data.numel() % 4 == 0 and data.storage_offset() % 4 == 0 else data
     total = 0
+    weights = torch.arange(min(words.numel(), _CHUNK), device=data.device) % 65521 + 1
     for number, (part,) in enumerate(_chunks(words)):
-        weights = torch.arange(part.numel(), device=part.device) % 65521 + 1
-        total = (total * 31 + int((part.to(torch.int64) * weights).sum()) + number) & 0xFFFF_FFFF_FFFF_FFFF
+        total = (total * 31 + int((part * weights[: part.numel()]).sum()) + number) & 0xFFFF_FFFF_FFFF_FFFF
     return total
 
 
@@ -153,9 +154,14 @@ def _units(actual: Tensor, expected: Tensor, rms_of_expected: float) -> Tensor:
         different = actual != expected.to(actual.dtype) if expected.is_floating_point() else actual != expected
         return torch.where(different, infinity, 0.0)
     # Through float64, for the narrow types lack most operations.
-    representable = expected.to(actual.dtype).double()
     a, e = actual.double(), expected.double()
-    error = (a - e).abs() / (torch.finfo(actual.dtype).eps * (e.abs() + rms_of_expected)).clamp_min(1e-300)
+    unit = e.abs()
+    in_range = bool(unit.max() <= torch.finfo(actual.dtype).max)
+    unit.add_(rms_of_expected).mul_(torch.finfo(actual.dtype).eps).clamp_min_(1e-300)
+    error = (a - e).abs_().div_(unit)
+    if in_range and math.isfinite(float(error.max())):
+        return error  # as below, with a third of the traffic
+    representable = expected.to(actual.dtype).double()
     special = ~torch.isfinite(representable)
     agree = (torch.isnan(a) & torch.isnan(representable)) | (a == representable)
     error = torch.where(special, torch.where(agree, 0.0, infinity), error)

@@ -85,7 +85,7 @@ class Subject:
         self._retired: list[Slab] = []  # memory the oracle may still have open: CUDA wants it kept until then
         self._held: list[tuple[int, tuple[Tensor, ...]]] = []  # by the number of the run, the oldest first
         self._runs = 0
-        self._room = math.inf if device == "cpu" else _HELD_SHARE * torch.cuda.mem_get_info()[1]
+        self._room = math.inf
         self._recordings: dict[str, Any] = {}
         self._pristine: dict[str, Tensor] = {}
         self._watch: Any = None
@@ -99,6 +99,7 @@ class Subject:
             from kernel_lsp.runner.workers.stopwatch import Stopwatch
 
             torch.zeros(1, device="cuda")  # makes torch's context the current one
+            self._room = _HELD_SHARE * torch.cuda.mem_get_info()[1]
             if probes is not None:
                 self._watch = Stopwatch(LoadedModule(_BINARY.validate_python(probes), {}), torch.cuda.Stream())
                 self._warm_up()
