@@ -18,7 +18,7 @@ from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.runner.worker import WorkerDied, WorkerTimedOut
 
 _VALUES = ("normal", "shifted", "large", "tiny", "ties", "sorted", "outliers")
-_SIGNED, _WEIGHTS = "signed", "weights"
+_SIGNED, _WEIGHTS, _SORTED = "signed", "weights", "sorted"
 _EMULATED_BYTES = 1 << 20  # larger inputs take the emulator too long
 _EMULATED_SECONDS = 1.5  # for all emulated runs of one version together; the first one is made whatever it takes
 _AMISS = ("uninitialised", "shared-race", "global-race")  # a GPU would run it, and may give any answer
@@ -101,6 +101,9 @@ async def measure_baseline(bench: Bench, baseline: Subject) -> Yardstick:
     """
     yard = Yardstick([], {}, {}, {}, False, True, [], {}, 0.0, Findings())
     order = await _case_order(bench, yard.findings)
+    if bench.large:
+        detail = "inputs so large take ten times their memory to be sorted, and longer than all else"
+        yard.findings.skipped(f"inputs: {_SORTED}", detail, bench.cases[order[0]])
     scout = _Scout(bench, baseline)
     try:
         for case, family in _plan(bench, order):
@@ -287,6 +290,7 @@ def _plan(bench: Bench, order: list[int]) -> Iterator[tuple[int, str]]:
     """Which family on which case: all of them on the quickest case, plain inputs and one other family on the rest."""
     chosen = bench.settings.judge.families
     values = [f for f in _VALUES if f == "normal" or not chosen or f in chosen]
+    values = [f for f in values if f != _SORTED or not bench.large]
     for family in values:
         yield order[0], family
     others = [f for f in values if f != "normal"]

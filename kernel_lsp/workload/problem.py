@@ -421,8 +421,8 @@ def _far(answer: Tensor, exact: Tensor) -> bool:
     off = size = 0.0
     for part, wide in _parts(answer, exact):
         finite = torch.isfinite(wide) & torch.isfinite(part)
-        off += float((part.double() - wide)[finite].square().sum())
-        size += float(wide[finite].double().square().sum())
+        off += float(torch.where(finite, part.double() - wide, 0.0).square().sum())
+        size += float(torch.where(finite, wide.double(), 0.0).square().sum())
     return off > size / 4
 
 

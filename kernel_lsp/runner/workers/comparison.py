@@ -71,9 +71,12 @@ def scale(expected: Tensor) -> float:
     """RMS of the finite elements."""
     total, count = 0.0, 0
     for (part,) in _chunks(expected):
-        finite = part[torch.isfinite(part)].double()
-        total += float((finite * finite).sum())
-        count += finite.numel()
+        norm = float(torch.linalg.vector_norm(part.double()))
+        if not math.isfinite(norm):
+            part = part[torch.isfinite(part)]
+            norm = float(torch.linalg.vector_norm(part.double()))
+        total += norm**2
+        count += part.numel()
     return math.sqrt(total / count) if count else 0.0
 
 

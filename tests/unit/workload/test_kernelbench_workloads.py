@@ -10,7 +10,7 @@ from kernel_lsp.errors import CannotJudgeError, WorkloadError
 from kernel_lsp.workload.answer import Answer
 from kernel_lsp.workload.load import load_workload, make_inputs
 from kernel_lsp.workload.placement import Instead
-from kernel_lsp.workload.problem import Problem, choose_for_emulator, choose_for_gpu
+from kernel_lsp.workload.problem import Problem, choose_for_emulator, choose_for_gpu, needed
 
 MIXER = Path(__file__).parents[2] / "fixtures" / "kernelbench_mixer.py"
 WEIGHTS = ("mix.weight", "mix.bias", "norm.weight", "norm.bias")
@@ -135,6 +135,17 @@ def test_for_a_gpu_the_case_as_written_is_taken_where_it_fits():
     assert "as written needs" in small.why
     with pytest.raises(CannotJudgeError, match="no smaller case fits"):
         choose_for_gpu(made, 1 << 6)
+
+
+def test_problems_with_gigabytes_of_inputs_are_judged_as_written():
+    """6 GiB in and out, and 7: an H200 has 139 GiB."""
+    for sizes, gibibytes in (("batch, size = 4096, 393216", 96), ("batch, size = 112, 16777216", 112)):
+        made = problem("return x * 2", sizes=sizes)
+        footprint = made.footprint(made.constants)
+        assert footprint is not None
+        assert needed(footprint) == gibibytes << 30
+        assert choose_for_gpu(made, 120 << 30).decisive == (0,)
+        assert choose_for_gpu(made, 90 << 30).decisive == (1,)
 
 
 def test_for_the_emulator_it_is_scaled_down_and_odd_sizes_only_advise():
