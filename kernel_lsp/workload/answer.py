@@ -123,7 +123,7 @@ class _Bound:
         given, weights = leaves[: self._call.inputs], leaves[self._call.inputs :]
         if len(self._seen) != len(weights) or any(a is not b for a, b in zip(self._seen, weights, strict=True)):
             for own, weight in zip(self._own, weights, strict=True):
-                if own is not None and own.shape == weight.shape and own.dtype == weight.dtype:
+                if own is not None:
                     own.data = weight
             self._seen = weights
         return outputs_of(self._model(*self._call.nest(given)))
