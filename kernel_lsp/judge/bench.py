@@ -31,6 +31,11 @@ _LOAD_SECONDS = 120.0  # a problem is tried out on several sizes first
 _LET_GO_SECONDS = 5.0
 TOUCHED = "touched"
 """Family of inputs that differ from earlier ones in a few elements."""
+CPU_SLACK = 4.0
+"""How many times over errors are allowed where the baseline is PyTorch's own and runs on a CPU.
+
+There PyTorch adds up in float64 (`cumprod`) or in blocks, and is several times as exact as a kernel in float32.
+"""
 _SPARES = 3  # one judgement takes a process, and two fresh ones to confirm a gain
 
 
@@ -125,6 +130,8 @@ class Bench:
         self._timed = timed and gpu is not None
         self.pool, self.target, self.settings, self.builders, self.gpu = pool, target, settings, builders, gpu
         self.place = "cuda" if gpu else "cpu"
+        baseline = target.baseline.kernel
+        self.slack = CPU_SLACK if gpu is None and not find_kernels(baseline.text, baseline.path) else 1.0
         self.seed = int.from_bytes(os.urandom(6), "little")
         self._flavour = Flavour.GPU if gpu else Flavour.EMULATE
         self.cases: tuple[str, ...] = ()
@@ -136,6 +143,7 @@ class Bench:
         self._renews_weights = False
         self.arguments: tuple[str, ...] = ()
         self.nondeterministic = False
+        self.large = False
         self.contract = Contract(False, 0, (), False)
         self.draws: dict[str, Draw] = {}
         self.copy_bandwidth: float | None = None
@@ -158,7 +166,9 @@ class Bench:
         extensions = self.builders.extensions()
         self.pool.allow(read=[*surroundings(target.source, target.workload.source), made, extensions])
         starting = asyncio.create_task(
-            self.pool.worker(self._flavour, "oracle", device=self.place, factor=self.settings.judge.factor)
+            self.pool.worker(
+                self._flavour, "oracle", device=self.place, factor=self.settings.judge.factor, slack=self.slack
+            )
         )
         if self._timed:
             self._probes = await self.builders.probes()
@@ -176,7 +186,7 @@ class Bench:
         self.scaled, self.weights, self._calls = said["why"], tuple(said["weights"]), said["calls"]
         self._renews_weights = said["renews_weights"]
         self.cases, self.arguments = tuple(said["cases"]), tuple(said["arguments"])
-        self.nondeterministic = said["nondeterministic"]
+        self.nondeterministic, self.large = said["nondeterministic"], said["large"]
         if self._timed:
             self.copy_bandwidth = await self.oracle("copy_bandwidth")
             self.l2_bytes = said["l2_bytes"]
@@ -298,6 +308,9 @@ class Bench:
     async def fill(self, subject: Subject, draw: Draw) -> None:
         """Put inputs into a version's memory."""
         if draw.slab not in subject.bound:
+            if self.large:
+                for other in subject.bound - subject.recorded.keys():
+                    await self._unbind(subject, other)
             names = list(self.arguments)
             handle = await subject.call(
                 "bind", name=draw.slab, arguments=draw.arguments, nbytes=draw.nbytes, names=names, case=draw.case
@@ -305,6 +318,8 @@ class Bench:
             await self.oracle("attach", subject=subject.name, name=draw.slab, handle=handle)
             subject.bound.add(draw.slab)
             subject.recorded.pop(draw.slab, None)
+            if self.large:
+                await subject.call("retire")
         await self.oracle("fill", subject=subject.name, slab=draw.slab, key=draw.key)
 
     async def compare(self, subject: Subject, draw: Draw, published: dict[str, Any], *, baseline: bool) -> Any:
@@ -319,6 +334,19 @@ class Bench:
             outputs=published["outputs"],
             baseline=baseline,
         )
+
+    async def _unbind(self, subject: Subject, slab: str) -> None:
+        await self.oracle("detach", subject=subject.name, slab=slab)
+        await subject.call("unbind", name=slab)
+        subject.bound.discard(slab)
+
+    async def rest(self, subject: Subject) -> None:
+        """Free a version's inputs and outputs where they are large; `fill` makes memory for them anew."""
+        if self.large and subject.worker.alive:
+            await self.oracle("detach", subject=subject.name)
+            await subject.call("rest")
+            subject.bound.clear()
+            subject.recorded.clear()
 
     async def leave(self, subject: Subject) -> None:
         """End a version's process and let go of its memory."""

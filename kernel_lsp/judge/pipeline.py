@@ -166,6 +166,7 @@ class Session:
         if self.gpu is not None and yard.findings.failure is None:
             baseline, cases = await self._prepare_timing(bench, baseline, yard)
             seen = await legitimacy.observe(bench, baseline, cases)
+            await bench.rest(baseline)
         self.measured = Measured(bench, baseline, yard, cases, seen)
         self.finalists = Finalists(bench, baseline, yard)
         bench.refill()
@@ -175,6 +176,7 @@ class Session:
     ) -> tuple[Subject, tuple[TimedCase, ...]]:
         """Choose how to time, as CUDA graphs if the baseline allows it; the subject that is ready for it."""
         await bench.settle()
+        await bench.rest(baseline)
         wrong: str | None = None
         for captured in (True, False):
             try:
@@ -308,6 +310,7 @@ class Session:
             failure = case.findings.failure
             broken = not entered.worker.alive or (failure is not None and failure.stage is Stage.RUN)
             await bench.leave(entered)
+            await bench.rest(self.measured.baseline)
             if broken:
                 await bench.recover(entered.worker.pid)
             bench.refill()
@@ -346,8 +349,10 @@ class Session:
         bench, cases = measured.bench, measured.cases
         series = case.series = Series.empty(cases)
         await bench.settle()
+        await bench.rest(subject)
         async with self.timer():
             with case.timeline.stage("record"):
+                await timing.ready(bench, measured.baseline, cases)
                 await timing.prepare(bench, subject, cases)
                 if (wrong := await timing.verify_timed_outputs(bench, subject, cases, measured.yard)) is not None:
                     return self._verdict(case, Failure(Outcome.ILLEGITIMATE, Stage.LEGITIMATE, wrong))
@@ -368,6 +373,8 @@ class Session:
         bench, cases, settings = measured.bench, measured.cases, self.settings.judge
         ended = time.perf_counter()
         reloaded: list[Subject] = []
+        for version in (measured.baseline, subject):
+            await bench.rest(version)
         try:
             with case.timeline.stage("reload"):
                 for version in (measured.baseline, subject):

@@ -24,6 +24,7 @@ NOT_INSTALLED = "it is not installed; it comes with the CUDA toolkit (package cu
 _REPLAY = Path(runner.__file__).parent / "workers" / "replay.py"
 _SECONDS = 20.0
 _CASES, _SMALL_BYTES = 3, 16 << 20
+_RECORDED_BYTES = 1 << 30
 _FOUND = 86  # the exit status that we ask for where a tool finds something
 _LINE = re.compile(r"^=========(?P<indent>\s*)(?P<text>.*?)\s*$")
 _ABOUT_THE_RUN = re.compile(
@@ -104,6 +105,8 @@ async def sanitize(bench: Bench, subject: Subject, yard: Yardstick) -> Sanitized
     if program is None:
         return NOT_INSTALLED
     draws = small_draws(yard)
+    if draws[0].input_bytes > _RECORDED_BYTES:
+        return "the inputs are too large to be recorded"
     for draw in draws:
         await bench.fill(subject, draw)
     names = [draw.slab for draw in draws]

@@ -158,6 +158,13 @@ async def prepare(bench: Bench, subject: Subject, cases: Sequence[TimedCase]) ->
         await _record(subject, case)
 
 
+async def ready(bench: Bench, subject: Subject, cases: Sequence[TimedCase]) -> None:
+    """Prepare those cases that are not recorded in this way already."""
+    for case in cases:
+        if subject.recorded.get(case.draw.slab) != case.recording:
+            await prepare(bench, subject, [case])
+
+
 async def _record(subject: Subject, case: TimedCase) -> None:
     await subject.call(
         "record",
@@ -277,9 +284,7 @@ class Pair:
     async def _make_ready(self, place: int) -> None:
         for case in self._cases:
             for subject in self._sides.values():
-                placed = case.at(place)
-                if subject.recorded.get(placed.draw.slab) != placed.recording:
-                    await prepare(self._bench, subject, [placed])
+                await ready(self._bench, subject, [case.at(place)])
 
     def _compare_bits(self, index: int, measured: Segment) -> None:
         seen = self._seen.setdefault(index, measured.checksums)

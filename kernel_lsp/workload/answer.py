@@ -32,6 +32,7 @@ class Call:
         fixed: inputs that are neither tensors nor numbers, by position, as Python literals.
         inputs: how many of the leaves are inputs; the rest are weights.
         weights: their names.
+        forms: their types and shapes, as `form` writes them.
         seed: of the random numbers that the constructor draws.
         constants: the problem's sizes, where they are other than `written`.
         written: all of its sizes as written.
@@ -42,6 +43,7 @@ class Call:
     fixed: Sequence[tuple[int, str]]
     inputs: int
     weights: tuple[str, ...]
+    forms: tuple[str, ...]
     seed: int
     constants: Mapping[str, int]
     written: Mapping[str, int]
@@ -71,7 +73,8 @@ class Answer:
     def build(self, case: int) -> tuple[str, ...]:
         """Build the model for a case, if that is not done yet; the weights that it does not have under their names.
 
-        Those are as the model's own constructor makes them, under the problem's seed.
+        One of another type or shape is another weight. They are as the model's own constructor makes them, under the
+        problem's seed.
 
         Raises:
             WorkloadError: the file cannot be executed or defines no model, or its constructor raises.
@@ -99,6 +102,11 @@ class Answer:
         self.build(case)
         return self._built[case]
 
+    def unbind(self) -> None:
+        """Have the models keep no memory of the leaves that they were called on."""
+        for bound in self._built.values():
+            bound.unbind()
+
 
 class _Bound:
     """One model, whose weights lie where the leaves do."""
@@ -106,18 +114,31 @@ class _Bound:
     def __init__(self, model: nn.Module, call: Call) -> None:
         self._model, self._call = model, call
         own: dict[str, Tensor] = dict(model.named_parameters()) | dict(model.named_buffers())
-        self._own = [own.get(name) for name in call.weights]
+        wanted = zip(call.weights, call.forms, strict=True)
+        self._own = [own[name] if name in own and form(own[name]) == wants else None for name, wants in wanted]
         self._seen: tuple[Any, ...] = ()
-        self.lacking = tuple(name for name in call.weights if name not in own)
+        self.lacking = tuple(name for name, tensor in zip(call.weights, self._own, strict=True) if tensor is None)
 
     def __call__(self, *leaves: Any) -> tuple[Tensor, ...]:
         given, weights = leaves[: self._call.inputs], leaves[self._call.inputs :]
         if len(self._seen) != len(weights) or any(a is not b for a, b in zip(self._seen, weights, strict=True)):
             for own, weight in zip(self._own, weights, strict=True):
-                if own is not None and own.shape == weight.shape and own.dtype == weight.dtype:
+                if own is not None:
                     own.data = weight
             self._seen = weights
         return outputs_of(self._model(*self._call.nest(given)))
+
+    def unbind(self) -> None:
+        if self._seen:
+            for own in self._own:
+                if own is not None:
+                    own.data = own.data.clone()
+            self._seen = ()
+
+
+def form(weight: Tensor) -> str:
+    """Type and shape of a weight: `float32[64, 3]`."""
+    return f"{weight.dtype}{list(weight.shape)}".removeprefix("torch.")
 
 
 def build_model(kind: type[nn.Module], init: Sequence[Any], seed: int, device: str) -> nn.Module:

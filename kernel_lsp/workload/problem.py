@@ -29,7 +29,7 @@ from torch.utils import _pytree as pytree
 
 from kernel_lsp.errors import CannotJudgeError, WorkloadError
 from kernel_lsp.workload import families
-from kernel_lsp.workload.answer import Call, build_model, on_device, outputs_of, seeded
+from kernel_lsp.workload.answer import Call, build_model, form, on_device, outputs_of, seeded
 from kernel_lsp.workload.constants import Case, constants_of, with_constants
 from kernel_lsp.workload.load import Contract, Workload, blame, describe_case, load_module
 from kernel_lsp.workload.placement import Instead
@@ -41,6 +41,7 @@ _WORTHWHILE = 0.9  # of the bytes there were: what shrinks less is not what make
 _EMULATED_BYTES = 1 << 18
 _SMALL_BYTES = 1 << 17
 _MOST_CPU_BYTES = 1 << 28
+_PART = 1 << 24  # elements that are compared at once
 _RUN_BYTES = 1 << 26  # what is small enough to be tried on the CPU
 
 _CONTRACT = Contract(contiguous=True, aligned=16, finite=True)
@@ -100,13 +101,13 @@ class _Instance:
 
 def choose_for_gpu(problem: "Problem", free: int) -> Choice:
     """The case as written, or the largest that `free` bytes of GPU memory hold with all that judging takes."""
-    case, found = problem.shrunk(lambda footprint: _needed(footprint) <= free)
+    case, found = problem.shrunk(lambda footprint: needed(footprint) <= free)
     written = dict(problem.constants)
     if case == written:
         return Choice((written,))
-    needed = f" needs {_needed(whole) / 2**30:.0f} GiB to judge" if (whole := problem.footprint(written)) else ""
-    why = f"the case as written{needed}, and {free / 2**30:.0f} GiB of GPU memory are free"
-    if found is None or _needed(found) > free:
+    takes = f" needs {needed(whole) / 2**30:.0f} GiB to judge" if (whole := problem.footprint(written)) else ""
+    why = f"the case as written{takes}, and {free / 2**30:.0f} GiB of GPU memory are free"
+    if found is None or needed(found) > free:
         raise CannotJudgeError(f"{why}; no smaller case fits either", problem.path)
     return Choice((written, case), (1,), why=why)
 
@@ -128,13 +129,17 @@ def choose_for_emulator(problem: "Problem") -> Choice:
     return Choice((written, case, *([odd] if odd else [])), (1,), (2,) if odd else (), why)
 
 
-def _needed(footprint: Footprint) -> int:
-    """Bytes of GPU memory that judging takes.
+def needed(footprint: Footprint) -> int:
+    """Bytes of GPU memory that judging takes at most, in float32, where both sides are timed.
 
-    Four processes have inputs and outputs, some of these several times; the oracle keeps each set of inputs that it has
-    made, and computes in float64.
+    Each side has its inputs, and in a recorded segment two outputs and what lies between; the candidate has its last
+    output once more, to be compared. The oracle has a set of inputs in their own type and in float64, and the right
+    answer in float64 beside what lies between. What lies between is not known; it is taken to be as large as outputs.
     """
-    return 24 * footprint.inputs + 10 * footprint.weights + 30 * footprint.outputs
+    given, outputs = footprint.inputs + footprint.weights, footprint.outputs
+    side = given + 2 * outputs + outputs
+    oracle = given + 2 * given + 2 * outputs + 2 * outputs
+    return 2 * side + outputs + oracle
 
 
 def problem_workload(text: str, path: Path, device: str = "cpu", seed: int = 0) -> Workload:
@@ -232,6 +237,9 @@ class Problem:
         instance = self._instance(case)
         with Instead("meta"), torch.no_grad():
             leaves, spec = pytree.tree_flatten(self._given(instance))
+            known = dict(self._models)
+            forms = tuple(map(form, self._weights(case).values()))
+            self._models = known  # whoever only pretends to a GPU has models of another kind without values
         given = [isinstance(leaf, (Tensor, bool, int, float)) for leaf in leaves]
         return Call(
             init=self._literal(instance.init, "get_init_inputs"),
@@ -239,6 +247,7 @@ class Problem:
             fixed=[(n, self._literal(leaf, "get_inputs")) for n, leaf in enumerate(leaves) if not given[n]],
             inputs=sum(given),
             weights=self.weight_names,
+            forms=forms,
             seed=self._seed,
             constants={n: case[n] for n in self.constants if case.get(n, self.constants[n]) != self.constants[n]},
             written=dict(self.constants),
@@ -261,10 +270,13 @@ class Problem:
                     answers.append(self.reference(case, *leaves))
             if not answers[0]:
                 raise WorkloadError("`Model` returns no tensor", self.path)
-            if not all(torch.allclose(a, b, equal_nan=True) for a, b in zip(*answers, strict=True)):
+            if not all(
+                torch.allclose(a, b, equal_nan=True) for pair in zip(*answers, strict=True) for a, b in _parts(*pair)
+            ):
                 said = "`Model` gives another answer each time, for it draws random numbers"
                 cure = "Have `forward` draw none; `nn.Dropout` draws them until `eval()` is called."
                 raise WorkloadError(said, self.path, cure=cure)
+            del answers[1]
             if self._is_rounding(case, leaves, answers[0]):
                 self.renews_weights = True
                 with seeded(3, self._device):
@@ -408,9 +420,20 @@ def _halvable(case: Case, stuck: set[tuple[str, ...]]) -> Iterator[tuple[str, ..
 
 def _far(answer: Tensor, exact: Tensor) -> bool:
     """Whether an answer is off by half its own size, in the mean."""
-    finite = torch.isfinite(exact) & torch.isfinite(answer)
-    off, size = (answer.double() - exact)[finite].square().mean(), exact[finite].double().square().mean()
-    return bool(off > size / 4)
+    off = size = 0.0
+    for part, wide in _parts(answer, exact):
+        finite = torch.isfinite(wide) & torch.isfinite(part)
+        off += float(torch.where(finite, part.double() - wide, 0.0).square().sum())
+        size += float(torch.where(finite, wide.double(), 0.0).square().sum())
+    return off > size / 4
+
+
+def _parts(a: Tensor, b: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Two outputs piece by piece: whole ones may be so large that nothing fits beside them."""
+    if a.shape != b.shape:
+        yield a, b
+    else:
+        yield from zip(a.reshape(-1).split(_PART), b.reshape(-1).split(_PART), strict=True)
 
 
 def _nbytes(leaves: Iterable[Any]) -> int:

@@ -5,6 +5,7 @@ in float64. Expected values stay in this process.
 """
 
 import contextlib
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -26,38 +27,50 @@ if TYPE_CHECKING:
     from kernel_lsp.workload.problem import Choice, Problem
 
 _FREE_SHARE = 0.9  # of device memory that is free, for judging a problem
-_KEEP_SHARE = 0.25  # of free device memory, for expected values of past inputs
+_KEEP_SHARE = 0.25  # of free device memory at most, for past inputs and the expected values to them
+_LARGE_SHARE = 0.25  # of free device memory: what takes more to judge must be lean with it
+_LARGE_BYTES = 1 << 30  # what is made beside inputs of this size is given back at once
 
 
 @dataclass(frozen=True)
 class _Inputs:
-    """One set of inputs: a case with the values and layout of a family, drawn from one seed."""
+    """One set of inputs, a case with the values and layout of a family: how to `make` its leaves, each time the same.
+
+    `specs` say how its tensors lie in a slab of `nbytes`.
+    """
 
     case: int
     family: str
-    seed: int
-    leaves: tuple[Any, ...]
+    make: Callable[[], tuple[Any, ...]]
     specs: tuple[TensorSpec, ...]
     nbytes: int
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        return [leaf for leaf in self.leaves if isinstance(leaf, Tensor)]
 
 
 @dataclass(frozen=True)
 class _Expected:
     outputs: tuple[Tensor, ...]
     scales: tuple[float, ...]
+    finite: bool
+
+
+@dataclass
+class _Kept:
+    """What is in memory of one set of inputs: its leaves, and what is expected, once that was asked for."""
+
+    leaves: tuple[Any, ...]
+    expected: _Expected | None = None
 
     @property
     def nbytes(self) -> int:
-        return sum(t.nbytes for t in self.outputs)
+        return sum(t.nbytes for t in (*_tensors(self.leaves), *(self.expected.outputs if self.expected else ())))
 
 
-def methods(device: str, factor: float) -> Mapping[str, Callable[..., Any]]:
-    """What this role answers to; `device` is `cuda` or `cpu`, `factor` the error allowed relative to the baseline's."""
-    oracle = Oracle(device, factor)
+def methods(device: str, factor: float, slack: float = 1.0) -> Mapping[str, Callable[..., Any]]:
+    """What this role answers to; `device` is `cuda` or `cpu`.
+
+    `factor` is the error allowed relative to the baseline's, `slack` how many times over (`relative_bounds`).
+    """
+    oracle = Oracle(device, factor, slack)
     return {
         "load": oracle.load,
         "sizes": oracle.sizes,
@@ -78,31 +91,45 @@ def methods(device: str, factor: float) -> Mapping[str, Callable[..., Any]]:
 class Oracle:
     """State of one oracle process; every method is a request that the parent makes."""
 
-    def __init__(self, device: str, factor: float) -> None:
-        self._device, self._factor = device, factor
+    def __init__(self, device: str, factor: float, slack: float = 1.0) -> None:
+        self._device, self._factor, self._slack = device, factor, slack
         self._placement = Instead if device == "cpu" else contextlib.nullcontext
         self._workload: Workload | None = None
         self._inputs: dict[str, _Inputs] = {}
-        self._expected: OrderedDict[str, _Expected] = OrderedDict()
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()  # least recently used first
+        self._prints: dict[str, tuple[int, ...]] = {}  # of leaves that are no longer kept
+        self._budget: float = math.inf  # bytes that may be kept beside the set of inputs in use
         self._slabs: dict[str, dict[str, Slab]] = {}
         self._bounds: dict[str, tuple[Bounds, ...]] = {}
         self._baseline: dict[str, tuple[Distance, ...]] = {}
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = False
 
-    def load(self, text: str, path: str, seed: int = 0) -> dict[str, Any]:
-        """Load the workload and describe it; `seed` is that of a problem's weights."""
+    def load(self, text: str, path: str, seed: int = 0, keep: int | None = None) -> dict[str, Any]:
+        """Load the workload and describe it; `seed` is that of a problem's weights.
+
+        `keep` is how many bytes of past inputs and expected values may be kept, where it is not for memory to say.
+        """
+        free = torch.cuda.mem_get_info()[0] if self._device == "cuda" else None
         with self._placement():
             workload = load_workload(text, Path(path), self._device, seed)
             choice: dict[str, Any] = {"decisive": list(range(len(workload.cases))), "advisory": [], "why": ""}
             if workload.problem is not None:
-                chosen = self._choose(workload.problem)
+                chosen = self._choose(workload.problem, free)
                 workload, choice = replace(workload, cases=chosen.cases), asdict(chosen)
-        self._workload = workload
+        self._workload, large = workload, False
+        if free is not None:
+            self._budget = _KEEP_SHARE * free
+            if workload.problem is not None:
+                takes = _most_needed(workload.problem, choice)
+                large, self._budget = takes > _LARGE_SHARE * free, min(self._budget, _FREE_SHARE * free - takes)
+        if keep is not None:
+            self._budget = keep
         return choice | {
             "weights": list(workload.weights),
             "renews_weights": workload.problem is not None and workload.problem.renews_weights,
             "calls": [asdict(call) for call in workload.calls],
+            "large": large,
             "cases": [describe_case(case) for case in workload.cases],
             "arguments": list(workload.argument_names),
             "nondeterministic": workload.nondeterministic,
@@ -110,14 +137,11 @@ class Oracle:
             "l2_bytes": torch.cuda.get_device_properties(0).L2_cache_size if self._device == "cuda" else 0,
         }
 
-    def _choose(self, problem: "Problem") -> "Choice":
+    def _choose(self, problem: "Problem", free: int | None) -> "Choice":
         """The cases of a problem that this machine runs, after a look whether it has a right answer."""
         from kernel_lsp.workload.problem import choose_for_emulator, choose_for_gpu
 
-        if self._device == "cuda":
-            chosen = choose_for_gpu(problem, int(_FREE_SHARE * torch.cuda.mem_get_info()[0]))
-        else:
-            chosen = choose_for_emulator(problem)
+        chosen = choose_for_emulator(problem) if free is None else choose_for_gpu(problem, int(_FREE_SHARE * free))
         problem.check(chosen.cases[chosen.decisive[0]])
         self._free_temporaries()
         return chosen
@@ -143,17 +167,18 @@ class Oracle:
     def prepare(self, key: str, case: int, family: str, seed: int) -> dict[str, Any]:
         """Make inputs under `key`; the answer says how a worker must lay out memory for them, not their values."""
         workload = self._loaded()
-        torch.manual_seed(seed)
-        chosen = families.FAMILIES[family]
-        with self._placement(), torch.no_grad():
-            leaves = make_inputs(workload, workload.cases[case])
-            generator = torch.Generator(device=self._device).manual_seed(seed + 1)
-            leaves = self._changed(chosen, leaves, generator)
-        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        constants, chosen = workload.cases[case], families.FAMILIES[family]
+
+        def make() -> tuple[Any, ...]:
+            leaves = self._fresh(case, seed)
+            return self._changed(chosen, leaves, torch.Generator(device=self._device).manual_seed(seed + 1))
+
+        leaves = self._made(make)
+        tensors = _tensors(leaves)
         for tensor in tensors:
             if tensor.device.type != self._device:
                 raise WorkloadError(
-                    f"`inputs` made a tensor on {tensor.device} for case {describe_case(workload.cases[case])}",
+                    f"`inputs` made a tensor on {tensor.device} for case {describe_case(constants)}",
                     workload.path,
                     cure='Make inputs with device="cuda".',
                 )
@@ -162,7 +187,22 @@ class Oracle:
             shifted=chosen.layout.shifted,
             strided=chosen.layout.strided,
         )
-        return self._keep(key, _Inputs(case, family, seed, leaves, specs, nbytes))
+        return self._keep(key, _Inputs(case, family, make, specs, nbytes), leaves)
+
+    def _fresh(self, case: int, seed: int) -> tuple[Any, ...]:
+        """Inputs of a case as the workload makes them."""
+        workload = self._loaded()
+        if workload.problem is not None:  # the first time its module is executed, and might draw random numbers
+            workload.problem.call(workload.cases[case])
+        torch.manual_seed(seed)
+        return make_inputs(workload, workload.cases[case])
+
+    def _made(self, make: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
+        with self._placement(), torch.no_grad():
+            leaves = make()
+        if sum(t.nbytes for t in _tensors(leaves)) > _LARGE_BYTES:
+            self._free_temporaries()
+        return leaves
 
     def _changed(self, family: families.Family, leaves: tuple[Any, ...], generator: torch.Generator) -> tuple[Any, ...]:
         inputs = len(leaves) - len(self._loaded().weights)
@@ -177,16 +217,19 @@ class Oracle:
         are the same in each draw); and `matters`: whether the reference's answer is another one.
         """
         workload, inputs = self._loaded(), self._inputs[base]
-        torch.manual_seed(seed)
-        with self._placement(), torch.no_grad():
-            fresh = make_inputs(workload, workload.cases[inputs.case])
-            other = _another(inputs.leaves[argument], fresh[argument] if argument < len(fresh) else None)
-            if argument >= len(inputs.leaves) - len(workload.weights) and isinstance(other, Tensor):
-                other = families.renewed(inputs.leaves[argument], torch.Generator(self._device).manual_seed(seed))
-        if other is None:
+
+        def make() -> tuple[Any, ...]:
+            leaves = self._leaves(base)
+            fresh = self._fresh(inputs.case, seed)
+            other = _another(leaves[argument], fresh[argument] if argument < len(fresh) else None)
+            if argument >= len(leaves) - len(workload.weights) and isinstance(other, Tensor):
+                other = families.renewed(leaves[argument], torch.Generator(self._device).manual_seed(seed))
+            return () if other is None else (*leaves[:argument], other, *leaves[argument + 1 :])
+
+        leaves = self._made(make)
+        if not leaves:
             return {"varied": None, "matters": False}
-        leaves = (*inputs.leaves[:argument], other, *inputs.leaves[argument + 1 :])
-        varied = self._keep(key, replace(inputs, family="varied", seed=seed, leaves=leaves))
+        varied = self._keep(key, replace(inputs, family="varied", make=make), leaves)
         try:
             pairs = zip(self._expect(key).outputs, self._expect(base).outputs, strict=True)
             matters = any(a.shape != b.shape or not comparison.same_bits(a, b) for a, b in pairs)
@@ -201,38 +244,67 @@ class Oracle:
         outputs may be off by is as for `base`.
         """
         workload, inputs = self._loaded(), self._inputs[base]
-        torch.manual_seed(seed)
-        with self._placement(), torch.no_grad():
-            fresh = make_inputs(workload, workload.cases[inputs.case])
+
+        def make() -> tuple[Any, ...]:
+            leaves, fresh = self._leaves(base), self._fresh(inputs.case, seed)
             generator = torch.Generator(device=self._device).manual_seed(seed + 1)
-            given = len(inputs.leaves) - len(workload.weights)
-            touched = families.touched(inputs.leaves[:given], fresh[:given], generator)
-            leaves = (*touched, *inputs.leaves[given:])
+            given = len(leaves) - len(workload.weights)
+            return (*families.touched(leaves[:given], fresh[:given], generator), *leaves[given:])
+
         if base in self._bounds:
             self._bounds[key], self._baseline[key] = self._bounds[base], self._baseline[base]
-        return self._keep(key, replace(inputs, seed=seed, leaves=leaves))
+        return self._keep(key, replace(inputs, make=make), self._made(make))
 
-    def _keep(self, key: str, inputs: _Inputs) -> dict[str, Any]:
+    def _keep(self, key: str, inputs: _Inputs, leaves: tuple[Any, ...]) -> dict[str, Any]:
         self._inputs[key] = inputs
-        self._expected.pop(key, None)
+        self._prints.pop(key, None)
+        self._kept[key] = _Kept(leaves)
+        self._forget_old(key)
         remaining = iter(inputs.specs)
-        arguments = [next(remaining).to_json() if isinstance(leaf, Tensor) else leaf for leaf in inputs.leaves]
-        nbytes = sum(t.nbytes for t in inputs.tensors)
-        return {"arguments": arguments, "nbytes": inputs.nbytes, "input_bytes": nbytes}
+        arguments = [next(remaining).to_json() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        return {
+            "arguments": arguments,
+            "nbytes": inputs.nbytes,
+            "input_bytes": sum(t.nbytes for t in _tensors(leaves)),
+        }
+
+    def _leaves(self, key: str) -> tuple[Any, ...]:
+        """The leaves of a set of inputs, made again where they are no longer kept."""
+        if key not in self._kept:
+            leaves = self._made(self._inputs[key].make)
+            if _prints(leaves) != self._prints[key]:
+                case = describe_case(self._loaded().cases[self._inputs[key].case])
+                said = f"`inputs` makes other values under the same seed for case {case}, which is too large to be kept"
+                raise WorkloadError(said, self._loaded().path, cure="Draw them from torch's random numbers alone.")
+            self._kept[key] = _Kept(leaves)
+        self._forget_old(key)
+        return self._kept[key].leaves
+
+    def _forget_old(self, key: str) -> None:
+        """Keep what was made for `key`, and of what was made before as much as fits, the latest first."""
+        self._kept.move_to_end(key)
+        total = sum(kept.nbytes for kept in self._kept.values()) - self._kept[key].nbytes
+        while total > self._budget and len(self._kept) > 1:
+            old, kept = self._kept.popitem(last=False)
+            self._prints[old] = _prints(kept.leaves)
+            total -= kept.nbytes
 
     def attach(self, subject: str, name: str, handle: dict[str, Any]) -> None:
         """Open a slab of a worker under test: its inputs under `name` `in:...`, its outputs under `out`."""
         self._slabs.setdefault(subject, {})[name] = open_slab(handle)
 
-    def detach(self, subject: str) -> None:
-        """Let go of a worker's memory."""
-        self._slabs.pop(subject, None)
+    def detach(self, subject: str, slab: str | None = None) -> None:
+        """Let go of a worker's memory, all of it or the slab called `slab`."""
+        if slab is None:
+            self._slabs.pop(subject, None)
+        else:
+            self._slabs.get(subject, {}).pop(slab, None)
 
     def fill(self, subject: str, slab: str, key: str) -> None:
         """Write the inputs of `key` into a worker's slab and fence them."""
         inputs, target = self._inputs[key], self._slabs[subject][slab]
         target.poison()
-        for spec, tensor in zip(inputs.specs, inputs.tensors, strict=True):
+        for spec, tensor in zip(inputs.specs, _tensors(self._leaves(key)), strict=True):
             families.own_elements(target.view(spec)).copy_(families.own_elements(tensor))
         self._synchronize()
 
@@ -242,8 +314,8 @@ class Oracle:
         """Compare a worker's outputs with the truth; the baseline's own errors set what a candidate may be off by."""
         inputs, expected = self._inputs[key], self._expect(key)
         answer: dict[str, Any] = {"shape_error": None, "distances": [], "fingerprints": [], "baseline": []}
-        answer |= self._untouched(subject, slab, inputs)
-        answer["finite"] = all(bool(torch.isfinite(truth).all()) for truth in expected.outputs)
+        answer |= self._untouched(subject, slab, key)
+        answer["finite"] = expected.finite
         if len(outputs) != len(expected.outputs):
             answer["shape_error"] = (
                 f"`launch` returned {len(outputs)} outputs where the reference has {len(expected.outputs)}"
@@ -266,7 +338,7 @@ class Oracle:
             if baseline and found.first_wrong is not None and self._within_declared(actual, truth):
                 found = Distance(found.max, found.rms, None, 0)
             distances.append(found)
-            bounds.append(comparison.relative_bounds(found, self._factor, actual.dtype))
+            bounds.append(comparison.relative_bounds(found, self._factor, actual.dtype, self._slack))
             answer["distances"].append(
                 asdict(found)
                 | {
@@ -290,33 +362,31 @@ class Oracle:
         truth, foreign = self._expect(key), self._expect(other)
         if not all(t.numel() for t in truth.outputs):
             return []  # nothing to be wrong about
-        answers: dict[str, list[Tensor | None]] = {
-            "all zeros": [torch.zeros_like(t) for t in truth.outputs],
-            "the answer to other inputs": list(foreign.outputs),
+        answers: dict[str, Callable[[int, Tensor], Tensor | None]] = {
+            "all zeros": lambda _, t: torch.zeros_like(t),
+            "the answer to other inputs": lambda number, _: foreign.outputs[number],
         }
         if any(t.numel() > 1 for t in truth.outputs):  # of one number the mean is that number
-            answers["the mean everywhere"] = [torch.full_like(t, float(t.double().nanmean())) for t in truth.outputs]
+            answers["the mean everywhere"] = lambda _, t: torch.full_like(t, comparison.mean(t))
         workload = self._loaded()
-        for number, leaf in enumerate(self._inputs[key].leaves):
+        for position, leaf in enumerate(self._leaves(key)):
             if isinstance(leaf, Tensor):
-                answers[f"a copy of `{workload.argument_names[number]}`"] = [
-                    leaf.reshape(t.shape) if leaf.numel() == t.numel() else None for t in truth.outputs
-                ]
-        passing: list[str] = []
-        for name, tensors in answers.items():
-            right = True
-            for number, tensor in enumerate(tensors):
-                if tensor is None or tensor.shape != truth.outputs[number].shape:
-                    right = False
-                    break
-                shaped = tensor.to(torch_dtype(outputs[number]))
-                found = comparison.distance(
-                    shaped, truth.outputs[number], truth.scales[number], self._bounds[key][number]
+                answers[f"a copy of `{workload.argument_names[position]}`"] = lambda _, t, leaf=leaf: (
+                    leaf.reshape(t.shape) if leaf.numel() == t.numel() else None
                 )
-                right = right and found.first_wrong is None
-            if right:
-                passing.append(name)
-        return passing
+
+        def passes(answer: Callable[[int, Tensor], Tensor | None]) -> bool:
+            for number, expected in enumerate(truth.outputs):
+                tensor = answer(number, expected)
+                if tensor is None or tensor.shape != expected.shape:
+                    return False
+                shaped = tensor.to(torch_dtype(outputs[number]))
+                bounds = self._bounds[key][number]
+                if comparison.distance(shaped, expected, truth.scales[number], bounds).first_wrong is not None:
+                    return False
+            return True
+
+        return [name for name, answer in answers.items() if passes(answer)]
 
     def copy_bandwidth(self) -> float:
         """Bytes per second, read plus written, of a large copy on this GPU: the roof for memory-bound kernels."""
@@ -340,39 +410,30 @@ class Oracle:
         return int(torch.ones(1024, device=self._device).sum()) == 1024
 
     def _expect(self, key: str) -> _Expected:
-        if key in self._expected:
-            self._expected.move_to_end(key)
-            return self._expected[key]
-        workload, inputs = self._loaded(), self._inputs[key]
-        constants = workload.cases[inputs.case]
+        leaves, kept = self._leaves(key), self._kept[key]
+        if kept.expected is None:
+            outputs = self._reference(self._inputs[key].case, leaves)
+            scales = tuple(map(comparison.scale, outputs))
+            kept.expected = _Expected(outputs, scales, all(map(comparison.all_finite, outputs)))
+            self._free_temporaries()
+        return kept.expected
+
+    def _reference(self, number: int, leaves: tuple[Any, ...]) -> tuple[Tensor, ...]:
+        """What the reference returns on leaves, in float64 where its operations exist there."""
+        workload = self._loaded()
+        constants = workload.cases[number]
         case, reference = describe_case(constants), workload.reference_on(constants)
-        wide = [
-            leaf.to(torch.float64, copy=True) if isinstance(leaf, Tensor) and leaf.is_floating_point() else _copy(leaf)
-            for leaf in inputs.leaves
-        ]
         with self._placement(), torch.no_grad():
             try:
-                returned = reference(*wide)
+                returned = reference(*map(_widened, leaves))
             except RuntimeError:
                 # Not every operation exists in float64; in the given types it either works or is the user's error.
                 with blame(workload.path, f"`reference` raised for case {case}"):
-                    returned = reference(*(_copy(leaf) for leaf in inputs.leaves))
+                    returned = reference(*map(_copy, leaves))
             except Exception:
                 with blame(workload.path, f"`reference` raised for case {case}"):
                     raise
-        outputs = tuple(t.detach().contiguous() for t in as_outputs(workload.path, returned, "reference"))
-        expected = _Expected(outputs, tuple(comparison.scale(t) for t in outputs))
-        self._expected[key] = expected
-        self._forget_old()
-        self._free_temporaries()
-        return expected
-
-    def _forget_old(self) -> None:
-        if self._device == "cpu":
-            return
-        room = _KEEP_SHARE * torch.cuda.mem_get_info()[1]
-        while len(self._expected) > 2 and sum(e.nbytes for e in self._expected.values()) > room:
-            self._expected.popitem(last=False)
+        return tuple(t.detach().contiguous() for t in as_outputs(workload.path, returned, "reference"))
 
     def _within_declared(self, actual: Tensor, truth: Tensor) -> bool:
         tolerance = self._loaded().tolerance
@@ -383,13 +444,14 @@ class Oracle:
         )
         return bool(close.all())
 
-    def _untouched(self, subject: str, slab: str, inputs: _Inputs) -> dict[str, Any]:
+    def _untouched(self, subject: str, slab: str, key: str) -> dict[str, Any]:
         """Inputs that were changed although the contract does not allow it, and writes outside of any input."""
         workload, memory = self._loaded(), self._slabs[subject][slab]
-        names = [n for n, leaf in zip(workload.argument_names, inputs.leaves, strict=False) if isinstance(leaf, Tensor)]
+        inputs, leaves = self._inputs[key], self._leaves(key)
+        names = [n for n, leaf in zip(workload.argument_names, leaves, strict=False) if isinstance(leaf, Tensor)]
         changed = [
             name
-            for name, spec, tensor in zip(names, inputs.specs, inputs.tensors, strict=True)
+            for name, spec, tensor in zip(names, inputs.specs, _tensors(leaves), strict=True)
             if name not in workload.contract.mutates and not comparison.same_bits(memory.view(spec), tensor)
         ]
         trampled: list[dict[str, Any]] = []
@@ -430,8 +492,32 @@ def _another(value: Any, fresh: Any) -> Any:
         return None
     alike = isinstance(fresh, Tensor) and (fresh.shape, fresh.dtype) == (value.shape, value.dtype)
     if alike and not comparison.same_bits(fresh, value):
-        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device).copy_(fresh)
+        other = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+        own = families.own_elements(other)
+        own.copy_(fresh[tuple(slice(extent) for extent in own.shape)])
+        return other
     return 1.5 * value + 0.75 if value.is_floating_point() else None
+
+
+def _tensors(leaves: tuple[Any, ...]) -> list[Tensor]:
+    return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+
+
+def _prints(leaves: tuple[Any, ...]) -> tuple[int, ...]:
+    return tuple(comparison.fingerprint(t.contiguous().view(-1).view(torch.uint8)) for t in _tensors(leaves))
+
+
+def _most_needed(problem: "Problem", choice: Mapping[str, Any]) -> int:
+    from kernel_lsp.workload.problem import needed
+
+    found = [problem.footprint(choice["cases"][case]) for case in choice["decisive"]]
+    return max(needed(footprint) for footprint in found if footprint is not None)
+
+
+def _widened(leaf: Any) -> Any:
+    if isinstance(leaf, Tensor) and leaf.is_floating_point():
+        return leaf.to(torch.float64, copy=True)
+    return _copy(leaf)
 
 
 def _copy(leaf: Any) -> Any:

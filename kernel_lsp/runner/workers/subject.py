@@ -5,8 +5,8 @@ the outputs from there.
 """
 
 import contextlib
+import math
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from kernel_lsp.runner.workers.emulator import Emulator
 
 _BINARY = TypeAdapter(Binary)
-_HELD = 4  # outputs of past runs that are kept
+_HELD = 4  # outputs of runs that are kept
+_HELD_SHARE = 0.05  # of the GPU's memory, for these together; the oldest and the latest are kept whatever they take
+_LARGE_BYTES = 1 << 30  # unused memory of torch's that other processes may want
 _TRACE, _LAUNCHES = Path("trace.json"), Path("launches.json")
 _clock = time.perf_counter
 
@@ -44,8 +46,12 @@ def methods(device: str, probes: dict[str, Any] | None = None, arch: str = "sm_8
         "bind": subject.bind,
         "rehearse": subject.rehearse,
         "run": subject.run,
+        "forget": subject.forget,
         "publish_earlier": subject.publish_earlier,
         "spoil": subject.spoil,
+        "retire": subject.retire,
+        "unbind": subject.unbind,
+        "rest": subject.rest,
         "record": subject.record,
         "refresh": subject.refresh,
         "segment": subject.segment,
@@ -77,7 +83,9 @@ class Subject:
         self._names: tuple[str, ...] = ()
         self._outbox: Slab | None = None
         self._retired: list[Slab] = []  # memory the oracle may still have open: CUDA wants it kept until then
-        self._held: deque[tuple[Tensor, ...]] = deque(maxlen=_HELD)
+        self._held: list[tuple[int, tuple[Tensor, ...]]] = []  # by the number of the run, the oldest first
+        self._runs = 0
+        self._room = math.inf
         self._recordings: dict[str, Any] = {}
         self._pristine: dict[str, Tensor] = {}
         self._watch: Any = None
@@ -91,6 +99,7 @@ class Subject:
             from kernel_lsp.runner.workers.stopwatch import Stopwatch
 
             torch.zeros(1, device="cuda")  # makes torch's context the current one
+            self._room = _HELD_SHARE * torch.cuda.mem_get_info()[1]
             if probes is not None:
                 self._watch = Stopwatch(LoadedModule(_BINARY.validate_python(probes), {}), torch.cuda.Stream())
                 self._warm_up()
@@ -185,8 +194,9 @@ class Subject:
             returned = self._emulate(self._emulator, name, watcher)
         outputs = self._outputs_of(returned)
         self._synchronize()
-        self._held.append(outputs)
+        self._hold(outputs)
         return {
+            "held": [self._runs - run for run, _ in self._held],
             "trampled": watcher.trampled(),
             "in_place": any(self._aliases_input(name, output) for output in outputs),
             "emulated": self._emulator.end() if self._emulator else None,
@@ -208,18 +218,57 @@ class Subject:
                     raise
                 slab.data.copy_(pristine)
 
+    def _hold(self, outputs: tuple[Tensor, ...]) -> None:
+        """Keep what a run returned beside what others did: with the oldest there, any that overwrites it shows."""
+        self._runs += 1
+        self._held = [*self._held[-_HELD + 1 :], (self._runs, outputs)]
+        while len(self._held) > 2 and sum(t.nbytes for _, held in self._held for t in held) > self._room:
+            del self._held[1]
+
+    def forget(self, room: int | None = None) -> None:
+        """Let go of what runs returned; from now on keep at most `room` bytes of it, if that is said."""
+        self._held.clear()
+        self._room = self._room if room is None else room
+
     def publish_earlier(self, back: int) -> dict[str, Any]:
-        """Publish once more what a run returned, `back` runs before the last one; four are kept.
+        """Publish once more what a run returned, `back` runs before the last one; `run` says which are kept.
 
         So it shows whether later runs changed it.
         """
-        return self._publish(self._held[-1 - back])
+        return self._publish(next(outputs for run, outputs in self._held if run == self._runs - back))
 
     def spoil(self) -> None:
         """Fill what earlier runs returned with 0xFF, so that none of it can pass for the answer to a later one."""
-        for output in (output for outputs in self._held for output in outputs):
+        for output in (output for _, outputs in self._held for output in outputs):
             torch.empty(0, dtype=torch.uint8, device=output.device).set_(output.untyped_storage()).fill_(POISON)
         self._synchronize()
+
+    def retire(self) -> None:
+        """Free memory that the oracle has opened anew elsewhere."""
+        self._retired.clear()
+        self._free_unused()
+
+    def unbind(self, name: str) -> None:
+        """Free the memory of one set of inputs; the oracle has let go of it before."""
+        for lent in (self._recordings, self._pristine, self._bound, self._launches):
+            lent.pop(name, None)
+        if self._answer is not None:
+            self._answer.unbind()
+        self._free_unused()
+
+    def rest(self) -> None:
+        """Free all inputs and outputs and what was recorded on them; the oracle has let go of them before."""
+        for name in list(self._bound):
+            self.unbind(name)
+        self._held.clear()
+        self._retired.clear()
+        self._outbox = None
+        self._free_unused()
+
+    def _free_unused(self) -> None:
+        """Give back what torch keeps of freed memory where it is much: other processes share this GPU."""
+        if self._device == "cuda" and torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > _LARGE_BYTES:
+            torch.cuda.empty_cache()
 
     def publish(self, name: str) -> dict[str, Any]:
         """Publish what the last timed launch of a recording computed."""
@@ -263,6 +312,7 @@ class Subject:
                 self._pristine[name] = self._bound[name][0].data.clone()
             self._outputs(name)  # what compiles or allocates at first use has done so
             torch.cuda.synchronize()
+            self._free_unused()  # a graph has memory of its own
             restore = (lambda: self._restore(name)) if restores else None
             launch = lambda: self._outputs(name)  # noqa: E731
             self._recordings[name] = Recording(self._watch, launch, mode, launches, restore=restore, capture=capture)

@@ -212,6 +212,8 @@ def test_bounds():
     assert relative_bounds(baseline, 2.0, torch.float32) == Bounds(20.0, FLOOR_RMS)
     assert relative_bounds(Distance(1.0, 3.0, None, 0), 2.0, torch.float32) == Bounds(FLOOR_MAX, 6.0)
     assert relative_bounds(baseline, 2.0, torch.int64) == EXACT
+    assert relative_bounds(baseline, 2.0, torch.float32, 4.0) == Bounds(80.0, 4 * FLOOR_RMS)
+    assert relative_bounds(Distance(1.0, 3.0, None, 0), 2.0, torch.float32, 4.0) == Bounds(4 * FLOOR_MAX, 24.0)
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (7,), (3, 5, 2)], ids=str)

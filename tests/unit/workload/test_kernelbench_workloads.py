@@ -1,5 +1,6 @@
 """A KernelBench problem as a workload: arguments, weights by state, sizes, and what has no right answer."""
 
+import weakref
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from kernel_lsp.errors import CannotJudgeError, WorkloadError
 from kernel_lsp.workload.answer import Answer
 from kernel_lsp.workload.load import load_workload, make_inputs
 from kernel_lsp.workload.placement import Instead
-from kernel_lsp.workload.problem import Problem, choose_for_emulator, choose_for_gpu
+from kernel_lsp.workload.problem import Problem, choose_for_emulator, choose_for_gpu, needed
 
 MIXER = Path(__file__).parents[2] / "fixtures" / "kernelbench_mixer.py"
 WEIGHTS = ("mix.weight", "mix.bias", "norm.weight", "norm.bias")
@@ -136,6 +137,17 @@ def test_for_a_gpu_the_case_as_written_is_taken_where_it_fits():
         choose_for_gpu(made, 1 << 6)
 
 
+def test_problems_with_gigabytes_of_inputs_are_judged_as_written():
+    """6 GiB in and out, and 7: an H200 has 139 GiB."""
+    for sizes, gibibytes in (("batch, size = 4096, 393216", 96), ("batch, size = 112, 16777216", 112)):
+        made = problem("return x * 2", sizes=sizes)
+        footprint = made.footprint(made.constants)
+        assert footprint is not None
+        assert needed(footprint) == gibibytes << 30
+        assert choose_for_gpu(made, 120 << 30).decisive == (0,)
+        assert choose_for_gpu(made, 90 << 30).decisive == (1,)
+
+
 def test_for_the_emulator_it_is_scaled_down_and_odd_sizes_only_advise():
     chosen = choose_for_emulator(problem("return x * 2"))
     assert (chosen.decisive, chosen.advisory) == ((1,), (2,))
@@ -176,6 +188,28 @@ def test_an_answer_with_weights_of_its_own_constructs_the_same(mixer):
     leaves = make_inputs(mixer, mixer.cases[0])
     with torch.no_grad():
         torch.testing.assert_close(answer.launch(0)(*leaves)[0], mixer.reference_on(mixer.cases[0])(*leaves)[0])
+
+
+@pytest.mark.parametrize("other", ["hidden, features + 1", "hidden, features, dtype=torch.float64"])
+def test_a_weight_of_another_shape_or_type_is_the_answers_own(mixer, other):
+    text = MIXER.read_text().replace("Model", "ModelNew")
+    own = text.replace("        self.mix = ", "        self.mix = nn.Linear(1, 1)\n        self.unused = ", 1)
+    assert answer_of(mixer, own).build(0) == ("mix.weight", "mix.bias")
+    made = f"        self.mix.weight = nn.Parameter(torch.ones({other}))\n        self.norm = "
+    assert answer_of(mixer, text.replace("        self.norm = ", made, 1)).build(0) == ("mix.weight",)
+
+
+def test_an_answer_lets_go_of_the_memory_of_its_weights(mixer):
+    answer = answer_of(mixer, MIXER.read_text().replace("Model", "ModelNew"))
+    leaves = make_inputs(mixer, mixer.cases[0])
+    weight = leaves[3].clone()
+    given = weakref.ref(weight.untyped_storage())
+    with torch.no_grad():
+        first = answer.launch(0)(*leaves[:3], weight, *leaves[4:])[0]
+        del weight
+        answer.unbind()
+        assert given() is None
+        torch.testing.assert_close(answer.launch(0)(*leaves)[0], first)
 
 
 def test_sizes_that_a_model_takes_from_its_file_are_those_of_the_case():
