@@ -23,7 +23,7 @@ from tests.served_model.fake_server import FakeServer, said
 from tests.served_model.fixture import VLLM_PYTHON, Learned, learned_model, needs_vllm
 from tests.served_model.scale import BROKEN, CHEAT, RIGHT, WRONG, write_scale
 
-pytestmark = [*needs_vllm, pytest.mark.xdist_group("vllm")]
+pytestmark = needs_vllm
 
 ANSWERS = (BROKEN, WRONG, CHEAT, RIGHT)
 THOUGHT = "Let me see."
