@@ -189,7 +189,10 @@ def test_an_interrupt_ends_cleanly(tmp_path):
     environment["KERNEL_LSP_PATHS_CACHE"] = str(tmp_path / "cache")
     command = [sys.executable, "-c", START, "check", "scale.cu"]
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        time.sleep(2)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        while process.poll() is None and not children.read_text():
+            time.sleep(0.05)
+        time.sleep(2)  # past all imports, into the build, which takes a minute
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=30)
