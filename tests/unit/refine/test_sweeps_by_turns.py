@@ -78,7 +78,7 @@ def answered(folder: Path, turn: int) -> None:
 
 
 def finished(folder: Path, *arguments: str) -> str:
-    out, err = (process := run(folder, *arguments)).communicate(timeout=250)
+    out, err = (process := run(folder, *arguments)).communicate(timeout=500)
     assert process.returncode == 0, out + err
     return out
 
@@ -87,7 +87,7 @@ def killed(folder: Path, turn: int, after: int) -> None:
     """Start a call and kill it when so many answers of a turn are judged."""
     process = run(folder)
     outcomes = folder / "sweep" / f"turn-{turn:02}" / "outcomes.jsonl"
-    until = time.monotonic() + 200
+    until = time.monotonic() + 400
     while time.monotonic() < until and not (outcomes.exists() and outcomes.read_text().count("\n") >= after):
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
@@ -149,7 +149,7 @@ def test_what_is_no_answer_is_named_with_its_line(tmp_path):
     assert "This line is no JSON" in err
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_a_sweep_that_is_killed_twice_ends_in_the_same_store(tmp_path):
     said = sweep(tmp_path / "calm", {})
     assert f"All {TURNS} turns are done." in said
