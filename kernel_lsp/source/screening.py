@@ -126,7 +126,7 @@ def _extension_builders(tree: ast.Module, imported: Mapping[str, str]) -> set[in
             names = {f"{node.module}.{alias.name}" for alias in node.names}
             if names <= {_EXTENSIONS, *_BUILDS_EXTENSIONS}:
                 found.add(id(node))
-        elif isinstance(node, ast.Attribute) and ".".join(_path(node, imported)) in _BUILDS_EXTENSIONS:
+        elif isinstance(node, ast.Attribute) and ".".join(_path(node, imported)[1]) in _BUILDS_EXTENSIONS:
             part: ast.expr = node
             while isinstance(part, ast.Attribute):
                 found.add(id(part))
@@ -134,14 +134,14 @@ def _extension_builders(tree: ast.Module, imported: Mapping[str, str]) -> set[in
     return found
 
 
-def _path(node: ast.Attribute, imported: Mapping[str, str]) -> list[str]:
-    """The dotted name that an attribute stands for; its first part is empty where that is no name."""
+def _path(node: ast.Attribute, imported: Mapping[str, str]) -> tuple[str, list[str]]:
+    """The name that an attribute starts from, empty where that is no name, and the dotted name that it stands for."""
     names, root = [node.attr], node.value
     while isinstance(root, ast.Attribute):
         names.insert(0, root.attr)
         root = root.value
     start = root.id if isinstance(root, ast.Name) else ""
-    return [*imported.get(start, start).split("."), *names]
+    return start, [*imported.get(start, start).split("."), *names]
 
 
 def _bindings(tree: ast.Module) -> Iterator[tuple[str, str]]:
@@ -187,10 +187,7 @@ def _of_module(dotted: str) -> Iterator[str]:
 
 
 def _of_attribute(node: ast.Attribute, imported: dict[str, str]) -> Iterator[str]:
-    root = node.value
-    while isinstance(root, ast.Attribute):
-        root = root.value
-    start, path = root.id if isinstance(root, ast.Name) else "", _path(node, imported)
+    start, path = _path(node, imported)
     if isinstance(node.ctx, (ast.Store, ast.Del)) and start not in _OWN:
         yield f"changes `{'.'.join(path)}`"
     elif start not in _OWN or node.attr.startswith("__"):
