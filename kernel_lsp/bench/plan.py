@@ -79,8 +79,7 @@ def make_plan(problems: Sequence[Problem], samples: Sequence[Sample], settings: 
     """
     known = {(problem.level, problem.number): problem for problem in problems}
     texts = {problem.path: read_source(problem.path).text for problem in problems}
-    place, there = gpus[0].name if gpus else "emulator", versions()
-    rules = {"judge": settings.judge.model_dump(mode="json"), "build": settings.build.model_dump(mode="json")}
+    conditions = conditions_of(settings, gpus)
     jobs: list[Job] = []
     strangers: list[Path] = []
     for sample in samples:
@@ -89,8 +88,22 @@ def make_plan(problems: Sequence[Problem], samples: Sequence[Sample], settings: 
             strangers.append(sample.path)
             continue
         text = read_source(sample.path).text
-        jobs.append(Job(problem, sample, text, key_of(texts[problem.path], text, rules, place, there)))
+        jobs.append(Job(problem, sample, text, key_of(texts[problem.path], text, *conditions)))
     return Plan(tuple(sorted(jobs, key=lambda job: (job.problem, job.sample))), tuple(strangers))
+
+
+def conditions_of(
+    settings: Settings, gpus: Sequence[Gpu], *others: str
+) -> tuple[dict[str, object], str, dict[str, str]]:
+    """What `key_of` is told of where something was found out: settings, place, versions.
+
+    Args:
+        settings: those in force; the judge's and the build's count.
+        gpus: of one kind; none is the emulator.
+        others: further groups of settings that count.
+    """
+    counted = {name: getattr(settings, name).model_dump(mode="json") for name in ("judge", "build", *others)}
+    return counted, gpus[0].name if gpus else "emulator", versions()
 
 
 def outstanding(result: Result, asked: Asked) -> Asked:

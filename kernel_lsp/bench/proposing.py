@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernel_lsp.bench.lanes import Lane, run_lanes
+from kernel_lsp.bench.plan import conditions_of
 from kernel_lsp.bench.records import Ledger, Search, comparison_of, key_of
 from kernel_lsp.bench.suite import Problem, Sample, sample_name
-from kernel_lsp.build.toolchain import versions
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import ConfigurationError, KernelLspError
@@ -102,15 +102,12 @@ def plan_searches(
     for source in sources:
         require_way(source, settings)
     endpoint = find_endpoint(settings)
-    rules = {
-        "judge": settings.judge.model_dump(mode="json"),
-        "build": settings.build.model_dump(mode="json"),
-        "refine": settings.refine.model_dump(mode="json"),
+    rules, place, there = conditions_of(settings, gpus, "refine")
+    rules |= {
         "model": endpoint.model,
         "profile": find_profile(endpoint.profile).model_dump(mode="json"),
         "templates": settings.model.templates,
     }
-    place, there = gpus[0].name if gpus else "emulator", versions()
     return tuple(
         Task(
             problem,

@@ -96,61 +96,55 @@ def build(
 
 def build_host(
     *,
-    path: str,
-    text: str,
-    arch: str,
     workload_path: str,
     workload_text: str,
     launch_path: str | None,
     launch_text: str | None,
-    options: list[str],
-    include_dirs: list[str],
-    cache_folder: str,
-    cache_limit: int,
-    **_: Any,
+    **given: Any,
 ) -> dict[str, Any] | str:
     """Build a CUDA file with the host functions that `launch` calls, on the fast path; else the reason against that.
 
     It runs none of the file's code.
     """
-    from kernel_lsp.runner.workers.inline import build_extension as build_fast
-
-    request = _request(path, text, _launch(launch_text, launch_path) or _workload(workload_text, workload_path).launch)
-    origin, options_given = SourceFile(Path(path), text), _build_options(options, include_dirs)
-    built = build_fast(request, arch, origin, Path(cache_folder), cache_limit, options_given)
+    launch = _launch(launch_text, launch_path) or _workload(workload_text, workload_path).launch
+    built = _build_fast(_request(given["path"], given["text"], launch), **given)
     return built if isinstance(built, str) else _answer(built.build, (), (built,))
 
 
 def build_extension(
     *,
-    path: str,
-    text: str,
-    arch: str,
     workload_path: str,
     workload_text: str,
     launch_path: str | None,
     launch_text: str | None,
-    options: list[str],
-    include_dirs: list[str],
-    extension_folder: str,
-    reason: str,
-    **_: Any,
+    **given: Any,
 ) -> dict[str, Any]:
     """Build a whole torch extension, as torch does; `reason` is why nothing faster will do.
 
     Takes minutes, where the rest takes less than a second.
     """
-    from kernel_lsp.runner.workers.inline import build_fully
-
-    request = _request(path, text, _launch(launch_text, launch_path) or _workload(workload_text, workload_path).launch)
-    origin, options_given = SourceFile(Path(path), text), _build_options(options, include_dirs)
-    built = build_fully(request, arch, origin, Path(extension_folder), reason, options_given)
+    launch = _launch(launch_text, launch_path) or _workload(workload_text, workload_path).launch
+    built = _build_fully(_request(given["path"], given["text"], launch), **given)
     return _answer(built.build, (), (built,))
 
 
-def build_requested(
+def build_requested(*, request: dict[str, Any], **given: Any) -> dict[str, Any] | str:
+    """Build an extension that a Python file asks for, on the fast path; else the reason against that.
+
+    It runs none of the file's code.
+    """
+    built = _build_fast(_REQUEST.validate_python(request), **given)
+    return built if isinstance(built, str) else asdict(built)
+
+
+def build_requested_fully(*, request: dict[str, Any], **given: Any) -> dict[str, Any]:
+    """Build an extension that a Python file asks for as torch does; `reason` is why nothing faster will do."""
+    return asdict(_build_fully(_REQUEST.validate_python(request), **given))
+
+
+def _build_fast(
+    request: ExtensionRequest,
     *,
-    request: dict[str, Any],
     path: str,
     text: str,
     arch: str,
@@ -159,22 +153,16 @@ def build_requested(
     cache_folder: str,
     cache_limit: int,
     **_: Any,
-) -> dict[str, Any] | str:
-    """Build an extension that a Python file asks for, on the fast path; else the reason against that.
-
-    It runs none of the file's code.
-    """
+) -> ExtensionBuild | str:
     from kernel_lsp.runner.workers.inline import build_extension as build_fast
 
-    asked, origin = _REQUEST.validate_python(request), SourceFile(Path(path), text)
-    options_given = _build_options(options, include_dirs)
-    built = build_fast(asked, arch, origin, Path(cache_folder), cache_limit, options_given)
-    return built if isinstance(built, str) else asdict(built)
+    origin = SourceFile(Path(path), text)
+    return build_fast(request, arch, origin, Path(cache_folder), cache_limit, _build_options(options, include_dirs))
 
 
-def build_requested_fully(
+def _build_fully(
+    request: ExtensionRequest,
     *,
-    request: dict[str, Any],
     path: str,
     text: str,
     arch: str,
@@ -183,13 +171,11 @@ def build_requested_fully(
     extension_folder: str,
     reason: str,
     **_: Any,
-) -> dict[str, Any]:
-    """Build an extension that a Python file asks for as torch does; `reason` is why nothing faster will do."""
+) -> ExtensionBuild:
     from kernel_lsp.runner.workers.inline import build_fully
 
-    asked, origin = _REQUEST.validate_python(request), SourceFile(Path(path), text)
-    options_given = _build_options(options, include_dirs)
-    return asdict(build_fully(asked, arch, origin, Path(extension_folder), reason, options_given))
+    origin = SourceFile(Path(path), text)
+    return build_fully(request, arch, origin, Path(extension_folder), reason, _build_options(options, include_dirs))
 
 
 def _request(path: str, text: str, launch: Callable[..., Any] | None) -> ExtensionRequest:
