@@ -6,8 +6,8 @@ nursery itself never touches CUDA (a context does not survive a fork) and never 
 It reads requests from the socket that is its standard input: one JSON line with the worker's role and limits,
 accompanied by the worker's end of its private socket. What a request names as `first` is imported before the fork, for
 all later workers too. It answers with the worker's process id. When its own socket closes, its parent is gone: it kills
-every worker's process group and exits. While it imports, which takes seconds and reads no socket, the system tells it
-of its parent's death instead.
+every worker's process group, removes what they wrote and exits. While it imports, which takes seconds and reads no
+socket, the system tells it of its parent's death instead.
 """
 
 import contextlib
@@ -21,9 +21,11 @@ import signal
 import socket
 import sys
 import tempfile
+import time
 import traceback
 from io import TextIOWrapper
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
 from kernel_lsp.runner import protocol, watch
@@ -32,6 +34,7 @@ from kernel_lsp.runner.sessions import kill_session
 
 _PR_SET_PDEATHSIG = 1
 _LOG = "output.log"
+_PATIENCE_SECONDS = 3.0
 
 
 def main() -> None:
@@ -39,13 +42,14 @@ def main() -> None:
     control = socket.socket(fileno=os.dup(0))
     folder, *modules = sys.argv[1:]
     children: dict[int, Path] = {}
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    end = _End(control)
+    signal.signal(signal.SIGTERM, end)
     _hear_of_parents_death(signal.SIGTERM)
     try:
         if _is_alone(control):  # the parent died before the system could be asked
             return
         for name in modules:
-            importlib.import_module(name)
+            end.importing(name)
         signal.signal(signal.SIGCHLD, lambda *_: _reap(children))
         control.sendall(b"ready\n")
         most_memory = watch.most_memory()
@@ -58,7 +62,7 @@ def main() -> None:
                 break
             request = json.loads(data)
             if request["first"]:
-                importlib.import_module(request["first"])  # does nothing the second time
+                end.importing(request["first"])  # does nothing the second time
             pid = os.fork()
             if pid == 0:
                 control.close()
@@ -67,16 +71,45 @@ def main() -> None:
             children[pid] = Path(request["scratch"])
             control.sendall(f"{pid}\n".encode())
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the socket and the system may both tell of the parent's death
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for pid in tuple(children):
             kill_session(pid)
         for pid in tuple(children):
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)  # until then it may still write to its folder
-        shutil.rmtree(folder, ignore_errors=True)
+        _clear_away(Path(folder))
         with contextlib.suppress(OSError):  # the last nursery to end finds the pool's folder empty
             Path(folder).parent.rmdir()
+
+
+class _End:
+    """What SIGTERM brings about: it stops an import, and at any other time the socket says that all is over.
+
+    The socket and the system may tell of the parent's death at the same moment. So this raises nothing but in an
+    import: raised while things are cleared away, it would leave them lying.
+    """
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control, self._is_importing = control, False
+
+    def importing(self, module: str) -> None:
+        """Import a module.
+
+        Raises:
+            SystemExit: SIGTERM came meanwhile.
+        """
+        self._is_importing = True
+        try:
+            importlib.import_module(module)
+        finally:
+            self._is_importing = False
+
+    def __call__(self, number: int, _frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_IGN)
+        if self._is_importing:
+            sys.exit(1)
+        with contextlib.suppress(OSError):
+            self._control.shutdown(socket.SHUT_RD)
 
 
 def _is_alone(control: socket.socket) -> bool:
@@ -140,14 +173,23 @@ def _look_after(children: dict[int, Path], most_memory: int) -> None:
 
 
 def _reap(children: dict[int, Path]) -> None:
-    while children:
-        try:
-            pid, _ = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if pid == 0:
-            return
+    """Forget the workers that ended, and end what they had started."""
+    for pid in tuple(children):
+        with contextlib.suppress(ChildProcessError):
+            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                continue
+            kill_session(pid)  # before the wait, after which its number may be another's
+            os.waitpid(pid, 0)
         children.pop(pid, None)
+
+
+def _clear_away(folder: Path) -> None:
+    """Remove it with all that is in it. What was killed a moment ago may still be writing there."""
+    end = time.monotonic() + _PATIENCE_SECONDS
+    shutil.rmtree(folder, ignore_errors=True)
+    while folder.exists() and time.monotonic() < end:
+        time.sleep(0.02)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _hear_of_parents_death(number: signal.Signals) -> None:

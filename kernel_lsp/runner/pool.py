@@ -213,7 +213,7 @@ class Pool:
 
         It sees what a worker sees, in a folder of its own. Its standard input stays open for as long as we live.
         """
-        scratch = Path(tempfile.mkdtemp(prefix="program-", dir=self.folder))
+        scratch = Path(tempfile.mkdtemp(prefix="program-", dir=self.scratch(Flavour.GPU)))
         process = await asyncio.create_subprocess_exec(
             *command,
             stdin=asyncio.subprocess.PIPE,
