@@ -170,8 +170,9 @@ class Bench:
                 self._flavour, "oracle", device=self.place, factor=self.settings.judge.factor, slack=self.slack
             )
         )
+        measure: dict[str, Any] | None = None
         if self._timed:
-            self._probes = await self.builders.probes()
+            self._probes, measure = await asyncio.gather(self.builders.own("probes"), self.builders.own("distance"))
         self.refill()
         self._oracle = await starting
         source = self.target.workload.source
@@ -181,6 +182,7 @@ class Bench:
             text=source.text,
             path=str(source.path.absolute()),
             seed=self._seed("weights"),
+            measure=measure,
         )
         self.decisive, self.advisory = tuple(said["decisive"]), tuple(said["advisory"])
         self.scaled, self.weights, self._calls = said["why"], tuple(said["weights"]), said["calls"]

@@ -150,6 +150,7 @@ class Builders:
 
     def __init__(self, pool: Pool, settings: Settings, arch: str) -> None:
         self._pool, self._settings, self.arch = pool, settings, arch
+        self._cache_folder = settings.paths.cache / "builds"
         self._room = asyncio.Semaphore(settings.runner.compile_workers)
         self._idle: list[Worker] = []
         self._results: dict[tuple[str, str], asyncio.Task[Built]] = {}
@@ -180,10 +181,15 @@ class Builders:
         while self._idle:
             self._idle.pop().kill()
 
-    async def probes(self) -> dict[str, Any]:
-        """The harness's own kernels, for this architecture."""
+    async def own(self, name: str) -> dict[str, Any]:
+        """The harness's own kernels of `device/NAME.cu`, for this architecture."""
         async with self._worker() as worker:
-            return await worker.call("build_probes", deadline=BUILD_SECONDS, arch=self.arch)
+            return await worker.call(
+                "build_own", deadline=BUILD_SECONDS, name=name, arch=self.arch, **self._cache_options()
+            )
+
+    def _cache_options(self) -> dict[str, Any]:
+        return {"cache_folder": str(self._cache_folder), "cache_limit": self._settings.build.cache_limit}
 
     def triton_cache(self, candidate: Candidate) -> Path:
         """Folder of Triton's own cache for one candidate, so that none can reach into another's."""
@@ -206,7 +212,6 @@ class Builders:
 
     async def _build(self, workload: WorkloadFile | None, candidate: Candidate, arch: str) -> Built:
         settings = self._settings.build
-        cache = self._settings.paths.cache
         if candidate.language is Language.TRITON:
             self._seed_triton_cache(candidate)
         triton_cache, extension = self.triton_cache(candidate), self.extensions() / candidate.digest[:32]
@@ -221,12 +226,11 @@ class Builders:
             "arch": arch,
             "options": settings.options,
             "include_dirs": [str(folder.absolute()) for folder in settings.include_dirs],
-            "cache_folder": str(cache / "builds"),
-            "cache_limit": settings.cache_limit,
+            **self._cache_options(),
             "triton_cache": str(triton_cache),
             "extension_folder": str(extension),
         }
-        builds = cache / "builds"
+        builds = self._cache_folder
         with contextlib.suppress(OSError):
             builds.mkdir(parents=True, exist_ok=True)
         files = (candidate.kernel, candidate.launch, workload.source if workload else None)
@@ -291,7 +295,7 @@ class Builders:
         async with self._room:
             worker = self._idle_worker() if own is None else None
             if worker is None:
-                folder = self._settings.paths.cache / "builds" if own is None else own
+                folder = own or self._cache_folder
                 with contextlib.suppress(OSError):
                     folder.mkdir(parents=True, exist_ok=True)
                 worker = await self._pool.worker(

@@ -26,7 +26,7 @@ from kernel_lsp.source.cuda import find_host_functions
 from kernel_lsp.source.files import find_kernels
 from kernel_lsp.workload.load import Workload, bind_launch, load_module, load_workload
 
-_PROBES = Path(__file__).parents[2] / "device" / "probes.cu"
+_DEVICE = Path(__file__).parents[2] / "device"
 _REQUEST = TypeAdapter(ExtensionRequest)
 _NOTHING = Build(None, (), "none", 0.0)
 
@@ -39,13 +39,14 @@ def methods() -> Mapping[str, Callable[..., Any]]:
         "build_extension": build_extension,
         "build_requested": build_requested,
         "build_requested_fully": build_requested_fully,
-        "build_probes": build_probes,
+        "build_own": build_own,
     }
 
 
-def build_probes(arch: str) -> dict[str, Any]:
-    """The harness's own kernels for `arch`."""
-    built = build_cuda(SourceFile(_PROBES, _PROBES.read_text()), arch)
+def build_own(name: str, arch: str, cache_folder: str, cache_limit: int) -> dict[str, Any]:
+    """The harness's own kernels of `device/NAME.cu` for `arch`."""
+    path = _DEVICE / f"{name}.cu"
+    built = build_cuda(SourceFile(path, path.read_text()), arch, cache=_cache(cache_folder, cache_limit))
     assert built.binary is not None, built.log
     return asdict(built.binary)
 

@@ -8,17 +8,19 @@ import contextlib
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 
+from kernel_lsp.build.binary import Binary
 from kernel_lsp.device.slab import GUARD, POISON, Slab, TensorSpec, lay_out, open_slab, torch_dtype
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.runner.workers import comparison
-from kernel_lsp.runner.workers.comparison import Bounds, Distance
+from kernel_lsp.runner.workers.comparison import Bounds, Distance, Measure
 from kernel_lsp.workload import families
 from kernel_lsp.workload.load import Workload, as_outputs, blame, describe_case, load_workload, make_inputs
 from kernel_lsp.workload.placement import Instead
@@ -49,8 +51,14 @@ class _Inputs:
 @dataclass(frozen=True)
 class _Expected:
     outputs: tuple[Tensor, ...]
-    scales: tuple[float, ...]
     finite: bool
+    _scales: dict[tuple[int, torch.dtype], float] = field(default_factory=dict[tuple[int, torch.dtype], float])
+
+    def scale(self, number: int, dtype: torch.dtype) -> float:
+        """RMS of one output's elements, as far as `dtype` holds them."""
+        if (number, dtype) not in self._scales:
+            self._scales[number, dtype] = comparison.scale(self.outputs[number], dtype)
+        return self._scales[number, dtype]
 
 
 @dataclass
@@ -102,14 +110,25 @@ class Oracle:
         self._slabs: dict[str, dict[str, Slab]] = {}
         self._bounds: dict[str, tuple[Bounds, ...]] = {}
         self._baseline: dict[str, tuple[Distance, ...]] = {}
+        self._measure: Measure | None = None
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = False
 
-    def load(self, text: str, path: str, seed: int = 0, keep: int | None = None) -> dict[str, Any]:
+    def load(
+        self,
+        text: str,
+        path: str,
+        seed: int = 0,
+        keep: int | None = None,
+        measure: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
         """Load the workload and describe it; `seed` is that of a problem's weights.
 
-        `keep` is how many bytes of past inputs and expected values may be kept, where it is not for memory to say.
+        `keep` is how many bytes of past inputs and expected values may be kept, where it is not for memory to say;
+        `measure` the compiled `distance.cu`, where there is a GPU.
         """
+        if measure is not None:
+            self._measure = _fused(measure)
         free = torch.cuda.mem_get_info()[0] if self._device == "cuda" else None
         with self._placement():
             workload = load_workload(text, Path(path), self._device, seed)
@@ -334,7 +353,7 @@ class Oracle:
             whole_model = self._loaded().problem is not None and inputs.family == families.NORMAL.name
             table = comparison.table_bounds(actual.dtype, whole_model=whole_model)
             allowed = table if baseline else self._bounds[key][number]
-            found = comparison.distance(actual, truth, expected.scales[number], allowed)
+            found = comparison.distance(actual, truth, expected.scale(number, actual.dtype), allowed, self._measure)
             if baseline and found.first_wrong is not None and self._within_declared(actual, truth):
                 found = Distance(found.max, found.rms, None, 0)
             distances.append(found)
@@ -381,8 +400,8 @@ class Oracle:
                 if tensor is None or tensor.shape != expected.shape:
                     return False
                 shaped = tensor.to(torch_dtype(outputs[number]))
-                bounds = self._bounds[key][number]
-                if comparison.distance(shaped, expected, truth.scales[number], bounds).first_wrong is not None:
+                size, bounds = truth.scale(number, shaped.dtype), self._bounds[key][number]
+                if comparison.distance(shaped, expected, size, bounds, self._measure).first_wrong is not None:
                     return False
             return True
 
@@ -413,8 +432,7 @@ class Oracle:
         leaves, kept = self._leaves(key), self._kept[key]
         if kept.expected is None:
             outputs = self._reference(self._inputs[key].case, leaves)
-            scales = tuple(map(comparison.scale, outputs))
-            kept.expected = _Expected(outputs, scales, all(map(comparison.all_finite, outputs)))
+            kept.expected = _Expected(outputs, all(map(comparison.all_finite, outputs)))
             self._free_temporaries()
         return kept.expected
 
@@ -480,6 +498,14 @@ class Oracle:
     def _synchronize(self) -> None:
         if self._device == "cuda":
             torch.cuda.synchronize()
+
+
+def _fused(binary: dict[str, Any]) -> Measure:
+    from kernel_lsp.device.driver import LoadedModule
+    from kernel_lsp.runner.workers.fused import FusedMeasure
+
+    torch.cuda.init()  # a module is loaded into torch's context
+    return FusedMeasure(LoadedModule(TypeAdapter(Binary).validate_python(binary), {}))
 
 
 def _another(value: Any, fresh: Any) -> Any:

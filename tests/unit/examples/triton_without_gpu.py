@@ -112,7 +112,8 @@ def interpret(path, cases):
         outputs = as_outputs(path, launch(*inputs), "launch")
         wide = (x.double() if x.is_floating_point() else x for x in before)
         for output, want in zip(outputs, as_outputs(path, workload.reference(*wide), "reference"), strict=True):
-            found = comparison.distance(output, want, comparison.scale(want), comparison.table_bounds(output.dtype))
+            size, bounds = comparison.scale(want, output.dtype), comparison.table_bounds(output.dtype)
+            found = comparison.distance(output, want, size, bounds)
             if found.first_wrong is not None:
                 raise AssertionError(f"wrong for {family.name} inputs of {case}: {found}")
         changed = tuple(

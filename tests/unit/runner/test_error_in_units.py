@@ -31,7 +31,7 @@ def exact(*shape: int):
 
 
 def compare(actual, expected, bounds: Bounds = TIGHT) -> Distance:
-    return distance(actual, expected, scale(expected), bounds)
+    return distance(actual, expected, scale(expected, actual.dtype), bounds)
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_an_element_that_cancels_is_measured_at_the_scale_of_the_tensor():
     truth = exact(1000)
     truth[10] = 0.0
     actual = truth.float()
-    actual[10] = torch.finfo(torch.float32).eps * scale(truth)
+    actual[10] = torch.finfo(torch.float32).eps * scale(truth, torch.float32)
     assert compare(actual, truth).max == pytest.approx(1.0, rel=0.01)
 
 
@@ -101,7 +101,7 @@ def test_chunks_change_neither_error_nor_scale_nor_the_first_wrong_element(monke
 def test_a_bias_too_small_for_any_one_element_shows_in_the_rms():
     truth = exact(4096)
     eps = torch.finfo(torch.float32).eps
-    actual = (truth + 3 * eps * (truth.abs() + scale(truth))).float()
+    actual = (truth + 3 * eps * (truth.abs() + scale(truth, torch.float32))).float()
     found = compare(actual, truth)
     assert found.max < TIGHT.max
     assert found.rms > TIGHT.rms
@@ -198,9 +198,9 @@ def test_zeros_are_not_right_where_everything_ought_to_be_something():
 
 
 def test_scale_is_the_rms_of_what_is_finite(small_chunks):
-    assert scale(torch.tensor([3.0, -4.0, math.nan, math.inf] * 5)) == pytest.approx(math.sqrt(12.5))
-    assert scale(torch.tensor([math.nan])) == 0.0
-    assert scale(torch.empty(0)) == 0.0
+    assert scale(torch.tensor([3.0, -4.0, math.nan, math.inf] * 5), torch.float32) == pytest.approx(math.sqrt(12.5))
+    assert scale(torch.tensor([math.nan]), torch.float32) == 0.0
+    assert scale(torch.empty(0), torch.float32) == 0.0
 
 
 def test_bounds():
@@ -214,6 +214,27 @@ def test_bounds():
     assert relative_bounds(baseline, 2.0, torch.int64) == EXACT
     assert relative_bounds(baseline, 2.0, torch.float32, 4.0) == Bounds(80.0, 4 * FLOOR_RMS)
     assert relative_bounds(Distance(1.0, 3.0, None, 0), 2.0, torch.float32, 4.0) == Bounds(4 * FLOOR_MAX, 24.0)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_what_the_type_cannot_hold_does_not_hide_the_others(dtype):
+    truth = torch.tensor([1.0, 2.0, 3.0, 1e300 if dtype is not torch.float64 else math.inf], dtype=torch.float64)
+    assert scale(truth, dtype) == pytest.approx(math.sqrt(14 / 3))
+    assert compare(truth.to(dtype), truth).first_wrong is None
+    wrong = truth.to(dtype, copy=True)
+    wrong[1] *= 1.5
+    assert compare(wrong, truth).first_wrong == 1
+
+
+def test_the_largest_numbers_are_measured_like_others():
+    truth = torch.tensor([1e307, -1.5e308, 1.7e308], dtype=torch.float64)
+    assert scale(truth, torch.float64) == pytest.approx(1.31e308, rel=1e-2)
+    assert compare(truth.clone(), truth).first_wrong is None
+    for place in range(3):
+        wrong = truth.clone()
+        wrong[place] *= -1
+        assert compare(wrong, truth).first_wrong == place
+    assert compare(truth * (1 + 1e-13), truth).first_wrong == 0
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (7,), (3, 5, 2)], ids=str)
@@ -240,8 +261,8 @@ def test_fingerprints_tell_one_bit_and_the_order(small_chunks, size):
     assert len({fingerprint(data), fingerprint(flipped), fingerprint(swapped)}) == 3
 
 
-def test_fingerprints_tell_chunks_apart(monkeypatch):
-    monkeypatch.setattr(comparison, "_CHUNK", 4)
+def test_fingerprints_tell_rows_apart(monkeypatch):
+    monkeypatch.setattr(comparison, "_ROW", 4)
     data = torch.arange(8, dtype=torch.uint8).repeat_interleave(4)
     assert fingerprint(data) != fingerprint(torch.cat([data[16:], data[:16]]))
 

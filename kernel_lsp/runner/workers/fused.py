@@ -1,0 +1,51 @@
+"""The measure of `comparison` by one kernel of our own (`device/distance.cu`): 12 bytes of memory traffic for each
+element of a float32 output, where tensor operations one after another take 170."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from kernel_lsp.device.driver import LoadedModule
+from kernel_lsp.runner.workers.comparison import Reading
+
+_THREADS = 256
+_EACH = 4  # elements of each thread at once
+_MOST_BLOCKS = 2048
+_SIGNIFICANT = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
+"""Bits of precision of the types that the kernel reads."""
+
+
+class FusedMeasure:
+    """Reads floating-point outputs against float64 truths on the GPU."""
+
+    def __init__(self, module: LoadedModule) -> None:
+        self._module = module
+
+    def __call__(self, actual: Tensor, expected: Tensor, rms_of_expected: float, allowed: float) -> Reading | None:
+        """As `comparison.read`; None for what the kernel does not read.
+
+        `actual` is of any shape and stride, `expected` contiguous and of that shape.
+        """
+        if actual.dtype not in _SIGNIFICANT or expected.dtype is not torch.float64 or not actual.numel():
+            return None
+        eps, count = torch.finfo(actual.dtype).eps, actual.numel()
+        blocks = min(-(-count // (_THREADS * _EACH)), _MOST_BLOCKS)
+        figures = torch.empty((blocks, 2), dtype=torch.float64, device=actual.device)
+        places = torch.empty((blocks, 2), dtype=torch.int64, device=actual.device)
+        self._module[f"distance_{str(actual.dtype).removeprefix('torch.')}"][blocks, _THREADS](
+            *(actual.contiguous(), expected, count, eps, rms_of_expected * eps, _beyond(actual.dtype), allowed),
+            *(figures, places),
+        )
+        largest, squares = float(figures[:, 0].max()), float(figures[:, 1].sum())
+        wrong, first = int(places[:, 0].sum()), int(places[:, 1].min())
+        return Reading(largest, squares, wrong, first if wrong else None)
+
+
+def _beyond(dtype: torch.dtype) -> float:
+    """The smallest number that rounds to infinity, or infinity where rounding to float decides already."""
+    if dtype in (torch.float64, torch.float32):
+        return math.inf
+    largest = torch.finfo(dtype).max
+    _, exponent = math.frexp(largest)
+    return largest + math.ldexp(0.5, exponent - _SIGNIFICANT[dtype])
