@@ -11,7 +11,8 @@ from typing import Any
 from kernel_lsp.build.plan import Launch, Plan
 from kernel_lsp.build.pretend import pretend_gpu
 from kernel_lsp.errors import WorkloadError
-from kernel_lsp.workload.load import Workload, blame, describe_case, make_inputs
+from kernel_lsp.workload.execute import blame
+from kernel_lsp.workload.workload import Workload, describe_case, make_inputs
 
 
 @dataclass(frozen=True, slots=True)

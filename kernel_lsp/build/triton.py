@@ -31,7 +31,8 @@ from kernel_lsp.build.ptxas import PtxasUsage, parse_ptxas_usage, with_spills
 from kernel_lsp.build.triton_driver import received_by
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.source.candidate import SourceFile
-from kernel_lsp.workload.load import Workload, blame, describe_case, make_inputs
+from kernel_lsp.workload.execute import blame
+from kernel_lsp.workload.workload import Workload, describe_case, make_inputs
 
 _REPR = re.compile(r"^\w+\(([\"'])(.*)\1\)$", re.DOTALL)  # Triton quotes Python's errors as `NameError('...')`
 _TARGET = re.compile(r"^\.target (\w+)", re.MULTILINE)

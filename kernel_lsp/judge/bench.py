@@ -41,7 +41,7 @@ _SPARES = 3  # one judgement takes a process, and two fresh ones to confirm a ga
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """What the workload says its callers guarantee; see `kernel_lsp.workload.load.Contract`."""
+    """What the workload says its callers guarantee; see `kernel_lsp.workload.workload.Contract`."""
 
     contiguous: bool
     aligned: int

@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.workload.constants import with_constants
-from kernel_lsp.workload.load import blame, load_module
+from kernel_lsp.workload.execute import blame, load_module
 
 _CLASSES = ("ModelNew", "Model")
 

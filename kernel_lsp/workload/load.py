@@ -1,93 +1,17 @@
 """Loading a workload, and checking that its parts fit. Runs the user's code: for runner processes only."""
 
 import inspect
-import linecache
-import sys
-import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.source.modules import is_problem
+from kernel_lsp.workload.execute import load_module
+from kernel_lsp.workload.workload import Contract, Workload, describe_case, line_of, must_fit
 
-if TYPE_CHECKING:
-    from kernel_lsp.workload.answer import Call
-    from kernel_lsp.workload.problem import Problem
-
-Leaf = Any  # a torch.Tensor, or a bool, int or float
 _CONTRACT_KEYS = ("contiguous", "aligned", "mutates", "finite")
-
-
-@dataclass(frozen=True, slots=True)
-class Contract:
-    """What callers of the kernel guarantee, so that the judge does not test what is never asked of it.
-
-    Attributes:
-        contiguous: tensors are contiguous.
-        aligned: tensors start at a multiple of this many bytes.
-        mutates: names of inputs that the launch changes in place.
-        finite: no NaN and no infinity in the inputs.
-    """
-
-    contiguous: bool = False
-    aligned: int = 0
-    mutates: tuple[str, ...] = ()
-    finite: bool = False
-
-
-@dataclass(frozen=True)
-class Workload:
-    """A loaded workload; see ARCHITECTURE.md for what each part means.
-
-    Of a KernelBench problem the last arguments are `weights`, and its reference takes the case before them all.
-    """
-
-    path: Path
-    cases: tuple[dict[str, Any], ...]
-    inputs: Callable[..., Any]
-    reference: Callable[..., Any]
-    launch: Callable[..., Any] | None
-    argument_names: tuple[str, ...]
-    tolerance: Mapping[str, float] | None = None
-    nondeterministic: bool = False
-    contract: Contract = field(default_factory=Contract)
-    weights: tuple[str, ...] = ()
-    problem: "Problem | None" = None
-
-    @property
-    def calls(self) -> tuple["Call", ...]:
-        """How a problem's model is built and called on each case; empty for any other workload."""
-        return () if self.problem is None else tuple(self.problem.call(case) for case in self.cases)
-
-    def reference_on(self, case: Mapping[str, Any]) -> Callable[..., Any]:
-        """What says what is right on the inputs of a case."""
-        return self.reference if self.problem is None else partial(self.reference, case)
-
-
-def load_module(text: str, path: Path) -> ModuleType:
-    """Execute `text` as the module that would be imported from `path`.
-
-    The text need not be what is on disk. It is entered into `linecache`, so that tracebacks and `inspect.getsource`
-    (which Triton compiles from) see it under its real name and line numbers.
-
-    Raises:
-        WorkloadError: the module cannot be parsed or raises while it is executed.
-    """
-    name = str(path)
-    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    module = ModuleType(_module_name(path))
-    module.__file__ = name
-    folder = str(path.parent)
-    if folder not in sys.path:
-        sys.path.append(folder)
-    sys.modules[module.__name__] = module
-    with blame(path, "raised while it was imported"):
-        exec(compile(text, name, "exec"), module.__dict__)
-    return module
 
 
 def load_workload(text: str, path: Path, device: str = "cpu", seed: int = 0) -> Workload:
@@ -97,7 +21,7 @@ def load_workload(text: str, path: Path, device: str = "cpu", seed: int = 0) -> 
         WorkloadError: a part is missing, is of the wrong kind, or does not fit the others.
     """
     if is_problem(text):
-        from kernel_lsp.workload.problem import problem_workload
+        from kernel_lsp.workload.problem import problem_workload  # most workers never meet one
 
         return problem_workload(text, path, device, seed)
     return workload_of(load_module(text, path), path)
@@ -109,18 +33,18 @@ def workload_of(module: ModuleType, path: Path) -> Workload:
     launch = _function(module, path, "launch") if hasattr(module, "launch") else None
     cases = _cases(module, path)
     for number, case in enumerate(cases):
-        _fits(inputs, (), case, path, f"case {number} ({describe_case(case)}) does not fit `inputs`")
+        must_fit(inputs, (), case, path, f"case {number} ({describe_case(case)}) does not fit `inputs`")
     parameters = inspect.signature(reference).parameters
     for parameter in parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             cure = "Name each parameter: reports speak of inputs by these names."
-            raise WorkloadError(f"`reference` takes {parameter}", path, _line(reference), cure)
+            raise WorkloadError(f"`reference` takes {parameter}", path, line_of(reference), cure)
     names = tuple(parameters)
     if launch is not None and len(inspect.signature(launch).parameters) != len(names) + 1:
         raise WorkloadError(
             f"`launch` takes {len(inspect.signature(launch).parameters)} parameters, `reference` {len(names)}",
             path,
-            _line(launch),
+            line_of(launch),
             "`launch` takes the module first and then exactly what `reference` takes.",
         )
     tolerance = getattr(module, "TOLERANCE", None)
@@ -178,82 +102,6 @@ def bind_launch(
     return public[0]
 
 
-def make_inputs(workload: Workload, case: Mapping[str, Any]) -> tuple[Leaf, ...]:
-    """Call `inputs` for one case; a single value counts as a tuple of one.
-
-    Raises:
-        WorkloadError: it raises, returns something else than tensors and numbers, or does not fit `reference`.
-    """
-    import torch
-
-    with blame(workload.path, f"`inputs` raised for case {describe_case(case)}"):
-        made = workload.inputs(**case)
-    leaves: tuple[Leaf, ...] = tuple(made) if isinstance(made, (tuple, list)) else (made,)
-    for position, leaf in enumerate(leaves):
-        if not isinstance(leaf, (torch.Tensor, bool, int, float)):
-            raise WorkloadError(
-                f"`inputs` returned a {type(leaf).__name__} at position {position} for case {describe_case(case)}",
-                workload.path,
-                _line(workload.inputs),
-                "Return tensors, ints, floats and bools only.",
-            )
-    _fits(workload.reference_on(case), leaves, {}, workload.path, "what `inputs` returns does not fit `reference`")
-    return leaves
-
-
-def as_outputs(workload_path: Path, returned: object, what: str) -> tuple[Leaf, ...]:
-    """The tensors that `reference` or `launch` returned; `what` names the function in the error.
-
-    Raises:
-        WorkloadError: nothing was returned, or something that is not a tensor.
-    """
-    import torch
-
-    outputs: tuple[Leaf, ...] = (
-        tuple(cast("Sequence[Leaf]", returned)) if isinstance(returned, (tuple, list)) else (returned,)
-    )
-    for position, output in enumerate(outputs):
-        if not isinstance(output, torch.Tensor):
-            raise WorkloadError(
-                f"`{what}` returned a {type(output).__name__} at position {position}, not a tensor",
-                workload_path,
-                cure="Return the output tensor, or a tuple of output tensors.",
-            )
-    return outputs
-
-
-def describe_case(case: Mapping[str, Any]) -> str:
-    """A case as a person would write it: `rows=4096, cols=8191`."""
-    return ", ".join(f"{key}={value}" for key, value in case.items()) or "(no parameters)"
-
-
-class blame:  # noqa: N801 - reads as a phrase at its call sites
-    """Context in which any exception becomes a `WorkloadError` at the line of `path` that caused it."""
-
-    def __init__(self, path: Path, what: str) -> None:
-        self._path, self._what = path, what
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None or isinstance(error, (WorkloadError, KeyboardInterrupt)):
-            return
-        frames = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(self._path)]
-        line = frames[-1] if frames else None
-        if isinstance(error, SyntaxError) and error.filename == str(self._path):
-            line = error.lineno
-        said = str(error).strip().splitlines()
-        message = f"{self._what}: {type(error).__name__}" + (f": {said[0]}" if said else "")
-        raise WorkloadError(message, self._path, line) from error
-
-
-def _module_name(path: Path) -> str:
-    """The file's stem, unless it belongs to another file: `copy.py` must not become the `copy` that torch imports."""
-    taken = sys.modules.get(path.stem)
-    return path.stem if taken is None or getattr(taken, "__file__", None) == str(path) else f"{path.stem}_"
-
-
 def _function(module: ModuleType, path: Path, name: str) -> Callable[..., Any]:
     value = getattr(module, name, None)
     if value is None:
@@ -292,17 +140,3 @@ def _contract(module: ModuleType, path: Path, names: tuple[str, ...]) -> Contrac
     if unknown:
         raise WorkloadError(f"CONTRACT mutates `{unknown[0]}`, which `reference` does not take", path)
     return Contract(bool(fields.get("contiguous", False)), aligned, tuple(mutates), bool(fields.get("finite", False)))
-
-
-def _fits(
-    function: Callable[..., Any], positional: Sequence[Any], named: Mapping[str, Any], path: Path, what: str
-) -> None:
-    try:
-        inspect.signature(function).bind(*positional, **named)
-    except TypeError as error:
-        raise WorkloadError(f"{what}: {error}", path, _line(function)) from None
-
-
-def _line(function: Callable[..., Any]) -> int | None:
-    code = getattr(function, "__code__", None)
-    return code.co_firstlineno if code else None

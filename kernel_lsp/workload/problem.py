@@ -31,8 +31,9 @@ from kernel_lsp.errors import CannotJudgeError, WorkloadError
 from kernel_lsp.workload import families
 from kernel_lsp.workload.answer import Call, build_model, form, on_device, outputs_of, seeded
 from kernel_lsp.workload.constants import Case, constants_of, with_constants
-from kernel_lsp.workload.load import Contract, Workload, blame, describe_case, load_module
+from kernel_lsp.workload.execute import blame, load_module
 from kernel_lsp.workload.placement import Instead
+from kernel_lsp.workload.workload import Contract, Workload, describe_case
 
 _LEAST = 4  # smaller constants are kernel sizes, strides and groups rather than extents
 _LEAST_OF_MANY = 8

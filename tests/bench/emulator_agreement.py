@@ -16,7 +16,7 @@ import torch
 
 from kernel_lsp.judge.check import find_kernel_files
 from kernel_lsp.runner.workers.emulator import read_program
-from kernel_lsp.workload.load import describe_case
+from kernel_lsp.workload.workload import describe_case
 from tests.bench.record import record
 from tests.bench.replay import Gpu, Memory, Step, input_bytes, load_subject
 

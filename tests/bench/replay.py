@@ -21,8 +21,10 @@ from kernel_lsp.build.planner import plan_cuda
 from kernel_lsp.runner.workers.allocations import WatchedAllocations
 from kernel_lsp.runner.workers.emulator import Emulated, Emulator, Outcome
 from kernel_lsp.source.files import find_kernels, read_source
-from kernel_lsp.workload.load import Workload, bind_launch, load_module, load_workload, make_inputs
+from kernel_lsp.workload.execute import load_module
+from kernel_lsp.workload.load import bind_launch, load_workload
 from kernel_lsp.workload.spec import find_workload
+from kernel_lsp.workload.workload import Workload, make_inputs
 
 ARCH = "sm_80"
 SEED = 20_260_101

@@ -42,7 +42,9 @@ def run(path: Path) -> None:
     from kernel_lsp.device.driver import LoadedModule
     from kernel_lsp.device.nvml import find_gpus
     from kernel_lsp.source.files import find_kernels, read_source
-    from kernel_lsp.workload.load import bind_launch, load_module, load_workload, make_inputs
+    from kernel_lsp.workload.execute import load_module
+    from kernel_lsp.workload.load import bind_launch, load_workload
+    from kernel_lsp.workload.workload import make_inputs
 
     source, workload_path = read_source(path), path.with_name(f"{path.stem}_workload.py")
     text = workload_path.read_text()

@@ -129,7 +129,8 @@ def _measure(binaries: Sequence[Binary], path: Path, text: str) -> dict[str, lis
     import torch
 
     from kernel_lsp.device.driver import LoadedModule
-    from kernel_lsp.workload.load import bind_launch, load_workload, make_inputs
+    from kernel_lsp.workload.load import bind_launch, load_workload
+    from kernel_lsp.workload.workload import make_inputs
 
     torch.cuda.init()
     torch.cuda.synchronize()

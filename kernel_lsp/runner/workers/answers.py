@@ -14,7 +14,7 @@ from kernel_lsp.errors import WorkloadError
 from kernel_lsp.runner.workers.inline import recording
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.workload.answer import Answer
-from kernel_lsp.workload.load import Workload, make_inputs
+from kernel_lsp.workload.workload import Workload, make_inputs
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,9 @@ from kernel_lsp.runner.workers.answers import execute_answer, load_answer
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.cuda import find_host_functions
 from kernel_lsp.source.files import find_kernels
-from kernel_lsp.workload.load import Workload, bind_launch, load_module, load_workload
+from kernel_lsp.workload.execute import load_module
+from kernel_lsp.workload.load import bind_launch, load_workload
+from kernel_lsp.workload.workload import Workload
 
 _DEVICE = Path(__file__).parents[2] / "device"
 _REQUEST = TypeAdapter(ExtensionRequest)

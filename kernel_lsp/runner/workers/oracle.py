@@ -22,8 +22,10 @@ from kernel_lsp.errors import WorkloadError
 from kernel_lsp.runner.workers import comparison
 from kernel_lsp.runner.workers.comparison import Bounds, Distance, Measure
 from kernel_lsp.workload import families
-from kernel_lsp.workload.load import Workload, as_outputs, blame, describe_case, load_workload, make_inputs
+from kernel_lsp.workload.execute import blame
+from kernel_lsp.workload.load import load_workload
 from kernel_lsp.workload.placement import Instead
+from kernel_lsp.workload.workload import Workload, as_outputs, describe_case, make_inputs
 
 if TYPE_CHECKING:
     from kernel_lsp.workload.problem import Choice, Problem

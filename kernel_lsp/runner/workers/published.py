@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.runner.workers.inline import from_json, serving
-from kernel_lsp.workload.load import load_module
+from kernel_lsp.workload.execute import load_module
 
 SEED = 42
 TOLERANCES = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 1e-2}

@@ -22,7 +22,8 @@ from kernel_lsp.runner.workers.allocations import WatchedAllocations
 from kernel_lsp.runner.workers.inline import Launches, from_json, load_extension, serving
 from kernel_lsp.runner.workers.surroundings import Surroundings, native_threads
 from kernel_lsp.workload.answer import Answer, Call
-from kernel_lsp.workload.load import bind_launch, load_module
+from kernel_lsp.workload.execute import load_module
+from kernel_lsp.workload.load import bind_launch
 
 if TYPE_CHECKING:
     from kernel_lsp.runner.workers.emulator import Emulator

@@ -10,7 +10,8 @@ from kernel_lsp.build.plan import Launch
 from kernel_lsp.build.planner import CudaPlan, plan_cuda
 from kernel_lsp.build.pretend import pretend_gpu
 from kernel_lsp.errors import WorkloadError
-from kernel_lsp.workload.load import load_module, workload_of
+from kernel_lsp.workload.execute import load_module
+from kernel_lsp.workload.load import workload_of
 
 PATH = Path("/home/me/scale_workload.py")
 HEAD = """import torch

@@ -10,7 +10,8 @@ from kernel_lsp.build.cubin import cubin_arch
 from kernel_lsp.build.triton import TritonBuild, build_triton
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.source.candidate import SourceFile
-from kernel_lsp.workload.load import load_module, workload_of
+from kernel_lsp.workload.execute import load_module
+from kernel_lsp.workload.load import workload_of
 
 KERNEL = """import torch
 import triton

@@ -25,8 +25,10 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 
 from kernel_lsp.runner.workers import comparison
+from kernel_lsp.workload.execute import load_module
 from kernel_lsp.workload.families import NONFINITE, VALUE_FAMILIES, apply
-from kernel_lsp.workload.load import as_outputs, load_module, load_workload, make_inputs, workload_of
+from kernel_lsp.workload.load import load_workload, workload_of
+from kernel_lsp.workload.workload import as_outputs, make_inputs
 
 # Bytes of shared memory that one block may use: CUDA C++ Programming Guide, technical specifications per capability.
 SHARED_MEMORY = {80: 166_912, 90: 232_448, 120: 101_376}

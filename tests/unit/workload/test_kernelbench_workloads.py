@@ -8,9 +8,10 @@ import torch
 
 from kernel_lsp.errors import CannotJudgeError, WorkloadError
 from kernel_lsp.workload.answer import Answer
-from kernel_lsp.workload.load import load_workload, make_inputs
+from kernel_lsp.workload.load import load_workload
 from kernel_lsp.workload.placement import Instead
 from kernel_lsp.workload.problem import Problem, choose_for_emulator, choose_for_gpu, needed
+from kernel_lsp.workload.workload import make_inputs
 
 MIXER = Path(__file__).parents[2] / "fixtures" / "kernelbench_mixer.py"
 WEIGHTS = ("mix.weight", "mix.bias", "norm.weight", "norm.bias")

@@ -9,15 +9,9 @@ from pathlib import Path
 import pytest
 
 from kernel_lsp.errors import WorkloadError
-from kernel_lsp.workload.load import (
-    Contract,
-    as_outputs,
-    bind_launch,
-    describe_case,
-    load_module,
-    load_workload,
-    make_inputs,
-)
+from kernel_lsp.workload.execute import load_module
+from kernel_lsp.workload.load import bind_launch, load_workload
+from kernel_lsp.workload.workload import Contract, as_outputs, describe_case, make_inputs
 
 torch = pytest.importorskip("torch")
 CASES = "CASES = [dict(n=4), dict(n=8)]\n"

@@ -1,0 +1,132 @@
+"""A loaded workload, and what calling its functions gives. For runner processes only."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from kernel_lsp.errors import WorkloadError
+from kernel_lsp.workload.execute import blame
+
+if TYPE_CHECKING:
+    from kernel_lsp.workload.answer import Call
+    from kernel_lsp.workload.problem import Problem
+
+Leaf = Any  # a torch.Tensor, or a bool, int or float
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """What callers of the kernel guarantee, so that the judge does not test what is never asked of it.
+
+    Attributes:
+        contiguous: tensors are contiguous.
+        aligned: tensors start at a multiple of this many bytes.
+        mutates: names of inputs that the launch changes in place.
+        finite: no NaN and no infinity in the inputs.
+    """
+
+    contiguous: bool = False
+    aligned: int = 0
+    mutates: tuple[str, ...] = ()
+    finite: bool = False
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A loaded workload; see ARCHITECTURE.md for what each part means.
+
+    Of a KernelBench problem the last arguments are `weights`, and its reference takes the case before them all.
+    """
+
+    path: Path
+    cases: tuple[dict[str, Any], ...]
+    inputs: Callable[..., Any]
+    reference: Callable[..., Any]
+    launch: Callable[..., Any] | None
+    argument_names: tuple[str, ...]
+    tolerance: Mapping[str, float] | None = None
+    nondeterministic: bool = False
+    contract: Contract = field(default_factory=Contract)
+    weights: tuple[str, ...] = ()
+    problem: "Problem | None" = None
+
+    @property
+    def calls(self) -> tuple["Call", ...]:
+        """How a problem's model is built and called on each case; empty for any other workload."""
+        return () if self.problem is None else tuple(self.problem.call(case) for case in self.cases)
+
+    def reference_on(self, case: Mapping[str, Any]) -> Callable[..., Any]:
+        """What says what is right on the inputs of a case."""
+        return self.reference if self.problem is None else partial(self.reference, case)
+
+
+def make_inputs(workload: Workload, case: Mapping[str, Any]) -> tuple[Leaf, ...]:
+    """Call `inputs` for one case; a single value counts as a tuple of one.
+
+    Raises:
+        WorkloadError: it raises, returns something else than tensors and numbers, or does not fit `reference`.
+    """
+    import torch
+
+    with blame(workload.path, f"`inputs` raised for case {describe_case(case)}"):
+        made = workload.inputs(**case)
+    leaves: tuple[Leaf, ...] = tuple(made) if isinstance(made, (tuple, list)) else (made,)
+    for position, leaf in enumerate(leaves):
+        if not isinstance(leaf, (torch.Tensor, bool, int, float)):
+            raise WorkloadError(
+                f"`inputs` returned a {type(leaf).__name__} at position {position} for case {describe_case(case)}",
+                workload.path,
+                line_of(workload.inputs),
+                "Return tensors, ints, floats and bools only.",
+            )
+    must_fit(workload.reference_on(case), leaves, {}, workload.path, "what `inputs` returns does not fit `reference`")
+    return leaves
+
+
+def as_outputs(workload_path: Path, returned: object, what: str) -> tuple[Leaf, ...]:
+    """The tensors that `reference` or `launch` returned; `what` names the function in the error.
+
+    Raises:
+        WorkloadError: nothing was returned, or something that is not a tensor.
+    """
+    import torch
+
+    outputs: tuple[Leaf, ...] = (
+        tuple(cast("Sequence[Leaf]", returned)) if isinstance(returned, (tuple, list)) else (returned,)
+    )
+    for position, output in enumerate(outputs):
+        if not isinstance(output, torch.Tensor):
+            raise WorkloadError(
+                f"`{what}` returned a {type(output).__name__} at position {position}, not a tensor",
+                workload_path,
+                cure="Return the output tensor, or a tuple of output tensors.",
+            )
+    return outputs
+
+
+def describe_case(case: Mapping[str, Any]) -> str:
+    """A case as a person would write it: `rows=4096, cols=8191`."""
+    return ", ".join(f"{key}={value}" for key, value in case.items()) or "(no parameters)"
+
+
+def must_fit(
+    function: Callable[..., Any], positional: Sequence[Any], named: Mapping[str, Any], path: Path, what: str
+) -> None:
+    """Check that a function can be called so.
+
+    Raises:
+        WorkloadError: it cannot; `what` begins the message.
+    """
+    try:
+        inspect.signature(function).bind(*positional, **named)
+    except TypeError as error:
+        raise WorkloadError(f"{what}: {error}", path, line_of(function)) from None
+
+
+def line_of(function: Callable[..., Any]) -> int | None:
+    """Where a function begins in its file."""
+    code = getattr(function, "__code__", None)
+    return code.co_firstlineno if code else None
