@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kernel_lsp.errors import SourceError
 from kernel_lsp.refine.run import Change
+from kernel_lsp.source.files import write_new
 
 
 def apply_changes(changes: Sequence[Change]) -> None:
@@ -21,7 +22,7 @@ def apply_changes(changes: Sequence[Change]) -> None:
     """
     for change in changes:
         if change.before is None:
-            _create(change)
+            write_new(change.path, change.after)
     changes = [change for change in changes if change.before is not None]
     with ExitStack() as cleanup:
         staged: list[tuple[Path, Path]] = []
@@ -39,18 +40,6 @@ def apply_changes(changes: Sequence[Change]) -> None:
                 raise SourceError(message, change.path, cure=cure)
         for new, target in staged:
             new.replace(target)
-
-
-def _create(change: Change) -> None:
-    try:
-        with change.path.open("x", encoding="utf-8", newline="") as file:
-            file.write(change.after)
-    except FileExistsError:
-        cure = "Name that file otherwise, or take the variant from `kernel-lsp report ID --json`."
-        raise SourceError("There is such a file already, so it was left alone.", change.path, cure=cure) from None
-    except OSError as error:
-        cure = "Check its folder's rights."
-        raise SourceError(f"the file cannot be written: {error.strerror}", change.path, cure=cure) from None
 
 
 def _stage(target: Path, text: str, cleanup: ExitStack) -> Path:

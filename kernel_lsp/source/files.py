@@ -88,6 +88,23 @@ def read_source(path: Path) -> SourceFile:
         raise SourceError(message, path, line, "Save the file in UTF-8.") from None
 
 
+def write_new(path: Path, text: str) -> None:
+    """Make a new file; never over another.
+
+    Raises:
+        SourceError: there is one of that name, or it cannot be written.
+    """
+    try:
+        with path.open("x", encoding="utf-8", newline="") as file:
+            file.write(text)
+    except FileExistsError:
+        cure = "Rename that file, or go on from it."
+        raise SourceError("There is such a file already, so it was left alone.", path, cure=cure) from None
+    except OSError as error:
+        cure = "Check its folder's rights."
+        raise SourceError(f"The file cannot be written: {error.strerror}.", path, cure=cure) from None
+
+
 def pick_kernel(kernels: Sequence[Kernel], name: str) -> Kernel:
     """The kernel called `name`; its namespaces may be left out where that is not ambiguous.
 

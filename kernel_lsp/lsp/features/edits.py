@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lsprotocol import types
 
 from kernel_lsp.errors import SourceError
 from kernel_lsp.lsp.documents import Document, uri_of
+from kernel_lsp.source.files import write_new
 from kernel_lsp.source.text import apply_edits
 
 if TYPE_CHECKING:
@@ -108,21 +108,6 @@ def creates(ls: "Server") -> bool:
     capabilities = ls.client_capabilities.workspace.workspace_edit if ls.client_capabilities.workspace else None
     kinds = capabilities.resource_operations if capabilities and capabilities.document_changes else None
     return bool(kinds) and types.ResourceOperationKind.Create in kinds
-
-
-def write_new(path: Path, text: str) -> None:
-    """Make a new file, for a client that cannot.
-
-    Raises:
-        SourceError: there is one, or it cannot be written.
-    """
-    try:
-        with path.open("x", encoding="utf-8", newline="") as file:
-            file.write(text)
-    except FileExistsError:
-        raise SourceError("There is such a file already.", path, cure="Open it.") from None
-    except OSError as error:
-        raise SourceError(f"The file cannot be written: {error.strerror}.", path) from None
 
 
 def creation(ls: "Server", path_uri: str, text: str) -> types.WorkspaceEdit | None:

@@ -18,6 +18,7 @@ from kernel_lsp.lsp.features import edits
 from kernel_lsp.lsp.features.code_actions import ask_to_judge_again
 from kernel_lsp.lsp.jobs import Wanted, Work
 from kernel_lsp.refine.lowering import LANGUAGES
+from kernel_lsp.source.files import write_new
 from kernel_lsp.source.kernel import Language
 from kernel_lsp.workload.spec import workload_path
 
@@ -118,7 +119,7 @@ async def draft(ls: "Server", arguments: Sequence[Any]) -> Json:
     if document.language is Language.TORCH:
         cure = f"Write {document.path.stem}_problem.py beside it, with Model, get_inputs and get_init_inputs."
         raise SourceError("No workload can be drafted for CUDA text in a Python file.", document.path, cure=cure)
-    edits.write_new(path, draft_workload(document.source, kernels[0]))
+    write_new(path, draft_workload(document.source, kernels[0]))
     window = ls.client_capabilities.window
     if window is not None and window.show_document is not None and window.show_document.support:
         ls.start(_show(ls, path))
