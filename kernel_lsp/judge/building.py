@@ -49,16 +49,15 @@ class Built:
     Attributes:
         build: what the compiler made and said.
         plans: the launches of each case.
-        extensions: with host code that is called: the torch extension that a CUDA file is.
+        extensions: with host code that is called: the torch extension that a CUDA file is, or those that a Python
+            file asks for.
         binaries: Triton: each compilation by itself, in the order of `build.binary.kernels`.
-        entries: symbols of the kernels in an extension built whole, where they could be read.
     """
 
     build: Build
     plans: tuple[Plan, ...]
     extensions: tuple[ExtensionBuild, ...] = ()
     binaries: tuple[Binary, ...] = ()
-    entries: tuple[str, ...] = ()
 
     @property
     def images(self) -> tuple[Binary, ...]:
@@ -119,7 +118,7 @@ def _remember(
     settings: Settings, arch: str, workload: WorkloadFile | None, candidate: Candidate, answer: dict[str, Any]
 ) -> None:
     keys = _keys(settings, arch, workload, candidate)
-    if keys is None or answer["extensions"]:  # host code is no part of the key, and a whole extension is a file
+    if keys is None:
         return
     by_slice, by_file = keys
     sliced = answer["build"]["binary"] is not None and answer["build"]["way"] != "nvcc"
@@ -244,14 +243,6 @@ class Builders:
             problem = workload is not None and workload.problem
             async with self._worker(triton_cache if runs_candidate else None, problem=problem) as worker:
                 answer = await worker.call("build", deadline=BUILD_SECONDS, **request)
-            if answer is None:
-                async with self._worker(extension if own_launch else None) as worker:
-                    answer = await worker.call("build_host", deadline=BUILD_SECONDS, **request)
-                if isinstance(answer, str):
-                    async with self._worker(extension) as worker:
-                        answer = await worker.call(
-                            "build_extension", deadline=EXTENSION_SECONDS, reason=answer, **request
-                        )
             requests = answer.pop("requests", [])
             asked = [await self._requested(asked, request, extension) for asked in requests]
         except (WorkerDied, WorkerTimedOut, WorkerFailure) as error:
@@ -262,13 +253,14 @@ class Builders:
             if candidate.origin == "baseline":
                 raise
             return _failed(candidate, str(error))
-        if candidate.origin == "baseline" and not asked:  # variants are many, and seldom asked for again
+        # Variants are many, and seldom asked for again; host code is no part of the key.
+        if candidate.origin == "baseline" and not asked:
             _remember(self._settings, arch, workload, candidate, answer)
         built = _BUILT.validate_python(answer)
         return _in_given_terms(_with_extensions(built, asked, candidate) if asked else built, candidate)
 
     async def _requested(self, asked: dict[str, Any], request: dict[str, Any], folder: Path) -> ExtensionBuild:
-        """Build one extension that a Python file asks for; its own code is run only where torch has to build it."""
+        """Build one extension that a candidate asks for; its own code is run only where torch has to build it."""
         async with self._worker() as worker:
             answer = await worker.call("build_requested", deadline=BUILD_SECONDS, **request | {"request": asked})
         if isinstance(answer, str):
@@ -325,7 +317,9 @@ def _in_given_terms(built: Built, candidate: Candidate) -> Built:
 
 
 def _with_extensions(built: Built, extensions: list[ExtensionBuild], candidate: Candidate) -> Built:
-    """A Python file's build with that of the extensions that it asks for."""
+    """A candidate's build with that of the extensions that it asks for: the one that a CUDA file is, or any number."""
+    if candidate.language is Language.CUDA:
+        return replace(built, build=extensions[0].build, extensions=tuple(extensions))
     taken: dict[str, int] = {}
     binaries = [apart(extension.binary, taken) for extension in extensions if extension.binary is not None]
     merged = together([extension.build for extension in extensions], binaries)

@@ -37,8 +37,7 @@ class Seen:
 def own_kernels(subject: Subject) -> OwnKernels:
     """By what names a version's kernels run."""
     built, kernel = subject.built, subject.candidate.kernel
-    symbols = {k.entry.partition("#")[0] for image in built.images for k in image.kernels}  # numbered where alike
-    entries = frozenset(symbols) | frozenset(built.entries)
+    entries = frozenset(k.entry.partition("#")[0] for image in built.images for k in image.kernels)  # numbered if alike
     if entries and subject.candidate.language is Language.CUDA:
         return OwnKernels(entries)
     return OwnKernels(entries, frozenset(found.name for found in find_kernels(kernel.text, kernel.path)))

@@ -37,8 +37,6 @@ def methods() -> Mapping[str, Callable[..., Any]]:
     """What this role answers to."""
     return {
         "build": build,
-        "build_host": build_host,
-        "build_extension": build_extension,
         "build_requested": build_requested,
         "build_requested_fully": build_requested_fully,
         "build_own": build_own,
@@ -69,8 +67,10 @@ def build(
     cache_limit: int,
     triton_cache: str,
     **_: Any,
-) -> dict[str, Any] | None:
-    """Build one candidate and plan its launches; None when its workload calls host functions of a CUDA file.
+) -> dict[str, Any]:
+    """Build one candidate and plan its launches; extensions that it asks for are `requests`, to be built by themselves.
+
+    A CUDA file is such a request itself when its workload calls host functions of it.
 
     Raises:
         WorkloadError: the workload does not work, or `launch` does not fit the file.
@@ -89,50 +89,17 @@ def build(
     kernels = find_kernels(text, source.path)
     plans, names = (), ()
     if workload is not None:
-        plan = plan_cuda(workload, [kernel.name for kernel in kernels], arch, _launch(launch_text, launch_path))
+        launch = _launch(launch_text, launch_path)
+        plan = plan_cuda(workload, [kernel.name for kernel in kernels], arch, launch)
         if plan.needs_extension:
-            return None
+            return _answer(_NOTHING, ()) | {"requests": [asdict(_request(path, text, launch or workload.launch))]}
         plans, names = plan.plans, plan.names
     built = build_cuda(source, arch, names, _build_options(options, include_dirs), _cache(cache_folder, cache_limit))
     return _answer(built, plans)
 
 
-def build_host(
-    *,
-    workload_path: str,
-    workload_text: str,
-    launch_path: str | None,
-    launch_text: str | None,
-    **given: Any,
-) -> dict[str, Any] | str:
-    """Build a CUDA file with the host functions that `launch` calls, on the fast path; else the reason against that.
-
-    It runs none of the file's code.
-    """
-    launch = _launch(launch_text, launch_path) or _workload(workload_text, workload_path).launch
-    built = _build_fast(_request(given["path"], given["text"], launch), **given)
-    return built if isinstance(built, str) else _answer(built.build, (), (built,))
-
-
-def build_extension(
-    *,
-    workload_path: str,
-    workload_text: str,
-    launch_path: str | None,
-    launch_text: str | None,
-    **given: Any,
-) -> dict[str, Any]:
-    """Build a whole torch extension, as torch does; `reason` is why nothing faster will do.
-
-    Takes minutes, where the rest takes less than a second.
-    """
-    launch = _launch(launch_text, launch_path) or _workload(workload_text, workload_path).launch
-    built = _build_fully(_request(given["path"], given["text"], launch), **given)
-    return _answer(built.build, (), (built,))
-
-
 def build_requested(*, request: dict[str, Any], **given: Any) -> dict[str, Any] | str:
-    """Build an extension that a Python file asks for, on the fast path; else the reason against that.
+    """Build an extension that a candidate asks for, on the fast path; else the reason against that.
 
     It runs none of the file's code.
     """
@@ -141,7 +108,10 @@ def build_requested(*, request: dict[str, Any], **given: Any) -> dict[str, Any] 
 
 
 def build_requested_fully(*, request: dict[str, Any], **given: Any) -> dict[str, Any]:
-    """Build an extension that a Python file asks for as torch does; `reason` is why nothing faster will do."""
+    """Build an extension that a candidate asks for as torch does; `reason` is why nothing faster will do.
+
+    Takes minutes, where the rest takes less than a second.
+    """
     return asdict(_build_fully(_REQUEST.validate_python(request), **given))
 
 
@@ -226,12 +196,10 @@ def _workload(text: str, path: str) -> Workload:
 def _answer(
     built: Build,
     plans: tuple[Plan, ...],
-    extensions: tuple[ExtensionBuild, ...] = (),
     binaries: tuple[Binary, ...] = (),
 ) -> dict[str, Any]:
     return {
         "build": asdict(built),
         "plans": [asdict(plan) for plan in plans],
-        "extensions": [asdict(extension) for extension in extensions],
         "binaries": [asdict(binary) for binary in binaries],
     }

@@ -142,9 +142,8 @@ def launch(module, x): return module.run(x)
         "extension_folder": str(tmp_path / "kept"),
     }
     rest = {"language": "cuda", "cache_limit": 0, "triton_cache": str(tmp_path / "triton")}
-    assert build_worker.build(**asked, **rest) is None
-    answer = build_worker.build_extension(**asked, **rest, reason="it is asked for")
-    (made,) = answer["extensions"]
+    (request,) = build_worker.build(**asked, **rest)["requests"]
+    made = build_worker.build_requested_fully(request=request, **asked, **rest, reason="it is asked for")
     assert made["extension"].endswith(".so")
     (call,) = loads
     assert 'm.def("run", &run);' in call["text"]
