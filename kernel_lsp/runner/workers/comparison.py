@@ -187,6 +187,12 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
     return all(torch.equal(_bits(x), _bits(y)) for x, y in _chunks(a, b))
 
 
+def holds_blank(tensor: Tensor) -> bool:
+    """Whether an element consists of 0xFF bytes, as memory does that nothing was written to."""
+    parts = (_bits(part) for (part,) in _chunks(tensor))
+    return any(bool((bits == (255 if bits.dtype is torch.uint8 else -1)).any()) for bits in parts)
+
+
 def _bits(flat: Tensor) -> Tensor:
     """A flat tensor as integers."""
     if (width := flat.element_size()) in _INTEGERS:

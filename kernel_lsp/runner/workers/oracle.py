@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from kernel_lsp.build.binary import Binary
-from kernel_lsp.device.slab import GUARD, POISON, Slab, TensorSpec, lay_out, open_slab, torch_dtype
+from kernel_lsp.device.slab import GUARD, POISON, Slab, TensorSpec, dtype_name, lay_out, open_slab, torch_dtype
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.runner.workers import comparison
 from kernel_lsp.runner.workers.comparison import Bounds, Distance, Measure
@@ -61,6 +61,15 @@ class _Expected:
         if (number, dtype) not in self._scales:
             self._scales[number, dtype] = comparison.scale(self.outputs[number], dtype)
         return self._scales[number, dtype]
+
+
+@dataclass(frozen=True)
+class _Baseline:
+    """What the baseline's outputs on a set of inputs are, one by one: their types, errors, and errors allowed."""
+
+    dtypes: tuple[torch.dtype, ...]
+    distances: tuple[Distance, ...]
+    bounds: tuple[Bounds, ...]
 
 
 @dataclass
@@ -110,8 +119,7 @@ class Oracle:
         self._prints: dict[str, tuple[int, ...]] = {}  # of leaves that are no longer kept
         self._budget: float = math.inf  # bytes that may be kept beside the set of inputs in use
         self._slabs: dict[str, dict[str, Slab]] = {}
-        self._bounds: dict[str, tuple[Bounds, ...]] = {}
-        self._baseline: dict[str, tuple[Distance, ...]] = {}
+        self._baseline: dict[str, _Baseline] = {}
         self._measure: Measure | None = None
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = False
@@ -272,8 +280,8 @@ class Oracle:
             given = len(leaves) - len(workload.weights)
             return (*families.touched(leaves[:given], fresh[:given], generator), *leaves[given:])
 
-        if base in self._bounds:
-            self._bounds[key], self._baseline[key] = self._bounds[base], self._baseline[base]
+        if base in self._baseline:
+            self._baseline[key] = self._baseline[base]
         return self._keep(key, replace(inputs, make=make), self._made(make))
 
     def _keep(self, key: str, inputs: _Inputs, leaves: tuple[Any, ...]) -> dict[str, Any]:
@@ -332,9 +340,13 @@ class Oracle:
     def compare(
         self, subject: str, slab: str, key: str, outputs: list[dict[str, Any]], *, baseline: bool
     ) -> dict[str, Any]:
-        """Compare a worker's outputs with the truth; the baseline's own errors set what a candidate may be off by."""
+        """Compare a worker's outputs with the truth; the baseline's own errors set what a candidate may be off by.
+
+        `blank` says whether an output holds what memory that nobody has written to holds, and might be right so.
+        """
         inputs, expected = self._inputs[key], self._expect(key)
         answer: dict[str, Any] = {"shape_error": None, "distances": [], "fingerprints": [], "baseline": []}
+        answer["blank"] = False
         answer |= self._untouched(subject, slab, key)
         answer["finite"] = expected.finite
         if len(outputs) != len(expected.outputs):
@@ -352,9 +364,13 @@ class Oracle:
                 )
                 return answer
             actual = self._slabs[subject]["out"].view(spec)
+            if not baseline and actual.dtype is not self._baseline[key].dtypes[number]:
+                names = (dtype_name(dtype) for dtype in (actual.dtype, self._baseline[key].dtypes[number]))
+                answer["shape_error"] = "output {} has type {} where the baseline's has {}".format(number, *names)
+                return answer
             whole_model = self._loaded().problem is not None and inputs.family == families.NORMAL.name
             table = comparison.table_bounds(actual.dtype, whole_model=whole_model)
-            allowed = table if baseline else self._bounds[key][number]
+            allowed = table if baseline else self._baseline[key].bounds[number]
             found = comparison.distance(actual, truth, expected.scale(number, actual.dtype), allowed, self._measure)
             if baseline and found.first_wrong is not None and self._within_declared(actual, truth):
                 found = Distance(found.max, found.rms, None, 0)
@@ -369,10 +385,13 @@ class Oracle:
                     "total": truth.numel(),
                 }
             )
+            if not (actual.is_floating_point() and expected.finite):
+                answer["blank"] |= comparison.holds_blank(actual)
             answer["fingerprints"].append(comparison.fingerprint(actual.contiguous().view(-1).view(torch.uint8)))
         if baseline:
-            self._bounds[key], self._baseline[key] = tuple(bounds), tuple(distances)
-        answer["baseline"] = [{"max": d.max, "rms": d.rms} for d in self._baseline[key]]
+            dtypes = tuple(torch_dtype(described["dtype"]) for described in outputs)
+            self._baseline[key] = _Baseline(dtypes, tuple(distances), tuple(bounds))
+        answer["baseline"] = [{"max": d.max, "rms": d.rms} for d in self._baseline[key].distances]
         return answer
 
     def discriminate(self, key: str, other: str, outputs: list[str]) -> list[str]:
@@ -402,7 +421,7 @@ class Oracle:
                 if tensor is None or tensor.shape != expected.shape:
                     return False
                 shaped = tensor.to(torch_dtype(outputs[number]))
-                size, bounds = truth.scale(number, shaped.dtype), self._bounds[key][number]
+                size, bounds = truth.scale(number, shaped.dtype), self._baseline[key].bounds[number]
                 if comparison.distance(shaped, expected, size, bounds, self._measure).first_wrong is not None:
                     return False
             return True
