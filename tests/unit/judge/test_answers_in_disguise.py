@@ -97,6 +97,32 @@ def launch(module, x):
     module.twice[(x.numel() + 255) // 256, 256](x, y, x.stride(0), x.numel())
     return y
 """
+MASKED = """extern "C" __global__ void masked(const float* x, float* y, int size) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < size * size) {
+        y[i] = i % size <= i / size ? 0.125f * x[i] : -1e9f;
+    }
+}
+"""
+MASKED_WORKLOAD = """import torch
+
+CASES = [dict(size=32)]
+CONTRACT = dict(contiguous=True, aligned=16, finite=True)
+
+
+def inputs(size):
+    return (torch.randn(size, size, device="cuda"),)
+
+
+def reference(x):
+    return (0.125 * x).masked_fill(torch.ones_like(x, dtype=torch.bool).triu(1), -1e9), x.new_empty(0)
+
+
+def launch(module, x):
+    y = torch.empty_like(x)
+    module.masked[(x.numel() + 255) // 256, 256](x, y, x.shape[0])
+    return y, x.new_empty(0)
+"""
 
 
 def judge(folder: Path, kernel: str, workload: str, *candidates: tuple[str, str]) -> list[Verdict]:
@@ -158,3 +184,10 @@ def test_an_output_is_of_the_baselines_type_on_every_layout(tmp_path):
     assert (right.verdict, right.stage) == (Outcome.UNTIMED, Stage.CORRECT), right.reason
     assert wrong.verdict is Outcome.WRONG, wrong.reason
     assert "type float16" in wrong.reason
+
+
+def test_scores_are_told_from_none_beside_a_mask_that_is_larger_by_far(tmp_path):
+    launch, nothing = launch_of(MASKED_WORKLOAD), MASKED.replace("0.125f * x[i]", "0.f")
+    right, wrong = judge(tmp_path, MASKED, MASKED_WORKLOAD, (MASKED, launch), (nothing, launch))
+    assert (right.verdict, right.stage) == (Outcome.UNTIMED, Stage.CORRECT), right.reason
+    assert wrong.verdict is Outcome.WRONG, wrong.reason

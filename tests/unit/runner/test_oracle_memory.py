@@ -91,6 +91,8 @@ def test_a_trivial_answer_passes_whatever_is_kept():
         made = oracle(text, keep)
         for key, number in (("normal", 1), ("other", 2)):
             made.prepare(key, 0, "normal", number)
-        made._baseline["normal"] = _Baseline((torch.float32,), (Distance(0.5, 0.2, None, 0),), (Bounds(4.0, 1.0),))
+        made._baseline["normal"] = _Baseline(
+            (torch.float32,), (1.0,), (Distance(0.5, 0.2, None, 0),), (Bounds(4.0, 1.0),)
+        )
         found.append(made.discriminate("normal", "other", ["float32"]))
     assert found == [["a copy of `x`"]] * 2
