@@ -6,8 +6,8 @@ inputs by the oracle, and never meets an expected value. See ARCHITECTURE.md, "W
 """
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernel_lsp.errors import CannotJudgeError, KernelLspError, WorkloadError
@@ -71,6 +71,7 @@ class Yardstick:
         fresh: by case, other plain inputs, kept for memory that has held the first ones.
         outputs: by case, (type, shape, strides) of each output.
         output_bytes: by case, bytes of all outputs.
+        places: by inputs, where outputs lie that have no memory of their own, empty for those that have.
         in_place: whether an output lies in an input.
         deterministic: whether the baseline gives the same bits each time.
         weak: trivial answers that the workload would accept, as sentences.
@@ -83,6 +84,7 @@ class Yardstick:
     fresh: dict[int, Draw]
     outputs: dict[int, list[tuple[str, tuple[int, ...], tuple[int, ...]]]]
     output_bytes: dict[int, int]
+    places: dict[str, list[str]]
     in_place: bool
     deterministic: bool
     weak: list[str]
@@ -99,7 +101,7 @@ async def measure_baseline(bench: Bench, baseline: Subject) -> Yardstick:
     Raises:
         CannotJudgeError: there is no GPU, and the emulator cannot run it.
     """
-    yard = Yardstick([], {}, {}, {}, False, True, [], {}, 0.0, Findings())
+    yard = Yardstick([], {}, {}, {}, {}, False, True, [], {}, 0.0, Findings())
     order = await _case_order(bench, yard.findings)
     if bench.large:
         detail = "inputs so large take ten times their memory to be sorted, and longer than all else"
@@ -348,18 +350,21 @@ async def _measure_one(bench: Bench, subject: Subject, draw: Draw, yard: Yardsti
         started = time.perf_counter()
         published = await subject.call("run", deadline=FIRST_RUN_SECONDS, name=draw.slab)
         yard.run_seconds[draw.case] = max(time.perf_counter() - started, yard.run_seconds.get(draw.case, 0.0))
+        compared = await bench.compare(subject, draw, published, baseline=True)
+        failure = _take_emulated(bench, draw, published, yard.findings) or _verdict_on(bench, draw, published, compared)
+        if failure is None and compared["blank"]:
+            failure = await _check_unwritten(bench, subject, draw, FIRST_RUN_SECONDS)
     except RUN_ERRORS as error:
         if isinstance(error, WorkloadError):
             raise
         _raise_what_needs_a_gpu(bench, error)
         return failure_of(error, "running", case)
-    compared = await bench.compare(subject, draw, published, baseline=True)
-    failure = _take_emulated(bench, draw, published, yard.findings) or _verdict_on(bench, draw, published, compared)
     if failure is not None:
         return failure
     if bench.target.workload.problem and not compared["finite"] and draw.family != "normal":
         return Failure(Outcome.WRONG, Stage.CORRECT, "the right answer to them is not finite")
     yard.in_place = yard.in_place or published["in_place"]
+    yard.places[draw.key] = published["places"]
     yard.outputs.setdefault(draw.case, _metadata(published))
     yard.output_bytes[draw.case] = sum(spec["span"] for spec in published["outputs"])
     return None
@@ -382,10 +387,8 @@ async def _check_one(bench: Bench, subject: Subject, draw: Draw, yard: Yardstick
         return failure_of(error, "running", case)
     if (failure := _take_emulated(bench, draw, published, findings)) is not None:
         return failure
-    if published["in_place"] != yard.in_place and not compared["changed_inputs"]:
-        lies, where = ("lies", "does not") if published["in_place"] else ("does not lie", "does")
-        reason = f"on case {case} what it returns {lies} in an input, where that of the baseline {where}"
-        return Failure(Outcome.WRONG, Stage.CORRECT, reason)
+    if not compared["changed_inputs"] and (moved := _moved(yard.places[draw.key], published["places"])):
+        return Failure(Outcome.WRONG, Stage.CORRECT, f"on case {case} {moved}")
     if (
         draw.family != "strided"
         and (wanted := yard.outputs.get(draw.case))
@@ -403,7 +406,26 @@ async def _check_one(bench: Bench, subject: Subject, draw: Draw, yard: Yardstick
                 candidate_rms=distance["rms"],
             )
         )
-    return _verdict_on(bench, draw, published, compared)
+    failure = _verdict_on(bench, draw, published, compared)
+    if failure is not None or not compared["blank"]:
+        return failure
+    try:
+        return await _check_unwritten(bench, subject, draw, deadline_for(bench, yard, draw))
+    except RUN_ERRORS as error:
+        return failure_of(error, "running once more", case)
+
+
+async def _check_unwritten(bench: Bench, subject: Subject, draw: Draw, deadline: float) -> Failure | None:
+    """Run once more in memory that holds zeros.
+
+    Where NaN, -1 or True is right, 0xFF bytes that nothing was written over pass for it.
+    """
+    await bench.fill(subject, draw)
+    published = await subject.call("run", deadline=deadline, name=draw.slab, unset=0)
+    failure = _verdict_on(bench, draw, published, await bench.compare(subject, draw, published, baseline=False))
+    if failure is None:
+        return None
+    return replace(failure, reason=f"{failure.reason}; it is right only in memory that holds 0xFF bytes before")
 
 
 def _raise_what_needs_a_gpu(bench: Bench, error: Exception) -> None:
@@ -609,6 +631,19 @@ def _difference(
             if x != y and (strides or what != "strides"):
                 shown = [list(v) if isinstance(v, tuple) else v for v in (x, y)]
                 return f"output {number} has {what} {shown[1]} where the baseline's has {shown[0]}"
+    return None
+
+
+def _moved(wanted: Sequence[str], got: Sequence[str]) -> str | None:
+    """How outputs share memory otherwise than the baseline's do, or None; memory of its own for each is no fault."""
+    for number, (a, b) in enumerate(zip(wanted, got, strict=False)):
+        if a == b or (not b and not a.endswith("inputs")):
+            continue
+        if a and b:
+            return f"output {number} begins at {b}, where the baseline's begins at {a}"
+        lies, place = ("does not lie", a) if a else ("lies", b)
+        where = "an input" if place.endswith("inputs") else place
+        return f"output {number} {lies} in {where}, where the baseline's {'does' if a else 'does not'}"
     return None
 
 

@@ -64,6 +64,7 @@ def describe_error(error: Exception) -> dict[str, Any]:
         "kind": type(error).__name__,
         "message": str(error).strip() or type(error).__name__,
         "trace": traceback.format_exc(),
+        "own": isinstance(error, KernelLspError),  # anyone may call an error of theirs by the same name
     }
     if isinstance(error, KernelLspError):
         described |= {
@@ -77,7 +78,7 @@ def describe_error(error: Exception) -> dict[str, Any]:
 
 def raise_error(described: Mapping[str, Any], known: Mapping[str, type[KernelLspError]]) -> None:
     """Raise the error that a worker described: as itself if it is one of `known`, else as a `WorkerFailure`."""
-    kind = known.get(described["kind"])
+    kind = known.get(described["kind"]) if described.get("own") else None
     if kind is None:
         raise WorkerFailure(described["kind"], described["message"], described.get("trace", ""))
     path = described.get("path")

@@ -6,7 +6,9 @@ cannot find everything that is hidden well enough; the judge's other checks do n
 """
 
 import ast
+import importlib
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -26,17 +28,30 @@ _PARTS_OF_TORCH = _words(
     "classes distributed fx futures hub jit library multiprocessing overrides package profiler serialization testing "
     "utils"
 )
+_PARTS_OF_TRITON = _words("backends build compile_module_from_src")
+_MODULES_WITHIN = _words(
+    "amp autograd backends compiler cuda extra fft functional init knobs language libdevice linalg modules nn parallel "
+    "parameter random runtime sparse special testing tools"
+)
+"""What modules of torch and triton are called."""
+_FOREIGN = (sys.stdlib_module_names | {"np", "numpy"}) - _words("chunk copy math random select signal trace")
+"""Modules that those of torch and triton import, but for what these call so themselves."""
 _EXTENSIONS = "torch.utils.cpp_extension"
 _BUILDS_EXTENSIONS = (f"{_EXTENSIONS}.load", f"{_EXTENSIONS}.load_inline")
 _SETTINGS_OF_TORCH = _words("manual_seed manual_seed_all seed seed_all use_deterministic_algorithms")
 _FILES_OF_TORCH = _words("load save from_file load_library")
 _BUILTINS = _words("breakpoint compile delattr eval exec globals locals open setattr vars")
 _ANYWHERE = _words(
-    "attrgetter builtins ctypes f_back f_builtins f_code f_globals f_locals gc get_type_hints gi_frame importlib "
-    "inspect io methodcaller modules os pathlib subprocess sys tb_frame threading"
+    "TypedDict attrgetter builtins chdir ctypes f_back f_builtins f_code f_globals f_locals gc get_type_hints "
+    "gi_frame importlib inspect io make_dataclass methodcaller modules os pathlib redirect_stderr redirect_stdout "
+    "singledispatch singledispatchmethod subprocess sys tb_frame threading update_wrapper wraps"
 )
 _OWN = ("self", "cls", "ctx")
 _DUNDERS = _words("__all__ __call__ __doc__ __getitem__ __init__ __len__ __name__ __version__")
+_DEFINED = _DUNDERS | _words(
+    "__author__ __constants__ __contains__ __enter__ __eq__ __exit__ __hash__ __iter__ __next__ __post_init__ __repr__ "
+    "__slots__ __str__"
+)
 
 _NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 _INCLUDE = re.compile(r"^\s*#\s*include\s*<([^>]+)>", re.MULTILINE)
@@ -106,14 +121,109 @@ def _python(text: str, *, builds: bool) -> tuple[Objection, ...]:
     except (SyntaxError, ValueError):
         return ()
     imported = dict(_bindings(tree))
+    aliases = _aliases(tree, imported)
     builders = _extension_builders(tree, imported) if builds else set[int]()
+    plain = _used_plainly(tree) | aliases
     found = [
         Objection(node.lineno, what)
         for node in ast.walk(tree)
         if isinstance(node, (ast.stmt, ast.expr)) and id(node) not in builders
-        for what in _of(node, imported)
+        for what in (*_of(node, imported), *_of_binding(node), *(() if id(node) in plain else _handed(node, imported)))
+    ]
+    methods = {id(part) for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for part in node.body}
+    found += [
+        Objection(argument.lineno, f"calls what is no object of its own `{argument.arg}`")
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        for argument in _posing(node, is_method=id(node) in methods)
     ]
     return tuple(sorted(found, key=lambda objection: objection.line))
+
+
+def _aliases(tree: ast.Module, imported: dict[str, str]) -> set[int]:
+    """Take names that stand for a module by a plain assignment for imported; the modules assigned so, by `id`."""
+    found: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and (dotted := _module(node.value, imported)):
+            names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+            if len(names) == len(node.targets):
+                imported |= dict.fromkeys(names, dotted)
+                found.add(id(node.value))
+    return found
+
+
+def _module(node: ast.expr, imported: Mapping[str, str]) -> str | None:
+    """The dotted name of a module that an expression stands for, as far as names tell."""
+    if isinstance(node, ast.Name):
+        path = imported.get(node.id, "").split(".")
+    elif isinstance(node, ast.Attribute):
+        start, path = _path(node, imported)
+        path = path if start in imported else [""]
+    else:
+        return None
+    is_module = path[0] in _MODULES and (
+        len(path) == 1 or (path[0] in ("torch", "triton") and path[-1] in _MODULES_WITHIN)
+    )
+    return ".".join(path) if is_module else None
+
+
+def _used_plainly(tree: ast.Module) -> set[int]:
+    """Expressions, by `id`, that something is taken from or that are called."""
+    found: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            found.add(id(node.value))
+        elif isinstance(node, ast.Call):
+            found.add(id(node.func))
+    return found
+
+
+def _handed(node: ast.AST, imported: Mapping[str, str]) -> Iterator[str]:
+    """What is handed round, so that nobody sees what is taken from it."""
+    if isinstance(node, ast.Name) and node.id in ("getattr", "type") and isinstance(node.ctx, ast.Load):
+        yield f"hands round `{node.id}`"
+    elif (
+        isinstance(node, (ast.Name, ast.Attribute))
+        and isinstance(node.ctx, ast.Load)
+        and (dotted := _module(node, imported))
+    ):
+        yield f"hands round `{dotted}`"
+
+
+def _of_binding(node: ast.AST) -> Iterator[str]:
+    """What a candidate gives a meaning to that others rely on."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        yield from _of_definition(node.name)
+    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield from _of_definition(node.id)
+        if node.id in _OWN:
+            yield f"calls what is no object of its own `{node.id}`"
+    elif isinstance(node, (ast.Import, ast.ImportFrom)):
+        yield from (f"calls what is no object of its own `{a.asname}`" for a in node.names if a.asname in _OWN)
+    elif isinstance(node, ast.ClassDef) and any(keyword.arg in ("metaclass", None) for keyword in node.keywords):
+        yield "chooses a metaclass"
+    elif isinstance(node, ast.Call) and _makes_a_class(node):
+        yield "makes a class with `type`"
+
+
+def _makes_a_class(call: ast.Call) -> bool:
+    of_type = isinstance(call.func, ast.Name) and call.func.id == "type"
+    return of_type and (len(call.args) != 1 or isinstance(call.args[0], ast.Starred))
+
+
+def _of_definition(name: str) -> Iterator[str]:
+    if name.startswith("__") and name.endswith("__") and name not in _DEFINED:
+        yield f"defines `{name}`"
+
+
+def _posing(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, *, is_method: bool) -> list[ast.arg]:
+    """Parameters called as a method's own object that are none."""
+    arguments = node.args
+    first, *rest = [*arguments.posonlyargs, *arguments.args] or [None]
+    defaults = len(arguments.defaults) == 1 + len(rest)
+    own = [] if is_method and not defaults else [first]
+    every = (*own, *rest, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg)
+    return [argument for argument in every if argument is not None and argument.arg in _OWN]
 
 
 def _extension_builders(tree: ast.Module, imported: Mapping[str, str]) -> set[int]:
@@ -190,13 +300,23 @@ def _of_attribute(node: ast.Attribute, imported: dict[str, str]) -> Iterator[str
     start, path = _path(node, imported)
     if isinstance(node.ctx, (ast.Store, ast.Del)) and start not in _OWN:
         yield f"changes `{'.'.join(path)}`"
-    elif start not in _OWN or node.attr.startswith("__"):
-        yield from _of_path(path if start in imported else ["", node.attr])
+    elif start not in _OWN or node.attr.startswith("__") or not isinstance(node.value, ast.Name):
+        yield from _of_path(path if start in imported else ["", *path[1:]])
 
 
 def _of_path(path: list[str]) -> Iterator[str]:
     """Of a dotted name, what its last part is to be blamed for; those before it are attributes of their own."""
+    tops = [place for place, name in enumerate(path) if name in ("torch", "triton")]
+    path = path[tops[-1] :] if tops else path  # modules of theirs know them too
     last, dotted = path[-1], ".".join(path)
+    if path[0] in ("torch", "triton") and last in _FOREIGN:
+        yield f"reaches for `{dotted}`"
+    if path[0] == "triton" and last in _PARTS_OF_TRITON:
+        yield f"uses `{dotted}`"
+    if path[0] in _MODULES and path[0] not in ("torch", "triton") and len(path) > 1:
+        public = getattr(importlib.import_module(path[0]), "__all__", None)
+        if public is not None and path[1] not in (*public, "abc"):
+            yield f"reaches for `{'.'.join(path[:2])}`"
     if path[0] == "torch":
         if len(path) == 2 and last in _PARTS_OF_TORCH:
             yield f"uses `{dotted}`"

@@ -1,4 +1,4 @@
-"""Watched allocations: what a launch allocates is filled with 0xFF and fenced by guard regions."""
+"""Watched allocations: what a launch allocates is filled with one byte, 0xFF (NaN) at first, and fenced by guards."""
 
 from typing import Any, Protocol
 
@@ -40,10 +40,11 @@ class Listener(Protocol):
 
 
 class WatchedAllocations(TorchDispatchMode):
-    """While active, every tensor made by a factory function lies between guards; unset ones hold 0xFF bytes (NaN)."""
+    """While active, every tensor made by a factory function lies between guards; unset ones hold `unset` bytes."""
 
-    def __init__(self, listener: Listener | None = None) -> None:
+    def __init__(self, listener: Listener | None = None, unset: int = POISON) -> None:
         super().__init__()
+        self._unset = unset
         self._watched: list[tuple[Tensor, Tensor]] = []
         self._listener = listener
 
@@ -62,6 +63,8 @@ class WatchedAllocations(TorchDispatchMode):
         fenced = raw[GUARD : GUARD + span].view(made.dtype).as_strided(made.shape, made.stride())
         if func in _SET:
             fenced.copy_(made)
+        elif self._unset != POISON:
+            raw[GUARD : GUARD + span].fill_(self._unset)
         self._watched.append((raw, fenced))
         if self._listener is not None:
             self._listener.allocated(fenced, func in _SET)

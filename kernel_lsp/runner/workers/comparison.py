@@ -16,6 +16,9 @@ from torch import Tensor
 _CHUNK = 1 << 24
 _ROW = 1 << 12
 _MIX = -0x61C8_8646_80B5_83EB  # the golden ratio as a fraction of 2^64
+_SAMPLE = 1 << 16
+_GAP = 2.0**6  # between the largest of most elements and the smallest of those that stand apart from them
+_FEWEST, _FEWEST_ONE_IN = 16, 64  # elements that may be most
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 FLOOR_MAX = 4.0
 FLOOR_RMS = 1.0
@@ -71,9 +74,9 @@ def relative_bounds(baseline: Distance, factor: float, dtype: torch.dtype, slack
     return Bounds(max(slack * FLOOR_MAX, largest), slack * max(FLOOR_RMS, factor * baseline.rms))
 
 
-def scale(expected: Tensor, dtype: torch.dtype) -> float:
-    """RMS of the elements that an output of type `dtype` can hold: one that it cannot would hide the others."""
-    largest = torch.finfo(dtype).max if dtype.is_floating_point else sys.float_info.max
+def scale(expected: Tensor, dtype: torch.dtype, brink: float = math.inf) -> float:
+    """RMS of the elements up to `brink` that an output of type `dtype` can hold: larger ones would hide the others."""
+    largest = min(torch.finfo(dtype).max if dtype.is_floating_point else sys.float_info.max, brink)
     total, count, root = 0.0, expected.numel(), math.sqrt(expected.numel())
     for (part,) in _chunks(expected):
         share = float(torch.linalg.vector_norm(part.double())) / root
@@ -85,6 +88,19 @@ def scale(expected: Tensor, dtype: torch.dtype) -> float:
             count -= part.numel() - wide.numel()
         total = math.hypot(total, share)
     return total * math.sqrt(expected.numel() / count) if count else 0.0
+
+
+def brink(expected: Tensor) -> float:
+    """A magnitude that some elements lie far above and none near, as -1e9 in masked scores does; infinite if none is.
+
+    Judged by a sample. What lies above would hide every error of the rest.
+    """
+    flat = expected.reshape(-1)
+    sizes = flat[:: flat.numel() // _SAMPLE | 1].double().abs()  # an odd step, for what masks often goes by columns
+    sizes = sizes[(sizes > 0) & torch.isfinite(sizes)].sort().values
+    ends = (sizes[1:] / _GAP > sizes[:-1]).nonzero().flatten()
+    ends = ends[ends + 1 >= max(_FEWEST, sizes.numel() // _FEWEST_ONE_IN)]
+    return float(sizes[ends[0]]) * math.sqrt(_GAP) if ends.numel() else math.inf
 
 
 def all_finite(tensor: Tensor) -> bool:
@@ -185,6 +201,12 @@ def fingerprint(data: Tensor) -> int:
 def same_bits(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors of one type and shape hold the same bits."""
     return all(torch.equal(_bits(x), _bits(y)) for x, y in _chunks(a, b))
+
+
+def holds_blank(tensor: Tensor) -> bool:
+    """Whether an element consists of 0xFF bytes, as memory does that nothing was written to."""
+    parts = (_bits(part) for (part,) in _chunks(tensor))
+    return any(bool((bits == (255 if bits.dtype is torch.uint8 else -1)).any()) for bits in parts)
 
 
 def _bits(flat: Tensor) -> Tensor:

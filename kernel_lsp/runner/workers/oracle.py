@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from kernel_lsp.build.binary import Binary
-from kernel_lsp.device.slab import GUARD, POISON, Slab, TensorSpec, lay_out, open_slab, torch_dtype
+from kernel_lsp.device.slab import GUARD, POISON, Slab, TensorSpec, dtype_name, lay_out, open_slab, torch_dtype
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.runner.workers import comparison
 from kernel_lsp.runner.workers.comparison import Bounds, Distance, Measure
@@ -61,6 +61,19 @@ class _Expected:
         if (number, dtype) not in self._scales:
             self._scales[number, dtype] = comparison.scale(self.outputs[number], dtype)
         return self._scales[number, dtype]
+
+
+@dataclass(frozen=True)
+class _Baseline:
+    """What the baseline's outputs on a set of inputs are, one by one: their types, errors, and errors allowed.
+
+    `scales` are what errors are measured by.
+    """
+
+    dtypes: tuple[torch.dtype, ...]
+    scales: tuple[float, ...]
+    distances: tuple[Distance, ...]
+    bounds: tuple[Bounds, ...]
 
 
 @dataclass
@@ -110,8 +123,7 @@ class Oracle:
         self._prints: dict[str, tuple[int, ...]] = {}  # of leaves that are no longer kept
         self._budget: float = math.inf  # bytes that may be kept beside the set of inputs in use
         self._slabs: dict[str, dict[str, Slab]] = {}
-        self._bounds: dict[str, tuple[Bounds, ...]] = {}
-        self._baseline: dict[str, tuple[Distance, ...]] = {}
+        self._baseline: dict[str, _Baseline] = {}
         self._measure: Measure | None = None
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = False
@@ -272,8 +284,8 @@ class Oracle:
             given = len(leaves) - len(workload.weights)
             return (*families.touched(leaves[:given], fresh[:given], generator), *leaves[given:])
 
-        if base in self._bounds:
-            self._bounds[key], self._baseline[key] = self._bounds[base], self._baseline[base]
+        if base in self._baseline:
+            self._baseline[key] = self._baseline[base]
         return self._keep(key, replace(inputs, make=make), self._made(make))
 
     def _keep(self, key: str, inputs: _Inputs, leaves: tuple[Any, ...]) -> dict[str, Any]:
@@ -332,9 +344,13 @@ class Oracle:
     def compare(
         self, subject: str, slab: str, key: str, outputs: list[dict[str, Any]], *, baseline: bool
     ) -> dict[str, Any]:
-        """Compare a worker's outputs with the truth; the baseline's own errors set what a candidate may be off by."""
+        """Compare a worker's outputs with the truth; the baseline's own errors set what a candidate may be off by.
+
+        `blank` says whether an output holds what memory that nobody has written to holds, and might be right so.
+        """
         inputs, expected = self._inputs[key], self._expect(key)
         answer: dict[str, Any] = {"shape_error": None, "distances": [], "fingerprints": [], "baseline": []}
+        answer["blank"] = False
         answer |= self._untouched(subject, slab, key)
         answer["finite"] = expected.finite
         if len(outputs) != len(expected.outputs):
@@ -343,6 +359,7 @@ class Oracle:
             )
             return answer
         distances: list[Distance] = []
+        scales: list[float] = []
         bounds: list[Bounds] = []
         for number, described in enumerate(outputs):
             spec, truth = TensorSpec.from_json(described), expected.outputs[number]
@@ -352,13 +369,22 @@ class Oracle:
                 )
                 return answer
             actual = self._slabs[subject]["out"].view(spec)
+            if not baseline and actual.dtype is not self._baseline[key].dtypes[number]:
+                names = (dtype_name(dtype) for dtype in (actual.dtype, self._baseline[key].dtypes[number]))
+                answer["shape_error"] = "output {} has type {} where the baseline's has {}".format(number, *names)
+                return answer
             whole_model = self._loaded().problem is not None and inputs.family == families.NORMAL.name
             table = comparison.table_bounds(actual.dtype, whole_model=whole_model)
-            allowed = table if baseline else self._bounds[key][number]
-            found = comparison.distance(actual, truth, expected.scale(number, actual.dtype), allowed, self._measure)
+            allowed = table if baseline else self._baseline[key].bounds[number]
+            if baseline:
+                scale, found = self._measured(actual, truth, expected.scale(number, actual.dtype), allowed)
+            else:
+                scale = self._baseline[key].scales[number]
+                found = comparison.distance(actual, truth, scale, allowed, self._measure)
             if baseline and found.first_wrong is not None and self._within_declared(actual, truth):
                 found = Distance(found.max, found.rms, None, 0)
             distances.append(found)
+            scales.append(scale)
             bounds.append(comparison.relative_bounds(found, self._factor, actual.dtype, self._slack))
             answer["distances"].append(
                 asdict(found)
@@ -369,11 +395,26 @@ class Oracle:
                     "total": truth.numel(),
                 }
             )
+            if not (actual.is_floating_point() and expected.finite):
+                answer["blank"] |= comparison.holds_blank(actual)
             answer["fingerprints"].append(comparison.fingerprint(actual.contiguous().view(-1).view(torch.uint8)))
         if baseline:
-            self._bounds[key], self._baseline[key] = tuple(bounds), tuple(distances)
-        answer["baseline"] = [{"max": d.max, "rms": d.rms} for d in self._baseline[key]]
+            dtypes = tuple(torch_dtype(described["dtype"]) for described in outputs)
+            self._baseline[key] = _Baseline(dtypes, tuple(scales), tuple(distances), tuple(bounds))
+        answer["baseline"] = [{"max": d.max, "rms": d.rms} for d in self._baseline[key].distances]
         return answer
+
+    def _measured(self, actual: Tensor, truth: Tensor, scale: float, allowed: Bounds) -> tuple[float, Distance]:
+        """What errors are measured by, and the baseline's: where some values stand far apart, the rest if that can be.
+
+        It cannot where the rest is what rounding leaves of values like these.
+        """
+        if actual.is_floating_point() and (brink := comparison.brink(truth)) < math.inf:
+            of_rest = comparison.scale(truth, actual.dtype, brink)
+            found = comparison.distance(actual, truth, of_rest, allowed, self._measure)
+            if found.first_wrong is None:
+                return of_rest, found
+        return scale, comparison.distance(actual, truth, scale, allowed, self._measure)
 
     def discriminate(self, key: str, other: str, outputs: list[str]) -> list[str]:
         """Names of trivial answers that would pass as right for `key`; `outputs` are the baseline's output types.
@@ -381,7 +422,7 @@ class Oracle:
         Tried: zeros, the mean everywhere, each input of fitting size, and the right answer to the inputs of `other`.
         """
         truth, foreign = self._expect(key), self._expect(other)
-        if not all(t.numel() for t in truth.outputs):
+        if not any(t.numel() for t in truth.outputs):
             return []  # nothing to be wrong about
         answers: dict[str, Callable[[int, Tensor], Tensor | None]] = {
             "all zeros": lambda _, t: torch.zeros_like(t),
@@ -398,11 +439,13 @@ class Oracle:
 
         def passes(answer: Callable[[int, Tensor], Tensor | None]) -> bool:
             for number, expected in enumerate(truth.outputs):
+                if not expected.numel():
+                    continue
                 tensor = answer(number, expected)
                 if tensor is None or tensor.shape != expected.shape:
                     return False
                 shaped = tensor.to(torch_dtype(outputs[number]))
-                size, bounds = truth.scale(number, shaped.dtype), self._bounds[key][number]
+                size, bounds = self._baseline[key].scales[number], self._baseline[key].bounds[number]
                 if comparison.distance(shaped, expected, size, bounds, self._measure).first_wrong is not None:
                     return False
             return True

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _BINARY = TypeAdapter(Binary)
 _HELD = 4  # outputs of runs that are kept
 _HELD_SHARE = 0.05  # of the GPU's memory, for these together; the oldest and the latest are kept whatever they take
+_IN_INPUTS = "of the inputs"
 _LARGE_BYTES = 1 << 30  # unused memory of torch's that other processes may want
 _TRACE, _LAUNCHES = Path("trace.json"), Path("launches.json")
 _clock = time.perf_counter
@@ -185,9 +186,12 @@ class Subject:
             self._outputs(name)
         self._synchronize()
 
-    def run(self, name: str) -> dict[str, Any]:
-        """Launch once, everything that the launch allocates being fenced and poisoned, and publish the outputs."""
-        watcher = WatchedAllocations(self._emulator)
+    def run(self, name: str, unset: int = POISON) -> dict[str, Any]:
+        """Launch once, everything that the launch allocates being fenced and full of `unset`, and publish the outputs.
+
+        `places` says where an output lies that has no memory of its own: in the inputs, or where an earlier one does.
+        """
+        watcher = WatchedAllocations(self._emulator, unset)
         if self._emulator is None:
             with torch.no_grad(), watcher:
                 returned = self._call(name)
@@ -196,10 +200,12 @@ class Subject:
         outputs = self._outputs_of(returned)
         self._synchronize()
         self._hold(outputs)
+        places = self._places(name, outputs)
         return {
             "held": [self._runs - run for run, _ in self._held],
             "trampled": watcher.trampled(),
-            "in_place": any(self._aliases_input(name, output) for output in outputs),
+            "places": places,
+            "in_place": any(place.endswith(_IN_INPUTS) for place in places),
             "emulated": self._emulator.end() if self._emulator else None,
         } | self._publish(outputs)
 
@@ -437,9 +443,15 @@ class Subject:
                 raise WorkloadError(f"output {number} of `launch` {why}", self._path, cure="Return a plain tensor.")
         return outputs
 
-    def _aliases_input(self, name: str, output: Tensor) -> bool:
-        slab = self._bound[name][0].data
-        return slab.data_ptr() <= output.data_ptr() < slab.data_ptr() + slab.numel()
+    def _places(self, name: str, outputs: Sequence[Tensor]) -> list[str]:
+        slab, begun, places = self._bound[name][0].data, dict[int, str](), list[str]()
+        for number, output in enumerate(outputs):
+            address = output.data_ptr()  # null where there are no elements
+            into = address - slab.data_ptr()
+            places.append(f"byte {into} {_IN_INPUTS}" if 0 <= into < slab.numel() else begun.get(address, ""))
+            if address:
+                begun.setdefault(address, f"the memory of output {number}")
+        return places
 
     def _warm_up(self) -> None:
         """Have CUDA load the library kernels that checks and timing use, before a candidate waits for them."""

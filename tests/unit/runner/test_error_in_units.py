@@ -21,6 +21,7 @@ from kernel_lsp.runner.workers.comparison import (  # noqa: E402
     table_bounds,
     unravel,
 )
+from kernel_lsp.runner.workers.oracle import Oracle  # noqa: E402
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 TIGHT = Bounds(4.0, 1.0)
@@ -278,3 +279,45 @@ def test_same_bits_looks_at_bits():
     column = torch.empty_strided((5, 1), (1, 7)).fill_(1.0)
     assert same_bits(column, torch.ones(5, 1))
     assert same_bits(torch.tensor([True]), torch.tensor([True]))
+
+
+def masked(value: float):
+    scores = exact(64, 64)
+    return scores.masked_fill(torch.ones(64, 64, dtype=torch.bool).triu(1), value)
+
+
+@pytest.mark.parametrize("value", [-1e4, -1e9, torch.finfo(torch.float32).min])
+def test_values_that_stand_far_apart_hide_no_error_of_the_rest(value):
+    truth = masked(value)
+    most = comparison.brink(truth)
+    assert exact(64, 64).abs().max() < most < abs(value)
+    assert scale(truth, torch.float32, most) == pytest.approx(1, rel=0.1)
+    bounds, size = Bounds(4.0, 1.0), scale(truth, torch.float32, most)
+    assert distance(truth.float(), truth, size, bounds).first_wrong is None
+    assert distance(truth.where(truth < -100, 0).float(), truth, size, bounds).first_wrong == 0
+
+
+@pytest.mark.parametrize(
+    "truth",
+    [
+        exact(4096),
+        exact(4096).exp(),
+        exact(64, 64).softmax(1),
+        torch.ones(99),
+        torch.zeros(99),
+        torch.empty(0),
+        masked(0),
+    ],
+    ids=["normal", "lognormal", "softmax", "ones", "zeros", "empty", "zeros among others"],
+)
+def test_nothing_stands_apart_where_values_are_of_many_sizes(truth):
+    assert comparison.brink(truth) == math.inf
+
+
+def test_what_rounding_leaves_beside_larger_values_is_measured_by_these():
+    truth = torch.eye(64, dtype=torch.float64) + 1e-17 * exact(64, 64)
+    actual = (truth + 1e-8 * exact(64, 64)).float()
+    assert comparison.brink(truth) < 1e-10
+    whole = scale(truth, torch.float32)
+    size, found = Oracle("cpu", 2.0)._measured(actual, truth, whole, table_bounds(torch.float32))
+    assert (size, found.first_wrong) == (whole, None)

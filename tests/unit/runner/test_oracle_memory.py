@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from kernel_lsp.errors import WorkloadError
-from kernel_lsp.runner.workers.comparison import Bounds
-from kernel_lsp.runner.workers.oracle import Oracle
+from kernel_lsp.runner.workers.comparison import Bounds, Distance
+from kernel_lsp.runner.workers.oracle import Oracle, _Baseline
 from kernel_lsp.workload.families import FAMILIES
 
 MIXER = Path(__file__).parents[2] / "fixtures" / "kernelbench_mixer.py"
@@ -91,6 +91,8 @@ def test_a_trivial_answer_passes_whatever_is_kept():
         made = oracle(text, keep)
         for key, number in (("normal", 1), ("other", 2)):
             made.prepare(key, 0, "normal", number)
-        made._bounds["normal"] = (Bounds(4.0, 1.0),)
+        made._baseline["normal"] = _Baseline(
+            (torch.float32,), (1.0,), (Distance(0.5, 0.2, None, 0),), (Bounds(4.0, 1.0),)
+        )
         found.append(made.discriminate("normal", "other", ["float32"]))
     assert found == [["a copy of `x`"]] * 2

@@ -201,3 +201,13 @@ def test_a_result_that_cannot_travel_is_that_methods_error():
 def test_a_closed_socket_ends_the_worker():
     assert serve(dict) == []
     assert serve(dict, {}) == []
+
+
+def test_an_error_cannot_take_the_name_of_one_of_our_own():
+    """A candidate must not be able to say what only the judge may: that it needs a GPU, or that a runner broke."""
+    known = {"WorkloadError": WorkloadError}
+    foreign = type("WorkloadError", (Exception,), {})
+    with pytest.raises(WorkerFailure):
+        protocol.raise_error(protocol.describe_error(foreign("no")), known)
+    with pytest.raises(WorkloadError):
+        protocol.raise_error(protocol.describe_error(WorkloadError("no")), known)
