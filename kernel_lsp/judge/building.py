@@ -52,6 +52,7 @@ class Built:
         extensions: with host code that is called: the torch extension that a CUDA file is.
         binaries: Triton: each compilation by itself, in the order of `build.binary.kernels`.
         entries: symbols of the kernels in an extension built whole, where they could be read.
+        lasting: whether building the same text again would end the same; a process that died says nothing lasting.
     """
 
     build: Build
@@ -59,6 +60,7 @@ class Built:
     extensions: tuple[ExtensionBuild, ...] = ()
     binaries: tuple[Binary, ...] = ()
     entries: tuple[str, ...] = ()
+    lasting: bool = True
 
     @property
     def images(self) -> tuple[Binary, ...]:
@@ -254,7 +256,9 @@ class Builders:
                         )
             requests = answer.pop("requests", [])
             asked = [await self._requested(asked, request, extension) for asked in requests]
-        except (WorkerDied, WorkerTimedOut, WorkerFailure) as error:
+        except (WorkerDied, WorkerTimedOut) as error:
+            return replace(_failed(candidate, str(error)), lasting=False)
+        except WorkerFailure as error:
             return _failed(candidate, str(error))
         except WorkloadError as error:
             if workload is not None and error.path == workload.source.path.absolute():

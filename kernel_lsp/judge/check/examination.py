@@ -132,6 +132,7 @@ def _take_build(built: Built, notes: _Notes) -> None:
             end = (said.end_line, said.end_column)
             own = f" (#{said.code})" if said.code else ""
             notes.findings.append(rule.at(said.path, said.line, said.message + own, column=said.column, end=end))
+    notes.lasting = built.lasting
     notes.resources = resources_of(built)
     if built.ok:
         notes.done.add(Needs.COMPILING)

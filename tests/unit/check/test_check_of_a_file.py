@@ -59,6 +59,20 @@ def test_a_file_is_examined_once(path, tmp_path, monkeypatch):
     checking(tmp_path, again)
 
 
+def test_the_end_of_a_process_is_not_remembered(path, tmp_path):
+    died = "import os\n\nos._exit(0)\n"
+    workload = path.with_name("scale_workload.py")
+    workload.write_text(workload.read_text().replace("import torch\n", f"import torch\n{died}"))
+
+    def steps(check):
+        for _ in range(2):
+            report = check(path)
+            assert "process ended" in report.diagnostics[0].message
+            assert not report.remembered
+
+    checking(tmp_path, steps)
+
+
 def test_out_of_bounds_is_found_silenced_and_missed_when_it_is_gone(path, tmp_path):
     broken = KERNEL.replace("i < n", "i <= n")
 
