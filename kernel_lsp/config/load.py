@@ -113,7 +113,7 @@ def _layers(
     if user_file.is_file():
         text, values = _read_toml(user_file, problems)
         yield _Layer("your settings", values, user_file, "", text)
-    start = (start or Path()).resolve()
+    start = Path(os.path.realpath(start or Path()))  # unlike `resolve`, it takes a loop of links as it is
     for folder in (start, *start.parents):
         project = folder / "pyproject.toml"
         if not project.is_file():
