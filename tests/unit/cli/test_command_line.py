@@ -132,6 +132,21 @@ def test_a_link_to_itself_is_an_error_of_one_sentence(kernel_lsp, tmp_path, comm
     assert answer.stderr.startswith("error The file cannot be read: Too many levels of symbolic links.")
 
 
+def test_facts_of_a_folder_are_refused(kernel_lsp, tmp_path):
+    (tmp_path / "folder").mkdir()
+    answer = kernel_lsp("facts", "folder")
+    assert answer.returncode == 2
+    assert answer.stderr.startswith("error This is a folder; facts are shown of one file.")
+
+
+def test_settings_that_are_no_table(kernel_lsp, tmp_path):
+    (tmp_path / "pyproject.toml").write_text("[tool]\nkernel-lsp = 3\n")
+    answer = kernel_lsp("report")
+    assert answer.returncode == 2
+    assert answer.stderr.startswith("error The project's settings are no table.")
+    assert "pyproject.toml:2" in answer.stderr
+
+
 def test_an_unknown_command_is_a_usage_error(kernel_lsp):
     answer = kernel_lsp("frobnicate")
     assert answer.returncode == 2
