@@ -210,6 +210,4 @@ def _of_emulator(found: EmulatedFinding, notes: _Notes) -> Diagnostic:
 
 
 def _said(error: Exception) -> str:
-    if isinstance(error, KernelLspError):
-        return error.message + (f" {error.cure}" if error.cure else "")
-    return str(error)
+    return error.said if isinstance(error, KernelLspError) else str(error)

@@ -130,12 +130,13 @@ def test_findings_lie_where_the_file_is_called(path, tmp_path, monkeypatch):
     ("workload", "code", "words", "name"),
     [
         (WORKLOAD.replace("def launch", "def lunch"), "KL022", "has no `launch`", "scale_workload.py"),
+        (WORKLOAD.replace("CASES", "SIZES"), "KL022", "does not define CASES. It needs", "scale_workload.py"),
         (WORKLOAD.replace("return 2 * x", "raise ValueError('no')"), "KL022", "raised", "scale_workload.py"),
         (WORKLOAD.replace("import torch", "import torch, sizes", 1), "KL022", "raised", "scale_workload.py"),
         ("CASES = [", "KL022", "Python cannot parse this file", "scale_workload.py"),
         (WORKLOAD.replace("torch.randn", "torch.zeros"), "KL023", "cannot tell right from wrong", "scale.cu"),
     ],
-    ids=["no launch", "reference raises", "import raises", "no Python", "weak"],
+    ids=["no launch", "no cases", "reference raises", "import raises", "no Python", "weak"],
 )
 def test_a_workload_that_is_not_good(path, tmp_path, workload, code, words, name):
     path.with_name("scale_workload.py").write_text(workload)
