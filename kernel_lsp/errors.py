@@ -23,7 +23,13 @@ class KernelLspError(Exception):
     def __str__(self) -> str:
         """`FILE:LINE: message. Cure.`, leaving out what is not known."""
         where = "" if self.path is None else f"{self.path}:{self.line}: " if self.line else f"{self.path}: "
-        return f"{where}{self.message}" + (f" {self.cure}" if self.cure else "")
+        return f"{where}{self.said}"
+
+    @property
+    def said(self) -> str:
+        """The message and the cure, as sentences of one line."""
+        end = "" if self.message.endswith((".", "?", "!")) else "."
+        return f"{self.message}{end} {self.cure}" if self.cure else self.message
 
 
 class ConfigurationError(KernelLspError):

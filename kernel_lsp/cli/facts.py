@@ -10,6 +10,7 @@ from kernel_lsp.build.binary import Severity
 from kernel_lsp.cli.console import Json, Workload, err, out, settings_for
 from kernel_lsp.cli.main import FINDINGS
 from kernel_lsp.config.settings import Settings
+from kernel_lsp.errors import SourceError
 from kernel_lsp.judge.building import Built
 from kernel_lsp.judge.check import find_kernel_files
 from kernel_lsp.judge.facts import KernelCode, facts_of, machine_code, open_builder
@@ -30,6 +31,8 @@ def facts(
     json: Json = False,
 ) -> None:
     """Show what the compiler makes of each kernel that the workload launches. Needs no GPU."""
+    if file.is_dir():
+        raise SourceError("This is a folder; facts are shown of one file.", file, cure="Name a kernel file in it.")
     settings = settings_for(file, arch=arch)
     source = find_kernel_files([file])[0]
     with err.status("compiling"):

@@ -6,6 +6,7 @@ Exit codes: 0 all is well; 1 findings; 2 usage, configuration or input that cann
 
 import sys
 from importlib import import_module
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -38,7 +39,9 @@ class _Commands(TyperGroup):
     def get_command(self, ctx: typer.Context, cmd_name: str):  # pyright: ignore[reportIncompatibleMethodOverride]
         if cmd_name not in COMMANDS:
             return None
-        return typer.main.get_command(import_module(f"kernel_lsp.cli.{cmd_name}").app)
+        command = typer.main.get_command(import_module(f"kernel_lsp.cli.{cmd_name}").app)
+        command.name = cmd_name  # a group has none of its own, and help lists by it
+        return command
 
 
 app = typer.Typer(cls=_Commands, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -61,6 +64,8 @@ def kernel_lsp(
 
 def main() -> None:
     """The console script."""
+    if isinstance(sys.stdout, TextIOWrapper):  # what a terminal's encoding lacks is escaped, as on standard error
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()
     except KernelLspError as error:

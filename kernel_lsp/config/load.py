@@ -113,7 +113,7 @@ def _layers(
     if user_file.is_file():
         text, values = _read_toml(user_file, problems)
         yield _Layer("your settings", values, user_file, "", text)
-    start = (start or Path()).resolve()
+    start = Path(os.path.realpath(start or Path()))  # unlike `resolve`, it takes a loop of links as it is
     for folder in (start, *start.parents):
         project = folder / "pyproject.toml"
         if not project.is_file():
@@ -134,6 +134,8 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, object]:
 
 
 def _checked(key: str, value: object, layer: _Layer) -> object:
+    if not key:
+        raise _problem(f"{layer.name.capitalize()} are no table.", key, layer, "Write them as names with values.")
     option = options().get(key)
     known = [o.variable for o in options().values()] if key.startswith(_ENVIRONMENT_PREFIX) else list(options())
     if option is None:
@@ -154,7 +156,7 @@ def _checked(key: str, value: object, layer: _Layer) -> object:
 
 
 def _problem(message: str, key: str, layer: _Layer, cure: str) -> ConfigurationError:
-    line = _line_of(f"{layer.table}.{key}".lstrip("."), layer.text)
+    line = _line_of(f"{layer.table}.{key}".strip("."), layer.text)
     return ConfigurationError(message, path=layer.path, line=line, cure=cure)
 
 

@@ -52,12 +52,14 @@ class Built:
         extensions: with host code that is called: the torch extension that a CUDA file is, or those that a Python
             file asks for.
         binaries: Triton: each compilation by itself, in the order of `build.binary.kernels`.
+        lasting: whether building the same text again would end the same; a process that died says nothing lasting.
     """
 
     build: Build
     plans: tuple[Plan, ...]
     extensions: tuple[ExtensionBuild, ...] = ()
     binaries: tuple[Binary, ...] = ()
+    lasting: bool = True
 
     @property
     def images(self) -> tuple[Binary, ...]:
@@ -245,7 +247,9 @@ class Builders:
                 answer = await worker.call("build", deadline=BUILD_SECONDS, **request)
             requests = answer.pop("requests", [])
             asked = [await self._requested(asked, request, extension) for asked in requests]
-        except (WorkerDied, WorkerTimedOut, WorkerFailure) as error:
+        except (WorkerDied, WorkerTimedOut) as error:
+            return replace(_failed(candidate, str(error)), lasting=False)
+        except WorkerFailure as error:
             return _failed(candidate, str(error))
         except WorkloadError as error:
             if workload is not None and error.path == workload.source.path.absolute():

@@ -115,7 +115,7 @@ class ClientSettings:
         """Problems in files become diagnostics there; the others are shown as messages, each once."""
         before, now = self._reported.get(folder, {}), dict[str, list[types.Diagnostic]]()
         for problem in problems:
-            text = problem.message + (f" {problem.cure}" if problem.cure else "")
+            text = problem.said
             if problem.path is None:
                 if text not in self._shown:
                     self._shown.add(text)

@@ -7,6 +7,7 @@ a server holds a lock there as long as it lives, so that a record which outlived
 import fcntl
 import os
 import stat
+import warnings
 from pathlib import Path
 
 import platformdirs
@@ -53,13 +54,19 @@ class Server(BaseModel):
     folder: Path
 
 
+def _root() -> Path:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a login without a runtime folder; one in /tmp does as well
+        return platformdirs.user_runtime_path(APP) / "models"
+
+
 def servers_folder() -> Path:
     """The folder of all servers, made if need be: the user's own, mode 0700.
 
     Raises:
         ConfigurationError: it cannot be made, or belongs to somebody else.
     """
-    folder = platformdirs.user_runtime_path(APP) / "models"
+    folder = _root()
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         found = folder.stat()
@@ -74,7 +81,7 @@ def servers_folder() -> Path:
 
 def running() -> tuple[Server, ...]:
     """The servers that run on this machine and are ready to answer, by name."""
-    root = platformdirs.user_runtime_path(APP) / "models"
+    root = _root()
     if not root.is_dir():
         return ()
     found = (read_server(folder) for folder in sorted(servers_folder().iterdir()))

@@ -71,7 +71,7 @@ def survey_view(items: list[Item]) -> RenderableType:
             mark,
             Text(item.name, "bold"),
             Text(item.version or ("" if item.found else "missing")),
-            Text(item.detail, "dim"),
+            Text(item.detail, "dim", overflow="fold"),
         )
     missing: list[RenderableType] = []
     for item in items:

@@ -11,8 +11,10 @@ def problem_view(error: KernelLspError) -> Table:
     table = Table.grid(padding=(0, 1, 0, 0))
     table.add_column(justify="right", no_wrap=True)
     table.add_column(overflow="fold")
-    message = error.message[:1].upper() + error.message[1:].rstrip(".")
-    table.add_row(Text("error", "bold red"), Text(f"{message}."))
+    message = error.message[:1].upper() + error.message[1:]
+    if not message.endswith((".", "?", "!")):
+        message += "."
+    table.add_row(Text("error", "bold red"), Text(message))
     if error.path is not None:
         place = f"{error.path}:{error.line}" if error.line else str(error.path)
         table.add_row(Text("at", "dim"), Text(place))

@@ -62,13 +62,13 @@ def describe_error(error: Exception) -> dict[str, Any]:
     """An exception as data: kind, message, and for our own errors the place and the cure."""
     described: dict[str, Any] = {
         "kind": type(error).__name__,
-        "message": str(error).strip() or type(error).__name__,
-        "trace": traceback.format_exc(),
+        "message": _utf8(str(error).strip()) or type(error).__name__,
+        "trace": _utf8(traceback.format_exc()),
         "own": isinstance(error, KernelLspError),  # anyone may call an error of theirs by the same name
     }
     if isinstance(error, KernelLspError):
         described |= {
-            "message": error.message,
+            "message": _utf8(error.message),
             "path": str(error.path) if error.path else None,
             "line": error.line,
             "cure": error.cure,
@@ -110,6 +110,11 @@ def _exactly(connection: socket.socket, count: int) -> bytes | None:
         chunks.append(chunk)
         count -= len(chunk)
     return b"".join(chunks)
+
+
+def _utf8(text: str) -> str:
+    """Words of the user's code as they can be printed and kept: lone surrogates are escaped."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _bytes(value: object) -> dict[str, str]:

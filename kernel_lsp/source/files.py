@@ -1,6 +1,7 @@
 """Kernel files: reading them, knowing their language, finding a kernel by name."""
 
 import difflib
+import stat
 from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -65,13 +66,21 @@ def read_source(path: Path) -> SourceFile:
     """Read a file as it is, line ends included.
 
     Raises:
-        SourceError: it does not exist, cannot be opened, is a directory, is not UTF-8, or has more than 8 MiB.
+        SourceError: it does not exist, cannot be opened, is a directory, a pipe or a device, is not UTF-8 (its name
+            neither), or has more than 8 MiB.
     """
     try:
-        if path.is_dir():
+        str(path.absolute()).encode()
+    except UnicodeEncodeError:
+        raise SourceError("The path is not UTF-8.", path, cure="Rename the file or the folder it lies in.") from None
+    try:
+        about = path.stat()
+        if stat.S_ISDIR(about.st_mode):
             raise SourceError("This is a directory.", path, cure="Name a .cu, .cuh or Triton .py file in it.")
-        if path.stat().st_size > LARGEST_BYTES:
-            size = f"{path.stat().st_size / 2**20:.1f} MiB"
+        if not stat.S_ISREG(about.st_mode):
+            raise SourceError("This is a pipe or a device.", path, cure="Save its text to a .cu, .cuh or .py file.")
+        if about.st_size > LARGEST_BYTES:
+            size = f"{about.st_size / 2**20:.1f} MiB"
             cure = "Move the kernel to a file of its own."
             raise SourceError(f"The file has {size}; kernel files may have 8 MiB.", path, cure=cure)
         data = path.read_bytes()

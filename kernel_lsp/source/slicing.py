@@ -4,6 +4,7 @@ The cost of compiling a kernel is host code and its headers: a file that include
 slice takes NVRTC milliseconds. Nothing moves: every byte of the slice is the byte of the file or a space.
 """
 
+import codecs
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -88,6 +89,8 @@ def slice_device(text: str) -> str:
     instances and device functions for such types (`template <> __device__ float load(at::Half)`) go.
     """
     data = text.encode()
+    if text.startswith("\ufeff"):  # nvcc takes a byte order mark, NVRTC does not
+        data = data.replace(codecs.BOM_UTF8, b"   ", 1)
     code = code_only(data)
     read = outline(data)
     knife = _Knife(data, code, find_macros(data, read.directives))

@@ -191,7 +191,7 @@ def adopt(url: str, settings: Settings, *, model: str, key: str | None = None) -
     endpoint = endpoint_at(url, model, key)
     if not endpoint.local:
         cure = "Set `model.endpoint` to it; it does not share this machine's GPUs."
-        raise ConfigurationError(f"{endpoint} is on another machine.", cure=cure)
+        raise ConfigurationError(f"`{url}` is on another machine.", cure=cure)
     server = Server(
         name=name,
         profile=settings.model.profile,

@@ -132,6 +132,7 @@ def _take_build(built: Built, notes: _Notes) -> None:
             end = (said.end_line, said.end_column)
             own = f" (#{said.code})" if said.code else ""
             notes.findings.append(rule.at(said.path, said.line, said.message + own, column=said.column, end=end))
+    notes.lasting = built.lasting
     notes.resources = resources_of(built)
     if built.ok:
         notes.done.add(Needs.COMPILING)
@@ -209,6 +210,4 @@ def _of_emulator(found: EmulatedFinding, notes: _Notes) -> Diagnostic:
 
 
 def _said(error: Exception) -> str:
-    if isinstance(error, KernelLspError):
-        return error.message + (f" {error.cure}" if error.cure else "")
-    return str(error)
+    return error.said if isinstance(error, KernelLspError) else str(error)

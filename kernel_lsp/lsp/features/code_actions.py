@@ -84,8 +84,7 @@ async def resolve(ls: "Server", action: types.CodeAction) -> types.CodeAction:
 async def ask_to_judge_again(ls: "Server", document: Document, kernel: str | None, error: KernelLspError) -> None:
     """Say why nothing was applied, and offer to look for a variant of the text as it is now."""
     refine = types.MessageActionItem("Refine it again")
-    message = f"{error.message} {error.cure or ''}".strip()
-    params = types.ShowMessageRequestParams(types.MessageType.Warning, message, [refine])
+    params = types.ShowMessageRequestParams(types.MessageType.Warning, error.said, [refine])
     answer = await ls.window_show_message_request_async(params)
     if answer is not None and answer.title == refine.title and (now := ls.documents.get(document.uri)) is not None:
         ls.jobs.start(Wanted(Work.REFINE, now, kernel))

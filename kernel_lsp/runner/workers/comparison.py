@@ -17,7 +17,8 @@ _CHUNK = 1 << 24
 _ROW = 1 << 12
 _MIX = -0x61C8_8646_80B5_83EB  # the golden ratio as a fraction of 2^64
 _SAMPLE = 1 << 16
-_GAP = 2.0**6  # between the largest of most elements and the smallest of those that stand apart from them
+_GAP = 2.0**6  # the least factor between the largest of most elements and the smallest of those that stand apart
+_HIDDEN = 2.0**-6  # of the size of most elements: what rounding those that stand apart must reach to hide their errors
 _FEWEST, _FEWEST_ONE_IN = 16, 64  # elements that may be most
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 FLOOR_MAX = 4.0
@@ -90,17 +91,19 @@ def scale(expected: Tensor, dtype: torch.dtype, brink: float = math.inf) -> floa
     return total * math.sqrt(expected.numel() / count) if count else 0.0
 
 
-def brink(expected: Tensor) -> float:
+def brink(expected: Tensor, dtype: torch.dtype) -> float:
     """A magnitude that some elements lie far above and none near, as -1e9 in masked scores does; infinite if none is.
 
-    Judged by a sample. What lies above would hide every error of the rest.
+    Judged by a sample. What lies above would hide the errors of the rest in an output of type `dtype`; what lies less
+    far above would not, and the rest may then be no more than the tail of a softmax, which nobody computes so exactly.
     """
+    gap = max(_GAP, _HIDDEN / torch.finfo(dtype).eps)
     flat = expected.reshape(-1)
     sizes = flat[:: flat.numel() // _SAMPLE | 1].double().abs()  # an odd step, for what masks often goes by columns
     sizes = sizes[(sizes > 0) & torch.isfinite(sizes)].sort().values
-    ends = (sizes[1:] / _GAP > sizes[:-1]).nonzero().flatten()
+    ends = (sizes[1:] / gap > sizes[:-1]).nonzero().flatten()
     ends = ends[ends + 1 >= max(_FEWEST, sizes.numel() // _FEWEST_ONE_IN)]
-    return float(sizes[ends[0]]) * math.sqrt(_GAP) if ends.numel() else math.inf
+    return float(sizes[ends[0]]) * math.sqrt(gap) if ends.numel() else math.inf
 
 
 def all_finite(tensor: Tensor) -> bool:

@@ -409,7 +409,7 @@ class Oracle:
 
         It cannot where the rest is what rounding leaves of values like these.
         """
-        if actual.is_floating_point() and (brink := comparison.brink(truth)) < math.inf:
+        if actual.is_floating_point() and (brink := comparison.brink(truth, actual.dtype)) < math.inf:
             of_rest = comparison.scale(truth, actual.dtype, brink)
             found = comparison.distance(actual, truth, of_rest, allowed, self._measure)
             if found.first_wrong is None:

@@ -59,6 +59,20 @@ def test_a_file_is_examined_once(path, tmp_path, monkeypatch):
     checking(tmp_path, again)
 
 
+def test_the_end_of_a_process_is_not_remembered(path, tmp_path):
+    died = "import os\n\nos._exit(0)\n"
+    workload = path.with_name("scale_workload.py")
+    workload.write_text(workload.read_text().replace("import torch\n", f"import torch\n{died}"))
+
+    def steps(check):
+        for _ in range(2):
+            report = check(path)
+            assert "process ended" in report.diagnostics[0].message
+            assert not report.remembered
+
+    checking(tmp_path, steps)
+
+
 def test_out_of_bounds_is_found_silenced_and_missed_when_it_is_gone(path, tmp_path):
     broken = KERNEL.replace("i < n", "i <= n")
 
@@ -116,12 +130,13 @@ def test_findings_lie_where_the_file_is_called(path, tmp_path, monkeypatch):
     ("workload", "code", "words", "name"),
     [
         (WORKLOAD.replace("def launch", "def lunch"), "KL022", "has no `launch`", "scale_workload.py"),
+        (WORKLOAD.replace("CASES", "SIZES"), "KL022", "does not define CASES. It needs", "scale_workload.py"),
         (WORKLOAD.replace("return 2 * x", "raise ValueError('no')"), "KL022", "raised", "scale_workload.py"),
         (WORKLOAD.replace("import torch", "import torch, sizes", 1), "KL022", "raised", "scale_workload.py"),
         ("CASES = [", "KL022", "Python cannot parse this file", "scale_workload.py"),
         (WORKLOAD.replace("torch.randn", "torch.zeros"), "KL023", "cannot tell right from wrong", "scale.cu"),
     ],
-    ids=["no launch", "reference raises", "import raises", "no Python", "weak"],
+    ids=["no launch", "no cases", "reference raises", "import raises", "no Python", "weak"],
 )
 def test_a_workload_that_is_not_good(path, tmp_path, workload, code, words, name):
     path.with_name("scale_workload.py").write_text(workload)

@@ -110,6 +110,43 @@ print([name for name in ("torch", "triton", "numpy", "vllm", "cuda") if name in 
     assert answer.stdout.splitlines()[-1] == "[]"
 
 
+def test_help_lists_every_command_by_its_name(kernel_lsp):
+    listed = [line.split()[1] for line in kernel_lsp("--help").stdout.splitlines() if line.startswith("│ ")]
+    assert [name for name in listed if name in COMMANDS] == list(COMMANDS)
+
+
+def test_a_terminal_without_unicode(kernel_lsp):
+    answer = kernel_lsp("explain", "KL030", PYTHONIOENCODING="ascii")
+    assert answer.returncode == 0
+    assert answer.stderr == ""
+    answer = kernel_lsp("doctor", PYTHONIOENCODING="ascii")
+    assert "\\u27" in answer.stdout
+    assert answer.returncode == 0
+
+
+@pytest.mark.parametrize("command", ["facts", "check", "refine"])
+def test_a_link_to_itself_is_an_error_of_one_sentence(kernel_lsp, tmp_path, command):
+    (tmp_path / "loop.cu").symlink_to("loop.cu")
+    answer = kernel_lsp(command, "loop.cu")
+    assert answer.returncode == 2
+    assert answer.stderr.startswith("error The file cannot be read: Too many levels of symbolic links.")
+
+
+def test_facts_of_a_folder_are_refused(kernel_lsp, tmp_path):
+    (tmp_path / "folder").mkdir()
+    answer = kernel_lsp("facts", "folder")
+    assert answer.returncode == 2
+    assert answer.stderr.startswith("error This is a folder; facts are shown of one file.")
+
+
+def test_settings_that_are_no_table(kernel_lsp, tmp_path):
+    (tmp_path / "pyproject.toml").write_text("[tool]\nkernel-lsp = 3\n")
+    answer = kernel_lsp("report")
+    assert answer.returncode == 2
+    assert answer.stderr.startswith("error The project's settings are no table.")
+    assert "pyproject.toml:2" in answer.stderr
+
+
 def test_an_unknown_command_is_a_usage_error(kernel_lsp):
     answer = kernel_lsp("frobnicate")
     assert answer.returncode == 2

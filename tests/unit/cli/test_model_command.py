@@ -34,6 +34,12 @@ def test_profiles_are_listed():
     assert {"kevin-32b", "general"} <= {profile["id"] for profile in json.loads(said("list", "--json"))}
 
 
+def test_a_login_without_a_runtime_folder_is_no_cause_for_a_warning(monkeypatch, recwarn):
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    said("status")
+    assert not recwarn.list
+
+
 def test_nothing_is_running():
     assert "no model server is running" in said("status")
     assert json.loads(said("status", "--json")) == []

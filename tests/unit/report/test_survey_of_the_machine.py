@@ -68,3 +68,11 @@ def test_what_is_missing_is_shown_with_cost_and_cure():
     assert "✓  torch  2.13.0" in text
     assert "ncu: no hardware counters.\n  install it" in text
     assert "no workload can run" not in text
+
+
+def test_a_long_path_is_shown_whole():
+    path = "/a/virtual/environment/lib/python3.11/site-packages/triton/backends/nvidia/bin/nvdisasm"
+    console = Console(width=40)
+    with console.capture() as capture:
+        console.print(doctor.survey_view([doctor.Item("nvdisasm", True, "13.1.80", path, "", "")]), crop=False)
+    assert path in "".join(line.split()[-1] for line in capture.get().splitlines() if line.strip())

@@ -286,15 +286,24 @@ def masked(value: float):
     return scores.masked_fill(torch.ones(64, 64, dtype=torch.bool).triu(1), value)
 
 
-@pytest.mark.parametrize("value", [-1e4, -1e9, torch.finfo(torch.float32).min])
-def test_values_that_stand_far_apart_hide_no_error_of_the_rest(value):
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [(torch.float32, -1e9), (torch.float32, torch.finfo(torch.float32).min), (torch.float16, -1e4)],
+)
+def test_values_that_stand_far_apart_hide_no_error_of_the_rest(dtype, value):
     truth = masked(value)
-    most = comparison.brink(truth)
+    most = comparison.brink(truth, dtype)
     assert exact(64, 64).abs().max() < most < abs(value)
-    assert scale(truth, torch.float32, most) == pytest.approx(1, rel=0.1)
-    bounds, size = Bounds(4.0, 1.0), scale(truth, torch.float32, most)
-    assert distance(truth.float(), truth, size, bounds).first_wrong is None
-    assert distance(truth.where(truth < -100, 0).float(), truth, size, bounds).first_wrong == 0
+    assert scale(truth, dtype, most) == pytest.approx(1, rel=0.1)
+    bounds, size = Bounds(4.0, 1.0), scale(truth, dtype, most)
+    assert distance(truth.to(dtype), truth, size, bounds).first_wrong is None
+    assert distance(truth.where(truth < -100, 0).to(dtype), truth, size, bounds).first_wrong == 0
+
+
+def test_the_tail_of_a_softmax_is_measured_by_the_whole():
+    tail = 1e-4 * exact(64, 64).softmax(1)
+    truth = torch.where(torch.eye(64, dtype=torch.bool), 1.0, tail)
+    assert comparison.brink(truth, torch.float32) == math.inf
 
 
 @pytest.mark.parametrize(
@@ -311,13 +320,13 @@ def test_values_that_stand_far_apart_hide_no_error_of_the_rest(value):
     ids=["normal", "lognormal", "softmax", "ones", "zeros", "empty", "zeros among others"],
 )
 def test_nothing_stands_apart_where_values_are_of_many_sizes(truth):
-    assert comparison.brink(truth) == math.inf
+    assert comparison.brink(truth, torch.float32) == math.inf
 
 
 def test_what_rounding_leaves_beside_larger_values_is_measured_by_these():
     truth = torch.eye(64, dtype=torch.float64) + 1e-17 * exact(64, 64)
     actual = (truth + 1e-8 * exact(64, 64)).float()
-    assert comparison.brink(truth) < 1e-10
+    assert comparison.brink(truth, torch.float32) < 1e-10
     whole = scale(truth, torch.float32)
     size, found = Oracle("cpu", 2.0)._measured(actual, truth, whole, table_bounds(torch.float32))
     assert (size, found.first_wrong) == (whole, None)

@@ -32,6 +32,11 @@ def body_of(frame: bytes) -> bytes:
     return body
 
 
+def test_words_that_are_no_text_can_be_printed():
+    for error in (ValueError("\ud800 alone"), WorkloadError("`reference` raised: \ud800 alone")):
+        assert protocol.describe_error(error)["message"].encode().endswith(b"\\ud800 alone")
+
+
 @settings(max_examples=50)
 @given(st.dictionaries(KEYS, VALUES))
 def test_messages_come_back_as_they_went(message):

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -112,3 +113,15 @@ def test_importing_the_room_loads_no_parser() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "k.cu")
+    assert "pipe" in failure(tmp_path / "k.cu").message
+    assert "device" in failure(Path("/dev/zero")).message
+
+
+def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"caf\xe9.cu")
+    path.touch()
+    assert "UTF-8" in failure(path).message

@@ -187,3 +187,7 @@ def test_slices_compile(name: str) -> None:
     nvrtc.nvrtcGetProgramLog(program, log)
     nvrtc.nvrtcDestroyProgram(program)
     assert result == nvrtc.nvrtcResult.NVRTC_SUCCESS, log.decode()
+
+
+def test_a_byte_order_mark_is_blanked() -> None:
+    assert slice_device("\ufeff__global__ void k() {}\n") == "   __global__ void k() {}\n"
