@@ -115,7 +115,7 @@ async def _check(
     quiet: bool,
 ) -> list[FileReport]:
     texts = {source.path: source.text for source in sources}
-    width = max(len(str(path)) for path in texts)
+    width = min(max(len(str(path)) for path in texts), out.width // 2)
     done = 0
     with err.status(f"checking {len(sources)} files") as status:
 

@@ -95,6 +95,10 @@ def _list(store: Store, json: bool) -> None:
         typer.echo(records_json(rows))
         return
     table = Table.grid(padding=(0, 2, 0, 0))
+    for _ in ("id", "verdict", "speedup"):
+        table.add_column(no_wrap=True)
+    for _ in ("kernel", "label"):
+        table.add_column(overflow="fold")
     for row in rows:
         speedup = "" if row.speedup is None else speedup_text(row.speedup)
         table.add_row(

@@ -48,7 +48,7 @@ class Trust:
             self._answered = now
             self._answers.clear()
         if path not in self._answers:
-            real = path.resolve()
+            real = Path(os.path.realpath(path))  # unlike `resolve`, it takes a loop of links as it is
             self._answers[path] = any(folder in trusted for folder in (real, *real.parents))
         return self._answers[path]
 

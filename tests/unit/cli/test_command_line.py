@@ -165,6 +165,21 @@ def test_a_wrong_setting_reads_like_help(kernel_lsp, tmp_path):
     assert cure.strip().startswith("cure It is: Smallest difference")
 
 
+def test_a_narrow_terminal_cuts_nothing_off(kernel_lsp, tmp_path):
+    folder = tmp_path / "a_folder_with_a_long_name" / "and_another_below"
+    folder.mkdir(parents=True)
+    (folder / "k.cu").write_text("__global__ void k() {}\n")
+    (folder / "k_workload.py").write_text("def (\n")
+    checked = kernel_lsp("check", str(folder.relative_to(tmp_path)), COLUMNS="40")
+    assert checked.returncode == 1
+    assert "1 error" in checked.stdout.partition("error:")[0]
+    with open_store(tmp_path / "data") as store:
+        store.save_verdict(VERDICT | {"verdict": "BUILD_FAILED"})
+    listed = kernel_lsp("report", COLUMNS="40").stdout
+    assert "BUILD_FAILED" in listed
+    assert "…" not in listed
+
+
 def test_report_by_a_prefix_of_the_id(kernel_lsp, tmp_path):
     with open_store(tmp_path / "data") as store:
         store.save_verdict(VERDICT)

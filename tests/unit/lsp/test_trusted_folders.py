@@ -27,6 +27,13 @@ def test_nothing_is_trusted_until_told(trust, project):
     assert not trust.covers(project.parent / "project-2/a.cu")
 
 
+def test_a_link_to_itself_is_trusted_as_the_folder_it_lies_in(trust, project):
+    (project / "a.cu").symlink_to("a.cu")
+    assert not trust.covers(project / "a.cu")
+    trust.add(project)
+    assert trust.covers(project / "a.cu")
+
+
 def test_trust_is_kept_and_seen_by_others(trust, project):
     other = Trust(trust.file)
     assert not other.covers(project)
