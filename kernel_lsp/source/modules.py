@@ -9,6 +9,7 @@ from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
+from kernel_lsp.source.alignment import on_lines_of
 from kernel_lsp.source.grammar import blanked, parse_python, python_grammar
 from kernel_lsp.source.text import Lines, Span
 from kernel_lsp.source.trees import imported_names, span_of, text_of
@@ -142,11 +143,12 @@ def in_place(text: str, given: str) -> str | None:
     """A text that `load_inline` was given, on the lines of the Python file where it stands; None where it is not found.
 
     Where each part has lines of its own, in their order, and no escape breaks a line in the middle, columns are those
-    of `device_view` too, less blanks at the end of lines. Else the decoded text begins on the line of its first part.
+    of `device_view` too, less blanks at the end of lines. Else, and where the text is computed, those lines that stand
+    in the file as they are say where it lies, see `on_lines_of`.
 
     Args:
         text: the Python file.
-        given: the text; white space apart it must be what the file says.
+        given: the text.
     """
     wanted = "".join(given.split())
     groups: dict[tuple[Span, str], list[InlineSource]] = {}
@@ -155,7 +157,7 @@ def in_place(text: str, given: str) -> str | None:
     for sources in groups.values():
         if wanted and "".join("".join(source.text for source in sources).split()) == wanted:
             return _on_its_lines(text, sources)
-    return None
+    return on_lines_of(text, given)
 
 
 def _on_its_lines(text: str, sources: Sequence[InlineSource]) -> str:
@@ -164,7 +166,8 @@ def _on_its_lines(text: str, sources: Sequence[InlineSource]) -> str:
     apart = all(before[1] < after[0] for before, after in pairwise(extents))
     if apart and not any(_breaks_lines(lines.data[s.span.start : s.span.end], s.raw) for s in sources):
         return "\n".join(line.rstrip() for line in _LINE_BREAK.split(_view(text, sources))).rstrip()
-    return "\n" * (extents[0][0] - 1) + "\n".join(source.text for source in sources)
+    made = "\n".join(source.text for source in sources)
+    return on_lines_of(text, made) or "\n" * (extents[0][0] - 1) + made
 
 
 def _view(text: str, sources: Iterable[InlineSource]) -> str:

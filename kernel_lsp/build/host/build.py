@@ -34,7 +34,10 @@ _ERROR = re.compile(
     r"^(?P<path>[^:\n]+):(?P<line>\d+):(?P<column>\d+): (?:fatal )?error: (?P<message>.*)$", re.MULTILINE
 )
 # The compiler's words for what no header could mend.
-_OWN_MISTAKE = re.compile(r"expected|stray|missing terminating|unterminated|redefinition of|invalid suffix|two or more")
+_OWN_MISTAKE = re.compile(
+    r"expected|stray|missing terminating|unterminated|redefinition of|invalid suffix|two or more"
+    r"|expression cannot be used as a function"
+)  # a semicolon is missing before a launch
 _DEFAULTS = BuildOptions()
 
 
@@ -152,7 +155,7 @@ def _host_text(unit: Unit, origin: SourceFile) -> str:
 def placed(unit: Unit, origin: SourceFile) -> tuple[int, str]:
     """The line of the file that holds it on which a unit's text begins, and the text with that file's lines.
 
-    Texts that are put together from several strings are laid out as those stand in a Python file.
+    Texts that are put together from several strings, or computed, are laid out as those stand in a Python file.
     """
     if unit.path is not None or not unit.text.strip():
         return 1, unit.text
