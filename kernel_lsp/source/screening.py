@@ -20,7 +20,8 @@ def _words(text: str) -> frozenset[str]:
 
 
 _MODULES = _words(
-    "__future__ abc collections contextlib dataclasses enum functools itertools math numbers torch triton typing"
+    "__future__ abc collections contextlib dataclasses enum functools itertools math numbers textwrap torch triton "
+    "typing"
 )
 _PARTS_OF_TORCH = _words(
     "classes distributed fx futures hub jit library multiprocessing overrides package profiler serialization testing "
@@ -28,6 +29,7 @@ _PARTS_OF_TORCH = _words(
 )
 _EXTENSIONS = "torch.utils.cpp_extension"
 _BUILDS_EXTENSIONS = (f"{_EXTENSIONS}.load", f"{_EXTENSIONS}.load_inline")
+_BUILD_VARIABLES = ("MAX_JOBS", "TORCH_CUDA_ARCH_LIST")
 _SETTINGS_OF_TORCH = _words("manual_seed manual_seed_all seed seed_all use_deterministic_algorithms")
 _FILES_OF_TORCH = _words("load save from_file load_library")
 _BUILTINS = _words("breakpoint compile delattr eval exec globals locals open setattr vars")
@@ -41,10 +43,13 @@ _DUNDERS = _words("__all__ __call__ __doc__ __getitem__ __init__ __len__ __name_
 _NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 _INCLUDE = re.compile(r"^\s*#\s*include\s*<([^>]+)>", re.MULTILINE)
 _HEADERS = re.compile(
-    r"""(?x) (?: cuda | cublas | cooperative_groups | cub/ | thrust/ | cute/ | cutlass/ | mma\.h | torch/ | ATen/ | c10/
-    | pybind11/ | nv/ ) .* | algorithm | array | cassert | cfloat | climits | cmath | cstddef | cstdint | cstdio
-    | functional | initializer_list | limits | map | math\.h | memory | numeric | optional | stdexcept | stddef\.h
-    | stdint\.h | stdio\.h | string | tuple | type_traits | unordered_map | utility | vector"""
+    r"""(?x) (?: cuda | cublas | cooperative_groups | cub/ | curand | thrust/ | cute/ | cutlass/ | mma\.h | torch/
+    | ATen/ | c10/ | pybind11/ | nv/ ) .* | algorithm | array | assert\.h | bit | cassert | cfloat | cinttypes | climits | cmath
+    | complex | cstddef | cstdint | cstdio | cstdlib | cstring | device_launch_parameters\.h | float\.h | functional
+    | initializer_list | inttypes\.h | iomanip | iostream | limits | limits\.h | map | math\.h | math_constants\.h
+    | memory | new | numbers | numeric | optional | set | sstream | stdexcept | stddef\.h | stdint\.h | stdio\.h
+    | stdlib\.h | string | string\.h | string_view | tuple | type_traits | unordered_map | unordered_set | utility
+    | vector | vector_functions\.h | vector_types\.h"""
 )
 _HOST_WORDS = re.compile(
     r"""(?x)\b(?: clone3? | constructor | cudaCtxResetPersistingL2Cache | cudaDeviceReset | cudaDeviceSetCacheConfig
@@ -106,7 +111,7 @@ def _python(text: str, *, builds: bool) -> tuple[Objection, ...]:
     except (SyntaxError, ValueError):
         return ()
     imported = dict(_bindings(tree))
-    builders = _extension_builders(tree, imported) if builds else set[int]()
+    builders = _extension_builders(tree, imported) | _build_variables(tree) if builds else set[int]()
     found = [
         Objection(node.lineno, what)
         for node in ast.walk(tree)
@@ -131,6 +136,40 @@ def _extension_builders(tree: ast.Module, imported: Mapping[str, str]) -> set[in
             while isinstance(part, ast.Attribute):
                 found.add(id(part))
                 part = part.value
+    return found
+
+
+def _build_variables(tree: ast.Module) -> set[int]:
+    """Imports and attributes, by `id`, of an `os` that only sets variables for torch's build of extensions."""
+    found: set[int] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(
+                targets=[
+                    ast.Subscript(value=ast.Attribute(value=ast.Name(id="os") as name, attr="environ"), slice=key)
+                ],
+                value=ast.Constant(),
+            ):
+                parts: list[ast.expr] = [name]
+            case ast.Call(
+                func=ast.Attribute(
+                    value=ast.Attribute(value=ast.Name(id="os") as name, attr="environ"), attr="setdefault"
+                ) as function,
+                args=[key, ast.Constant()],
+                keywords=[],
+            ):
+                parts = [name, function]
+            case _:
+                continue
+        if isinstance(key, ast.Constant) and key.value in _BUILD_VARIABLES:
+            found |= {id(part) for part in parts}
+    if any(isinstance(node, ast.Name) and node.id == "os" and id(node) not in found for node in ast.walk(tree)):
+        return set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            others = [alias for alias in node.names if alias.name != "os" or alias.asname]
+            if not any(True for alias in others for _ in _of_module(alias.name)):
+                found.add(id(node))
     return found
 
 
