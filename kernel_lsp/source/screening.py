@@ -7,7 +7,7 @@ cannot find everything that is hidden well enough; the judge's other checks do n
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernel_lsp.source.candidate import Candidate, SourceFile
@@ -44,15 +44,16 @@ _NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 _INCLUDE = re.compile(r"^\s*#\s*include\s*<([^>]+)>", re.MULTILINE)
 _HEADERS = re.compile(
     r"""(?x) (?: cuda | cublas | cooperative_groups | cub/ | curand | thrust/ | cute/ | cutlass/ | mma\.h | torch/
-    | ATen/ | c10/ | pybind11/ | nv/ ) .* | algorithm | array | assert\.h | bit | cassert | cfloat | cinttypes | climits | cmath
-    | complex | cstddef | cstdint | cstdio | cstdlib | cstring | device_launch_parameters\.h | float\.h | functional
-    | initializer_list | inttypes\.h | iomanip | iostream | limits | limits\.h | map | math\.h | math_constants\.h
-    | memory | new | numbers | numeric | optional | set | sstream | stdexcept | stddef\.h | stdint\.h | stdio\.h
-    | stdlib\.h | string | string\.h | string_view | tuple | type_traits | unordered_map | unordered_set | utility
-    | vector | vector_functions\.h | vector_types\.h"""
+    | ATen/ | c10/ | pybind11/ | nv/ ) .* | algorithm | array | assert\.h | bit | cassert | cfloat | cinttypes
+    | climits | cmath | complex | cstddef | cstdint | cstdio | cstdlib | cstring | device_launch_parameters\.h
+    | float\.h | functional | initializer_list | inttypes\.h | iomanip | iostream | limits | limits\.h | map | math\.h
+    | math_constants\.h | memory | new | numbers | numeric | optional | set | sstream | stdexcept | stddef\.h
+    | stdint\.h | stdio\.h | stdlib\.h | string | string\.h | string_view | tuple | type_traits | unordered_map
+    | unordered_set | utility | vector | vector_functions\.h | vector_types\.h"""
 )
 _HOST_WORDS = re.compile(
-    r"""(?x)\b(?: clone3? | constructor | cudaCtxResetPersistingL2Cache | cudaDeviceReset | cudaDeviceSetCacheConfig
+    r"""(?x)\b(?: (?<!\.)(?<!->)(?<!\bat::)(?<!\btorch::) clone3?
+    | constructor | cudaCtxResetPersistingL2Cache | cudaDeviceReset | cudaDeviceSetCacheConfig
     | cudaDeviceSetLimit | cudaThreadExchangeStreamCaptureMode | cuCtxSetLimit | destructor | dlopen | dlsym | dlvsym
     | execv\w* | _?_?_exit | exit | fopen | fork | getenv | ifstream | ifunc | init_array | kill | mmap | mprotect
     | mseal | ofstream | open | popen | prctl | pthread_\w+ | ptrace | setenv | sigaction | signal
@@ -91,10 +92,10 @@ def objections(candidate: Candidate, baseline: Candidate, workload: SourceFile) 
     return tuple(found for file in files for found in _of_file(file.text, builds=builds) if found.what not in usual)
 
 
-def host_objections(candidate: SourceFile, baseline: SourceFile) -> tuple[Objection, ...]:
-    """What the C++ host code of a torch extension does that the baseline's does not, in order."""
+def host_objections(candidate: Sequence[str], baseline: SourceFile) -> tuple[Objection, ...]:
+    """What the C++ host code of torch extensions, text by text, does that the baseline's does not, in order."""
     usual = {found.what for found in _cpp(baseline.text)}
-    return tuple(found for found in _cpp(candidate.text) if found.what not in usual)
+    return tuple(found for text in candidate for found in _cpp(text) if found.what not in usual)
 
 
 def _of_file(text: str, *, builds: bool) -> tuple[Objection, ...]:
