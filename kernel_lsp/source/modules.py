@@ -38,6 +38,8 @@ _DEVICE_FLAG = re.compile(
       | -D\w+(?:=\w+)?
     ) ["']"""
 )
+_EXTENDED_LAMBDA = re.compile(r"extended[-_]lambda")
+_SPACES = re.compile(r"(\]\s*)((?:__(?:device|host)__\s*)+)(?=\()")
 _TOKEN = re.compile(
     rb"""(?x)
       (?P<escape> \\ (?:
@@ -135,8 +137,16 @@ def device_units(text: str) -> tuple[DeviceUnit, ...]:
         given = [source for source in sources if source.call == call]
         written = text.encode()[call.start : call.end].decode()
         flags = [m["flag"] for m in _DEVICE_FLAG.finditer(written)] if "extra_cuda_cflags" in written else []
-        units.append(DeviceUnit(call, _on_its_lines(text, given), tuple(flags)))
+        code = _on_its_lines(text, given)
+        if _EXTENDED_LAMBDA.search(written):
+            code = without_spaces_of_lambdas(code)
+        units.append(DeviceUnit(call, code, tuple(flags)))
     return tuple(units)
+
+
+def without_spaces_of_lambdas(text: str) -> str:
+    """CUDA text whose lambdas say not where they run, for NVRTC: those in device code run there all the same."""
+    return _SPACES.sub(lambda match: match[1] + " " * len(match[2]), text)
 
 
 def in_place(text: str, given: str) -> str | None:

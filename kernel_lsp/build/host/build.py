@@ -21,7 +21,7 @@ from kernel_lsp.build.prelude import HALF_HEADER
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.cuda import find_cuda_kernels
 from kernel_lsp.source.host_view import HostViewError, host_view
-from kernel_lsp.source.modules import in_place
+from kernel_lsp.source.modules import in_place, without_spaces_of_lambdas
 from kernel_lsp.source.outline import without_comments
 
 _BINDS = re.compile(r"\bPYBIND11_MODULE\s*\(")
@@ -101,6 +101,8 @@ def _with_device(
 ) -> ExtensionBuild | str:
     line, text = placed(request.cuda[0], origin)
     text = "\n" * (line - 1) + text
+    if flags.extended_lambda:
+        text = without_spaces_of_lambdas(text)
     source = SourceFile(_named(request, origin), text)
     parameters = {
         kernel.name: tuple(p.name for p in kernel.parameters) for kernel in find_cuda_kernels(text, source.path)

@@ -189,6 +189,14 @@ def test_a_computed_text_is_found_by_the_lines_that_are_written(written):
         assert told in placed.splitlines()[at]
 
 
+@pytest.mark.parametrize("flag", ["--extended-lambda", "--expt-extended-lambda", "-extended-lambda"])
+def test_lambdas_that_may_say_where_they_run_need_not(flag):
+    text = f"{IMPORT}load_inline('m', '', '{KERNEL} auto f = [] __host__ __device__ (float x) {{}};'"
+    (unit,) = device_units(f"{text}, extra_cuda_cflags=['{flag}'])")
+    (plain,) = device_units(f"{text})")
+    assert unit.text == plain.text.replace("__host__ __device__", " " * 19)
+
+
 def test_no_blank_line_breaks_a_macro_that_goes_on():
     given = "#define FIRST_PART(x) \\\n  second_part(x)\nint the_last_one;\n"
     written = "#define FIRST_PART(x) \\\n\n\n  second_part(x)\n\nint the_last_one;\n"
