@@ -235,8 +235,9 @@ def _given(call: "Node") -> Iterator[InlineSource]:
         given = passed.get(f"{kind}_sources")
         for node in (_literals(given) or []) if given else []:
             opening, closing = node.children[0], node.children[-1]
-            raw = b"r" in (opening.text or b"").lower()
-            span = Span(opening.end_byte, closing.start_byte)
+            quotes = text_of(opening).lstrip("rRuU")
+            raw = "r" in text_of(opening).lower()
+            span = Span(opening.end_byte, closing.end_byte - len(quotes))  # the grammar's end may hold a backslash too
             content = (node.text or b"")[span.start - node.start_byte : span.end - node.start_byte]
             yield InlineSource(span_of(call), kind, span, raw, _decoded(content, raw))
 

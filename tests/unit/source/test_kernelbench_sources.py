@@ -217,6 +217,7 @@ def test_text_that_cannot_stand_in_place_is_given_as_it_is_from_its_first_line()
 def test_raw_strings_are_taken_as_they_are():
     text = IMPORT + "load_inline('m', '', r'''\nprintf(\"%d\\n\");\n''')"
     assert cuda_of(text) == ['\nprintf("%d\\n");\n']
+    assert cuda_of(IMPORT + "load_inline('m', '', r'''\\\n''')") == ["\\\n"]
     assert 'printf("%d\\n");' in device_view(text)
 
 
