@@ -33,7 +33,7 @@ from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.files import surroundings
 from kernel_lsp.source.host_launches import find_host_launches
 from kernel_lsp.source.kernel import Language
-from kernel_lsp.source.modules import device_units
+from kernel_lsp.source.modules import device_units, in_place
 from kernel_lsp.workload.spec import WorkloadFile
 
 BUILD_SECONDS = 120.0
@@ -52,6 +52,7 @@ class Built:
         extensions: with host code that is called: the torch extension that a CUDA file is, or those that a Python
             file asks for.
         binaries: Triton: each compilation by itself, in the order of `build.binary.kernels`.
+        host_texts: what a Python file gives to `load_inline` and `load`, as far as may be on its lines.
         lasting: whether building the same text again would end the same; a process that died says nothing lasting.
     """
 
@@ -59,6 +60,7 @@ class Built:
     plans: tuple[Plan, ...]
     extensions: tuple[ExtensionBuild, ...] = ()
     binaries: tuple[Binary, ...] = ()
+    host_texts: tuple[str, ...] = ()
     lasting: bool = True
 
     @property
@@ -261,7 +263,13 @@ class Builders:
         if candidate.origin == "baseline" and not asked:
             _remember(self._settings, arch, workload, candidate, answer)
         built = _BUILT.validate_python(answer)
-        return _in_given_terms(_with_extensions(built, asked, candidate) if asked else built, candidate)
+        if asked:
+            built = _with_extensions(built, asked, candidate)
+            if candidate.language is not Language.CUDA:
+                given = [unit["text"] for one in requests for unit in one["units"]]
+                texts = (in_place(candidate.kernel.text, text) or text for text in given)
+                built = replace(built, host_texts=tuple(texts))
+        return _in_given_terms(built, candidate)
 
     async def _requested(self, asked: dict[str, Any], request: dict[str, Any], folder: Path) -> ExtensionBuild:
         """Build one extension that a candidate asks for; its own code is run only where torch has to build it."""

@@ -250,8 +250,10 @@ class Session:
             except CannotJudgeError as error:
                 reason = f"it cannot be built on this machine: {error.message}"
                 return self._verdict(case, Failure(Outcome.UNTIMED, Stage.BUILD, reason))
-        if case.built.extensions and (found := host_objections(candidate.kernel, self.target.baseline.kernel)):
-            return self._verdict(case, _illegitimate(found[0]))
+        if case.built.extensions:
+            texts = case.built.host_texts or (candidate.kernel.text,)
+            if found := host_objections(texts, self.target.baseline.kernel):
+                return self._verdict(case, _illegitimate(found[0]))
         if not case.built.ok:
             return self._verdict(case, Failure(Outcome.BUILD_FAILED, Stage.BUILD, case.built.first_error))
         if not always_run and self._same_program(candidate, case.built):

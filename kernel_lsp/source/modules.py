@@ -9,6 +9,7 @@ from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
+from kernel_lsp.source.alignment import on_lines_of
 from kernel_lsp.source.grammar import blanked, parse_python, python_grammar
 from kernel_lsp.source.text import Lines, Span
 from kernel_lsp.source.trees import imported_names, span_of, text_of
@@ -37,6 +38,8 @@ _DEVICE_FLAG = re.compile(
       | -D\w+(?:=\w+)?
     ) ["']"""
 )
+_EXTENDED_LAMBDA = re.compile(r"extended[-_]lambda")
+_SPACES = re.compile(r"(\]\s*)((?:__(?:device|host)__\s*)+)(?=\()")
 _TOKEN = re.compile(
     rb"""(?x)
       (?P<escape> \\ (?:
@@ -134,19 +137,28 @@ def device_units(text: str) -> tuple[DeviceUnit, ...]:
         given = [source for source in sources if source.call == call]
         written = text.encode()[call.start : call.end].decode()
         flags = [m["flag"] for m in _DEVICE_FLAG.finditer(written)] if "extra_cuda_cflags" in written else []
-        units.append(DeviceUnit(call, _on_its_lines(text, given), tuple(flags)))
+        code = _on_its_lines(text, given)
+        if _EXTENDED_LAMBDA.search(written):
+            code = without_spaces_of_lambdas(code)
+        units.append(DeviceUnit(call, code, tuple(flags)))
     return tuple(units)
+
+
+def without_spaces_of_lambdas(text: str) -> str:
+    """CUDA text whose lambdas say not where they run, for NVRTC: those in device code run there all the same."""
+    return _SPACES.sub(lambda match: match[1] + " " * len(match[2]), text)
 
 
 def in_place(text: str, given: str) -> str | None:
     """A text that `load_inline` was given, on the lines of the Python file where it stands; None where it is not found.
 
     Where each part has lines of its own, in their order, and no escape breaks a line in the middle, columns are those
-    of `device_view` too, less blanks at the end of lines. Else the decoded text begins on the line of its first part.
+    of `device_view` too, less blanks at the end of lines. Else, and where the text is computed, those lines that stand
+    in the file as they are say where it lies, see `on_lines_of`.
 
     Args:
         text: the Python file.
-        given: the text; white space apart it must be what the file says.
+        given: the text.
     """
     wanted = "".join(given.split())
     groups: dict[tuple[Span, str], list[InlineSource]] = {}
@@ -155,7 +167,7 @@ def in_place(text: str, given: str) -> str | None:
     for sources in groups.values():
         if wanted and "".join("".join(source.text for source in sources).split()) == wanted:
             return _on_its_lines(text, sources)
-    return None
+    return on_lines_of(text, given)
 
 
 def _on_its_lines(text: str, sources: Sequence[InlineSource]) -> str:
@@ -164,7 +176,8 @@ def _on_its_lines(text: str, sources: Sequence[InlineSource]) -> str:
     apart = all(before[1] < after[0] for before, after in pairwise(extents))
     if apart and not any(_breaks_lines(lines.data[s.span.start : s.span.end], s.raw) for s in sources):
         return "\n".join(line.rstrip() for line in _LINE_BREAK.split(_view(text, sources))).rstrip()
-    return "\n" * (extents[0][0] - 1) + "\n".join(source.text for source in sources)
+    made = "\n".join(source.text for source in sources)
+    return on_lines_of(text, made) or "\n" * (extents[0][0] - 1) + made
 
 
 def _view(text: str, sources: Iterable[InlineSource]) -> str:
@@ -222,8 +235,9 @@ def _given(call: "Node") -> Iterator[InlineSource]:
         given = passed.get(f"{kind}_sources")
         for node in (_literals(given) or []) if given else []:
             opening, closing = node.children[0], node.children[-1]
-            raw = b"r" in (opening.text or b"").lower()
-            span = Span(opening.end_byte, closing.start_byte)
+            quotes = text_of(opening).lstrip("rRuU")
+            raw = "r" in text_of(opening).lower()
+            span = Span(opening.end_byte, closing.end_byte - len(quotes))  # the grammar's end may hold a backslash too
             content = (node.text or b"")[span.start - node.start_byte : span.end - node.start_byte]
             yield InlineSource(span_of(call), kind, span, raw, _decoded(content, raw))
 

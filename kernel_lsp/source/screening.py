@@ -9,7 +9,7 @@ import ast
 import importlib
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernel_lsp.source.candidate import Candidate, SourceFile
@@ -22,7 +22,8 @@ def _words(text: str) -> frozenset[str]:
 
 
 _MODULES = _words(
-    "__future__ abc collections contextlib dataclasses enum functools itertools math numbers torch triton typing"
+    "__future__ abc collections contextlib dataclasses enum functools itertools math numbers textwrap torch triton "
+    "typing"
 )
 _PARTS_OF_TORCH = _words(
     "classes distributed fx futures hub jit library multiprocessing overrides package profiler serialization testing "
@@ -38,6 +39,7 @@ _FOREIGN = (sys.stdlib_module_names | {"np", "numpy"}) - _words("chunk copy math
 """Modules that those of torch and triton import, but for what these call so themselves."""
 _EXTENSIONS = "torch.utils.cpp_extension"
 _BUILDS_EXTENSIONS = (f"{_EXTENSIONS}.load", f"{_EXTENSIONS}.load_inline")
+_BUILD_VARIABLES = ("MAX_JOBS", "TORCH_CUDA_ARCH_LIST")
 _SETTINGS_OF_TORCH = _words("manual_seed manual_seed_all seed seed_all use_deterministic_algorithms")
 _FILES_OF_TORCH = _words("load save from_file load_library")
 _BUILTINS = _words("breakpoint compile delattr eval exec globals locals open setattr vars")
@@ -56,13 +58,17 @@ _DEFINED = _DUNDERS | _words(
 _NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 _INCLUDE = re.compile(r"^\s*#\s*include\s*<([^>]+)>", re.MULTILINE)
 _HEADERS = re.compile(
-    r"""(?x) (?: cuda | cublas | cooperative_groups | cub/ | thrust/ | cute/ | cutlass/ | mma\.h | torch/ | ATen/ | c10/
-    | pybind11/ | nv/ ) .* | algorithm | array | cassert | cfloat | climits | cmath | cstddef | cstdint | cstdio
-    | functional | initializer_list | limits | map | math\.h | memory | numeric | optional | stdexcept | stddef\.h
-    | stdint\.h | stdio\.h | string | tuple | type_traits | unordered_map | utility | vector"""
+    r"""(?x) (?: cuda | cublas | cooperative_groups | cub/ | curand | thrust/ | cute/ | cutlass/ | mma\.h | torch/
+    | ATen/ | c10/ | pybind11/ | nv/ ) .* | algorithm | array | assert\.h | bit | cassert | cfloat | cinttypes
+    | climits | cmath | complex | cstddef | cstdint | cstdio | cstdlib | cstring | device_launch_parameters\.h
+    | float\.h | functional | initializer_list | inttypes\.h | iomanip | iostream | limits | limits\.h | map | math\.h
+    | math_constants\.h | memory | new | numbers | numeric | optional | set | sstream | stdexcept | stddef\.h
+    | stdint\.h | stdio\.h | stdlib\.h | string | string\.h | string_view | tuple | type_traits | unordered_map
+    | unordered_set | utility | vector | vector_functions\.h | vector_types\.h"""
 )
 _HOST_WORDS = re.compile(
-    r"""(?x)\b(?: clone3? | constructor | cudaCtxResetPersistingL2Cache | cudaDeviceReset | cudaDeviceSetCacheConfig
+    r"""(?x)\b(?: (?<!\.)(?<!->)(?<!\bat::)(?<!\btorch::) clone3?
+    | constructor | cudaCtxResetPersistingL2Cache | cudaDeviceReset | cudaDeviceSetCacheConfig
     | cudaDeviceSetLimit | cudaThreadExchangeStreamCaptureMode | cuCtxSetLimit | destructor | dlopen | dlsym | dlvsym
     | execv\w* | _?_?_exit | exit | fopen | fork | getenv | ifstream | ifunc | init_array | kill | mmap | mprotect
     | mseal | ofstream | open | popen | prctl | pthread_\w+ | ptrace | setenv | sigaction | signal
@@ -101,10 +107,10 @@ def objections(candidate: Candidate, baseline: Candidate, workload: SourceFile) 
     return tuple(found for file in files for found in _of_file(file.text, builds=builds) if found.what not in usual)
 
 
-def host_objections(candidate: SourceFile, baseline: SourceFile) -> tuple[Objection, ...]:
-    """What the C++ host code of a torch extension does that the baseline's does not, in order."""
+def host_objections(candidate: Sequence[str], baseline: SourceFile) -> tuple[Objection, ...]:
+    """What the C++ host code of torch extensions, text by text, does that the baseline's does not, in order."""
     usual = {found.what for found in _cpp(baseline.text)}
-    return tuple(found for found in _cpp(candidate.text) if found.what not in usual)
+    return tuple(found for text in candidate for found in _cpp(text) if found.what not in usual)
 
 
 def _of_file(text: str, *, builds: bool) -> tuple[Objection, ...]:
@@ -122,7 +128,7 @@ def _python(text: str, *, builds: bool) -> tuple[Objection, ...]:
         return ()
     imported = dict(_bindings(tree))
     aliases = _aliases(tree, imported)
-    builders = _extension_builders(tree, imported) if builds else set[int]()
+    builders = _extension_builders(tree, imported) | _build_variables(tree) if builds else set[int]()
     plain = _used_plainly(tree) | aliases
     found = [
         Objection(node.lineno, what)
@@ -241,6 +247,40 @@ def _extension_builders(tree: ast.Module, imported: Mapping[str, str]) -> set[in
             while isinstance(part, ast.Attribute):
                 found.add(id(part))
                 part = part.value
+    return found
+
+
+def _build_variables(tree: ast.Module) -> set[int]:
+    """Imports and attributes, by `id`, of an `os` that only sets variables for torch's build of extensions."""
+    found: set[int] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(
+                targets=[
+                    ast.Subscript(value=ast.Attribute(value=ast.Name(id="os") as name, attr="environ"), slice=key)
+                ],
+                value=ast.Constant(),
+            ):
+                parts: list[ast.expr] = [name]
+            case ast.Call(
+                func=ast.Attribute(
+                    value=ast.Attribute(value=ast.Name(id="os") as name, attr="environ"), attr="setdefault"
+                ) as function,
+                args=[key, ast.Constant()],
+                keywords=[],
+            ):
+                parts = [name, function]
+            case _:
+                continue
+        if isinstance(key, ast.Constant) and key.value in _BUILD_VARIABLES:
+            found |= {id(part) for part in parts}
+    if any(isinstance(node, ast.Name) and node.id == "os" and id(node) not in found for node in ast.walk(tree)):
+        return set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            others = [alias for alias in node.names if alias.name != "os" or alias.asname]
+            if not any(True for alias in others for _ in _of_module(alias.name)):
+                found.add(id(node))
     return found
 
 

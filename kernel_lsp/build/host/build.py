@@ -21,7 +21,7 @@ from kernel_lsp.build.prelude import HALF_HEADER
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.cuda import find_cuda_kernels
 from kernel_lsp.source.host_view import HostViewError, host_view
-from kernel_lsp.source.modules import in_place
+from kernel_lsp.source.modules import in_place, without_spaces_of_lambdas
 from kernel_lsp.source.outline import without_comments
 
 _BINDS = re.compile(r"\bPYBIND11_MODULE\s*\(")
@@ -34,7 +34,10 @@ _ERROR = re.compile(
     r"^(?P<path>[^:\n]+):(?P<line>\d+):(?P<column>\d+): (?:fatal )?error: (?P<message>.*)$", re.MULTILINE
 )
 # The compiler's words for what no header could mend.
-_OWN_MISTAKE = re.compile(r"expected|stray|missing terminating|unterminated|redefinition of|invalid suffix|two or more")
+_OWN_MISTAKE = re.compile(
+    r"expected|stray|missing terminating|unterminated|redefinition of|invalid suffix|two or more"
+    r"|expression cannot be used as a function"
+)  # a semicolon is missing before a launch
 _DEFAULTS = BuildOptions()
 
 
@@ -98,6 +101,8 @@ def _with_device(
 ) -> ExtensionBuild | str:
     line, text = placed(request.cuda[0], origin)
     text = "\n" * (line - 1) + text
+    if flags.extended_lambda:
+        text = without_spaces_of_lambdas(text)
     source = SourceFile(_named(request, origin), text)
     parameters = {
         kernel.name: tuple(p.name for p in kernel.parameters) for kernel in find_cuda_kernels(text, source.path)
@@ -152,7 +157,7 @@ def _host_text(unit: Unit, origin: SourceFile) -> str:
 def placed(unit: Unit, origin: SourceFile) -> tuple[int, str]:
     """The line of the file that holds it on which a unit's text begins, and the text with that file's lines.
 
-    Texts that are put together from several strings are laid out as those stand in a Python file.
+    Texts that are put together from several strings, or computed, are laid out as those stand in a Python file.
     """
     if unit.path is not None or not unit.text.strip():
         return 1, unit.text

@@ -21,6 +21,7 @@ _NOTHING = re.compile(
     r"|generate-code=\S+|gpu-architecture=\S+|arch=\S+|code=\S+|compiler-options=\S*|split-compile=\S*)"
     r"|-(?:W\w\S*|w|v|g|G|f(?:PIC|pic|openmp|fast-math|visibility\S*|permissive)|march=\S+|mtune=\S+|std=\S+|pthread|lcuda\w*|lc10\S*)"
 )
+_EXTENDED_LAMBDA = re.compile(r"-{1,2}(?:expt-)?extended[-_]lambda")
 _WITH_VALUE = re.compile(
     r"-Xcompiler|-Xptxas|-Xcudafe|-gencode|-arch|-code|--threads|-t|--generate-code|--gpu-architecture|--ptxas-options"
     r"|--compiler-options|-diag-suppress|--diag-suppress"
@@ -30,11 +31,19 @@ _SPLIT = re.compile(r"-{1,2}(maxrregcount|std)")
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """Options of the fast path; `unknown` is the first one whose meaning there is not known."""
+    """Options of the fast path.
+
+    Attributes:
+        host: for the host compiler.
+        device: for NVRTC.
+        unknown: the first one whose meaning there is not known.
+        extended_lambda: whether lambdas in device code may say so.
+    """
 
     host: tuple[str, ...]
     device: tuple[str, ...]
     unknown: str | None = None
+    extended_lambda: bool = False
 
 
 def translate(cflags: Sequence[str], cuda_cflags: Sequence[str], ldflags: Sequence[str] = ()) -> Flags:
@@ -65,4 +74,4 @@ def translate(cflags: Sequence[str], cuda_cflags: Sequence[str], ldflags: Sequen
         elif not _NOTHING.fullmatch(flag):
             return Flags((), (), flag)
     unknown = next((flag for flag in ldflags if not _NOTHING.fullmatch(flag)), None)
-    return Flags(tuple(host), tuple(device), unknown)
+    return Flags(tuple(host), tuple(device), unknown, any(map(_EXTENDED_LAMBDA.fullmatch, cuda_cflags)))

@@ -7,7 +7,7 @@ from kernel_lsp.build.headers import user_headers
 from kernel_lsp.errors import SourceError, WorkloadError
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels, language_of, read_source
-from kernel_lsp.source.modules import is_problem
+from kernel_lsp.source.modules import is_answer, is_problem
 from kernel_lsp.workload.spec import find_workload
 
 SUFFIXES = (".cu", ".cuh", ".py")
@@ -56,8 +56,11 @@ def kernel_files_among(paths: Sequence[Path], *, related: bool = False) -> tuple
 
 
 def is_kernel_file(source: SourceFile) -> bool:
-    """Whether there is a kernel in it."""
-    return language_of(source.path, source.text) is not None and bool(find_kernels(source.text, source.path))
+    """Whether there is a kernel in it, or a `ModelNew` whose CUDA text only running the file would tell."""
+    if language_of(source.path, source.text) is None:
+        return False
+    computed = "load_inline" in source.text and is_answer(source.text)
+    return computed or bool(find_kernels(source.text, source.path))
 
 
 def _below(folder: Path) -> list[Path]:

@@ -281,6 +281,24 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     lambda x: (x * 3 + 0.5, x * 3 + 1, torch.cat([x, x]), x * 2),
 )  # fmt: skip
 _wrapper(
+    "a tensor that is none by default", """
+__global__ void added(const float* x, const float* bias, float* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = x[i] + (bias ? bias[i] : 1.f);
+}
+at::Tensor go(at::Tensor x, const c10::optional<at::Tensor>& bias, std::vector<int64_t> sizes) {
+  at::Tensor y = sizes.empty() ? at::empty_like(x) : at::empty(sizes, x.options());
+  added<<<4, 32>>>(x.data_ptr<float>(), bias ? bias->data_ptr<float>() : nullptr, y.data_ptr<float>(), x.numel());
+  return y;
+}
+""", """
+at::Tensor go(at::Tensor x, const c10::optional<at::Tensor>& bias, std::vector<int64_t> sizes);
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("go", &go, py::arg("x"), py::arg("bias") = py::none(), py::arg("sizes") = std::vector<int64_t>{});
+}""", lambda: (_x(100),), lambda m, x: (m.go(x), m.go(x, bias=x), m.go(x, sizes=[10, 10])),
+    lambda x: (x + 1, x + x, (x + 1).view(10, 10)),
+)  # fmt: skip
+_wrapper(
     "streams, guards and launch checks", """
 #include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDAGuard.h>

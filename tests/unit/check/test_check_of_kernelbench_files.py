@@ -10,6 +10,7 @@ from kernel_lsp.config.settings import BuildSettings, PathSettings, Settings
 from kernel_lsp.judge.check import check, kernel_files_among
 from kernel_lsp.judge.facts import open_compiler
 from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.files import find_kernels
 
 pytest.importorskip("torch")
 pytest.importorskip("cuda.bindings.nvrtc")
@@ -70,6 +71,18 @@ def test_an_error_is_said_at_the_line_of_the_python_file_also_where_it_has_a_pro
     line = next(number for number, line in enumerate(text.splitlines(), 1) if "nothing" in line)
     assert (found.message, found.line) == ('identifier "nothing" is undefined', line)
     assert found.column == text.splitlines()[line - 1].index("nothing") + 1
+
+
+def test_an_answer_whose_text_is_computed_is_checked_too(tmp_path):
+    shutil.copy(EXAMPLES / "mean_square.py", tmp_path / "mean_square.py")
+    text = (EXAMPLES / "mean_square_cuda.py").read_text().replace("partial[0] / cols", "nothing[0] / cols")
+    path = tmp_path / "mean_square_cuda.py"
+    path.write_text(text.replace("[DEVICE, HOST]", "'%s%s' % (DEVICE, HOST)"))
+    (source,) = kernel_files_among([path])
+    assert find_kernels(source.text, path) == ()
+    (found,) = report(source, tmp_path).diagnostics
+    line = next(number for number, line in enumerate(source.text.splitlines(), 1) if "nothing" in line)
+    assert (found.message, found.line) == ('identifier "nothing" is undefined', line)
 
 
 def test_a_problem_that_changed_stands_for_its_answers():

@@ -114,6 +114,10 @@ ANSWERS = {
     "raises": MODEL.replace("super().__init__()", 'super().__init__()\n        raise ValueError("no")'),
     "reaches": MODEL.replace("import torch\n", "import ctypes\nimport torch\n", 1),
     "syntax": INLINE.replace("fmaxf(", "fmaxg("),
+    "words": INLINE.replace("rows.scale_rows(x,", "rows.scale_rows(x.clone(),")
+    .replace("auto y = torch::empty_like(x)", "auto y = x.clone()")
+    .replace("def __init__(self, size):", 'def __init__(self, size):\n        """The constructor (open to all)."""'),
+    "hidden": INLINE.replace("cuda_sources=SOURCE", "cuda_sources=SOURCE.replace('int n =', 'ex' 'it(0); int n =')"),
 }
 
 
@@ -143,7 +147,7 @@ def test_the_model_itself_is_the_same_program(verdicts):
     assert (verdicts["itself"].verdict, verdicts["itself"].stage) == (Outcome.SAME, Stage.BUILD)
 
 
-@pytest.mark.parametrize("name", ["another", "triton", "inline"])
+@pytest.mark.parametrize("name", ["another", "triton", "inline", "words"])
 def test_a_right_answer_is_right_on_the_emulator(verdicts, name):
     assert (verdicts[name].verdict, verdicts[name].stage) == (Outcome.UNTIMED, Stage.CORRECT), verdicts[name].reason
     found = checks(verdicts[name])
@@ -207,6 +211,7 @@ def test_sizes_that_the_problem_fixes_may_be_relied_on(verdicts):
         ("no_answer", Outcome.BUILD_FAILED, Stage.PARSE, "no `ModelNew`"),
         ("raises", Outcome.BUILD_FAILED, Stage.BUILD, "ValueError: no"),
         ("reaches", Outcome.ILLEGITIMATE, Stage.LEGITIMATE, "imports `ctypes`"),
+        ("hidden", Outcome.ILLEGITIMATE, Stage.LEGITIMATE, "line 13 of its host code uses `exit`"),
         ("syntax", Outcome.BUILD_FAILED, Stage.BUILD, "syntax.py:"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import ast
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -154,8 +155,52 @@ def test_a_given_text_is_found_again_on_its_lines(wrap):
     assert lines[at + 2] == "int last;"
     assert device_units(text)[0].text == placed
     assert (in_place(text, "int f();") or "").strip() == "int f();"
-    assert in_place(text, given + "more") is None
+    assert in_place(text, "__global__ void other();") is None
     assert in_place(text, "") is None
+
+
+COMPUTED = """
+__global__ void k(float* x) {
+    x[0] = 1.f;
+}
+torch::Tensor run(torch::Tensor x) { return x; }
+"""
+DOUBLED = COMPUTED.replace("{", "{{").replace("}", "}}").replace("1.f", "{N}.f")
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        f"N = 7\nSRC = f'''{DOUBLED}'''\n",
+        f"SRC = '''{DOUBLED}'''.format(N=7)\n",
+        f"class A:\n    SRC = '''{COMPUTED}'''.replace('1.f', '7.f')\n",
+        f"import math\nH = '#define A 1\\n#define B 2\\n'\nK = '''{COMPUTED}'''\nSRC = H + K % ()\n",
+    ],
+)
+def test_a_computed_text_is_found_by_the_lines_that_are_written(written):
+    names: dict[str, Any] = {}
+    exec(written, names)
+    given = names.get("SRC") or names["A"].SRC
+    placed = in_place(written + "load_inline('m', '', SRC)\n", given)
+    assert placed is not None
+    assert "".join(placed.split()) == "".join(given.split())
+    for told in ("__global__", "torch::Tensor run"):
+        at = next(i for i, line in enumerate(written.splitlines()) if told in line)
+        assert told in placed.splitlines()[at]
+
+
+@pytest.mark.parametrize("flag", ["--extended-lambda", "--expt-extended-lambda", "-extended-lambda"])
+def test_lambdas_that_may_say_where_they_run_need_not(flag):
+    text = f"{IMPORT}load_inline('m', '', '{KERNEL} auto f = [] __host__ __device__ (float x) {{}};'"
+    (unit,) = device_units(f"{text}, extra_cuda_cflags=['{flag}'])")
+    (plain,) = device_units(f"{text})")
+    assert unit.text == plain.text.replace("__host__ __device__", " " * 19)
+
+
+def test_no_blank_line_breaks_a_macro_that_goes_on():
+    given = "#define FIRST_PART(x) \\\n  second_part(x)\nint the_last_one;\n"
+    written = "#define FIRST_PART(x) \\\n\n\n  second_part(x)\n\nint the_last_one;\n"
+    assert in_place(written, given) == "#define FIRST_PART(x) \\\n  second_part(x)\n\n\n\nint the_last_one;"
 
 
 def test_text_that_cannot_stand_in_place_is_given_as_it_is_from_its_first_line():
@@ -172,6 +217,7 @@ def test_text_that_cannot_stand_in_place_is_given_as_it_is_from_its_first_line()
 def test_raw_strings_are_taken_as_they_are():
     text = IMPORT + "load_inline('m', '', r'''\nprintf(\"%d\\n\");\n''')"
     assert cuda_of(text) == ['\nprintf("%d\\n");\n']
+    assert cuda_of(IMPORT + "load_inline('m', '', r'''\\\n''')") == ["\\\n"]
     assert 'printf("%d\\n");' in device_view(text)
 
 

@@ -132,6 +132,7 @@ HOST = "#include <torch/extension.h>\n#include <cuda_runtime.h>\n#include <vecto
         ("void g() { std::thread([] {}).detach(); }", "uses `std::thread`"),
         ("void g() { mprotect(0, 0, 7); }", "uses `mprotect`"),
         ("void g() { _exit(0); }", "uses `_exit`"),
+        ("void g() { ::clone(h, stack, 0, 0); }", "uses `clone`"),
         ("void g() { cudaDeviceSetLimit(cudaLimitStackSize, 1); }", "uses `cudaDeviceSetLimit`"),
         ("void g() { kernel_lsp::torch_attribute(name); }", "uses `kernel_lsp`"),
         ("void g() { py::module_::import(name); }", "uses `py::module_::import`"),
@@ -139,16 +140,24 @@ HOST = "#include <torch/extension.h>\n#include <cuda_runtime.h>\n#include <vecto
     ],
 )
 def test_host_code_of_an_extension(text, what):
-    (objection,) = host_objections(SourceFile(Path("a.cu"), HOST + text), SourceFile(Path("a.cu"), HOST))
+    (objection,) = host_objections([HOST + text], SourceFile(Path("a.cu"), HOST))
     assert (objection.line, objection.what) == (5, what)
-    assert host_objections(SourceFile(Path("a.cu"), HOST + text), SourceFile(Path("a.cu"), HOST + text)) == ()
+    assert host_objections([HOST + text], SourceFile(Path("a.cu"), HOST + text)) == ()
 
 
 @pytest.mark.parametrize(
-    "text", ["// mprotect(0);", "/* system(x) */", 'const char* s = "exit(0)";', "int exit_code = 0;"]
+    "text",
+    [
+        "// mprotect(0);",
+        "/* system(x) */",
+        'const char* s = "exit(0)";',
+        "int exit_code = 0;",
+        "at::Tensor f(at::Tensor x) { return x.clone(); }",
+        "at::Tensor f(at::Tensor* x) { return at::clone(x->clone()); }",
+    ],
 )
 def test_comments_strings_and_other_names_are_no_host_code(text):
-    assert host_objections(SourceFile(Path("a.cu"), HOST + text), SourceFile(Path("a.cu"), HOST)) == ()
+    assert host_objections([HOST + text], SourceFile(Path("a.cu"), HOST)) == ()
 
 
 PROBLEM = "class Model: ...\ndef get_inputs(): ...\ndef get_init_inputs(): ...\n"
@@ -168,6 +177,8 @@ def of_answer(text: str) -> list[str]:
         "from torch.utils import cpp_extension\ncpp_extension.load_inline(name='x')",
         "import torch.utils.cpp_extension\ntorch.utils.cpp_extension.load(name='x', sources=[])",
         "import torch.nn as nn\nimport torch.nn.functional as F\nnn.Linear(1, 2), F.relu",
+        "import torch, os\nos.environ['TORCH_CUDA_ARCH_LIST'] = '9.0'\nos.environ.setdefault('MAX_JOBS', '4')",
+        "import textwrap\ntextwrap.dedent('x')",
     ],
 )
 def test_an_answer_may_build_extensions(text):
@@ -183,10 +194,22 @@ def test_an_answer_may_build_extensions(text):
         ("from torch.utils import cpp_extension, data", "uses `torch.utils`"),
         ("import ctypes", "imports `ctypes`"),
         ("import torch\ntorch.matmul = None", "changes `torch.matmul`"),
+        ("import os\nos.environ['LD_PRELOAD'] = 'x'", "imports `os`"),
+        ("import os\nos.environ['MAX_JOBS'] = '4'\nos.kill", "imports `os`"),
+        ("import os\nos.environ['MAX_JOBS'] = '4'\ndef f(o=os): pass", "imports `os`"),
+        ("import os\nos.environ['MAX_JOBS'] = '4'\nimport torch\ntorch.os", "reaches for `os`"),
+        ("import os as o\nimport torch", "imports `os`"),
+        ("import os, gc\nos.environ['MAX_JOBS'] = '4'", "imports `gc`"),
     ],
 )
 def test_an_answer_may_do_nothing_else(text, what):
     assert any(said == what for said in of_answer(text)), of_answer(text)
+
+
+@pytest.mark.parametrize("header", ["float.h", "cstring", "iostream", "sstream", "curand_kernel.h", "cstdlib"])
+def test_host_code_may_include_what_gives_it_nothing_more(header):
+    text = f"load_inline(name='x', cpp_sources='#include <{header}>')"
+    assert of_answer(f"from torch.utils.cpp_extension import load_inline\n{text}") == []
 
 
 def test_cpp_given_to_load_inline_is_read_in_its_place():

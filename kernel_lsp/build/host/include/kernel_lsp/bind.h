@@ -225,6 +225,12 @@ Overload overload_of(Lambda lambda) {
 }  // namespace kernel_lsp
 
 namespace pybind11 {
+struct none {};
+}  // namespace pybind11
+namespace kernel_lsp {
+inline Ref to_python(pybind11::none) { return none(); }
+}  // namespace kernel_lsp
+namespace pybind11 {
 struct arg {
   explicit arg(const char* name) : name(name) {}
   template <class T>
@@ -242,7 +248,6 @@ inline namespace literals {
 inline arg operator""_a(const char* name, size_t) { return arg(name); }
 }  // namespace literals
 inline kernel_lsp::Ref to_python(const arg& value) { return value.standard; }
-struct none {};
 struct gil_scoped_release {};
 template <class T>
 struct call_guard {};
@@ -285,9 +290,6 @@ namespace py = pybind11;
 namespace torch {
 namespace py = pybind11;
 }  // namespace torch
-namespace kernel_lsp {
-inline Ref to_python(pybind11::none) { return none(); }
-}  // namespace kernel_lsp
 
 #define PYBIND11_MODULE(name, variable)                                                     \
   static void kernel_lsp_bind(::pybind11::module_&);                                        \
