@@ -43,7 +43,7 @@ try {
 
   await me.pick("Refine");
   const end = me.toast("Verified before: num_warps 4 -> 2: 1.25x faster");
-  await end.waitFor();
+  await end.waitFor({ timeout: 180_000 }); // the search may take its whole budget
   await me.shot("04-end-of-a-search");
   await me.press(end, "All 2");
   await me.page.locator(".quick-input-list .monaco-list-row").nth(1).waitFor();
