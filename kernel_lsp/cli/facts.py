@@ -38,6 +38,10 @@ def facts(
     with err.status("compiling"):
         built, codes = asyncio.run(_compile(source, settings, workload, sass))
     found = [facts_of(arch, one) for arch, one in built.items()]
+    if not any(one.ok or one.diagnostics for one in found) and source.path.suffix == ".py":
+        message = "Its CUDA text is computed, so no kernel of it can be read without running the file."
+        cure = "Make the text of plain string constants; `kernel-lsp check` runs the file and takes any."
+        raise SourceError(message, source.path, cure=cure)
     if json:
         machine = {"facts": found, "machine_code": [sass_record(code, source.path) for code in codes]}
         typer.echo(records_json(machine if sass else found))

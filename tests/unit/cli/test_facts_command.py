@@ -29,9 +29,9 @@ def facts(tmp_path: Path):
     (tmp_path / "kernels/scale.cu").write_text(KERNEL)
     (tmp_path / "kernels/factor.cuh").write_text("#define FACTOR 2.0f\n")
 
-    def run(*args: str, start: str = START) -> subprocess.CompletedProcess[str]:
+    def run(*args: str, start: str = START, file: str = "kernels/scale.cu") -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-c", start, "facts", "kernels/scale.cu", "--arch", "sm_80,sm_90", *args],
+            [sys.executable, "-c", start, "facts", file, "--arch", "sm_80,sm_90", *args],
             env=os.environ
             | {
                 "PYTHONPATH": os.pathsep.join(sys.path),
@@ -84,3 +84,24 @@ def test_machine_code_as_json(facts) -> None:
         assert lines[4]["LDG.128"] == lines[6]["STG.128"] == 1
         assert code["peak"]["live"] == max(one["live"] for one in code["instructions"])
         assert code["loops"] == []
+
+
+COMPUTED = """import torch
+from torch.utils.cpp_extension import load_inline
+
+FACTOR = 3.0
+CUDA = f"__global__ void triple(float* x) {{ x[threadIdx.x] *= {FACTOR}f; }}"
+op = load_inline(name="triple", cpp_sources="", cuda_sources=CUDA)
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return x
+"""
+
+
+def test_computed_text_is_not_run_for_facts_and_that_is_said(facts, tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(COMPUTED)
+    answer = facts(file="net.py")
+    assert answer.returncode == 2
+    assert "Its CUDA text is computed" in " ".join(answer.stderr.split())
