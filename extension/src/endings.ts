@@ -4,6 +4,7 @@ import type { Server } from "./server";
 import { sentence, type Variants } from "./variants";
 
 const PASSING_MS = 10_000;
+const noted = new Set<string>();
 
 export type ShowEvidence = (verdict: string, uri?: string) => Promise<void>;
 
@@ -22,7 +23,11 @@ export async function tell(job: Job, server: Server, variants: Variants, showEvi
     await tellOfCheck(job);
     return;
   }
-  for (const note of job.notes ?? []) void vscode.window.showWarningMessage(note);
+  for (const note of job.notes ?? []) {
+    if (noted.has(note)) continue; // once is enough of what is the same after every search
+    noted.add(note);
+    void vscode.window.showWarningMessage(note);
+  }
   const found = (await variants.list(job.uri)).filter(
     (one) => one.fits && (job.kernel === null || one.kernels.includes(job.kernel)),
   );

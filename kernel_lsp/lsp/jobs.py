@@ -181,6 +181,7 @@ class Jobs:
         self._jobs: dict[str, Job] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._numbers = itertools.count(1)
+        self._noted: set[str] = set()
         self._turn = asyncio.Lock()
         self._refreshed = 0.0
         self.gpu: bool | None = None
@@ -346,7 +347,8 @@ class Jobs:
             failed = job.state is State.FAILED
             kind = types.MessageType.Error if failed else types.MessageType.Info
             self._server.show(f"{job.wanted.title}: {job.reason}", kind)
-            for note in job.notes:
+            for note in [note for note in job.notes if note not in self._noted]:
+                self._noted.add(note)  # once is enough of what is the same after every search
                 self._server.show(note, types.MessageType.Warning)
         self._changed(job)
         job.ended.set()

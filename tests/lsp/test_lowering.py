@@ -187,9 +187,14 @@ async def test_notes_of_a_search_are_shown(tmp_path):
     quick = {"refine": {"untimed": True, "budget": 5}, "judge": {"families": ["normal"]}}
     can = {name: value for name, value in EVERYTHING.items() if name != "experimental"}
     async with editor(tmp_path, environment=nobody(tmp_path), capabilities=can, **quick) as session:
-        await session.command("refine", session.open(kernel))
+        uri = session.open(kernel)
+        await session.command("refine", uri)
         note = await session.until(lambda: [text for text in session.said if text.startswith("No model was asked")])
         assert len(note) == 1
         assert note[0].startswith("No model was asked: No model server is running on this machine. Start one with")
         [job] = (await session.request("jobs", {}))["jobs"]
         assert job["notes"] == note
+        await session.command("refine", uri)
+        await session.until(lambda: len([text for text in session.said if text.startswith(job["title"])]) == 2)
+        await session.request("jobs", {})  # what was said before its answer has arrived
+        assert [text for text in session.said if text.startswith("No model was asked")] == note, "it is said once"

@@ -53,6 +53,7 @@ try {
   await me.page.keyboard.press("Enter");
   await me.page.locator(".monaco-diff-editor .modified .view-line", { hasText: "num_warps=2" }).waitFor();
   await me.shot("06-difference");
+  await me.dismiss(); // as time does for a person: what has no buttons goes by itself where the window has the focus
   await me.page.locator(".editor-actions a[aria-label^='Apply This Variant']").click();
   await me.until("the applied variant", async () => (await me.text()).includes("num_warps=2"));
   await me.status("Applied").waitFor();
