@@ -128,6 +128,8 @@ async def watch(ls: "Server") -> None:
     ls.stopping.append(watcher.close)
     own = {folder for folder in (ls.trust.file.parent, ls.settings.user_file.parent) if folder.is_dir()}
     await asyncio.to_thread(watcher.watch, own, recursive=False)
+    if ls.trust.changed():  # before it was watched
+        ls.texts_changed_meaning()
     workspace = ls.client_capabilities.workspace
     offered = workspace.did_change_watched_files if workspace else None
     if offered is not None and offered.dynamic_registration:
