@@ -279,7 +279,7 @@ def _build_variables(tree: ast.Module) -> set[int]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             others = [alias for alias in node.names if alias.name != "os" or alias.asname]
-            if not any(True for alias in others for _ in _of_module(alias.name)):
+            if not any(tuple(_of_module(alias.name)) for alias in others):
                 found.add(id(node))
     return found
 

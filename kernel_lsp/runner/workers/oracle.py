@@ -8,7 +8,7 @@ import contextlib
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,13 +54,6 @@ class _Inputs:
 class _Expected:
     outputs: tuple[Tensor, ...]
     finite: bool
-    _scales: dict[tuple[int, torch.dtype], float] = field(default_factory=dict[tuple[int, torch.dtype], float])
-
-    def scale(self, number: int, dtype: torch.dtype) -> float:
-        """RMS of one output's elements, as far as `dtype` holds them."""
-        if (number, dtype) not in self._scales:
-            self._scales[number, dtype] = comparison.scale(self.outputs[number], dtype)
-        return self._scales[number, dtype]
 
 
 @dataclass(frozen=True)
@@ -350,8 +343,7 @@ class Oracle:
         """
         inputs, expected = self._inputs[key], self._expect(key)
         answer: dict[str, Any] = {"shape_error": None, "distances": [], "fingerprints": [], "baseline": []}
-        answer["blank"] = False
-        answer |= self._untouched(subject, slab, key)
+        answer |= {"blank": False} | self._untouched(subject, slab, key)
         answer["finite"] = expected.finite
         if len(outputs) != len(expected.outputs):
             answer["shape_error"] = (
@@ -370,14 +362,14 @@ class Oracle:
                 return answer
             actual = self._slabs[subject]["out"].view(spec)
             if not baseline and actual.dtype is not self._baseline[key].dtypes[number]:
-                names = (dtype_name(dtype) for dtype in (actual.dtype, self._baseline[key].dtypes[number]))
-                answer["shape_error"] = "output {} has type {} where the baseline's has {}".format(number, *names)
+                own, wanted = dtype_name(actual.dtype), dtype_name(self._baseline[key].dtypes[number])
+                answer["shape_error"] = f"output {number} has type {own} where the baseline's has {wanted}"
                 return answer
             whole_model = self._loaded().problem is not None and inputs.family == families.NORMAL.name
             table = comparison.table_bounds(actual.dtype, whole_model=whole_model)
             allowed = table if baseline else self._baseline[key].bounds[number]
             if baseline:
-                scale, found = self._measured(actual, truth, expected.scale(number, actual.dtype), allowed)
+                scale, found = self._measured(actual, truth, allowed)
             else:
                 scale = self._baseline[key].scales[number]
                 found = comparison.distance(actual, truth, scale, allowed, self._measure)
@@ -404,7 +396,7 @@ class Oracle:
         answer["baseline"] = [{"max": d.max, "rms": d.rms} for d in self._baseline[key].distances]
         return answer
 
-    def _measured(self, actual: Tensor, truth: Tensor, scale: float, allowed: Bounds) -> tuple[float, Distance]:
+    def _measured(self, actual: Tensor, truth: Tensor, allowed: Bounds) -> tuple[float, Distance]:
         """What errors are measured by, and the baseline's: where some values stand far apart, the rest if that can be.
 
         It cannot where the rest is what rounding leaves of values like these.
@@ -414,6 +406,7 @@ class Oracle:
             found = comparison.distance(actual, truth, of_rest, allowed, self._measure)
             if found.first_wrong is None:
                 return of_rest, found
+        scale = comparison.scale(truth, actual.dtype)
         return scale, comparison.distance(actual, truth, scale, allowed, self._measure)
 
     def discriminate(self, key: str, other: str, outputs: list[str]) -> list[str]:
@@ -549,7 +542,7 @@ def _fused(binary: dict[str, Any]) -> Measure:
     from kernel_lsp.device.driver import LoadedModule
     from kernel_lsp.runner.workers.fused import FusedMeasure
 
-    torch.cuda.init()  # a module is loaded into torch's context
+    torch.zeros(1, device="cuda")  # makes torch's context the current one
     return FusedMeasure(LoadedModule(TypeAdapter(Binary).validate_python(binary), {}))
 
 

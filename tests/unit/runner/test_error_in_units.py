@@ -328,5 +328,5 @@ def test_what_rounding_leaves_beside_larger_values_is_measured_by_these():
     actual = (truth + 1e-8 * exact(64, 64)).float()
     assert comparison.brink(truth, torch.float32) < 1e-10
     whole = scale(truth, torch.float32)
-    size, found = Oracle("cpu", 2.0)._measured(actual, truth, whole, table_bounds(torch.float32))
+    size, found = Oracle("cpu", 2.0)._measured(actual, truth, table_bounds(torch.float32))
     assert (size, found.first_wrong) == (whole, None)
