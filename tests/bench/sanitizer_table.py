@@ -1,19 +1,24 @@
 """What compute-sanitizer says of the planted bugs, beside ours: `python -m tests.bench.sanitizer_table --record`.
 
 Each program of `tests/fixtures/planted` runs on the GPU under memcheck, racecheck, initcheck and synccheck, in a
-process of its own, since a fault ends the context; what never ends is not run there. The emulator's findings on the
-same files stand beside. Options: --sanitizer PROGRAM, --jobs PROCESSES AT A TIME (default 8), --record (`--run`,
-`--ours`: for the program itself).
+process of its own, since a fault ends the context; a loop that never ends is not run there, and what hangs at a barrier
+is ended after its time. The emulator's findings on the same files stand beside. Rows are printed as they are complete;
+interrupted (SIGINT, SIGTERM), it ends what runs and keeps the complete ones. Options: --sanitizer PROGRAM, --jobs
+PROCESSES AT A TIME (default: one a core, 16 at most), --seconds FOR EACH RUN (default 60), --record (`--run`, `--ours`:
+for the program itself).
 """
 
 import argparse
+import contextlib
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +26,8 @@ from tests.bench.record import record
 
 PLANTED = Path(__file__).parents[1] / "fixtures" / "planted"
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
-_SECONDS = 120
+_OURS_SECONDS = 300
+_END_SECONDS = 30  # the driver takes its time over the memory of a process that is killed
 _SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)")
 _EXPECT = re.compile(r"(?://|#) expect: (.+)$", re.M)
 _WORDS = re.compile(r"=========\s+((?:Error|Warning|Invalid|Uninitialized|Barrier|Misaligned|Race)[^\n]*)")
@@ -64,8 +70,11 @@ def run(path: Path) -> None:
     torch.cuda.synchronize()
 
 
-def sanitized(sanitizer: str, tool: str, path: Path) -> dict[str, Any]:
-    """One tool's verdict on one program: errors or hazards, and the first words about them."""
+def sanitized(sanitizer: str, tool: str, path: Path, seconds: float, running: set[int]) -> dict[str, Any]:
+    """One tool's verdict on one program: errors or hazards, and the first words about them.
+
+    Its process group is in `running` for as long as it runs, to be ended from outside.
+    """
     command = [sanitizer, "--tool", tool, "--error-exitcode", "86"]
     if tool == "memcheck":
         command += ["--report-api-errors", "no"]  # torch asks the driver for what it may not have, and copes
@@ -73,18 +82,64 @@ def sanitized(sanitizer: str, tool: str, path: Path) -> dict[str, Any]:
     environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
     if "runaway-loop" in _EXPECT.findall(path.read_text()):
         return {"errors": None, "said": "not run: it never ends"}
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    with subprocess.Popen(command, env=environment, start_new_session=True, **pipes) as process:
+    with tempfile.TemporaryFile("w+") as output:  # a pipe may be held open by what outlives the tool
+        process = subprocess.Popen(
+            command, env=environment, start_new_session=True, stdout=output, stderr=subprocess.STDOUT
+        )
+        running.add(process.pid)
         try:
-            said, _ = process.communicate(timeout=_SECONDS)
+            process.wait(seconds)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)  # the program under the tool too
-            return {"errors": None, "said": f"not finished after {_SECONDS} s"}
+            return {"errors": None, "said": f"not finished after {seconds:g} s{_end(process)}"}
+        finally:
+            running.discard(process.pid)
+        output.seek(0)
+        said = output.read()
     summaries = [int(count) for count in _SUMMARY.findall(said)]
     words = _WORDS.search(said)
     if not summaries:
         return {"errors": None, "said": (said.strip().splitlines() or ["no summary"])[-1]}
     return {"errors": sum(summaries), "said": words[1] if words else ""}
+
+
+def _end(process: subprocess.Popen[bytes]) -> str:
+    """Kill a tool and the program under it; what there is to say if that does not end it."""
+    os.killpg(process.pid, signal.SIGKILL)
+    try:
+        process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        return ", and it cannot be killed"
+    return ""
+
+
+def complete(
+    rows: Sequence[dict[str, Any]], sanitizer: str, jobs: int, seconds: float, on_row: Callable[[dict[str, Any]], None]
+) -> None:
+    """Run all tools on the programs of `rows`; `on_row` hears of each row when its last tool is done, till interrupted.
+
+    The verdict of each tool is in `row["sanitizer"]`.
+    """
+    running: set[int] = set()
+    pool = ThreadPoolExecutor(jobs)
+    try:
+        asked = {
+            pool.submit(sanitized, sanitizer, tool, PLANTED / row["program"], seconds, running): (row, tool)
+            for row in rows
+            for tool in TOOLS
+        }
+        for future in as_completed(asked):
+            row, tool = asked[future]
+            row["sanitizer"][tool] = future.result()
+            if len(row["sanitizer"]) == len(TOOLS):
+                on_row(row)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for group in tuple(running):
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.killpg(group, signal.SIGKILL)
+        pool.shutdown()
 
 
 def emulated() -> dict[str, list[str]]:
@@ -105,7 +160,8 @@ def main() -> None:
     """Run all tools on all programs and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sanitizer", default="compute-sanitizer")
-    parser.add_argument("--jobs", type=int, default=8)
+    parser.add_argument("--jobs", type=int, default=min(16, os.cpu_count() or 1))
+    parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--run", type=Path)
     parser.add_argument("--ours", action="store_true")
@@ -118,22 +174,25 @@ def main() -> None:
         return
     command = [sys.executable, "-m", "tests.bench.sanitizer_table", "--ours"]
     hidden = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
-    answer = subprocess.run(command, capture_output=True, text=True, env=hidden, check=True)
+    answer = subprocess.run(command, capture_output=True, text=True, env=hidden, check=True, timeout=_OURS_SECONDS)
     ours = json.loads(answer.stdout.splitlines()[-1])
+    every: list[dict[str, Any]] = [
+        {"program": path.name, "planted": _EXPECT.findall(path.read_text()), "ours": ours[path.name], "sanitizer": {}}
+        for path in programs()
+    ]
+    for number in (signal.SIGINT, signal.SIGTERM):  # `timeout` sends the latter; a shell's `&` has the former ignored
+        signal.signal(number, signal.default_int_handler)
     rows: list[dict[str, Any]] = []
-    with ThreadPoolExecutor(options.jobs) as pool:
-        for path in programs():
-            asked = {tool: pool.submit(sanitized, options.sanitizer, tool, path) for tool in TOOLS}
-            expected = _EXPECT.findall(path.read_text())
-            row = {"program": path.name, "planted": expected, "ours": ours[path.name], "asked": asked}
-            rows.append(row)
-        for row in rows:
-            row["sanitizer"] = {tool: future.result() for tool, future in row.pop("asked").items()}
-            said = "  ".join(
-                f"{tool} {'-' if v['errors'] is None else v['errors']}" for tool, v in row["sanitizer"].items()
-            )
-            planted = ", ".join(row["planted"]) or "nothing"
-            print(f"{row['program']:40s} {planted:32s} {', '.join(row['ours']) or 'nothing':40s} {said}", flush=True)
+
+    def take(row: dict[str, Any]) -> None:
+        rows.append(row | {"sanitizer": {tool: row["sanitizer"][tool] for tool in TOOLS}})
+        said = "  ".join(f"{t} {'-' if (n := row['sanitizer'][t]['errors']) is None else n}" for t in TOOLS)
+        planted = ", ".join(row["planted"]) or "nothing"
+        print(f"{row['program']:40s} {planted:32s} {', '.join(row['ours']) or 'nothing':40s} {said}", flush=True)
+
+    complete(every, options.sanitizer, options.jobs, options.seconds, take)
+    missing = sorted({row["program"] for row in every} - {row["program"] for row in rows})
+    rows.sort(key=lambda row: row["program"])
     planted = [row for row in rows if row["planted"]]
     clean = [row for row in rows if not row["planted"]]
     figures = {
@@ -143,6 +202,8 @@ def main() -> None:
         "clean": len(clean),
         "false_by_us": sum(bool(row["ours"]) for row in clean),
         "false_by_any_tool": sum(any(v["errors"] for v in row["sanitizer"].values()) for row in clean),
+        "not_finished": sum("not finished" in v["said"] for row in rows for v in row["sanitizer"].values()),
+        "programs_missing": missing,
         "rows": rows,
     }
     print({key: value for key, value in figures.items() if key != "rows"})

@@ -1,0 +1,67 @@
+"""The table of compute-sanitizer's verdicts, with a stand-in for it: what hangs is ended, rows come as they are done."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.bench.sanitizer_table import TOOLS, complete
+
+HANGS, ENDS = "barrier_in_an_uneven_loop.cu", "store_past_end.cu"
+
+
+@pytest.fixture
+def sanitizer(tmp_path: Path) -> Path:
+    """A program that has found three errors, but has a child that sleeps where a GPU would hang."""
+    program = tmp_path / "sanitizer"
+    program.write_text(
+        f'#!/bin/sh\ncase "$*" in *{HANGS}*) sleep 1000 & echo $! >> {tmp_path}/children; wait;; esac\n'
+        'echo "========= Invalid __global__ write of size 4 bytes"\necho "========= ERROR SUMMARY: 3 errors"\n'
+    )
+    program.chmod(0o755)
+    return program
+
+
+def rows(*names: str) -> list[dict]:
+    return [{"program": name, "sanitizer": {}} for name in names]
+
+
+def alive(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def children(folder: Path) -> list[int]:
+    return [int(line) for line in (folder / "children").read_text().split()]
+
+
+def test_a_program_that_hangs_is_ended_and_holds_up_no_other_row(sanitizer: Path, tmp_path: Path):
+    done = []
+    complete(rows(HANGS, ENDS), str(sanitizer), 8, 1.5, done.append)
+    assert [row["program"] for row in done] == [ENDS, HANGS]
+    assert {verdict["errors"] for verdict in done[0]["sanitizer"].values()} == {3}
+    assert done[0]["sanitizer"]["memcheck"]["said"] == "Invalid __global__ write of size 4 bytes"
+    assert done[1]["sanitizer"] == {tool: {"errors": None, "said": "not finished after 1.5 s"} for tool in TOOLS}
+    assert len(children(tmp_path)) == len(TOOLS)
+    assert not any(map(alive, children(tmp_path)))
+
+
+def test_an_interrupt_ends_what_runs_and_keeps_the_rows_that_are_complete(sanitizer: Path, tmp_path: Path):
+    done = []
+
+    def take(row: dict) -> None:
+        done.append(row)
+        deadline = time.monotonic() + 20
+        while not ((tmp_path / "children").exists() and len(children(tmp_path)) == len(TOOLS)):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    started = time.monotonic()
+    complete(rows(HANGS, ENDS), str(sanitizer), 8, 300, take)
+    assert [row["program"] for row in done] == [ENDS]
+    assert time.monotonic() - started < 60
+    assert not any(map(alive, children(tmp_path)))
