@@ -28,6 +28,7 @@ PLANTED = Path(__file__).parents[1] / "fixtures" / "planted"
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 _OURS_SECONDS = 300
 _END_SECONDS = 30  # the driver takes its time over the memory of a process that is killed
+_STOPS = (signal.SIGINT, signal.SIGTERM)
 _SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)")
 _EXPECT = re.compile(r"(?://|#) expect: (.+)$", re.M)
 _WORDS = re.compile(r"=========\s+((?:Error|Warning|Invalid|Uninitialized|Barrier|Misaligned|Race)[^\n]*)")
@@ -142,6 +143,13 @@ def complete(
         pool.shutdown()
 
 
+def _stop(number: int, frame: object) -> None:
+    """What a first signal to end does; `timeout` sends two, and the second must not stop the record."""
+    for one in _STOPS:
+        signal.signal(one, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 def emulated() -> dict[str, list[str]]:
     """The emulator's findings on every program, as `kind:line`."""
     import asyncio
@@ -180,8 +188,8 @@ def main() -> None:
         {"program": path.name, "planted": _EXPECT.findall(path.read_text()), "ours": ours[path.name], "sanitizer": {}}
         for path in programs()
     ]
-    for number in (signal.SIGINT, signal.SIGTERM):  # `timeout` sends the latter; a shell's `&` has the former ignored
-        signal.signal(number, signal.default_int_handler)
+    for number in _STOPS:
+        signal.signal(number, _stop)
     rows: list[dict[str, Any]] = []
 
     def take(row: dict[str, Any]) -> None:

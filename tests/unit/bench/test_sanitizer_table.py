@@ -1,4 +1,4 @@
-"""The table of compute-sanitizer's verdicts, with a stand-in for it: what hangs is ended, rows come as they are done."""
+"""The table of compute-sanitizer's verdicts, with a stand-in for it: what hangs is ended, rows come when done."""
 
 import time
 from pathlib import Path
