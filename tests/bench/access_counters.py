@@ -1,8 +1,8 @@
 """Sectors and bank conflicts as the emulator counts them and as the GPU does: `python -m tests.bench.access_counters`.
 
 The examples' launches on their smallest case are repeated on the GPU under Nsight Compute (`ncu`), with the same PTX
-and memory, and its counters set beside ours. Options: --ncu PROGRAM, --record. (`--run FILE` is for the program itself:
-it makes the launches, and writes our counters.)
+and memory, and its counters set beside ours. An example that cannot be replayed is listed with its reason. Options:
+--ncu PROGRAM, --record. (`--run FILE` is for the program itself: it makes the launches, and writes our counters.)
 """
 
 import argparse
@@ -14,11 +14,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from kernel_lsp.judge.check import find_kernel_files
 from tests.bench.record import record
-from tests.bench.replay import Gpu, Step, input_bytes, load_subject
+from tests.bench.replay import Gpu, Step, Subject, each_example, input_bytes
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 METRICS = {
     "load_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
     "load_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
@@ -38,15 +36,16 @@ def run(file: Path) -> None:
     """Emulate and repeat every launch; our counters go to `file`, the GPU's are ncu's business."""
     gpu = Gpu()
     rows: list[dict[str, Any]] = []
-    for source in find_kernel_files([EXAMPLES]):
-        subject = load_subject(source.path)
+
+    def take(example: str, subject: Subject) -> None:
         cases = range(len(subject.workload.cases))
         smallest = min(cases, key=lambda case: input_bytes(subject.inputs(case)))
         for step in subject.steps(smallest):
             gpu.repeat(step)
-            example = str(source.path.relative_to(EXAMPLES))
             rows.append({"example": example, "kernel": step.launch.name, "emulated": counted(step)})
-    file.write_text(json.dumps(rows))
+
+    lacking = each_example(take)
+    file.write_text(json.dumps({"rows": rows, "not_replayed": lacking}))
 
 
 def measured(log: str) -> list[dict[str, int]]:
@@ -80,18 +79,21 @@ def main() -> None:
         command = [options.ncu, "--clock-control", "none", "--csv", "--log-file", str(log), "--metrics"]
         command += [",".join(METRICS.values()), sys.executable, "-m", "tests.bench.access_counters", "--run", str(ours)]
         subprocess.run(command, check=True)
-        rows, real = json.loads(ours.read_text()), measured(log.read_text())
+        emulated, real = json.loads(ours.read_text()), measured(log.read_text())
+    rows = emulated["rows"]
+    assert rows, "no example was replayed"
     assert len(rows) == len(real), f"{len(rows)} launches emulated, {len(real)} profiled"
-    print(f"{'example':26s} {'kernel':24s}" + "".join(f"{name:>26s}" for name in METRICS))
+    print(f"{'example':34s} {'kernel':24s}" + "".join(f"{name:>26s}" for name in METRICS))
     for row, counts in zip(rows, real, strict=True):
         row["gpu"] = counts
         row["difference_percent"] = {n: difference_percent(row["emulated"][n], counts[n]) for n in METRICS}
         cells = [f"{row['emulated'][n]} {counts[n]} {row['difference_percent'][n]:+.1f}%" for n in METRICS]
-        print(f"{row['example']:26s} {row['kernel']:24s}" + "".join(f"{cell:>26s}" for cell in cells))
+        print(f"{row['example']:34s} {row['kernel']:24s}" + "".join(f"{cell:>26s}" for cell in cells))
     largest = {n: max(abs(row["difference_percent"][n]) for row in rows) for n in METRICS}
     print("largest difference in percent:", largest)
     if options.record:
-        print(record("access_counters", {"largest_difference_percent": largest, "rows": rows}))
+        figures = {"largest_difference_percent": largest, "not_replayed": emulated["not_replayed"], "rows": rows}
+        print(record("access_counters", figures))
 
 
 if __name__ == "__main__":

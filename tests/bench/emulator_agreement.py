@@ -3,24 +3,22 @@
 Every launch that the examples make on small cases is emulated, then made on the GPU with the same PTX (compiled by the
 driver) from the same bytes in memory; tensor cores add as those of that GPU do. All memory that a launch can reach is
 compared: bit by bit, and for floating-point tensors by the largest distance in units in the last place, which is how
-many values of the tensor's type lie between, plus one. Options: --mib LARGEST INPUTS of a case (default 1), --record.
+many values of the tensor's type lie between, plus one. An example that cannot be replayed is listed with its reason.
+Options: --mib LARGEST INPUTS of a case (default 1), --record.
 """
 
 import argparse
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from kernel_lsp.judge.check import find_kernel_files
 from kernel_lsp.runner.workers.emulator import read_program
 from kernel_lsp.workload.workload import describe_case
 from tests.bench.record import record
-from tests.bench.replay import Gpu, Memory, Step, input_bytes, load_subject
+from tests.bench.replay import Gpu, Memory, Step, Subject, each_example, input_bytes
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 _BITS = {2: np.int16, 4: np.int32, 8: np.int64}
 
 
@@ -66,8 +64,8 @@ def main() -> None:
     gpu = Gpu()
     rows: list[dict[str, Any]] = []
     covered: Counter[str] = Counter()
-    for source in find_kernel_files([EXAMPLES]):
-        subject = load_subject(source.path, gpu.arch)
+
+    def compare(example: str, subject: Subject) -> None:
         cases = [(case, input_bytes(subject.inputs(case))) for case in range(len(subject.workload.cases))]
         smallest = min(cases, key=lambda case: case[1])[0]
         for case, nbytes in cases:
@@ -75,12 +73,12 @@ def main() -> None:
                 continue
             for step in subject.steps(case):
                 opcodes = opcodes_of(step)
-                covered += opcodes
+                covered.update(opcodes)
                 pairs = zip(step.after, gpu.repeat(step), strict=True)
                 found = [difference(emulated, real) for emulated, real in pairs]
                 rows.append(
                     {
-                        "example": str(source.path.relative_to(EXAMPLES)),
+                        "example": example,
                         "case": describe_case(subject.workload.cases[case]),
                         "kernel": step.launch.name,
                         "opcodes": len(opcodes),
@@ -94,11 +92,14 @@ def main() -> None:
                 )
                 row = rows[-1]
                 print(
-                    f"{row['example']:26s} {row['kernel']:28s} {row['case']:36s} {row['other_bits']:6d} of "
+                    f"{row['example']:34s} {row['kernel']:28s} {row['case']:36s} {row['other_bits']:6d} of "
                     f"{row['elements']:8d} elements differ, {row['largest_ulp']:4d} ulp"
                     f"{'  (approximate units)' if row['approximate'] else ''}",
                     flush=True,
                 )
+
+    lacking = each_example(compare, gpu.arch)
+    assert rows, "no example was replayed"
     exact = [row for row in rows if not row["approximate"]]
     figures = {
         "launches": len(rows),
@@ -106,6 +107,7 @@ def main() -> None:
         "launches_without_approximate_units": len(exact),
         "of_these_equal_in_every_bit": sum(not row["other_bits"] for row in exact),
         "largest_ulp": max(row["largest_ulp"] for row in rows),
+        "not_replayed": lacking,
         "opcodes": dict(sorted(covered.items())),
         "rows": rows,
     }

@@ -1,14 +1,15 @@
 """Launches of a workload on the emulator, repeated on a GPU: the same PTX on the same bytes in memory.
 
 Support for the programs that hold the emulator to the hardware. Each launch is repeated by itself, from what lay in
-memory before the emulated one, so that a difference is this launch's own.
+memory before the emulated one, so that a difference is this launch's own. An answer to a KernelBench problem is run as
+`kernel-lsp check` runs it without a GPU: on sizes that the emulator manages, with its extensions built for it.
 """
 
 import ctypes
 import os
 import struct
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,16 +19,25 @@ import torch
 
 from kernel_lsp.build.cuda import build_cuda
 from kernel_lsp.build.planner import plan_cuda
+from kernel_lsp.errors import CannotJudgeError
+from kernel_lsp.judge.check import find_kernel_files
 from kernel_lsp.runner.workers.allocations import WatchedAllocations
-from kernel_lsp.runner.workers.emulator import Emulated, Emulator, Outcome
+from kernel_lsp.runner.workers.answers import execute_answer, load_answer
+from kernel_lsp.runner.workers.emulator import Emulated, EmulatedLaunches, Emulator, Outcome
+from kernel_lsp.runner.workers.inline import build_extension, serving
+from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels, read_source
 from kernel_lsp.workload.execute import load_module
 from kernel_lsp.workload.load import bind_launch, load_workload
+from kernel_lsp.workload.placement import Instead
+from kernel_lsp.workload.problem import choose_for_emulator
 from kernel_lsp.workload.spec import find_workload
 from kernel_lsp.workload.workload import Workload, make_inputs
 
 ARCH = "sm_80"
 SEED = 20_260_101
+EXAMPLES = Path(__file__).parents[2] / "examples"
+_CACHE_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,37 +70,57 @@ class Replaying(Emulator):
         super().__init__(ARCH)
         self._arch = arch
         self.steps: list[Step] = []
+        self._reached: dict[int, torch.Tensor] = {}
+
+    def begin(self, names: Sequence[str], inputs: Sequence[Any]) -> None:
+        """Start a run; what an earlier one left is let go of."""
+        super().begin(names, inputs)
+        self.steps, self._reached = [], {}
+
+    def reach(self, tensor: torch.Tensor) -> None:
+        """Make sure that a tensor lies in a buffer, and know it by its address: that is all host code passes on."""
+        super().reach(tensor)
+        if tensor.numel():
+            self._reached[tensor.data_ptr()] = tensor
 
     def run(self, launch: Emulated) -> None:
         """Run one launch and keep it."""
         launch = replace(launch, ptx=launch.ptx.replace(f".target {ARCH}", f".target {self._arch}"))
+        if not launch.arguments:
+            launch = replace(launch, arguments=tuple(self._named(launch.packed)))
         before = _memories(launch)
         super().run(launch)
         self.steps.append(Step(launch, before, _memories(launch), self.results[-1]))
 
+    def _named(self, packed: Sequence[bytes]) -> Iterator[tuple[str, torch.Tensor]]:
+        """The tensors whose addresses are among the arguments of a launch, by the names of their buffers."""
+        for data in packed:
+            address = int.from_bytes(data, "little")
+            if len(data) == 8 and address in self._reached:
+                yield self.inside(address, 1).name, self._reached[address]
+
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A kernel file with its workload, ready to run its cases on the emulator."""
+    """A kernel file with its workload, ready to run its cases on the emulator; `launch` gives what runs a case."""
 
     path: Path
     workload: Workload
     emulator: Replaying
-    launch: Any
+    launch: Callable[[int], Callable[..., Any]]
 
     def inputs(self, case: int) -> tuple[Any, ...]:
         """Plain inputs of a case, the same ones each time."""
         torch.manual_seed(SEED + case)
-        with self.emulator.placement(), torch.no_grad():
+        with Instead(), torch.no_grad():
             return make_inputs(self.workload, self.workload.cases[case])
 
     def steps(self, case: int) -> list[Step]:
         """The launches of one case."""
-        inputs = self.inputs(case)
-        self.emulator.steps.clear()
+        inputs, launch = self.inputs(case), self.launch(case)
         self.emulator.begin(self.workload.argument_names, inputs)
         with torch.no_grad(), self.emulator.placement(), WatchedAllocations(self.emulator):
-            self.launch(*inputs)
+            launch(*inputs)
         return list(self.emulator.steps)
 
 
@@ -102,8 +132,15 @@ def load_subject(path: Path, arch: str = ARCH, workload_path: Path | None = None
     os.environ.setdefault("TRITON_CACHE_DIR", tempfile.mkdtemp(prefix="replay-triton-"))
     emulator = Replaying(arch)
     emulator.expect(path, triton=path.suffix == ".py")
+    with Instead():
+        workload = load_workload(found.source.text, found.source.path, seed=SEED)
+        if workload.problem is not None:
+            choice = choose_for_emulator(workload.problem)
+            cases = tuple(choice.cases[number] for number in (*choice.decisive, *choice.advisory))
+            workload = replace(workload, cases=cases)
+    if workload.problem is not None:
+        return Subject(path, workload, emulator, _load_answer(source, workload, emulator))
     with emulator.placement():
-        workload = load_workload(found.source.text, found.source.path)
         if path.suffix == ".py":
             module: Any = load_module(source.text, path)
         else:
@@ -115,7 +152,35 @@ def load_subject(path: Path, arch: str = ARCH, workload_path: Path | None = None
             named = {k.name: tuple(p.name for p in k.parameters) for k in kernels}
             module = emulator.module(built.binary, types, named)
         launch = bind_launch(module, path, found.source.text, found.source.path)
-    return Subject(path, workload, emulator, launch)
+    return Subject(path, workload, emulator, lambda _: launch)
+
+
+def _load_answer(source: SourceFile, workload: Workload, emulator: Replaying) -> Callable[[int], Callable[..., Any]]:
+    """The model of an answer, built for all cases, with the extensions that it asks for."""
+    asked = execute_answer(source, workload, ARCH)
+    assert not asked.build.diagnostics, asked.build.diagnostics
+    with tempfile.TemporaryDirectory(prefix="replay-builds-") as cache:
+        builds = [build_extension(request, ARCH, source, Path(cache), _CACHE_BYTES) for request in asked.requests]
+    if any(isinstance(build, str) for build in builds):
+        raise CannotJudgeError("its host code is built whole, and runs on a GPU only", source.path)
+    answer = load_answer(source, workload)
+    with serving(builds, EmulatedLaunches(emulator)), emulator.placement():
+        for case in range(len(workload.cases)):
+            answer.build(case)
+    return answer.launch
+
+
+def each_example(use: Callable[[str, Subject], None], arch: str = ARCH) -> dict[str, str]:
+    """Have `use` take every example with its name, to run as on `arch`; why, by name, for those that cannot be."""
+    lacking: dict[str, str] = {}
+    for source in find_kernel_files([EXAMPLES]):
+        name = str(source.path.relative_to(EXAMPLES))
+        try:
+            use(name, load_subject(source.path, arch))
+        except Exception as error:  # one example must not take the others' figures with it
+            lacking[name] = f"{type(error).__name__}: {error}"
+            print(f"{name}: not replayed: {lacking[name]}", flush=True)
+    return lacking
 
 
 def input_bytes(inputs: Sequence[Any]) -> int:
