@@ -15,7 +15,6 @@ from pathlib import Path
 from unittest import mock
 
 import torch
-from torch.utils import cpp_extension
 
 from kernel_lsp.build.binary import Build, Diagnostic, Severity
 from kernel_lsp.build.cache import cache_key
@@ -25,6 +24,7 @@ from kernel_lsp.build.headers import user_headers
 from kernel_lsp.build.host.build import placed, quoted
 from kernel_lsp.build.host.record import ExtensionBuild, HostBuild
 from kernel_lsp.build.host.request import ExtensionRequest, Unit
+from kernel_lsp.build.host.torch_extension import cpp_extension
 from kernel_lsp.build.occupancy import base_arch
 from kernel_lsp.build.toolchain import tool
 from kernel_lsp.errors import CannotJudgeError
