@@ -62,6 +62,20 @@ def host_compiler() -> tuple[Path, str] | None:
 
 
 @lru_cache
+def standard_library(compiler: Path) -> tuple[str, ...]:
+    """The shared library of C++, as a file: some compilers find but the static one, and two of them in a process crash.
+
+    The static one shares its unique symbols with the process's own, though they may be of different versions.
+    """
+    asking = [str(compiler), "-print-file-name=libstdc++.so.6"]
+    try:
+        said = subprocess.run(asking, capture_output=True, text=True, timeout=_SECONDS, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return (said,) if Path(said).is_absolute() else ()
+
+
+@lru_cache
 def header_texts() -> dict[str, str]:
     """The thin header's files by name, with the bodies of its functions."""
     return {path.name: path.read_text(encoding="utf-8") for path in sorted(_HEADERS.iterdir())}
@@ -121,23 +135,9 @@ def _compile(
     if any(process.returncode for process in running):
         return None, "".join(said)
     library = folder / "library.so"
-    linking = _start([str(compiler), *_LINK, *objects, *_standard_library(compiler), "-o", str(library)], folder)
+    linking = _start([str(compiler), *_LINK, *objects, *standard_library(compiler), "-o", str(library)], folder)
     log = _end(linking)
     return (None, log) if linking.returncode else (library.read_bytes(), "")
-
-
-@lru_cache
-def _standard_library(compiler: Path) -> tuple[str, ...]:
-    """The shared library of C++, as a file: some compilers find but the static one, and two of them in a process crash.
-
-    The static one shares its unique symbols with the process's own, though they may be of different versions.
-    """
-    asking = [str(compiler), "-print-file-name=libstdc++.so.6"]
-    try:
-        said = subprocess.run(asking, capture_output=True, text=True, timeout=_SECONDS, check=True).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return ()
-    return (said,) if Path(said).is_absolute() else ()
 
 
 def _start(command: Sequence[str], folder: Path) -> subprocess.Popen[str]:
