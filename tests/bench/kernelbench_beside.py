@@ -7,34 +7,38 @@ that is open: opening it, which measures the problem's model once for all candid
 our own run of KernelBench's published method (`--compat`).
 
 With --set the whole set of candidates (`tests/kernelbench`) is judged by both too. KernelBench's extensions are built
-before that, --jobs at a time, as its own evaluation does.
+before that, --jobs at a time, as its own evaluation does; only whether it takes a candidate for right counts, so its
+verdicts are made on all GPUs that are visible, --at-once on each.
 
-Options: --set, --jobs PROCESSES that build (default 8), --limit SECONDS for one of KernelBench's verdicts (default
-300), --rows FILE to write them to line by line and to go on from, --dry-run to do all but what needs a GPU, --record.
+Options: --set, --jobs PROCESSES that build (default 8), --at-once PROCESSES (default 4), --limit SECONDS for one of
+KernelBench's verdicts (default 300), --seconds after which no further one is begun, --rows FILE to write them to line
+by line and to go on from, --dry-run to do all but what needs a GPU, --record.
 """
 
 import argparse
 import asyncio
 import json
+import math
 import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
-from kernel_lsp.bench.plan import Asked, make_plan
+from kernel_lsp.bench.plan import Asked, Job, make_plan
 from kernel_lsp.bench.published import REPEATS, TRIALS, ask_published
 from kernel_lsp.bench.records import Ledger, Result
 from kernel_lsp.bench.run import run_bench
 from kernel_lsp.bench.suite import Problem, Sample, find_problems, find_samples
 from kernel_lsp.bench.totals import add_up
 from kernel_lsp.config.load import load_settings
-from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu, find_gpus
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.judge.building import Builders, arch_of
@@ -91,7 +95,7 @@ print(json.dumps(said))
 
 
 def theirs(
-    root: Path, do: str, problem: Path, candidate: Path, folder: Path, limit: float, times: int = 1
+    root: Path, do: str, problem: Path, candidate: Path, folder: Path, limit: float, gpu: Gpu | None, times: int = 1
 ) -> dict[str, Any]:
     """What KernelBench's harness says, in a process of its own; `trouble` where it says nothing.
 
@@ -102,6 +106,7 @@ def theirs(
         candidate: the candidate's.
         folder: where it builds; a second time it finds there what it has built.
         limit: seconds.
+        gpu: on which.
         times: how many times it judges; the first is cold where the folder is new.
     """
     text = candidate.read_text()
@@ -125,7 +130,9 @@ def theirs(
             text=True,
             timeout=limit,
             check=True,
-            env=os.environ | {"TORCH_EXTENSIONS_DIR": str(folder)},
+            env=os.environ
+            | {"TORCH_EXTENSIONS_DIR": str(folder)}
+            | ({"CUDA_VISIBLE_DEVICES": gpu.uuid} if gpu else {}),
         )
         said = json.loads(done.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired:
@@ -169,53 +176,74 @@ def _told(verdict: Verdict) -> dict[str, Any]:
     return {"verdict": verdict.verdict.value, "speedup": verdict.speedup, "reason": verdict.reason}
 
 
-async def beside_one_another(root: Path, gpu: Gpu | None, limit: float) -> list[dict[str, Any]]:
-    """Both on the one-kernel candidates, cold and warm."""
+async def beside_one_another(root: Path, gpus: Sequence[Gpu], limit: float) -> list[dict[str, Any]]:
+    """Both on the one-kernel candidates, cold and warm: ours one after the other, theirs on a GPU each."""
     rows: list[dict[str, Any]] = []
-    for level, number in ONE_KERNEL:
-        (problem,) = find_problems(root, level, {number})
-        sample = next(s for s in find_samples(SET / "candidates") if (s.level, s.number) == (level, number))
-        with tempfile.TemporaryDirectory() as folder:
+    gpu = gpus[0] if gpus else None
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(max(1, len(gpus))) as pool:
+        asked: list[Callable[[], dict[str, Any]]] = []
+        for turn, (level, number) in enumerate(ONE_KERNEL):
+            (problem,) = find_problems(root, level, {number})
+            sample = next(s for s in find_samples(SET / "candidates") if (s.level, s.number) == (level, number))
+            found = await ours(problem, sample, gpu, Path(folder, str(turn)))
+            rows.append({"level": level, "problem": problem.name, "ours": found})
+            for state, row in found.items():
+                print(
+                    f"{problem.name}, ours {state}: {row['verdict_s']:.2f} s, {row['verdict']}, built {row['built']}",
+                    flush=True,
+                )
+            at, own = Path(folder, "theirs", str(turn)), gpus[turn % len(gpus)] if gpus else None
             do = "judge" if gpu else "dry"
-            said = theirs(root, do, problem.path, sample.path, Path(folder, "theirs"), limit, times=2)
-            found = await ours(problem, sample, gpu, Path(folder))
-        rows.append({"level": level, "problem": problem.name, "theirs": said, "ours": found})
-        print(f"level {level} {problem.name}", flush=True)
-        print(f"  theirs {said.get('seconds') or said.get('trouble') or said}", flush=True)
-        for state, row in found.items():
-            print(f"  ours {state}: {row['verdict_s']:.2f} s, {row['verdict']}, built {row['built']}", flush=True)
+            asked.append(partial(theirs, root, do, problem.path, sample.path, at, limit, own, times=2))
+        for row, said in zip(rows, pool.map(lambda ask: ask(), asked), strict=True):
+            row["theirs"] = said
+            print(f"{row['problem']}, theirs: {said.get('seconds') or said.get('trouble') or said}", flush=True)
     return rows
 
 
-async def whole_set(
-    root: Path, gpu: Gpu | None, settings: Settings, jobs: int, limit: float, rows: Path
-) -> dict[str, Any]:
+async def whole_set(root: Path, gpus: Sequence[Gpu], asked: argparse.Namespace) -> dict[str, Any]:
     """Both on the whole set: agreement, and what each takes."""
-    problems = find_problems(root)
-    samples = find_samples(SET / "candidates")
-    plan = make_plan(problems, samples, settings, [gpu] if gpu else [])
+    settings, rows, first = load_settings(root)[0], asked.rows, list(gpus[:1])
+    plan = make_plan(find_problems(root), find_samples(SET / "candidates"), settings, first)
     entries = {entry["file"]: entry for entry in json.loads((SET / "candidates.json").read_text())}
     folder = rows.with_suffix("")
     store = open_store(folder / "data")
     try:
-        ledger = Ledger(folder / "ledger.jsonl")
-        progress = await run_bench(plan, Asked(published=True), settings, ledger, store, [gpu] if gpu else [])
+        progress = await run_bench(plan, Asked(published=True), settings, Ledger(folder / "ledger.jsonl"), store, first)
     finally:
         store.close()
     known = _read(rows)
     left = [job for job in plan.jobs if job.sample.path.name not in known]
-    if gpu is not None:
-        with ThreadPoolExecutor(jobs) as pool:
-            for job in left:
-                at = folder / "theirs" / job.sample.path.stem
-                pool.submit(theirs, root, "build", job.problem.path, job.sample.path, at, limit)
-    for job in left:
+    until = time.monotonic() + asked.seconds
+
+    def ask(job: Job, do: str, gpu: Gpu | None) -> None:
         at = folder / "theirs" / job.sample.path.stem
-        do = "judge" if gpu else "dry"
-        known[job.sample.path.name] = said = theirs(root, do, job.problem.path, job.sample.path, at, limit)
-        with rows.open("a") as file:
-            file.write(json.dumps({"file": job.sample.path.name} | said) + "\n")
+        if (seconds := min(asked.limit, until - time.monotonic())) < 1:
+            return
+        said = theirs(root, do, job.problem.path, job.sample.path, at, seconds, gpu)
+        if do != "build":
+            known[job.sample.path.name] = said
+            with rows.open("a") as file:
+                file.write(json.dumps({"file": job.sample.path.name} | said) + "\n")
+
+    if gpus:
+        with ThreadPoolExecutor(asked.jobs) as pool:
+            list(pool.map(lambda job: ask(job, "build", gpus[0]), left))
+    free: Queue[Gpu | None] = Queue()
+    for gpu in [*gpus, *([] if gpus else [None])] * asked.at_once:
+        free.put(gpu)
+
+    def ask_on_a_free_one(job: Job) -> None:
+        gpu = free.get()
+        try:
+            ask(job, "judge" if gpu else "dry", gpu)
+        finally:
+            free.put(gpu)
+
+    with ThreadPoolExecutor(free.qsize()) as pool:
+        list(pool.map(ask_on_a_free_one, left))
     return _compared(progress.in_order, entries, known) | {
+        "judged_by_kernelbench": len(known),
         "totals": add_up(progress.in_order, progress.judged, progress.seconds).model_dump(mode="json"),
         "troubles": progress.troubles,
     }
@@ -252,21 +280,24 @@ async def main() -> None:
     parser.add_argument("--root", type=Path, required=True)
     parser.add_argument("--set", action="store_true")
     parser.add_argument("--jobs", type=int, default=8)
+    parser.add_argument("--at-once", type=int, default=4)
     parser.add_argument("--limit", type=float, default=300.0)
+    parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--rows", type=Path, default=Path("kernelbench_beside.jsonl"))
     parser.add_argument("--dry-run", action="store_true")
     parser.add_argument("--record", action="store_true")
     asked = parser.parse_args()
-    gpu = next(iter(find_gpus()), None)
-    if gpu is None and not asked.dry_run:
+    gpus = find_gpus()
+    if not gpus and not asked.dry_run:
         raise SystemExit("KernelBench's harness needs a GPU; --dry-run does all but that.")
-    figures: dict[str, Any] = {"one_kernel": await beside_one_another(asked.root, gpu, asked.limit)}
-    if asked.set:
-        settings = load_settings(asked.root)[0]
-        figures |= await whole_set(asked.root, gpu, settings, asked.jobs, asked.limit, asked.rows)
-        print(json.dumps(figures["verdicts"], indent=2))
+    figures: dict[str, Any] = {"one_kernel": await beside_one_another(asked.root, gpus, asked.limit)}
     if asked.record:
-        record("kernelbench_beside", figures)
+        record("kernelbench_beside", figures)  # the set takes long
+    if asked.set:
+        figures |= await whole_set(asked.root, gpus, asked)
+        print(json.dumps(figures["verdicts"], indent=2))
+        if asked.record:
+            record("kernelbench_beside", figures)
 
 
 if __name__ == "__main__":

@@ -85,8 +85,9 @@ def compared(measure: FusedMeasure, dtype: torch.dtype, elements: int) -> dict[s
     differ: list[str] = []
     for name, (actual, truth) in pairs(dtype).items():
         rms = scale(truth, dtype)
-        if not alike(measure(actual, truth, rms, _ALLOWED), read(actual, truth, rms, _ALLOWED)):
-            differ.append(name)
+        one, other = measure(actual, truth, rms, _ALLOWED), read(actual, truth, rms, _ALLOWED)
+        if not alike(one, other):
+            differ.append(f"{name}: {one}, {other}")
     truth = torch.randn(elements, dtype=torch.float64, device="cuda")
     actual, rms = truth.to(dtype, copy=True), scale(truth, dtype)
     fused = seconds(partial(measure, actual, truth, rms, _ALLOWED))

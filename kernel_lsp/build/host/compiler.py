@@ -27,7 +27,7 @@ _COMPILE = (
     "-fno-gnu-unique",  # what one library calls its own stays its own in a process with several
     "-fvisibility=hidden",
 )
-_LINK = ("-shared", "-Wl,-Bsymbolic", "-Wl,--build-id=none")
+_LINK = ("-shared", "-Wl,-Bsymbolic", "-Wl,--build-id=none", "-Wl,--exclude-libs,ALL")
 _SECONDS = 60.0
 
 
@@ -59,6 +59,20 @@ def host_compiler() -> tuple[Path, str] | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return None if "clang" in said else (Path(found), said.splitlines()[0])
+
+
+@lru_cache
+def standard_library(compiler: Path) -> tuple[str, ...]:
+    """The shared library of C++, as a file: some compilers find but the static one, and two of them in a process crash.
+
+    The static one shares its unique symbols with the process's own, though they may be of different versions.
+    """
+    asking = [str(compiler), "-print-file-name=libstdc++.so.6"]
+    try:
+        said = subprocess.run(asking, capture_output=True, text=True, timeout=_SECONDS, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return (said,) if Path(said).is_absolute() else ()
 
 
 @lru_cache
@@ -121,7 +135,7 @@ def _compile(
     if any(process.returncode for process in running):
         return None, "".join(said)
     library = folder / "library.so"
-    linking = _start([str(compiler), *_LINK, *objects, "-o", str(library)], folder)
+    linking = _start([str(compiler), *_LINK, *objects, *standard_library(compiler), "-o", str(library)], folder)
     log = _end(linking)
     return (None, log) if linking.returncode else (library.read_bytes(), "")
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from unittest import mock
 
 import torch
-from torch.utils import cpp_extension
 
 from kernel_lsp.build.binary import Build, Diagnostic, Severity
 from kernel_lsp.build.cache import cache_key
@@ -23,8 +22,10 @@ from kernel_lsp.build.cuda import BuildOptions
 from kernel_lsp.build.diagnostics import has_errors, parse_diagnostics
 from kernel_lsp.build.headers import user_headers
 from kernel_lsp.build.host.build import placed, quoted
+from kernel_lsp.build.host.compiler import host_compiler, standard_library
 from kernel_lsp.build.host.record import ExtensionBuild, HostBuild
 from kernel_lsp.build.host.request import ExtensionRequest, Unit
+from kernel_lsp.build.host.torch_extension import cpp_extension
 from kernel_lsp.build.occupancy import base_arch
 from kernel_lsp.build.toolchain import tool
 from kernel_lsp.errors import CannotJudgeError
@@ -97,6 +98,7 @@ def full_build(
             file.write_text(text, encoding="utf-8")
             files.append(str(file))
         cpp_extension.JIT_EXTENSION_VERSIONER.entries.pop(name, None)  # else a failure is not tried again
+        compiler = host_compiler()
         include = dict.fromkeys((*request.include_paths, str(origin.path.parent), *map(str, options.include_dirs)))
         try:
             with mock.patch.dict(os.environ, {"TORCH_CUDA_ARCH_LIST": _arch_list(arch), "PATH": _path()}):
@@ -106,7 +108,7 @@ def full_build(
                     extra_cflags=list(request.cflags),
                     # Not our default language standard: torch knows which one its headers need.
                     extra_cuda_cflags=["-lineinfo", *request.cuda_cflags, *options.flags],
-                    extra_ldflags=list(request.ldflags),
+                    extra_ldflags=[*request.ldflags, *(standard_library(compiler[0]) if compiler else ())],
                     extra_include_paths=list(include),
                     build_directory=str(directory),
                     with_cuda=bool(request.cuda) or None,

@@ -84,8 +84,9 @@ def scale(expected: Tensor, dtype: torch.dtype, brink: float = math.inf) -> floa
         if not share * root <= largest:  # else none can be larger
             wide = part.double()
             wide = wide[wide.abs() <= largest]
-            most = float(wide.abs().max()) if wide.numel() else 0.0
-            share = most * (float(torch.linalg.vector_norm(wide / most)) / root) if most else 0.0
+            most = wide.abs().max() if wide.numel() else torch.tensor(0.0)
+            # By a tensor, for a GPU divides by a number as it multiplies by its inverse, which may be infinite.
+            share = float(most) * (float(torch.linalg.vector_norm(wide / most)) / root) if most else 0.0
             count -= part.numel() - wide.numel()
         total = math.hypot(total, share)
     return total * math.sqrt(expected.numel() / count) if count else 0.0

@@ -28,7 +28,6 @@ from unittest import mock
 import torch
 from pydantic import TypeAdapter
 from torch import Tensor
-from torch.utils import cpp_extension
 
 from kernel_lsp.build.cache import BuildCache, FileCache
 from kernel_lsp.build.cuda import BuildOptions
@@ -36,6 +35,7 @@ from kernel_lsp.build.host.build import fast_build
 from kernel_lsp.build.host.full import full_build
 from kernel_lsp.build.host.record import ExtensionBuild, Launchable
 from kernel_lsp.build.host.request import ExtensionRequest, file_request, inline_request
+from kernel_lsp.build.host.torch_extension import cpp_extension
 from kernel_lsp.build.occupancy import occupancy
 from kernel_lsp.device.arguments import LaunchShape
 from kernel_lsp.errors import WorkloadError

@@ -10,7 +10,7 @@ from torch.utils import cpp_extension
 
 from kernel_lsp.build.cache import BuildCache, FileCache
 from kernel_lsp.build.host.build import fast_build
-from kernel_lsp.build.host.compiler import host_compiler
+from kernel_lsp.build.host.compiler import compile_host, host_compiler
 from kernel_lsp.build.host.record import ExtensionBuild
 from kernel_lsp.build.host.request import ExtensionRequest
 from kernel_lsp.runner.workers.allocations import WatchedAllocations
@@ -66,3 +66,22 @@ def test_an_extension_gives_what_torch_gives(
     assert not said["findings"]
     assert not watcher.trampled()
     assert bool(said["totals"]) == bool(wrapper.cuda)
+
+
+def test_a_compiler_that_finds_a_static_standard_library_only_links_the_shared_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = host_compiler()
+    assert found is not None
+    compiler = tmp_path / "g++"
+    compiler.write_text(f'#!/bin/sh\nexec {found[0]} -static-libstdc++ "$@"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    host_compiler.cache_clear()
+    try:
+        made = compile_host(["KERNEL_LSP_NOTHING"], ["-DKERNEL_LSP_NOTHING="], tmp_path / "kept")
+    finally:
+        host_compiler.cache_clear()
+    assert made.library is not None, made.log
+    assert b"libstdc++.so.6\0" in made.library
+    assert len(made.library) < 1 << 20
