@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import hashlib
+import itertools
 import shutil
 import zlib
 from collections.abc import AsyncGenerator
@@ -40,6 +41,7 @@ BUILD_SECONDS = 120.0
 DEFAULT_ARCH = "sm_90"
 EXTENSION_SECONDS = 600.0
 _ANSWERS = ".answer"
+_NUMBERS = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +155,7 @@ class Builders:
 
     def __init__(self, pool: Pool, settings: Settings, arch: str) -> None:
         self._pool, self._settings, self.arch = pool, settings, arch
+        self._number = str(next(_NUMBERS))
         self._cache_folder = settings.paths.cache / "builds"
         self._room = asyncio.Semaphore(settings.runner.compile_workers)
         self._idle: list[Worker] = []
@@ -195,8 +198,11 @@ class Builders:
         return {"cache_folder": str(self._cache_folder), "cache_limit": self._settings.build.cache_limit}
 
     def triton_cache(self, candidate: Candidate) -> Path:
-        """Folder of Triton's own cache for one candidate, so that none can reach into another's."""
-        return self._pool.scratch(Flavour.BUILD) / "triton" / candidate.digest[:32]
+        """Folder of Triton's own cache for one candidate, so that none can reach into another's.
+
+        It is of these builders alone: others of the pool, for another architecture, may forget the same candidate.
+        """
+        return self._pool.scratch(Flavour.BUILD) / "triton" / self._number / candidate.digest[:32]
 
     def extensions(self) -> Path:
         """The folder of built extensions, made if it is not there; each candidate has one of its own in it."""
