@@ -87,7 +87,8 @@ async def _session(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(1):
                 await writer.drain()
-        writer.transport.abort() if hasattr(writer.transport, "abort") else writer.close()
+        if not writer.transport.is_closing():  # a pipe's cannot be aborted once the client has gone
+            writer.transport.abort() if hasattr(writer.transport, "abort") else writer.close()
     return 0 if server.protocol.was_shut_down else 1
 
 

@@ -147,6 +147,16 @@ def test_the_exit_code_says_whether_it_was_shut_down(messages, code):
     assert server.returncode == code
 
 
+def test_it_ends_without_a_word_when_its_client_has_died():
+    with start() as server:
+        server.stdin.write(INITIALIZE)
+        server.stdin.flush()
+        assert read(server.stdout)["id"] == 1
+        server.stdout.close()
+        server.stdin.close()
+        assert (server.stderr.read(), server.wait(20)) == (b"", 1)
+
+
 def test_without_a_client_it_says_what_it_is_for():
     done = subprocess.run(
         COMMAND, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=ROOT, timeout=20, check=False
