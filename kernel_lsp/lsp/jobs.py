@@ -9,7 +9,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -100,14 +100,14 @@ class Job:
 
     Attributes:
         id: its name in requests.
-        wanted: what it is for.
+        wanted: what it is for; once it has ended, without the text.
         state: where it stands.
         doing: what it does now, a few words.
         reason: how it ended, one sentence.
         progress: the search's last report, `refine.progress.Progress` as JSON; None before the first.
         verdict: id of the verdict that its result rests on.
         notes: what was left out and why, sentences for the user.
-        result: the result of its work, see `kinds.job`.
+        result: the result of its work, see `kinds.job`; gone once it has ended.
         started: when it was given its turn, on the clock of `time.monotonic`; None before.
         heard: when `progress` was true, on that clock.
         told: when its client last heard of it, on that clock.
@@ -351,6 +351,8 @@ class Jobs:
                 self._noted.add(note)  # once is enough of what is the same after every search
                 self._server.show(note, types.MessageType.Warning)
         self._changed(job)
+        # From here on only its name is asked for, and fifty texts of 5,000 lines take 30 MiB.
+        job.wanted, job.result = replace(job.wanted, document=replace(job.wanted.document, text="")), None
         job.ended.set()
 
 

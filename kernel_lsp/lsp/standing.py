@@ -1,4 +1,7 @@
-"""What the store says of a text, and what applies to it. For threads: it imports much and waits for the disk."""
+"""What the store says of a text, and what applies to it. For threads: it waits for the disk.
+
+What only some sessions ask for is imported then: with prompts and an HTTP client it is 13 MiB.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -12,9 +15,6 @@ from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.lsp.documents import Document
 from kernel_lsp.refine.lowering import LANGUAGES
 from kernel_lsp.refine.offers import Known, Offer, find_offers
-from kernel_lsp.refine.rewrites import CURES, find_rewrites
-from kernel_lsp.refine.run import require_way
-from kernel_lsp.report.evidence import evidence_markdown
 from kernel_lsp.report.units import percent_text, time_text
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.files import read_source
@@ -150,6 +150,8 @@ def _measured(store: Store, text: Candidate) -> tuple[str | None, str | None]:
 
 def find_voiceless(document: Document, settings: Settings) -> dict[str, str]:
     """Why no model can be asked to write a kernel for a module, by the kernel's language where that is so."""
+    from kernel_lsp.refine.run import require_way
+
     found: dict[str, str] = {}
     for language in LANGUAGES:
         refine = settings.refine.model_copy(update={"write": language})
@@ -162,6 +164,8 @@ def find_voiceless(document: Document, settings: Settings) -> dict[str, str]:
 
 def find_cures(document: Document, kernel: Kernel, workload: WorkloadFile, rule: str) -> list[str]:
     """Labels of the rewrites that may cure a rule's finding and that apply to a kernel as it is."""
+    from kernel_lsp.refine.rewrites import CURES, find_rewrites
+
     language = document.language
     if rule not in CURES or language is None:
         return []
@@ -179,6 +183,8 @@ def find_evidence(store: Store, unsaved: dict[str, dict[str, Any]], name: str) -
     Raises:
         ConfigurationError: there is none, or there are several.
     """
+    from kernel_lsp.report.evidence import evidence_markdown
+
     document = unsaved.get(name)
     short = name
     turns: list[dict[str, Any]] = []

@@ -81,6 +81,21 @@ def test_settings_and_records_wait_until_the_client_is_answered():
     assert done.stdout.strip() == "set()", done.stderr
 
 
+def test_what_is_known_of_a_text_needs_neither_prompts_nor_a_model():
+    """They are for modules without kernels; evidence and rewrites are for those who ask."""
+    late = {"httpx", "jinja2", "kernel_lsp.refine.run", "kernel_lsp.refine.rewrites", "kernel_lsp.report.evidence"}
+    code = f"import sys, kernel_lsp.lsp.standing; print({late} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "set()", done.stderr
+
+
+def test_garbage_of_the_start_is_not_kept_for_good():
+    """Looking for garbage is put off while the protocol's types are made, and what is there then is never looked at."""
+    code = "import gc, kernel_lsp.lsp.serving as s; kept = s._make_server(); gc.unfreeze(); print(gc.collect())"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert int(done.stdout) < 3000, done.stderr
+
+
 def test_the_answer_to_initialize_waits_for_no_library():
     late = {"lsprotocol", "pygls", "attrs", "cattrs", "tree_sitter"}
     code = f"import sys, kernel_lsp.cli.serve; print({late} & set(sys.modules))"
