@@ -207,7 +207,7 @@ async def refined(example: Example, settings: Settings, store: Store) -> dict[st
     found = await refine_target(
         make_target(EXAMPLES / example.path), settings, store, asyncio.Event(), on_verdict=verdicts.append
     )
-    servers = [s.how.value for v in verdicts if v.evidence.device for s in v.evidence.device.model_servers]
+    servers = [s.how for v in verdicts if v.evidence.device for s in v.evidence.device.model_servers]
     return {
         "example": example.path,
         "seconds": time.perf_counter() - begun,

@@ -19,7 +19,8 @@ pytestmark = pytest.mark.gpu
 MODULE = PROBLEM.replace("3 * x", "torch.relu(3 * x + 1)").replace("size = 40", "size = 1 << 24")
 MODULE = MODULE.replace("torch.arange(size, dtype=torch.float32)", "torch.randn(size)")
 FUSED = RIGHT.replace("x[i] * 3.0f", "fmaxf(x[i] * 3.0f + 1.0f, 0.0f)").replace("63) / 64, 64", "255) / 256, 256")
-CHEAT = FUSED.replace("return op.run(x)", "return (3 * x + 1).relu_()")
+# Two passes, none of them by its kernel: only what a race finds faster is judged in full, which shows it.
+CHEAT = FUSED.replace("return op.run(x)", "return x.new_ones(()).add(x, alpha=3).relu_()")
 WORSE = FUSED.replace("<<<(n + 255) / 256, 256>>>", "<<<n, 1>>>").replace("blockDim.x + threadIdx.x", "1")
 
 

@@ -28,7 +28,9 @@ def test_what_is(judges: Judges, twin: str) -> None:
     statuses = {check.name: check.status for check in verdict.evidence.checks}
     assert statuses["its own kernels do the work"] is CheckStatus.PASSED
     assert statuses["no work on other streams is left behind"] is CheckStatus.PASSED
-    assert all(trace.own_share is not None and trace.own_share > 0.8 for trace in verdict.evidence.traces)
+    longest = max(verdict.evidence.traces, key=lambda trace: trace.span_us)
+    assert longest.own_share is not None
+    assert longest.own_share > 0.8, longest  # beside a short launch, a small copy is a third of all that computes
 
 
 def test_a_gain_shows_what_was_timed(judges: Judges, scale) -> None:
