@@ -21,30 +21,32 @@ extern "C" __global__ void spin(long long nanoseconds) {
     } while (now - start < nanoseconds);
 }
 
-// An odd number for each place, so that no word can change and leave a sum of words times these as it was.
+// An odd number for each place, so that no number can change and leave a sum of numbers times these as it was.
 __device__ unsigned long long weight(long long place) {
     const unsigned long long mixed = (place + 1) * 0x9E3779B97F4A7C15ull;
     return (mixed ^ (mixed >> 32)) | 1;
 }
 
-// Add to `sum` a checksum of `nbytes` at `words`, which is aligned to 4 bytes: integers, so in whatever order it is added.
-// One pass and no memory of its own, where tensor operations would make a 64-bit copy first.
-extern "C" __global__ void kernel_lsp_checksum(const unsigned* words, long long nbytes, unsigned long long* sum) {
-    constexpr int together = 8;  // loads under way at once
-    const long long count = nbytes / 4, tile = (long long)together * blockDim.x;
+// Add to `sum` a checksum of `nbytes` from `start` on, which is aligned to 16 bytes: integers, so in whatever order it is
+// added. One pass and no memory of its own, where tensor operations would make a 64-bit copy first.
+extern "C" __global__ void kernel_lsp_checksum(const ulonglong2* start, long long nbytes, unsigned long long* sum) {
+    constexpr int together = 4;  // loads under way at once
+    const long long count = nbytes / 16, stride = (long long)gridDim.x * blockDim.x;
+    const long long first = blockIdx.x * (long long)blockDim.x + threadIdx.x;
     unsigned long long own = 0;
-    for (long long start = blockIdx.x * tile + threadIdx.x; start < count; start += gridDim.x * tile) {
-        unsigned found[together];
+    long long place = first;
+    for (; place + (together - 1) * stride < count; place += together * stride) {
+        ulonglong2 found[together];
 #pragma unroll
-        for (int k = 0; k < together; ++k) found[k] = words[min(start + (long long)k * blockDim.x, count - 1)];
+        for (int k = 0; k < together; ++k) found[k] = start[place + k * stride];
 #pragma unroll
-        for (int k = 0; k < together; ++k) {
-            const long long place = start + (long long)k * blockDim.x;
-            if (place < count) own += found[k] * weight(place);
-        }
+        for (int k = 0; k < together; ++k)
+            own += found[k].x * weight(2 * (place + k * stride)) + found[k].y * weight(2 * (place + k * stride) + 1);
     }
-    if (blockIdx.x == 0 && threadIdx.x < nbytes % 4)
-        own += reinterpret_cast<const unsigned char*>(words + count)[threadIdx.x] * weight(count + threadIdx.x);
+    for (; place < count; place += stride)
+        own += start[place].x * weight(2 * place) + start[place].y * weight(2 * place + 1);
+    if (first < nbytes % 16)
+        own += reinterpret_cast<const unsigned char*>(start + count)[first] * weight(2 * count + first);
     for (int offset = 16; offset > 0; offset /= 2) own += __shfl_down_sync(~0u, own, offset);
     if (threadIdx.x % 32 == 0) atomicAdd(sum, own);
 }

@@ -21,6 +21,7 @@ GUARD = 16 << 10
 POISON = 0xFF
 _ALIGNMENT = 512
 _GRANULE = 2 << 20  # CUDA carves smaller allocations out of shared blocks, which must not travel between processes
+_SHORT_SHARE = 0.35  # of a GPU's memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,12 @@ class Slab:
     def poison(self) -> None:
         """Fill everything with 0xFF."""
         self.data.fill_(POISON)
+
+
+def memory_is_short() -> bool:
+    """Whether so little of this process's GPU is free that what is kept for later should be given back."""
+    free, total = torch.cuda.mem_get_info()
+    return free < _SHORT_SHARE * total
 
 
 def make_slab(nbytes: int, device: str) -> Slab:

@@ -42,11 +42,15 @@ class Failure:
 
 @dataclass(slots=True)
 class Findings:
-    """What the checks of one version found, in order; `runs` are those on the emulator, where there is no GPU."""
+    """What the checks of one version found, in order.
+
+    `runs` are those on the emulator, where there is no GPU; `prints` tell outputs apart, by inputs.
+    """
 
     checks: list[Check] = field(default_factory=list[Check])
     errors: list[ErrorFigures] = field(default_factory=list[ErrorFigures])
     runs: list[EmulatedRun] = field(default_factory=list[EmulatedRun])
+    prints: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     failure: Failure | None = None
 
     def passed(self, name: str, detail: str = "", case: str | None = None) -> None:
@@ -370,6 +374,7 @@ async def _measure_one(bench: Bench, subject: Subject, draw: Draw, yard: Yardsti
         return failure
     if bench.target.workload.problem and not compared["finite"] and draw.family != "normal":
         return Failure(Outcome.WRONG, Stage.CORRECT, "the right answer to them is not finite")
+    yard.findings.prints[draw.key] = tuple(compared["fingerprints"])
     yard.in_place = yard.in_place or published["in_place"]
     yard.places[draw.key] = published["places"]
     yard.outputs.setdefault(draw.case, _metadata(published))
@@ -402,6 +407,7 @@ async def _check_one(bench: Bench, subject: Subject, draw: Draw, yard: Yardstick
         and (difference := _difference(wanted, _metadata(published), strides=not bench.target.workload.problem))
     ):
         return Failure(Outcome.WRONG, Stage.CORRECT, f"on case {case} {difference}")
+    findings.prints[draw.key] = tuple(compared["fingerprints"])
     for number, distance in enumerate(compared["distances"]):
         findings.errors.append(
             ErrorFigures(
@@ -506,7 +512,7 @@ def _verdict_on(bench: Bench, draw: Draw, published: dict[str, Any], compared: d
 
 async def _measure_repeats(bench: Bench, baseline: Subject, yard: Yardstick) -> None:
     draw = yard.draws[0]
-    prints = await _fingerprints(bench, baseline, draw, yard)
+    prints = await _fingerprints(bench, baseline, draw, yard, yard.findings)
     yard.deterministic = len(set(prints)) == 1
 
 
@@ -518,7 +524,7 @@ async def _check_repeats(bench: Bench, subject: Subject, yard: Yardstick, findin
         return
     draw = yard.draws[0]
     try:
-        prints = await _fingerprints(bench, subject, draw, yard)
+        prints = await _fingerprints(bench, subject, draw, yard, findings)
     except RUN_ERRORS as error:
         findings.fail("determinism", failure_of(error, "running again", bench.cases[draw.case]))
         return
@@ -529,9 +535,12 @@ async def _check_repeats(bench: Bench, subject: Subject, yard: Yardstick, findin
     findings.fail("determinism", Failure(Outcome.WRONG, Stage.CORRECT, reason))
 
 
-async def _fingerprints(bench: Bench, subject: Subject, draw: Draw, yard: Yardstick) -> list[tuple[int, ...]]:
-    prints: list[tuple[int, ...]] = []
-    for _ in range(_REPEATS):
+async def _fingerprints(
+    bench: Bench, subject: Subject, draw: Draw, yard: Yardstick, findings: Findings
+) -> list[tuple[int, ...]]:
+    """What tells the outputs of so many runs apart, the one that was checked among them."""
+    prints = [findings.prints[draw.key]]
+    while len(prints) < _REPEATS:
         published = await _run_again(bench, subject, draw, yard)
         compared = await bench.compare(subject, draw, published, baseline=False)
         prints.append(tuple(compared["fingerprints"]))
@@ -570,11 +579,13 @@ async def _check_new_contents(bench: Bench, subject: Subject, yard: Yardstick, f
 
 
 async def _check_new_addresses(bench: Bench, subject: Subject, yard: Yardstick, findings: Findings) -> None:
-    """The same values at other addresses give the answer anew: earlier outputs are spoiled before."""
-    name, draw = "the same values at other addresses", yard.draws[0]
+    """The same values at other addresses give the answer anew: earlier outputs are spoiled before.
+
+    The values are those of the run before this check.
+    """
+    name, draw = "the same values at other addresses", yard.fresh[yard.draws[0].case]
     case = bench.cases[draw.case]
     try:
-        await _run_again(bench, subject, draw, yard)
         await subject.call("spoil")
         subject.bound.discard(draw.slab)  # the memory it has stays taken until there is other
         failure = await _right(bench, subject, draw, await _run_again(bench, subject, draw, yard))

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 _CHUNK = 1 << 24
+_CHUNK_OF_BITS = 1 << 28  # on a GPU: each chunk is waited for
 _ROW = 1 << 12
 _MIX = -0x61C8_8646_80B5_83EB  # the golden ratio as a fraction of 2^64
 _SAMPLE = 1 << 16
@@ -213,7 +214,7 @@ def fingerprint(data: Tensor) -> int:
 
 def same_bits(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors of one type and shape hold the same bits."""
-    return all(torch.equal(_bits(x), _bits(y)) for x, y in _chunks(a, b))
+    return all(torch.equal(_bits(x), _bits(y)) for x, y in _chunks(a, b, size=_CHUNK_OF_BITS if a.is_cuda else _CHUNK))
 
 
 def holds_blank(tensor: Tensor) -> bool:
@@ -266,7 +267,7 @@ def _show(tensor: Tensor, flat: int) -> str:
     return f"{value:.9g}" if isinstance(value, float) else str(value)
 
 
-def _chunks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+def _chunks(*tensors: Tensor, size: int = _CHUNK) -> Iterator[tuple[Tensor, ...]]:
     flat = [t.reshape(-1) for t in tensors]
-    for start in range(0, flat[0].numel(), _CHUNK):
-        yield tuple(t[start : start + _CHUNK] for t in flat)
+    for start in range(0, flat[0].numel(), size):
+        yield tuple(t[start : start + size] for t in flat)

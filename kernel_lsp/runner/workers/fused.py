@@ -13,9 +13,9 @@ from kernel_lsp.device.driver import LoadedModule
 from kernel_lsp.runner.workers.comparison import Reading
 
 _THREADS = 256
-_EACH = 4  # elements of each thread at once
+_EACH = 4  # loads of each thread at once
 _MOST_BLOCKS = 2048
-_EACH_WORD = 8  # words of each thread of a checksum at once
+_ALIGNED = 16  # bytes of a load of the checksum
 _SIGNIFICANT = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
 """Bits of precision of the types that the kernel reads."""
 
@@ -55,11 +55,11 @@ class FusedChecksum:
     def __call__(self, tensor: Tensor) -> Tensor:
         """The sum as a tensor of one int64, made on the current stream; it can be captured in a graph."""
         flat = tensor.detach().contiguous()
-        if flat.data_ptr() % 4:
+        if flat.data_ptr() % _ALIGNED:
             flat = flat.clone()
         total = torch.zeros((), dtype=torch.int64, device=tensor.device)
         if flat.nbytes:
-            blocks = min(-(-flat.nbytes // (4 * _THREADS * _EACH_WORD)), _MOST_BLOCKS)
+            blocks = min(-(-flat.nbytes // (_ALIGNED * _THREADS * _EACH)), _MOST_BLOCKS)
             self._module["kernel_lsp_checksum"][blocks, _THREADS](flat, flat.nbytes, total)
         return total
 

@@ -17,7 +17,17 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from kernel_lsp.build.binary import Binary
-from kernel_lsp.device.slab import GUARD, POISON, Slab, TensorSpec, dtype_name, lay_out, open_slab, torch_dtype
+from kernel_lsp.device.slab import (
+    GUARD,
+    POISON,
+    Slab,
+    TensorSpec,
+    dtype_name,
+    lay_out,
+    memory_is_short,
+    open_slab,
+    torch_dtype,
+)
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.runner.workers import comparison
 from kernel_lsp.runner.workers.comparison import Bounds, Distance, Measure
@@ -114,7 +124,8 @@ class Oracle:
         self._workload: Workload | None = None
         self._inputs: dict[str, _Inputs] = {}
         self._kept: OrderedDict[str, _Kept] = OrderedDict()  # least recently used first
-        self._prints: dict[str, tuple[int, ...]] = {}  # of leaves that are no longer kept
+        self._prints: dict[str, tuple[int, ...]] = {}  # of leaves that were not kept at some time
+        self._finite: dict[str, bool] = {}  # whether what is expected is
         self._budget: float = math.inf  # bytes that may be kept beside the set of inputs in use
         self._slabs: dict[str, dict[str, Slab]] = {}
         self._baseline: dict[str, _Baseline] = {}
@@ -181,7 +192,7 @@ class Oracle:
 
         chosen = choose_for_emulator(problem) if free is None else choose_for_gpu(problem, int(_FREE_SHARE * free))
         problem.check(chosen.cases[chosen.decisive[0]])
-        self._free_temporaries()
+        self._free_temporaries(whatever=True)
         return chosen
 
     def sizes(self) -> list[int]:
@@ -296,6 +307,7 @@ class Oracle:
     def _keep(self, key: str, inputs: _Inputs, leaves: tuple[Any, ...]) -> dict[str, Any]:
         self._inputs[key] = inputs
         self._prints.pop(key, None)
+        self._finite.pop(key, None)
         self._kept[key] = _Kept(leaves)
         self._forget_old(key)
         remaining = iter(inputs.specs)
@@ -327,7 +339,8 @@ class Oracle:
         total = sum(kept.nbytes for kept in self._kept.values()) - self._kept[key].nbytes
         while total > self._budget and len(self._kept) > 1:
             old, kept = self._kept.popitem(last=False)
-            self._prints[old] = self._prints_of(kept.leaves)
+            if old not in self._prints:
+                self._prints[old] = self._prints_of(kept.leaves)
             total -= kept.nbytes
 
     def attach(self, subject: str, name: str, handle: dict[str, Any]) -> None:
@@ -338,6 +351,7 @@ class Oracle:
         """Let go of a worker's memory, all of it or the slab called `slab`."""
         if slab is None:
             self._slabs.pop(subject, None)
+            self._free_temporaries(whatever=True)  # what comes next may need it
         else:
             self._slabs.get(subject, {}).pop(slab, None)
 
@@ -474,7 +488,7 @@ class Oracle:
             torch.cuda.synchronize()
             times.append(start.elapsed_time(end) / 1000)
         del source, target
-        self._free_temporaries()
+        self._free_temporaries(whatever=True)
         return 2 * size / min(times)
 
     def probe(self) -> bool:
@@ -485,7 +499,9 @@ class Oracle:
         leaves, kept = self._leaves(key), self._kept[key]
         if kept.expected is None:
             outputs = self._reference(self._inputs[key].case, leaves)
-            kept.expected = _Expected(outputs, all(map(comparison.all_finite, outputs)))
+            if key not in self._finite:
+                self._finite[key] = all(map(comparison.all_finite, outputs))
+            kept.expected = _Expected(outputs, self._finite[key])
             self._free_temporaries()
         return kept.expected
 
@@ -543,9 +559,9 @@ class Oracle:
         assert self._workload is not None, "the parent loads the workload first"
         return self._workload
 
-    def _free_temporaries(self) -> None:
-        """Give cached memory back: the workers under test share this GPU."""
-        if self._device == "cuda":
+    def _free_temporaries(self, *, whatever: bool = False) -> None:
+        """Give cached memory back where little is free, or `whatever` is: the workers under test share this GPU."""
+        if self._device == "cuda" and (whatever or memory_is_short()):
             torch.cuda.empty_cache()
 
     def _synchronize(self) -> None:

@@ -135,8 +135,8 @@ def checksum(probes):
 
 def weighed(data: bytes) -> int:
     """What the kernel says in words of its source."""
-    whole = len(data) // 4 * 4
-    numbers = [int.from_bytes(data[at : at + 4], "little") for at in range(0, whole, 4)] + list(data[whole:])
+    whole = len(data) // 16 * 16
+    numbers = [int.from_bytes(data[at : at + 8], "little") for at in range(0, whole, 8)] + list(data[whole:])
     total = 0
     for place, number in enumerate(numbers, 1):
         mixed = place * 0x9E37_79B9_7F4A_7C15 & (1 << 64) - 1
@@ -144,7 +144,7 @@ def weighed(data: bytes) -> int:
     return total & (1 << 64) - 1
 
 
-@pytest.mark.parametrize("nbytes", [0, 1, 3, 4, 7, 4096, 8191, 40_003])
+@pytest.mark.parametrize("nbytes", [0, 1, 15, 16, 17, 4096, 8191, 40_003])
 def test_a_checksum_is_the_same_sum_however_it_is_added(checksum, nbytes):
     data = torch.randint(0, 256, (nbytes,), dtype=torch.uint8)
     assert checksum(data) & (1 << 64) - 1 == weighed(data.numpy().tobytes())
