@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import spinning
-from judges import CommandLine, Judges, eventually, processes_below, used_memory
+from judges import CommandLine, Judges, eventually, memory_of_others, processes_below
 
 from kernel_lsp.device.nvml import Gpu, find_gpus
 
@@ -28,13 +28,13 @@ def gpu() -> Gpu:
 def house(gpu: Gpu, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder in which all work is done. After the last test no process, folder or GPU memory is left of it."""
     folder = tmp_path_factory.mktemp("house")
-    before = used_memory(gpu)
+    before = memory_of_others(gpu)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(folder))
         patch.setattr(tempfile, "tempdir", str(folder))
         yield folder
     eventually(lambda: not processes_below(folder), "worker processes are left over")
-    eventually(lambda: used_memory(gpu) < before + (256 << 20), "GPU memory is left over")
+    eventually(lambda: memory_of_others(gpu) < before + (256 << 20), "GPU memory is left over")
     assert list(folder.glob("kernel-lsp-*")) == []
 
 
