@@ -17,11 +17,16 @@ START = "from kernel_lsp.cli.main import main; main()"
 
 
 @pytest.fixture(scope="session", autouse=True)
-def gpu() -> Gpu:
+def gpu() -> Iterator[Gpu]:
+    """The GPU of all tests; with `-n GPUS --dist loadfile` each process of pytest-xdist has one of its own."""
     gpus = find_gpus()
     if not gpus:
         pytest.skip("no NVIDIA GPU was found")
-    return gpus[0]
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    chosen = gpus[number % len(gpus)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUDA_VISIBLE_DEVICES", chosen.uuid)
+        yield chosen
 
 
 @pytest.fixture(scope="session")
