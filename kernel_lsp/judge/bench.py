@@ -110,6 +110,10 @@ def _called_as_given(*files: SourceFile | None) -> Generator[None]:
         raise
 
 
+class OracleError(RunnerError):
+    """The oracle could not do its part, as for want of memory: that says nothing of any version."""
+
+
 class Bench:
     """Owns the workers that judge one target. Open it before use; the pool kills what is left.
 
@@ -131,7 +135,8 @@ class Bench:
         self.pool, self.target, self.settings, self.builders, self.gpu = pool, target, settings, builders, gpu
         self.place = "cuda" if gpu else "cpu"
         baseline = target.baseline.kernel
-        self.slack = CPU_SLACK if gpu is None and not find_kernels(baseline.text, baseline.path) else 1.0
+        self._plain = not find_kernels(baseline.text, baseline.path)
+        self.slack = CPU_SLACK if gpu is None and self._plain else 1.0
         self.seed = int.from_bytes(os.urandom(6), "little")
         self._flavour = Flavour.GPU if gpu else Flavour.EMULATE
         self.cases: tuple[str, ...] = ()
@@ -167,12 +172,18 @@ class Bench:
         self.pool.allow(read=[*surroundings(target.source, target.workload.source), made, extensions])
         starting = asyncio.create_task(
             self.pool.worker(
-                self._flavour, "oracle", device=self.place, factor=self.settings.judge.factor, slack=self.slack
+                self._flavour,
+                "oracle",
+                device=self.place,
+                factor=self.settings.judge.factor,
+                slack=self.slack,
+                plain=self._plain,
             )
         )
-        measure: dict[str, Any] | None = None
+        own: dict[str, Any] | None = None
         if self._timed:
-            self._probes, measure = await asyncio.gather(self.builders.own("probes"), self.builders.own("distance"))
+            self._probes, distance = await asyncio.gather(self.builders.own("probes"), self.builders.own("distance"))
+            own = {"probes": self._probes, "distance": distance}
         self.refill()
         self._oracle = await starting
         source = self.target.workload.source
@@ -182,7 +193,7 @@ class Bench:
             text=source.text,
             path=str(source.path.absolute()),
             seed=self._seed("weights"),
-            measure=measure,
+            own=own,
         )
         self.decisive, self.advisory = tuple(said["decisive"]), tuple(said["advisory"])
         self.scaled, self.weights, self._calls = said["why"], tuple(said["weights"]), said["calls"]
@@ -211,7 +222,7 @@ class Bench:
             with _called_as_given(self.target.workload.source):
                 return await to_the_end(self._oracle.call(method, deadline=deadline, **params))
         except WorkerFailure as error:
-            raise RunnerError(f"a check could not be made ({method}): {error}") from error
+            raise OracleError(f"a check could not be made ({method}): {error}") from error
 
     async def draw(self, case: int, family: str, number: int = 0) -> Draw:
         """Inputs of a case: the same ones each time it is asked for the same `number`; all follow from `seed`."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernel_lsp.errors import CannotJudgeError, KernelLspError, WorkloadError
-from kernel_lsp.judge.bench import Bench, Draw, Subject
+from kernel_lsp.judge.bench import Bench, Draw, OracleError, Subject
 from kernel_lsp.judge.emulation import EmulatedFinding, EmulatedRun, read_run
 from kernel_lsp.judge.verdict import Check, CheckStatus, ErrorFigures, Mismatch, Outcome, Stage
 from kernel_lsp.runner.protocol import WorkerFailure
@@ -24,6 +24,7 @@ _EMULATED_SECONDS = 1.5  # for all emulated runs of one version together; the fi
 _AMISS = ("uninitialised", "shared-race", "global-race")  # a GPU would run it, and may give any answer
 _REPEATS = 3
 _HELD = 4  # outputs that must keep their values while later ones are made
+_NO_ROOM = "CUDA_ERROR_OUT_OF_MEMORY"  # for memory that the judge makes
 _VARIED = 16  # arguments that are tried one by one
 FIRST_RUN_SECONDS = 60.0  # a first launch may compile
 _REHEARSAL_SECONDS = 10.0  # what a candidate has for that at least; more if the baseline took long, too
@@ -274,7 +275,13 @@ def deadline_for(bench: Bench, yard: Yardstick, draw: Draw) -> float:
 
 
 def failure_of(error: Exception, doing: str, case: str) -> Failure:
-    """What an exception while running a version says about that version."""
+    """What an exception while running a version says about that version.
+
+    Nothing, where the judge itself came to an end of memory.
+    """
+    if isinstance(error, OracleError) or (isinstance(error, WorkerFailure) and _NO_ROOM in error.message):
+        said = "this GPU has too little memory free" if _NO_ROOM in str(error) else str(error)
+        return Failure(Outcome.UNTIMED, Stage.CORRECT, f"it could not be judged, {doing} on case {case}: {said}")
     if isinstance(error, WorkerTimedOut):
         return Failure(Outcome.TIMED_OUT, Stage.RUN, f"it did not finish {doing} on case {case}: {error.message}")
     if isinstance(error, WorkerDied):

@@ -1,5 +1,8 @@
-"""The measure of `comparison` by one kernel of our own (`device/distance.cu`): 12 bytes of memory traffic for each
-element of a float32 output, where tensor operations one after another take 170."""
+"""What `comparison` reads by tensor operations, by kernels of our own (`device/distance.cu`, `device/probes.cu`).
+
+Errors take 12 bytes of memory traffic for each element of a float32 output, where tensor operations one after another
+take 170; a checksum takes 4, where they take 40 and make a copy of twice the output's size.
+"""
 
 import math
 
@@ -12,6 +15,7 @@ from kernel_lsp.runner.workers.comparison import Reading
 _THREADS = 256
 _EACH = 4  # elements of each thread at once
 _MOST_BLOCKS = 2048
+_EACH_WORD = 8  # words of each thread of a checksum at once
 _SIGNIFICANT = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
 """Bits of precision of the types that the kernel reads."""
 
@@ -40,6 +44,24 @@ class FusedMeasure:
         largest, squares = float(figures[:, 0].max()), float(figures[:, 1].sum())
         wrong, first = int(places[:, 0].sum()), int(places[:, 1].min())
         return Reading(largest, squares, wrong, first if wrong else None)
+
+
+class FusedChecksum:
+    """Sums up a tensor's bytes on the GPU, each weighted by its place, in one pass and without memory of its own."""
+
+    def __init__(self, module: LoadedModule) -> None:
+        self._module = module
+
+    def __call__(self, tensor: Tensor) -> Tensor:
+        """The sum as a tensor of one int64, made on the current stream; it can be captured in a graph."""
+        flat = tensor.detach().contiguous()
+        if flat.data_ptr() % 4:
+            flat = flat.clone()
+        total = torch.zeros((), dtype=torch.int64, device=tensor.device)
+        if flat.nbytes:
+            blocks = min(-(-flat.nbytes // (4 * _THREADS * _EACH_WORD)), _MOST_BLOCKS)
+            self._module["kernel_lsp_checksum"][blocks, _THREADS](flat, flat.nbytes, total)
+        return total
 
 
 def _beyond(dtype: torch.dtype) -> float:

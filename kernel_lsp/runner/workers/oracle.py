@@ -81,12 +81,13 @@ class _Kept:
         return sum(t.nbytes for t in (*_tensors(self.leaves), *(self.expected.outputs if self.expected else ())))
 
 
-def methods(device: str, factor: float, slack: float = 1.0) -> Mapping[str, Callable[..., Any]]:
+def methods(device: str, factor: float, slack: float = 1.0, *, plain: bool = False) -> Mapping[str, Callable[..., Any]]:
     """What this role answers to; `device` is `cuda` or `cpu`.
 
-    `factor` is the error allowed relative to the baseline's, `slack` how many times over (`relative_bounds`).
+    `factor` is the error allowed relative to the baseline's, `slack` how many times over; `plain` says that the
+    baseline is PyTorch alone (`relative_bounds`).
     """
-    oracle = Oracle(device, factor, slack)
+    oracle = Oracle(device, factor, slack, plain=plain)
     return {
         "load": oracle.load,
         "sizes": oracle.sizes,
@@ -107,7 +108,7 @@ def methods(device: str, factor: float, slack: float = 1.0) -> Mapping[str, Call
 class Oracle:
     """State of one oracle process; every method is a request that the parent makes."""
 
-    def __init__(self, device: str, factor: float, slack: float = 1.0) -> None:
+    def __init__(self, device: str, factor: float, slack: float = 1.0, *, plain: bool = False) -> None:
         self._device, self._factor, self._slack = device, factor, slack
         self._placement = Instead if device == "cpu" else contextlib.nullcontext
         self._workload: Workload | None = None
@@ -118,6 +119,8 @@ class Oracle:
         self._slabs: dict[str, dict[str, Slab]] = {}
         self._baseline: dict[str, _Baseline] = {}
         self._measure: Measure | None = None
+        self._checksum: Callable[[Tensor], int] = lambda tensor: comparison.fingerprint(_bytes(tensor))
+        self._plain = plain
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = False
 
@@ -127,15 +130,15 @@ class Oracle:
         path: str,
         seed: int = 0,
         keep: int | None = None,
-        measure: dict[str, Any] | None = None,
+        own: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Load the workload and describe it; `seed` is that of a problem's weights.
 
         `keep` is how many bytes of past inputs and expected values may be kept, where it is not for memory to say;
-        `measure` the compiled `distance.cu`, where there is a GPU.
+        `own` the compiled `distance` and `probes` of `device/`, where there is a GPU.
         """
-        if measure is not None:
-            self._measure = _fused(measure)
+        if own is not None:
+            self._use(own)
         free = torch.cuda.mem_get_info()[0] if self._device == "cuda" else None
         with self._placement():
             workload = load_workload(text, Path(path), self._device, seed)
@@ -162,6 +165,15 @@ class Oracle:
             "contract": asdict(workload.contract),
             "l2_bytes": torch.cuda.get_device_properties(0).L2_cache_size if self._device == "cuda" else 0,
         }
+
+    def _use(self, own: dict[str, Any]) -> None:
+        from kernel_lsp.device.driver import LoadedModule
+        from kernel_lsp.runner.workers.fused import FusedChecksum, FusedMeasure
+
+        torch.zeros(1, device="cuda")  # makes torch's context the current one
+        loaded = {name: LoadedModule(TypeAdapter(Binary).validate_python(own[name]), {}) for name in own}
+        self._measure, checksum = FusedMeasure(loaded["distance"]), FusedChecksum(loaded["probes"])
+        self._checksum = lambda tensor: int(checksum(tensor))
 
     def _choose(self, problem: "Problem", free: int | None) -> "Choice":
         """The cases of a problem that this machine runs, after a look whether it has a right answer."""
@@ -294,11 +306,14 @@ class Oracle:
             "input_bytes": sum(t.nbytes for t in _tensors(leaves)),
         }
 
+    def _prints_of(self, leaves: tuple[Any, ...]) -> tuple[int, ...]:
+        return tuple(self._checksum(tensor) for tensor in _tensors(leaves))
+
     def _leaves(self, key: str) -> tuple[Any, ...]:
         """The leaves of a set of inputs, made again where they are no longer kept."""
         if key not in self._kept:
             leaves = self._made(self._inputs[key].make)
-            if _prints(leaves) != self._prints[key]:
+            if self._prints_of(leaves) != self._prints[key]:
                 case = describe_case(self._loaded().cases[self._inputs[key].case])
                 said = f"`inputs` makes other values under the same seed for case {case}, which is too large to be kept"
                 raise WorkloadError(said, self._loaded().path, cure="Draw them from torch's random numbers alone.")
@@ -312,7 +327,7 @@ class Oracle:
         total = sum(kept.nbytes for kept in self._kept.values()) - self._kept[key].nbytes
         while total > self._budget and len(self._kept) > 1:
             old, kept = self._kept.popitem(last=False)
-            self._prints[old] = _prints(kept.leaves)
+            self._prints[old] = self._prints_of(kept.leaves)
             total -= kept.nbytes
 
     def attach(self, subject: str, name: str, handle: dict[str, Any]) -> None:
@@ -377,7 +392,7 @@ class Oracle:
                 found = Distance(found.max, found.rms, None, 0)
             distances.append(found)
             scales.append(scale)
-            bounds.append(comparison.relative_bounds(found, self._factor, actual.dtype, self._slack))
+            bounds.append(comparison.relative_bounds(found, self._factor, actual.dtype, self._slack, plain=self._plain))
             answer["distances"].append(
                 asdict(found)
                 | {
@@ -389,7 +404,7 @@ class Oracle:
             )
             if not (actual.is_floating_point() and expected.finite):
                 answer["blank"] |= comparison.holds_blank(actual)
-            answer["fingerprints"].append(comparison.fingerprint(actual.contiguous().view(-1).view(torch.uint8)))
+            answer["fingerprints"].append(self._checksum(actual))
         if baseline:
             dtypes = tuple(torch_dtype(described["dtype"]) for described in outputs)
             self._baseline[key] = _Baseline(dtypes, tuple(scales), tuple(distances), tuple(bounds))
@@ -538,14 +553,6 @@ class Oracle:
             torch.cuda.synchronize()
 
 
-def _fused(binary: dict[str, Any]) -> Measure:
-    from kernel_lsp.device.driver import LoadedModule
-    from kernel_lsp.runner.workers.fused import FusedMeasure
-
-    torch.zeros(1, device="cuda")  # makes torch's context the current one
-    return FusedMeasure(LoadedModule(TypeAdapter(Binary).validate_python(binary), {}))
-
-
 def _another(value: Any, fresh: Any) -> Any:
     """Another value of an argument: a fresh draw of it, or where that is the same the value moved; None if neither."""
     if isinstance(value, bool):
@@ -567,8 +574,8 @@ def _tensors(leaves: tuple[Any, ...]) -> list[Tensor]:
     return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
 
 
-def _prints(leaves: tuple[Any, ...]) -> tuple[int, ...]:
-    return tuple(comparison.fingerprint(t.contiguous().view(-1).view(torch.uint8)) for t in _tensors(leaves))
+def _bytes(tensor: Tensor) -> Tensor:
+    return tensor.contiguous().view(-1).view(torch.uint8)
 
 
 def _most_needed(problem: "Problem", choice: Mapping[str, Any]) -> int:

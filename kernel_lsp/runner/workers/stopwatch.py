@@ -20,6 +20,7 @@ from torch import Tensor
 
 from kernel_lsp.device.driver import LoadedModule, check, cu
 from kernel_lsp.device.slab import POISON
+from kernel_lsp.runner.workers.fused import FusedChecksum
 
 _PROBED = 16  # multiprocessors whose clock is read
 _EXTERNAL = 1  # CU_EVENT_RECORD_EXTERNAL: a node of its own in a captured graph
@@ -45,6 +46,7 @@ class Stopwatch:
         properties = torch.cuda.get_device_properties(0)
         self.stream = stream
         self._probes = probes
+        self.checksum = FusedChecksum(probes)
         self._multiprocessors = properties.multi_processor_count
         self._flush = torch.empty(2 * properties.L2_cache_size, dtype=torch.uint8, device="cuda")
         self._clocks = torch.zeros((2, _PROBED, 2), dtype=torch.int64, device="cuda")
@@ -183,7 +185,7 @@ class Recording:
             self._watch.flush(self._stream)
 
     def _after(self, outputs: tuple[Tensor, ...], *, keep: bool) -> None:
-        self._sums.append([_checksum(output) for output in outputs])
+        self._sums.append([self._watch.checksum(output) for output in outputs])
         if keep:
             self.outputs = outputs
         elif self._restore is None:
@@ -218,7 +220,7 @@ class Recording:
             check(cu.cuEventRecord(start, self._stream.cuda_stream), "recording an event")
             self.outputs = tuple(self._launch())
             check(cu.cuEventRecord(end, self._stream.cuda_stream), "recording an event")
-            self._sums.append([_checksum(output) for output in self.outputs])
+            self._sums.append([self._watch.checksum(output) for output in self.outputs])
         self._watch.read_clocks(1)
         return self._finish(tuple)
 
@@ -296,13 +298,6 @@ def _event() -> Any:
 
 def _elapsed_us(start: Any, end: Any) -> float:
     return float(check(cu.cuEventElapsedTime(start, end), "reading an event")) * 1000
-
-
-def _checksum(output: Tensor) -> Tensor:
-    """Sum of the output's 32-bit words. It only has to show that something else was written, not to resist attack."""
-    flat = output.detach().contiguous().view(-1).view(torch.uint8)
-    whole_words = flat.numel() % 4 == 0 and flat.storage_offset() % 4 == 0
-    return (flat.view(torch.int32) if whole_words else flat).sum(dtype=torch.int64)
 
 
 def _poison(output: Tensor) -> None:

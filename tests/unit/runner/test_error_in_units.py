@@ -217,6 +217,13 @@ def test_bounds():
     assert relative_bounds(Distance(1.0, 3.0, None, 0), 2.0, torch.float32, 4.0) == Bounds(4 * FLOOR_MAX, 24.0)
 
 
+def test_beside_library_code_an_honest_loop_may_be_off_by_what_a_loop_is_off_by():
+    library = Distance(3.0, 1.0, None, 0)
+    assert relative_bounds(library, 2.0, torch.float32, plain=True) == Bounds(64.0, 16.0)
+    assert relative_bounds(library, 2.0, torch.float16, plain=True) == Bounds(6.0, 2.0)
+    assert relative_bounds(Distance(50.0, 20.0, None, 0), 2.0, torch.float32, plain=True) == Bounds(100.0, 40.0)
+
+
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_what_the_type_cannot_hold_does_not_hide_the_others(dtype):
     truth = torch.tensor([1.0, 2.0, 3.0, 1e300 if dtype is not torch.float64 else math.inf], dtype=torch.float64)

@@ -110,3 +110,52 @@ def test_a_distance_is_the_same_by_either(measure):
         *(slow.first_wrong, slow.wrong, slow.max, slow.expected, slow.actual),
     )
     assert quick.rms == pytest.approx(slow.rms, rel=1e-12)
+
+
+@pytest.fixture(scope="module")
+def probes():
+    path = Path(next(iter(device.__path__))) / "probes.cu"
+    built = build_cuda(SourceFile(path, path.read_text()), "sm_80")
+    assert built.binary is not None, built.log
+    return built.binary
+
+
+@pytest.fixture
+def checksum(probes):
+    def run(tensor) -> int:
+        emulator = Emulator("sm_80")
+        emulator.begin(["tensor"], [tensor])
+        with torch.no_grad(), emulator.placement(), WatchedAllocations(emulator):
+            total = fused.FusedChecksum(emulator.module(probes, {}, {}))(tensor)
+        assert emulator.end()["findings"] == []
+        return int(total)
+
+    return run
+
+
+def weighed(data: bytes) -> int:
+    """What the kernel says in words of its source."""
+    whole = len(data) // 4 * 4
+    numbers = [int.from_bytes(data[at : at + 4], "little") for at in range(0, whole, 4)] + list(data[whole:])
+    total = 0
+    for place, number in enumerate(numbers, 1):
+        mixed = place * 0x9E37_79B9_7F4A_7C15 & (1 << 64) - 1
+        total += number * ((mixed ^ mixed >> 32) | 1)
+    return total & (1 << 64) - 1
+
+
+@pytest.mark.parametrize("nbytes", [0, 1, 3, 4, 7, 4096, 8191, 40_003])
+def test_a_checksum_is_the_same_sum_however_it_is_added(checksum, nbytes):
+    data = torch.randint(0, 256, (nbytes,), dtype=torch.uint8)
+    assert checksum(data) & (1 << 64) - 1 == weighed(data.numpy().tobytes())
+
+
+def test_a_checksum_tells_a_change_anywhere_and_another_order(checksum):
+    values = torch.randn(3000)
+    usual = checksum(values)
+    for place in (0, 1500, 2999):
+        other = values.clone()
+        other[place] = -other[place]
+        assert checksum(other) != usual
+    assert checksum(values.flip(0)) != usual
+    assert checksum(values.clone()) == usual
