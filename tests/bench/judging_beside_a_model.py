@@ -3,14 +3,18 @@
 Judges examples against themselves without a model server, with one that is loaded and idle, and with one that generates
 all the time: a FASTER is false. The model is the tests' own tiny one; `$TEST_VLLM_PYTHON` names a Python that has
 vLLM and torch.
-Options: --pairs N of each (default 100), --conditions without,idle,generating, --record.
+Options: --pairs N of each (default 100; a pair takes about 3 s on an H200), --conditions without,idle,generating,
+--seconds N after which no further pair is begun (shared out evenly among conditions and examples), --record, which
+writes what there is after each condition.
 """
 
 import argparse
 import asyncio
 import contextlib
+import math
 import statistics
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -50,28 +54,33 @@ async def keep_generating(server: Server) -> int:
     return 0
 
 
-async def judged(pairs: int, server: Server | None, *, generating: bool) -> dict[str, Any]:
-    """Verdicts on so many pairs of the same code, and how the server was found."""
+async def judged(pairs: int, seconds: float, server: Server | None, *, generating: bool) -> dict[str, Any]:
+    """Verdicts on so many pairs of the same code, as far as the time goes, and how the server was found."""
     load = asyncio.create_task(keep_generating(server)) if server and generating else None
     begun, verdicts = time.perf_counter(), list[Verdict]()
-    for name in NAMES:
-        verdicts += await judge_itself(EXAMPLES / name, -(-pairs // len(NAMES)))
+    end = time.monotonic() + seconds
+    for number, name in enumerate(NAMES):
+        if (now := time.monotonic()) > end:
+            break
+        found = await judge_itself(EXAMPLES / name, -(-pairs // len(NAMES)), now + (end - now) / (len(NAMES) - number))
+        print(f"  {name}: {dict(Counter(v.verdict.value for v in found))}, {time.monotonic() - now:.1f} s", flush=True)
+        verdicts += found
     if load is not None:
         load.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await load
-    found = [state for v in verdicts if v.evidence.device for state in v.evidence.device.model_servers]
-    outcomes = [v.verdict.value for v in verdicts]
+    servers = [state for v in verdicts if v.evidence.device for state in v.evidence.device.model_servers]
+    outcomes = Counter(v.verdict.value for v in verdicts)
     logs = [abs(d) for v in verdicts for case in v.cases for d in case.blocks]
     return {
         "pairs": len(verdicts),
-        "outcomes": {o: outcomes.count(o) for o in sorted(set(outcomes))},
-        "false_faster_share": outcomes.count("FASTER") / len(verdicts),
+        "outcomes": dict(sorted(outcomes.items())),
+        "false_faster_share": outcomes["FASTER"] / len(verdicts) if verdicts else None,
         "median_block_deviation": statistics.median(logs) if logs else None,
         "discarded_blocks": sum(v.evidence.discarded_blocks for v in verdicts),
         "seconds": time.perf_counter() - begun,
-        "server": {how: sum(s.how == how for s in found) for how in {s.how for s in found}},
-        "server_busy_percent": max((s.busy_percent for s in found if s.busy_percent is not None), default=None),
+        "server": dict(Counter(s.how for s in servers)),
+        "server_busy_percent": max((s.busy_percent for s in servers if s.busy_percent is not None), default=None),
     }
 
 
@@ -80,14 +89,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=100)
     parser.add_argument("--conditions", default="without,idle,generating")
+    parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--record", action="store_true")
     asked = parser.parse_args()
-    gpu = find_gpus()[0]
+    gpu, end = find_gpus()[0], time.monotonic() + asked.seconds
+    conditions = asked.conditions.split(",")
     figures: dict[str, Any] = {}
     kept: Path | None = None
     server: Server | None = None
     try:
-        for condition in asked.conditions.split(","):
+        for number, condition in enumerate(conditions):
             if condition != "without" and kept is None:
                 settings = Settings(model=ModelSettings(python=VLLM_PYTHON))
                 begun = time.perf_counter()
@@ -96,14 +107,16 @@ def main() -> None:
                 kept = launch.start(plan, attached=True)
                 server = launch.wait_until_ready(kept)
                 print(f"ready {time.perf_counter() - begun:.1f} s after that", flush=True)
-            figures[condition] = asyncio.run(judged(asked.pairs, server, generating=condition == "generating"))
+            print(f"{condition}:", flush=True)
+            seconds = (end - time.monotonic()) / (len(conditions) - number)
+            figures[condition] = asyncio.run(judged(asked.pairs, seconds, server, generating=condition == "generating"))
             print(condition, figures[condition], flush=True)
+            if asked.record:
+                record("judging_beside_a_model", figures, device=gpu.name, driver=gpu.driver)
     finally:
         if kept is not None:
             print((kept / "log").read_text()[-1500:], flush=True)
             launch.stop(kept)
-    if asked.record:
-        record("judging_beside_a_model", figures, device=gpu.name, driver=gpu.driver)
 
 
 if __name__ == "__main__":

@@ -5,17 +5,18 @@ DIR is the folder with `level1`, `level2` and so on. Of each problem the referen
 and so is an answer that returns zeros (it must not pass). What cannot be judged is listed with the reason. Beside that
 it says which problems take zeros under KernelBench's own tolerances, `atol` and `rtol` of 1e-4, on the same case.
 
-Options: --levels 1,2,3, --problems 19,36, --seconds LIMIT for a problem, --rows FILE to write what is found line by
-line and to go on from, --record.
+Options: --levels 1,2,3, --problems 19,36, --limit SECONDS for a problem (default 120), and those of `shards.py`. Rows
+are kept in `kernelbench_problems.jsonl`.
 """
 
-import argparse
 import asyncio
+import gc
 import json
 import re
 import time
 from collections import Counter
-from contextlib import nullcontext
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,11 @@ from kernel_lsp.runner.pool import Pool
 from kernel_lsp.workload.load import load_workload
 from kernel_lsp.workload.placement import Instead
 from kernel_lsp.workload.problem import choose_for_emulator, choose_for_gpu
+from tests.bench import shards
 from tests.bench.record import record
+from tests.bench.shards import Row, Task
 
+NAME = "kernelbench_problems"
 TOLERANCE = 1e-4  # KernelBench's for float32
 ZEROS = """
 
@@ -98,8 +102,37 @@ def said(verdict: Verdict) -> dict[str, Any]:
     return {"verdict": verdict.verdict.value, "reason": verdict.reason, "skipped": skipped}
 
 
-def summary(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def tasks(root: Path, levels: Iterable[str], numbers: set[str], limit: float) -> list[Task]:
+    """One task for each problem of these levels and, if there are any, of these numbers."""
+    paths = [
+        path
+        for level in levels
+        for path in sorted((root / f"level{level}").glob("*.py"), key=lambda p: int(p.name.split("_")[0]))
+        if not numbers or path.name.split("_")[0] in numbers
+    ]
+    return [{"id": f"{p.parent.name}/{p.name}", "path": str(p), "limit": limit, "numbers": [0]} for p in paths]
+
+
+@asynccontextmanager
+async def workplace() -> AsyncGenerator[Callable[[Task], AsyncIterator[Row]]]:
+    """One GPU's pool, and the judging of one problem."""
+    async with start_pool() as pool:
+
+        async def do(task: Task) -> AsyncIterator[Row]:
+            path = Path(task["path"])
+            row = await judge_problem(path, pool, task["limit"])
+            row["zeros_pass"] = zeros_pass(path)
+            gc.collect()
+            torch.cuda.empty_cache()  # the next problem is judged on the same GPU
+            verdicts = row.get("error") or f"{row['itself']['verdict']}, zeros {row['zeros']['verdict']}"
+            yield {"number": 0, "says": f"{row['seconds']:.1f} s, {verdicts[:110]}"} | row
+
+        yield do
+
+
+def summary(found: Iterable[Row]) -> dict[str, Any]:
     """Counts, and the names of what does not fit."""
+    rows = {r["task"]: {"error": r["failed"], "zeros_pass": r["failed"]} if "failed" in r else r for r in found}
     judged = {name: row for name, row in rows.items() if "error" not in row}
     return {
         "problems": len(rows),
@@ -122,44 +155,24 @@ def summary(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-async def main() -> None:
-    """Judge the problems that are asked for, print a line for each and the summary."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def main() -> None:
+    """Judge the problems that are asked for, or serve as one GPU's process."""
+    parser = shards.parser(__doc__)
     parser.add_argument("--root", type=Path, required=True)
     parser.add_argument("--levels", default="1,2,3")
     parser.add_argument("--problems", default="")
-    parser.add_argument("--seconds", type=float, default=120.0)
-    parser.add_argument("--rows", type=Path)
-    parser.add_argument("--record", action="store_true")
-    asked = parser.parse_args()
-    only = {f"{number}_" for number in asked.problems.split(",") if number}
-    paths = [
-        path
-        for level in asked.levels.split(",")
-        for path in sorted((asked.root / f"level{level}").glob("*.py"), key=lambda p: int(p.name.split("_")[0]))
-        if not only or f"{path.name.split('_')[0]}_" in only
-    ]
-    rows: dict[str, dict[str, Any]] = {}
-    if asked.rows and asked.rows.exists():
-        rows = dict(json.loads(line) for line in asked.rows.read_text().splitlines())
-    async with start_pool() as pool:
-        for path in paths:
-            name = f"{path.parent.name}/{path.name}"
-            if name in rows:
-                continue
-            rows[name] = await judge_problem(path, pool, asked.seconds)
-            rows[name]["zeros_pass"] = zeros_pass(path)
-            row = rows[name]
-            verdicts = row.get("error") or f"{row['itself']['verdict']}, zeros {row['zeros']['verdict']}"
-            print(f"{name[:50]:50s} {row['seconds']:6.1f} s  {verdicts[:110]}", flush=True)
-            if asked.rows:
-                with asked.rows.open("a") as file:
-                    file.write(json.dumps([name, row]) + "\n")
-    figures = summary(rows)
+    parser.add_argument("--limit", type=float, default=120.0)
+    options = parser.parse_args()
+    if options.worker:
+        asyncio.run(shards.serve(workplace))
+        return
+    numbers = {number for number in options.problems.split(",") if number}
+    wanted = tasks(options.root, options.levels.split(","), numbers, options.limit)
+    figures = summary(shards.gather(NAME, wanted, options))
     print(json.dumps(figures, indent=2))
-    if asked.record:
-        record("kernelbench_problems", figures)
+    if options.record:
+        print(record(NAME, figures))
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

@@ -7,7 +7,9 @@ Options: --count JUDGEMENTS of each example (default 3).
 
 import argparse
 import asyncio
+import math
 import statistics
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +24,16 @@ from tests.bench.record import record
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-async def judge_itself(path: Path, count: int) -> list[Verdict]:
-    """So many verdicts on the text of `path` with a comment added."""
+async def judge_itself(path: Path, count: int, until: float = math.inf) -> list[Verdict]:
+    """So many verdicts on the text of `path` with a comment added; none is begun after `until`, by `time.monotonic`."""
     comment = "#" if path.suffix == ".py" else "//"
+    verdicts: list[Verdict] = []
     async with open_session(make_target(path), Settings()) as session:
         text = session.target.source.text
-        texts = [f"{text}\n{comment} again {number}\n" for number in range(count)]
-        versions = [session.target.version(t, "itself", "user") for t in texts]
-        return [await session.judge(version, always_run=True) for version in versions]
+        while len(verdicts) < count and time.monotonic() < until:
+            again = f"{text}\n{comment} again {len(verdicts)}\n"
+            verdicts.append(await session.judge(session.target.version(again, "itself", "user"), always_run=True))
+    return verdicts
 
 
 async def main() -> None:

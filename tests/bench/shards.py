@@ -3,7 +3,7 @@
 A study is a list of tasks, each with an `id` and the `numbers` of the rows that it makes. Each GPU has a process of the
 same program, started with `--worker`; it takes one task at a time from its standard input and writes rows to its
 standard output, as JSON, one a line. They are appended to `NAME.jsonl` beside the result file. `--resume` asks only for
-the rows that are not there yet; `--seconds` ends a study early with what there is.
+the rows that are not there yet; `--seconds`, or an interrupt, ends a study early with what there is.
 """
 
 import argparse
@@ -78,7 +78,10 @@ def gather(name: str, tasks: Sequence[Task], options: argparse.Namespace) -> lis
     wanted = sum(len(task["numbers"]) for task in tasks)
     print(f"{name}: {wanted} rows wanted, {wanted - sum(len(t['numbers']) for t in left)} there already", flush=True)
     with path.open("a") as file:
-        asyncio.run(_run_all(name, left, options, file))
+        try:
+            asyncio.run(_run_all(name, left, options, file))
+        except KeyboardInterrupt:
+            print(f"{name}: interrupted", flush=True)
     return read_rows(path)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import spinning
-from judges import CommandLine, Judges, eventually, processes_below, used_memory
+from judges import CommandLine, Judges, eventually, memory_of_others, processes_below
 
 from kernel_lsp.device.nvml import Gpu, find_gpus
 
@@ -17,24 +17,29 @@ START = "from kernel_lsp.cli.main import main; main()"
 
 
 @pytest.fixture(scope="session", autouse=True)
-def gpu() -> Gpu:
+def gpu() -> Iterator[Gpu]:
+    """The GPU of all tests; with `-n GPUS --dist loadfile` each process of pytest-xdist has one of its own."""
     gpus = find_gpus()
     if not gpus:
         pytest.skip("no NVIDIA GPU was found")
-    return gpus[0]
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    chosen = gpus[number % len(gpus)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUDA_VISIBLE_DEVICES", chosen.uuid)
+        yield chosen
 
 
 @pytest.fixture(scope="session")
 def house(gpu: Gpu, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder in which all work is done. After the last test no process, folder or GPU memory is left of it."""
     folder = tmp_path_factory.mktemp("house")
-    before = used_memory(gpu)
+    before = memory_of_others(gpu)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(folder))
         patch.setattr(tempfile, "tempdir", str(folder))
         yield folder
     eventually(lambda: not processes_below(folder), "worker processes are left over")
-    eventually(lambda: used_memory(gpu) < before + (256 << 20), "GPU memory is left over")
+    eventually(lambda: memory_of_others(gpu) < before + (256 << 20), "GPU memory is left over")
     assert list(folder.glob("kernel-lsp-*")) == []
 
 

@@ -1,6 +1,7 @@
 """Sessions that stay open, so that many tests can ask about the same kernel file without measuring it anew."""
 
 import asyncio
+import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -48,6 +49,21 @@ def used_memory(gpu: Gpu) -> int:
     import pynvml
 
     return int(pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid)).used)
+
+
+def memory_of_others(gpu: Gpu) -> int:
+    """Bytes of the GPU's memory that other processes than this one use, which has a context too once a test made one.
+
+    0 where they cannot be told apart, for the driver calls this one by another id, as in some containers.
+    """
+    import pynvml
+    import torch
+
+    running = pynvml.nvmlDeviceGetComputeRunningProcesses(pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid))
+    ours = [process.usedGpuMemory for process in running if process.pid == os.getpid()]
+    if None in ours or (torch.cuda.is_initialized() and not ours):
+        return 0
+    return used_memory(gpu) - sum(ours)
 
 
 def eventually(holds: Callable[[], bool], otherwise: str, seconds: float = 15.0) -> None:

@@ -39,9 +39,8 @@ def test_energy_of_a_gain_at_the_power_limit(judges: Judges, tmp_path: Path):
     assert run.candidate_mj < run.baseline_mj
 
 
-def test_a_kernel_far_from_the_limit_is_spared(judges: Judges, tmp_path: Path):
-    path = spinning.write(tmp_path)
-    verdict = judges.judge(path, spinning.KERNEL.replace(*spinning.rounds(150)))
+def test_a_kernel_far_from_the_limit_is_spared(judges: Judges, scale: Path):
+    verdict = judges.judge(scale, spinning.KERNEL.replace(*spinning.rounds(150)))
     print(verdict.verdict, steady(verdict), verdict.evidence.sustained)
     assert verdict.verdict is Outcome.FASTER, verdict.reason
     check = steady(verdict)
