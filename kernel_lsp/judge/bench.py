@@ -184,6 +184,8 @@ class Bench:
         if self._timed:
             self._probes, distance = await asyncio.gather(self.builders.own("probes"), self.builders.own("distance"))
             own = {"probes": self._probes, "distance": distance}
+            if target.workload.problem:
+                await self.builders.prepare_header()
         self.refill()
         self._oracle = await starting
         source = self.target.workload.source

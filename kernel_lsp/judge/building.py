@@ -194,6 +194,11 @@ class Builders:
                 "build_own", deadline=BUILD_SECONDS, name=name, arch=self.arch, **self._cache_options()
             )
 
+    async def prepare_header(self) -> None:
+        """Compile ahead what every extension on the fast path begins with."""
+        async with self._worker() as worker:
+            await worker.call("prepare_header", deadline=BUILD_SECONDS, cache_folder=str(self._cache_folder))
+
     def _cache_options(self) -> dict[str, Any]:
         return {"cache_folder": str(self._cache_folder), "cache_limit": self._settings.build.cache_limit}
 

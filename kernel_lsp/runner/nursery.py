@@ -4,10 +4,10 @@ Importing torch takes seconds, a fork takes milliseconds; so a fresh worker for 
 nursery itself never touches CUDA (a context does not survive a fork) and never runs a user's code.
 
 It reads requests from the socket that is its standard input: one JSON line with the worker's role and limits,
-accompanied by the worker's end of its private socket. What a request names as `first` is imported before the fork, for
-all later workers too. It answers with the worker's process id. When its own socket closes, its parent is gone: it kills
-every worker's process group, removes what they wrote and exits. While it imports, which takes seconds and reads no
-socket, the system tells it of its parent's death instead.
+accompanied by the worker's end of its private socket. The role's module, and before it what a request names as `first`,
+are imported before the fork, for all later workers too. It answers with the worker's process id. When its own socket
+closes, its parent is gone: it kills every worker's process group, removes what they wrote and exits. While it imports,
+which takes seconds and reads no socket, the system tells it of its parent's death instead.
 """
 
 import contextlib
@@ -61,8 +61,8 @@ def main() -> None:
             if not data:
                 break
             request = json.loads(data)
-            if request["first"]:
-                end.importing(request["first"])  # does nothing the second time
+            for name in filter(None, (request["first"], request["module"])):
+                end.importing(name)  # does nothing the second time
             pid = os.fork()
             if pid == 0:
                 control.close()
@@ -134,7 +134,7 @@ def _become_worker(request: dict[str, Any], descriptor: int) -> NoReturn:
         os.environ.clear()
         os.environ.update(request["environment"])
         tempfile.tempdir = None  # what an import made it find in the nursery is not this worker's
-        role = importlib.import_module(request["module"])
+        role = sys.modules[request["module"]]
         protections = confine(request["confinement"])
         connection = socket.socket(fileno=descriptor)  # closed by the exit: its end is what the parent notices first
         protocol.serve(connection, role.methods, protections)

@@ -81,6 +81,12 @@ def header_texts() -> dict[str, str]:
     return {path.name: path.read_text(encoding="utf-8") for path in sorted(_HEADERS.iterdir())}
 
 
+def prepare_header(folder: Path) -> None:
+    """Compile the thin header ahead into `folder`, where it is not yet: seconds that the first extension is spared."""
+    if (found := host_compiler()) is not None:
+        _prepared(*found, folder)
+
+
 def compile_host(texts: Sequence[str], flags: Sequence[str], folder: Path, cache: FileCache | None = None) -> Compiled:
     """Compile C++ texts behind the thin header into one library.
 

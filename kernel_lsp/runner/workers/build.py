@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 from kernel_lsp.build.binary import Binary, Build
 from kernel_lsp.build.cache import BuildCache
 from kernel_lsp.build.cuda import BuildOptions, build_cuda
+from kernel_lsp.build.host import compiler
 from kernel_lsp.build.host.record import ExtensionBuild
 from kernel_lsp.build.host.request import ExtensionRequest, cuda_file_request
 from kernel_lsp.build.inline import build_inline
@@ -40,6 +41,7 @@ def methods() -> Mapping[str, Callable[..., Any]]:
         "build_requested": build_requested,
         "build_requested_fully": build_requested_fully,
         "build_own": build_own,
+        "prepare_header": prepare_header,
     }
 
 
@@ -49,6 +51,11 @@ def build_own(name: str, arch: str, cache_folder: str, cache_limit: int) -> dict
     built = build_cuda(SourceFile(path, path.read_text()), arch, cache=_cache(cache_folder, cache_limit))
     assert built.binary is not None, built.log
     return asdict(built.binary)
+
+
+def prepare_header(cache_folder: str) -> None:
+    """Compile what every extension on the fast path begins with."""
+    compiler.prepare_header(Path(cache_folder))
 
 
 def build(

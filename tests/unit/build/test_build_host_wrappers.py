@@ -10,7 +10,7 @@ from torch.utils import cpp_extension
 
 from kernel_lsp.build.cache import BuildCache, FileCache
 from kernel_lsp.build.host.build import fast_build
-from kernel_lsp.build.host.compiler import compile_host, host_compiler
+from kernel_lsp.build.host.compiler import compile_host, host_compiler, prepare_header
 from kernel_lsp.build.host.record import ExtensionBuild
 from kernel_lsp.build.host.request import ExtensionRequest
 from kernel_lsp.runner.workers.allocations import WatchedAllocations
@@ -66,6 +66,15 @@ def test_an_extension_gives_what_torch_gives(
     assert not said["findings"]
     assert not watcher.trampled()
     assert bool(said["totals"]) == bool(wrapper.cuda)
+
+
+def test_the_header_can_be_compiled_before_anything_needs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare_header(tmp_path)
+    (home,) = tmp_path.glob("header-*")
+    before = {file.name: file.stat().st_mtime_ns for file in home.iterdir()}
+    assert {"host.o", "host.h.gch"} <= before.keys()
+    assert compile_host(["int nothing;"], [], tmp_path).library is not None
+    assert {file.name: file.stat().st_mtime_ns for file in home.iterdir()} == before
 
 
 def test_a_compiler_that_finds_a_static_standard_library_only_links_the_shared_one(
