@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,23 @@ def test_a_study_runs_in_workers_and_is_taken_up_again(tmp_path: Path) -> None:
         (0, "UNTIMED", "correct"),
         (1, "UNTIMED", "correct"),
     ]
+
+
+def test_an_interrupted_study_ends_with_a_record_of_what_there_is(tmp_path: Path) -> None:
+    problems = ("tests.bench.kernelbench_problems", "--root", "tests/fixtures/kernelbench", "--levels", "1", "--record")
+    environment = os.environ | {"BENCH_RESULTS": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-m", *problems]
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as study:
+        assert study.stdout is not None
+        assert "0 there already" in study.stdout.readline()
+        assert "UNTIMED, zeros WRONG" in study.stdout.readline()
+        study.send_signal(signal.SIGINT)
+        said = study.stdout.read()
+    assert study.returncode == 0, said
+    assert "interrupted" in said
+    figures = json.loads((tmp_path / "kernelbench_problems.json").read_text())["figures"]
+    assert 0 < figures["problems"] < len(list((ROOT / "tests/fixtures/kernelbench/level1").glob("*.py")))
+    assert figures["zeros"] == {"WRONG": figures["judged"]}
 
 
 # The kernels
