@@ -37,6 +37,8 @@ CPU_SLACK = 4.0
 There PyTorch adds up in float64 (`cumprod`) or in blocks, and is several times as exact as a kernel in float32.
 """
 _SPARES = 3  # one judgement takes a process, and two fresh ones to confirm a gain
+_FEW_SPARES = 2  # that are left when others are made
+_MORE_SPARES, _MORE_BYTES = 6, 32 << 30  # where a GPU has that much memory: each takes about a GiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,9 +386,13 @@ class Bench:
             raise RunnerError("the GPU computes wrongly since the last fault", cure="Start again, or reset the GPU.")
 
     def refill(self) -> None:
-        """Begin to set up workers for the versions to come; not while anything is timed."""
-        if self.gpu:
-            self._spares += [start(self._start_subject()) for _ in range(_SPARES - len(self._spares))]
+        """Begin to set up workers for the versions to come, if few are left; not while anything is timed.
+
+        Several together: before the next one is timed they are waited for, which takes as long for one.
+        """
+        if self.gpu and len(self._spares) <= _FEW_SPARES:
+            most = _MORE_SPARES if self._subjects and self.gpu.memory_bytes > _MORE_BYTES else _SPARES
+            self._spares += [start(self._start_subject()) for _ in range(most - len(self._spares))]
 
     async def settle(self) -> None:
         """Wait until no worker is being set up, for that takes the GPU's time too."""
