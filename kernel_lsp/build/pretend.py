@@ -1,7 +1,8 @@
 """A GPU that is not there: user code written for CUDA tensors runs on the CPU.
 
 Worker processes only. Tensors live on the CPU and say that they are on `cuda:0`. Where only shapes, strides and types
-are wanted, random factories give zeros, which the system hands out without touching memory.
+are wanted, random factories give zeros, which the system hands out without touching memory; so do a few operations of
+large tensors and numbers.
 """
 
 import contextlib
@@ -36,6 +37,7 @@ _CUDA = torch.device("cuda", 0)
 _LIKE = ("rand_like", "randn_like", "randint_like", "zeros_like")
 _IN_PLACE = ("normal_", "uniform_", "random_", "exponential_", "log_normal_", "bernoulli_", "geometric_", "cauchy_")
 _VALUES = ("low", "high", "mean", "std")
+_BY_NUMBER = ("add", "sub", "mul", "div", "__radd__", "__rsub__", "__rmul__")
 _SMALL = 1 << 20  # bytes
 _LARGE = 1 << 24  # bytes
 _MAP_NORESERVE = 0x4000  # Linux; not every Python names it
@@ -226,9 +228,18 @@ def _zeros(name: str, args: tuple[Any, ...], named: dict[str, Any]) -> torch.Ten
         return _untouched_zeros(torch.empty(size, **shape_only))
     if name == "randperm":
         return torch.arange(args[0], **named)
+    if name in _BY_NUMBER and _moved_by_a_number(args, named):
+        return _untouched_zeros(torch.empty_like(args[0], device="meta"))
     if name in _IN_PLACE:
         return args[0] if args else named["tensor"]  # `torch.nn.init` has functions of these names
     return None
+
+
+def _moved_by_a_number(args: tuple[Any, ...], named: dict[str, Any]) -> bool:
+    """Whether a large floating-point tensor meets a number alone: of what is random nobody asked for the values."""
+    if named or len(args) != 2 or not isinstance(args[0], torch.Tensor) or not isinstance(args[1], (int, float)):
+        return False
+    return args[0].is_floating_point() and args[0].nbytes >= _LARGE
 
 
 def _untouched_zeros(like: torch.Tensor) -> torch.Tensor:

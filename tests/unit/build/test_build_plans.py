@@ -125,3 +125,14 @@ def test_zeros_can_be_written_and_differentiated() -> None:
         y = torch.zeros(1 << 20, device="cuda")
         y[5] = 3
         assert (x.grad is not None, y.sum().item(), y.data_ptr() % 16) == (True, 3, 0)
+
+
+def test_nobody_waits_for_the_values_of_large_random_inputs() -> None:
+    with pretend_gpu("sm_90"):
+        large, small = torch.randn(1 << 23, device="cuda"), torch.randn(8, device="cuda")
+        shifted = 2 * (large - 200.0) / 3
+        assert shifted.shape == large.shape
+        assert shifted.is_cuda
+        assert not shifted[:: 1 << 20].any()
+        assert (small - 200.0 == -200.0).all()
+        assert (large.long() + 1)[0] == 1
