@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from kernel_lsp.emulate.ptx import load  # noqa: E402
-from tests.bench import fill_conflicts  # noqa: E402
-from tests.bench.fill_conflicts import TRIALS, Trial  # noqa: E402
+from kernel_lsp.emulate.ptx import load
+from tests.bench import fill_conflicts
+from tests.bench.fill_conflicts import TRIALS, Trial
 
 
 def test_each_rule_foretells_something_else():
