@@ -6,7 +6,7 @@ Worker-only: imports numpy.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernel_lsp.emulate import arithmetic
+from kernel_lsp.emulate.arithmetic import Operation
+from kernel_lsp.emulate.contraction import Contraction, contract
 from kernel_lsp.emulate.counters import Site
 from kernel_lsp.emulate.errors import NeedsGpu
 from kernel_lsp.emulate.lanes import Lanes
@@ -45,6 +47,7 @@ class Decoded:
     slots: dict[str, int]
     locals: dict[str, int]
     local_bytes: int
+    contraction: Contraction
     steps: list[Step] = field(default_factory=list[Step])
     sites: list[Site] = field(default_factory=list[Site])
 
@@ -84,6 +87,9 @@ class DecodedProgram:
         return found
 
     def _decode(self, function: Function, binders: tuple[Binder, ...]) -> Decoded:
+        contraction = contract(function)
+        factors = (_second_factor(name) for name in contraction.products.values())
+        function = replace(function, registers=function.registers | dict.fromkeys(factors, "f32"))
         slots = {name: number for number, name in enumerate(function.registers, start=CARRY + 1)}
         places: dict[str, int] = {}
         size = 0
@@ -91,7 +97,7 @@ class DecodedProgram:
             if variable.space == "local":
                 places[variable.name] = -(-size // variable.align) * variable.align
                 size = places[variable.name] + variable.size
-        decoded = Decoded(function, self, slots, places, -(-size // 16) * 16)
+        decoded = Decoded(function, self, slots, places, -(-size // 16) * 16, contraction)
         self.functions[function.name] = decoded
         for number, instruction in enumerate(function.code):
             site = Site(instruction, len(self.sites), function.name)
@@ -229,7 +235,14 @@ def bind_arithmetic(decoder: Decoder, instruction: Instruction, site: Site) -> S
     fetches = [decoder.fetch(each, kind) for each, kind in zip(sources, kinds, strict=True)]
     reads_carry, writes_carry = operation.reads_carry, operation.writes_carry
     constant = bool(sources) and isinstance(sources[-1], Immediate)
-    run = operation.by_constant if constant and operation.by_constant is not None else operation.run
+    if constant and operation.by_constant is not None:
+        operation = operation.by_constant
+    contraction = decoder.decoded.contraction
+    if decoder.position in contraction.products:
+        return _handing_on(decoder, fetches, operation, contraction.products[decoder.position])
+    if decoder.position in contraction.sums:
+        return _taking(decoder, instruction, fetches, contraction.sums[decoder.position])
+    run = operation.run
     targets: list[Operand] = [target.first, target.second] if isinstance(target, Pair) else [target]
     stores = [decoder.store(each, operation.extends_sign) for each in targets]
     if not (reads_carry or writes_carry) and len(stores) == 1 and isinstance(target, Register):
@@ -248,6 +261,48 @@ def bind_arithmetic(decoder: Decoder, instruction: Instruction, site: Site) -> S
             store(activation, value, lanes)
 
     return step
+
+
+def _handing_on(decoder: Decoder, fetches: list[Fetch], operation: Operation, product: str) -> Step:
+    """A product that is not rounded: its register keeps one factor, and a further one the other."""
+    factors, slots = operation.factors, decoder.decoded.slots
+    assert factors is not None
+    first, second = slots[product], slots[_second_factor(product)]
+
+    def hand_on(resident: Resident, activation: Activation, lanes: Lanes) -> None:
+        operands = [fetch(resident, activation, lanes) for fetch in fetches]
+        for slot, value in zip((first, second), factors(*operands), strict=True):
+            # Of a `mul` they are the operands themselves, which can be written in place later.
+            activation.write(slot, value if value.size == 1 else value.copy(), lanes)
+
+    return hand_on
+
+
+def _taking(decoder: Decoder, instruction: Instruction, fetches: list[Fetch], product: int) -> Step:
+    """A sum of a product and another term, rounded once."""
+    name, *flags = instruction.parts
+    fused = arithmetic.bind(".".join(("fma", "rn", *flags)))
+    assert fused is not None
+    target, *terms = instruction.operands
+    term = terms[product]
+    assert isinstance(term, Register)
+    first, second = fetches[product], decoder.fetch(Register(_second_factor(term.name)), "f32")
+    other, store = fetches[1 - product], decoder.store(target)
+    none, sign = np.uint32(0), np.uint32(1 << 31)
+    of_product, of_other = (none, none) if name == "add" else (none, sign) if product == 0 else (sign, none)
+
+    def take(resident: Resident, activation: Activation, lanes: Lanes) -> None:
+        a, b, c = (fetch(resident, activation, lanes) for fetch in (first, second, other))
+        result = fused.run(a, b ^ of_product, c ^ of_other)
+        assert not isinstance(result, tuple)
+        store(activation, result, lanes)
+
+    return take
+
+
+def _second_factor(product: str) -> str:
+    """The register, of no name in PTX, that keeps the other factor of a product."""
+    return f"{product}, factor"
 
 
 def _plain(fetches: list[Fetch], run: Callable[..., Any], store: Store) -> Step:

@@ -155,18 +155,20 @@ def _div(opcode: Opcode) -> Operation | None:
     multiply = _bound("mul.ftz.f32" if opcode.has("ftz") else "mul.f32")
 
     def by(reciprocal: Function) -> Operation:
-        def run(a: Array, b: Array) -> Array:
+        def factors(a: Array, b: Array) -> tuple[Array, Array]:
             size = np.abs(_numbers(b))
             scale = np.where((size < _SMALL) & (not opcode.has("ftz")), np.float32(2.0**24), np.float32(1))
             if mode == "full":
                 scale = np.where(size > _LARGE, np.float32(0.25), scale)
             factor = scale.view(np.uint32)
-            return multiply(reciprocal(multiply(b, factor)), multiply(a, factor))
+            return reciprocal(multiply(b, factor)), multiply(a, factor)
 
-        return on_elements(opcode, dressed(opcode, F32, run), 2, approximate=True)
+        quotient = dressed(opcode, F32, lambda a, b: multiply(*factors(a, b)))
+        operation = on_elements(opcode, quotient, 2, approximate=True)
+        return replace(operation, factors=typed(factors, opcode.type, opcode.type).run)
 
     # The assembler itself divides one by a constant.
-    return replace(by(mufu.rcp), by_constant=by(_bound("rcp.rn.ftz.f32")).run)
+    return replace(by(mufu.rcp), by_constant=by(_bound("rcp.rn.ftz.f32")))
 
 
 def _bound(opcode: str) -> Function:

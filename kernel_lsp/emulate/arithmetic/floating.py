@@ -11,6 +11,7 @@ that `neg`, `abs` and the b of `sub` would turn stays as it is on a NaN. All of 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -201,7 +202,8 @@ def _mul(opcode: Opcode) -> Operation | None:
         multiply = _native(form, np.multiply, _OF_SUM)
     else:
         multiply = _rounding(form, mode, exact.narrow_product, exact.wide_product, _OF_SUM)
-    return on_elements(opcode, dressed(opcode, form, multiply, _tininess(form, mode, exact.narrow_product)), 2)
+    product = on_elements(opcode, dressed(opcode, form, multiply, _tininess(form, mode, exact.narrow_product)), 2)
+    return replace(product, factors=typed(lambda a, b: (a, b), opcode.type, opcode.type).run)
 
 
 def _legal(opcode: Opcode) -> Format | None:

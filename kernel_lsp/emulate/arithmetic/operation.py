@@ -21,7 +21,8 @@ class Operation:
         reads_carry: the last operand is the carry flag, bool.
         writes_carry: the last result is the carry flag, bool.
         approximate: architectures may differ in the last bits of the result; ours is that of sm_90.
-        by_constant: what is computed if the last operand is a constant, where the assembler makes that something else.
+        by_constant: what it is if the last operand is a constant, where the assembler makes that something else.
+        factors: of a product, the two numbers that are multiplied last; the product is theirs, rounded.
         extends_sign: a destination register wider than the result takes its sign, else zeros.
     """
 
@@ -30,11 +31,17 @@ class Operation:
     writes_carry: bool = False
     approximate: bool = False
     extends_sign: bool = False
-    by_constant: Run | None = None
+    by_constant: "Operation | None" = None
+    factors: Run | None = None
 
     def wrapped(self, wrap: Callable[[Run], Run]) -> "Operation":
         """The same operation with its functions wrapped."""
-        return replace(self, run=wrap(self.run), by_constant=wrap(self.by_constant) if self.by_constant else None)
+        return replace(
+            self,
+            run=wrap(self.run),
+            by_constant=self.by_constant.wrapped(wrap) if self.by_constant else None,
+            factors=wrap(self.factors) if self.factors else None,
+        )
 
 
 def typed(run: Run, *types: Type, **marks: bool) -> Operation:

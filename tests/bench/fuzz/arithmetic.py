@@ -212,7 +212,9 @@ def _instance(rng: np.random.Generator, shape: Shape, *, constants: bool) -> Ins
             taken.append(x)
     operation = bind(shape.opcode)
     assert operation is not None, shape.opcode
-    run = operation.by_constant if not taken[-1].ndim and operation.by_constant is not None else operation.run
+    if not taken[-1].ndim and operation.by_constant is not None:
+        operation = operation.by_constant
+    run = operation.run
     results = shape.results
     target = decode(shape.opcode)
     assert target is not None
