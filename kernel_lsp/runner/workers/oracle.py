@@ -338,9 +338,10 @@ class Oracle:
         self._kept.move_to_end(key)
         total = sum(kept.nbytes for kept in self._kept.values()) - self._kept[key].nbytes
         while total > self._budget and len(self._kept) > 1:
-            old, kept = self._kept.popitem(last=False)
-            if old not in self._prints:
+            old, kept = next(iter(self._kept.items()))
+            if old not in self._prints:  # may want memory that is not there: only what has them can be made again
                 self._prints[old] = self._prints_of(kept.leaves)
+            del self._kept[old]
             total -= kept.nbytes
 
     def attach(self, subject: str, name: str, handle: dict[str, Any]) -> None:
