@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernel_lsp.errors import CannotJudgeError, KernelLspError, RunnerError, WorkloadError
-from kernel_lsp.judge.bench import Bench, Draw, OracleError, Subject
+from kernel_lsp.judge.bench import Bench, Draw, Subject, UnjudgedError
 from kernel_lsp.judge.emulation import EmulatedFinding, EmulatedRun, read_run
 from kernel_lsp.judge.verdict import Check, CheckStatus, ErrorFigures, Mismatch, Outcome, Stage
 from kernel_lsp.runner.protocol import WorkerFailure
@@ -286,7 +286,7 @@ def failure_of(error: Exception, doing: str, case: str) -> Failure:
 
     Nothing, where the judge itself came to an end of memory.
     """
-    if isinstance(error, OracleError) or (isinstance(error, WorkerFailure) and _NO_ROOM in error.message):
+    if isinstance(error, UnjudgedError) or (isinstance(error, WorkerFailure) and _NO_ROOM in error.message):
         said = "this GPU has too little memory free" if _NO_ROOM in str(error) else str(error)
         return Failure(Outcome.UNTIMED, Stage.RUN, f"it could not be judged, {doing} on case {case}: {said}")
     if isinstance(error, WorkerTimedOut):

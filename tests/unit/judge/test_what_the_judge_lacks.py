@@ -9,7 +9,7 @@ from kernel_lsp.bench.records import comparison_of
 from kernel_lsp.config.settings import PathSettings, Settings
 from kernel_lsp.device.nvml import find_gpus
 from kernel_lsp.errors import RunnerError
-from kernel_lsp.judge.bench import Bench, OracleError
+from kernel_lsp.judge.bench import Bench, UnjudgedError
 from kernel_lsp.judge.pipeline import open_session
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Outcome, Stage, Verdict
@@ -31,7 +31,7 @@ def judge_twice(folder: Path, monkeypatch: pytest.MonkeyPatch, lacking: int) -> 
 
     async def ask(bench: Bench, method: str, /, **params: object) -> object:
         if method == "compare" and (params["baseline"] is (lacking < 0)) and next(compared) == max(lacking, 0):
-            raise OracleError("a check could not be made (compare): OutOfMemoryError")
+            raise UnjudgedError("a check could not be made (compare): OutOfMemoryError")
         return await asked(bench, method, **params)
 
     async def run() -> list[Verdict]:

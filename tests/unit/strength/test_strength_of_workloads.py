@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from kernel_lsp.cli.main import app
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.judge import strength
-from kernel_lsp.judge.bench import Bench, OracleError
+from kernel_lsp.judge.bench import Bench, UnjudgedError
 from kernel_lsp.judge.strength import Fate, FileStrength, Mutant, measure_strength
 from kernel_lsp.judge.strength.advice import advice_for, always_equal, always_round, reason_for
 from kernel_lsp.report.strength import strength_summary, strength_view
@@ -103,7 +103,7 @@ def test_a_bug_is_not_called_caught_where_the_judge_lacks_memory(tmp_path, monke
 
     async def ask(bench: Bench, method: str, /, **params: object) -> object:
         if method == "compare" and not params["baseline"]:
-            raise OracleError("a check could not be made (compare): OutOfMemoryError")
+            raise UnjudgedError("a check could not be made (compare): OutOfMemoryError")
         return await asked(bench, method, **params)
 
     monkeypatch.setattr(Bench, "oracle", ask)
