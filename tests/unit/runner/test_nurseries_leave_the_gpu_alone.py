@@ -18,7 +18,8 @@ for name in ("is_available", "device_count", "init", "_lazy_init", "current_devi
 
 from kernel_lsp.runner import pool
 
-for module in (*pool._RECIPES[pool.Flavour.GPU].imports, *pool._FIRST.values()):
+roles = [f"kernel_lsp.runner.workers.{role}" for role in ("build", "oracle", "published", "subject")]
+for module in (*pool._RECIPES[pool.Flavour.GPU].imports, *pool._FIRST.values(), *roles):
     importlib.import_module(module)
 from torch.utils import cpp_extension
 
