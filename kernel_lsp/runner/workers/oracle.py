@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _FREE_SHARE = 0.9  # of device memory that is free, for judging a problem
 _KEEP_SHARE = 0.25  # of free device memory at most, for past inputs and the expected values to them
 _LARGE_SHARE = 0.25  # of free device memory: what takes more to judge must be lean with it
-_LARGE_BYTES = 1 << 30  # what is made beside inputs of this size is given back at once
+_LARGE_BYTES = 1 << 30  # what is made beside inputs of this size is given back where little is free
 
 
 @dataclass(frozen=True)
