@@ -404,9 +404,9 @@ class Session:
                     if wrong is None:
                         claimed = list(zip(cases, _medians(fresh), strict=True))
                         wrong = await timing.remembers_inputs(bench, a, b, claimed)
-            if wrong is None:
-                with case.timeline.stage("trace"):
-                    wrong = await self._trace_timed(case, measured, a, b, fresh)
+                if wrong is None:
+                    with case.timeline.stage("trace"):
+                        wrong = await self._trace_timed(case, measured, a, b, fresh)
                 if wrong is None and sum(fresh.combined) < 0 and settings.steady_load == "auto":
                     with case.timeline.stage("steady load"):
                         longest = max(cases, key=lambda c: c.baseline_us)

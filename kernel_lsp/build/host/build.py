@@ -38,6 +38,7 @@ _OWN_MISTAKE = re.compile(
     r"expected|stray|missing terminating|unterminated|redefinition of|invalid suffix|two or more"
     r"|expression cannot be used as a function"
 )  # a semicolon is missing before a launch
+_LIBRARY = re.compile(r"\w\s*::|\b(?:C10|AT|TORCH|THRUST|CUB)_")  # names that headers bring
 _DEFAULTS = BuildOptions()
 
 
@@ -78,15 +79,43 @@ def fast_build(
     record = HostBuild("fast", "", host.seconds, 0.0, host.cached)
     if host.library is None:
         first = _first_error(host.log)
-        if first is None or not _OWN_MISTAKE.match(first.message) or first.path != str(_named(request, origin)):
+        if first is None or first.path != str(_named(request, origin)):
             return _reason(first, host.log)
-        return ExtensionBuild(
-            request.digest, request.name, record, Build(None, (first,), "host", host.seconds, log=host.log)
-        )
+        if _OWN_MISTAKE.match(first.message):
+            own = Build(None, (first,), "host", host.seconds, log=host.log)
+        else:
+            own = _mistaken_kernels(request, arch, origin, options, flags, first.line)
+        if own is None:
+            return _reason(first, host.log)
+        return ExtensionBuild(request.digest, request.name, record, own)
     if not request.cuda:
         build = Build(None, (), "host", host.seconds, host.cached)
         return ExtensionBuild(request.digest, request.name, record, build, host.library)
     return _with_device(request, arch, origin, options, flags, cache, host.library, record)
+
+
+def _mistaken_kernels(
+    request: ExtensionRequest, arch: str, origin: SourceFile, options: BuildOptions, flags: Flags, line: int
+) -> Build | None:
+    """The build of the device code alone, if that stumbles over the same line, on which no word of torch's stands.
+
+    Then it is the user's mistake, and the device compiler tells it better; nor would torch's headers mend it.
+    """
+    if not request.cuda:
+        return None
+    source, folders = _device_source(request, origin, flags), (*map(Path, request.include_paths), *options.include_dirs)
+    build = build_cuda(source, arch, (), BuildOptions((*flags.device, *options.flags), folders))
+    first = next((found for found in build.diagnostics if found.severity is Severity.ERROR), None)
+    if build.binary is not None or first is None or (first.path, first.line) != (str(source.path), line):
+        return None
+    lines = source.text.splitlines()
+    return None if line > len(lines) or _LIBRARY.search(lines[line - 1]) else build
+
+
+def _device_source(request: ExtensionRequest, origin: SourceFile, flags: Flags) -> SourceFile:
+    line, text = placed(request.cuda[0], origin)
+    text = "\n" * (line - 1) + text
+    return SourceFile(_named(request, origin), without_spaces_of_lambdas(text) if flags.extended_lambda else text)
 
 
 def _with_device(
@@ -99,19 +128,15 @@ def _with_device(
     library: bytes,
     record: HostBuild,
 ) -> ExtensionBuild | str:
-    line, text = placed(request.cuda[0], origin)
-    text = "\n" * (line - 1) + text
-    if flags.extended_lambda:
-        text = without_spaces_of_lambdas(text)
-    source = SourceFile(_named(request, origin), text)
+    source = _device_source(request, origin, flags)
     parameters = {
-        kernel.name: tuple(p.name for p in kernel.parameters) for kernel in find_cuda_kernels(text, source.path)
+        kernel.name: tuple(p.name for p in kernel.parameters) for kernel in find_cuda_kernels(source.text, source.path)
     }
     stubs = read_stubs(library, frozenset(parameters))
     names = tuple(dict.fromkeys(stub.name for stub in stubs if "<" in stub.name))
     if (lambdas := next((name for name in names if "lambda" in name), None)) is not None:
         return f"`{lambdas}` is an instance for a lambda, which has no name"
-    half = (f"--pre-include={HALF_HEADER}",) if _HALF.search(text + " ".join(names)) else ()
+    half = (f"--pre-include={HALF_HEADER}",) if _HALF.search(source.text + " ".join(names)) else ()
     folders = (*(Path(path) for path in request.include_paths), *options.include_dirs)
     device = BuildOptions((*flags.device, *half, *options.flags), folders)
     build = build_cuda(source, arch, names, device, cache)

@@ -160,6 +160,24 @@ def test_mistakes_stand_at_the_line_of_the_python_file(kept: Path) -> None:
         assert ("return y" if where == "host" else "x[j]") in line, (where, error)
 
 
+SIGNATURE = "__global__ void twice(const float*"
+
+
+@needs_gcc
+def test_a_mistake_in_a_kernels_signature_is_told_as_the_device_compiler_tells_it(kept: Path) -> None:
+    assert SIGNATURE in KERNEL
+    failed = build(asked_for((KERNEL + HOST).replace(SIGNATURE, SIGNATURE.replace("float", "flot"))), kept)
+    assert isinstance(failed, ExtensionBuild), failed
+    assert 'identifier "flot" is undefined' in failed.build.diagnostics[0].message
+
+
+@needs_gcc
+@pytest.mark.parametrize("type_", ["const torch::Other<float>", "TORCH_API const float"])
+def test_what_a_header_of_torchs_might_bring_is_no_mistake(type_: str, kept: Path) -> None:
+    said = build(asked_for((KERNEL + HOST).replace(SIGNATURE, SIGNATURE.replace("const float", type_))), kept)
+    assert isinstance(said, str), said
+
+
 @needs_gcc
 def test_a_cuda_file_is_an_extension_of_its_own(tmp_path: Path, kept: Path) -> None:
     (tmp_path / "shapes.h").write_text("constexpr int WIDTH = 32;\n")
