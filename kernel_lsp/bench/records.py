@@ -35,7 +35,7 @@ class Comparison(Record):
     @property
     def right(self) -> bool:
         """Whether no check of its answers failed, where there was one that could."""
-        checked = self.stage is not Stage.BUILD and not self.reason.startswith(WEAK)
+        checked = self.stage is Stage.CORRECT and not self.reason.startswith(WEAK)
         return self.verdict in _RIGHT or (self.verdict is Outcome.UNTIMED and checked)
 
     @property

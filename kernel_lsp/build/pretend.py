@@ -236,10 +236,13 @@ def _zeros(name: str, args: tuple[Any, ...], named: dict[str, Any]) -> torch.Ten
 
 
 def _moved_by_a_number(args: tuple[Any, ...], named: dict[str, Any]) -> bool:
-    """Whether a large floating-point tensor meets a number alone: of what is random nobody asked for the values."""
+    """Whether a large floating-point tensor meets a number alone: of what is random nobody asked for the values.
+
+    What is to be differentiated is computed as it is.
+    """
     if named or len(args) != 2 or not isinstance(args[0], torch.Tensor) or not isinstance(args[1], (int, float)):
         return False
-    return args[0].is_floating_point() and args[0].nbytes >= _LARGE
+    return args[0].is_floating_point() and not args[0].requires_grad and args[0].nbytes >= _LARGE
 
 
 def _untouched_zeros(like: torch.Tensor) -> torch.Tensor:

@@ -38,7 +38,7 @@ There PyTorch adds up in float64 (`cumprod`) or in blocks, and is several times 
 """
 _SPARES = 3  # one judgement takes a process, and two fresh ones to confirm a gain
 _FEW_SPARES = 2  # that are left when others are made
-_MORE_SPARES, _MORE_BYTES = 6, 32 << 30  # where a GPU has that much memory: each takes about a GiB
+_MORE_SPARES, _MORE_BYTES = 6, 32 << 30  # where a GPU has so much, and judging needs little: each takes a GiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +112,8 @@ def _called_as_given(*files: SourceFile | None) -> Generator[None]:
         raise
 
 
-class OracleError(RunnerError):
-    """The oracle could not do its part, as for want of memory: that says nothing of any version."""
+class UnjudgedError(RunnerError):
+    """The judge could not do its own part, as for want of memory: that says nothing of any version."""
 
 
 class Bench:
@@ -226,7 +226,7 @@ class Bench:
             with _called_as_given(self.target.workload.source):
                 return await to_the_end(self._oracle.call(method, deadline=deadline, **params))
         except WorkerFailure as error:
-            raise OracleError(f"a check could not be made ({method}): {error}") from error
+            raise UnjudgedError(f"a check could not be made ({method}): {error}") from error
 
     async def draw(self, case: int, family: str, number: int = 0) -> Draw:
         """Inputs of a case: the same ones each time it is asked for the same `number`; all follow from `seed`."""
@@ -268,6 +268,7 @@ class Bench:
         """Load a version into a fresh process.
 
         Raises:
+            UnjudgedError: no process could be set up.
             WorkerFailure: the version raised when it was loaded.
             WorkerDied, WorkerTimedOut: its process did not survive that.
             WorkloadError: its `launch` does not fit.
@@ -391,7 +392,8 @@ class Bench:
         Several together: before the next one is timed they are waited for, which takes as long for one.
         """
         if self.gpu and len(self._spares) <= _FEW_SPARES:
-            most = _MORE_SPARES if self._subjects and self.gpu.memory_bytes > _MORE_BYTES else _SPARES
+            plenty = self.gpu.memory_bytes > _MORE_BYTES and not self.large
+            most = _MORE_SPARES if self._subjects and plenty else _SPARES
             self._spares += [start(self._start_subject()) for _ in range(most - len(self._spares))]
 
     async def settle(self) -> None:
@@ -410,14 +412,17 @@ class Bench:
 
     async def _start_subject(self) -> Worker:
         python = self.target.language is Language.TRITON or self.target.workload.problem
-        worker = await self.pool.worker(
-            self._flavour,
-            "subject",
-            triton=python,
-            processes=python,  # to compile what it meets
-            device=self.place,
-            probes=self._probes,
-            arch=self.builders.arch,
-        )
-        await worker.call("ready", deadline=START_SECONDS)
+        try:
+            worker = await self.pool.worker(
+                self._flavour,
+                "subject",
+                triton=python,
+                processes=python,  # to compile what it meets
+                device=self.place,
+                probes=self._probes,
+                arch=self.builders.arch,
+            )
+            await worker.call("ready", deadline=START_SECONDS)
+        except RunnerError as error:
+            raise UnjudgedError(f"no process for it could be set up: {error.message}") from error
         return worker

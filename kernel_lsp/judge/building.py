@@ -24,7 +24,7 @@ from kernel_lsp.build.plan import Plan
 from kernel_lsp.build.together import apart, launches_of, together
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
-from kernel_lsp.errors import WorkloadError
+from kernel_lsp.errors import RunnerError, WorkloadError
 from kernel_lsp.runner import protocol
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.protocol import WorkerFailure
@@ -195,9 +195,10 @@ class Builders:
             )
 
     async def prepare_header(self) -> None:
-        """Compile ahead what every extension on the fast path begins with."""
-        async with self._worker() as worker:
-            await worker.call("prepare_header", deadline=BUILD_SECONDS, cache_folder=str(self._cache_folder))
+        """Compile ahead what every extension on the fast path begins with; where it fails, they build without."""
+        with contextlib.suppress(WorkerFailure, RunnerError):
+            async with self._worker() as worker:
+                await worker.call("prepare_header", deadline=BUILD_SECONDS, cache_folder=str(self._cache_folder))
 
     def _cache_options(self) -> dict[str, Any]:
         return {"cache_folder": str(self._cache_folder), "cache_limit": self._settings.build.cache_limit}

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kernel_lsp.errors import CannotJudgeError, KernelLspError, WorkloadError
-from kernel_lsp.judge.bench import Bench, Draw, OracleError, Subject
+from kernel_lsp.errors import CannotJudgeError, KernelLspError, RunnerError, WorkloadError
+from kernel_lsp.judge.bench import Bench, Draw, Subject, UnjudgedError
 from kernel_lsp.judge.emulation import EmulatedFinding, EmulatedRun, read_run
 from kernel_lsp.judge.verdict import Check, CheckStatus, ErrorFigures, Mismatch, Outcome, Stage
 from kernel_lsp.runner.protocol import WorkerFailure
@@ -105,6 +105,7 @@ async def measure_baseline(bench: Bench, baseline: Subject) -> Yardstick:
 
     Raises:
         CannotJudgeError: there is no GPU, and the emulator cannot run it.
+        RunnerError: the judge itself lacks memory.
     """
     yard = Yardstick([], {}, {}, {}, {}, False, True, [], {}, 0.0, Findings())
     order = await _case_order(bench, yard.findings)
@@ -129,6 +130,8 @@ async def measure_baseline(bench: Bench, baseline: Subject) -> Yardstick:
                 if plain and case in order[:2] and case not in bench.advisory:
                     await _measure_touched(bench, baseline, draw, yard)
             elif plain and case not in bench.advisory:
+                if failure.outcome is Outcome.UNTIMED:
+                    raise RunnerError(failure.reason, cure="End what else takes memory, or leave out large cases.")
                 yard.findings.fail("baseline", failure, bench.cases[case])
                 return yard
             else:
@@ -283,9 +286,9 @@ def failure_of(error: Exception, doing: str, case: str) -> Failure:
 
     Nothing, where the judge itself came to an end of memory.
     """
-    if isinstance(error, OracleError) or (isinstance(error, WorkerFailure) and _NO_ROOM in error.message):
+    if isinstance(error, UnjudgedError) or (isinstance(error, WorkerFailure) and _NO_ROOM in error.message):
         said = "this GPU has too little memory free" if _NO_ROOM in str(error) else str(error)
-        return Failure(Outcome.UNTIMED, Stage.CORRECT, f"it could not be judged, {doing} on case {case}: {said}")
+        return Failure(Outcome.UNTIMED, Stage.RUN, f"it could not be judged, {doing} on case {case}: {said}")
     if isinstance(error, WorkerTimedOut):
         return Failure(Outcome.TIMED_OUT, Stage.RUN, f"it did not finish {doing} on case {case}: {error.message}")
     if isinstance(error, WorkerDied):

@@ -29,7 +29,8 @@ _NOT_HERE = (
     (re.compile(r"\b(?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT|_IMPL)?\s*\("), "registers operators of its own"),
     (re.compile(r"\bstd\s*::\s*(?:j?thread|async)\b|\bpthread_create\b|#\s*pragma\s+omp\b"), "starts threads"),
 )
-_HALF = re.compile(r"\b(?:c10|at|torch)::(?:Half|BFloat16)\b")
+_HALF = re.compile(r"\b(?:c10|at|torch)::(?:Half|BFloat16)\b|\b(?:__half|half2?\b|__nv_bfloat16)")
+"""Names of 16-bit floats. Torch's headers bring CUDA's too, so that files need not include them."""
 _ERROR = re.compile(
     r"^(?P<path>[^:\n]+):(?P<line>\d+):(?P<column>\d+): (?:fatal )?error: (?P<message>.*)$", re.MULTILINE
 )
@@ -103,8 +104,8 @@ def _mistaken_kernels(
     """
     if not request.cuda:
         return None
-    source, folders = _device_source(request, origin, flags), (*map(Path, request.include_paths), *options.include_dirs)
-    build = build_cuda(source, arch, (), BuildOptions((*flags.device, *options.flags), folders))
+    source = _device_source(request, origin, flags)
+    build = build_cuda(source, arch, (), _device_options(request, options, flags, source.text))
     first = next((found for found in build.diagnostics if found.severity is Severity.ERROR), None)
     if build.binary is not None or first is None or (first.path, first.line) != (str(source.path), line):
         return None
@@ -116,6 +117,12 @@ def _device_source(request: ExtensionRequest, origin: SourceFile, flags: Flags) 
     line, text = placed(request.cuda[0], origin)
     text = "\n" * (line - 1) + text
     return SourceFile(_named(request, origin), without_spaces_of_lambdas(text) if flags.extended_lambda else text)
+
+
+def _device_options(request: ExtensionRequest, options: BuildOptions, flags: Flags, names: str) -> BuildOptions:
+    half = (f"--pre-include={HALF_HEADER}",) if _HALF.search(names) else ()
+    folders = (*map(Path, request.include_paths), *options.include_dirs)
+    return BuildOptions((*flags.device, *half, *options.flags), folders)
 
 
 def _with_device(
@@ -136,9 +143,7 @@ def _with_device(
     names = tuple(dict.fromkeys(stub.name for stub in stubs if "<" in stub.name))
     if (lambdas := next((name for name in names if "lambda" in name), None)) is not None:
         return f"`{lambdas}` is an instance for a lambda, which has no name"
-    half = (f"--pre-include={HALF_HEADER}",) if _HALF.search(source.text + " ".join(names)) else ()
-    folders = (*(Path(path) for path in request.include_paths), *options.include_dirs)
-    device = BuildOptions((*flags.device, *half, *options.flags), folders)
+    device = _device_options(request, options, flags, source.text + " ".join(names))
     build = build_cuda(source, arch, names, device, cache)
     record = replace(record, seconds_device=0.0 if build.cached else build.seconds, cached_device=build.cached)
     if build.binary is None:

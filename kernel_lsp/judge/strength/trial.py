@@ -159,6 +159,8 @@ async def _fate(ground: _Ground, baseline: Built, candidate: Candidate) -> tuple
         return await _survived(bench, baseline, candidate)
     if _NO_KERNEL.search(failure.reason):
         return Fate.NOT_BUILT, "", failure.reason
+    if failure.outcome is Outcome.UNTIMED:
+        return Fate.UNKNOWN, "", failure.reason
     if bench.gpu is None and failure.outcome is Outcome.RUN_FAILED and not _seen_emulated(findings):
         return Fate.UNKNOWN, "", failure.reason  # the bug is in a kernel: whatever raised here is not it
     return Fate.CAUGHT, _caught_by(findings), failure.reason

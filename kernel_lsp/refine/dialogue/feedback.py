@@ -76,9 +76,7 @@ def facts_lines(facts: Facts | None) -> list[str]:
 
 def _speed(feedback: Feedback) -> str:
     if feedback.ratio is None:
-        return (
-            "It was not timed, for there is no GPU here." if feedback.verdict is Outcome.UNTIMED else feedback.message
-        )
+        return feedback.message
     speedup = 1 / feedback.ratio
     text = f"It runs at {speedup:.2f} times the speed of the baseline"
     if feedback.interval is not None:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _FREE_SHARE = 0.9  # of device memory that is free, for judging a problem
 _KEEP_SHARE = 0.25  # of free device memory at most, for past inputs and the expected values to them
 _LARGE_SHARE = 0.25  # of free device memory: what takes more to judge must be lean with it
-_LARGE_BYTES = 1 << 30  # what is made beside inputs of this size is given back at once
+_LARGE_BYTES = 1 << 30  # what is made beside inputs of this size is given back where little is free
 
 
 @dataclass(frozen=True)
@@ -338,9 +338,10 @@ class Oracle:
         self._kept.move_to_end(key)
         total = sum(kept.nbytes for kept in self._kept.values()) - self._kept[key].nbytes
         while total > self._budget and len(self._kept) > 1:
-            old, kept = self._kept.popitem(last=False)
-            if old not in self._prints:
+            old, kept = next(iter(self._kept.items()))
+            if old not in self._prints:  # may want memory that is not there: only what has them can be made again
                 self._prints[old] = self._prints_of(kept.leaves)
+            del self._kept[old]
             total -= kept.nbytes
 
     def attach(self, subject: str, name: str, handle: dict[str, Any]) -> None:

@@ -55,6 +55,7 @@ def test_totals_of_a_small_bench():
 def test_what_was_only_built_is_not_called_right():
     assert comparison(Outcome.UNTIMED, None, Stage.CORRECT).right
     assert not comparison(Outcome.UNTIMED, None, Stage.BUILD).right
+    assert not comparison(Outcome.UNTIMED, None, Stage.RUN).right  # the judge lacked memory
     assert not comparison(Outcome.RUN_FAILED, None, Stage.RUN).right
     weak = comparison(Outcome.UNTIMED, None, Stage.CORRECT).model_copy(update={"reason": f"{WEAK}: zeros would pass"})
     assert not weak.right

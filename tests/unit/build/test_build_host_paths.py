@@ -179,6 +179,19 @@ def test_what_a_header_of_torchs_might_bring_is_no_mistake(type_: str, kept: Pat
 
 
 @needs_gcc
+@pytest.mark.parametrize(
+    ("type_", "widened"),
+    [("half", "__half2float"), ("__half", "__half2float"), ("__nv_bfloat16", "__bfloat162float")],
+)
+def test_16_bit_floats_need_no_header_beside_torchs(type_: str, widened: str, kept: Path) -> None:
+    kernel = KERNEL.replace("const float*", f"const {type_}*").replace("x[i]", f"{widened}(x[i])")
+    host = HOST.replace("x.data_ptr<float>()", f"reinterpret_cast<const {type_}*>(x.data_ptr())")
+    built = build(asked_for(kernel + host), kept)
+    assert isinstance(built, ExtensionBuild), built
+    assert built.ok, built.build.diagnostics
+
+
+@needs_gcc
 def test_a_cuda_file_is_an_extension_of_its_own(tmp_path: Path, kept: Path) -> None:
     (tmp_path / "shapes.h").write_text("constexpr int WIDTH = 32;\n")
     text = '#include "shapes.h"\n#include <torch/extension.h>\n' + KERNEL + HOST.replace("32", "WIDTH")

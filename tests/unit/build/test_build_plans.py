@@ -125,6 +125,9 @@ def test_zeros_can_be_written_and_differentiated() -> None:
         y = torch.zeros(1 << 20, device="cuda")
         y[5] = 3
         assert (x.grad is not None, y.sum().item(), y.data_ptr() % 16) == (True, 3, 0)
+        large = torch.randn(1 << 23, device="cuda", requires_grad=True)
+        (2 * large).sum().backward()
+        assert large.grad is not None
 
 
 def test_nobody_waits_for_the_values_of_large_random_inputs() -> None:

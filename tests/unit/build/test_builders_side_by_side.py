@@ -2,10 +2,13 @@
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.judge.building import Builders
 from kernel_lsp.runner.pool import Pool
+from kernel_lsp.runner.worker import WorkerTimedOut
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.files import read_source
 from kernel_lsp.source.kernel import Language
@@ -26,3 +29,18 @@ def test_what_one_forgets_another_still_has(tmp_path: Path):
             return [builders.triton_cache(candidate).is_dir() for builders in both]
 
     assert asyncio.run(kept()) == [False, True]
+
+
+def test_a_header_that_takes_too_long_to_prepare_keeps_nobody(tmp_path: Path):
+    settings = load_settings(None, overrides={"paths.cache": str(tmp_path)})[0]
+    asked: list[str] = []
+
+    async def call(method: str, **_: object) -> None:
+        asked.append(method)
+        raise WorkerTimedOut("`prepare_header` took longer than 120 s")
+
+    async def worker(*_: object, **__: object) -> Any:
+        return SimpleNamespace(call=call, alive=False, kill=lambda: None)
+
+    asyncio.run(Builders(cast(Pool, SimpleNamespace(worker=worker)), settings, "sm_90").prepare_header())
+    assert asked == ["prepare_header"]

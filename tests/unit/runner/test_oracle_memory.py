@@ -1,6 +1,7 @@
 """What the oracle keeps in memory, and what it makes again."""
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -82,6 +83,18 @@ def test_inputs_that_cannot_be_made_again_are_refused():
         made.prepare(str(number), 0, "normal", number)
     with pytest.raises(WorkloadError, match="other values under the same seed"):
         made._leaves("0")
+
+
+def test_inputs_outlive_that_memory_was_short_when_they_were_to_go(monkeypatch):
+    made = oracle(WORKLOAD, 0)
+    made.prepare("0", 0, "normal", 0)
+    usual = content(made, "0")
+    with monkeypatch.context() as patch:
+        patch.setattr(Oracle, "_prints_of", Mock(side_effect=torch.OutOfMemoryError))
+        with pytest.raises(torch.OutOfMemoryError):
+            made.prepare("1", 0, "normal", 1)
+    made.prepare("1", 0, "normal", 1)
+    assert content(made, "0") == usual
 
 
 def test_a_trivial_answer_passes_whatever_is_kept():

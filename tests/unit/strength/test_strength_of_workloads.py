@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from kernel_lsp.cli.main import app
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.judge import strength
+from kernel_lsp.judge.bench import Bench, UnjudgedError
 from kernel_lsp.judge.strength import Fate, FileStrength, Mutant, measure_strength
 from kernel_lsp.judge.strength.advice import advice_for, always_equal, always_round, reason_for
 from kernel_lsp.report.strength import strength_summary, strength_view
@@ -95,6 +96,20 @@ def test_a_kernel_that_is_wrong_itself_is_not_tried(tmp_path):
     assert "the kernel itself fails" in report.problem
     assert report.mutants == ()
     assert report.score is None
+
+
+def test_a_bug_is_not_called_caught_where_the_judge_lacks_memory(tmp_path, monkeypatch):
+    asked = Bench.oracle
+
+    async def ask(bench: Bench, method: str, /, **params: object) -> object:
+        if method == "compare" and not params["baseline"]:
+            raise UnjudgedError("a check could not be made (compare): OutOfMemoryError")
+        return await asked(bench, method, **params)
+
+    monkeypatch.setattr(Bench, "oracle", ask)
+    report = measured(written(tmp_path, "[dict(n=100)]"))
+    assert report.of(Fate.CAUGHT) == report.of(Fate.SURVIVED) == ()
+    assert report.of(Fate.UNKNOWN)
 
 
 def test_what_has_not_changed_is_not_tried_again(tmp_path, monkeypatch):
