@@ -19,12 +19,21 @@ from kernel_lsp.source.candidate import SourceFile  # noqa: E402
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-@pytest.fixture(scope="module")
-def binary():
-    path = Path(next(iter(device.__path__))) / "distance.cu"
+def compiled(name):
+    path = Path(next(iter(device.__path__))) / name
     built = build_cuda(SourceFile(path, path.read_text()), "sm_80")
     assert built.binary is not None, built.log
     return built.binary
+
+
+@pytest.fixture(scope="module")
+def binary():
+    return compiled("distance.cu")
+
+
+@pytest.fixture(scope="module")
+def probes():
+    return compiled("probes.cu")
 
 
 @pytest.fixture
@@ -110,14 +119,6 @@ def test_a_distance_is_the_same_by_either(measure):
         *(slow.first_wrong, slow.wrong, slow.max, slow.expected, slow.actual),
     )
     assert quick.rms == pytest.approx(slow.rms, rel=1e-12)
-
-
-@pytest.fixture(scope="module")
-def probes():
-    path = Path(next(iter(device.__path__))) / "probes.cu"
-    built = build_cuda(SourceFile(path, path.read_text()), "sm_80")
-    assert built.binary is not None, built.log
-    return built.binary
 
 
 @pytest.fixture
