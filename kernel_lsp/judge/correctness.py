@@ -244,7 +244,7 @@ async def check(bench: Bench, subject: Subject, yard: Yardstick, *, quick: bool 
         findings.passed(f"inputs: {draw.family}", case=bench.cases[draw.case])
     if all(set(draw.changed_weights) & set(subject.own_weights) for draw in draws):
         reason = "with weights as constructed the problem's answer is rounding alone, and it makes its weights itself"
-        findings.fail("weights", Failure(Outcome.UNTIMED, Stage.CORRECT, reason))
+        findings.fail("weights", Failure(Outcome.UNTIMED, Stage.RUN, reason))
         return findings
     if bench.gpu is None:
         findings.skipped("determinism", "the emulator gives the same bits each time; needs a GPU")

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from kernel_lsp.bench.records import comparison_of
 from kernel_lsp.config.settings import PathSettings, Settings
 from kernel_lsp.device.nvml import find_gpus
 from kernel_lsp.judge.likeness import same_model
@@ -231,3 +232,41 @@ def test_what_cannot_be_run_says_why(verdicts, name, outcome, stage, said):
 )
 def test_models_are_the_same_by_their_syntax(change, same):
     assert same_model(PROBLEM, PROBLEM.replace(*change).replace("Model", "ModelNew")) is same
+
+
+NORM = """import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.norm = nn.LayerNorm(size)
+
+    def forward(self, x):
+        return self.norm(x).mean(dim=-1)
+
+
+def get_inputs():
+    return [torch.randn(8, 64)]
+
+
+def get_init_inputs():
+    return [64]
+"""
+
+
+def test_weights_of_its_own_where_others_would_decide_are_not_right(tmp_path):
+    path = tmp_path / "norm.py"
+    path.write_text(NORM)
+    text = NORM.split("def get_inputs")[0].replace("Model", "ModelNew").replace("self.norm", "self.own")
+
+    async def run() -> Verdict:
+        settings = Settings(paths=PathSettings(data=tmp_path, cache=tmp_path))
+        async with open_session(make_target(path), settings) as session:
+            return await session.judge(session.target.answer(SourceFile(tmp_path / "own.py", text), "own", "user"))
+
+    verdict = asyncio.run(run())
+    assert (verdict.verdict, verdict.stage) == (Outcome.UNTIMED, Stage.RUN), verdict.reason
+    assert "rounding alone" in verdict.reason
+    assert not comparison_of(verdict).right
