@@ -73,7 +73,7 @@ def relative_bounds(
 
     Both `slack` times over, where the baseline is more exact than it would be on a GPU. Beside a `plain` baseline,
     PyTorch alone, more units in types that sums are made in: its libraries add up in parts, where an honest loop over
-    thousands of terms is some ten units off; products rounded to TF32 are thousands off.
+    thousands of terms is some ten units off; products rounded to TF32 are thousands off where terms have both signs.
     """
     if not dtype.is_floating_point:
         return EXACT
