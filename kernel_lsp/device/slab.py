@@ -111,10 +111,16 @@ class Slab:
         self.data.fill_(POISON)
 
 
-def memory_is_short() -> bool:
-    """Whether so little of this process's GPU is free that what is kept for later should be given back."""
-    free, total = torch.cuda.mem_get_info()
-    return free < _SHORT_SHARE * total
+def give_back(*, whatever: bool = False) -> None:
+    """Give back what torch keeps of freed memory, where little of the GPU's is free or `whatever` is.
+
+    Other processes share this GPU.
+    """
+    if not whatever:
+        free, total = torch.cuda.mem_get_info()
+        if free >= _SHORT_SHARE * total:
+            return
+    torch.cuda.empty_cache()
 
 
 def make_slab(nbytes: int, device: str) -> Slab:

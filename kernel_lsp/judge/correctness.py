@@ -542,7 +542,7 @@ async def _fingerprints(
     bench: Bench, subject: Subject, draw: Draw, yard: Yardstick, findings: Findings
 ) -> list[tuple[int, ...]]:
     """What tells the outputs of so many runs apart, the one that was checked among them."""
-    prints = [findings.prints[draw.key]] if draw.key in findings.prints else []
+    prints = [findings.prints[draw.key]]
     while len(prints) < _REPEATS:
         published = await _run_again(bench, subject, draw, yard)
         compared = await bench.compare(subject, draw, published, baseline=False)

@@ -176,24 +176,29 @@ def _told(verdict: Verdict) -> dict[str, Any]:
     return {"verdict": verdict.verdict.value, "speedup": verdict.speedup, "reason": verdict.reason}
 
 
+def _places(gpus: Sequence[Gpu]) -> list[Gpu | None]:
+    """Where one process at a time may judge: on each GPU, or on the CPU alone."""
+    return [*gpus] or [None]
+
+
 async def beside_one_another(root: Path, gpus: Sequence[Gpu], limit: float) -> list[dict[str, Any]]:
     """Both on the one-kernel candidates, cold and warm: ours one after the other, theirs on a GPU each."""
     rows: list[dict[str, Any]] = []
-    gpu = gpus[0] if gpus else None
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(max(1, len(gpus))) as pool:
+    places = _places(gpus)
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(places)) as pool:
         asked: list[Callable[[], dict[str, Any]]] = []
         for turn, (level, number) in enumerate(ONE_KERNEL):
             (problem,) = find_problems(root, level, {number})
             sample = next(s for s in find_samples(SET / "candidates") if (s.level, s.number) == (level, number))
-            found = await ours(problem, sample, gpu, Path(folder, str(turn)))
+            found = await ours(problem, sample, places[0], Path(folder, str(turn)))
             rows.append({"level": level, "problem": problem.name, "ours": found})
             for state, row in found.items():
                 print(
                     f"{problem.name}, ours {state}: {row['verdict_s']:.2f} s, {row['verdict']}, built {row['built']}",
                     flush=True,
                 )
-            at, own = Path(folder, "theirs", str(turn)), gpus[turn % len(gpus)] if gpus else None
-            do = "judge" if gpu else "dry"
+            at, own = Path(folder, "theirs", str(turn)), places[turn % len(places)]
+            do = "judge" if own else "dry"
             asked.append(partial(theirs, root, do, problem.path, sample.path, at, limit, own, times=2))
         for row, said in zip(rows, pool.map(lambda ask: ask(), asked), strict=True):
             row["theirs"] = said
@@ -230,7 +235,7 @@ async def whole_set(root: Path, gpus: Sequence[Gpu], asked: argparse.Namespace) 
         with ThreadPoolExecutor(asked.jobs) as pool:
             list(pool.map(lambda job: ask(job, "build", gpus[0]), left))
     free: Queue[Gpu | None] = Queue()
-    for gpu in [*gpus, *([] if gpus else [None])] * asked.at_once:
+    for gpu in _places(gpus) * asked.at_once:
         free.put(gpu)
 
     def ask_on_a_free_one(job: Job) -> None:

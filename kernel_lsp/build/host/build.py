@@ -85,7 +85,7 @@ def fast_build(
         if _OWN_MISTAKE.match(first.message):
             own = Build(None, (first,), "host", host.seconds, log=host.log)
         else:
-            own = _mistaken_kernels(request, arch, origin, options, flags, first.line)
+            own = _mistaken_kernels(request, arch, origin, options, flags, cache, first.line)
         if own is None:
             return _reason(first, host.log)
         return ExtensionBuild(request.digest, request.name, record, own)
@@ -96,7 +96,13 @@ def fast_build(
 
 
 def _mistaken_kernels(
-    request: ExtensionRequest, arch: str, origin: SourceFile, options: BuildOptions, flags: Flags, line: int
+    request: ExtensionRequest,
+    arch: str,
+    origin: SourceFile,
+    options: BuildOptions,
+    flags: Flags,
+    cache: BuildCache | None,
+    line: int,
 ) -> Build | None:
     """The build of the device code alone, if that stumbles over the same line, on which no word of torch's stands.
 
@@ -105,7 +111,7 @@ def _mistaken_kernels(
     if not request.cuda:
         return None
     source = _device_source(request, origin, flags)
-    build = build_cuda(source, arch, (), _device_options(request, options, flags, source.text))
+    build = build_cuda(source, arch, (), _device_options(request, options, flags, source.text), cache)
     first = next((found for found in build.diagnostics if found.severity is Severity.ERROR), None)
     if build.binary is not None or first is None or (first.path, first.line) != (str(source.path), line):
         return None

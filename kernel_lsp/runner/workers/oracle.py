@@ -23,8 +23,8 @@ from kernel_lsp.device.slab import (
     Slab,
     TensorSpec,
     dtype_name,
+    give_back,
     lay_out,
-    memory_is_short,
     open_slab,
     torch_dtype,
 )
@@ -561,9 +561,9 @@ class Oracle:
         return self._workload
 
     def _free_temporaries(self, *, whatever: bool = False) -> None:
-        """Give cached memory back where little is free, or `whatever` is: the workers under test share this GPU."""
-        if self._device == "cuda" and (whatever or memory_is_short()):
-            torch.cuda.empty_cache()
+        """Give cached memory back as `give_back` does: the workers under test share this GPU."""
+        if self._device == "cuda":
+            give_back(whatever=whatever)
 
     def _synchronize(self) -> None:
         if self._device == "cuda":

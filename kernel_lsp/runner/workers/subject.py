@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from kernel_lsp.build.binary import Binary
-from kernel_lsp.device.slab import POISON, Slab, TensorSpec, make_slab, memory_is_short, row_major
+from kernel_lsp.device.slab import POISON, Slab, TensorSpec, give_back, make_slab, row_major
 from kernel_lsp.errors import KernelLspError, WorkloadError
 from kernel_lsp.runner.workers.allocations import WatchedAllocations
 from kernel_lsp.runner.workers.inline import Launches, from_json, load_extension, serving
@@ -273,14 +273,9 @@ class Subject:
         self._free_unused(whatever=True)
 
     def _free_unused(self, *, whatever: bool = False) -> None:
-        """Give back what torch keeps of freed memory where it is much and little is free, or `whatever` is.
-
-        Other processes share this GPU.
-        """
-        if self._device != "cuda" or torch.cuda.memory_reserved() - torch.cuda.memory_allocated() <= _LARGE_BYTES:
-            return
-        if whatever or memory_is_short():
-            torch.cuda.empty_cache()
+        """Give cached memory back as `give_back` does, where it is much."""
+        if self._device == "cuda" and torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > _LARGE_BYTES:
+            give_back(whatever=whatever)
 
     def publish(self, name: str) -> dict[str, Any]:
         """Publish what the last timed launch of a recording computed."""
