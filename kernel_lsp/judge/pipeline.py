@@ -95,6 +95,14 @@ class Judgement:
 
 
 @dataclass(frozen=True, slots=True)
+class Confirmed:
+    """What both measurements of a candidate say, with its speedup and the interval of that."""
+
+    found: Failure
+    speedup: tuple[float, tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
     """The baseline, loaded and measured: what a candidate is compared with.
 
@@ -372,7 +380,7 @@ class Session:
 
     async def _confirm(self, case: Judgement, measured: Measured, subject: Subject, series: Series) -> Verdict:
         """Measure a provisionally faster candidate again, later, with both sides in fresh processes and memory."""
-        bench, cases, settings = measured.bench, measured.cases, self.settings.judge
+        bench, cases = measured.bench, measured.cases
         ended = time.perf_counter()
         reloaded: list[Subject] = []
         for version in (measured.baseline, subject):
@@ -407,17 +415,23 @@ class Session:
                 if wrong is None:
                     with case.timeline.stage("trace"):
                         wrong = await self._trace_timed(case, measured, a, b, fresh)
-                if wrong is None and sum(fresh.combined) < 0 and settings.steady_load == "auto":
-                    with case.timeline.stage("steady load"):
-                        longest = max(cases, key=lambda c: c.baseline_us)
-                        loaded, case.sustained = await sustained.measure(bench, a, b, longest)
-                        case.findings.checks.append(loaded)
+                case.series, case.confirmation_blocks = _joined(series, fresh), len(fresh.combined)
+                if wrong is not None:
+                    return self._verdict(case, Failure(Outcome.ILLEGITIMATE, Stage.LEGITIMATE, wrong))
+                confirmed = self._confirmed(case, measured, series, fresh)
+                if confirmed.found.outcome is not Outcome.FASTER:
+                    return self._verdict(case, confirmed.found, confirmed.speedup)
+                found = await self._look_closer(case, measured, (a, b), subject, confirmed)
         finally:
             for version in reloaded:
                 await bench.leave(version)
-        if wrong is not None:
-            return self._verdict(case, Failure(Outcome.ILLEGITIMATE, Stage.LEGITIMATE, wrong))
-        floor, clear = timing.resolution(cases, settings.delta, case.device.shared)
+        return self._verdict(case, found, confirmed.speedup)
+
+    def _confirmed(self, case: Judgement, measured: Measured, series: Series, fresh: Series) -> Confirmed:
+        """What the first and the second measurement of a candidate say of its speed."""
+        settings, cases = self.settings.judge, measured.cases
+        shared = case.device is not None and case.device.shared
+        floor, clear = timing.resolution(cases, settings.delta, shared)
         result = statistics.confirm(
             fresh.combined,
             series.combined,
@@ -427,26 +441,60 @@ class Session:
             floor=floor,
             clear=clear,
         )
-        case.series, case.confirmation_blocks = _joined(series, fresh), len(fresh.combined)
+        low, high = result.interval.speedup.lower, result.interval.speedup.upper
+
+        def said(outcome: Outcome, reason: str, stage: Stage = Stage.TIMED) -> Confirmed:
+            return Confirmed(Failure(outcome, stage, reason), (result.speedup, (low, high)))
+
+        if result.outcome is not statistics.Outcome.FASTER:
+            reason = f"it looked faster at first; measured again it was {result.speedup:.3f}x"
+            return said(Outcome[result.outcome.name], reason)
+        if (why := _impossible(measured, _joined(series, fresh))) is not None:
+            return said(Outcome.ILLEGITIMATE, why, Stage.LEGITIMATE)
         slower = statistics.guard(fresh.blocks, settings.delta, settings.alpha, floor)
-        speedup = (result.speedup, (result.interval.speedup.lower, result.interval.speedup.upper))
-        if result.outcome is statistics.Outcome.FASTER:
-            if (why := _impossible(measured, case.series)) is not None:
-                return self._verdict(case, Failure(Outcome.ILLEGITIMATE, Stage.LEGITIMATE, why), speedup)
-            if slower and not settings.allow_slower_cases:
-                names = "; ".join(bench.cases[cases[i].draw.case] for i in slower)
-                reason = f"{result.speedup:.3f}x over all cases, but slower on {names}"
-                return self._verdict(case, Failure(Outcome.NOT_WORTH_IT, Stage.TIMED, reason), speedup)
-            if (broken := await self._last_look(case, subject)) is not None:
-                return self._verdict(case, broken, speedup)
-            if case.sustained is not None and case.sustained.interval[1] < 1:
-                reason = f"{result.speedup:.3f}x in short runs, but {case.sustained.speedup:.3f}x under a steady load"
-                return self._verdict(case, Failure(Outcome.NOT_WORTH_IT, Stage.TIMED, reason), speedup)
-            low, high = speedup[1]
-            reason = f"{result.speedup:.3f}x faster ({low:.3f} to {high:.3f}), confirmed in fresh processes"
-            return self._verdict(case, Failure(Outcome.FASTER, Stage.TIMED, reason), speedup)
-        reason = f"it looked faster at first; measured again it was {result.speedup:.3f}x"
-        return self._verdict(case, Failure(Outcome[result.outcome.name], Stage.TIMED, reason), speedup)
+        if slower and not settings.allow_slower_cases:
+            names = "; ".join(measured.bench.cases[cases[i].draw.case] for i in slower)
+            return said(Outcome.NOT_WORTH_IT, f"{result.speedup:.3f}x over all cases, but slower on {names}")
+        reason = f"{result.speedup:.3f}x faster ({low:.3f} to {high:.3f}), confirmed in fresh processes"
+        return said(Outcome.FASTER, reason)
+
+    async def _look_closer(
+        self,
+        case: Judgement,
+        measured: Measured,
+        timed: tuple[Subject, Subject],
+        subject: Subject,
+        confirmed: Confirmed,
+    ) -> Failure:
+        """A confirmed gain under a steady load, and its single accesses meanwhile: those tools work mostly on the CPU.
+
+        Where the GPU's memory is needed whole by either, one comes after the other.
+
+        Returns:
+            What was confirmed, or why it is no gain.
+        """
+        if measured.bench.large:
+            await self._load_steadily(case, measured, timed)
+            broken = await self._last_look(case, subject)
+        else:
+            look, load = self._last_look(case, subject), self._load_steadily(case, measured, timed)
+            broken, _ = await asyncio.gather(look, load)
+        if broken is not None:
+            return broken
+        if case.sustained is not None and case.sustained.interval[1] < 1:
+            briefly, steadily = confirmed.speedup[0], case.sustained.speedup
+            reason = f"{briefly:.3f}x in short runs, but {steadily:.3f}x under a steady load"
+            return Failure(Outcome.NOT_WORTH_IT, Stage.TIMED, reason)
+        return confirmed.found
+
+    async def _load_steadily(self, case: Judgement, measured: Measured, timed: tuple[Subject, Subject]) -> None:
+        """What a steady load makes of the gain."""
+        if self.settings.judge.steady_load != "auto":
+            return
+        with case.timeline.stage("steady load"):
+            longest = max(measured.cases, key=lambda c: c.baseline_us)
+            loaded, case.sustained = await sustained.measure(measured.bench, *timed, longest)
+            case.findings.checks.append(loaded)
 
     async def _last_look(self, case: Judgement, subject: Subject) -> Failure | None:
         """What single accesses show of a candidate that would be called faster."""
