@@ -41,6 +41,7 @@ _SEGMENT_SECONDS = 30.0
 _SAMPLE_SECONDS = 0.2  # of the driver's: a younger one can still tell of the time before a server was quiet
 _UNSEEN = 5  # segments on inputs never seen
 _REMEMBERED, _REMEMBERED_US = 1.2, 2.0  # how much longer, as a factor and in microseconds, tells of a memory
+_WATCHED_US = 20_000.0  # of the baseline's launches are enough for one look from outside
 _LOOKS = 3  # at a candidate from outside, before its times are doubted
 
 
@@ -456,7 +457,9 @@ async def seen_from_outside(baseline: Subject, candidate: Subject, case: TimedCa
 
 async def _disagreement(baseline: Subject, candidate: Subject, case: TimedCase) -> str | None:
     """One look: what a segment takes beyond its launches (flushes, messages) is learned from the baseline."""
-    few, many = 2, 10
+    span_us = case.baseline_us * case.launches
+    few = 2
+    many = few + max(2, min(8, math.ceil(_WATCHED_US / span_us)))
     wall: list[float] = []
     claimed: list[float] = []
     for subject in (baseline, candidate):
@@ -512,5 +515,5 @@ def device_state(bench: Bench, series: Series, pids: frozenset[int], servers: Se
 def _launches(us: float) -> int:
     """Launches per segment: 4 to 32 and at least 100 microseconds together; fewer of very long ones."""
     if us >= 1000:
-        return 2 if us < 5000 else 1
+        return 2 if us < 2000 else 1
     return max(4, min(32, math.ceil(100 / us)))
