@@ -414,31 +414,44 @@ async def remembers_inputs(
     """Does the first launch on inputs never seen take longer than is claimed? A sentence if so.
 
     All launches of a segment work on the same inputs, so a version that remembers its last answer by all of them is
-    slow once and then quick. `timed` holds the times claimed of both, in microseconds. Not seen where only the
+    slow once and then quick. `timed` holds the times claimed of both, in microseconds. Another process on the GPU slows
+    single launches too, so it looks again before it says so: what remembers is slow every time. Not seen where only the
     difference of two graphs is timed: there an answer takes less time than finding out whether it is known.
     """
     for case, claimed in timed:
         if case.mode == "graph":
             continue
-        first: list[float] = []
-        for subject in (baseline, candidate):
-            times: list[float] = []
-            for _ in range(_UNSEEN):
-                await bench.fill(subject, await bench.touch(case.draw))
-                await subject.call("refresh", name=case.draw.slab)
-                answer = await subject.call("segment", deadline=_SEGMENT_SECONDS, name=case.draw.slab)
-                times.append(answer[0]["times_us"][0])
-            await bench.fill(subject, case.draw)
-            await subject.call("refresh", name=case.draw.slab)
-            first.append(stdlib.median(times))
-        usual = max(1.0, first[0] / claimed[0])
-        if first[1] > _REMEMBERED * usual * claimed[1] and first[1] - usual * claimed[1] > _REMEMBERED_US:
-            return (
+        found: str | None = None
+        for _ in range(_LOOKS):
+            first = await _first_times(bench, (baseline, candidate), case)
+            usual = max(1.0, first[0] / claimed[0]) * claimed[1]
+            if first[1] <= max(_REMEMBERED * usual, usual + _REMEMBERED_US):
+                found = None
+                break
+            found = (
                 f"on case {bench.cases[case.draw.case]} it takes {first[1]:.1f} us on inputs that it has not seen, "
                 f"where {claimed[1]:.1f} us was timed on the same inputs again and again (the baseline: "
                 f"{first[0]:.1f} us and {claimed[0]:.1f} us)"
             )
+        if found is not None:
+            return found
     return None
+
+
+async def _first_times(bench: Bench, sides: Sequence[Subject], case: TimedCase) -> list[float]:
+    """Microseconds of the first launch on inputs never seen, of each side: the median of some, taken in turn."""
+    times: list[list[float]] = [[] for _ in sides]
+    for _ in range(_UNSEEN):
+        unseen = await bench.touch(case.draw)
+        for subject, kept in zip(sides, times, strict=True):
+            await bench.fill(subject, unseen)
+            await subject.call("refresh", name=case.draw.slab)
+            answer = await subject.call("segment", deadline=_SEGMENT_SECONDS, name=case.draw.slab)
+            kept.append(answer[0]["times_us"][0])
+    for subject in sides:
+        await bench.fill(subject, case.draw)
+        await subject.call("refresh", name=case.draw.slab)
+    return [stdlib.median(kept) for kept in times]
 
 
 async def seen_from_outside(baseline: Subject, candidate: Subject, case: TimedCase) -> str | None:
