@@ -10,6 +10,7 @@ import time
 import zlib
 from collections.abc import Generator
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from kernel_lsp.build.emulated import emulated_archs
@@ -100,6 +101,11 @@ class Subject:
         """Ask the worker; raises as `Worker.call`."""
         with _called_as_given(self.candidate.kernel, self.candidate.launch):
             return await self.worker.call(method, deadline=deadline, **params)
+
+
+def _triton_cache(subject: Subject) -> Path:
+    """The folder of Triton's cache in a version's process."""
+    return subject.worker.scratch / "triton"
 
 
 @contextlib.contextmanager
@@ -295,7 +301,7 @@ class Bench:
         cuda = candidate.language is Language.CUDA and not extensions
         kernels = find_kernels(candidate.kernel.text, candidate.kernel.path) if cuda else ()
         if candidate.language is Language.TRITON:  # what it compiles besides must reach no other version
-            known, own = self.builders.triton_cache(candidate), subject.worker.scratch / "triton"
+            known, own = self.builders.triton_cache(candidate), _triton_cache(subject)
             if known.is_dir():
                 await asyncio.to_thread(shutil.copytree, known, own, dirs_exist_ok=True)
         said = await subject.call(
@@ -313,6 +319,11 @@ class Bench:
             case=self.decisive[0],
         )
         subject.own_weights = tuple(said["own_weights"])
+
+    def keep_launchers(self, baseline: Subject) -> None:
+        """Spare versions to come the host code that Triton compiled in the baseline's process to launch it."""
+        if self.gpu is not None and baseline.candidate.language is Language.TRITON:
+            self.builders.keep_launchers(_triton_cache(baseline))
 
     async def _emulated(self, candidate: Candidate) -> Built:
         """A CUDA version as the emulator takes it; the last of the architectures is the one that it was built for."""

@@ -217,8 +217,20 @@ class Builders:
             folder.mkdir(parents=True, exist_ok=True)
         return folder
 
+    def keep_launchers(self, folder: Path) -> None:
+        """Take over what Triton left in `folder`, the cache of a process that ran the user's own file, for all to come.
+
+        In each process Triton has the host compiler make its driver's module and a launcher for each kernel, which
+        takes longer than to compile the kernel. Both go by their source text, so another version's are never taken.
+        """
+        for built in folder.glob("*/*.so") if self._first_triton is not None else ():
+            kept = self._first_triton / built.parent.name / built.name
+            if not kept.exists():
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(built, kept)
+
     def _seed_triton_cache(self, candidate: Candidate) -> None:
-        """Begin with what the user's own file left: Triton's launchers are compiled by the host compiler, slowly."""
+        """Begin with what the user's own file left."""
         folder = self.triton_cache(candidate)
         if self._first_triton is None:
             self._first_triton = folder

@@ -122,6 +122,7 @@ async def measure_baseline(bench: Bench, baseline: Subject) -> Yardstick:
                 continue
             failure = await _measure_one(bench, baseline if plain else await scout.subject(), draw, yard)
             if failure is None and plain:
+                bench.keep_launchers(baseline)
                 yard.fresh[case] = await bench.draw(case, family, 1)
                 if bench.gpu is not None:
                     failure = await _measure_one(bench, baseline, yard.fresh[case], yard)
