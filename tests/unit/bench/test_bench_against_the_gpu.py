@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 numpy = pytest.importorskip("numpy")
 
-from tests.bench.access_counters import METRICS, difference_percent, measured  # noqa: E402
+from tests.bench.access_counters import METRICS, compared, difference_percent, measured  # noqa: E402
 from tests.bench.emulator_agreement import difference  # noqa: E402
 from tests.bench.replay import Memory  # noqa: E402
 
@@ -47,3 +47,13 @@ def test_a_difference_is_a_share_of_the_gpus_count():
     assert difference_percent(101, 100) == pytest.approx(1.0)
     assert difference_percent(0, 0) == 0.0
     assert difference_percent(3, 0) == 300.0
+
+
+def test_conflicts_that_the_gpu_has_now_and_then_count_as_a_share_of_its_wavefronts():
+    times = [dict.fromkeys(METRICS, 10) | {"shared_store_conflicts": seen} for seen in (12, 3, 7)]
+    for counts in times:
+        counts["shared_store_conflicts of"] = 600
+    found = compared(dict.fromkeys(METRICS, 10) | {"shared_store_conflicts": 0}, times)
+    assert found["gpu"]["shared_store_conflicts"] == 3
+    assert found["difference_percent"]["shared_store_conflicts"] == pytest.approx(-0.5)
+    assert found["gpu_each_time"] == {"shared_store_conflicts": [12, 3, 7]}
