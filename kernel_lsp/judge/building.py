@@ -223,8 +223,10 @@ class Builders:
         In each process Triton has the host compiler make its driver's module and a launcher for each kernel, which
         takes longer than to compile the kernel. Both go by their source text, so another version's are never taken.
         """
-        for built in folder.glob("*/*.so") if self._first_triton is not None else ():
-            kept = self._first_triton / built.parent.name / built.name
+        if (first := self._first_triton) is None:
+            return
+        for built in folder.glob("*/*.so"):
+            kept = first / built.parent.name / built.name
             if not kept.exists():
                 kept.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(built, kept)

@@ -195,7 +195,8 @@ class Client:
         while True:
             left = self.limits.total - (time.monotonic() - begun)
             try:
-                line = await asyncio.wait_for(lines.get(), max(0.0, min(patience, left)))
+                async with asyncio.timeout(max(0.0, min(patience, left))):
+                    line = await lines.get()
             except TimeoutError:
                 if left > patience and gate.is_held(self.endpoint.folder):
                     continue  # it is silent because the judge is timing something

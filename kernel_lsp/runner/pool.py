@@ -23,6 +23,7 @@ from kernel_lsp.runner.sessions import kill_session
 from kernel_lsp.runner.worker import Worker
 
 _START_SECONDS = 120.0
+_FORK_SECONDS = 30.0
 _MOST_SAID = 16 << 20  # bytes that are read of what a program prints
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
 _ITSELF = "/proc/self"  # CUDA's driver names its threads there, and does not start where it cannot
@@ -82,7 +83,8 @@ class _Nursery:
             await asyncio.to_thread(
                 socket.send_fds, self._control, [json.dumps(request).encode()], [connection.fileno()]
             )
-            answer = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self._control, 64), 30)
+            async with asyncio.timeout(_FORK_SECONDS):
+                answer = await asyncio.get_running_loop().sock_recv(self._control, 64)
         except (OSError, TimeoutError) as error:
             raise RunnerError("the process that starts workers is gone", cure="Start again.") from error
         if not answer:

@@ -90,7 +90,8 @@ async def _watch(
         if ready:
             await gate.revive(server.folder)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stopping.wait(), _LOOK_SECONDS)
+            async with asyncio.timeout(_LOOK_SECONDS):
+                await stopping.wait()
 
 
 def _started(order: Order) -> subprocess.Popen[bytes]:

@@ -203,7 +203,8 @@ async def session(example: Path, budget: float, folder: Path) -> dict[str, Any]:
         figures["checked"] = (await client.until_ended())["reason"]
     await client.ask("shutdown", None)
     client.tell("exit", None)
-    figures["exit_code"] = await asyncio.wait_for(process.wait(), 10)
+    async with asyncio.timeout(10):
+        figures["exit_code"] = await process.wait()
     figures["example"] = str(example.relative_to(EXAMPLES))
     return figures | {"transcript": client.transcript}
 

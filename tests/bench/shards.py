@@ -163,7 +163,7 @@ class _Shard:
         try:
             process.stdin.write(json.dumps(task).encode() + b"\n")
             await process.stdin.drain()
-            while line := await asyncio.wait_for(process.stdout.readline(), _FIRST_ANSWER_SECONDS):
+            while line := await _line(process.stdout):
                 row = json.loads(line)
                 if row.get("finished") == task["id"]:
                     return True
@@ -176,6 +176,11 @@ class _Shard:
         if left:
             self._take({"task": task["id"], "number": left[0], "failed": why})
         return False
+
+
+async def _line(stream: asyncio.StreamReader) -> bytes:
+    async with asyncio.timeout(_FIRST_ANSWER_SECONDS):  # `wait_for` loses an interrupt that comes with a line
+        return await stream.readline()
 
 
 async def serve(workplace: Workplace) -> None:

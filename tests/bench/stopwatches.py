@@ -81,7 +81,8 @@ class Stopwatches:
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(request).encode() + b"\n")
         await self._process.stdin.drain()
-        answer = json.loads(await asyncio.wait_for(self._process.stdout.readline(), _SECONDS))
+        async with asyncio.timeout(_SECONDS):
+            answer = json.loads(await self._process.stdout.readline())
         return {name: Measured(*times) for name, times in answer.items()}
 
     async def close(self) -> None:

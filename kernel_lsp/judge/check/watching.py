@@ -195,7 +195,8 @@ class _Changes(FileSystemEventHandler):
         while self._wake.is_set() and self._loop.time() < latest:
             self._wake.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), QUIET_SECONDS)
+                async with asyncio.timeout(QUIET_SECONDS):
+                    await self._wake.wait()
         self._wake.clear()
         heard, self._heard = frozenset(self._heard), set()
         return heard
