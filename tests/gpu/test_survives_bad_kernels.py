@@ -11,7 +11,7 @@ from kernel_lsp.judge.verdict import Outcome, Stage, Verdict
 pytestmark = pytest.mark.gpu
 
 SOFTMAX = EXAMPLES / "triton" / "softmax.py"
-ON_A_GPU_ONLY = 'import os\nif os.environ.get("CUDA_VISIBLE_DEVICES") != "":\n    '  # builds are made without one
+ON_A_GPU_ONLY = "if torch.cuda.is_available():\n    "  # builds are made without one
 
 VECTOR_READ = """if (i % 4 == 0 && i + 3 < n) {
         float4 four = *reinterpret_cast<const float4*>(x + i);
@@ -34,7 +34,7 @@ CRASHES = {
 }
 ENDS = {
     "an exception at import": ('raise RuntimeError("no luck")', "no luck"),
-    "exit at import": ("os._exit(0)", "process died being loaded"),
+    "exit at import": ("raise SystemExit(0)", "SystemExit"),
 }
 LAUNCHES = {
     "too many threads": ("256](x", "2048](x", "CUDA_ERROR_INVALID_VALUE"),
@@ -74,7 +74,7 @@ def test_a_module_with(judges: Judges, what: str) -> None:
     verdict = judges.judge(SOFTMAX, f"{module}\n{ON_A_GPU_ONLY}{statement}\n")
     assert (verdict.verdict, verdict.stage) == (Outcome.RUN_FAILED, Stage.RUN), verdict.reason
     assert words in verdict.reason
-    built = judges.judge(SOFTMAX, f"{module}\nimport os\n{statement}\n")
+    built = judges.judge(SOFTMAX, f"{module}\n{statement}\n")
     assert (built.verdict, built.stage) == (Outcome.BUILD_FAILED, Stage.BUILD), built.reason
 
 
