@@ -61,7 +61,7 @@ class JudgeSettings(_Section):
     sanitize: Literal["auto", "off"] = "auto"
     """Whether what is about to be called faster first runs under compute-sanitizer and the emulator: auto or off."""
     steady_load: Literal["auto", "off"] = "auto"
-    """Whether a gain is also looked at under a steady load, for 4 s where power limits the kernel: auto or off."""
+    """Whether a gain is also looked at under a steady load, for 2 to 4 s where power limits the kernel: auto or off."""
 
 
 class CheckSettings(_Section):

@@ -150,6 +150,7 @@ async def session(example: Path, budget: float, folder: Path) -> dict[str, Any]:
         shutil.copy(workload, folder)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
     environment |= {f"XDG_{kind}_HOME": str(folder / f".{kind.lower()}") for kind in ("CONFIG", "DATA", "CACHE")}
+    environment["XDG_RUNTIME_DIR"] = str(folder)  # no model server that somebody else has started
     begun = time.perf_counter()
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", "from kernel_lsp.cli.main import main; main()", "serve"),

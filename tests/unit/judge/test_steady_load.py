@@ -58,12 +58,21 @@ def test_energy_and_time_of_a_kernel_that_power_limits(monkeypatch):
     assert run.speedup == pytest.approx(1.25)
     assert (run.baseline_mj, run.candidate_mj) == pytest.approx((60.0, 55.2)), "watts times the time of a launch"
     assert (run.baseline_w, run.candidate_w) == pytest.approx((600, 690))
-    assert run.seconds == pytest.approx(2.0)
+    assert run.seconds == pytest.approx(1.0)
     assert run.throttle == ("power cap",)
     shown = io.StringIO()
     Console(file=shown, width=100).print(terminal._sustained(run))
     for part in ("1.25x", "60.0 mJ → 55.2 mJ a launch", "600 → 690 of 700 W", "slowed by  power cap"):
         assert part in shown.getvalue()
+
+
+def test_a_loss_is_looked_at_twice_as_long(monkeypatch):
+    machine = Machine({"A": 600, "B": 690}, {"A": 80.0, "B": 100.0})
+    _, run = machine.measure(monkeypatch)
+    assert run is not None
+    assert "".join(machine.asked) == "AB" + 2 * sustained.ORDER
+    assert run.seconds == pytest.approx(2.0)
+    assert run.interval[1] < 1
 
 
 def test_a_kernel_that_draws_little_is_spared(monkeypatch):
