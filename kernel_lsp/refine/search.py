@@ -6,6 +6,9 @@ from kernel_lsp.judge.pipeline import Session
 from kernel_lsp.refine.outcome import OnExchange, OnProgress, OnTried, Refinement
 from kernel_lsp.refine.strategies import STRATEGIES
 from kernel_lsp.refine.workbench import Workbench
+from kernel_lsp.runner.shield import start
+
+_END_SECONDS = 2.0
 
 
 async def refine(
@@ -40,7 +43,7 @@ async def refine(
     if (why := bench.settled()) is not None:
         bench.finish(why)
         return bench.result
-    running = asyncio.ensure_future(STRATEGIES[session.settings.refine.strategy](bench, session.settings))
+    running = start(STRATEGIES[session.settings.refine.strategy](bench, session.settings))
     stopping = asyncio.create_task((stop or asyncio.Event()).wait())
     try:
         await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -50,9 +53,10 @@ async def refine(
         else:
             running.cancel()
             bench.result.cancelled = True
-            await asyncio.gather(running, return_exceptions=True)
+            await asyncio.wait((running,))
             bench.finish("it was stopped before anything faster was found")
     finally:
         stopping.cancel()
         running.cancel()
+        await asyncio.wait((running,), timeout=_END_SECONDS)  # the caller closes the session that it uses
     return bench.result

@@ -101,7 +101,7 @@ class _Nursery:
 
 
 class Pool:
-    """Starts workers. Use as an async context manager; leaving it kills every worker it started.
+    """Starts workers. Use as an async context manager; leaving it kills every worker it started, and starts no more.
 
     `gpu` is the UUID of the one GPU that its workers see. `folder` holds whatever they write and goes with the pool;
     what a nursery leaves in its own part of it goes with the nursery, should this process be killed.
@@ -115,6 +115,8 @@ class Pool:
         self._writable = {_ITSELF, *_DEVICES, *map(str, Path("/dev").glob("nvidia*"))}
         self._nurseries: dict[Flavour, asyncio.Task[_Nursery]] = {}
         self._workers: set[Worker] = set()
+        self._programs: set[int] = set()
+        self._closed = False
         self._pids: set[int] = set()
 
     async def __aenter__(self) -> Self:
@@ -175,6 +177,7 @@ class Pool:
         Raises:
             RunnerError: the libraries it needs cannot be imported, or no process can be started.
         """
+        self._require_open()
         self.preload(flavour)
         nursery = await asyncio.shield(self._nurseries[flavour])
         scratch = Path(tempfile.mkdtemp(prefix=f"{role}-", dir=self.scratch(flavour)))
@@ -208,13 +211,19 @@ class Pool:
         self._workers.add(worker)
         self._pids.add(pid)
         worker.at_close(lambda: self._workers.discard(worker))
+        if self._closed:  # meanwhile
+            worker.kill()
         return worker
 
     async def run(self, command: Sequence[str], *, deadline: float) -> tuple[int | None, str]:
         """Run a program of ours to its end; its status and what it printed. Status None: killed after `deadline` s.
 
         It sees what a worker sees, in a folder of its own. Its standard input stays open for as long as we live.
+
+        Raises:
+            RunnerError: the pool is closed.
         """
+        self._require_open()
         scratch = Path(tempfile.mkdtemp(prefix="program-", dir=self.scratch(Flavour.GPU)))
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -226,6 +235,7 @@ class Pool:
             start_new_session=True,
         )
         assert process.stdout is not None, "it was asked for"
+        self._programs.add(process.pid)
         said = b""
         try:
             async with asyncio.timeout(deadline):
@@ -236,6 +246,7 @@ class Pool:
             status = None
         finally:
             kill_session(process.pid)
+            self._programs.discard(process.pid)
             await process.wait()
             shutil.rmtree(scratch, ignore_errors=True)
         return status, said.decode(errors="replace")
@@ -245,15 +256,22 @@ class Pool:
         return frozenset(self._pids)
 
     async def close(self) -> None:
-        """Kill all workers and nurseries."""
+        """Kill all workers, programs and nurseries."""
+        self._closed = True
         for worker in tuple(self._workers):
             worker.kill()
+        for program in self._programs:
+            kill_session(program)
         for task in self._nurseries.values():
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError, RunnerError):
                 await (await task).close()
         self._nurseries.clear()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise RunnerError("no process is started any more: what would use it has ended", cure="Start again.")
 
     async def _start(self, flavour: Flavour) -> _Nursery:
         ours, theirs = socket.socketpair()

@@ -3,7 +3,8 @@
 A strategy is a function of the workbench and the settings; it returns when it has nothing more to try.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.model.errors import ModelError
@@ -13,7 +14,7 @@ from kernel_lsp.refine.strategies.climbing import climb
 from kernel_lsp.refine.strategies.turns import Turns
 from kernel_lsp.refine.workbench import Workbench
 
-Strategy = Callable[[Workbench, Settings], Awaitable[None]]
+Strategy = Callable[[Workbench, Settings], Coroutine[Any, Any, None]]
 
 _TUNER_SHARE = 0.4  # of the time, before a model is asked
 

@@ -328,6 +328,34 @@ def test_a_pool_closed_while_it_starts_leaves_nothing():
     assert not running(nursery)
 
 
+def test_nothing_is_started_by_a_pool_that_was_closed():
+    async def main() -> None:
+        pool = Pool()
+        await pool.close()
+        with pytest.raises(RunnerError, match="no process is started any more"):
+            await pool.worker(Flavour.EMULATE, "subject")
+        with pytest.raises(RunnerError, match="no process is started any more"):
+            await pool.run([sys.executable, "-c", ""], deadline=1.0)
+        assert not pool.folder.exists()
+
+    asyncio.run(main())
+
+
+def test_a_program_that_still_runs_ends_with_its_pool():
+    async def main() -> None:
+        pool = Pool()
+        program = asyncio.create_task(pool.run(["sleep", "600"], deadline=600.0))
+        while not pool._programs:
+            await asyncio.sleep(0.01)
+        (group,) = pool._programs
+        await pool.close()
+        assert gone(group)
+        status, _ = await program
+        assert status != 0
+
+    asyncio.run(main())
+
+
 def _nurseries(folder: Path) -> list[int]:
     found = []
     for entry in Path("/proc").iterdir():
