@@ -207,14 +207,18 @@ class _Bench:
             start(self.lane.builders.build(target.workload, job.candidate))  # the session will ask for the same build
 
     async def _compare(self, target: Target, jobs: Sequence[Job]) -> None:
-        """Time what is right against a compiled model; a model that cannot be compiled is no reason to fail."""
-        work = self.work
+        """Time what is right against a compiled model; a model that cannot be compiled is no reason to fail.
+
+        Whether it is right has been judged beside the model run eagerly, so plain inputs will do here.
+        """
+        work, settings = self.work, self.lane.settings
+        plain = settings.model_copy(update={"judge": settings.judge.model_copy(update={"families": ["normal"]})})
         self.say(jobs[0].problem, "measuring torch.compile")
         try:
-            async with open_session(target, self.lane.settings, self.lane.pool, self.lane.builders) as session:
+            async with open_session(target, plain, self.lane.pool, self.lane.builders) as session:
                 for job in jobs:
                     self.say(job.problem, f"sample {job.sample.index} against torch.compile")
-                    verdict = await session.judge(job.candidate)
+                    verdict = await session.judge(job.candidate, known=True)
                     self._note(job, {"compiled": comparison_of(verdict)})
         except KernelLspError as error:
             for job in work.waiting(jobs, "compiled"):

@@ -82,6 +82,7 @@ class Judgement:
     """What is gathered on the way to one verdict."""
 
     candidate: Candidate
+    known: bool = False
     timeline: Timeline = field(default_factory=Timeline)
     built: Built | None = None
     findings: Findings = field(default_factory=Findings)
@@ -239,13 +240,16 @@ class Session:
         on_decision: Callable[[statistics.Decision], None] | None = None,
         *,
         always_run: bool = False,
+        known: bool = False,
     ) -> Verdict:
         """The verdict on one candidate.
 
         A candidate that is the baseline's own program under another text is SAME without being run, unless
-        `always_run` asks for it, as measurements of the judge itself do.
+        `always_run` asks for it, as measurements of the judge itself do. One that is `known` has been judged in full
+        beside another baseline of the same workload: it is checked on plain inputs only, and a gain is not looked at
+        more closely.
         """
-        case = Judgement(candidate)
+        case = Judgement(candidate, known)
         with case.timeline.stage("parse"):
             if not self._is_candidate(candidate):
                 reason = "the candidate's text holds no " + ("`ModelNew`" if self.target.workload.problem else "kernel")
@@ -285,7 +289,7 @@ class Session:
         try:
             try:
                 with case.timeline.stage("correct"):
-                    case.findings = await correctness.check(bench, entered, yard)
+                    case.findings = await correctness.check(bench, entered, yard, quick=known)
             except CannotJudgeError as error:
                 return self._not_emulated(case, error)
             if case.findings.failure is not None:
@@ -419,7 +423,7 @@ class Session:
                 if wrong is not None:
                     return self._verdict(case, Failure(Outcome.ILLEGITIMATE, Stage.LEGITIMATE, wrong))
                 confirmed = self._confirmed(case, measured, series, fresh)
-                if confirmed.found.outcome is not Outcome.FASTER:
+                if case.known or confirmed.found.outcome is not Outcome.FASTER:
                     return self._verdict(case, confirmed.found, confirmed.speedup)
                 found = await self._look_closer(case, measured, (a, b), subject, confirmed)
         finally:
