@@ -220,8 +220,8 @@ class Builders:
     def keep_launchers(self, folder: Path) -> None:
         """Take over what Triton left in `folder`, the cache of a process that ran the user's own file, for all to come.
 
-        In each process Triton has the host compiler make its driver's module and a launcher for each kernel, which
-        takes longer than to compile the kernel. Both go by their source text, so another version's are never taken.
+        In each process Triton has the host compiler make its driver's module (some releases a launcher for each kernel
+        too), which takes longer than to compile the kernel. They go by their source text: no other version's is taken.
         """
         if (first := self._first_triton) is None:
             return
@@ -232,10 +232,10 @@ class Builders:
                 shutil.copy(built, kept)
 
     def _seed_triton_cache(self, candidate: Candidate) -> None:
-        """Begin with what the user's own file left."""
+        """Begin with what the user's own file left; a version's folder holds what its code put there."""
         folder = self.triton_cache(candidate)
         if self._first_triton is None:
-            self._first_triton = folder
+            self._first_triton = folder if candidate.origin == "baseline" else None
         elif self._first_triton.is_dir() and not folder.exists():
             shutil.copytree(self._first_triton, folder)
 

@@ -46,3 +46,16 @@ def test_without_a_build_there_is_nothing_to_keep_them_for(tmp_path):
     builders = Builders(cast(Any, pool), Settings(), "sm_90")
     builders.keep_launchers(ran(tmp_path / "process"))
     assert not (tmp_path / "build").exists()
+
+
+def test_nothing_is_taken_from_a_version_that_is_built_before_the_users_own_file(tmp_path):
+    pool = SimpleNamespace(scratch=lambda flavour: tmp_path / flavour)
+    builders = Builders(cast(Any, pool), Settings(), "sm_90")
+    baseline = make_target(SOFTMAX).baseline
+    version = renewed(baseline)
+    builders._seed_triton_cache(version)
+    ran(builders.triton_cache(version))  # its own code put these there
+    builders._seed_triton_cache(baseline)
+    assert not builders.triton_cache(baseline).exists()
+    builders.keep_launchers(ran(tmp_path / "process"))
+    assert (builders.triton_cache(baseline) / "LAUNCHER" / LAUNCHER).exists()
