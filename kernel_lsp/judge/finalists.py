@@ -12,7 +12,7 @@ from kernel_lsp.judge import correctness, sanitizer
 from kernel_lsp.judge.bench import Bench, Subject
 from kernel_lsp.judge.correctness import Failure, Findings, Yardstick
 from kernel_lsp.judge.sanitizer import Sanitized
-from kernel_lsp.runner.shield import start
+from kernel_lsp.runner.shield import both, start
 
 _EMULATOR = "emulator"
 
@@ -33,7 +33,7 @@ class Finalists:
                 findings.skipped(name, "judge.sanitize is off")
             return None
         seen = Findings()
-        found = await asyncio.gather(self._sanitize(candidate, findings), self._emulate(candidate, seen))
+        found = await both(self._sanitize(candidate, findings), self._emulate(candidate, seen))
         findings.checks += seen.checks
         return next(filter(None, found), None)
 

@@ -43,6 +43,7 @@ from kernel_lsp.judge.verdict import (
 from kernel_lsp.model import gate
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.protocol import WorkerFailure
+from kernel_lsp.runner.shield import both
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.kernel import Language
@@ -58,7 +59,7 @@ _TOO_FAST = 1.2  # times the measured copy bandwidth, on compulsory reads
 
 @dataclass
 class Timeline:
-    """Wall seconds by stage."""
+    """Wall seconds by stage; some stages run side by side."""
 
     seconds: dict[str, float] = field(default_factory=dict[str, float])
     started: float = field(default_factory=time.perf_counter)
@@ -472,17 +473,18 @@ class Session:
     ) -> Failure:
         """A confirmed gain under a steady load, and its single accesses meanwhile: those tools work mostly on the CPU.
 
-        Where the GPU's memory is needed whole by either, one comes after the other.
+        Where the GPU's memory is needed whole by either, one comes after the other, and `timed` are left between them.
 
         Returns:
             What was confirmed, or why it is no gain.
         """
         if measured.bench.large:
             await self._load_steadily(case, measured, timed)
+            for version in timed:
+                await measured.bench.leave(version)
             broken = await self._last_look(case, subject)
         else:
-            look, load = self._last_look(case, subject), self._load_steadily(case, measured, timed)
-            broken, _ = await asyncio.gather(look, load)
+            broken, _ = await both(self._last_look(case, subject), self._load_steadily(case, measured, timed))
         if broken is not None:
             return broken
         if case.sustained is not None and case.sustained.interval[1] < 1:
@@ -719,14 +721,14 @@ def _medians(series: Series) -> list[tuple[float, float]]:
 
 
 def _joined(first: Series, second: Series) -> Series:
-    def both(a: list[list[float]], b: list[list[float]]) -> list[list[float]]:
+    def appended(a: list[list[float]], b: list[list[float]]) -> list[list[float]]:
         return [x + y for x, y in zip(a, b, strict=True)]
 
     return Series(
         first.cases,
-        both(first.blocks, second.blocks),
-        both(first.baseline_us, second.baseline_us),
-        both(first.candidate_us, second.candidate_us),
+        appended(first.blocks, second.blocks),
+        appended(first.baseline_us, second.baseline_us),
+        appended(first.candidate_us, second.candidate_us),
         first.clocks + second.clocks,
         first.gpu_ms + second.gpu_ms,
         first.discarded + second.discarded,

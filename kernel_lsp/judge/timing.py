@@ -42,7 +42,7 @@ _SAMPLE_SECONDS = 0.2  # of the driver's: a younger one can still tell of the ti
 _UNSEEN = 5  # segments on inputs never seen
 _REMEMBERED, _REMEMBERED_US = 1.2, 2.0  # how much longer, as a factor and in microseconds, tells of a memory
 _WATCHED_US = 20_000.0  # of the baseline's launches are enough for one look from outside
-_LOOKS = 3  # at a candidate from outside, before its times are doubted
+_LOOKS = 3  # at a candidate before its times are doubted
 
 
 @dataclass(frozen=True, slots=True)

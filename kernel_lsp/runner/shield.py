@@ -1,10 +1,11 @@
-"""Work that goes on when whoever waits for it stops waiting."""
+"""Work that goes on when whoever waits for it stops waiting, and work that must not."""
 
 import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
+_U = TypeVar("_U")
 
 
 def start(work: Coroutine[Any, Any, _T]) -> "asyncio.Task[_T]":
@@ -17,3 +18,20 @@ def start(work: Coroutine[Any, Any, _T]) -> "asyncio.Task[_T]":
 async def to_the_end(work: Coroutine[Any, Any, _T]) -> _T:
     """Await `work`; being cancelled meanwhile does not cancel it."""
     return await asyncio.shield(start(work))
+
+
+async def both(one: Coroutine[Any, Any, _T], other: Coroutine[Any, Any, _U]) -> tuple[_T, _U]:
+    """Await two works side by side; where one fails or the wait is cancelled, the other is ended first.
+
+    `asyncio.gather` leaves the other running then, or comes back before it has cleaned up.
+    """
+    first, second = start(one), start(other)
+    try:
+        done, _ = await asyncio.wait((first, second), return_when=asyncio.FIRST_EXCEPTION)
+    finally:
+        for task in (first, second):
+            task.cancel()
+        await asyncio.wait((first, second))
+    for task in done:
+        task.result()  # raises what failed, not that the other was cancelled for it
+    return first.result(), second.result()
