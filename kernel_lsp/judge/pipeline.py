@@ -97,7 +97,7 @@ class Judgement:
 
 
 @dataclass(frozen=True, slots=True)
-class Confirmed:
+class Remeasured:
     """What both measurements of a candidate say, with its speedup and the interval of that."""
 
     found: Failure
@@ -420,20 +420,20 @@ class Session:
                 if wrong is None:
                     with case.timeline.stage("trace"):
                         wrong = await self._trace_timed(case, measured, a, b, fresh)
-                case.series, case.confirmation_blocks = _joined(series, fresh), len(fresh.combined)
-                if wrong is not None:
-                    return self._verdict(case, Failure(Outcome.ILLEGITIMATE, Stage.LEGITIMATE, wrong))
-                confirmed = self._confirmed(case, measured, series, fresh)
-                if case.known or confirmed.found.outcome is not Outcome.FASTER:
-                    return self._verdict(case, confirmed.found, confirmed.speedup)
-                found = await self._look_closer(case, measured, (a, b), subject, confirmed)
+            case.series, case.confirmation_blocks = _joined(series, fresh), len(fresh.combined)
+            if wrong is not None:
+                return self._verdict(case, Failure(Outcome.ILLEGITIMATE, Stage.LEGITIMATE, wrong))
+            remeasured = self._remeasured(case, measured, series, fresh)
+            if case.known or remeasured.found.outcome is not Outcome.FASTER:
+                return self._verdict(case, remeasured.found, remeasured.speedup)
+            found = await self._look_closer(case, measured, (a, b), subject, remeasured)
         finally:
             for version in reloaded:
                 await bench.leave(version)
-        return self._verdict(case, found, confirmed.speedup)
+        return self._verdict(case, found, remeasured.speedup)
 
-    def _confirmed(self, case: Judgement, measured: Measured, series: Series, fresh: Series) -> Confirmed:
-        """What the first and the second measurement of a candidate say of its speed."""
+    def _remeasured(self, case: Judgement, measured: Measured, series: Series, fresh: Series) -> Remeasured:
+        """What the first and the second measurement of a candidate, which `case` holds joined, say of its speed."""
         settings, cases = self.settings.judge, measured.cases
         shared = case.device is not None and case.device.shared
         floor, clear = timing.resolution(cases, settings.delta, shared)
@@ -448,13 +448,13 @@ class Session:
         )
         low, high = result.interval.speedup.lower, result.interval.speedup.upper
 
-        def said(outcome: Outcome, reason: str, stage: Stage = Stage.TIMED) -> Confirmed:
-            return Confirmed(Failure(outcome, stage, reason), (result.speedup, (low, high)))
+        def said(outcome: Outcome, reason: str, stage: Stage = Stage.TIMED) -> Remeasured:
+            return Remeasured(Failure(outcome, stage, reason), (result.speedup, (low, high)))
 
         if result.outcome is not statistics.Outcome.FASTER:
             reason = f"it looked faster at first; measured again it was {result.speedup:.3f}x"
             return said(Outcome[result.outcome.name], reason)
-        if (why := _impossible(measured, _joined(series, fresh))) is not None:
+        if case.series is not None and (why := _impossible(measured, case.series)) is not None:
             return said(Outcome.ILLEGITIMATE, why, Stage.LEGITIMATE)
         slower = statistics.guard(fresh.blocks, settings.delta, settings.alpha, floor)
         if slower and not settings.allow_slower_cases:
@@ -469,7 +469,7 @@ class Session:
         measured: Measured,
         timed: tuple[Subject, Subject],
         subject: Subject,
-        confirmed: Confirmed,
+        confirmed: Remeasured,
     ) -> Failure:
         """A confirmed gain under a steady load, and its single accesses meanwhile: those tools work mostly on the CPU.
 
@@ -494,19 +494,23 @@ class Session:
         return confirmed.found
 
     async def _load_steadily(self, case: Judgement, measured: Measured, timed: tuple[Subject, Subject]) -> None:
-        """What a steady load makes of the gain."""
+        """What a steady load makes of the gain.
+
+        Where inputs are large the GPU may lack memory for it; then it is left out.
+        """
         if self.settings.judge.steady_load != "auto":
             return
-        with case.timeline.stage("steady load"):
-            longest = max(measured.cases, key=lambda c: c.baseline_us)
-            try:
-                loaded, case.sustained = await sustained.measure(measured.bench, *timed, longest)
-            except WorkerFailure as error:
-                if error.kind != "OutOfMemoryError":
-                    raise
-                case.findings.skipped("steady load", "too little of the GPU's memory is free for it")
-            else:
-                case.findings.checks.append(loaded)
+        async with self.timer():
+            with case.timeline.stage("steady load"):
+                longest = max(measured.cases, key=lambda c: c.baseline_us)
+                try:
+                    loaded, case.sustained = await sustained.measure(measured.bench, *timed, longest)
+                except WorkerFailure as error:
+                    if not measured.bench.large or error.kind != "OutOfMemoryError":
+                        raise
+                    case.findings.skipped("steady load", "too little of the GPU's memory is free for it")
+                else:
+                    case.findings.checks.append(loaded)
 
     async def _last_look(self, case: Judgement, subject: Subject) -> Failure | None:
         """What single accesses show of a candidate that would be called faster."""

@@ -236,6 +236,8 @@ class Pool:
         )
         assert process.stdout is not None, "it was asked for"
         self._programs.add(process.pid)
+        if self._closed:  # meanwhile
+            kill_session(process.pid)
         said = b""
         try:
             async with asyncio.timeout(deadline):

@@ -73,10 +73,11 @@ def measured(log: str) -> list[dict[str, int]]:
 
 def compared(ours: dict[str, int], times: Sequence[dict[str, int]]) -> dict[str, Any]:
     """Our counts of a launch beside the GPU's: the fewest of all times, all where they differ, how far we are off."""
-    fewest = {name: min(counts[name] for counts in times) for name in METRICS}
-    off = {name: difference_percent(ours[name], fewest[name], times[0].get(f"{name} of")) for name in METRICS}
+    least = {name: min(times, key=lambda counts: counts[name]) for name in METRICS}
+    off = {name: difference_percent(ours[name], least[name][name], least[name].get(f"{name} of")) for name in METRICS}
     varied = {name: seen for name in METRICS if len(set(seen := [counts[name] for counts in times])) > 1}
-    return {"gpu": fewest, "difference_percent": off} | ({"gpu_each_time": varied} if varied else {})
+    counted = {"gpu": {name: least[name][name] for name in METRICS}, "difference_percent": off}
+    return counted | ({"gpu_each_time": varied} if varied else {})
 
 
 def difference_percent(ours: int, theirs: int, whole: int | None = None) -> float:

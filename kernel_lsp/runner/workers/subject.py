@@ -419,6 +419,7 @@ class Subject:
         with torch.no_grad():
             self._free_unused()  # a graph has memory of its own
             stretch = run_for(self._watch, launch, seconds, launch_us, restore=restore, capture=capture)
+            self._free_unused()  # the other side's turn
         return {"launches": stretch.launches, "seconds": stretch.seconds, "clock_mhz": stretch.clock_mhz}
 
     def _outputs(self, name: str) -> tuple[Tensor, ...]:

@@ -9,14 +9,14 @@ import pytest
 
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.judge.correctness import Failure
-from kernel_lsp.judge.pipeline import Confirmed, Judgement, Session
+from kernel_lsp.judge.pipeline import Judgement, Remeasured, Session
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.runner.shield import both
 
 SAXPY = Path(__file__).parents[3] / "examples" / "cuda" / "saxpy.cu"
-GAIN = Confirmed(Failure(Outcome.FASTER, Stage.TIMED, "1.5x"), (1.5, (1.4, 1.6)))
+GAIN = Remeasured(Failure(Outcome.FASTER, Stage.TIMED, "1.5x"), (1.5, (1.4, 1.6)))
 
 
 class Looks:
