@@ -80,7 +80,7 @@ def test_a_dropped_bound_is_wrong_at_a_place(judges: Judges, what: str) -> None:
     path, changes = MISSING_BOUNDS[what]
     verdict = judges.judge(path, edited(path.read_text(), *changes))
     assert verdict.verdict is Outcome.WRONG, verdict.reason
-    assert re.search(r"on case rows=\d+, cols=\d+", verdict.reason)
+    assert re.search(r"on case rows=\d+, cols=\d+(, padding=\d+)? ", verdict.reason)
     assert re.search(r"index \[?\d+|bytes past", verdict.reason)
 
 
