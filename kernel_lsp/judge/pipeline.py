@@ -420,10 +420,11 @@ class Session:
                 if wrong is None:
                     with case.timeline.stage("trace"):
                         wrong = await self._trace_timed(case, measured, a, b, fresh)
-            case.series, case.confirmation_blocks = _joined(series, fresh), len(fresh.combined)
+            joined = case.series = _joined(series, fresh)
+            case.confirmation_blocks = len(fresh.combined)
             if wrong is not None:
                 return self._verdict(case, Failure(Outcome.ILLEGITIMATE, Stage.LEGITIMATE, wrong))
-            remeasured = self._remeasured(case, measured, series, fresh)
+            remeasured = self._remeasured(measured, series, fresh, joined, shared=case.device.shared)
             if case.known or remeasured.found.outcome is not Outcome.FASTER:
                 return self._verdict(case, remeasured.found, remeasured.speedup)
             found = await self._look_closer(case, measured, (a, b), subject, remeasured)
@@ -432,10 +433,11 @@ class Session:
                 await bench.leave(version)
         return self._verdict(case, found, remeasured.speedup)
 
-    def _remeasured(self, case: Judgement, measured: Measured, series: Series, fresh: Series) -> Remeasured:
-        """What the first and the second measurement of a candidate, which `case` holds joined, say of its speed."""
+    def _remeasured(
+        self, measured: Measured, series: Series, fresh: Series, joined: Series, *, shared: bool
+    ) -> Remeasured:
+        """What the first and the second measurement of a candidate, and both joined, say of its speed."""
         settings, cases = self.settings.judge, measured.cases
-        shared = case.device is not None and case.device.shared
         floor, clear = timing.resolution(cases, settings.delta, shared)
         result = statistics.confirm(
             fresh.combined,
@@ -454,7 +456,7 @@ class Session:
         if result.outcome is not statistics.Outcome.FASTER:
             reason = f"it looked faster at first; measured again it was {result.speedup:.3f}x"
             return said(Outcome[result.outcome.name], reason)
-        if case.series is not None and (why := _impossible(measured, case.series)) is not None:
+        if (why := _impossible(measured, joined)) is not None:
             return said(Outcome.ILLEGITIMATE, why, Stage.LEGITIMATE)
         slower = statistics.guard(fresh.blocks, settings.delta, settings.alpha, floor)
         if slower and not settings.allow_slower_cases:

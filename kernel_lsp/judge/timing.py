@@ -8,8 +8,9 @@ import math
 import random
 import statistics as stdlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from kernel_lsp.device.nvml import SLOWED_BY_HARDWARE, busy_percent, free_bytes, read_state, read_throttle
@@ -421,21 +422,33 @@ async def remembers_inputs(
     for case, claimed in timed:
         if case.mode == "graph":
             continue
-        found: str | None = None
-        for _ in range(_LOOKS):
-            first = await _first_times(bench, (baseline, candidate), case)
-            usual = max(1.0, first[0] / claimed[0]) * claimed[1]
-            if first[1] <= max(_REMEMBERED * usual, usual + _REMEMBERED_US):
-                found = None
-                break
-            found = (
-                f"on case {bench.cases[case.draw.case]} it takes {first[1]:.1f} us on inputs that it has not seen, "
-                f"where {claimed[1]:.1f} us was timed on the same inputs again and again (the baseline: "
-                f"{first[0]:.1f} us and {claimed[0]:.1f} us)"
-            )
-        if found is not None:
+        if (found := await _each_time(partial(_slow_at_first, bench, baseline, candidate, case, claimed))) is not None:
             return found
     return None
+
+
+async def _each_time(look: Callable[[], Awaitable[str | None]]) -> str | None:
+    """What the last of some looks found, if each of them found something."""
+    found: str | None = None
+    for _ in range(_LOOKS):
+        if (found := await look()) is None:
+            return None
+    return found
+
+
+async def _slow_at_first(
+    bench: Bench, baseline: Subject, candidate: Subject, case: TimedCase, claimed: tuple[float, float]
+) -> str | None:
+    """One look: is the candidate slower on inputs never seen than is claimed, by more than the baseline is?"""
+    first = await _first_times(bench, (baseline, candidate), case)
+    usual = max(1.0, first[0] / claimed[0]) * claimed[1]
+    if first[1] <= max(_REMEMBERED * usual, usual + _REMEMBERED_US):
+        return None
+    return (
+        f"on case {bench.cases[case.draw.case]} it takes {first[1]:.1f} us on inputs that it has not seen, "
+        f"where {claimed[1]:.1f} us was timed on the same inputs again and again (the baseline: "
+        f"{first[0]:.1f} us and {claimed[0]:.1f} us)"
+    )
 
 
 async def _first_times(bench: Bench, sides: Sequence[Subject], case: TimedCase) -> list[float]:
@@ -460,12 +473,7 @@ async def seen_from_outside(baseline: Subject, candidate: Subject, case: TimedCa
     This process is put off now and then by others of the machine, so it looks again before it says so; a candidate
     whose own times are wrong stays wrong.
     """
-    found: str | None = None
-    for _ in range(_LOOKS):
-        found = await _disagreement(baseline, candidate, case)
-        if found is None:
-            return None
-    return found
+    return await _each_time(partial(_disagreement, baseline, candidate, case))
 
 
 async def _disagreement(baseline: Subject, candidate: Subject, case: TimedCase) -> str | None:

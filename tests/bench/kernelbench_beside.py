@@ -4,8 +4,7 @@ DIR is KernelBench's repository, which is fetched for measuring only. Of problem
 each with one kernel given to `load_inline` is judged by both, cold (nothing built yet) and warm (built before), with
 five correctness trials and a hundred timed ones. Ours is measured from the candidate's text to its verdict in a session
 that is open, with its workers set up: opening it, which measures the problem's model once for all candidates, is told
-apart. Beside it stands
-our own run of KernelBench's published method (`--compat`).
+apart. Beside it stands our own run of KernelBench's published method (`--compat`).
 
 With --set the whole set of candidates (`tests/kernelbench`) is judged by both too. KernelBench's extensions are built
 before that, --jobs at a time, as its own evaluation does; only whether it takes a candidate for right counts, so its

@@ -6,7 +6,7 @@ compile is no failure but a reason to build with the real one (`fast_build` answ
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernel_lsp.build.binary import Build, Diagnostic, Severity
@@ -78,6 +78,7 @@ def fast_build(
     include = [f"-I{path}" for path in (*request.include_paths, *map(str, options.include_dirs))]
     host = compile_host(texts, [*flags.host, *include], folder, libraries)
     record = HostBuild("fast", "", host.seconds, 0.0, host.cached)
+    device = _DeviceCode(request, arch, origin, options, flags, cache)
     if host.library is None:
         first = _first_error(host.log)
         if first is None or first.path != str(_named(request, origin)):
@@ -85,33 +86,51 @@ def fast_build(
         if _OWN_MISTAKE.match(first.message):
             own = Build(None, (first,), "host", host.seconds, log=host.log)
         else:
-            own = _mistaken_kernels(request, arch, origin, options, flags, cache, first.line)
+            own = _mistaken_kernels(device, first.line)
         if own is None:
             return _reason(first, host.log)
         return ExtensionBuild(request.digest, request.name, record, own)
     if not request.cuda:
         build = Build(None, (), "host", host.seconds, host.cached)
         return ExtensionBuild(request.digest, request.name, record, build, host.library)
-    return _with_device(request, arch, origin, options, flags, cache, host.library, record)
+    return _with_device(device, host.library, record)
 
 
-def _mistaken_kernels(
-    request: ExtensionRequest,
-    arch: str,
-    origin: SourceFile,
-    options: BuildOptions,
-    flags: Flags,
-    cache: BuildCache | None,
-    line: int,
-) -> Build | None:
+@dataclass(frozen=True, slots=True)
+class _DeviceCode:
+    """The device code of a request, to be compiled for `arch` as the request and the user's `options` ask."""
+
+    request: ExtensionRequest
+    arch: str
+    origin: SourceFile
+    options: BuildOptions
+    flags: Flags
+    cache: BuildCache | None
+
+    def source(self) -> SourceFile:
+        """The only unit of device code, where it stands in the file that holds it."""
+        line, text = placed(self.request.cuda[0], self.origin)
+        text = "\n" * (line - 1) + text
+        named = _named(self.request, self.origin)
+        return SourceFile(named, without_spaces_of_lambdas(text) if self.flags.extended_lambda else text)
+
+    def build(self, source: SourceFile, names: tuple[str, ...] = ()) -> Build:
+        """Compile it, with these instances of templates."""
+        half = (f"--pre-include={HALF_HEADER}",) if _HALF.search(source.text + " ".join(names)) else ()
+        folders = (*map(Path, self.request.include_paths), *self.options.include_dirs)
+        options = BuildOptions((*self.flags.device, *half, *self.options.flags), folders)
+        return build_cuda(source, self.arch, names, options, self.cache)
+
+
+def _mistaken_kernels(device: _DeviceCode, line: int) -> Build | None:
     """The build of the device code alone, if that stumbles over the same line, on which no word of torch's stands.
 
     Then it is the user's mistake, and the device compiler tells it better; nor would torch's headers mend it.
     """
-    if not request.cuda:
+    if not device.request.cuda:
         return None
-    source = _device_source(request, origin, flags)
-    build = build_cuda(source, arch, (), _device_options(request, options, flags, source.text), cache)
+    source = device.source()
+    build = device.build(source)
     first = next((found for found in build.diagnostics if found.severity is Severity.ERROR), None)
     if build.binary is not None or first is None or (first.path, first.line) != (str(source.path), line):
         return None
@@ -119,29 +138,8 @@ def _mistaken_kernels(
     return None if line > len(lines) or _LIBRARY.search(lines[line - 1]) else build
 
 
-def _device_source(request: ExtensionRequest, origin: SourceFile, flags: Flags) -> SourceFile:
-    line, text = placed(request.cuda[0], origin)
-    text = "\n" * (line - 1) + text
-    return SourceFile(_named(request, origin), without_spaces_of_lambdas(text) if flags.extended_lambda else text)
-
-
-def _device_options(request: ExtensionRequest, options: BuildOptions, flags: Flags, names: str) -> BuildOptions:
-    half = (f"--pre-include={HALF_HEADER}",) if _HALF.search(names) else ()
-    folders = (*map(Path, request.include_paths), *options.include_dirs)
-    return BuildOptions((*flags.device, *half, *options.flags), folders)
-
-
-def _with_device(
-    request: ExtensionRequest,
-    arch: str,
-    origin: SourceFile,
-    options: BuildOptions,
-    flags: Flags,
-    cache: BuildCache | None,
-    library: bytes,
-    record: HostBuild,
-) -> ExtensionBuild | str:
-    source = _device_source(request, origin, flags)
+def _with_device(device: _DeviceCode, library: bytes, record: HostBuild) -> ExtensionBuild | str:
+    request, source = device.request, device.source()
     parameters = {
         kernel.name: tuple(p.name for p in kernel.parameters) for kernel in find_cuda_kernels(source.text, source.path)
     }
@@ -149,8 +147,7 @@ def _with_device(
     names = tuple(dict.fromkeys(stub.name for stub in stubs if "<" in stub.name))
     if (lambdas := next((name for name in names if "lambda" in name), None)) is not None:
         return f"`{lambdas}` is an instance for a lambda, which has no name"
-    device = _device_options(request, options, flags, source.text + " ".join(names))
-    build = build_cuda(source, arch, names, device, cache)
+    build = device.build(source, names)
     record = replace(record, seconds_device=0.0 if build.cached else build.seconds, cached_device=build.cached)
     if build.binary is None:
         if wants_host_code(build, {str(source.path)}) or any("name expression" in d.message for d in build.diagnostics):
