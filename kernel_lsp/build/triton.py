@@ -6,6 +6,7 @@ compile all their configurations. Works with Triton 3.6 and 3.7.
 """
 
 import contextlib
+import hashlib
 import os
 import re
 import subprocess
@@ -28,6 +29,7 @@ from kernel_lsp.build.cubin import read_cubin
 from kernel_lsp.build.plan import Launch, Plan
 from kernel_lsp.build.pretend import ShapesOnly, capability, pretend_gpu
 from kernel_lsp.build.ptxas import PtxasUsage, parse_ptxas_usage, with_spills
+from kernel_lsp.build.triton_ahead import compile_ahead
 from kernel_lsp.build.triton_driver import received_by
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.source.candidate import SourceFile
@@ -55,7 +57,7 @@ class TritonBuild:
 
 
 def build_triton(
-    source: SourceFile, workload: Workload, load: Callable[[], Callable[..., Any]], arch: str
+    source: SourceFile, workload: Workload, load: Callable[[], Callable[..., Any]], arch: str, processes: int
 ) -> TritonBuild:
     """Compile all that a workload launches from a Triton file.
 
@@ -64,23 +66,29 @@ def build_triton(
         workload: its cases and inputs.
         load: executes the file and returns what runs it on the inputs of a case.
         arch: `sm_90` and the like.
+        processes: how many may compile side by side.
 
     Raises:
         WorkloadError: the workload's own code raises.
     """
     start = time.perf_counter()
     recorder = _Recorder(arch)
-    plans: list[Plan] = []
+
+    def launch_all() -> tuple[Plan, ...]:
+        run, plans = load(), list[Plan]()
+        for number, case in enumerate(workload.cases):
+            inputs = make_inputs(workload, case)
+            recorder.launches.clear()
+            with blame(workload.path, f"`launch` raised for case {describe_case(case)}"):
+                run(*inputs)
+            plans.append(Plan(number, tuple(recorder.launches)))
+        return tuple(plans)
+
     large = ShapesOnly() if workload.problem is not None else contextlib.nullcontext()
     with pretend_gpu(arch), large, received_by(recorder, arch), recorder.hearing():
         try:
-            run = load()
-            for number, case in enumerate(workload.cases):
-                inputs = make_inputs(workload, case)
-                recorder.launches.clear()
-                with blame(workload.path, f"`launch` raised for case {describe_case(case)}"):
-                    run(*inputs)
-                plans.append(Plan(number, tuple(recorder.launches)))
+            recorder.known = compile_ahead(launch_all, recorder.heard, processes)
+            plans = launch_all()
         except WorkloadError as error:
             diagnostic = _diagnose(error, source)
             if diagnostic is None:
@@ -92,13 +100,13 @@ def build_triton(
     if not binaries:
         words = "the workload launches no Triton kernel of this file"
         nothing = Diagnostic(str(source.path), 1, 1, 1, 1, Severity.ERROR, words)
-        return TritonBuild(Build(None, (nothing,), "triton", seconds), tuple(plans), ())
+        return TritonBuild(Build(None, (nothing,), "triton", seconds), plans, ())
     merged = replace(
         binaries[0],
         entries={name: entry for binary in binaries for name, entry in binary.entries.items()},
         kernels=tuple(kernel for binary in binaries for kernel in binary.kernels),
     )
-    return TritonBuild(Build(merged, (), "triton", seconds), tuple(plans), binaries)
+    return TritonBuild(Build(merged, (), "triton", seconds), plans, binaries)
 
 
 @dataclass(eq=False, slots=True)
@@ -112,6 +120,11 @@ class _Compiled:
     ptx: str | None = None
     usage: PtxasUsage | None = None  # None where Triton had compiled it before
 
+    @property
+    def digest(self) -> bytes:
+        """Of the machine code."""
+        return hashlib.sha256(self.cubin).digest()
+
 
 class _Recorder:
     """Keeps what Triton compiles and launches, in place of a GPU."""
@@ -121,6 +134,7 @@ class _Recorder:
         self.compiled: list[_Compiled] = []
         self.launches: list[Launch] = []
         self._trying = False  # a launch that the autotuner makes to time a configuration is no launch of the workload
+        self.known: dict[bytes, PtxasUsage] = {}
         self._usage: dict[str, PtxasUsage] = {}
         self._entries: Counter[str] = Counter()
         self._names: Counter[str] = Counter()
@@ -139,8 +153,14 @@ class _Recorder:
         self._entries[symbol] += 1
         count = self._entries[symbol]
         entry = symbol if count == 1 else f"{symbol}#{count}"
-        self.compiled.append(_Compiled(symbol, cubin, entry, usage=self._usage.pop(symbol, None)))
-        return self.compiled[-1]
+        kernel = _Compiled(symbol, cubin, entry, usage=self._usage.pop(symbol, None))
+        kernel.usage = kernel.usage or self.known.get(kernel.digest)
+        self.compiled.append(kernel)
+        return kernel
+
+    def heard(self) -> dict[bytes, PtxasUsage]:
+        """What ptxas said of the kernels that were taken in, by their digests."""
+        return {kernel.digest: kernel.usage for kernel in self.compiled if kernel.usage}
 
     def loaded(self, kernel: _Compiled, ptx: str | None) -> None:
         """Keep the PTX of a compiled kernel."""
@@ -272,9 +292,12 @@ def _diagnose(error: WorkloadError, source: SourceFile) -> Diagnostic | None:
                 return at(place[0], message, place[1])
     frames = traceback.extract_tb(chain[0].__traceback__) if chain else []
     here = [frame.lineno for frame in frames if frame.filename == path and frame.lineno]
-    if isinstance(error.__cause__, (OutOfResources, PTXASError)) or (here and error.path != source.path) or compilation:
-        said = str(error.__cause__).strip() or error.message
+    cause = error.__cause__
+    if isinstance(cause, (OutOfResources, PTXASError)) or compilation:
+        said = str(cause).strip() or error.message
         return at(here[-1] if here else 1, said.splitlines()[0] if compilation else said)
+    if here and error.path != source.path:
+        return at(here[-1], "".join(traceback.format_exception_only(cause)).strip() if cause else error.message)
     return at(error.line or 1, error.message) if error.path == source.path else None
 
 

@@ -140,7 +140,7 @@ class RunnerSettings(_Section):
     deadline_factor: float = Field(default=20.0, ge=1)
     """A run is stopped after this many times the baseline's own time, once the floor has passed."""
     compile_workers: int = Field(default_factory=_compile_workers, ge=1)
-    """Processes that compile side by side; by default one less than the machine has cores."""
+    """Builds side by side, or processes for the kernels of one; by default one less than the machine has cores."""
 
 
 class EditorSettings(_Section):

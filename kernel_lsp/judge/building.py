@@ -158,6 +158,7 @@ class Builders:
         self._number = str(next(_NUMBERS))
         self._cache_folder = settings.paths.cache / "builds"
         self._room = asyncio.Semaphore(settings.runner.compile_workers)
+        self._busy = 0
         self._idle: list[Worker] = []
         self._results: dict[tuple[str, str], asyncio.Task[Built]] = {}
         self._first_triton: Path | None = None
@@ -272,7 +273,8 @@ class Builders:
             runs_candidate = candidate.language is Language.TRITON or made or own_launch
             problem = workload is not None and workload.problem
             async with self._worker(triton_cache if runs_candidate else None, problem=problem) as worker:
-                answer = await worker.call("build", deadline=BUILD_SECONDS, **request)
+                processes = self._settings.runner.compile_workers // self._busy  # alone it has all of them
+                answer = await worker.call("build", deadline=BUILD_SECONDS, processes=processes, **request)
             requests = answer.pop("requests", [])
             asked = [await self._requested(asked, request, extension) for asked in requests]
         except (WorkerDied, WorkerTimedOut) as error:
@@ -331,9 +333,11 @@ class Builders:
                 worker = await self._pool.worker(
                     Flavour.BUILD, "build", triton=own is not None, problem=problem, write=[folder]
                 )
+            self._busy += 1
             try:
                 yield worker
             finally:
+                self._busy -= 1
                 if worker.alive and own is None:
                     self._idle.append(worker)
                 else:

@@ -73,6 +73,7 @@ def build(
     cache_folder: str,
     cache_limit: int,
     triton_cache: str,
+    processes: int,
     **_: Any,
 ) -> dict[str, Any]:
     """Build one candidate and plan its launches; extensions that it asks for are `requests`, to be built by themselves.
@@ -86,7 +87,7 @@ def build(
     workload = _workload(workload_text, workload_path) if workload_path and workload_text else None
     if language == "triton":
         os.environ["TRITON_CACHE_DIR"] = triton_cache
-        return _triton(source, workload, launch_path, launch_text, arch)
+        return _triton(source, workload, launch_path, launch_text, arch, processes)
     if language == "torch" and workload is not None and workload.problem is not None:
         asked = execute_answer(source, workload, arch)
         return _answer(asked.build, ()) | {"requests": [asdict(request) for request in asked.requests]}
@@ -166,7 +167,12 @@ def _request(path: str, text: str, launch: Callable[..., Any] | None) -> Extensi
 
 
 def _triton(
-    source: SourceFile, workload: Workload | None, launch_path: str | None, launch_text: str | None, arch: str
+    source: SourceFile,
+    workload: Workload | None,
+    launch_path: str | None,
+    launch_text: str | None,
+    arch: str,
+    processes: int,
 ) -> dict[str, Any]:
     from kernel_lsp.build.triton import build_triton
 
@@ -179,7 +185,7 @@ def _triton(
         module = load_module(source.text, source.path)
         return bind_launch(module, source.path, launch_text, Path(launch_path) if launch_path else None)
 
-    made = build_triton(source, workload, load, arch)
+    made = build_triton(source, workload, load, arch, processes)
     return _answer(made.build, made.plans, binaries=made.binaries)
 
 

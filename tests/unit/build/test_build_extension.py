@@ -141,7 +141,7 @@ def launch(module, x): return module.run(x)
         "cache_folder": str(tmp_path / "cache"),
         "extension_folder": str(tmp_path / "kept"),
     }
-    rest = {"language": "cuda", "cache_limit": 0, "triton_cache": str(tmp_path / "triton")}
+    rest = {"language": "cuda", "cache_limit": 0, "triton_cache": str(tmp_path / "triton"), "processes": 1}
     (request,) = build_worker.build(**asked, **rest)["requests"]
     made = build_worker.build_requested_fully(request=request, **asked, **rest, reason="it is asked for")
     assert made["extension"].endswith(".so")

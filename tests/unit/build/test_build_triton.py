@@ -1,9 +1,11 @@
 """Triton files compiled and planned for GPUs that are not there."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
+import torch
+from triton.compiler.compiler import ASTSource
 
 from kernel_lsp.build.binary import Severity
 from kernel_lsp.build.cubin import cubin_arch
@@ -66,9 +68,20 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
 
 
+@pytest.fixture(autouse=True)
+def _one_thread() -> Generator[None]:
+    """As workers have it: torch's other threads are missing in a fork, which would wait for them."""
+    usual = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(usual)
+
+
 @pytest.fixture
 def build(tmp_path: Path) -> Callable[..., TritonBuild]:
-    def building(kernel: str = KERNEL, arch: str = "sm_90", workload: str = WORKLOAD) -> TritonBuild:
+    def building(
+        kernel: str = KERNEL, arch: str = "sm_90", workload: str = WORKLOAD, processes: int = 3
+    ) -> TritonBuild:
         source = SourceFile(tmp_path / "sums.py", kernel)
         path = tmp_path / "sums_workload.py"
         made = workload_of(load_module(workload, path), path)
@@ -77,7 +90,7 @@ def build(tmp_path: Path) -> Callable[..., TritonBuild]:
             module = load_module(source.text, source.path)
             return lambda *inputs: made.launch(module, *inputs) if made.launch else None
 
-        return build_triton(source, made, load, arch)
+        return build_triton(source, made, load, arch, processes)
 
     return building
 
@@ -119,13 +132,54 @@ def test_made_up_timings_are_never_kept(build: Callable[..., TritonBuild], tmp_p
     assert not list((tmp_path / "triton").rglob("*.autotune.json"))
 
 
-def test_spills_are_counted(build: Callable[..., TritonBuild]) -> None:
+def test_compiling_side_by_side_makes_the_same(
+    build: Callable[..., TritonBuild], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = KERNEL.replace(", (1 << 17, 4)", "")
+    alone = build(kernel, processes=1)
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "another"))
+    here: list[object] = []  # what a fork adds is not seen in this process
+    compiling = ASTSource.make_ir
+    monkeypatch.setattr(ASTSource, "make_ir", lambda *given: here.append(given) or compiling(*given))
+    together = build(kernel, processes=2)
+    assert here == []
+    assert together.binaries == alone.binaries
+    assert together.plans == alone.plans
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+def test_what_a_tuner_of_another_module_remembers_is_from_the_build_alone(
+    processes: int, build: Callable[..., TritonBuild], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first configuration does not compile, which only a build finds out."""
+    kernel = KERNEL.replace("(128, 4)", "(2048, 4)").replace(
+        "    i = tl.program_id", "    tl.static_assert(BLOCK < 1024)\n    i = tl.program_id"
+    )
+    (tmp_path / f"tuned_{processes}.py").write_text(kernel.replace(", (1 << 17, 4)", ""))
+    monkeypatch.syspath_prepend(tmp_path)
+    made = build(f"from tuned_{processes} import run\n", processes=processes)
+    assert made.build.binary is not None, made.build.diagnostics
+    assert {fact.name for fact in made.build.binary.kernels} == {
+        "scale[BLOCK=256, num_warps=8]",
+        "row_sums[BLOCK=1024, num_warps=2]",
+    }
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+def test_what_ends_a_launch_is_told_once(processes: int, build: Callable[..., TritonBuild]) -> None:
+    kernel = KERNEL.replace(", (1 << 17, 4)", "").replace("    return sums\n", "    raise SystemExit(f'{LEFT}')\n")
+    made = build(f"{kernel}\n\nLEFT = 3\n", processes=processes)
+    assert [error.message for error in made.build.diagnostics] == ["SystemExit: 3"]
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+def test_spills_are_counted(processes: int, build: Callable[..., TritonBuild]) -> None:
     kernel = KERNEL.replace(
         "    values = tl.load(x + r * stride + c, mask=c < n, other=0.0)\n    tl.store(y + r, helper(values))\n",
         "    t = tl.load(x + c[:, None] * stride + c[None, :])\n"
         "    tl.store(y + c[:, None] * n + c[None, :], tl.dot(t, tl.trans(t)) + t)\n",
     ).replace("BLOCK=triton.next_power_of_2(y.shape[1]), num_warps=2", "BLOCK=64, num_warps=1")
-    made = build(kernel.replace(", (1 << 17, 4)", ""), "sm_80")
+    made = build(kernel.replace(", (1 << 17, 4)", ""), "sm_80", processes=processes)
     assert made.build.binary is not None, made.build.log
     facts = next(fact for fact in made.build.binary.kernels if fact.name.startswith("row_sums"))
     assert facts.stack_bytes > 0
