@@ -12,6 +12,7 @@ which takes seconds and reads no socket, the system tells it of its parent's dea
 
 import contextlib
 import ctypes
+import gc
 import importlib
 import json
 import os
@@ -63,6 +64,7 @@ def main() -> None:
             request = json.loads(data)
             for name in filter(None, (request["first"], request["module"])):
                 end.importing(name)  # does nothing the second time
+            gc.freeze()  # what was imported stays; looking through it for garbage would copy all of it in every worker
             pid = os.fork()
             if pid == 0:
                 control.close()
@@ -166,7 +168,7 @@ def _look_after(children: dict[int, Path], most_memory: int) -> None:
     for pid, scratch in tuple(children.items()):
         log = scratch / _LOG
         watch.cap_output(log)
-        if (reason := watch.excess(watch.look(pid, scratch), most_memory)) is not None:
+        if (reason := watch.excess(watch.look(pid, scratch, most_memory), most_memory)) is not None:
             with contextlib.suppress(OSError):  # before the end, which the parent sees at once
                 log.write_text(f"stopped, for {reason}\n", encoding="utf-8")
             kill_session(pid)

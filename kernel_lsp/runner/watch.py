@@ -6,6 +6,7 @@ times a second.
 
 import contextlib
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +19,13 @@ MOST_PROCESSES = 64
 MOST_DISK_BYTES = 8 << 30
 MOST_OUTPUT_BYTES = 64 << 20
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_OWN_MEMORY = (1, 2)  # fields of statm: resident pages, and those of them that are shared
+_OWN_MEMORY = (1, 2)  # fields of statm: resident pages, and those of them that are shared with files
+_SHARE = re.compile(r"^Pss_Anon: +(\d+) kB", re.MULTILINE)  # what forks have in common counts once among them
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Processes, bytes of memory that they share with nobody, and bytes of their folder's files."""
+    """Processes, bytes of memory that is no file's, and bytes of their folder's files."""
 
     processes: int
     memory_bytes: int
@@ -35,10 +37,17 @@ def most_memory() -> int:
     return os.sysconf("SC_PHYS_PAGES") * _PAGE // 2
 
 
-def look(leader: int, scratch: Path) -> Usage:
-    """What the session of `leader` uses now. Takes a millisecond for each hundred processes of the machine."""
+def look(leader: int, scratch: Path, most_memory_bytes: int = 0) -> Usage:
+    """What the session of `leader` uses now. Takes a millisecond for each hundred processes of the machine.
+
+    What forks have in common counts once if it would be more than `most_memory_bytes` otherwise: to find that out takes
+    some two milliseconds for each of them.
+    """
     found = members(leader)
-    return Usage(len(found), sum(map(_own_memory, found)), sum(_sizes(scratch)))
+    memory = sum(map(_own_memory, found))
+    if len(found) > 1 and memory > most_memory_bytes:
+        memory = sum(map(_share_of_memory, found))
+    return Usage(len(found), memory, sum(_sizes(scratch)))
 
 
 def excess(usage: Usage, most_memory_bytes: int) -> str | None:
@@ -66,6 +75,14 @@ def _own_memory(process: int) -> int:
         return 0
     resident, shared = (int(fields[at]) for at in _OWN_MEMORY)
     return (resident - shared) * _PAGE
+
+
+def _share_of_memory(process: int) -> int:
+    try:
+        share = _SHARE.search(Path(f"/proc/{process}/smaps_rollup").read_text())
+    except OSError:  # it has ended since, or hides
+        share = None
+    return int(share[1]) << 10 if share else _own_memory(process)
 
 
 def _sizes(folder: Path) -> Iterable[int]:

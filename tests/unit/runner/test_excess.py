@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,18 @@ from kernel_lsp.runner.watch import Usage, cap_output, excess, look
 from kernel_lsp.runner.worker import WorkerDied
 
 GIB = 1 << 30
+
+
+def seen_of(code: str, scratch: Path, lines: int = 1) -> Usage:
+    """What a session that runs this code uses once it has printed so many lines."""
+    with subprocess.Popen([sys.executable, "-c", code], start_new_session=True, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        for _ in range(lines):
+            process.stdout.readline()
+        try:
+            return look(process.pid, scratch)
+        finally:
+            os.killpg(process.pid, 9)
 
 
 @pytest.mark.parametrize(
@@ -36,16 +49,20 @@ def test_a_session_is_seen_with_all_it_started(tmp_path):
         "import subprocess, time; held = bytearray(b'x' * (50 << 20)); subprocess.Popen(['sleep', '60']); "
         "print(1, flush=True); time.sleep(60)"
     )
-    with subprocess.Popen([sys.executable, "-c", grow], start_new_session=True, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        try:
-            seen = look(process.pid, tmp_path)
-        finally:
-            os.killpg(process.pid, 9)
+    seen = seen_of(grow, tmp_path)
     assert seen.processes == 2
     assert 50 << 20 <= seen.memory_bytes < 150 << 20
     assert 100_000 <= seen.disk_bytes < 200_000
+
+
+def test_what_forks_have_in_common_counts_once(tmp_path):
+    grow = (
+        "import os, time; held = bytearray(b'x' * (50 << 20)); forks = [os.fork() for _ in range(3)]; "
+        "print(1, flush=True); time.sleep(60)"
+    )
+    seen = seen_of(grow, tmp_path, lines=8)
+    assert seen.processes == 8
+    assert 50 << 20 <= seen.memory_bytes < 100 << 20
 
 
 def test_what_has_ended_uses_nothing(tmp_path):
