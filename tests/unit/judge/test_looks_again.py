@@ -1,6 +1,7 @@
-"""Others on the GPU slow single launches: a candidate's times are doubted only when every look finds the same."""
+"""Others slow single launches and put this process off: a candidate's times are doubted only if that is no reason."""
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -47,3 +48,59 @@ def test_what_is_slow_at_first_every_time_remembers():
     found = said_of(Side(*[170.0] * LAUNCHES * timing._LOOKS), timing._LOOKS)
     assert found is not None
     assert found.startswith("on case n=1 it takes 170.0 us on inputs that it has not seen, where 50.0 us was timed")
+
+
+class Clock:
+    """Time of this process as a test makes it pass."""
+
+    def __init__(self) -> None:
+        self.s = 0.0
+
+    def perf_counter(self) -> float:
+        return self.s
+
+
+class Timed:
+    """A version whose launches take 100 us, of which it claims a share; each call may be put off by milliseconds."""
+
+    def __init__(self, clock: Clock, shares: list[float], delays_ms: list[float]) -> None:
+        self._clock, self._shares, self._delays_ms, self.calls = clock, shares, delays_ms, 0
+
+    async def call(self, method: str, *, count: int, **_: object) -> Any:
+        assert method == "segment"
+        us = 100.0 * self._shares[min(self.calls // 2, len(self._shares) - 1)]
+        self.calls += 1
+        delay = self._delays_ms.pop(0) if self._delays_ms else 0.0
+        self._clock.s += (0.05 + count * CASE.launches * 0.1 + delay) / 1000
+        return [{"times_us": [us] * CASE.launches} for _ in range(count)]
+
+
+@pytest.fixture
+def looking(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[str | None, int]]:
+    """What is seen from outside, and after how many looks."""
+    clock = Clock()
+    monkeypatch.setattr(timing, "time", clock)
+
+    def look(shares: list[float], *, put_off: tuple[list[float], list[float]] = ([], [])) -> tuple[str | None, int]:
+        baseline, candidate = Timed(clock, [1.0], put_off[0]), Timed(clock, shares, put_off[1])
+        found = asyncio.run(timing.seen_from_outside(cast(Any, baseline), cast(Any, candidate), CASE))
+        return found, candidate.calls // 2
+
+    return look
+
+
+def test_one_look_is_enough_where_clocks_agree(looking: Callable[..., tuple[str | None, int]]) -> None:
+    assert looking([1.0]) == (None, 1)
+
+
+def test_who_is_put_off_at_every_look_is_not_accused(looking: Callable[..., tuple[str | None, int]]) -> None:
+    """First a baseline that seems to need less for more segments, then a candidate that seems to need more."""
+    assert looking([1.0], put_off=([9.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 9.0])) == (None, 2)
+
+
+@pytest.mark.parametrize("shares", [[1 / 3], [1 / 3, 1 / 3, 1.0, 1 / 3]])
+def test_who_claims_a_third_is_found(shares: list[float], looking: Callable[..., tuple[str | None, int]]) -> None:
+    found, looks = looking(shares)
+    assert looks == timing._LOOKS_FROM_OUTSIDE
+    assert found is not None
+    assert found.startswith("it says that its launches took ")
