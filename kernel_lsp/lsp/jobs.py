@@ -31,7 +31,7 @@ PROGRESS = "kernelLsp/jobProgress"
 _OFTEN = 0.1  # least seconds between two reports
 _TICK = 1.0  # seconds between reports when nothing happens but time
 _LENSES = 2.0  # least seconds between two refreshes of lenses while a job runs
-_ANSWER = 2.0  # seconds that a client has to agree to a progress bar
+_ANSWER = 2.0  # seconds that a job waits for its progress bar; a client that agrees later has it later
 _KEPT = 50  # jobs that have ended
 
 
@@ -249,9 +249,9 @@ class Jobs:
     async def _run(self, job: Job) -> None:
         bar = job.bar = _Bar(self._server, job)
         service = Service()
-        ticking = self._server.start(self._tick(job))
+        ticking, asking = self._server.start(self._tick(job)), self._server.start(bar.begin())
         try:
-            await bar.begin()
+            await asyncio.wait([asking], timeout=_ANSWER)
             settings = self._server.settings.at(job.wanted.document.path)
             if job.wanted.work is Work.CHECK:
                 await self._work(job, service, settings)
@@ -269,6 +269,7 @@ class Jobs:
         finally:
             service.kill()
             ticking.cancel()
+            asking.cancel()
             self._end(job)
 
     def _never_began(self, job: Job) -> None:
@@ -368,15 +369,14 @@ class _Bar:
         self._said = ""
 
     async def begin(self) -> None:
-        """Ask the client for a bar."""
+        """Ask the client for a bar, and show it once it agrees."""
         window = self._server.client_capabilities.window
         if window is None or not window.work_done_progress:
             return
         params = types.WorkDoneProgressCreateParams(self._token)
         try:
-            async with asyncio.timeout(_ANSWER):
-                await self._server.window_work_done_progress_create_async(params)
-        except Exception:  # the client does not want to, or does not answer: the work goes on without a bar
+            await self._server.window_work_done_progress_create_async(params)
+        except Exception:  # the client does not want to
             return
         self._shown = True
         begun = types.WorkDoneProgressBegin(

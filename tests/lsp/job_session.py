@@ -59,6 +59,7 @@ class Editor:
         self.refreshed = 0
         self.applied: list[types.WorkspaceEdit] = []
         self.honest = True
+        self.agrees_after = 0.0  # seconds, to a progress bar
 
     @property
     def pid(self) -> int:
@@ -248,8 +249,8 @@ def _listen(client: LanguageClient, session: Editor) -> None:
         return types.ApplyWorkspaceEditResult(session.apply(params.edit) if session.honest else True)
 
     @client.feature(types.WINDOW_WORK_DONE_PROGRESS_CREATE)
-    def _(_: types.WorkDoneProgressCreateParams) -> None:
-        return None
+    async def _(_: types.WorkDoneProgressCreateParams) -> None:
+        await asyncio.sleep(session.agrees_after)
 
     @client.feature(types.PROGRESS)
     def _(params: types.ProgressParams) -> None:

@@ -95,6 +95,19 @@ async def test_cancel_ends_every_process_below(kernel, tmp_path):
         assert len(store.list_verdicts()) >= 2  # what was found before is kept
 
 
+async def test_a_client_that_agrees_late_to_a_progress_bar_has_it_then(kernel, tmp_path):
+    async with editor(tmp_path, environment=NO_GPU, **ENDLESS) as session:
+        session.agrees_after = 4.0
+        job = await session.command("refine", session.open(kernel))
+        await session.until(lambda: [j for j in session.jobs if j["state"] == "running"])
+        assert session.progress == []
+        await session.until(lambda: session.progress)
+        assert session.progress[0][1]["kind"] == "begin"
+        await session.request("cancelJob", {"id": job["id"]})
+        await session.ended(job["id"])
+    assert session.progress[-1][1]["kind"] == "end"
+
+
 async def test_the_progress_bar_cancels_too(kernel, tmp_path):
     async with editor(tmp_path, environment=NO_GPU, **ENDLESS) as session:
         job = await session.command("refine", session.open(kernel))
