@@ -11,7 +11,7 @@ from kernel_lsp.judge.verdict import Outcome, Stage, Verdict
 pytestmark = pytest.mark.gpu
 
 SOFTMAX = EXAMPLES / "triton" / "softmax.py"
-ON_A_GPU_ONLY = "if torch.cuda.is_available():\n    "  # builds are made without one
+ON_A_GPU_ONLY = 'if hasattr(torch.cuda.get_device_properties(0), "uuid"):\n    '  # not that of builds
 
 VECTOR_READ = """if (i % 4 == 0 && i + 3 < n) {
         float4 four = *reinterpret_cast<const float4*>(x + i);
