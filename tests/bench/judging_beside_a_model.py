@@ -22,7 +22,7 @@ from kernel_model_server import launch
 
 from kernel_lsp.config.settings import ModelSettings, Settings
 from kernel_lsp.device.nvml import find_gpus
-from kernel_lsp.judge.verdict import Verdict
+from kernel_lsp.judge.verdict import Outcome, Verdict
 from kernel_lsp.model.client import Client, Sampling
 from kernel_lsp.model.endpoint import endpoint_of
 from kernel_lsp.model.errors import ModelError
@@ -71,10 +71,12 @@ async def judged(pairs: int, seconds: float, server: Server | None, *, generatin
             await load
     servers = [state for v in verdicts if v.evidence.device for state in v.evidence.device.model_servers]
     outcomes = Counter(v.verdict.value for v in verdicts)
+    usual = (Outcome.SAME, Outcome.NOT_WORTH_IT, Outcome.AMBIGUOUS)
     logs = [abs(d) for v in verdicts for case in v.cases for d in case.blocks]
     return {
         "pairs": len(verdicts),
         "outcomes": dict(sorted(outcomes.items())),
+        "wrong": [f"{v.evidence.kernel_path}: {v.verdict}, {v.reason}" for v in verdicts if v.verdict not in usual],
         "false_faster_share": outcomes["FASTER"] / len(verdicts) if verdicts else None,
         "median_block_deviation": statistics.median(logs) if logs else None,
         "discarded_blocks": sum(v.evidence.discarded_blocks for v in verdicts),

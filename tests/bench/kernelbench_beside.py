@@ -4,7 +4,9 @@ DIR is KernelBench's repository, which is fetched for measuring only. Of problem
 each with one kernel given to `load_inline` is judged by both, cold (nothing built yet) and warm (built before), with
 five correctness trials and a hundred timed ones. Ours is measured from the candidate's text to its verdict in a session
 that is open, with its workers set up: opening it, which measures the problem's model once for all candidates, is told
-apart. Beside it stands our own run of KernelBench's published method (`--compat`).
+apart, and so is what comes after a gain was decided: it is measured again and looked at, as theirs is not. A third time
+it is judged on plain inputs only, about as often as theirs. Beside it stands our own run of KernelBench's published
+method (`--compat`).
 
 With --set the whole set of candidates (`tests/kernelbench`) is judged by both too. KernelBench's extensions are built
 before that, --jobs at a time, as its own evaluation does; only whether it takes a candidate for right counts, so its
@@ -53,6 +55,7 @@ from tests.bench.record import record
 
 SET = Path(__file__).parents[1] / "kernelbench"
 ONE_KERNEL = ((1, 19), (1, 36))
+_DECIDING = ("parse", "build", "load", "correct", "legitimate", "record", "time")
 _UNUSED = ("litellm", "openai", "dotenv", "tqdm", "datasets", "requests", "tomli")
 
 THEIRS = f"""
@@ -143,16 +146,17 @@ def theirs(
 
 
 async def ours(problem: Problem, sample: Sample, gpu: Gpu | None, folder: Path) -> dict[str, Any]:
-    """Our own verdicts on one candidate: cold, then in a new session with what was built before."""
-    settings = load_settings(overrides={"paths.cache": folder / "cache", "paths.data": folder / "data"})[0]
+    """Our own verdicts on one candidate: cold, then twice in a new session with what was built before."""
+    paths = {"paths.cache": folder / "cache", "paths.data": folder / "data"}
+    settings, plain = (load_settings(overrides=paths | more)[0] for more in ({}, {"judge.families": ["normal"]}))
     text = sample.path.read_text()
     target = make_target(problem.path)
     rows: dict[str, Any] = {}
     async with Pool(gpu.uuid if gpu else None) as pool:
-        for state in ("cold", "warm"):
+        for state, chosen in (("cold", settings), ("warm", settings), ("warm, plain inputs", plain)):
             builders = Builders(pool, settings, arch_of(gpu, settings))
             begun = time.perf_counter()
-            async with open_session(target, settings, pool, builders) as session:
+            async with open_session(target, chosen, pool, builders) as session:
                 opened = time.perf_counter() - begun
                 if session.measured is not None:
                     await session.measured.bench.settle()  # an author's next edit finds workers that are set up
@@ -161,16 +165,16 @@ async def ours(problem: Problem, sample: Sample, gpu: Gpu | None, folder: Path) 
                 verdict = await session.judge(candidate)
                 judged = time.perf_counter() - begun
                 built = await builders.build(target.workload, candidate)
-                said, trouble = await ask_published(pool, gpu, target, candidate, built, settings)
             rows[state] = {
                 "opening_s": opened,
                 "verdict_s": judged,
+                "decided_s": sum(verdict.seconds.get(stage, 0.0) for stage in _DECIDING),
                 "stages_s": verdict.seconds,
                 "built": verdict.evidence.build_way,
-                "compat_s": said.seconds if said else None,
-                "compat_correct": said.correct if said else trouble,
             } | _told(verdict)
             builders.close()
+        said, trouble = await ask_published(pool, gpu, target, candidate, built, settings)
+    rows[state] |= {"compat_s": said.seconds if said else None, "compat_correct": said.correct if said else trouble}
     return rows
 
 
@@ -196,8 +200,8 @@ async def beside_one_another(root: Path, gpus: Sequence[Gpu], limit: float) -> l
             rows.append({"level": level, "problem": problem.name, "ours": found})
             for state, row in found.items():
                 print(
-                    f"{problem.name}, ours {state}: {row['verdict_s']:.2f} s, {row['verdict']} ({row['reason']}), "
-                    f"built {row['built']}",
+                    f"{problem.name}, ours {state}: {row['decided_s']:.2f} s to a decision, "
+                    f"{row['verdict_s']:.2f} s in all, {row['verdict']} ({row['reason']}), built {row['built']}",
                     flush=True,
                 )
             at, own = Path(folder, "theirs", str(turn)), places[turn % len(places)]
