@@ -1,14 +1,10 @@
 // The walkthrough in a VS Code that has nothing else, on a machine without the server; `uv` is a stand-in that makes an
 // environment of the Python that runs the tests. usage: node first_minutes.mjs FOLDER VSIX
 import assert from "node:assert/strict";
-import { openBrowser, Person, startServer } from "./workbench.mjs";
+import { sit } from "./workbench.mjs";
 
 const [, , folder, vsix] = process.argv;
-const server = await startServer({ environment: process.env, vsix });
-const browser = await openBrowser();
-let me;
-try {
-  me = await Person.at(browser, server, folder, undefined);
+await sit({ vsix }, folder, undefined, async (me, server) => {
   await me.page.locator(".explorer-folders-view, .explorer-viewlet").first().waitFor();
   await me.command("Kernel LSP: The First Five Minutes");
   const step = (text) => me.page.locator(".getting-started-step", { hasText: text }).first();
@@ -38,13 +34,4 @@ try {
   await me.shot("43-a-mistake-at-its-line");
   const problems = await me.page.locator(".marker-widget").innerText();
   assert.match(problems, /kernel-lsp/);
-  me.say("PASS");
-} catch (error) {
-  await me?.shot("failed").catch(() => undefined);
-  console.log(error.stack ?? error);
-  process.exitCode = 1;
-} finally {
-  await browser.close();
-  server.stop();
-}
-process.exit();
+});

@@ -2,16 +2,12 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { openBrowser, Person, startServer } from "./workbench.mjs";
+import { sit } from "./workbench.mjs";
 
 const [, , folder, vsix] = process.argv;
-const server = await startServer({ environment: process.env, vsix });
-const browser = await openBrowser();
 const original = readFileSync(join(folder, "softmax.py"), "utf8");
 const WIDE = { width: 1280, height: 760 };
-let me;
-try {
-  me = await Person.at(browser, server, folder, "broken.cu");
+await sit({ vsix }, folder, "broken.cu", async (me, server) => {
   await me.page.locator(".squiggly-error").first().waitFor();
   await me.command("Go to Next Problem in Files");
   await me.page.locator(".marker-widget", { hasText: "undefined" }).waitFor();
@@ -146,13 +142,4 @@ try {
   await me.shot("22-menu");
   await me.page.keyboard.press("Escape");
   assert.equal(readFileSync(join(folder, "softmax.py"), "utf8"), original, "nothing is saved that nobody saved");
-  me.say("PASS");
-} catch (error) {
-  await me?.shot("failed").catch(() => undefined);
-  console.log(error.stack ?? error);
-  process.exitCode = 1;
-} finally {
-  await browser.close();
-  server.stop();
-}
-process.exit();
+});

@@ -2,14 +2,10 @@
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
-import { below, openBrowser, Person, startServer } from "./workbench.mjs";
+import { below, sit } from "./workbench.mjs";
 
 const [, , folder, vsix] = process.argv;
-const server = await startServer({ environment: process.env, vsix, trusting: false });
-const browser = await openBrowser();
-let me;
-try {
-  me = await Person.at(browser, server, folder, "softmax.py");
+await sit({ vsix, trusting: false }, folder, "softmax.py", async (me, server) => {
   await me.until("the language server", () => me.serverProcess(server));
   await me.command("Kernel LSP: Focus on Kernels View");
   await me.rows("softmax_kernel").first().waitFor();
@@ -32,13 +28,4 @@ try {
   await me.open("softmax.py");
   await me.lens("regs").waitFor();
   await me.shot("31-trusted");
-  me.say("PASS");
-} catch (error) {
-  await me?.shot("failed").catch(() => undefined);
-  console.log(error.stack ?? error);
-  process.exitCode = 1;
-} finally {
-  await browser.close();
-  server.stop();
-}
-process.exit();
+});

@@ -62,7 +62,6 @@ export async function startServer({ environment, vsix, trusting = true, smoke = 
   return {
     base: `http://127.0.0.1:${port}`,
     pid: child.pid,
-    folder,
     stop() {
       try {
         process.kill(-child.pid, "SIGKILL");
@@ -74,7 +73,27 @@ export async function startServer({ environment, vsix, trusting = true, smoke = 
   };
 }
 
-/** Opens a browser at a folder; `payload` are VS Code's own options for its web page. */
+/** Sits a person down at a folder with one of its files open, and ends the program: PASS, or what was to be seen instead. */
+export async function sit(given, folder, file, steps) {
+  const server = await startServer({ environment: process.env, ...given });
+  const browser = await openBrowser();
+  let me;
+  try {
+    me = await Person.at(browser, server, folder, file);
+    await steps(me, server);
+    me.say("PASS");
+  } catch (error) {
+    await me?.shot("failed").catch(() => undefined);
+    console.log(await me?.page.innerText("body").catch(String));
+    console.log(error.stack ?? error);
+    process.exitCode = 1;
+  } finally {
+    await browser.close();
+    server.stop();
+  }
+  process.exit();
+}
+
 export async function openBrowser() {
   return await chromium.launch({
     executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
@@ -82,6 +101,7 @@ export async function openBrowser() {
   });
 }
 
+/** Where a browser finds a folder; `payload` are VS Code's own options for its web page. */
 export function address(server, folder, payload) {
   const query = new URLSearchParams(folder === undefined ? { ew: "true" } : { folder });
   if (payload) query.set("payload", JSON.stringify(payload));
