@@ -8,7 +8,7 @@ text to the confirmation, but for other input families than plain ones. Each pai
 counts as "faster".
 
 Options: --pairs of each kind and size (5), --sizes as exponents (12 to 27; every third with a rival), --kinds, and
-those of `shards.py`. Rows are kept in `aa.jsonl`.
+those of `shards.py`. Rows are kept in `aa.jsonl`, those of one regime alone in `aa_REGIME.jsonl`.
 """
 
 import asyncio
@@ -169,11 +169,12 @@ def main() -> None:
     if options.worker:
         asyncio.run(shards.serve(workplace))
         return
-    rows = shards.gather(NAME, tasks(options.pairs, options.sizes, options.kinds, options.regimes), options)
+    name = NAME if len(options.regimes) == len(REGIMES) else "_".join((NAME, *options.regimes))
+    rows = shards.gather(name, tasks(options.pairs, options.sizes, options.kinds, options.regimes), options)
     figures = summarise(rows)
     print(f"\n{table(figures)}")
     if options.record:
-        print(record(NAME, figures))
+        print(record(name, figures))
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def test_a_study_runs_in_workers_and_is_taken_up_again(tmp_path: Path) -> None:
     small = ("tests.bench.aa", "--kinds", "elementwise", "--sizes", "12", "--regimes", "idle")
     assert "1 rows wanted, 0 there already" in run(tmp_path, *small, "--pairs", "1")
     assert "2 rows wanted, 1 there already" in run(tmp_path, *small, "--pairs", "2", "--resume")
-    rows = shards.read_rows(tmp_path / "aa.jsonl")
+    rows = shards.read_rows(tmp_path / "aa_idle.jsonl")
     assert [(row["number"], row["verdict"], row["stage"]) for row in rows] == [
         (0, "UNTIMED", "correct"),
         (1, "UNTIMED", "correct"),
