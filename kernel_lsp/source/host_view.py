@@ -183,7 +183,9 @@ def _names(made: Declaration) -> frozenset[bytes]:
     if made.declarator is not None and not _is_type(made):
         return frozenset((made.head[made.declarator[0]].text,))
     words = [token.text for token in made.head]
-    start = next(i for i, word in enumerate(words) if word in _TYPES)
+    start = next((i for i, word in enumerate(words) if word in _TYPES), None)
+    if start is None:
+        raise HostViewError("a declaration cannot be read")
     end = next((i for i in range(start, len(words)) if words[i] in (b"{}", b":", b"<")), len(words))
     plain = [word for word in words[start + 1 : end] if _IDENTIFIER.fullmatch(word) and word != b"final"]
     return frozenset((*plain[-1:], *words[-2:-1]))

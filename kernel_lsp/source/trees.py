@@ -16,9 +16,11 @@ def text_of(node: "Node") -> str:
 
 def walk(node: "Node") -> Iterator["Node"]:
     """The node and everything under it, in source order."""
-    yield node
-    for child in node.children:
-        yield from walk(child)
+    waiting = [node]
+    while waiting:
+        one = waiting.pop()
+        yield one
+        waiting += reversed(one.children)
 
 
 def span_of(node: "Node") -> Span:

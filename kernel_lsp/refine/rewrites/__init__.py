@@ -72,7 +72,13 @@ def find_rewrites(base: Candidate, kernel: Kernel) -> Iterator[Candidate]:
         yield from _in_strings(base, kernel)
         return
     for rewrite in REWRITES[base.language]:
-        yield from rewrite(base.kernel, base.launch, kernel)
+        try:
+            yield from rewrite(base.kernel, base.launch, kernel)
+        except (
+            ValueError,
+            RecursionError,
+        ):  # a text that is being typed in, or too deep
+            continue
 
 
 def _in_strings(base: Candidate, kernel: Kernel) -> Iterator[Candidate]:

@@ -136,8 +136,9 @@ def _without_repeats(tree: TritonTree) -> TritonTree:
     steady = {name: next(iter(given)) for name, given in values.items() if len(given) == 1 and "?" not in given}
     moving = values.keys() - steady.keys()
     fixed = {name for name, value in steady.items() if not set(re.findall(r"\w+", value)) & moving}
-    edits = [*_repeated_assignments(tree, fixed), *_repeated_loads(tree, steady, fixed)]
-    return TritonTree(SourceFile(tree.file.path, apply_edits(tree.file.text, edits)), tree.kernel)
+    gone = list(_repeated_assignments(tree, fixed))
+    loads = [one for one in _repeated_loads(tree, steady, fixed) if not any(e.span.holds(one.span) for e in gone)]
+    return TritonTree(SourceFile(tree.file.path, apply_edits(tree.file.text, [*gone, *loads])), tree.kernel)
 
 
 def _repeated_assignments(tree: TritonTree, fixed: set[str]) -> Iterator[Edit]:

@@ -148,6 +148,18 @@ torch.testing.assert_close(kernel.layernorm(x, weight, bias), expected, rtol=2e-
     interpret(tmp_path, wide.kernel.text, check)
 
 
+def test_what_is_loaded_under_the_same_name_in_every_pass_is_loaded_once(tmp_path: Path) -> None:
+    source = (Path(__file__).parents[2] / "exploits/softmax/softmax.py").read_text()
+    check = """
+import kernel, torch
+x, bias = torch.randn(5, 83), torch.randn(83)
+torch.testing.assert_close(kernel.softmax(x, bias), torch.softmax(x + bias, 1))
+"""
+    (wide, _) = rewritten(whole_row.rewrite, source)
+    assert (source.count("tl.load("), wide.kernel.text.count("tl.load(")) == (6, 2)
+    interpret(tmp_path, wide.kernel.text, check)
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

@@ -79,6 +79,7 @@ def test_lines_stay_and_nothing_of_cuda_is_left(path: Path) -> None:
         "void f() { k<<<1, 1; }",
         "void f() { <<<1, 1>>>(2); }",
         "void f() { k<<<1, 1>>>; }",
+        'extern "C" __global__ voire#if 0\n',
     ],
 )
 def test_what_cannot_be_told_apart_is_said(text: str) -> None:

@@ -1,0 +1,52 @@
+"""No kernel makes a rewrite fail: one that is none of its business is let be."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kernel_lsp.refine.rewrites import REWRITES, find_rewrites
+from kernel_lsp.source.candidate import Candidate, SourceFile
+from kernel_lsp.source.files import find_kernels
+from kernel_lsp.source.kernel import Kernel, Language
+
+TESTS = Path(__file__).parents[2]
+FILES = [
+    path
+    for folder in (TESTS.parent / "examples", TESTS / "exploits", TESTS / "fixtures", TESTS / "kernelbench/candidates")
+    for path in sorted(folder.rglob("*"))
+    if path.suffix in (".cu", ".py") and path.stat().st_size < 100_000
+]
+
+
+def kernels_of(path: Path, text: str) -> Iterator[tuple[Candidate, Kernel]]:
+    file = SourceFile(path, text)
+    for kernel in find_kernels(text, path):
+        if path.suffix == ".cu" or kernel.language is Language.TRITON:
+            yield Candidate(kernel.language, file, None, "baseline", "baseline"), kernel
+
+
+@pytest.mark.parametrize("folder", sorted({path.parent for path in FILES}), ids=lambda path: path.name)
+def test_every_kernel_there_is(folder: Path) -> None:
+    for path in FILES:
+        if path.parent != folder:
+            continue
+        for base, kernel in kernels_of(path, path.read_text(errors="replace")):
+            for rewrite in REWRITES[base.language]:
+                for candidate in rewrite(base.kernel, None, kernel):
+                    assert candidate.kernel.text != base.kernel.text
+
+
+def test_texts_that_are_being_typed_in() -> None:
+    chance = random.Random(0)
+    paths = [path for path in FILES if path.parts[-2] in ("triton", "cuda", "softmax")]
+    for _ in range(300):
+        path = chance.choice(paths)
+        text = path.read_text()
+        start = chance.randrange(len(text))
+        damaged = (
+            text[:start] + chance.choice(["", "(", "}", "while(", ":", "\n"]) + text[start + chance.randrange(60) :]
+        )
+        for base, kernel in kernels_of(path, damaged):
+            assert all(candidate.label for candidate in find_rewrites(base, kernel))
