@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator
 from symtable import SymbolTable, symtable
 
+from kernel_lsp.source.python import python_ast
+
 _MODEL = re.compile(r"\bModel(New)?\b")
 _OF_PROBLEM = ("get_inputs", "get_init_inputs")
 
@@ -12,7 +14,7 @@ _OF_PROBLEM = ("get_inputs", "get_init_inputs")
 def same_python(one: str, other: str) -> bool:
     """Whether two Python texts differ in comments and layout only."""
     try:
-        return ast.dump(ast.parse(one)) == ast.dump(ast.parse(other))
+        return ast.dump(python_ast(one)) == ast.dump(python_ast(other))
     except SyntaxError:
         return one == other
 
@@ -24,12 +26,12 @@ def same_model(one: str, other: str) -> bool:
     """
     try:
         return _of_model(one) == _of_model(other)
-    except SyntaxError:
+    except (SyntaxError, RecursionError):  # the latter where a tree is too deep to be written out
         return one == other
 
 
 def _of_model(text: str) -> list[str]:
-    tree = ast.parse(_MODEL.sub("Model", text))
+    tree = python_ast(_MODEL.sub("Model", text))
     for node in ast.walk(tree):
         if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node, clean=False) is not None:
             node.body = node.body[1:] or [ast.Pass()]

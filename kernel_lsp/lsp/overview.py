@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import find_gpus
-from kernel_lsp.errors import ConfigurationError, KernelLspError
+from kernel_lsp.errors import ConfigurationError, KernelLspError, SourceError
 from kernel_lsp.judge.building import DEFAULT_ARCH, known_build
 from kernel_lsp.judge.check.baseline import find_root, name_in, read_baseline, regressions
 from kernel_lsp.judge.check.places import base_name
@@ -15,10 +15,10 @@ from kernel_lsp.judge.facts import as_it_stands
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.verdict import KernelResources
 from kernel_lsp.lsp.documents import Document
-from kernel_lsp.source.files import LARGEST_BYTES
+from kernel_lsp.source.files import read_source
 
 _SUFFIXES = (".cu", ".cuh", ".py")
-_SIGNS = (b"__global__", b"triton", b"ModelNew")  # what holds none of them has no kernel
+_SIGNS = ("__global__", "triton", "ModelNew")  # what holds none of them has no kernel
 _PASSED_OVER = frozenset({"node_modules", "site-packages", "__pycache__", "venv", "build", "dist"})
 MOST = 500
 """Files that are listed; a tree of more is nobody's to read."""
@@ -84,6 +84,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def _may_hold_kernels(path: Path) -> bool:
     try:
-        return path.stat().st_size <= LARGEST_BYTES and any(sign in path.read_bytes() for sign in _SIGNS)
-    except OSError:
+        text = read_source(path).text
+    except SourceError:
         return False
+    return any(sign in text for sign in _SIGNS)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kernel_lsp.source.outline import code_only, outline
+from kernel_lsp.source.python import expression_ast
 
 _NAME = re.compile(rb"[A-Za-z_][\w:]*\s*\Z")
 _DIM3 = re.compile(r"\s*dim3\s*[({](.*)[)}]\s*", re.DOTALL)
@@ -102,8 +103,8 @@ class _Scope:
         text = _SIZEOF.sub(lambda m: str(_SIZES.get(m[1], m[0])), expression)
         text = _SUFFIX.sub(r"\1", _CAST.sub("", text)).strip()
         try:
-            return self._evaluated(ast.parse(text, mode="eval").body, depth)
-        except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
+            return self._evaluated(expression_ast(text), depth)
+        except (SyntaxError, ValueError, ZeroDivisionError):
             return None
 
     def instance(self, name: str) -> tuple[str, bool]:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.python import python_ast
 
 
 def local_imports(
@@ -27,8 +28,8 @@ def local_imports(
     while pending:
         file = pending.pop()
         try:
-            tree = ast.parse(file.text)
-        except (SyntaxError, ValueError):
+            tree = python_ast(file.text)
+        except SyntaxError:
             return None
         for package, name in _imported(tree, file.path.parent):
             paths = [path for folder in ((package,) if package else folders) for path in _files(folder, name)]

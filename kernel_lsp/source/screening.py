@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Language
 from kernel_lsp.source.modules import inline_sources, is_problem
+from kernel_lsp.source.python import NestedTooDeepError, python_ast
 
 
 def _words(text: str) -> frozenset[str]:
@@ -123,8 +124,10 @@ def _of_file(text: str, *, builds: bool) -> tuple[Objection, ...]:
 
 def _python(text: str, *, builds: bool) -> tuple[Objection, ...]:
     try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError):
+        tree = python_ast(text)
+    except NestedTooDeepError as error:
+        return (Objection(error.lineno or 1, "it is nested too deep to be read"),)
+    except SyntaxError:
         return ()
     imported = dict(_bindings(tree))
     aliases = _aliases(tree, imported)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.outline import outline, without_comments
+from kernel_lsp.source.python import python_ast
 from kernel_lsp.source.text import Span
 
 _TOKEN = re.compile(rb"\w+|[^\w\s]")
@@ -41,7 +42,7 @@ def _statements(text: str, without: Sequence[Span]) -> Iterator[str]:
     starts = [0]
     for line in data.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
-    for node in ast.parse(data).body:
+    for node in python_ast(data).body:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             continue
         at = starts[node.lineno - 1] + node.col_offset

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from kernel_lsp.source.python import python_ast
+
 _OPERATIONS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
 
 Case = Mapping[str, int]
@@ -50,8 +52,8 @@ class _Place:
 @lru_cache(maxsize=32)
 def _places(text: str) -> Mapping[str, _Place]:
     try:
-        return dict(_constants(ast.parse(text)))
-    except (SyntaxError, ValueError):
+        return dict(_constants(python_ast(text)))
+    except SyntaxError:
         return {}
 
 

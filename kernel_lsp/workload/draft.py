@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.kernel import Kernel, Language, Parameter
+from kernel_lsp.source.python import python_ast
 from kernel_lsp.workload.spec import DRAFT
 
 _DTYPES = (
@@ -270,7 +271,7 @@ def _triton_launch(kernel: Kernel, plan: _Plan) -> list[str]:
 def _wrapper(text: str) -> ast.FunctionDef | None:
     """The only public function that is not a kernel."""
     try:
-        nodes = ast.parse(text).body
+        nodes = python_ast(text).body
     except SyntaxError:
         return None
     public = [n for n in nodes if isinstance(n, ast.FunctionDef) and not n.name.startswith("_")]

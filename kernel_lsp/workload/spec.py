@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_lsp.errors import WorkloadError
+from kernel_lsp.errors import SourceError, WorkloadError
 from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.files import read_source
 from kernel_lsp.source.modules import is_answer, is_problem
+from kernel_lsp.source.python import python_ast
 
 REQUIRED = ("CASES", "inputs", "reference")
 DRAFT = "# kernel-lsp: draft"
@@ -124,19 +126,18 @@ def _problem_paths(answer: Path, problems: Path | None) -> Iterator[Path]:
 def _text(path: Path, texts: Mapping[Path, str]) -> str | None:
     """A file's text; None where it cannot be read."""
     try:
-        return texts[path] if path in texts else path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
+        return texts[path] if path in texts else read_source(path).text
+    except SourceError:
         return None
 
 
 def _read(path: Path, kernel: SourceFile, texts: Mapping[Path, str]) -> WorkloadFile:
     try:
         text = kernel.text if path == kernel.path else texts.get(path)
-        source = SourceFile(path, path.read_text(encoding="utf-8") if text is None else text)
-    except OSError as error:
-        raise WorkloadError(f"the workload cannot be read: {error.strerror}", path, cure="Check the path.") from None
-    except UnicodeDecodeError:
-        raise WorkloadError("the workload is not UTF-8 text", path, cure="Save it as UTF-8.") from None
+        source = read_source(path) if text is None else SourceFile(path, text)
+    except SourceError as error:
+        message = f"the workload cannot be read: {error.message}"
+        raise WorkloadError(message, path, error.line, "Name a file of Python text in UTF-8.") from None
     names = _top_level(_parse(source))
     if kernel.path.suffix == ".py" and is_problem(source.text):
         return WorkloadFile(source, kernel.path, in_kernel_file=path == kernel.path, has_launch=False, problem=True)
@@ -156,7 +157,7 @@ def _refuse_draft(source: SourceFile) -> None:
 
 def _parse(source: SourceFile) -> ast.Module:
     try:
-        return ast.parse(source.text)
+        return python_ast(source.text)
     except SyntaxError as error:
         raise WorkloadError(f"Python cannot parse this file: {error.msg}", source.path, error.lineno) from None
 
@@ -178,8 +179,8 @@ def _top_level(tree: ast.Module) -> dict[str, ast.stmt]:
 def _declared_kernel(path: Path) -> str | None:
     """Value of `KERNEL = "file"` in a neighbour; a neighbour that cannot be read is not this kernel's workload."""
     try:
-        node = _top_level(ast.parse(path.read_text(encoding="utf-8"))).get("KERNEL")
-    except (OSError, UnicodeDecodeError, SyntaxError):
+        node = _top_level(_parse(read_source(path))).get("KERNEL")
+    except (SourceError, WorkloadError):
         return None
     if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
         return node.value.value

@@ -1,6 +1,7 @@
 """What richer clients ask for in a real server process: kernels, variants, machine code, opcodes, the state."""
 
 import json
+import os
 import shutil
 
 import pytest
@@ -24,6 +25,8 @@ async def session(tmp_path_factory):
     for name in ("saxpy.cu", "saxpy_workload.py"):
         shutil.copy(ROOT / "examples/cuda" / name, folder)
     (folder / "plain.py").write_text("import triton\n")
+    os.mkfifo(folder / "pipe.cu")
+    os.mkfifo(folder / "pipe_workload.py")
     (folder / "venv").mkdir()
     shutil.copy(kernel, folder / "venv/softmax.py")
     async with editor(folder, environment=NO_GPU) as session:

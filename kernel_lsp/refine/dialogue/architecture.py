@@ -11,6 +11,7 @@ from kernel_lsp.errors import WorkloadError
 from kernel_lsp.refine.dialogue.answer import RejectedAnswer
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.modules import PROBLEM, is_problem
+from kernel_lsp.source.python import python_ast
 
 # What of a workload is for the judge, or is the author's own answer.
 _NOT_SHOWN = frozenset(
@@ -28,8 +29,8 @@ def as_architecture(workload: SourceFile) -> str:
         WorkloadError: it is no workload.
     """
     try:
-        tree = ast.parse(workload.text)
-    except (SyntaxError, ValueError) as error:
+        tree = python_ast(workload.text)
+    except SyntaxError as error:
         raise WorkloadError(f"the workload cannot be parsed: {error}", workload.path) from None
     if is_problem(workload.text):
         whole = workload.text if "ModelNew" not in set(_names(workload.text)) else _problem(tree, workload.text)
@@ -143,8 +144,8 @@ def _defined(node: ast.stmt) -> Iterator[str]:
 
 def _names(text: str) -> Iterator[str]:
     try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError):
+        tree = python_ast(text)
+    except SyntaxError:
         return
     for node in tree.body:
         yield from _defined(node)

@@ -13,6 +13,7 @@ from kernel_lsp.refine.dialogue.answer import RejectedAnswer
 from kernel_lsp.source.kernel import Language
 from kernel_lsp.source.modules import device_view
 from kernel_lsp.source.outline import outline
+from kernel_lsp.source.python import python_ast
 from kernel_lsp.source.text import Edit, Span, apply_edits
 
 _BLOCK = re.compile(r"^<{5,9} ?SEARCH[ \t]*\n(.*?)^={5,9}[ \t]*\n(.*?)^>{5,9} ?REPLACE[ \t]*$", re.M | re.S)
@@ -112,8 +113,8 @@ def _definitions(text: str, *, classes: bool) -> dict[str, Span]:
     """Python's functions, and classes where they are asked for."""
     data = text.encode()
     try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError):
+        tree = python_ast(text)
+    except SyntaxError:
         return {}
     starts = [0, *(m.end() for m in re.finditer(rb"\n", data))]
     found: dict[str, Span] = {}

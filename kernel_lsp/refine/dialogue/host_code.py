@@ -61,7 +61,12 @@ def host_function(text: str, name: str) -> str:
             continue
         if "__global__" in text_of(node)[: body.start_byte - node.start_byte]:
             continue
-        return translator.function(name, declarator, body)
+        try:
+            return translator.function(name, declarator, body)
+        except RecursionError:
+            raise RejectedAnswer(f"Expressions in the host function `{name}` are nested too deep.") from None
+        except LookupError:  # something that the grammar promises is not there
+            raise RejectedAnswer(f"The host function `{name}` cannot be parsed.") from None
     raise RejectedAnswer(f"The host function `{name}` that `forward` calls is not in the CUDA source.")
 
 

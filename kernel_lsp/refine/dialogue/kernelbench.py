@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from kernel_lsp.refine.dialogue.answer import RejectedAnswer
+from kernel_lsp.source.python import python_ast
 
 Style = Literal["cuda", "triton"]
 
@@ -37,10 +38,10 @@ def check_model_new(code: str, style: Style) -> ast.Module:
         RejectedAnswer: it does not; the text names the rule and the line.
     """
     try:
-        tree = ast.parse(code)
-    except (SyntaxError, ValueError) as error:
-        where = f" at line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-        raise RejectedAnswer(f"The code is not valid Python{where}: {getattr(error, 'msg', error)}.") from None
+        tree = python_ast(code)
+    except SyntaxError as error:
+        where = f" at line {error.lineno}" if error.lineno else ""
+        raise RejectedAnswer(f"The code is not valid Python{where}: {error.msg}.") from None
     new = find_class(tree, "ModelNew")
     if new is None:
         raise RejectedAnswer("The code does not define a class `ModelNew`.")

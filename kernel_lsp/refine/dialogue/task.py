@@ -23,6 +23,7 @@ from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Language
 from kernel_lsp.source.modules import PROBLEM, inline_sources, is_problem
 from kernel_lsp.source.outline import without_comments
+from kernel_lsp.source.python import python_ast
 
 _NAMES = {Language.CUDA: "CUDA", Language.TORCH: "CUDA", Language.TRITON: "Triton"}
 _LABEL = 72  # characters
@@ -295,8 +296,8 @@ def normalised(candidate: Candidate) -> str:
     def plain(text: str, *, python: bool) -> str:
         if python:
             try:
-                return ast.dump(ast.parse(text))
-            except (SyntaxError, ValueError):
+                return ast.dump(python_ast(text))
+            except SyntaxError:
                 return text
         return " ".join(without_comments(text.encode()).decode().split())
 

@@ -54,7 +54,7 @@ def into_cuda(tree: ast.Module, code: str, files: Files, path: Path) -> Files:
     source = "\n".join(part.text for part in parts)
     hosts = [name.rpartition("::")[2] for name in find_host_functions(source)]
     body = _forward(tree, frozenset(hosts))
-    called = [name for name in hosts if re.search(rf"\b{name}\(", body.text)]
+    called = [name for name in hosts if re.search(rf"\b{re.escape(name)}\(", body.text)]
     if not called:
         raise RejectedAnswer("`forward` calls no function of the CUDA source.")
     helpers = "\n\n".join(host_function(source, name) for name in called)
@@ -123,14 +123,18 @@ def _forward(tree: ast.Module, hosts: frozenset[str]) -> _Body:
     if forward.args.vararg or forward.args.kwarg or forward.args.kwonlyargs:
         raise RejectedAnswer("`forward` must take the inputs of `Model.forward`, by the same names.")
     statements = [s for s in forward.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
-    body = ast.fix_missing_locations(_Plain(hosts).visit(ast.Module(statements, [])))
+    try:
+        body = ast.fix_missing_locations(_Plain(hosts).visit(ast.Module(statements, [])))
+        text = ast.unparse(body)
+    except RecursionError:
+        raise RejectedAnswer("Expressions in `forward` are nested too deep.") from None
     for node in ast.walk(body):
         if isinstance(node, ast.Name) and node.id == "self":
             raise RejectedAnswer(
                 "`forward` uses attributes of `self`. This kernel has no parameters of its own: compute all it needs "
                 "from the arguments of `forward`, or write numbers out."
             )
-    return _Body(parameters, ast.unparse(body))
+    return _Body(parameters, text)
 
 
 class _Plain(ast.NodeTransformer):

@@ -21,12 +21,11 @@ from kernel_lsp.refine.tunables.syntax import (
     parse_cuda,
     parse_python,
     python_scope,
-    span,
-    walk,
     words,
 )
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.text import Span
+from kernel_lsp.source.trees import span_of, walk
 
 MAX_THREADS = 1024  # per block, on every GPU since compute capability 2.0
 MAX_RESIDENT = 2048  # threads per multiprocessor, the most that any has
@@ -156,7 +155,7 @@ def _constants(root: Node, definition: Node) -> Iterator[_Constant]:
     """Integral constants that the kernel can see, in file order."""
     for node in walk(root):
         function = ancestor(node, "function_definition")
-        if function is not None and not span(definition).holds(span(function)):
+        if function is not None and not span_of(definition).holds(span_of(function)):
             continue
         match node.type:
             case "preproc_def":
@@ -173,7 +172,7 @@ def _constants(root: Node, definition: Node) -> Iterator[_Constant]:
             continue
         number = integer(value)
         if number is None:
-            yield _Constant(words(name), None, span(value), words(value))
+            yield _Constant(words(name), None, span_of(value), words(value))
         else:
             yield _Constant(words(name), number[0], number[1], "")
 
@@ -262,7 +261,7 @@ def _host_launches(root: Node) -> Iterator[_Launch]:
         yield _Launch(
             Place.KERNEL,
             _short(words(called)),
-            tuple((words(at), span(at)) for at in arguments.named_children) if arguments is not None else (),
+            tuple((words(at), span_of(at)) for at in arguments.named_children) if arguments is not None else (),
             dimensions(grid, scope),
             dimensions(block, scope),
             rest[0] if rest else None,

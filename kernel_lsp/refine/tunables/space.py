@@ -14,6 +14,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from kernel_lsp.source.candidate import Candidate, SourceFile
+from kernel_lsp.source.python import expression_ast
 from kernel_lsp.source.text import Edit, Span, apply_edits
 
 
@@ -138,7 +139,7 @@ def evaluate(formula: str, values: Mapping[str, int]) -> int | None:
                 raise ValueError(formula)
 
     try:
-        return value(ast.parse(formula, mode="eval").body)
+        return value(expression_ast(formula))
     except (SyntaxError, KeyError, ValueError, ZeroDivisionError):
         return None
 

@@ -9,6 +9,7 @@ from tree_sitter import Node, Parser
 
 from kernel_lsp.source import grammar
 from kernel_lsp.source.text import Span
+from kernel_lsp.source.trees import walk
 
 _DIGITS = re.compile(r"\s*\(?\s*([1-9]\d*|0)(?=[uUlL]*\s*\)?\s*$)")
 _OPAQUE = {"subscript", "subscript_expression", "attribute", "field_expression", "string", "string_literal"}
@@ -25,23 +26,9 @@ def parse_cuda(text: str) -> Node:
     return Parser(grammar.cuda_grammar()).parse(text.encode()).root_node
 
 
-def walk(node: Node) -> Iterator[Node]:
-    """`node` and everything under it, in text order."""
-    stack = [node]
-    while stack:
-        at = stack.pop()
-        yield at
-        stack.extend(reversed(at.children))
-
-
 def words(node: Node | None) -> str:
     """The source text of a node; empty for None."""
     return node.text.decode() if node is not None and node.text is not None else ""
-
-
-def span(node: Node) -> Span:
-    """Where a node stands."""
-    return Span(node.start_byte, node.end_byte)
 
 
 def integer(node: Node | None) -> tuple[int, Span] | None:

@@ -18,12 +18,11 @@ from kernel_lsp.refine.tunables.syntax import (
     numbers,
     parse_python,
     python_scope,
-    span,
-    walk,
     words,
 )
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.text import Span
+from kernel_lsp.source.trees import span_of, walk
 
 _MOST_ELEMENTS = 1 << 20  # tl.TRITON_MAX_TENSOR_NUMEL
 _MOST_CONFIGS = 16  # each one is compiled and timed by Triton on every new key
@@ -211,7 +210,7 @@ def _add_option(
             draft.insert(launch.place, launch.end, f"{launch.lead}{name}={{{name}}}")
         else:
             literal = _literal(node, launch.scope)
-            draft.site(launch.place, literal[1] if literal and current else span(node), f"{{{name}}}")
+            draft.site(launch.place, literal[1] if literal and current else span_of(node), f"{{{name}}}")
 
 
 def _link_grid(draft: Draft, launch: _Launch, persistent: bool) -> None:
@@ -258,7 +257,7 @@ def _add_configs(draft: Draft, root: Node, function: Node) -> set[str]:
     choices = [_listed(rich, "a richer list")] if len(rich) > len(known) else []
     choices += [_listed([config], config.name) for config in single]
     name = draft.add(Quantity("configs", Kind.AUTOTUNE, baseline, "autotune", (baseline, *choices), ordered=False))
-    draft.site(Place.KERNEL, span(listed), f"{{{name}}}")
+    draft.site(Place.KERNEL, span_of(listed), f"{{{name}}}")
     return mentioned | set(_DEFAULTS)
 
 

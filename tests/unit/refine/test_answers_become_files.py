@@ -175,6 +175,22 @@ def test_what_cannot_be_taken_over_is_said(device, forward, words):
         into_cuda(check_model_new(code, "cuda"), code, files, path)
 
 
+@pytest.mark.parametrize(
+    ("host", "forward", "words"),
+    [
+        (RMS_HOST.replace("256>>>", f"256{'+1' * 3000}>>>"), "return self.built.run(x, weight)", "nested too deep"),
+        (RMS_HOST.replace("256>>>", "sizes[]>>>"), "return self.built.run(x, weight)", "`run` cannot be parsed"),
+        (RMS_HOST, f"return self.built.run(x, weight{'+1' * 400})", "nested too deep"),
+        (RMS_HOST.replace("run(", "run)("), "return built.run(x, weight)", "calls no function"),
+    ],
+)
+def test_answers_that_no_translator_can_walk_are_refused(host, forward, words):
+    files, path = rmsnorm()
+    code = answer(RMS_DEVICE, host, forward)
+    with pytest.raises(RejectedAnswer, match=words):
+        into_cuda(check_model_new(code, "cuda"), code, files, path)
+
+
 TRITON = '''
 import torch
 import torch.nn as nn

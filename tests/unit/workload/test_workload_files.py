@@ -1,5 +1,6 @@
 """Where a kernel's workload is found, and what is said of one that cannot be used, all without running it."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -122,7 +123,7 @@ def test_a_workload_without_some_parts_is_told_which(tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "says"),
-    [(None, "cannot be read: No such file"), (b"x = '\xff'", "not UTF-8"), (b"a = 1\0", "cannot parse.*null")],
+    [(None, "cannot be read: There is no such file"), (b"x = '\xff'", "not UTF-8"), (b"a = 1\0", "cannot parse.*null")],
 )
 def test_a_named_workload_that_cannot_be_read_is_reported(tmp_path, content, says):
     named = tmp_path / "mine.py"
@@ -134,7 +135,7 @@ def test_a_named_workload_that_cannot_be_read_is_reported(tmp_path, content, say
 
 
 def test_a_folder_is_not_a_workload(tmp_path):
-    with pytest.raises(WorkloadError, match="cannot be read: Is a directory"):
+    with pytest.raises(WorkloadError, match="cannot be read: This is a directory"):
         find_workload(kernel_file(tmp_path), tmp_path)
 
 
@@ -144,3 +145,30 @@ def test_a_syntax_error_is_reported_at_its_line(tmp_path):
     with pytest.raises(WorkloadError, match="cannot parse") as caught:
         find_workload(kernel)
     assert (caught.value.path, caught.value.line) == (sibling, 6)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_pipe_is_no_workload_and_is_not_waited_for(tmp_path, named):
+    kernel = kernel_file(tmp_path)
+    os.mkfifo(tmp_path / "other_workload.py")
+    if not named:
+        assert find_workload(kernel) is None
+        return
+    with pytest.raises(WorkloadError, match="cannot be read: This is a pipe"):
+        find_workload(kernel, tmp_path / "other_workload.py")
+
+
+@pytest.mark.parametrize("text", [f"a = {'-' * 100_000}1", f"a = {'+'.join(['1'] * 20_000)}"])
+def test_a_workload_that_is_nested_too_deep_is_no_crash(tmp_path, text):
+    kernel = kernel_file(tmp_path)
+    write(tmp_path / "other_workload.py", f"{WORKLOAD}{text}\n")
+    assert find_workload(kernel) is None  # a neighbour that cannot be read is not this kernel's
+    write(tmp_path / "softmax_workload.py", f"{WORKLOAD}{text}\n")
+    with pytest.raises(WorkloadError, match="cannot parse this file: it is nested too deep"):
+        find_workload(kernel)
+
+
+def test_a_kernel_file_that_is_nested_too_deep_is_no_crash(tmp_path):
+    text = f"import triton\n\n@triton.jit\ndef k(x):\n    pass\n\na = {'+'.join(['1'] * 20_000)}\n"
+    with pytest.raises(WorkloadError, match="cannot parse this file: it is nested too deep"):
+        find_workload(kernel_file(tmp_path, "k.py", text))
