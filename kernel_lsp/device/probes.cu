@@ -28,8 +28,10 @@ __device__ unsigned long long weight(long long place) {
 }
 
 // Add to `sum` a checksum of `nbytes` from `start` on, which is aligned to 16 bytes: integers, so in whatever order it is
-// added. One pass and no memory of its own, where tensor operations would make a 64-bit copy first.
-extern "C" __global__ void kernel_lsp_checksum(const ulonglong2* start, long long nbytes, unsigned long long* sum) {
+// added. One pass and no memory of its own, where tensor operations would make a 64-bit copy first. Places are counted
+// from `salt` on.
+extern "C" __global__ void kernel_lsp_checksum(const ulonglong2* start, long long nbytes, long long salt,
+                                               unsigned long long* sum) {
     constexpr int together = 4;  // loads under way at once
     const long long count = nbytes / 16, stride = (long long)gridDim.x * blockDim.x;
     const long long first = blockIdx.x * (long long)blockDim.x + threadIdx.x;
@@ -41,12 +43,13 @@ extern "C" __global__ void kernel_lsp_checksum(const ulonglong2* start, long lon
         for (int k = 0; k < together; ++k) found[k] = start[place + k * stride];
 #pragma unroll
         for (int k = 0; k < together; ++k)
-            own += found[k].x * weight(2 * (place + k * stride)) + found[k].y * weight(2 * (place + k * stride) + 1);
+            own += found[k].x * weight(salt + 2 * (place + k * stride)) +
+                   found[k].y * weight(salt + 2 * (place + k * stride) + 1);
     }
     for (; place < count; place += stride)
-        own += start[place].x * weight(2 * place) + start[place].y * weight(2 * place + 1);
+        own += start[place].x * weight(salt + 2 * place) + start[place].y * weight(salt + 2 * place + 1);
     if (first < nbytes % 16)
-        own += reinterpret_cast<const unsigned char*>(start + count)[first] * weight(2 * count + first);
+        own += reinterpret_cast<const unsigned char*>(start + count)[first] * weight(salt + 2 * count + first);
     for (int offset = 16; offset > 0; offset /= 2) own += __shfl_down_sync(~0u, own, offset);
     if (threadIdx.x % 32 == 0) atomicAdd(sum, own);
 }

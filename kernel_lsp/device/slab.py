@@ -106,9 +106,14 @@ class Slab:
         flat = self.data[spec.offset : spec.offset + max(spec.span, 0)].view(dtype)
         return flat.as_strided(spec.shape, spec.stride) if spec.span else flat.reshape(spec.shape)
 
-    def poison(self) -> None:
-        """Fill everything with 0xFF."""
-        self.data.fill_(POISON)
+    def poison(self, besides: Sequence[TensorSpec] = ()) -> None:
+        """Fill everything with 0xFF, but for tensors `besides` that are to be filled whole: without gaps, in order."""
+        at = 0
+        for spec in besides:
+            if self.view(spec).is_contiguous():
+                self.data[at : spec.offset].fill_(POISON)
+                at = spec.offset + spec.span
+        self.data[at:].fill_(POISON)
 
 
 def give_back(*, whatever: bool = False) -> None:

@@ -196,17 +196,18 @@ def unravel(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(index))
 
 
-def fingerprint(data: Tensor) -> int:
+def fingerprint(data: Tensor, salt: int = 0) -> int:
     """A checksum of a flat byte tensor's content that depends on order, computed where the tensor is.
 
     The words are laid out in rows; the sums of rows and of columns, each weighted by its place, tell what changed.
+    Who does not know `salt` (up to 62 bits) does not know the weights.
     """
     words = data.view(torch.int32) if data.numel() % 4 == 0 and data.storage_offset() % 4 == 0 else data
     whole = words.numel() // _ROW * _ROW
     rows, rest = words[:whole].view(-1, _ROW), words[whole:]
     total = 0
     for number, sums in enumerate((rows.sum(1, dtype=torch.int64), rows.sum(0, dtype=torch.int64), rest)):
-        weights = (torch.arange(sums.numel(), device=data.device) + (number << 40)) * _MIX
+        weights = (torch.arange(sums.numel(), device=data.device) + ((number << 40) + salt)) * _MIX
         weights ^= weights >> 29  # else some places would weigh alike
         total += int((sums * weights).sum())
     return total & 0xFFFF_FFFF_FFFF_FFFF

@@ -47,10 +47,13 @@ class FusedMeasure:
 
 
 class FusedChecksum:
-    """Sums up a tensor's bytes on the GPU, each weighted by its place, in one pass and without memory of its own."""
+    """Sums up a tensor's bytes on the GPU, each weighted by its place, in one pass and without memory of its own.
 
-    def __init__(self, module: LoadedModule) -> None:
-        self._module = module
+    Who does not know `salt` (up to 62 bits) does not know the weights.
+    """
+
+    def __init__(self, module: LoadedModule, salt: int = 0) -> None:
+        self._module, self._salt = module, salt
 
     def __call__(self, tensor: Tensor) -> Tensor:
         """The sum as a tensor of one int64, made on the current stream; it can be captured in a graph."""
@@ -60,7 +63,7 @@ class FusedChecksum:
         total = torch.zeros((), dtype=torch.int64, device=tensor.device)
         if flat.nbytes:
             blocks = min(-(-flat.nbytes // (_ALIGNED * _THREADS * _EACH)), _MOST_BLOCKS)
-            self._module["kernel_lsp_checksum"][blocks, _THREADS](flat, flat.nbytes, total)
+            self._module["kernel_lsp_checksum"][blocks, _THREADS](flat, flat.nbytes, self._salt, total)
         return total
 
 

@@ -6,8 +6,9 @@ in float64. Expected values stay in this process.
 
 import contextlib
 import math
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+import secrets
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,6 +80,18 @@ class _Baseline:
     bounds: tuple[Bounds, ...]
 
 
+@dataclass(frozen=True)
+class _Compared:
+    """How far each output is off, and whether one of them is `blank`."""
+
+    distances: tuple[Distance, ...]
+    blank: bool
+
+
+_Bits = tuple[tuple[tuple[str, tuple[int, ...]], ...], tuple[int, ...]]
+"""What tells outputs apart: type and shape of each, and its checksum."""
+
+
 @dataclass
 class _Kept:
     """What is in memory of one set of inputs: its leaves, and what is expected, once that was asked for."""
@@ -129,8 +142,10 @@ class Oracle:
         self._budget: float = math.inf  # bytes that may be kept beside the set of inputs in use
         self._slabs: dict[str, dict[str, Slab]] = {}
         self._baseline: dict[str, _Baseline] = {}
+        self._right: defaultdict[str, dict[_Bits, _Compared]] = defaultdict(dict)
         self._measure: Measure | None = None
-        self._checksum: Callable[[Tensor], int] = lambda tensor: comparison.fingerprint(_bytes(tensor))
+        self._salt = secrets.randbits(62)  # so that nobody else can make two outputs of one checksum
+        self._checksum: Callable[[Tensor], int] = lambda tensor: comparison.fingerprint(_bytes(tensor), self._salt)
         self._plain = plain
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = False
@@ -183,7 +198,7 @@ class Oracle:
 
         torch.zeros(1, device="cuda")  # makes torch's context the current one
         loaded = {name: LoadedModule(TypeAdapter(Binary).validate_python(own[name]), {}) for name in own}
-        self._measure, checksum = FusedMeasure(loaded["distance"]), FusedChecksum(loaded["probes"])
+        self._measure, checksum = FusedMeasure(loaded["distance"]), FusedChecksum(loaded["probes"], self._salt)
         self._checksum = lambda tensor: int(checksum(tensor))
 
     def _choose(self, problem: "Problem", free: int | None) -> "Choice":
@@ -308,6 +323,7 @@ class Oracle:
         self._inputs[key] = inputs
         self._prints.pop(key, None)
         self._finite.pop(key, None)
+        self._right.pop(key, None)
         self._kept[key] = _Kept(leaves)
         self._forget_old(key)
         remaining = iter(inputs.specs)
@@ -359,7 +375,7 @@ class Oracle:
     def fill(self, subject: str, slab: str, key: str) -> None:
         """Write the inputs of `key` into a worker's slab and fence them."""
         inputs, target = self._inputs[key], self._slabs[subject][slab]
-        target.poison()
+        target.poison(inputs.specs)
         for spec, tensor in zip(inputs.specs, _tensors(self._leaves(key)), strict=True):
             families.own_elements(target.view(spec)).copy_(families.own_elements(tensor))
         self._synchronize()
@@ -369,33 +385,54 @@ class Oracle:
     ) -> dict[str, Any]:
         """Compare a worker's outputs with the truth; the baseline's own errors set what a candidate may be off by.
 
-        `blank` says whether an output holds what memory that nobody has written to holds, and might be right so.
+        Bits that were right for the same inputs before are right again, so they are not read twice. `blank` says
+        whether an output holds what memory that nobody has written to holds, and might be right so.
         """
-        inputs, expected = self._inputs[key], self._expect(key)
-        answer: dict[str, Any] = {"shape_error": None, "distances": [], "fingerprints": [], "baseline": []}
-        answer |= {"blank": False} | self._untouched(subject, slab, key)
-        answer["finite"] = expected.finite
+        specs = [TensorSpec.from_json(described) for described in outputs]
+        actual = [self._slabs[subject]["out"].view(spec) for spec in specs]
+        prints = tuple(map(self._checksum, actual))
+        bits = (tuple((spec.dtype, spec.shape) for spec in specs), prints)
+        if baseline:
+            self._right.pop(key, None)
+        found = self._right[key].get(bits) or self._compare_with_truth(key, actual, baseline=baseline)
+        answer = {"shape_error": None, "distances": [], "fingerprints": [], "baseline": [], "blank": False}
+        answer |= self._untouched(subject, slab, key) | {"finite": self._finite[key]}
+        if isinstance(found, str):
+            return answer | {"shape_error": found}
+        if not baseline and all(distance.first_wrong is None for distance in found.distances):
+            self._right[key][bits] = found
+        return answer | {
+            "distances": [
+                asdict(distance)
+                | {
+                    "index": None
+                    if distance.first_wrong is None
+                    else list(comparison.unravel(distance.first_wrong, spec.shape)),
+                    "total": spec.numbers,
+                }
+                for distance, spec in zip(found.distances, specs, strict=True)
+            ],
+            "fingerprints": list(prints),
+            "baseline": [{"max": d.max, "rms": d.rms} for d in self._baseline[key].distances],
+            "blank": found.blank,
+        }
+
+    def _compare_with_truth(self, key: str, outputs: Sequence[Tensor], *, baseline: bool) -> _Compared | str:
+        """How far outputs are off, or as a sentence why they cannot be compared; the baseline's are remembered."""
+        expected = self._expect(key)
         if len(outputs) != len(expected.outputs):
-            answer["shape_error"] = (
-                f"`launch` returned {len(outputs)} outputs where the reference has {len(expected.outputs)}"
-            )
-            return answer
+            return f"`launch` returned {len(outputs)} outputs where the reference has {len(expected.outputs)}"
+        whole_model = self._loaded().problem is not None and self._inputs[key].family == families.NORMAL.name
         distances: list[Distance] = []
         scales: list[float] = []
         bounds: list[Bounds] = []
-        for number, described in enumerate(outputs):
-            spec, truth = TensorSpec.from_json(described), expected.outputs[number]
-            if spec.shape != tuple(truth.shape):
-                answer["shape_error"] = (
-                    f"output {number} has shape {list(spec.shape)} where the reference has {list(truth.shape)}"
-                )
-                return answer
-            actual = self._slabs[subject]["out"].view(spec)
+        blank = False
+        for number, (actual, truth) in enumerate(zip(outputs, expected.outputs, strict=True)):
+            if actual.shape != truth.shape:
+                return f"output {number} has shape {list(actual.shape)} where the reference has {list(truth.shape)}"
             if not baseline and actual.dtype is not self._baseline[key].dtypes[number]:
                 own, wanted = dtype_name(actual.dtype), dtype_name(self._baseline[key].dtypes[number])
-                answer["shape_error"] = f"output {number} has type {own} where the baseline's has {wanted}"
-                return answer
-            whole_model = self._loaded().problem is not None and inputs.family == families.NORMAL.name
+                return f"output {number} has type {own} where the baseline's has {wanted}"
             table = comparison.table_bounds(actual.dtype, whole_model=whole_model)
             allowed = table if baseline else self._baseline[key].bounds[number]
             if baseline:
@@ -408,23 +445,12 @@ class Oracle:
             distances.append(found)
             scales.append(scale)
             bounds.append(comparison.relative_bounds(found, self._factor, actual.dtype, self._slack, plain=self._plain))
-            answer["distances"].append(
-                asdict(found)
-                | {
-                    "index": None
-                    if found.first_wrong is None
-                    else list(comparison.unravel(found.first_wrong, spec.shape)),
-                    "total": truth.numel(),
-                }
-            )
             if not (actual.is_floating_point() and expected.finite):
-                answer["blank"] |= comparison.holds_blank(actual)
-            answer["fingerprints"].append(self._checksum(actual))
+                blank |= comparison.holds_blank(actual)
         if baseline:
-            dtypes = tuple(torch_dtype(described["dtype"]) for described in outputs)
+            dtypes = tuple(actual.dtype for actual in outputs)
             self._baseline[key] = _Baseline(dtypes, tuple(scales), tuple(distances), tuple(bounds))
-        answer["baseline"] = [{"max": d.max, "rms": d.rms} for d in self._baseline[key].distances]
-        return answer
+        return _Compared(tuple(distances), blank)
 
     def _measured(self, actual: Tensor, truth: Tensor, allowed: Bounds) -> tuple[float, Distance]:
         """What errors are measured by, and the baseline's: where some values stand far apart, the rest if that can be.

@@ -123,23 +123,23 @@ def test_a_distance_is_the_same_by_either(measure):
 
 @pytest.fixture
 def checksum(probes):
-    def run(tensor) -> int:
+    def run(tensor, salt=0) -> int:
         emulator = Emulator("sm_80")
         emulator.begin(["tensor"], [tensor])
         with torch.no_grad(), emulator.placement(), WatchedAllocations(emulator):
-            total = fused.FusedChecksum(emulator.module(probes, {}, {}))(tensor)
+            total = fused.FusedChecksum(emulator.module(probes, {}, {}), salt)(tensor)
         assert emulator.end()["findings"] == []
         return int(total)
 
     return run
 
 
-def weighed(data: bytes) -> int:
+def weighed(data: bytes, salt: int = 0) -> int:
     """What the kernel says in words of its source."""
     whole = len(data) // 16 * 16
     numbers = [int.from_bytes(data[at : at + 8], "little") for at in range(0, whole, 8)] + list(data[whole:])
     total = 0
-    for place, number in enumerate(numbers, 1):
+    for place, number in enumerate(numbers, 1 + salt):
         mixed = place * 0x9E37_79B9_7F4A_7C15 & (1 << 64) - 1
         total += number * ((mixed ^ mixed >> 32) | 1)
     return total & (1 << 64) - 1
@@ -148,7 +148,8 @@ def weighed(data: bytes) -> int:
 @pytest.mark.parametrize("nbytes", [0, 1, 15, 16, 17, 4096, 8191, 40_003])
 def test_a_checksum_is_the_same_sum_however_it_is_added(checksum, nbytes):
     data = torch.randint(0, 256, (nbytes,), dtype=torch.uint8)
-    assert checksum(data) & (1 << 64) - 1 == weighed(data.numpy().tobytes())
+    for salt in (0, 12_345 << 48):
+        assert checksum(data, salt) & (1 << 64) - 1 == weighed(data.numpy().tobytes(), salt)
 
 
 def test_a_checksum_tells_a_change_anywhere_and_another_order(checksum):

@@ -6,7 +6,9 @@ from unittest.mock import Mock
 import pytest
 import torch
 
+from kernel_lsp.device.slab import make_slab, row_major
 from kernel_lsp.errors import WorkloadError
+from kernel_lsp.runner.workers import comparison
 from kernel_lsp.runner.workers.comparison import Bounds, Distance
 from kernel_lsp.runner.workers.oracle import Oracle, _Baseline
 from kernel_lsp.workload.families import FAMILIES
@@ -109,3 +111,84 @@ def test_a_trivial_answer_passes_whatever_is_kept():
         )
         found.append(made.discriminate("normal", "other", ["float32"]))
     assert found == [["a copy of `x`"]] * 2
+
+
+class Version:
+    """What the oracle sees of a process under test: memory for inputs and for outputs."""
+
+    def __init__(self, made: Oracle, key: str) -> None:
+        self.made, self.key = made, key
+        self.inputs = make_slab(made._inputs[key].nbytes, "cpu")
+        truth = made._expect(key).outputs[0]
+        self.spec = row_major(truth.float(), 0)
+        self.outputs = make_slab(self.spec.span, "cpu")
+        made.attach("1", "in", self.inputs.handle)
+        made.attach("1", "out", self.outputs.handle)
+
+    def compare(self, off: float = 0.0, *, baseline: bool = False) -> dict:
+        self.made.fill("1", "in", self.key)
+        self.outputs.view(self.spec).copy_(self.made._expect(self.key).outputs[0] + off)
+        return self.made.compare("1", "in", self.key, [self.spec.to_json()], baseline=baseline)
+
+
+@pytest.fixture
+def version(monkeypatch):
+    made = oracle(WORKLOAD, None)
+    made.prepare("normal", 0, "normal", 1)
+    made.touch("touched", "normal", 2)
+    one = Version(made, "normal")
+    one.compare(baseline=True)
+    made.touch("touched", "normal", 2)  # it has the errors that are allowed now
+    read = comparison.distance
+    one.readings = Mock(side_effect=read)
+    monkeypatch.setattr(comparison, "distance", one.readings)
+    return one
+
+
+def test_bits_that_were_right_are_read_once(version):
+    first, again = version.compare(), version.compare()
+    assert first == again
+    assert first["distances"][0]["first_wrong"] is None
+    assert version.readings.call_count == 1
+    nearly = version.compare(off=1e-7)
+    assert nearly["fingerprints"] != first["fingerprints"]
+    assert version.readings.call_count == 2
+
+
+def test_what_is_wrong_is_read_each_time(version):
+    found = [version.compare(off=1.0) for _ in range(2)]
+    assert [one["distances"][0]["first_wrong"] for one in found] == [0, 0]
+    assert version.readings.call_count == 2
+
+
+def test_inputs_that_were_changed_show_where_the_outputs_are_known(version):
+    version.compare()
+    version.made.fill("1", "in", "normal")
+    version.inputs.data[version.made._inputs["normal"].specs[0].offset] ^= 1
+    found = version.made.compare("1", "in", "normal", [version.spec.to_json()], baseline=False)
+    assert version.readings.call_count == 1
+    assert found["changed_inputs"] == ["x"]
+
+
+def test_an_answer_to_inputs_before_is_not_known_for_new_ones(version):
+    version.key = "touched"
+    right = version.compare()
+    assert right["distances"][0]["first_wrong"] is None
+    version.made.touch("touched", "normal", 99)
+    stale = version.made.compare("1", "in", "touched", [version.spec.to_json()], baseline=False)
+    assert stale["fingerprints"] == right["fingerprints"]
+    assert stale["distances"][0]["first_wrong"] is not None
+
+
+def test_known_bits_are_read_again_beside_a_new_baseline(version):
+    version.compare()
+    version.compare(baseline=True)
+    before = version.readings.call_count
+    version.compare()
+    assert version.readings.call_count == before + 1
+
+
+def test_outputs_of_one_checksum_cannot_be_made_by_who_does_not_know_the_oracle():
+    output = torch.randn(4096)
+    prints = {tuple(oracle(WORKLOAD, None)._prints_of((output,))) for _ in range(3)}
+    assert len(prints) == 3

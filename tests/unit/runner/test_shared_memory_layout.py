@@ -79,6 +79,20 @@ def test_what_lies_between_the_elements_of_a_strided_tensor_stays_poisoned():
     assert torch.equal(words[::2], torch.zeros(4))
 
 
+def test_what_a_tensor_fills_whole_need_not_be_poisoned():
+    kinds = [(torch.float32, (5, 7), (7, 1)), (torch.float32, (5, 7), (1, 5)), (torch.float32, (0, 4), (4, 1))]
+    slab, specs, (whole, turned, *_) = views([*kinds, (torch.float32, (3,), (2,))])
+    slab.data.zero_()
+    slab.poison(specs)
+    assert bool((whole == 0).all())
+    assert torch.isnan(turned).all()
+    for spec in specs:
+        assert bool((slab.data[spec.offset - GUARD : spec.offset] == POISON).all())
+        assert bool((slab.data[spec.offset + spec.span :][:GUARD] == POISON).all())
+    gaps = slab.data[specs[3].offset : specs[3].offset + specs[3].span].view(torch.float32)
+    assert torch.isnan(gaps).all()
+
+
 def test_the_users_own_strides_are_kept():
     _, _, (transposed, sliced, expanded) = views(
         [(torch.float32, (5, 7), (1, 5)), (torch.float32, (5, 7), (64, 1)), (torch.float32, (5, 7), (0, 1))]
