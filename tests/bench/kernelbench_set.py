@@ -1,0 +1,293 @@
+"""A set of candidates, by us and by KernelBench's own harness: `python -m tests.bench.kernelbench_set --root DIR`.
+
+DIR is KernelBench's repository, which is fetched for measuring only. All of `tests/kernelbench` is judged by us as
+`kernel-lsp bench` does it, a lane on each GPU that is visible. Then each gets two more verdicts, one of
+KernelBench's harness, whose extensions are built before, and one of our own run of its published method (`--compat`).
+Of these only counts whether they take it for right, so several share a GPU; what ran out of memory so has another try
+alone.
+
+Options: --ours-only, --jobs PROCESSES that build for KernelBench (default 8), --at-once on a GPU
+(default 2), --limit SECONDS for one of KernelBench's verdicts (default 300), --seconds in all, --resume with what is
+kept in `kernelbench_set.jsonl` and `kernelbench_set_ledger.jsonl`, --scratch FOLDER for what is built (default: a
+temporary one), --dry-run without a GPU: its harness is then only loaded, --record.
+"""
+
+import argparse
+import asyncio
+import json
+import math
+import tempfile
+import time
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernel_lsp.bench.plan import Asked, Job, Plan, make_plan
+from kernel_lsp.bench.published import ask_published
+from kernel_lsp.bench.records import Ledger, Result
+from kernel_lsp.bench.run import run_bench
+from kernel_lsp.bench.suite import find_problems, find_samples
+from kernel_lsp.bench.totals import add_up
+from kernel_lsp.config.load import load_settings
+from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.nvml import Gpu, find_gpus
+from kernel_lsp.errors import KernelLspError
+from kernel_lsp.judge.building import Builders, arch_of
+from kernel_lsp.judge.target import make_target
+from kernel_lsp.runner.pool import Flavour, Pool
+from kernel_lsp.store.store import open_store
+from tests.bench.kernelbench_harness import ask_harness
+from tests.bench.record import record
+from tests.bench.shards import raw_path
+
+NAME = "kernelbench_set"
+SET = Path(__file__).parents[1] / "kernelbench"
+OURS, HARNESS, COMPAT = "ours", "KernelBench", "compat"
+_NO_ROOM = "out of memory"
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one more verdict at a time is made: a GPU, or the CPU alone, with workers and builders of its own."""
+
+    gpu: Gpu | None
+    pool: Pool
+    builders: Builders
+
+
+class Rows:
+    """Verdicts of others, and how long ours took, kept line by line."""
+
+    def __init__(self, path: Path, *, resume: bool) -> None:
+        self._path = path
+        if not resume:
+            path.unlink(missing_ok=True)
+        lines = path.read_text().splitlines() if path.exists() else []
+        self._rows: list[Row] = [json.loads(line) for line in lines]
+
+    def keep(self, row: Row) -> None:
+        """Add one."""
+        self._rows.append(row)
+        with self._path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        print(f"{row['by']}: {row.get('file', '')} {row['says']}", flush=True)
+
+    def by(self, who: str) -> list[Row]:
+        """All of one."""
+        return [row for row in self._rows if row["by"] == who]
+
+    def of(self, who: str) -> dict[str, Row]:
+        """One's verdicts, by file."""
+        return {row["file"]: row for row in self.by(who)}
+
+
+async def judge_ours(
+    plan: Plan, settings: Settings, ledger: Ledger, gpus: Sequence[Gpu], rows: Rows, until: float
+) -> None:
+    """Our verdicts on what the ledger does not have yet."""
+
+    def left() -> int:
+        return len({job.key for job in plan.jobs} - ledger.read().keys())
+
+    before = left()
+    if not before:
+        return
+    begun, store = time.monotonic(), open_store(settings.paths.data)
+    try:
+        async with asyncio.timeout(max(0.0, until - begun) if math.isfinite(until) else None):
+            await run_bench(plan, Asked(compiled=False), settings, ledger, store, gpus)
+    except TimeoutError:
+        print("ours: the time is over", flush=True)
+    finally:
+        store.close()
+    seconds, lanes = time.monotonic() - begun, max(1, len(gpus))
+    judged = before - left()
+    rows.keep(
+        {"by": OURS, "judged": judged, "seconds": seconds, "lanes": lanes, "says": f"{judged} in {seconds:.0f} s"}
+    )
+
+
+@asynccontextmanager
+async def places(gpus: Sequence[Gpu], settings: Settings) -> AsyncGenerator[list[Place]]:
+    """One for each GPU."""
+    pools = [Pool(gpu.uuid if gpu else None) for gpu in gpus or (None,)]
+    try:
+        made = [
+            Place(gpu, pool, Builders(pool, settings, arch_of(gpu, settings)))
+            for gpu, pool in zip(gpus or (None,), pools, strict=True)
+        ]
+        for place in made:
+            place.pool.allow(read=[SET])
+            place.pool.preload(Flavour.BUILD, Flavour.GPU if place.gpu else Flavour.EMULATE)
+        yield made
+        for place in made:
+            place.builders.close()
+    finally:
+        for pool in pools:
+            await pool.close()
+
+
+class SecondOpinions:
+    """The verdicts of KernelBench's harness and of our run of its method."""
+
+    def __init__(self, asked: argparse.Namespace, settings: Settings, rows: Rows, scratch: Path, until: float) -> None:
+        self._asked, self._settings, self._rows, self._scratch = asked, settings, rows, scratch
+        self._until = until
+        self._room = asyncio.Semaphore(asked.jobs)
+        self._built: dict[str, asyncio.Task[Row]] = {}
+        self._alone: deque[tuple[Job, str]] = deque()
+
+    async def gather(self, plan: Plan, gpus: Sequence[Gpu]) -> None:
+        """All that are missing, until the time is over."""
+        known = {who: self._rows.of(who) for who in (COMPAT, HARNESS)}
+        missing = deque((job, who) for who in known for job in plan.jobs if job.sample.path.name not in known[who])
+        async with places(gpus, self._settings) as made:
+            for job, who in missing:
+                if who == HARNESS and gpus and "load_inline" in job.text:
+                    self._built[job.key] = asyncio.create_task(self._build(job, gpus[0]))
+            try:
+                await asyncio.gather(*(self._work(missing, place) for place in made * self._asked.at_once))
+                self._alone, again = deque(), self._alone
+                await asyncio.gather(*(self._work(again, place, last=True) for place in made))
+            finally:
+                for task in self._built.values():
+                    task.cancel()
+                await asyncio.gather(*self._built.values(), return_exceptions=True)
+
+    async def _work(self, queue: deque[tuple[Job, str]], place: Place, *, last: bool = False) -> None:
+        while queue and time.monotonic() < self._until:
+            job, who = queue.popleft()
+            said = await (self._by_harness(job, place.gpu) if who == HARNESS else self._by_compat(job, place))
+            if said is None:
+                continue
+            if _NO_ROOM in json.dumps(said) and not last:
+                self._alone.append((job, who))
+            else:
+                self._rows.keep({"by": who, "file": job.sample.path.name} | said)
+
+    async def _build(self, job: Job, gpu: Gpu) -> Row:
+        async with self._room:
+            return await self._ask(job, "build", gpu) or {}
+
+    async def _ask(self, job: Job, do: str, gpu: Gpu | None) -> Row | None:
+        if (seconds := min(self._asked.limit, self._until - time.monotonic())) < 1:
+            return None
+        folder = self._scratch / job.sample.path.stem
+        said = await asyncio.to_thread(
+            ask_harness, self._asked.root, do, job.problem.path, job.sample.path, folder, seconds, gpu
+        )
+        return None if "trouble" in said and seconds < self._asked.limit else said  # it was not given its time
+
+    async def _by_harness(self, job: Job, gpu: Gpu | None) -> Row | None:
+        if job.key in self._built:
+            await self._built[job.key]
+        said = await self._ask(job, "judge" if gpu else "dry", gpu)
+        return None if said is None else said | {"says": str(said.get("correct", said.get("trouble", "loaded")))}
+
+    async def _by_compat(self, job: Job, place: Place) -> Row:
+        target = make_target(job.problem.path)
+        place.pool.allow(read=[job.problem.path.parent])
+        built = await place.builders.build(target.workload, job.candidate)
+        said, trouble = await ask_published(place.pool, place.gpu, target, job.candidate, built, self._settings)
+        place.builders.forget(job.candidate)
+        row = said.model_dump(mode="json") if said else {"trouble": trouble}
+        return row | {"says": str(said.correct if said else trouble)}
+
+
+def compared(results: Iterable[Result], entries: Mapping[str, Row], rows: Rows) -> Row:
+    """Verdicts by kind of candidate, ours beside KernelBench's and beside our run of its method."""
+    counts: Counter[str] = Counter()
+    others = {who: rows.of(who) for who in (HARNESS, COMPAT)}
+    both: list[bool] = []
+    found: dict[str, list[str]] = {"unexpected": [], "compat_differs": [], "cheats_that_kernelbench_passes": []}
+    for result in results:
+        name = f"level_{result.level}_problem_{result.number}_sample_{result.index}_kernel.py"
+        kind, expected = entries[name]["kind"], entries[name]["expect"]
+        counts[f"{kind}: {'right' if result.eager.right else 'rejected'} by us"] += 1
+        if result.eager.verdict.value not in expected:
+            found["unexpected"].append(f"{name}: {result.eager.verdict.value}, {result.eager.reason}")
+        correct = {who: known[name]["correct"] for who, known in others.items() if "correct" in known.get(name, {})}
+        for who, takes_it in correct.items():
+            counts[f"{kind}: {'right' if takes_it else 'rejected'} by {who}"] += 1
+        if kind == "cheat" and correct.get(HARNESS):
+            found["cheats_that_kernelbench_passes"].append(name)
+        if len(correct) == len(others):
+            both.append(correct[COMPAT] == correct[HARNESS])
+            if not both[-1]:
+                found["compat_differs"].append(f"{name} ({kind}): {correct}")
+    troubles = {
+        f"{who}: {name}": row["trouble"] for who in others for name, row in others[who].items() if "trouble" in row
+    }
+    return {
+        "verdicts": dict(sorted(counts.items())),
+        "compat_beside_kernelbench": {"compared": len(both), "agree": sum(both)},
+        "troubles": troubles,
+    } | found
+
+
+def throughput(rows: Iterable[Row]) -> float | None:
+    """Verdicts of ours in a minute, with opening sessions, on one GPU; None where none was made."""
+    rows = list(rows)
+    spent = sum(row["seconds"] * row["lanes"] for row in rows)
+    return round(60 * sum(row["judged"] for row in rows) / spent, 2) if spent else None
+
+
+async def study(asked: argparse.Namespace, scratch: Path) -> Row:
+    """All of it; the figures."""
+    until = time.monotonic() + asked.seconds
+    gpus = find_gpus()
+    settings, _ = load_settings(
+        asked.root, overrides={"paths.cache": scratch / "cache", "paths.data": scratch / "data"}
+    )
+    plan = make_plan(find_problems(asked.root), find_samples(SET / "candidates"), settings, gpus)
+    kept = raw_path(f"{NAME}_ledger")
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    if not asked.resume:
+        kept.unlink(missing_ok=True)
+    ledger, rows = Ledger(kept), Rows(raw_path(NAME), resume=asked.resume)
+    await judge_ours(plan, settings, ledger, gpus, rows, until)
+    if not asked.ours_only:
+        await SecondOpinions(asked, settings, rows, scratch / "theirs", until).gather(plan, gpus)
+    entries = {entry["file"]: entry for entry in json.loads((SET / "candidates.json").read_text())}
+    known = ledger.read()
+    results = [known[job.key] for job in plan.jobs if job.key in known]
+    return {
+        "candidates": len(plan.jobs),
+        "verdicts_a_minute_on_one_gpu": throughput(rows.by(OURS)),
+        "totals": add_up(results, 0, 0.0).model_dump(mode="json"),
+    } | compared(results, entries, rows)
+
+
+def main() -> None:
+    """Judge, print and record."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=Path, required=True)
+    parser.add_argument("--ours-only", action="store_true")
+    parser.add_argument("--jobs", type=int, default=8)
+    parser.add_argument("--at-once", type=int, default=2)
+    parser.add_argument("--limit", type=float, default=300.0)
+    parser.add_argument("--seconds", type=float, default=math.inf)
+    parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--scratch", type=Path)
+    parser.add_argument("--dry-run", action="store_true")
+    parser.add_argument("--record", action="store_true")
+    asked = parser.parse_args()
+    if not find_gpus() and not asked.dry_run:
+        raise SystemExit("KernelBench's harness needs a GPU; --dry-run does all but that.")
+    with tempfile.TemporaryDirectory(prefix="study-", ignore_cleanup_errors=True) as folder:
+        figures = asyncio.run(study(asked, (asked.scratch or Path(folder)).absolute()))
+    print(json.dumps(figures, indent=2))
+    if asked.record:
+        print(record(NAME, figures))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KernelLspError as error:
+        raise SystemExit(str(error)) from None
