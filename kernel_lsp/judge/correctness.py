@@ -136,14 +136,14 @@ async def measure_baseline(bench: Bench, baseline: Subject) -> Yardstick:
                 yard.findings.fail("baseline", failure, bench.cases[case])
                 return yard
             else:
-                await scout.replace()
+                await scout.recover(failure)
                 if yard.findings.runs and yard.findings.runs[-1].findings:
                     yard.findings.runs.pop()  # what nobody promised to manage is no finding
                 detail = f"the baseline itself does not manage them: {failure.reason}"
                 yard.findings.skipped(f"inputs: {family}", detail, bench.cases[case])
         await _measure_arguments(bench, scout, yard)
     finally:
-        await scout.replace()
+        await scout.leave()
     if bench.contract.mutates and not yard.in_place:
         raise WorkloadError(
             f"CONTRACT mutates {', '.join(bench.contract.mutates)}, but `launch` returns none of it",
@@ -183,7 +183,7 @@ async def _measure_arguments(bench: Bench, scout: "_Scout", yard: Yardstick) -> 
         elif (failure := await _measure_one(bench, await scout.subject(), draw, yard)) is None:
             yard.draws.append(draw)
         else:
-            await scout.replace()
+            await scout.recover(failure)
             if yard.findings.runs and yard.findings.runs[-1].findings:
                 yard.findings.runs.pop()
             yard.findings.skipped(name, f"the baseline itself does not manage them: {failure.reason}", case)
@@ -204,7 +204,12 @@ class _Scout:
             self._subject = await self._bench.enter(self._baseline.candidate, self._baseline.built)
         return self._subject
 
-    async def replace(self) -> None:
+    async def recover(self, failure: Failure) -> None:
+        """After a fault another process is taken; one that gave a wrong answer can give others."""
+        if failure.stage is Stage.RUN:
+            await self.leave()
+
+    async def leave(self) -> None:
         if self._subject is not None:
             await self._bench.leave(self._subject)
             self._subject = None

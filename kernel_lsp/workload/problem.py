@@ -209,7 +209,7 @@ class Problem:
         given = tuple(leaf for leaf in leaves if isinstance(leaf, (Tensor, bool, int, float)))
         weights = list(self._weights(case).values())
         if self.renews_weights:
-            weights = [families.made_different(weight) for weight in weights]
+            weights = [weight if weight.is_meta else families.made_different(weight) for weight in weights]
         return (*(leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in given), *weights)
 
     def reference(self, case: Case, *leaves: Any) -> tuple[Tensor, ...]:
@@ -265,34 +265,40 @@ class Problem:
         """
         with torch.no_grad():
             leaves = self.inputs(**case)
-            answers: list[tuple[Tensor, ...]] = []
-            for seed in (1, 2):
-                with seeded(seed, self._device), blame(self.path, f"`Model` raised for case {describe_case(case)}"):
-                    answers.append(self.reference(case, *leaves))
-            if not answers[0]:
+            with seeded(1, self._device), self._blaming(case):
+                answer = self.reference(case, *leaves)
+            if not answer:
                 raise WorkloadError("`Model` returns no tensor", self.path)
-            if not all(
-                torch.allclose(a, b, equal_nan=True) for pair in zip(*answers, strict=True) for a, b in _parts(*pair)
-            ):
+            exact, again = (self._exact(case, leaves, seed) for seed in (1, 2))
+            pairs = zip(exact, again, strict=True)
+            if not all(torch.allclose(a, b, equal_nan=True) for pair in pairs for a, b in _parts(*pair)):
                 said = "`Model` gives another answer each time, for it draws random numbers"
                 cure = "Have `forward` draw none; `nn.Dropout` draws them until `eval()` is called."
                 raise WorkloadError(said, self.path, cure=cure)
-            del answers[1]
-            if self._is_rounding(case, leaves, answers[0]):
+            del again
+            if _is_rounding(answer, exact):
                 self.renews_weights = True
                 with seeded(3, self._device):
                     leaves = self.inputs(**case)
-                    if self._is_rounding(case, leaves, self.reference(case, *leaves)):
-                        raise WorkloadError("the answer of `Model` is made of rounding errors", self.path)
+                    answer = self.reference(case, *leaves)
+                if _is_rounding(answer, self._exact(case, leaves, 3)):
+                    raise WorkloadError("the answer of `Model` is made of rounding errors", self.path)
 
-    def _is_rounding(self, case: Case, leaves: tuple[Any, ...], answer: tuple[Tensor, ...]) -> bool:
-        """Whether an output is all rounding: in float64 it is another one."""
+    def _exact(self, case: Case, leaves: tuple[Any, ...], seed: int) -> tuple[Tensor, ...]:
+        """The answer in float64, in which what a library sums up in any order is the same but for the last digits.
+
+        In the given types where not every operation exists in float64.
+        """
         wide = [leaf.double() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf for leaf in leaves]
-        try:
-            exact = self.reference(case, *wide)
-        except RuntimeError:  # not every operation exists in float64
-            return False
-        return any(_far(a, b) for a, b in zip(answer, exact, strict=True) if a.is_floating_point())
+        with seeded(seed, self._device):
+            try:
+                return self.reference(case, *wide)
+            except RuntimeError:
+                with self._blaming(case):
+                    return self.reference(case, *leaves)
+
+    def _blaming(self, case: Case) -> blame:
+        return blame(self.path, f"`Model` raised for case {describe_case(case)}")
 
     def shrunk(self, fits: Callable[[Footprint], bool]) -> tuple[dict[str, int], Footprint | None]:
         """The case as written with its sizes halved, together where that goes, until it fits or gets no smaller."""
@@ -417,6 +423,11 @@ def _halvable(case: Case, stuck: set[tuple[str, ...]]) -> Iterator[tuple[str, ..
     large = [n for n in names if case[n] >= _LEAST_OF_MANY]
     tries = itertools.chain([tuple(large)], ((n,) for n in names), itertools.combinations(large, 2))
     yield from (tried for tried in tries if tried and tried not in stuck)
+
+
+def _is_rounding(answer: tuple[Tensor, ...], exact: tuple[Tensor, ...]) -> bool:
+    """Whether an output is all rounding: in float64 it is another one."""
+    return any(_far(a, b) for a, b in zip(answer, exact, strict=True) if a.is_floating_point())
 
 
 def _far(answer: Tensor, exact: Tensor) -> bool:

@@ -422,7 +422,7 @@ class Oracle:
         expected = self._expect(key)
         if len(outputs) != len(expected.outputs):
             return f"`launch` returned {len(outputs)} outputs where the reference has {len(expected.outputs)}"
-        whole_model = self._loaded().problem is not None and self._inputs[key].family == families.NORMAL.name
+        whole_model = self._loaded().problem is not None
         distances: list[Distance] = []
         scales: list[float] = []
         bounds: list[Bounds] = []
@@ -625,7 +625,7 @@ def _most_needed(problem: "Problem", choice: Mapping[str, Any]) -> int:
     from kernel_lsp.workload.problem import needed
 
     found = [problem.footprint(choice["cases"][case]) for case in choice["decisive"]]
-    return max(needed(footprint) for footprint in found if footprint is not None)
+    return max((needed(footprint) for footprint in found if footprint is not None), default=0)
 
 
 def _widened(leaf: Any) -> Any:

@@ -161,6 +161,17 @@ def test_random_answers_are_refused():
         made.check(made.constants)
 
 
+def test_an_answer_that_varies_with_its_rounding_is_not_random():
+    """As with what a GPU's libraries add up in any order."""
+    forward = "self.calls.append(0)\n        return x * (1 + len(self.calls) * 1000 * torch.finfo(x.dtype).eps)"
+    made = problem(forward, "self.calls = []")
+    with Instead("cpu"):
+        leaves = made.inputs(**made.constants)
+        first, second = (made.reference(made.constants, *leaves)[0] for _ in range(2))
+        assert not torch.allclose(first, second)
+        made.check(made.constants)
+
+
 def test_weights_become_different_where_alike_they_leave_rounding_alone():
     with Instead("cpu"):
         made = problem("return self.norm(x).mean(dim=1)", "self.norm = nn.LayerNorm(size)")
@@ -168,6 +179,7 @@ def test_weights_become_different_where_alike_they_leave_rounding_alone():
         assert made.renews_weights
         weight = made.inputs(**made.constants)[1]
         assert weight.std() > 0.01
+        assert made.footprint(made.constants) is not None
 
 
 def test_an_answer_is_given_weights_by_their_names(mixer):
