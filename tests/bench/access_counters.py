@@ -1,9 +1,9 @@
 """Sectors and bank conflicts as the emulator counts them and as the GPU does: `python -m tests.bench.access_counters`.
 
-The examples' launches on their smallest case are repeated on the GPU under Nsight Compute (`ncu`), three times each,
+The examples' launches on their smallest case are repeated on the GPU under Nsight Compute (`ncu`), eight times each,
 with the same PTX and memory, and its counters set beside ours. Bank conflicts are counted in wavefronts beyond those
 that the addresses need, so a difference of theirs is told in percent of all wavefronts; the GPU counts some of its
-own where copies to shared memory arrive between stores, other ones each time, and the fewest of the three are
+own where copies to shared memory arrive between stores, other ones each time, and the fewest of the eight are
 compared. All are kept. An example that cannot be replayed is listed with its reason. Options: --ncu PROGRAM,
 --record. (`--run FILE` is for the program itself: it makes the launches, and writes our counters.)
 """
@@ -34,7 +34,7 @@ WAVEFRONTS = {
     "shared_store_conflicts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
 }
 """What conflicts are a share of; of the GPU only, for it counts no copies to shared memory among the stores."""
-_TIMES = 3
+_TIMES = 8
 
 
 def counted(step: Step) -> dict[str, int]:

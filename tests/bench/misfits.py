@@ -117,6 +117,7 @@ _VERDICTS = {
     "slower": {"SLOWER"},
 }
 _STOPPED = {"RUN_FAILED", "TIMED_OUT"}  # on the emulator a kernel that never ends is found to be one
+_WRITING = {"fills the disk", "floods its output"}  # for longer than a run may take where the disk is slow
 _HOST = {
     "takes more GPU memory than there is": 'torch.empty(1 << 46, dtype=torch.uint8, device="{device}")',
     "hoards all GPU memory": 'hoard = [torch.empty(8 << 30, dtype=torch.uint8, device="{device}") for _ in range(99)]',
@@ -199,7 +200,7 @@ def _text(language: str, extra: int, scale: Scale) -> str:
 def _harming(name: str, language: str, harm: str, scale: Scale) -> Misfit:
     """A version whose Python harms: when its launch is called, or for Triton when it is imported."""
     text = _text(language, _BASE, scale)
-    outcome = frozenset({"RUN_FAILED"})
+    outcome = frozenset(_STOPPED if name in _WRITING else {"RUN_FAILED"})
     if language == _TRITON:
         return Misfit(name, language, outcome, f"import os, sys, time\n{text}\n\n{_guarded(harm, '')}\n")
     workload = specimens.workload("elementwise", scale.elements)
