@@ -3,8 +3,8 @@
 DIR is KernelBench's repository, which is fetched for measuring only. All of `tests/kernelbench` is judged by us as
 `kernel-lsp bench` does it, a lane on each GPU that is visible. Then each gets two more verdicts, one of
 KernelBench's harness, whose extensions are built before, and one of our own run of its published method (`--compat`).
-Of these only counts whether they take it for right, so several share a GPU; what ran out of memory so has another try
-alone.
+Of these only counts whether they take it for right, so several share a GPU, those for small problems first; what ran
+out of memory so has another try alone.
 
 Options: --ours-only, --jobs PROCESSES that build for KernelBench (default 8), --at-once on a GPU
 (default 2), --limit SECONDS for one of KernelBench's verdicts (default 300), --seconds in all, --resume with what is
@@ -29,7 +29,7 @@ from kernel_lsp.bench.plan import Asked, Job, Plan, make_plan
 from kernel_lsp.bench.published import ask_published
 from kernel_lsp.bench.records import Ledger, Result
 from kernel_lsp.bench.run import run_bench
-from kernel_lsp.bench.suite import find_problems, find_samples
+from kernel_lsp.bench.suite import Problem, find_problems, find_samples
 from kernel_lsp.bench.totals import add_up
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.config.settings import Settings
@@ -39,6 +39,7 @@ from kernel_lsp.judge.building import Builders, arch_of
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.store.store import open_store
+from kernel_lsp.workload import problem as workload
 from tests.bench.kernelbench_harness import ask_harness
 from tests.bench.record import record
 from tests.bench.shards import raw_path
@@ -145,7 +146,9 @@ class SecondOpinions:
     async def gather(self, plan: Plan, gpus: Sequence[Gpu]) -> None:
         """All that are missing, until the time is over."""
         known = {who: self._rows.of(who) for who in (COMPAT, HARNESS)}
-        missing = deque((job, who) for who in known for job in plan.jobs if job.sample.path.name not in known[who])
+        sizes = {problem: size_of(problem) for problem in {job.problem for job in plan.jobs}}
+        order = sorted(plan.jobs, key=lambda job: sizes[job.problem])
+        missing = deque((job, who) for job in order for who in known if job.sample.path.name not in known[who])
         async with places(gpus, self._settings) as made:
             for job, who in missing:
                 if who == HARNESS and gpus and "load_inline" in job.text:
@@ -197,6 +200,14 @@ class SecondOpinions:
         place.builders.forget(job.candidate)
         row = said.model_dump(mode="json") if said else {"trouble": trouble}
         return row | {"says": str(said.correct if said else trouble)}
+
+
+def size_of(problem: Problem) -> float:
+    """Bytes of what a problem is given, of its weights and of what it returns; infinite where shapes do not tell."""
+    text = problem.path.read_text()
+    loaded = workload.Problem(text, problem.path, "cpu", 0)
+    footprint = loaded.footprint(dict(loaded.constants))
+    return footprint.total if footprint else math.inf
 
 
 def compared(results: Iterable[Result], entries: Mapping[str, Row], rows: Rows) -> Row:

@@ -87,7 +87,8 @@ def opinions(rows, tmp_path, monkeypatch, answers, until=math.inf):
         yield [Mock(gpu=None), Mock(gpu=None)]
 
     monkeypatch.setattr(kernelbench_set, "places", places)
-    jobs = [Mock(key=str(n), text="", sample=Mock(path=Path(NAME.format(n)))) for n in range(3)]
+    monkeypatch.setattr(kernelbench_set, "size_of", lambda problem: -problem)
+    jobs = [Mock(key=str(n), text="", problem=n, sample=Mock(path=Path(NAME.format(n)))) for n in range(3)]
     asyncio.run(made.gather(Mock(jobs=jobs), ()))
     return order
 
@@ -100,6 +101,7 @@ def test_what_lacked_memory_is_asked_once_more(rows, tmp_path, monkeypatch):
 
     order = opinions(rows, tmp_path, monkeypatch, answers)
     assert len(order) == 7
+    assert [key for _, key in order[:6]] == ["2", "2", "1", "1", "0", "0"]  # the smallest first
     assert order[-1] == (HARNESS, "1")
     assert rows.of(HARNESS)[NAME.format(1)]["says"] == "2"
     assert len(rows.of(COMPAT)) == 3
@@ -116,3 +118,9 @@ def test_only_what_is_missing_is_asked(rows, tmp_path, monkeypatch):
 
 def test_nothing_is_begun_after_the_end(rows, tmp_path, monkeypatch):
     assert opinions(rows, tmp_path, monkeypatch, lambda *_: {}, until=0.0) == []
+
+
+def test_a_problem_is_as_large_as_what_goes_in_and_comes_out():
+    mixer = Path(__file__).parents[2] / "fixtures" / "kernelbench_mixer.py"
+    inputs, weights, outputs = 64 * 32 * (4 + 8), 4 * (48 * 32 + 3 * 48), 4 * (64 * 48 + 64) + 8
+    assert kernelbench_set.size_of(Mock(path=mixer)) == inputs + weights + outputs
