@@ -150,6 +150,8 @@ class EditorSettings(_Section):
     """Pause in typing after which a kernel is compiled, in milliseconds."""
     check_on_save: bool = True
     """Check a kernel that has a workload whenever its file is saved."""
+    ready_minutes: int = Field(default=10, ge=0)
+    """Keep a search's process ready (a GiB) for so many minutes after the cursor was in a kernel; 0: never."""
     facts_lens: bool = True
     """Show registers, shared memory and occupancy above each kernel."""
     verdict_lens: bool = True

@@ -19,6 +19,7 @@ from kernel_lsp.build.binary import Diagnostic, Severity
 from kernel_lsp.errors import ConfigurationError, KernelLspError
 from kernel_lsp.lsp.documents import Document
 from kernel_lsp.lsp.process import Service, ServiceFailure
+from kernel_lsp.lsp.spare import Spare
 from kernel_lsp.report.units import interval_text, speedup_text, talking_text
 
 if TYPE_CHECKING:
@@ -44,6 +45,10 @@ class Work(StrEnum):
     COMPARE = "compare"
     REWRITE = "rewrite"
     LOWER = "lower"
+
+
+_WITH_WORKERS = (Work.REFINE, Work.LOWER, Work.COMPARE, Work.REWRITE)
+"""What judges with the workers that a process kept ready has begun to set up."""
 
 
 class State(StrEnum):
@@ -184,6 +189,7 @@ class Jobs:
         self._noted: set[str] = set()
         self._turn = asyncio.Lock()
         self._refreshed = 0.0
+        self._spare = Spare(server.start)
         self.gpu: bool | None = None
 
     async def look_for_gpu(self) -> None:
@@ -202,6 +208,11 @@ class Jobs:
         """What goes on for a text, or for one kernel of it."""
         mine = (j for j in self._jobs.values() if j.wanted.document.uri == uri and not j.state.ended)
         return [job for job in mine if kernel is None or job.wanted.kernel in (None, kernel)]
+
+    def expect(self, document: Document) -> None:
+        """Somebody might start to time something of this text next; not while something is timed already."""
+        if self.gpu and not self._turn.locked():
+            self._spare.keep(self._server.settings.at(document.path).editor.ready_minutes)
 
     def start(self, wanted: Wanted) -> tuple[Job, bool]:
         """The job that does this, and whether it was under way before.
@@ -242,13 +253,14 @@ class Jobs:
 
     async def close(self) -> None:
         """End all jobs."""
+        self._spare.close()
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def _run(self, job: Job) -> None:
         bar = job.bar = _Bar(self._server, job)
-        service = Service()
+        service = self._spare.take() if job.wanted.work in _WITH_WORKERS else Service()
         ticking, asking = self._server.start(self._tick(job)), self._server.start(bar.begin())
         try:
             await asyncio.wait([asking], timeout=_ANSWER)

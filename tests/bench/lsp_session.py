@@ -1,9 +1,10 @@
 """One session of an editor with the language server, timed: `python -m tests.bench.lsp_session`.
 
-Opens an example in a folder of its own, refines one kernel, waits for a verified variant, applies it and checks the
-file as it then stands. Prints every message of the session with the second at which it passed, and with --record
-writes them to `results/lsp_session.json`. Options: --example PATH (default cuda/rmsnorm.cu), --budget SECONDS (default
-60), --record. Needs a GPU, and no more than the package itself installs.
+Opens an example in a folder of its own, puts the cursor in a kernel, reads it for a while, refines it, waits for a
+verified variant, applies it and checks the file as it then stands. Prints every message of the session with the second
+at which it passed, and with --record writes them to `results/lsp_session.json`. Options: --example PATH (default
+cuda/rmsnorm.cu), --reading SECONDS (default 10), --budget SECONDS (default 60), --record. Needs a GPU, and no more
+than the package itself installs.
 """
 
 import argparse
@@ -37,6 +38,7 @@ class Client:
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self.transcript: list[dict[str, Any]] = []
         self.job: dict[str, Any] = {}
+        self.first_variant: float | None = None  # second at which a search had one that was confirmed
         self.changed = asyncio.Event()
         self._reading = asyncio.create_task(self._read())
 
@@ -83,7 +85,8 @@ class Client:
             else:
                 future.set_result(message["result"])
             return
-        method, params = message["method"], message.get("params")
+        method: str = message["method"]
+        params: Any = message.get("params")
         if "id" in message:
             answer: object = [None for _ in params["items"]] if method == "workspace/configuration" else None
             if method == "workspace/applyEdit":
@@ -93,6 +96,9 @@ class Client:
         if method == "kernelLsp/jobProgress":
             if params["text"] != self.job.get("text") or params["state"] != self.job.get("state"):
                 self.note("server", method, f"{params['state']}: {params['text']}")
+            best = (params["progress"] or {}).get("best")
+            if self.first_variant is None and best is not None and best["confirmed"]:
+                self.first_variant = self.now
             self.job = params
             self.changed.set()
         elif method not in _QUIET and method != "$/progress":
@@ -142,7 +148,7 @@ def _capabilities() -> dict[str, Any]:
     }
 
 
-async def session(example: Path, budget: float, folder: Path) -> dict[str, Any]:
+async def session(example: Path, reading: float, budget: float, folder: Path) -> dict[str, Any]:
     """The figures of one session and its transcript."""
     kernel = Path(shutil.copy(example, folder))
     workload = example.with_name(f"{example.stem}_workload.py")
@@ -182,9 +188,12 @@ async def session(example: Path, budget: float, folder: Path) -> dict[str, Any]:
     refine = next(action for title, action in offered.items() if title.startswith("Refine"))
     if "disabled" in refine:
         raise SystemExit(f"nothing can be refined here: {refine['disabled']['reason']}")
-    figures["refine_clicked_s"] = client.now
+    await asyncio.sleep(reading)
+    figures["refine_clicked_s"] = clicked = client.now
     await client.ask("workspace/executeCommand", refine["command"], refine["title"])
     ended = await client.until_ended()
+    if client.first_variant is not None:
+        figures["first_variant_after_s"] = round(client.first_variant - clicked, 1)
     figures |= {"refine_ended_s": client.now, "outcome": ended["reason"], "verdict": ended["verdict"]}
     offered = await actions()
     client.note("server", "(code actions)", list(offered))
@@ -214,11 +223,12 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--example", type=Path, default=Path("cuda/rmsnorm.cu"))
+    parser.add_argument("--reading", type=float, default=10.0)
     parser.add_argument("--budget", type=float, default=60.0)
     parser.add_argument("--record", action="store_true")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        figures = asyncio.run(session(EXAMPLES / given.example, given.budget, Path(folder).resolve()))
+        figures = asyncio.run(session(EXAMPLES / given.example, given.reading, given.budget, Path(folder).resolve()))
     print(json.dumps({name: value for name, value in figures.items() if name != "transcript"}, indent=2))
     if given.record:
         print(record("lsp_session", figures))

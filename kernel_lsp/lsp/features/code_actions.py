@@ -130,6 +130,8 @@ def _of_kernel(ls: "Server", document: Document, kernel: Kernel, standing: "Stan
         yield _command(f"Stop refining {kernel.name} ({job.text})", REWRITE, "cancel", [job.id])
     if not running:
         why = why_not(ls, document, standing, timed=True)
+        if why is None:
+            ls.jobs.expect(document)
         yield _command(f"Refine {kernel.name}", REWRITE, "refine", [document.uri, kernel.name], why)
 
 

@@ -6,12 +6,14 @@ Parameters: `work`, `path`, `kernel` (or null), `label` (of a rewrite; the langu
 `{"progress": refine.progress.Progress}`, `{"verdict": judge.verdict.Verdict}`, sent when it has been stored, and
 `{"notice": text}`. The result has `reason`, one sentence; `verdict`, the id of the one that it rests on, or null; of a
 search its `notes`, sentences on what was left out; and for a check or a baseline its `report`.
+
+Before a job is known the process may be asked to `prepare`, the only parameter then: its workers begin to import.
 """
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import asdict, replace
 from math import isfinite
 from pathlib import Path
@@ -20,7 +22,7 @@ from typing import Any
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import RunnerError, SourceError
 from kernel_lsp.judge.check import FileReport, check, record_baseline
-from kernel_lsp.judge.pipeline import open_session
+from kernel_lsp.judge.pipeline import open_session, start_pool
 from kernel_lsp.judge.statistics import Decision
 from kernel_lsp.judge.target import Target, make_target
 from kernel_lsp.judge.verdict import CheckStatus, Verdict
@@ -29,6 +31,7 @@ from kernel_lsp.refine.rewrites import find_rewrites
 from kernel_lsp.refine.run import refine_target
 from kernel_lsp.report.machine import check_json, refinement_json
 from kernel_lsp.report.units import interval_text
+from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.files import read_source
 from kernel_lsp.source.revision import committed_text
@@ -38,13 +41,13 @@ from kernel_lsp.store.store import Store, open_store
 class _Work:
     """What every kind of work is given."""
 
-    def __init__(self, params: dict[str, Any], emit: Emit, store: Store) -> None:
+    def __init__(self, params: dict[str, Any], emit: Emit, store: Store, pool: Pool) -> None:
         self.path = Path(params["path"])
         self.kernel: str | None = params["kernel"]
         self.label: str | None = params["label"]
         self.texts = {Path(path): str(text) for path, text in params["texts"].items()}
         self.settings = Settings.model_validate(params["settings"])
-        self.store, self.emit = store, emit
+        self.store, self.emit, self.pool = store, emit, pool
 
     @property
     def source(self) -> SourceFile:
@@ -66,21 +69,42 @@ class _Work:
 
 @asynccontextmanager
 async def opened() -> AsyncGenerator[Handler]:
-    """The handler; each job has a process of its own, so there is nothing to keep."""
-    yield _run
+    """The handler; each job has a process of its own, and workers that end with the job."""
+    async with AsyncExitStack() as stack:
+        pool: Pool | None = None
+
+        async def handle(params: dict[str, Any], emit: Emit) -> Any:
+            nonlocal pool
+            with _said_what_cannot_be_written():
+                pool = pool or await stack.enter_async_context(start_pool())
+                if params["work"] == "prepare":
+                    pool.preload(Flavour.BUILD, Flavour.GPU if pool.gpu else Flavour.EMULATE)
+                    return None
+                try:
+                    return await _run(params, emit, pool)
+                finally:
+                    await pool.close()
+
+        yield handle
 
 
-async def _run(params: dict[str, Any], emit: Emit) -> Any:
+async def _run(params: dict[str, Any], emit: Emit, pool: Pool) -> Any:
     with open_store(Settings.model_validate(params["settings"]).paths.data) as store:
         try:
-            return await _WORKS[params["work"]](_Work(params, emit, store))
-        except OSError as error:
-            where = Path(error.filename) if isinstance(error.filename, str) else None
-            cure = "Make room there, or name other folders with `paths.cache` and `paths.data`."
-            raise RunnerError(f"This cannot be written: {error.strerror or error}.", where, cure=cure) from error
+            return await _WORKS[params["work"]](_Work(params, emit, store, pool))
         finally:
             for notice in store.notices:
                 emit({"notice": notice})
+
+
+@contextmanager
+def _said_what_cannot_be_written() -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        where = Path(error.filename) if isinstance(error.filename, str) else None
+        cure = "Make room there, or name other folders with `paths.cache` and `paths.data`."
+        raise RunnerError(f"This cannot be written: {error.strerror or error}.", where, cure=cure) from error
 
 
 async def _refine(work: _Work) -> Any:
@@ -90,6 +114,7 @@ async def _refine(work: _Work) -> Any:
         work.settings,
         work.store,
         asyncio.Event(),
+        pool=work.pool,
         on_progress=lambda progress: work.emit({"progress": asdict(progress)}),
         on_verdict=work.tell,
     )
@@ -166,7 +191,7 @@ async def _judge(work: _Work, target: Target, candidate: Candidate) -> Any:
         work.doing(f"timing, block {decision.blocks}{found}")
 
     work.doing("building and measuring the baseline")
-    async with open_session(target, work.settings) as session:
+    async with open_session(target, work.settings, work.pool) as session:
         work.doing("building, running and checking the candidate")
         verdict = await session.judge(candidate, show)
     work.decided(verdict)

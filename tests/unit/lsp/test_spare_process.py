@@ -1,0 +1,133 @@
+"""The next job's process: ready before it is asked for, given away once, ended when nobody comes."""
+
+import asyncio
+import os
+import time
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import pytest
+
+from kernel_lsp.config.settings import PathSettings, Settings
+from kernel_lsp.errors import RunnerError
+from kernel_lsp.lsp import spare as module
+from kernel_lsp.lsp.jobs import Jobs
+from kernel_lsp.lsp.process import Service
+from kernel_lsp.lsp.spare import Spare
+from tests.lsp.job_session import alive, below, kernel_file
+
+
+async def until(happened, seconds=60.0):
+    end = time.monotonic() + seconds
+    while not (found := happened()):
+        assert time.monotonic() < end
+        await asyncio.sleep(0.02)
+    return found
+
+
+@pytest.fixture
+def tasks():
+    return []
+
+
+@pytest.fixture
+def spare(tasks):
+    """Whose process is its service's only one."""
+    return Spare(lambda work: tasks.append(asyncio.ensure_future(work)))
+
+
+def test_its_workers_import_before_a_job_is_known_and_serve_it(spare, tasks, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    kernel = kernel_file(tmp_path)
+    settings = Settings(paths=PathSettings(data=tmp_path / "data", cache=tmp_path / "cache"))
+    refine = settings.refine.model_copy(update={"untimed": True, "budget": 5, "strategy": "tuner-only"})
+    asked = {"work": "refine", "path": str(kernel), "kernel": None, "label": None, "texts": {}}
+    asked["settings"] = settings.model_copy(update={"refine": refine}).model_dump(mode="json")
+
+    async def run():
+        spare.keep(1)
+        await tasks[0]
+        ready = await until(lambda: spare._service and spare._service.pid)
+        nurseries = await until(lambda: len(found := below(ready)) == 2 and found)
+        service = spare.take()
+        result = await service.ask("job", asked)
+        assert service.pid == ready
+        after = below(ready)
+        service.kill()
+        await until(lambda: not alive({ready, *nurseries}), 5)
+        return result, after
+
+    result, after = asyncio.run(run())
+    assert after == set(), "workers end with the job"
+    assert "candidates" in result["reason"]
+
+
+def test_there_is_one_and_it_is_given_away_once(spare, tasks):
+    async def run():
+        spare.keep(1)
+        spare.keep(1)
+        first = spare.take()
+        second = spare.take()
+        assert first is not second
+        assert len(tasks) == 1
+        await asyncio.gather(*tasks)
+        pid = first.pid
+        spare.close()
+        assert first.pid == pid, "whoever took it ends it"
+        first.kill()
+        await until(lambda: not alive({pid}), 5)
+
+    asyncio.run(run())
+
+
+def test_it_ends_when_nobody_comes(spare, tasks):
+    async def run():
+        spare.keep(1)
+        await tasks[0]
+        pid = spare._service.pid
+        spare.keep(0.05 / 60)
+        await until(lambda: not alive({pid}), 10)
+        assert spare._service is None
+
+    asyncio.run(run())
+
+
+def test_none_is_kept_where_none_is_wanted(spare, tasks):
+    async def run():
+        spare.keep(0)
+        spare.close()
+
+    asyncio.run(run())
+    assert tasks == []
+
+
+def test_one_that_cannot_be_prepared_is_left_to_the_job_to_explain(spare, tasks, monkeypatch):
+    class Broken(Service):
+        async def ask(self, *_):
+            raise RunnerError("no process")
+
+    monkeypatch.setattr(module, "Service", Broken)
+
+    async def run():
+        spare.keep(1)
+        await tasks[0]
+        assert spare._service is None
+        spare.keep(1)
+        taken = spare.take()
+        spare.keep(1)
+        await asyncio.gather(*tasks)
+        assert taken is not spare._service
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("gpu", "busy", "expected"), [(True, False, [7]), (True, True, []), (False, False, []), (None, False, [])]
+)
+def test_it_is_kept_on_a_machine_with_a_gpu_that_times_nothing(gpu, busy, expected):
+    settings = Settings(editor=Settings().editor.model_copy(update={"ready_minutes": 7}))
+    jobs = Jobs(Mock(settings=Mock(at=lambda _: settings)))
+    jobs.gpu, jobs._spare = gpu, Mock()
+    jobs._turn = SimpleNamespace(locked=lambda: busy)
+    jobs.expect(Mock(path=os.devnull))
+    assert [call.args[0] for call in jobs._spare.keep.call_args_list] == expected
