@@ -26,6 +26,7 @@ _REPEATS = 3
 _HELD = 4  # outputs that must keep their values while later ones are made
 _NO_ROOM = "CUDA_ERROR_OUT_OF_MEMORY"  # for memory that the judge makes
 _VARIED = 16  # arguments that are tried one by one
+_WEIGHTS_SECONDS = 5.0  # for those that are weights, where all together are tried too
 FIRST_RUN_SECONDS = 60.0  # a first launch may compile
 _REHEARSAL_SECONDS = 10.0  # what a candidate has for that at least; more if the baseline took long, too
 
@@ -170,8 +171,14 @@ async def _measure_touched(bench: Bench, baseline: Subject, plain: Draw, yard: Y
 
 async def _measure_arguments(bench: Bench, scout: "_Scout", yard: Yardstick) -> None:
     """Add inputs that differ from the quickest plain ones in one argument each: none of them may be ignored."""
-    plain = yard.draws[0]
+    plain, begun = yard.draws[0], time.perf_counter()
+    together = any(draw.family == _WEIGHTS for draw in yard.draws)
     for number in range(min(len(bench.arguments), _VARIED)):
+        long = time.perf_counter() - begun > _WEIGHTS_SECONDS
+        if together and long and bench.arguments[number] in bench.weights:
+            detail = "right answers take long here; all weights are tried together"
+            yard.findings.skipped("inputs: each weight alone", detail, bench.cases[plain.case])
+            break
         draw, matters = await bench.vary(plain, number)
         if draw is None:
             continue

@@ -1,6 +1,7 @@
 """A KernelBench problem as a target, on a machine without a GPU: its own `Model`, right and wrong answers to it."""
 
 import asyncio
+import math
 from collections.abc import Mapping
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from kernel_lsp.bench.records import comparison_of
 from kernel_lsp.config.settings import PathSettings, Settings
 from kernel_lsp.device.nvml import find_gpus
+from kernel_lsp.judge import correctness
 from kernel_lsp.judge.likeness import same_model
 from kernel_lsp.judge.pipeline import open_session
 from kernel_lsp.judge.target import make_target
@@ -183,6 +185,24 @@ def test_a_wrong_answer_names_case_and_element(verdicts):
 def test_ignored_weights_that_are_all_ones_are_found(verdicts):
     assert verdicts["ignores"].verdict is Outcome.WRONG
     assert "weights" in verdicts["ignores"].reason
+
+
+@pytest.mark.parametrize("seconds", [math.inf, -1.0])
+def test_where_right_answers_take_long_weights_are_tried_together_only(seconds, tmp_path, monkeypatch):
+    monkeypatch.setattr(correctness, "_WEIGHTS_SECONDS", seconds)
+    path = tmp_path / "rows.py"
+    path.write_text(PROBLEM)
+
+    async def run() -> Verdict:
+        settings = Settings(paths=PathSettings(data=tmp_path, cache=tmp_path))
+        async with open_session(make_target(path), settings) as session:
+            return await session.judge(session.target.answer(SourceFile(path, ANSWERS["triton"]), "triton", "user"))
+
+    found = checks(asyncio.run(run()))
+    assert found["inputs: weights"][0] is CheckStatus.PASSED
+    assert found["inputs: other `x`"][0] is CheckStatus.PASSED
+    assert ("inputs: other `scale`" in found) is (seconds > 0)
+    assert ("inputs: each weight alone" in found) is (seconds < 0)
 
 
 def test_an_access_out_of_bounds_is_found_at_its_line(verdicts):
