@@ -137,11 +137,7 @@ async def measure_baseline(bench: Bench, baseline: Subject) -> Yardstick:
                 yard.findings.fail("baseline", failure, bench.cases[case])
                 return yard
             else:
-                await scout.recover(failure)
-                if yard.findings.runs and yard.findings.runs[-1].findings:
-                    yard.findings.runs.pop()  # what nobody promised to manage is no finding
-                detail = f"the baseline itself does not manage them: {failure.reason}"
-                yard.findings.skipped(f"inputs: {family}", detail, bench.cases[case])
+                await _leave_out(bench, scout, draw, failure, yard)
         await _measure_arguments(bench, scout, yard)
     finally:
         await scout.leave()
@@ -190,10 +186,16 @@ async def _measure_arguments(bench: Bench, scout: "_Scout", yard: Yardstick) -> 
         elif (failure := await _measure_one(bench, await scout.subject(), draw, yard)) is None:
             yard.draws.append(draw)
         else:
-            await scout.recover(failure)
-            if yard.findings.runs and yard.findings.runs[-1].findings:
-                yard.findings.runs.pop()
-            yard.findings.skipped(name, f"the baseline itself does not manage them: {failure.reason}", case)
+            await _leave_out(bench, scout, draw, failure, yard)
+
+
+async def _leave_out(bench: Bench, scout: "_Scout", draw: Draw, failure: Failure, yard: Yardstick) -> None:
+    """Hold inputs against nobody that the baseline itself does not manage."""
+    await scout.recover(failure)
+    if yard.findings.runs and yard.findings.runs[-1].findings:
+        yard.findings.runs.pop()  # what nobody promised to manage is no finding
+    detail = f"the baseline itself does not manage them: {failure.reason}"
+    yard.findings.skipped(f"inputs: {draw.family}", detail, bench.cases[draw.case])
 
 
 class _Scout:

@@ -33,10 +33,9 @@ from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.runner.pool import Pool
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Language
-from tests.bench.kernelbench_harness import ask_harness
+from tests.bench.kernelbench_harness import SET, ask_harness
 from tests.bench.record import record
 
-SET = Path(__file__).parents[1] / "kernelbench"
 ONE_KERNEL = ((1, 19), (1, 36))
 _DECIDING = ("parse", "build", "load", "correct", "legitimate", "record", "time")
 

@@ -11,6 +11,8 @@ from typing import Any
 from kernel_lsp.bench.published import REPEATS, TRIALS
 from kernel_lsp.device.nvml import Gpu
 
+SET = Path(__file__).parents[1] / "kernelbench"
+"""The candidates that are judged beside it."""
 _UNUSED = ("litellm", "openai", "dotenv", "tqdm", "datasets", "requests", "tomli")
 
 THEIRS = f"""

@@ -19,46 +19,30 @@ import math
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+from kernel_lsp.bench.lanes import Lane, run_lanes
 from kernel_lsp.bench.plan import Asked, Job, Plan, make_plan
 from kernel_lsp.bench.published import ask_published
 from kernel_lsp.bench.records import Ledger, Result
 from kernel_lsp.bench.run import run_bench
-from kernel_lsp.bench.suite import Problem, find_problems, find_samples
+from kernel_lsp.bench.suite import Problem, find_problems, find_samples, sample_name
 from kernel_lsp.bench.totals import add_up
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu, find_gpus
 from kernel_lsp.errors import KernelLspError
-from kernel_lsp.judge.building import Builders, arch_of
 from kernel_lsp.judge.target import make_target
-from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.store.store import open_store
 from kernel_lsp.workload import problem as workload
-from tests.bench.kernelbench_harness import ask_harness
+from tests.bench.kernelbench_harness import SET, ask_harness
 from tests.bench.record import record
-from tests.bench.shards import raw_path
+from tests.bench.shards import Row, json_lines, raw_path
 
 NAME = "kernelbench_set"
-SET = Path(__file__).parents[1] / "kernelbench"
 OURS, HARNESS, COMPAT = "ours", "KernelBench", "compat"
 _NO_ROOM = "out of memory"
-
-Row = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where one more verdict at a time is made: a GPU, or the CPU alone, with workers and builders of its own."""
-
-    gpu: Gpu | None
-    pool: Pool
-    builders: Builders
 
 
 class Rows:
@@ -68,8 +52,7 @@ class Rows:
         self._path = path
         if not resume:
             path.unlink(missing_ok=True)
-        lines = path.read_text().splitlines() if path.exists() else []
-        self._rows: list[Row] = [json.loads(line) for line in lines]
+        self._rows = list(json_lines(path))
 
     def keep(self, row: Row) -> None:
         """Add one."""
@@ -113,26 +96,6 @@ async def judge_ours(
     )
 
 
-@asynccontextmanager
-async def places(gpus: Sequence[Gpu], settings: Settings) -> AsyncGenerator[list[Place]]:
-    """One for each GPU."""
-    pools = [Pool(gpu.uuid if gpu else None) for gpu in gpus or (None,)]
-    try:
-        made = [
-            Place(gpu, pool, Builders(pool, settings, arch_of(gpu, settings)))
-            for gpu, pool in zip(gpus or (None,), pools, strict=True)
-        ]
-        for place in made:
-            place.pool.allow(read=[SET])
-            place.pool.preload(Flavour.BUILD, Flavour.GPU if place.gpu else Flavour.EMULATE)
-        yield made
-        for place in made:
-            place.builders.close()
-    finally:
-        for pool in pools:
-            await pool.close()
-
-
 class SecondOpinions:
     """The verdicts of KernelBench's harness and of our run of its method."""
 
@@ -141,7 +104,7 @@ class SecondOpinions:
         self._until = until
         self._room = asyncio.Semaphore(asked.jobs)
         self._built: dict[str, asyncio.Task[Row]] = {}
-        self._alone: deque[tuple[Job, str]] = deque()
+        self._alone: deque[tuple[Job, str]] | None = deque()  # what is to be asked again; None while it is
 
     async def gather(self, plan: Plan, gpus: Sequence[Gpu]) -> None:
         """All that are missing, until the time is over."""
@@ -149,29 +112,40 @@ class SecondOpinions:
         sizes = {problem: size_of(problem) for problem in {job.problem for job in plan.jobs}}
         order = sorted(plan.jobs, key=lambda job: sizes[job.problem])
         missing = deque((job, who) for job in order for who in known if job.sample.path.name not in known[who])
-        async with places(gpus, self._settings) as made:
-            for job, who in missing:
-                if who == HARNESS and gpus and "load_inline" in job.text:
-                    self._built[job.key] = asyncio.create_task(self._build(job, gpus[0]))
-            try:
-                await asyncio.gather(*(self._work(missing, place) for place in made * self._asked.at_once))
-                self._alone, again = deque(), self._alone
-                await asyncio.gather(*(self._work(again, place, last=True) for place in made))
-            finally:
-                for task in self._built.values():
-                    task.cancel()
-                await asyncio.gather(*self._built.values(), return_exceptions=True)
+        for job, who in missing:
+            if who == HARNESS and gpus and "load_inline" in job.text:
+                self._built[job.key] = asyncio.create_task(self._build(job, gpus[0]))
+        try:
+            await self._attend_to(missing, [*gpus] * self._asked.at_once)
+            self._alone, again = None, self._alone
+            await self._attend_to(again, gpus)
+        finally:
+            for task in self._built.values():
+                task.cancel()
+            await asyncio.gather(*self._built.values(), return_exceptions=True)
 
-    async def _work(self, queue: deque[tuple[Job, str]], place: Place, *, last: bool = False) -> None:
-        while queue and time.monotonic() < self._until:
-            job, who = queue.popleft()
-            said = await (self._by_harness(job, place.gpu) if who == HARNESS else self._by_compat(job, place))
-            if said is None:
-                continue
-            if _NO_ROOM in json.dumps(said) and not last:
-                self._alone.append((job, who))
-            else:
-                self._rows.keep({"by": who, "file": job.sample.path.name} | said)
+    async def _attend_to(self, asked: deque[tuple[Job, str]] | None, gpus: Sequence[Gpu]) -> None:
+        if asked:
+            await run_lanes(asked, gpus, self._settings, self._attend, self._fail, lambda *_: None)
+
+    async def _attend(self, lane: Lane, asked: tuple[Job, str]) -> None:
+        job, who = asked
+        if time.monotonic() >= self._until:
+            return
+        said = await (self._by_harness(job, lane.gpu) if who == HARNESS else self._by_compat(job, lane))
+        if said is None:
+            return
+        if _NO_ROOM in json.dumps(said) and self._alone is not None:
+            self._alone.append(asked)
+        else:
+            self._keep(asked, said)
+
+    def _fail(self, asked: tuple[Job, str], error: KernelLspError) -> None:
+        self._keep(asked, {"trouble": str(error), "says": str(error)})
+
+    def _keep(self, asked: tuple[Job, str], said: Row) -> None:
+        job, who = asked
+        self._rows.keep({"by": who, "file": job.sample.path.name} | said)
 
     async def _build(self, job: Job, gpu: Gpu) -> Row:
         async with self._room:
@@ -192,12 +166,12 @@ class SecondOpinions:
         said = await self._ask(job, "judge" if gpu else "dry", gpu)
         return None if said is None else said | {"says": str(said.get("correct", said.get("trouble", "loaded")))}
 
-    async def _by_compat(self, job: Job, place: Place) -> Row:
+    async def _by_compat(self, job: Job, lane: Lane) -> Row:
         target = make_target(job.problem.path)
-        place.pool.allow(read=[job.problem.path.parent])
-        built = await place.builders.build(target.workload, job.candidate)
-        said, trouble = await ask_published(place.pool, place.gpu, target, job.candidate, built, self._settings)
-        place.builders.forget(job.candidate)
+        lane.pool.allow(read=[job.problem.path.parent, job.sample.path.parent])
+        built = await lane.builders.build(target.workload, job.candidate)
+        said, trouble = await ask_published(lane.pool, lane.gpu, target, job.candidate, built, lane.settings)
+        lane.builders.forget(job.candidate)
         row = said.model_dump(mode="json") if said else {"trouble": trouble}
         return row | {"says": str(said.correct if said else trouble)}
 
@@ -217,7 +191,7 @@ def compared(results: Iterable[Result], entries: Mapping[str, Row], rows: Rows) 
     both: list[bool] = []
     found: dict[str, list[str]] = {"unexpected": [], "compat_differs": [], "cheats_that_kernelbench_passes": []}
     for result in results:
-        name = f"level_{result.level}_problem_{result.number}_sample_{result.index}_kernel.py"
+        name = sample_name(result.level, result.number, result.index)
         kind, expected = entries[name]["kind"], entries[name]["expect"]
         counts[f"{kind}: {'right' if result.eager.right else 'rejected'} by us"] += 1
         if result.eager.verdict.value not in expected:
@@ -270,7 +244,7 @@ async def study(asked: argparse.Namespace, scratch: Path) -> Row:
     return {
         "candidates": len(plan.jobs),
         "verdicts_a_minute_on_one_gpu": throughput(rows.by(OURS)),
-        "totals": add_up(results, 0, 0.0).model_dump(mode="json"),
+        "totals": add_up(results).model_dump(mode="json"),
     } | compared(results, entries, rows)
 
 

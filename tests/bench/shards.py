@@ -8,6 +8,7 @@ the rows that are not there yet; `--seconds`, or an interrupt, ends a study earl
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import sys
@@ -15,7 +16,7 @@ import tempfile
 import time
 import traceback
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, TextIO
@@ -48,15 +49,16 @@ def raw_path(name: str) -> Path:
     return Path(os.environ.get(RESULTS_VARIABLE, RESULTS)) / f"{name}.jsonl"
 
 
-def read_rows(path: Path) -> list[Row]:
-    """The rows of a file, the last of each task and number; a line cut short by a kill is left out."""
-    found: dict[tuple[str, str], Row] = {}
+def json_lines(path: Path) -> Iterator[Row]:
+    """The objects of a file, one a line, or none where there is no file; a line cut short by a kill is left out."""
     for line in path.read_text().splitlines() if path.exists() else ():
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        found[row["task"], str(row["number"])] = row
+        with contextlib.suppress(ValueError):
+            yield json.loads(line)
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a file, the last of each task and number."""
+    found = {(row["task"], str(row["number"])): row for row in json_lines(path)}
     return list(found.values())
 
 

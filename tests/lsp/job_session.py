@@ -321,6 +321,14 @@ def below(pid: int) -> set[int]:
     return {one for child in children(pid) for one in (child, *below(child))}
 
 
+async def gone(pids: set[int], seconds: float = 5.0) -> None:
+    """Wait until all of them have ended."""
+    deadline = time.monotonic() + seconds
+    while left := alive(pids):
+        assert time.monotonic() < deadline, f"still there: {left}"
+        await asyncio.sleep(0.05)
+
+
 def alive(pids: set[int]) -> set[int]:
     """Those that have not ended."""
     left: set[int] = set()

@@ -1,17 +1,15 @@
 """Jobs in a real server process: started, watched, joined, cancelled, killed."""
 
-import asyncio
 import os
 import re
 import signal
 import subprocess
-import time
 
 import pytest
 from lsprotocol import types
 
 from kernel_lsp.store.store import open_store
-from tests.lsp.job_session import alive, below, children, data_of, editor, kernel_file
+from tests.lsp.job_session import below, children, data_of, editor, gone, kernel_file
 
 TWO = {"refine": {"proposers": "scripted_proposers:two", "untimed": True}}
 ENDLESS = {"refine": {"proposers": "scripted_proposers:endless", "untimed": True}}
@@ -30,13 +28,6 @@ def processes(session):
     """The job's own process, which is the server's youngest child, and all below it."""
     job = max(children(session.pid))
     return {job} | below(job)
-
-
-async def gone(pids, seconds=5.0):
-    deadline = time.monotonic() + seconds
-    while left := alive(pids):
-        assert time.monotonic() < deadline, f"still there: {left}"
-        await asyncio.sleep(0.05)
 
 
 async def test_a_search_tells_where_it_stands_and_stores_what_it_finds(kernel, tmp_path):

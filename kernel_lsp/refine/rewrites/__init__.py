@@ -74,10 +74,7 @@ def find_rewrites(base: Candidate, kernel: Kernel) -> Iterator[Candidate]:
     for rewrite in REWRITES[base.language]:
         try:
             yield from rewrite(base.kernel, base.launch, kernel)
-        except (
-            ValueError,
-            RecursionError,
-        ):  # a text that is being typed in, or too deep
+        except (ValueError, RecursionError):  # a text that is being typed in, or nested too deep
             continue
 
 

@@ -60,8 +60,8 @@ def table_bounds(dtype: torch.dtype, *, whole_model: bool = False) -> Bounds:
     """
     if not dtype.is_floating_point:
         return EXACT
-    share = _TABLE.get(dtype, 1e-1)
-    units = max((max(share, _WHOLE_MODEL) if whole_model else share) / torch.finfo(dtype).eps, FLOOR_MAX)
+    share = _WHOLE_MODEL if whole_model else _TABLE.get(dtype, 1e-1)
+    units = max(share / torch.finfo(dtype).eps, FLOOR_MAX)
     return Bounds(units, units)
 
 

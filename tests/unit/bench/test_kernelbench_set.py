@@ -4,7 +4,6 @@ import argparse
 import asyncio
 import json
 import math
-from contextlib import asynccontextmanager
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -82,11 +81,11 @@ def opinions(rows, tmp_path, monkeypatch, answers, until=math.inf):
     monkeypatch.setattr(made, "_by_harness", answer(HARNESS))
     monkeypatch.setattr(made, "_by_compat", answer(COMPAT))
 
-    @asynccontextmanager
-    async def places(*_):
-        yield [Mock(gpu=None), Mock(gpu=None)]
+    async def run_lanes(queue, _gpus, _settings, attend, _fail, _say):
+        while queue:
+            await attend(Mock(gpu=None), queue.popleft())
 
-    monkeypatch.setattr(kernelbench_set, "places", places)
+    monkeypatch.setattr(kernelbench_set, "run_lanes", run_lanes)
     monkeypatch.setattr(kernelbench_set, "size_of", lambda problem: -problem)
     jobs = [Mock(key=str(n), text="", problem=n, sample=Mock(path=Path(NAME.format(n)))) for n in range(3)]
     asyncio.run(made.gather(Mock(jobs=jobs), ()))

@@ -14,7 +14,7 @@ from kernel_lsp.lsp import spare as module
 from kernel_lsp.lsp.jobs import Jobs
 from kernel_lsp.lsp.process import Service
 from kernel_lsp.lsp.spare import Spare
-from tests.lsp.job_session import alive, below, kernel_file
+from tests.lsp.job_session import below, gone, kernel_file
 
 
 async def until(happened, seconds=60.0):
@@ -54,7 +54,7 @@ def test_its_workers_import_before_a_job_is_known_and_serve_it(spare, tasks, tmp
         assert service.pid == ready
         after = below(ready)
         service.kill()
-        await until(lambda: not alive({ready, *nurseries}), 5)
+        await gone({ready, *nurseries})
         return result, after
 
     result, after = asyncio.run(run())
@@ -75,7 +75,7 @@ def test_there_is_one_and_it_is_given_away_once(spare, tasks):
         spare.close()
         assert first.pid == pid, "whoever took it ends it"
         first.kill()
-        await until(lambda: not alive({pid}), 5)
+        await gone({pid})
 
     asyncio.run(run())
 
@@ -86,7 +86,7 @@ def test_it_ends_when_nobody_comes(spare, tasks):
         await tasks[0]
         pid = spare._service.pid
         spare.keep(0.05 / 60)
-        await until(lambda: not alive({pid}), 10)
+        await gone({pid}, 10)
         assert spare._service is None
 
     asyncio.run(run())
