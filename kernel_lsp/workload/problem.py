@@ -18,7 +18,7 @@ import inspect
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from kernel_lsp.workload.answer import Call, build_model, form, on_device, outpu
 from kernel_lsp.workload.constants import Case, constants_of, with_constants
 from kernel_lsp.workload.execute import blame, load_module
 from kernel_lsp.workload.placement import Instead
-from kernel_lsp.workload.workload import Contract, Workload, describe_case
+from kernel_lsp.workload.workload import Contract, Workload, describe_case, in_float64
 
 _LEAST = 4  # smaller constants are kernel sizes, strides and groups rather than extents
 _LEAST_OF_MANY = 8
@@ -285,17 +285,9 @@ class Problem:
                     raise WorkloadError("the answer of `Model` is made of rounding errors", self.path)
 
     def _exact(self, case: Case, leaves: tuple[Any, ...], seed: int) -> tuple[Tensor, ...]:
-        """The answer in float64, in which what a library sums up in any order is the same but for the last digits.
-
-        In the given types where not every operation exists in float64.
-        """
-        wide = [leaf.double() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf for leaf in leaves]
+        """The answer in float64, in which what a library sums up in any order is the same but for the last digits."""
         with seeded(seed, self._device):
-            try:
-                return self.reference(case, *wide)
-            except RuntimeError:
-                with self._blaming(case):
-                    return self.reference(case, *leaves)
+            return in_float64(partial(self.reference, case), leaves, self._blaming(case))
 
     def _blaming(self, case: Case) -> blame:
         return blame(self.path, f"`Model` raised for case {describe_case(case)}")

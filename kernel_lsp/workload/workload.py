@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -84,6 +85,27 @@ def make_inputs(workload: Workload, case: Mapping[str, Any]) -> tuple[Leaf, ...]
             )
     must_fit(workload.reference_on(case), leaves, {}, workload.path, "what `inputs` returns does not fit `reference`")
     return leaves
+
+
+def in_float64(reference: Callable[..., Any], leaves: Sequence[Leaf], blaming: blame) -> Any:
+    """What a reference returns for copies of leaves, in float64 where all of its operations exist there.
+
+    Raises:
+        WorkloadError: it raises, as `blaming` says.
+    """
+    import torch
+
+    def widened(leaf: Leaf) -> Leaf:
+        wide = isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+        return leaf.to(torch.float64, copy=True) if wide else copied(leaf)
+
+    def copied(leaf: Leaf) -> Leaf:
+        return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
+
+    with blaming:
+        with suppress(RuntimeError):  # an operation that does not exist in float64, or the user's error: it comes again
+            return reference(*map(widened, leaves))
+        return reference(*map(copied, leaves))
 
 
 def as_outputs(workload_path: Path, returned: object, what: str) -> tuple[Leaf, ...]:

@@ -36,7 +36,7 @@ from kernel_lsp.workload import families
 from kernel_lsp.workload.execute import blame
 from kernel_lsp.workload.load import load_workload
 from kernel_lsp.workload.placement import Instead
-from kernel_lsp.workload.workload import Workload, as_outputs, describe_case, make_inputs
+from kernel_lsp.workload.workload import Workload, as_outputs, describe_case, in_float64, make_inputs
 
 if TYPE_CHECKING:
     from kernel_lsp.workload.problem import Choice, Problem
@@ -536,17 +536,9 @@ class Oracle:
         """What the reference returns on leaves, in float64 where its operations exist there."""
         workload = self._loaded()
         constants = workload.cases[number]
-        case, reference = describe_case(constants), workload.reference_on(constants)
+        blaming = blame(workload.path, f"`reference` raised for case {describe_case(constants)}")
         with self._placement(), torch.no_grad():
-            try:
-                returned = reference(*map(_widened, leaves))
-            except RuntimeError:
-                # Not every operation exists in float64; in the given types it either works or is the user's error.
-                with blame(workload.path, f"`reference` raised for case {case}"):
-                    returned = reference(*map(_copy, leaves))
-            except Exception:
-                with blame(workload.path, f"`reference` raised for case {case}"):
-                    raise
+            returned = in_float64(workload.reference_on(constants), leaves, blaming)
         return tuple(t.detach().contiguous() for t in as_outputs(workload.path, returned, "reference"))
 
     def _within_declared(self, actual: Tensor, truth: Tensor) -> bool:
@@ -626,13 +618,3 @@ def _most_needed(problem: "Problem", choice: Mapping[str, Any]) -> int:
 
     found = [problem.footprint(choice["cases"][case]) for case in choice["decisive"]]
     return max((needed(footprint) for footprint in found if footprint is not None), default=0)
-
-
-def _widened(leaf: Any) -> Any:
-    if isinstance(leaf, Tensor) and leaf.is_floating_point():
-        return leaf.to(torch.float64, copy=True)
-    return _copy(leaf)
-
-
-def _copy(leaf: Any) -> Any:
-    return leaf.clone() if isinstance(leaf, Tensor) else leaf
