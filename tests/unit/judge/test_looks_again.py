@@ -98,9 +98,14 @@ def test_who_is_put_off_at_every_look_is_not_accused(looking: Callable[..., tupl
     assert looking([1.0], put_off=([9.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 9.0])) == (None, 2)
 
 
+def test_nor_is_who_is_put_off_for_a_second_on_end(looking: Callable[..., tuple[str | None, int]]) -> None:
+    """With more segments only, each time by 30 ms."""
+    assert looking([1.0], put_off=([], [0.0, 30.0] * 25)) == (None, 26)
+
+
 @pytest.mark.parametrize("shares", [[1 / 3], [1 / 3, 1 / 3, 1.0, 1 / 3]])
 def test_who_claims_a_third_is_found(shares: list[float], looking: Callable[..., tuple[str | None, int]]) -> None:
     found, looks = looking(shares)
-    assert looks == timing._LOOKS_FROM_OUTSIDE
+    assert looks >= timing._LOOKS_FROM_OUTSIDE
     assert found is not None
     assert found.startswith("it says that its launches took ")
