@@ -363,8 +363,9 @@ class Session:
     ) -> Verdict:
         bench, cases = measured.bench, measured.cases
         series = case.series = Series.empty(cases)
-        await bench.settle()
-        await bench.rest(subject)
+        with case.timeline.stage("settle"):
+            await bench.settle()
+            await bench.rest(subject)
         async with self.timer():
             with case.timeline.stage("record"):
                 await timing.ready(bench, measured.baseline, cases)
@@ -395,6 +396,7 @@ class Session:
                 for version in (measured.baseline, subject):
                     reloaded.append(await bench.enter(version.candidate, version.built))  # noqa: PERF401 - left below
                 a, b = reloaded
+            with case.timeline.stage("settle"):
                 await bench.settle()
             fresh = Series.empty(cases)
             async with self.timer():

@@ -11,7 +11,7 @@ turned down (SLOWER or NOT_WORTH_IT) is counted too. At an effect of 1 % the mar
 truth.
 
 Options: --judgements of each kind at 1 % and 2 % (34), --others at none and at 30 % (12), --truths pairs of processes
-(6), --truth-ms of blocks in each (500), --kinds, and those of `shards.py`. Rows are kept in `power.jsonl`.
+(12), --truth-ms of blocks in each (250), --kinds, and those of `shards.py`. Rows are kept in `power.jsonl`.
 """
 
 import asyncio
@@ -110,6 +110,7 @@ async def measure_truth(session: Session, candidate: Candidate, gpu_ms: float) -
         "blocks": found.n,
         "us": statistics.median(series.baseline_us[0]),
         "gpu_ms": round(series.gpu_ms, 1),
+        "sm_clock_mhz": [min(series.clocks), max(series.clocks)] if series.clocks else None,
         "says": f"{math.expm1(found.mean):+.3%} in {found.n} blocks of deviation {found.deviation:.3%}",
     }
 
@@ -228,8 +229,8 @@ def main() -> None:
     parser = shards.parser(__doc__)
     parser.add_argument("--judgements", type=int, default=34)
     parser.add_argument("--others", type=int, default=12)
-    parser.add_argument("--truths", type=int, default=6)
-    parser.add_argument("--truth-ms", type=float, default=500.0)
+    parser.add_argument("--truths", type=int, default=12)
+    parser.add_argument("--truth-ms", type=float, default=250.0)
     parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS)
     options = parser.parse_args()
     if options.worker:

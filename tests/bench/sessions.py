@@ -69,6 +69,7 @@ def kept(verdict: Verdict) -> dict[str, Any]:
         "confirmed": bool(case and case.confirmation_blocks),
         "gpu_ms": round(gpu_ms(verdict), 2),
         "shared": bool(verdict.evidence.device and verdict.evidence.device.shared),
+        "sm_clock_mhz": verdict.evidence.device.sm_clock_mhz if verdict.evidence.device else None,
         "discarded": verdict.evidence.discarded_blocks,
         "seconds": {stage: round(seconds, 4) for stage, seconds in verdict.seconds.items()},
         "says": f"{verdict.verdict.value} at {verdict.stage.value}, {verdict.seconds['total']:.2f} s; {verdict.reason}",
