@@ -117,7 +117,7 @@ _VERDICTS = {
     "slower": {"SLOWER"},
 }
 _STOPPED = {"RUN_FAILED", "TIMED_OUT"}
-"""The emulator finds that a kernel never ends; a busy driver tells of a fault later than a run may take."""
+"""The emulator finds that a kernel never ends; a busy driver tells of a trap later than a run may take."""
 _WRITING = {"fills the disk", "floods its output"}  # for longer than a run may take where the disk is slow
 _HOST = {
     "takes more GPU memory than there is": 'torch.empty(1 << 46, dtype=torch.uint8, device="{device}")',
@@ -142,8 +142,8 @@ raise RuntimeError("flooded")""",
 _DEVICE = {
     "hangs": (_CUDA, _STORE, f'while (n > 0) {{ asm volatile(""); }}\n        {_STORE}', _STOPPED),
     "traps": (_CUDA, _STORE, f'asm volatile("trap;");\n        {_STORE}', _STOPPED),
-    "reads far away": (_CUDA, "= x[at];", "= x[(1ll << 40) + at];", _STOPPED),
-    "writes far away": (_CUDA, "y[at] = v", "y[(1ll << 40) + at] = v", _STOPPED),
+    "reads far away": (_CUDA, "= x[at];", "= x[(1ll << 40) + at];", {"RUN_FAILED"}),
+    "writes far away": (_CUDA, "y[at] = v", "y[(1ll << 40) + at] = v", {"RUN_FAILED"}),
     "does not compile": (_CUDA, "= x[at];", "= z[at];", {"BUILD_FAILED"}),
     "hangs in Triton": (
         _TRITON,
@@ -151,7 +151,7 @@ _DEVICE = {
         f"{_TRITON_WAIT}\n    {_TRITON_STORE}",
         _STOPPED,
     ),
-    "writes far away in Triton": (_TRITON, "y_ptr + offsets", "y_ptr + (1 << 40) + offsets", _STOPPED),
+    "writes far away in Triton": (_TRITON, "y_ptr + offsets", "y_ptr + (1 << 40) + offsets", {"RUN_FAILED"}),
 }
 _GPU_ONLY = frozenset({"hoards all GPU memory"})
 _IN_A_SUBJECT = 'if "kernel_lsp.runner.workers.subject" in sys.modules:'

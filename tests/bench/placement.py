@@ -18,22 +18,21 @@ import random
 import statistics
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernel_lsp.build.cuda import build_cuda
 from kernel_lsp.device.nvml import find_gpus
 from kernel_lsp.source.candidate import SourceFile
-from tests.bench import specimens
+from tests.bench import power, specimens
 from tests.bench.record import record
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 NAME = "placement"
-KINDS = ("elementwise", "reduction", "gemm")
 ALLOCATIONS, PLACES, LOADS = 3, 4, 4
-_ELEMENTS = 1 << 26  # of the largest input
-_DEPTH = 4000  # of the product, along what is summed up
 _FLUSH_BYTES = 256 << 20
 _ALIGNMENT = 2 << 20
 
@@ -41,53 +40,32 @@ Combination = tuple[int, int, int]  # allocation, place, load
 Timing = dict[Combination, float]  # microseconds
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """Bytes of inputs and output of a kernel, and how it is launched: grid, and the numbers after the pointers."""
-
-    inputs: tuple[int, ...]
-    output: int
-    grid: tuple[int, int]
-    numbers: tuple[float, ...]
-
-
-def shape_of(kind: str) -> Shape:
-    """How large a kernel of `specimens` is here."""
-    if kind == "gemm":
-        side = 1024
-        return Shape((side * _DEPTH * 4,) * 2, side * side * 4, (side // 64, side // 64), (side, _DEPTH, 0.0))
-    if kind == "reduction":
-        rows = _ELEMENTS // 256
-        return Shape((_ELEMENTS * 4,), rows * 4, (4224, 1), (rows,))
-    return Shape((_ELEMENTS * 4,), _ELEMENTS * 4, (4224, 1), (_ELEMENTS,))
-
-
-def serve(connection: Connection, kind: str, folder: str) -> None:
+def serve(connection: Connection, path: Path, kind: str) -> None:
     """One process: a round for each seed that it is sent, until it is sent None."""
     import torch
 
     from kernel_lsp.device.driver import LoadedModule
+    from kernel_lsp.workload.load import bind_launch, load_workload
+    from kernel_lsp.workload.workload import make_inputs
 
-    path = Path(folder) / f"{kind}.cu"
-    built = build_cuda(SourceFile(path, specimens.text(kind, specimens.BASE_EXTRA)), find_gpus()[0].arch)
+    built = build_cuda(SourceFile(path, path.read_text()), find_gpus()[0].arch)
     assert built.binary is not None, built.log
+    workload_path = path.with_name(f"{kind}_workload.py")
+    text = workload_path.read_text()
+    workload = load_workload(text, workload_path)
     flush = torch.empty(_FLUSH_BYTES, dtype=torch.uint8, device="cuda")
-    kernels = [LoadedModule(built.binary, {})[kind] for _ in range(LOADS)]
-    shape = shape_of(kind)
-    sizes = [-(-size // _ALIGNMENT) * _ALIGNMENT for size in (*shape.inputs, shape.output)]
-    slabs = [torch.zeros(sum(sizes) * PLACES, dtype=torch.uint8, device="cuda") for _ in range(ALLOCATIONS)]
-
-    def arguments(allocation: int, place: int) -> list[Any]:
-        starts = itertools.accumulate(sizes, initial=place * sum(sizes))
-        used = zip(starts, (*shape.inputs, shape.output), strict=False)
-        return [slabs[allocation][start : start + size].view(torch.float32) for start, size in used]
+    modules = [LoadedModule(built.binary, {}) for _ in range(LOADS)]
+    inputs = make_inputs(workload, workload.cases[0])
+    tensors = [*inputs, bind_launch(modules[0], path, text, workload_path)(*inputs)]
+    allocations = [in_places(tensors) for _ in range(ALLOCATIONS)]
+    launch = specimens.launch_into(kind)
 
     def timed(combination: Combination) -> float:
         allocation, place, load = combination
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         flush.zero_()
         begin.record()
-        kernels[load][shape.grid, 256](*arguments(allocation, place), *shape.numbers)
+        launch(modules[load], *allocations[allocation][place])
         end.record()
         end.synchronize()
         return begin.elapsed_time(end) * 1000
@@ -100,13 +78,29 @@ def serve(connection: Connection, kind: str, folder: str) -> None:
         connection.send({each: timed(each) for each in random.Random(seed).sample(every, len(every))})
 
 
-def measure(kind: str, processes: int, rounds: int, folder: str) -> list[Timing]:
+def in_places(tensors: "Sequence[Tensor]") -> "list[list[Tensor]]":
+    """Copies of tensors in one new allocation, as often as it has places."""
+    import torch
+
+    sizes = [-(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT for tensor in tensors]
+    slab = torch.empty(PLACES * sum(sizes), dtype=torch.uint8, device=tensors[0].device)
+    starts = itertools.accumulate(sizes * PLACES, initial=0)
+    places: list[list[Tensor]] = [[] for _ in range(PLACES)]
+    for place in places:
+        for tensor, at in zip(tensors, starts, strict=False):  # tensors first: no start is taken for none of them
+            place.append(slab[at : at + tensor.nbytes].view(tensor.dtype).view(tensor.shape).copy_(tensor))
+    return places
+
+
+def measure(kind: str, processes: int, rounds: int, folder: Path) -> list[Timing]:
     """Of each process the median time of each combination."""
+    elements, depth = power.SHAPES[kind]
+    path = specimens.write(folder, kind, elements, specimens.BASE_EXTRA, depth)
     context = multiprocessing.get_context("spawn")
     ends: list[Connection] = []
     for _ in range(processes):
         mine, theirs = context.Pipe()
-        context.Process(target=serve, args=(theirs, kind, folder), daemon=True).start()
+        context.Process(target=serve, args=(theirs, path, kind), daemon=True).start()
         ends.append(mine)
     for end in ends:
         assert end.recv() == "ready"
@@ -162,7 +156,7 @@ def table(figures: dict[str, Any]) -> str:
 def main() -> None:
     """Measure each kind, print the components, and record them if asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS)
+    parser.add_argument("--kinds", nargs="+", default=power.KINDS, choices=power.KINDS)
     parser.add_argument("--processes", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--record", action="store_true", help="write a result file, see README.md")
@@ -170,7 +164,7 @@ def main() -> None:
     figures: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="study-") as folder:
         for kind in options.kinds:
-            figures[kind] = components(measure(kind, options.processes, options.rounds, folder))
+            figures[kind] = components(measure(kind, options.processes, options.rounds, Path(folder)))
             print(f"{kind}: {figures[kind]}", flush=True)
     print(f"\n{table(figures)}")
     if options.record:

@@ -38,7 +38,8 @@ KINDS = ("elementwise", "reduction", "gemm")
 EFFECTS = (-0.02, -0.01, 0.0, 0.01, 0.02, 0.3)
 """Share of work added; negative is a gain."""
 SMALL_DELTA = 0.005
-_SHAPES = {"elementwise": (1 << 26, 256), "reduction": (1 << 27, 256), "gemm": (1 << 20, 4000)}
+SHAPES = {"elementwise": (1 << 26, 256), "reduction": (1 << 27, 256), "gemm": (1 << 20, 4000)}
+"""Elements and depth of each kind, see `specimens.case`."""
 
 
 def tasks(judgements: int, others: int, truths: int, truth_ms: float, kinds: Sequence[str] = KINDS) -> list[Task]:
@@ -60,7 +61,7 @@ async def workplace() -> AsyncGenerator[Callable[[Task], AsyncIterator[Row]]]:
 
         async def do(task: Task) -> AsyncIterator[Row]:
             kind, effect = task["kind"], task["effect"]
-            elements, depth = _SHAPES[kind]
+            elements, depth = SHAPES[kind]
             path = specimens.write(folder, kind, elements, specimens.BASE_EXTRA, depth)
             delta = SMALL_DELTA if abs(effect) == 0.01 else judging.DELTA
             settings = settings_below(
