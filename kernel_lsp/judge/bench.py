@@ -339,7 +339,7 @@ class Bench:
         if draw.slab not in subject.bound:
             if self.large:
                 for other in subject.bound - subject.recorded.keys():
-                    await self._unbind(subject, other)
+                    await self.unbind(subject, other)
             names = list(self.arguments)
             handle = await subject.call(
                 "bind", name=draw.slab, arguments=draw.arguments, nbytes=draw.nbytes, names=names, case=draw.case
@@ -364,10 +364,13 @@ class Bench:
             baseline=baseline,
         )
 
-    async def _unbind(self, subject: Subject, slab: str) -> None:
-        await self.oracle("detach", subject=subject.name, slab=slab)
-        await subject.call("unbind", name=slab)
-        subject.bound.discard(slab)
+    async def unbind(self, subject: Subject, slab: str) -> None:
+        """Free the memory of one set of inputs, if there is any, and what was recorded on it."""
+        if slab in subject.bound:
+            await self.oracle("detach", subject=subject.name, slab=slab)
+            await subject.call("unbind", name=slab)
+            subject.bound.discard(slab)
+            subject.recorded.pop(slab, None)
 
     async def rest(self, subject: Subject) -> None:
         """Free a version's inputs and outputs where they are large; `fill` makes memory for them anew."""

@@ -373,8 +373,9 @@ class Session:
                 if (wrong := await timing.verify_timed_outputs(bench, subject, cases, measured.yard)) is not None:
                     return self._verdict(case, Failure(Outcome.ILLEGITIMATE, Stage.LEGITIMATE, wrong))
             with case.timeline.stage("time"):
-                await timing.warm_up((measured.baseline, subject), cases[-1])
                 pair = self._pair(measured, measured.baseline, subject)
+                await pair.make_ready()
+                await timing.warm_up((measured.baseline, subject), cases[-1])
                 shared = timing.device_state(bench, series, self.pids(), self.quieted).shared
                 decision = await timing.decide(
                     bench, pair, series, alpha=self.settings.judge.alpha, shared=shared, on_block=on_decision
@@ -401,13 +402,12 @@ class Session:
             fresh = Series.empty(cases)
             async with self.timer():
                 with case.timeline.stage("record again"):
-                    await timing.prepare(bench, a, cases)
-                    await timing.prepare(bench, b, cases)
+                    pair = self._pair(measured, a, b, ahead=statistics.CONFIRMATION_BLOCKS)
+                    await pair.make_ready()
                 with case.timeline.stage("wait"):
                     await asyncio.sleep(max(0.0, CONFIRM_AFTER_SECONDS - (time.perf_counter() - ended)))
                 with case.timeline.stage("confirm"):
                     await timing.warm_up((a, b), cases[-1])
-                    pair = self._pair(measured, a, b)
                     while len(fresh.combined) < statistics.CONFIRMATION_BLOCKS:
                         await timing.watched_block(bench, pair, fresh)
                         if fresh.discarded > 20:
@@ -562,10 +562,12 @@ class Session:
             await bench.leave(subject)
             await timing.prepare(bench, measured.baseline, measured.cases)
 
-    def _pair(self, measured: Measured, baseline: Subject, candidate: Subject) -> Pair:
+    def _pair(
+        self, measured: Measured, baseline: Subject, candidate: Subject, ahead: int = statistics.MIN_BLOCKS
+    ) -> Pair:
         same_bits = measured.yard.deterministic and not measured.bench.nondeterministic
         rng = random.Random(self.rng.getrandbits(64))
-        return Pair(measured.bench, baseline, candidate, measured.cases, rng, same_bits=same_bits)
+        return Pair(measured.bench, baseline, candidate, measured.cases, rng, same_bits=same_bits, ahead=ahead)
 
     def pids(self) -> frozenset[int]:
         """Process ids that are ours."""

@@ -31,10 +31,11 @@ _PLACEMENT_US = {"graph": 0.1, "cold": 0.5, "streaming": 0.5}
 
 Measured on an H200 (`tests/bench/results/`); no number of blocks averages it away, so FASTER must clear it.
 """
-_PLACES = 16  # of memory that the blocks of a case take in turn
+PLACES = 16
+"""Of memory, that the blocks of a case take in turn; fewer where it is short."""
 _MEMORY_SHARE = 8  # of what is free on the GPU, for the places of one version
 _OUT_OF_MEMORY = ("OutOfMemoryError", "CudaError")
-_CLOSE_BLOCKS = 16
+_UNCLEAR_BLOCKS = 16
 _STEADY = 0.01
 _CLOCK_JUMP = 0.05
 _SEGMENT_SECONDS = 30.0
@@ -217,6 +218,10 @@ class Pair:
     A kernel's time depends on where in memory its inputs and outputs lie: by a few tenths of a percent where memory is
     the limit, which no number of blocks in one place averages away. So each block uses another place.
 
+    Places that are allocated for the two sides in turn lie in a pattern, and what they have in common then makes one
+    process faster than the next (`tests/bench/results/placement.json`). So some are made ready `ahead`, all of one side
+    before those of the other.
+
     `same_bits` says that every launch on the same inputs must leave the same bits, as for deterministic kernels.
     `placed` are the cases in the place that the last block used.
     """
@@ -230,11 +235,13 @@ class Pair:
         rng: random.Random,
         *,
         same_bits: bool = True,
+        ahead: int = statistics.MIN_BLOCKS,
     ) -> None:
         self._bench = bench
         self._sides = {"A": baseline, "B": candidate}
-        self._cases, self._rng, self._same_bits = cases, rng, same_bits
+        self._cases, self._rng, self._same_bits, self._ahead = cases, rng, same_bits, ahead
         self._places = _places(bench, cases)
+        self._ready = 0
         self._blocks = 0
         self.placed = list(cases)
         self._seen: dict[int, frozenset[tuple[int, ...]]] = {}
@@ -269,24 +276,34 @@ class Pair:
             series.baseline_us[index].append(a)
             series.candidate_us[index].append(b)
 
-    async def _placed(self) -> list[TimedCase]:
-        """The cases in the next place of memory, which is made ready on both sides if it is a new one."""
-        place = self._blocks % self._places
-        try:
-            await self._make_ready(place)
-        except WorkerFailure as error:
-            if place == 0 or error.kind not in _OUT_OF_MEMORY:
-                raise
-            self._places, place = place, 0  # a launch that takes much memory besides its outputs has fewer places
-            await self._make_ready(place)
-        self._blocks += 1
-        self.placed = [case.at(place) for case in self._cases]
-        return self.placed
+    async def make_ready(self) -> None:
+        """Make the next places of memory ready on both sides; `block` does so too when it has come to the last one."""
+        wanted = until = min(self._ready + self._ahead, self._places)
+        for subject in self._sides.values():
+            for place in range(self._ready, until):
+                try:
+                    await ready(self._bench, subject, self._cases_at(place))
+                except WorkerFailure as error:
+                    if place == 0 or error.kind not in _OUT_OF_MEMORY:
+                        raise
+                    self._places = until = place  # a launch that takes much memory besides its outputs has fewer places
+                    break
+        self._ready = until
+        for subject in self._sides.values():
+            for case in (case for place in range(until, wanted) for case in self._cases_at(place)):
+                await self._bench.unbind(subject, case.draw.slab)
 
-    async def _make_ready(self, place: int) -> None:
-        for case in self._cases:
-            for subject in self._sides.values():
-                await ready(self._bench, subject, [case.at(place)])
+    def _cases_at(self, place: int) -> list[TimedCase]:
+        return [case.at(place) for case in self._cases]
+
+    async def _placed(self) -> list[TimedCase]:
+        """The cases in the next place of memory."""
+        if self._blocks == self._ready < self._places:
+            await self.make_ready()
+        place = self._blocks % self._places
+        self._blocks += 1
+        self.placed = self._cases_at(place)
+        return self.placed
 
     def _compare_bits(self, index: int, measured: Segment) -> None:
         seen = self._seen.setdefault(index, measured.checksums)
@@ -313,7 +330,7 @@ def _places(bench: Bench, cases: Sequence[TimedCase]) -> int:
     """Into how many places of its memory each version can put the inputs and outputs of all cases."""
     assert bench.gpu is not None, "only a GPU is timed"
     footprint = sum((1 + case.restores) * case.draw.nbytes + 2 * case.output_bytes for case in cases)
-    return max(1, min(_PLACES, free_bytes(bench.gpu) // _MEMORY_SHARE // max(1, footprint)))
+    return max(1, min(PLACES, free_bytes(bench.gpu) // _MEMORY_SHARE // max(1, footprint)))
 
 
 async def decide(
@@ -327,8 +344,8 @@ async def decide(
 ) -> statistics.Decision:
     """Blocks until the statistics have decided (`judge.statistics.decide`).
 
-    A difference smaller than delta is followed a little longer than a decision needs, so that its verdict can be SAME;
-    and a loss within what placement alone can make is not called one.
+    What is no gain, and may be no loss either, is followed a little longer than a decision needs, so that its verdict
+    can be SAME or SLOWER; and a loss within what placement alone can make is not called one.
     """
     settings = bench.settings.judge
     floor, clear = resolution(series.cases, settings.delta, shared)
@@ -341,8 +358,8 @@ async def decide(
         )
         if on_block is not None:
             on_block(decision)
-        close = abs(decision.mean) < settings.delta and decision.interval.lower <= clear
-        if decision.stop and (not close or spent >= settings.budget_ms or decision.blocks >= _CLOSE_BLOCKS):
+        unclear = decision.interval.lower <= clear
+        if decision.stop and (not unclear or spent >= settings.budget_ms or decision.blocks >= _UNCLEAR_BLOCKS):
             return _placed(decision, settings.delta, clear)
         if decision.stop and decision.outcome in (statistics.Outcome.SAME, statistics.Outcome.PROVISIONAL_FASTER):
             return decision

@@ -1,171 +1,142 @@
-"""What the process, the allocation, the place in it and the loaded code make of a kernel's time.
+"""What memory makes of a kernel's time, and what the order of allocating it.  `python -m tests.bench.placement`.
 
-    python -m tests.bench.placement [--kinds elementwise reduction gemm] [--processes 8] [--rounds 7] [--record]
+The same machine code does the same work, yet it takes a little longer in one place of memory than in another. The
+judge's blocks take places in turn, so that this averages away; it does, if the places of a process have nothing in
+common. Here kernels of the study of power are timed over several pairs of fresh processes (`power.measure_blocks`):
+with places that are allocated for both sides in turn, and with those of one side before those of the other.
 
-The same machine code does the same work, yet one process measures it a little faster than the next, and no number of
-launches in one process shows that. Several processes take turns here. Each has loaded the code several times, and has
-its inputs and outputs in several places of several allocations; in each round it times every combination once, its
-caches flushed. Of each component the standard deviation of its effect on ln(time) is told, from the medians over the
-rounds: of the processes' means, and within a process of the means of its allocations, of places within an allocation,
-and of the loaded code.
+Of each way it is told how far single blocks lie apart (`noise`), how far places within a process do (`places`), what
+the means of processes should then scatter by (`expected`), and what they do scatter by (`processes`); standard
+deviations of ln(time), both sides together.
+
+Options: --pairs of processes (10), --gpu-ms of blocks in each (500), --kinds, and those of `shards.py`. Rows are kept
+in `placement.jsonl`.
 """
 
-import argparse
-import itertools
+import asyncio
 import math
-import multiprocessing
-import random
 import statistics
-import tempfile
-from collections.abc import Callable, Iterable, Sequence
-from multiprocessing.connection import Connection
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
 
-from kernel_lsp.build.cuda import build_cuda
-from kernel_lsp.device.nvml import find_gpus
-from kernel_lsp.source.candidate import SourceFile
-from tests.bench import power, specimens
+from kernel_lsp.config.settings import JudgeSettings
+from kernel_lsp.judge.timing import PLACES
+from tests.bench import power, shards, specimens
 from tests.bench.record import record
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from tests.bench.sessions import scratch_folder, session_of, settings_below, warm_pool
+from tests.bench.shards import Row, Task
 
 NAME = "placement"
-ALLOCATIONS, PLACES, LOADS = 3, 4, 4
-_FLUSH_BYTES = 256 << 20
-_ALIGNMENT = 2 << 20
-
-Combination = tuple[int, int, int]  # allocation, place, load
-Timing = dict[Combination, float]  # microseconds
+WAYS = {"in turn": 1, "one side first": PLACES}
+"""How many places of one side are allocated before those of the other."""
+EFFECT = -0.02
 
 
-def serve(connection: Connection, path: Path, kind: str) -> None:
-    """One process: a round for each seed that it is sent, until it is sent None."""
-    import torch
-
-    from kernel_lsp.device.driver import LoadedModule
-    from kernel_lsp.workload.load import bind_launch, load_workload
-    from kernel_lsp.workload.workload import make_inputs
-
-    built = build_cuda(SourceFile(path, path.read_text()), find_gpus()[0].arch)
-    assert built.binary is not None, built.log
-    workload_path = path.with_name(f"{kind}_workload.py")
-    text = workload_path.read_text()
-    workload = load_workload(text, workload_path)
-    flush = torch.empty(_FLUSH_BYTES, dtype=torch.uint8, device="cuda")
-    modules = [LoadedModule(built.binary, {}) for _ in range(LOADS)]
-    inputs = make_inputs(workload, workload.cases[0])
-    tensors = [*inputs, bind_launch(modules[0], path, text, workload_path)(*inputs)]
-    allocations = [in_places(tensors) for _ in range(ALLOCATIONS)]
-    launch = specimens.launch_into(kind)
-
-    def timed(combination: Combination) -> float:
-        allocation, place, load = combination
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        flush.zero_()
-        begin.record()
-        launch(modules[load], *allocations[allocation][place])
-        end.record()
-        end.synchronize()
-        return begin.elapsed_time(end) * 1000
-
-    every = list(itertools.product(range(ALLOCATIONS), range(PLACES), range(LOADS)))
-    for combination in every:
-        timed(combination)
-    connection.send("ready")
-    while (seed := connection.recv()) is not None:
-        connection.send({each: timed(each) for each in random.Random(seed).sample(every, len(every))})
+def tasks(pairs: int, gpu_ms: float, kinds: Sequence[str] = power.KINDS) -> list[Task]:
+    """One task for each kind and way."""
+    return [
+        {"id": f"{kind}/{way}", "kind": kind, "way": way, "gpu_ms": gpu_ms, "numbers": list(range(pairs))}
+        for kind in kinds
+        for way in WAYS
+    ]
 
 
-def in_places(tensors: "Sequence[Tensor]") -> "list[list[Tensor]]":
-    """Copies of tensors in one new allocation, as often as it has places."""
-    import torch
+@asynccontextmanager
+async def workplace() -> AsyncGenerator[Callable[[Task], AsyncIterator[Row]]]:
+    """One GPU's pool, and the measuring of one task's pairs."""
+    async with warm_pool() as pool, scratch_folder() as folder:
 
-    sizes = [-(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT for tensor in tensors]
-    slab = torch.empty(PLACES * sum(sizes), dtype=torch.uint8, device=tensors[0].device)
-    starts = itertools.accumulate(sizes * PLACES, initial=0)
-    places: list[list[Tensor]] = [[] for _ in range(PLACES)]
-    for place in places:
-        for tensor, at in zip(tensors, starts, strict=False):  # tensors first: no start is taken for none of them
-            place.append(slab[at : at + tensor.nbytes].view(tensor.dtype).view(tensor.shape).copy_(tensor))
-    return places
+        async def do(task: Task) -> AsyncIterator[Row]:
+            kind = task["kind"]
+            elements, depth = power.SHAPES[kind]
+            path = specimens.write(folder, kind, elements, specimens.BASE_EXTRA, depth)
+            async with session_of(pool, path, settings_below(folder, JudgeSettings(families=["normal"]))) as session:
+                for number in task["numbers"]:
+                    text = specimens.text(kind, specimens.slower_by(EFFECT), f"{task['way']} {number}")
+                    candidate = session.target.version(text, "to be timed", "user")
+                    series = await power.measure_blocks(session, candidate, task["gpu_ms"], WAYS[task["way"]])
+                    row: Row = {"number": number, "kind": kind, "way": task["way"]}
+                    if series is None:
+                        yield row | {"us": None, "says": "nothing is timed here"}
+                        continue
+                    sides = [series.baseline_us[0], series.candidate_us[0]]
+                    yield row | {
+                        "us": [[round(us, 3) for us in side] for side in sides],
+                        "says": " and ".join(f"{statistics.fmean(side):.2f} us" for side in sides),
+                    }
 
-
-def measure(kind: str, processes: int, rounds: int, folder: Path) -> list[Timing]:
-    """Of each process the median time of each combination."""
-    elements, depth = power.SHAPES[kind]
-    path = specimens.write(folder, kind, elements, specimens.BASE_EXTRA, depth)
-    context = multiprocessing.get_context("spawn")
-    ends: list[Connection] = []
-    for _ in range(processes):
-        mine, theirs = context.Pipe()
-        context.Process(target=serve, args=(theirs, path, kind), daemon=True).start()
-        ends.append(mine)
-    for end in ends:
-        assert end.recv() == "ready"
-    seen: list[list[Timing]] = [[] for _ in ends]
-    rng = random.Random(kind)
-    for _ in range(rounds):
-        for number in rng.sample(range(processes), processes):
-            ends[number].send(rng.getrandbits(32))
-            seen[number].append(ends[number].recv())
-    for end in ends:
-        end.send(None)
-    return [{each: statistics.median(timing[each] for timing in timings) for each in timings[0]} for timings in seen]
+        yield do
 
 
-def components(found: Sequence[Timing]) -> dict[str, Any]:
-    """Standard deviations of ln(time) by where they come from, and the processes' mean times."""
-    logs = [{each: math.log(us) for each, us in timing.items()} for timing in found]
+def summarise(rows: Iterable[Row]) -> dict[str, Any]:
+    """The components by kind and way."""
+    rows = [row for row in rows if row.get("us") is not None]
+    figures: dict[str, Any] = {}
+    for kind, way in sorted({(row["kind"], row["way"]) for row in rows}):
+        found = [row["us"] for row in rows if (row["kind"], row["way"]) == (kind, way)]
+        if len(found) > 1:
+            figures.setdefault(kind, {})[way] = {"pairs": len(found)} | components(found)
+    return figures
+
+
+def components(pairs: Sequence[Sequence[Sequence[float]]]) -> dict[str, float]:
+    """Standard deviations of ln(time) from the microseconds of blocks, of both sides of each pair.
+
+    Block n of a side was timed in place n modulo `PLACES`. The variance between places is that of their means less what
+    noise makes of them, and that between processes is of either side by itself: their code differs.
+    """
+    noise: list[float] = []
+    between: list[float] = []
+    means: list[list[float]] = []
+    expected: list[float] = []
+    for pair in pairs:
+        means.append([])
+        for side in pair:
+            logs = [math.log(us) for us in side]
+            places = [logs[place::PLACES] for place in range(min(PLACES, len(logs)))]
+            within = statistics.fmean(statistics.variance(place) for place in places if len(place) > 1)
+            of_means = statistics.variance(statistics.fmean(place) for place in places)
+            noise.append(within)
+            between.append(of_means - within * statistics.fmean(1 / len(place) for place in places))
+            means[-1].append(statistics.fmean(statistics.fmean(place) for place in places))
+            expected.append(of_means / len(places))
+    seen = [statistics.variance(side) for side in zip(*means, strict=True)]
     return {
-        "us": round(statistics.fmean(us for timing in found for us in timing.values()), 3),
-        "process": round(statistics.stdev(statistics.fmean(log.values()) for log in logs), 6),
-        "allocation": _within(logs, lambda each: (), lambda each: each[:1]),
-        "place": _within(logs, lambda each: each[:1], lambda each: each[:2]),
-        "load": _within(logs, lambda each: (), lambda each: each[2:]),
-        "process_us": [round(statistics.fmean(timing.values()), 3) for timing in found],
+        "us": round(math.exp(statistics.fmean(mean for both in means for mean in both)), 3),
+        "noise": _deviation(noise),
+        "places": _deviation(between),
+        "expected": _deviation(expected),
+        "processes": _deviation(seen),
     }
 
 
-def _within(
-    logs: Iterable[dict[Combination, float]],
-    outer: Callable[[Combination], tuple[int, ...]],
-    inner: Callable[[Combination], tuple[int, ...]],
-) -> float:
-    """The deviation of the means of the inner groups from that of the outer group they are in, in each process."""
-    squares: list[float] = []
-    for log in logs:
-        groups: dict[tuple[int, ...], dict[tuple[int, ...], list[float]]] = {}
-        for each, value in log.items():
-            groups.setdefault(outer(each), {}).setdefault(inner(each), []).append(value)
-        squares += [statistics.variance(map(statistics.fmean, group.values())) for group in groups.values()]
-    return round(math.sqrt(statistics.fmean(squares)), 6)
+def _deviation(variances: Sequence[float]) -> float:
+    return round(math.sqrt(max(0.0, statistics.fmean(variances))), 6)
 
 
 def table(figures: dict[str, Any]) -> str:
     """The components as a Markdown table."""
-    names = ("process", "allocation", "place", "load")
-    lines = [f"| kernel | us | {' | '.join(names)} |", "| --- " * (2 + len(names)) + "|"]
-    for kind, found in figures.items():
-        shares = " | ".join(f"{found[name]:.2%}" for name in names)
-        lines.append(f"| {kind} | {found['us']} | {shares} |")
+    names = ("noise", "places", "expected", "processes")
+    lines = [f"| kernel | allocated | pairs | us | {' | '.join(names)} |", "| --- " * (4 + len(names)) + "|"]
+    for kind, ways in figures.items():
+        for way, found in ways.items():
+            shares = " | ".join(f"{found[name]:.3%}" for name in names)
+            lines.append(f"| {kind} | {way} | {found['pairs']} | {found['us']} | {shares} |")
     return "\n".join(lines)
 
 
 def main() -> None:
-    """Measure each kind, print the components, and record them if asked to."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Run the study, or serve as one GPU's process."""
+    parser = shards.parser(__doc__)
+    parser.add_argument("--pairs", type=int, default=10)
+    parser.add_argument("--gpu-ms", type=float, default=500.0)
     parser.add_argument("--kinds", nargs="+", default=power.KINDS, choices=power.KINDS)
-    parser.add_argument("--processes", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--record", action="store_true", help="write a result file, see README.md")
     options = parser.parse_args()
-    figures: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory(prefix="study-") as folder:
-        for kind in options.kinds:
-            figures[kind] = components(measure(kind, options.processes, options.rounds, Path(folder)))
-            print(f"{kind}: {figures[kind]}", flush=True)
+    if options.worker:
+        asyncio.run(shards.serve(workplace))
+        return
+    figures = summarise(shards.gather(NAME, tasks(options.pairs, options.gpu_ms, options.kinds), options))
     print(f"\n{table(figures)}")
     if options.record:
         print(record(NAME, figures))

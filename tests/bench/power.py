@@ -82,28 +82,9 @@ async def workplace() -> AsyncGenerator[Callable[[Task], AsyncIterator[Row]]]:
 
 async def measure_truth(session: Session, candidate: Candidate, gpu_ms: float) -> Row:
     """ln(candidate / baseline) over so much GPU time of blocks, both in fresh processes."""
-    measured = session.measured
-    if measured is None or not measured.cases:
+    series = await measure_blocks(session, candidate, gpu_ms)
+    if series is None:
         return {"truth": None, "says": "nothing is timed here"}
-    bench, cases = measured.bench, measured.cases
-    built = await session.builders.build(session.target.workload, candidate)
-    sides: list[Subject] = []
-    series = timing.Series.empty(cases)
-    try:
-        for version, build in ((measured.baseline.candidate, measured.baseline.built), (candidate, built)):
-            sides.append(await bench.enter(version, build))
-        await bench.settle()
-        async with session.timer():
-            for side in sides:
-                await timing.prepare(bench, side, cases)
-            await timing.warm_up(sides, cases[-1])
-            pair = timing.Pair(bench, sides[0], sides[1], cases, random.Random(len(candidate.kernel.text)))
-            while series.gpu_ms < gpu_ms:
-                await pair.block(series)
-    finally:
-        for side in sides:
-            await bench.leave(side)
-        bench.refill()
     found = judging.summarise(series.combined)
     return {
         "truth": found.mean,
@@ -114,6 +95,35 @@ async def measure_truth(session: Session, candidate: Candidate, gpu_ms: float) -
         "sm_clock_mhz": [min(series.clocks), max(series.clocks)] if series.clocks else None,
         "says": f"{math.expm1(found.mean):+.3%} in {found.n} blocks of deviation {found.deviation:.3%}",
     }
+
+
+async def measure_blocks(
+    session: Session, candidate: Candidate, gpu_ms: float, ahead: int = timing.PLACES
+) -> timing.Series | None:
+    """Blocks of both sides in fresh processes; None where nothing is timed. For `ahead` see `timing.Pair`."""
+    measured = session.measured
+    if measured is None or not measured.cases:
+        return None
+    bench, cases = measured.bench, measured.cases
+    built = await session.builders.build(session.target.workload, candidate)
+    sides: list[Subject] = []
+    series = timing.Series.empty(cases)
+    try:
+        for version, build in ((measured.baseline.candidate, measured.baseline.built), (candidate, built)):
+            sides.append(await bench.enter(version, build))
+        await bench.settle()
+        async with session.timer():
+            rng = random.Random(len(candidate.kernel.text))
+            pair = timing.Pair(bench, sides[0], sides[1], cases, rng, ahead=ahead)
+            await pair.make_ready()
+            await timing.warm_up(sides, cases[-1])
+            while series.gpu_ms < gpu_ms:
+                await pair.block(series)
+    finally:
+        for side in sides:
+            await bench.leave(side)
+        bench.refill()
+    return series
 
 
 def summarise(rows: Iterable[Row]) -> dict[str, Any]:

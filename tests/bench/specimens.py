@@ -4,10 +4,8 @@ Each kernel does `EXTRA` per mille of its work items twice. A version differs fr
 its time differs by about (1000 + EXTRA) / (1000 + baseline's EXTRA), and its answer not at all.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 BASE_EXTRA = 100
 """Work items done twice by the baseline of a comparison, per mille: what a faster version can leave out."""
@@ -245,10 +243,3 @@ def workload(kind: str, elements: int, depth: int = 256) -> str:
         output=parts.output,
         launch=parts.launch,
     )
-
-
-def launch_into(kind: str) -> Callable[..., None]:
-    """What launches a kernel on tensors that are there: called with its module, the inputs and the output."""
-    parts, scope = _KINDS[kind], dict[str, Any]()
-    exec(f"def launch(module, {parts.arguments}, y):\n    {parts.launch}\n", scope)
-    return scope["launch"]

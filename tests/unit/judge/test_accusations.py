@@ -58,14 +58,14 @@ def test_only_a_gain_that_is_measured_again_is_doubted(
     session = Session(cast(Any, pool), make_target(SAXPY), Settings(), None)
     session.__dict__.update(
         timer=timer,
-        _pair=lambda *_: SimpleNamespace(placed=[CASE]),
+        _pair=lambda *_, **__: SimpleNamespace(placed=[CASE], make_ready=nothing),
         _remeasured=lambda *_, **__: Remeasured(measured_again, (1.1, (least, 1.2))),
         _claims_wrongly=doubted,
         _look_closer=lambda *_: pytest.fail("there is no gain to look at"),
         _verdict=lambda _case, found, *_: found,
     )
     monkeypatch.setattr(pipeline, "CONFIRM_AFTER_SECONDS", 0.0)
-    for name, stand_in in (("prepare", nothing), ("warm_up", nothing), ("watched_block", block)):
+    for name, stand_in in (("warm_up", nothing), ("watched_block", block)):
         monkeypatch.setattr(timing, name, stand_in)
     monkeypatch.setattr(timing, "device_state", lambda *_: SimpleNamespace(shared=False))
     version = SimpleNamespace(candidate=None, built=None)
