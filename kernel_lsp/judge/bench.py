@@ -18,6 +18,7 @@ from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu, uses
 from kernel_lsp.errors import CannotJudgeError, KernelLspError, RunnerError
 from kernel_lsp.judge.building import Builders, Built
+from kernel_lsp.judge.roofline import Bandwidth
 from kernel_lsp.judge.target import Target
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.protocol import WorkerFailure
@@ -159,7 +160,7 @@ class Bench:
         self.large = False
         self.contract = Contract(False, 0, (), False)
         self.draws: dict[str, Draw] = {}
-        self.copy_bandwidth: float | None = None
+        self.bandwidth: Bandwidth | None = None
         self.l2_bytes = 0
         self._oracle: Worker | None = None
         self._probes: dict[str, Any] | None = None
@@ -211,7 +212,7 @@ class Bench:
         self.cases, self.arguments = tuple(said["cases"]), tuple(said["arguments"])
         self.nondeterministic, self.large = said["nondeterministic"], said["large"]
         if self._timed:
-            self.copy_bandwidth = await self.oracle("copy_bandwidth")
+            self.bandwidth = Bandwidth(**await self.oracle("bandwidth"))
             self.l2_bytes = said["l2_bytes"]
         self.contract = Contract(**said["contract"] | {"mutates": tuple(said["contract"]["mutates"])})
 

@@ -17,7 +17,7 @@ from kernel_lsp.judge.verdict import Check, CheckStatus, ErrorFigures, Mismatch,
 from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.runner.worker import WorkerDied, WorkerTimedOut
 
-_VALUES = ("normal", "shifted", "large", "tiny", "ties", "sorted", "outliers")
+_VALUES = ("normal", "shifted", "large", "tiny", "ties", "sorted", "outliers", "alternating", "one-sided")
 _SIGNED, _WEIGHTS, _SORTED = "signed", "weights", "sorted"
 _EMULATED_BYTES = 1 << 20  # larger inputs take the emulator too long
 _EMULATED_SECONDS = 1.5  # for all emulated runs of one version together; the first one is made whatever it takes

@@ -5,6 +5,7 @@ what they say of the baseline. Only a candidate that was confirmed to be faster 
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kernel_lsp.errors import CannotJudgeError
@@ -47,20 +48,21 @@ class Finalists:
     async def _sanitize(self, candidate: Subject, findings: Findings) -> Failure | None:
         names = [self.bench.cases[draw.case] for draw in sanitizer.small_draws(self.yard)]
         case = f"case {names[0]}" if len(names) == 1 else f"cases {'; '.join(names)}"
-        found = await self._hazards(candidate)
+        found = await self._hazards(candidate, sanitizer.TOOLS)
         if isinstance(found, str):
             findings.skipped("compute-sanitizer", found, case)
             return None
-        theirs = await self._hazards(self.baseline) if found.hazards else None
+        suspicious = [tool for tool in sanitizer.TOOLS if any(hazard.tool == tool for hazard in found.hazards)]
+        theirs = await self._hazards(self.baseline, suspicious) if suspicious else None
         known = theirs.hazards if isinstance(theirs, Sanitized) else ()
         return sanitizer.note_hazards(found, known, case, candidate.candidate.kernel.path, findings)
 
-    async def _hazards(self, version: Subject) -> Sanitized | str:
-        """What the tools say of a version, loaded into a process of its own, or why they say nothing."""
+    async def _hazards(self, version: Subject, tools: Sequence[str]) -> Sanitized | str:
+        """What tools say of a version, loaded into a process of its own, or why they say nothing."""
         try:
             subject = await self.bench.enter(version.candidate, version.built)
             try:
-                return await sanitizer.sanitize(self.bench, subject, self.yard)
+                return await sanitizer.sanitize(self.bench, subject, self.yard, tools)
             finally:
                 await self.bench.leave(subject)
         except correctness.RUN_ERRORS as error:

@@ -54,7 +54,6 @@ CONFIRM_AFTER_SECONDS = 0.3
 WEAK = "the workload cannot tell right from wrong"
 """How the reason begins where a trivial answer would pass for the right one."""
 _RELEASE_SECONDS = 5.0
-_TOO_FAST = 1.2  # times the measured copy bandwidth, on compulsory reads
 
 
 @dataclass
@@ -472,7 +471,7 @@ class Session:
         if result.outcome is not statistics.Outcome.FASTER:
             reason = f"it looked faster at first; measured again it was {result.speedup:.3f}x"
             return said(Outcome[result.outcome.name], reason)
-        if (why := _impossible(measured, joined)) is not None:
+        if (why := impossible(measured, joined)) is not None:
             return said(Outcome.ILLEGITIMATE, why, Stage.LEGITIMATE)
         slower = statistics.guard(fresh.blocks, settings.delta, settings.alpha, floor)
         if slower and not settings.allow_slower_cases:
@@ -760,25 +759,28 @@ def _joined(first: Series, second: Series) -> Series:
     )
 
 
-def _impossible(measured: Measured, series: Series) -> str | None:
-    """Why the times cannot be: more is read from memory each second than memory can give."""
-    roof = measured.bench.copy_bandwidth
-    if roof is None:
+def impossible(measured: Measured, series: Series) -> str | None:
+    """Why the times cannot be: more is read from memory each second than memory can give.
+
+    Where the cache is not flushed between launches, as much as it holds may still be there from the last one.
+    """
+    bandwidth = measured.bench.bandwidth
+    if bandwidth is None:
         return None
     for timed, (_, b) in zip(series.cases, _medians(series), strict=True):
-        read = timed.draw.input_bytes
-        if timed.mode == "graph" or read / (timed.baseline_us * 1e-6) > roof:
+        read = timed.draw.input_bytes - (measured.bench.l2_bytes if timed.mode == "streaming" else 0)
+        if timed.mode == "graph" or read / (timed.baseline_us * 1e-6) > bandwidth.limit:
             continue
-        if read / (b * 1e-6) > _TOO_FAST * roof:
+        if read / (b * 1e-6) > bandwidth.limit:
             return (
                 f"on case {measured.bench.cases[timed.draw.case]} reading its inputs once in {b:.1f} us would take "
-                f"{read / b / 1e3:,.0f} GB/s, more than this GPU's memory gives ({roof / 1e9:,.0f} GB/s)"
+                f"{read / b / 1e3:,.0f} GB/s, more than this GPU's memory gives ({bandwidth.limit / 1e9:,.0f} GB/s)"
             )
     return None
 
 
 def _case_timings(measured: Measured, case: Judgement) -> tuple[CaseTiming, ...]:
-    series, roof = case.series, measured.bench.copy_bandwidth
+    series, bandwidth = case.series, measured.bench.bandwidth
     if series is None or not series.combined:
         return ()
     timings: list[CaseTiming] = []
@@ -790,7 +792,6 @@ def _case_timings(measured: Measured, case: Judgement) -> tuple[CaseTiming, ...]
         else:
             half = statistics.half_width(summary.deviation, summary.n)
         interval = statistics.Interval(summary.mean - half, summary.mean + half).speedup
-        memory_bound = roof is not None and timed.mode != "graph"
         timings.append(
             CaseTiming(
                 case=measured.bench.cases[timed.draw.case],
@@ -801,8 +802,8 @@ def _case_timings(measured: Measured, case: Judgement) -> tuple[CaseTiming, ...]
                 speedup=statistics.Interval(summary.mean, summary.mean).speedup.lower,
                 interval=(interval.lower, interval.upper),
                 bytes_moved=timed.bytes_moved,
-                baseline_roofline_share=timed.bytes_moved / (a * 1e-6) / roof if memory_bound and roof else None,
-                roofline_share=timed.bytes_moved / (b * 1e-6) / roof if memory_bound and roof else None,
+                baseline_roofline_share=timed.roofline_share(bandwidth, a),
+                roofline_share=timed.roofline_share(bandwidth, b),
                 blocks=tuple(series.blocks[index]),
                 confirmation_blocks=case.confirmation_blocks,
             )

@@ -67,7 +67,7 @@ class Hazard:
 
 @dataclass(frozen=True, slots=True)
 class Sanitized:
-    """What all tools said of one version's launches; `failed` is why a tool has nothing to say, by tool."""
+    """What tools said of one version's launches; `failed` is why a tool has nothing to say, by tool."""
 
     hazards: tuple[Hazard, ...]
     failed: dict[str, str]
@@ -96,8 +96,8 @@ def failure_of_hazard(hazard: Hazard, case: str, source: Path) -> Failure:
     return Failure(Outcome.RUN_FAILED, Stage.RUN, reason) if faults else Failure(Outcome.WRONG, Stage.CORRECT, reason)
 
 
-async def sanitize(bench: Bench, subject: Subject, yard: Yardstick) -> Sanitized | str:
-    """Run the tools on what a freshly loaded version launches on small cases; why it cannot be done, if so.
+async def sanitize(bench: Bench, subject: Subject, yard: Yardstick, tools: Sequence[str]) -> Sanitized | str:
+    """Run tools on what a freshly loaded version launches on small cases; why it cannot be done, if so.
 
     Nothing may have been launched in the version's process before. Some 1.5 s.
     """
@@ -113,9 +113,9 @@ async def sanitize(bench: Bench, subject: Subject, yard: Yardstick) -> Sanitized
     kept = await subject.call("record_launches", deadline=FIRST_RUN_SECONDS, names=names)
     if kept["file"] is None:
         return kept["reason"]
-    told = await asyncio.gather(*(_run(bench.pool, program, tool, Path(kept["file"])) for tool in TOOLS))
+    told = await asyncio.gather(*(_run(bench.pool, program, tool, Path(kept["file"])) for tool in tools))
     hazards = tuple(hazard for found, _ in told for hazard in found)
-    return Sanitized(hazards, {tool: why for tool, (_, why) in zip(TOOLS, told, strict=True) if why})
+    return Sanitized(hazards, {tool: why for tool, (_, why) in zip(tools, told, strict=True) if why})
 
 
 def small_draws(yard: Yardstick) -> list[Draw]:

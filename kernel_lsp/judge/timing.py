@@ -16,6 +16,7 @@ from kernel_lsp.device.nvml import SLOWED_BY_HARDWARE, busy_percent, free_bytes,
 from kernel_lsp.judge import statistics
 from kernel_lsp.judge.bench import Bench, Draw, Subject
 from kernel_lsp.judge.correctness import Yardstick
+from kernel_lsp.judge.roofline import Bandwidth
 from kernel_lsp.judge.verdict import DeviceState, ModelServerState
 from kernel_lsp.model.gate import Quiet, Quieted
 from kernel_lsp.runner.protocol import WorkerFailure
@@ -77,6 +78,12 @@ class TimedCase:
     def bytes_moved(self) -> int:
         """Compulsory traffic: each input read once, each output written once."""
         return self.draw.input_bytes + self.output_bytes
+
+    def roofline_share(self, bandwidth: Bandwidth | None, us: float) -> float | None:
+        """Of `us` microseconds, how much memory needs for the compulsory traffic; None where it is not the limit."""
+        if bandwidth is None or self.mode == "graph":
+            return None
+        return bandwidth.seconds(self.draw.input_bytes, self.output_bytes) / (us * 1e-6)
 
     @property
     def recording(self) -> tuple[object, ...]:
@@ -548,7 +555,8 @@ def device_state(bench: Bench, series: Series, pids: frozenset[int], servers: Se
         throttle=tuple(sorted(series.throttle | set(state.throttle))),
         others_busy_percent=state.others_percent,
         shared=(state.others_percent or 0) > 5 or any(s.how is Quiet.BUSY for s in servers),
-        copy_bandwidth_gbs=bench.copy_bandwidth / 1e9 if bench.copy_bandwidth else None,
+        copy_bandwidth_gbs=bench.bandwidth.copy / 1e9 if bench.bandwidth else None,
+        read_bandwidth_gbs=bench.bandwidth.read / 1e9 if bench.bandwidth else None,
         model_servers=tuple(states),
     )
 

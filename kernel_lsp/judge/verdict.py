@@ -99,7 +99,7 @@ class CaseTiming(Record):
         baseline_us, candidate_us: median time of one launch, microseconds.
         speedup: baseline over candidate, with its 95 % interval.
         bytes_moved: compulsory traffic: each input read once, each output written once.
-        roofline_share: compulsory traffic over the candidate's time over the measured copy bandwidth; None unknown.
+        roofline_share: what memory was seen to take for that traffic, over the candidate's time; None unknown.
         blocks: log ratio candidate / baseline of each block, in order, confirmation blocks last.
         confirmation_blocks: how many of `blocks` belong to the confirmation.
     """
@@ -264,6 +264,7 @@ class DeviceState(Record):
     others_busy_percent: int | None = None
     shared: bool = False
     copy_bandwidth_gbs: float | None = None
+    read_bandwidth_gbs: float | None = None
     model_servers: tuple[ModelServerState, ...] = ()
 
 

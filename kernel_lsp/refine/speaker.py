@@ -166,12 +166,14 @@ def brief(session: Session, tried: Sequence[Tried]) -> Briefing:
     device = ""
     standing: list[str] = []
     if session.gpu is not None and measured is not None:
-        roof = measured.bench.copy_bandwidth
-        device = f"{gpu} ({session.arch})" + (f", measured copy bandwidth {roof / 1e9:,.0f} GB/s" if roof else "")
+        roof = measured.bench.bandwidth
+        device = f"{gpu} ({session.arch})"
+        if roof is not None:
+            device += f", measured bandwidth {roof.copy / 1e9:,.0f} GB/s to copy, {roof.read / 1e9:,.0f} GB/s to read"
         for case in measured.cases:
             name = measured.bench.cases[case.draw.case]
-            share = case.bytes_moved / (case.baseline_us * 1e-6) / roof if roof and case.mode != "graph" else None
-            shown = f", {share:.0%} of the copy bandwidth on compulsory traffic" if share else ""
+            share = case.roofline_share(roof, case.baseline_us)
+            shown = f", {share:.0%} of the measured bandwidth on compulsory traffic" if share else ""
             standing.append(f"{name}: {case.baseline_us:.1f} us{shown}")
     built = session.baseline_built
     facts: list[str] = []

@@ -30,7 +30,7 @@ from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.files import find_kernels
 
 NEAR_ROOFLINE = 0.92
-"""Share of the measured copy bandwidth from which on there is nothing left to win by moving bytes better."""
+"""Share of what memory was seen to give from which on there is nothing left to win by moving bytes better."""
 _RACE = 8  # candidates in one race
 _CHECKS_AT_ONCE = 4
 _JUDGEMENTS = 3  # after one race
@@ -392,17 +392,14 @@ class Workbench:
         return verdict is not None and verdict.stage is not Stage.TIMED
 
     def _roofline_share(self, verdict: Verdict | None) -> float | None:
-        """Least share of the copy bandwidth over the cases where it is the limit; of the baseline without a verdict."""
+        """Least share of what memory gives over cases where it is the limit; of the baseline without a verdict."""
         measured = self.session.measured
         assert measured is not None, "the caller checks that there is a GPU"
         if verdict is not None:
             shares = [case.roofline_share for case in verdict.cases]
-            return None if not shares or None in shares else min(s for s in shares if s is not None)
-        roof = measured.bench.copy_bandwidth
-        large = [c for c in measured.cases if c.mode != "graph"]
-        if roof is None or len(large) < len(measured.cases) or not large:
-            return None
-        return min(c.bytes_moved / (c.baseline_us * 1e-6) / roof for c in large)
+        else:
+            shares = [case.roofline_share(measured.bench.bandwidth, case.baseline_us) for case in measured.cases]
+        return None if not shares or None in shares else min(s for s in shares if s is not None)
 
     def _falls(self) -> str:
         """How the candidates fell, most frequent reason first."""

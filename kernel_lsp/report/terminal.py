@@ -300,7 +300,7 @@ def _circumstances(verdict: Verdict, width: int) -> RenderableType:
         if device.temperature_c is not None:
             measured.append(f"{device.temperature_c} °C")
         if device.copy_bandwidth_gbs is not None:
-            measured.append(f"copy peak {device.copy_bandwidth_gbs:,.0f} GB/s")
+            measured.append(f"copies at {device.copy_bandwidth_gbs:,.0f} GB/s")
         if device.throttle:
             measured.append(f"slowed by {', '.join(device.throttle)}")
         if device.shared:

@@ -86,6 +86,30 @@ def _signed(x: Tensor, generator: Generator) -> Tensor:
     return torch.where(flip.reshape(-1, *[1] * (x.dim() - 1)), -x, x)
 
 
+def _alternating(x: Tensor, _: Generator) -> Tensor:
+    """2 and 1/2 by turns along each dimension, with the element's sign: products of any row stay exact and near 1."""
+    odd = torch.zeros((), dtype=torch.bool, device=x.device)
+    for dimension, size in enumerate(x.shape):
+        own = torch.arange(size, device=x.device) % 2 == 1
+        odd = odd ^ own.reshape(-1, *[1] * (x.dim() - 1 - dimension))
+    powers = torch.full_like(x, 2.0, memory_format=torch.contiguous_format).masked_fill_(odd, 0.5)
+    return torch.where(x < 0, -powers, powers)
+
+
+def _one_sided(x: Tensor, generator: Generator) -> Tensor:
+    """Whole rows above 1, others below -1 where there are negative values at all.
+
+    A minimum or maximum that does not begin with the first element is wrong then. One row alone, or what has one
+    dimension, is below -1.
+    """
+    away = x.abs().mul_(4).add_(1.5)
+    if not bool((x < 0).any()):
+        return away
+    above = torch.rand(x.shape[:1], generator=generator, device=x.device) < 0.5
+    above[:1] = False
+    return torch.where(above.reshape(-1, *[1] * (x.dim() - 1)), away, -away) if x.dim() > 1 else -away
+
+
 def _nonfinite(x: Tensor, generator: Generator) -> Tensor:
     flat = x.clone().reshape(-1)
     values = torch.tensor([math.nan, math.inf, -math.inf] * 2, dtype=x.dtype, device=x.device)
@@ -122,6 +146,8 @@ VALUE_FAMILIES = (
     Family("ties", _ties),
     Family("sorted", _sorted),
     Family("outliers", _outliers),
+    Family("alternating", _alternating),
+    Family("one-sided", _one_sided),
 )
 SIGNED = Family("signed", _signed)
 """For KernelBench's problems: their inputs are seldom negative, so that half of a function goes unseen."""

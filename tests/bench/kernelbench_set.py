@@ -83,7 +83,7 @@ async def judge_ours(
         return
     begun, store = time.monotonic(), open_store(settings.paths.data)
     try:
-        async with asyncio.timeout(max(0.0, until - begun) if math.isfinite(until) else None):
+        async with ending(until):
             await run_bench(plan, Asked(compiled=False), settings, ledger, store, gpus)
     except TimeoutError:
         print("ours: the time is over", flush=True)
@@ -166,14 +166,23 @@ class SecondOpinions:
         said = await self._ask(job, "judge" if gpu else "dry", gpu)
         return None if said is None else said | {"says": str(said.get("correct", said.get("trouble", "loaded")))}
 
-    async def _by_compat(self, job: Job, lane: Lane) -> Row:
+    async def _by_compat(self, job: Job, lane: Lane) -> Row | None:
         target = make_target(job.problem.path)
         lane.pool.allow(read=[job.problem.path.parent, job.sample.path.parent])
-        built = await lane.builders.build(target.workload, job.candidate)
-        said, trouble = await ask_published(lane.pool, lane.gpu, target, job.candidate, built, lane.settings)
+        try:
+            async with ending(self._until):
+                built = await lane.builders.build(target.workload, job.candidate)
+                said, trouble = await ask_published(lane.pool, lane.gpu, target, job.candidate, built, lane.settings)
+        except TimeoutError:
+            return None
         lane.builders.forget(job.candidate)
         row = said.model_dump(mode="json") if said else {"trouble": trouble}
         return row | {"says": str(said.correct if said else trouble)}
+
+
+def ending(until: float) -> asyncio.Timeout:
+    """A context that ends at a moment of the monotonic clock, which may be infinitely far."""
+    return asyncio.timeout_at(until if math.isfinite(until) else None)
 
 
 def size_of(problem: Problem) -> float:

@@ -116,12 +116,12 @@ export function blocks(cases: CaseTiming[]): HTMLElement {
   }));
 }
 
-/** How much of the measured copy bandwidth each side reaches; null where that was not measured. */
+/** How much of the measured bandwidth each side reaches; null where that was not measured. */
 export function roofline(cases: CaseTiming[]): HTMLElement | null {
   const known = cases.filter((one) => one.roofline_share !== null);
   if (known.length === 0) return null;
   const percent = (share: number | null): number | null => (share === null ? null : share * 100);
-  const label = `Share of the measured copy bandwidth: ${known.map((one) => `${one.case} from ${share(one.baseline_roofline_share)} to ${share(one.roofline_share)}`).join("; ")}`;
+  const label = `Share of the measured bandwidth: ${known.map((one) => `${one.case} from ${share(one.baseline_roofline_share)} to ${share(one.roofline_share)}`).join("; ")}`;
   return plot(label, 80 + 52 * known.length, () => ({
     type: "bar",
     data: {
@@ -145,7 +145,7 @@ export function roofline(cases: CaseTiming[]): HTMLElement | null {
       ...common(true),
       indexAxis: "y",
       scales: {
-        x: { ...axis("% of the measured copy bandwidth"), min: 0, suggestedMax: 100 },
+        x: { ...axis("% of the measured bandwidth"), min: 0, suggestedMax: 100 },
         y: { ...axis(), grid: { display: false } },
       },
     },

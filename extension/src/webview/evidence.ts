@@ -222,7 +222,9 @@ function circumstances({ evidence, seconds }: Verdict): HTMLElement {
     if (device.throttle.length > 0) rows.push(["throttled by", device.throttle.join(", ")]);
     if (device.others_busy_percent !== null) rows.push(["others kept it busy", `${device.others_busy_percent} %`]);
     if (device.copy_bandwidth_gbs !== null)
-      rows.push(["measured copy bandwidth", `${device.copy_bandwidth_gbs.toFixed(0)} GB/s`]);
+      rows.push(["measured bandwidth, copying", `${device.copy_bandwidth_gbs.toFixed(0)} GB/s`]);
+    if (device.read_bandwidth_gbs !== null)
+      rows.push(["measured bandwidth, reading", `${device.read_bandwidth_gbs.toFixed(0)} GB/s`]);
   }
   rows.push(["built by", evidence.build_way], ["seed", String(evidence.seed ?? "none")]);
   rows.push(["candidate confined by", evidence.protections.join(", ") || "nothing"]);

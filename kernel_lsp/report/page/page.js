@@ -62,25 +62,28 @@
   }
 
   function roofline() {
-    const roof = evidence.device.copy_bandwidth_gbs;
-    const rows = verdict.cases.map((one) => ({
-      case: short(one.case), bytes: one.bytes_moved,
-      before: one.bytes_moved / one.baseline_us / 1e3, after: one.bytes_moved / one.candidate_us / 1e3,
-    }));
+    const copy = evidence.device.copy_bandwidth_gbs;
+    const rows = verdict.cases.map((one) => {
+      const after = one.bytes_moved / one.candidate_us / 1e3;
+      return {
+        case: short(one.case), bytes: one.bytes_moved, before: one.bytes_moved / one.baseline_us / 1e3, after,
+        roof: one.roofline_share === null ? copy : after / number(one.roofline_share),
+      };
+    });
     const points = rows.flatMap((row) => [
       { ...row, side: "Baseline", rate: row.before }, { ...row, side: "Candidate", rate: row.after }]);
-    const least = Math.min(...points.map((point) => point.rate), roof / 10);
+    const roofs = rows.map((row) => row.roof);
+    const least = Math.min(...points.map((point) => point.rate), Math.min(...roofs) / 10);
     const sizes = rows.map((row) => row.bytes);
     return {
       height: 320, marginLeft: 60, marginRight: 20, marginBottom: 42,
       color: { domain: Object.keys(colour), range: Object.values(colour), legend: true },
       x: { type: "log", label: "bytes that have to be moved →", tickFormat: bytes, ticks: 3,
         domain: [Math.min(...sizes) / 2, Math.max(...sizes) * 2] },
-      y: { type: "log", label: "↑ GB/s reached", grid: true, tickFormat: "~s", ticks: 5, domain: [least / 1.5, Math.max(roof, ...points.map((p) => p.rate)) * 1.6] },
+      y: { type: "log", label: "↑ GB/s reached", grid: true, tickFormat: "~s", ticks: 5, domain: [least / 1.5, Math.max(...roofs, ...points.map((p) => p.rate)) * 1.6] },
       marks: [
-        Plot.ruleY([roof], { stroke: "var(--bad)", strokeWidth: 1.5 }),
-        Plot.text([roof], { y: (d) => d, frameAnchor: "left", dx: 6, dy: -8, textAnchor: "start", fill: "var(--bad)",
-          text: (d) => `copy peak ${Math.round(d).toLocaleString("en")} GB/s` }),
+        Plot.ruleY(rows, { y: "roof", x1: (row) => row.bytes / 1.6, x2: (row) => row.bytes * 1.6, stroke: "var(--bad)", strokeWidth: 1.5 }),
+        Plot.text(rows, { x: "bytes", y: "roof", dy: -8, fill: "var(--bad)", text: (row) => Math.round(row.roof).toLocaleString("en") + " GB/s" }),
         Plot.arrow(rows, { x1: "bytes", x2: "bytes", y1: "before", y2: "after", stroke: "currentColor", strokeOpacity: 0.4, headLength: 7, inset: 5 }),
         Plot.dot(points, { x: "bytes", y: "rate", stroke: "side", fill: (p) => (p.side === "Candidate" ? colour.Candidate : "transparent"), r: 5,
           tip: true, channels: { case: "case" } }),

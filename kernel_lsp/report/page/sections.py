@@ -90,7 +90,7 @@ def _timing(verdict: Verdict) -> Iterator[Markup]:
     said = "The speedup of each case with its 95 % interval. The grey band is too small to matter."
     yield plot_place("intervals", said)
     yield data_table(
-        "Median time of a launch, and what share of the measured copy bandwidth that is.",
+        "Median time of a launch, and what share of the measured bandwidth that is.",
         ("Case", "Baseline", "Candidate", "Speedup", "95 % interval", "Roofline", "Bandwidth", "Blocks", "Timed"),
         (
             (
@@ -113,7 +113,7 @@ def _timing(verdict: Verdict) -> Iterator[Markup]:
     if device is None or device.copy_bandwidth_gbs is None:
         yield blocks
         return
-    said = "Compulsory traffic over time, for baseline and candidate, under the bandwidth that a copy reaches here."
+    said = "Compulsory traffic over time, for baseline and candidate, under what memory was measured to give for it."
     yield tag("div", blocks, plot_place("roofline", said), class_="pair")
 
 
@@ -324,7 +324,8 @@ def _circumstances(verdict: Verdict) -> Iterator[Markup]:
             facts["SM clock"] = f"{device.sm_clock_mhz[0]:,.0f} to {device.sm_clock_mhz[1]:,.0f} MHz"
         facts["power"] = _known(device.power_w, _watts)
         facts["temperature"] = _known(device.temperature_c, lambda c: f"{c} °C")
-        facts["copy peak"] = _known(device.copy_bandwidth_gbs, lambda rate: f"{rate:,.0f} GB/s")
+        facts["bandwidth, copying"] = _known(device.copy_bandwidth_gbs, lambda rate: f"{rate:,.0f} GB/s")
+        facts["bandwidth, reading"] = _known(device.read_bandwidth_gbs, lambda rate: f"{rate:,.0f} GB/s")
         facts["slowed by"] = ", ".join(device.throttle) or "nothing"
         busy = device.others_busy_percent
         facts["others on it"] = "not known" if busy is None else f"{busy} % busy{' (shared)' if device.shared else ''}"

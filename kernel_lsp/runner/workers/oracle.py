@@ -123,7 +123,7 @@ def methods(device: str, factor: float, slack: float = 1.0, *, plain: bool = Fal
         "fill": oracle.fill,
         "compare": oracle.compare,
         "discriminate": oracle.discriminate,
-        "copy_bandwidth": oracle.copy_bandwidth,
+        "bandwidth": oracle.bandwidth,
         "probe": oracle.probe,
     }
 
@@ -501,22 +501,13 @@ class Oracle:
 
         return [name for name, answer in answers.items() if passes(answer)]
 
-    def copy_bandwidth(self) -> float:
-        """Bytes per second, read plus written, of a large copy on this GPU: the roof for memory-bound kernels."""
-        size = min(1 << 30, torch.cuda.mem_get_info()[0] // 8)
-        source = torch.randint(0, 255, (size,), dtype=torch.uint8, device="cuda")
-        target = torch.empty_like(source)
-        times: list[float] = []
-        for _ in range(6):
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            start.record()
-            target.copy_(source)
-            end.record()
-            torch.cuda.synchronize()
-            times.append(start.elapsed_time(end) / 1000)
-        del source, target
+    def bandwidth(self) -> dict[str, float]:
+        """See `measure_bandwidth`."""
+        from kernel_lsp.runner.workers.bandwidth import measure_bandwidth
+
+        measured = measure_bandwidth()
         self._free_temporaries(whatever=True)
-        return 2 * size / min(times)
+        return measured
 
     def probe(self) -> bool:
         """Whether this process's GPU still computes."""

@@ -7,14 +7,14 @@ cuda_source = """
 #include <cuda_runtime.h>
 
 template <int THREADS>
-__device__ float block_sum(float v, float* shared) {
+__device__ double block_sum(double v, double* shared) {
     shared[threadIdx.x] = v;
     __syncthreads();
     for (int half = THREADS / 2; half > 0; half /= 2) {
         if (threadIdx.x < half) shared[threadIdx.x] += shared[threadIdx.x + half];
         __syncthreads();
     }
-    float total = shared[0];
+    double total = shared[0];
     __syncthreads();
     return total;
 }
@@ -33,15 +33,16 @@ __device__ float block_max(float v, float* shared) {
 }
 
 __global__ void softmax_rows(const float* __restrict__ x, float* __restrict__ y, int dim) {
-    __shared__ float shared[256];
+    __shared__ float tops[256];
+    __shared__ double sums[256];
     const float* in = x + (size_t)blockIdx.x * dim;
     float* out = y + (size_t)blockIdx.x * dim;
     float top = -INFINITY;
     for (int i = threadIdx.x; i < dim; i += 256) top = fmaxf(top, in[i]);
-    top = block_max<256>(top, shared);
-    float sum = 0.0f;
-    for (int i = threadIdx.x; i < dim; i += 256) sum += expf(in[i] - top);
-    sum = block_sum<256>(sum, shared);
+    top = block_max<256>(top, tops);
+    double part = 0.0;
+    for (int i = threadIdx.x; i < dim; i += 256) part += expf(in[i] - top);
+    const float sum = block_sum<256>(part, sums);
     for (int i = threadIdx.x; i < dim; i += 256) out[i] = expf(in[i] - top) / sum;
 }
 

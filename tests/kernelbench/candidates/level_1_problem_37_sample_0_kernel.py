@@ -6,9 +6,9 @@ cuda_source = """
 #include <torch/extension.h>
 #include <cuda_runtime.h>
 
-__global__ void squares_kernel(const float* x, float* partial, int64_t n) {
-    __shared__ float shared[256];
-    float sum = 0.0f;
+__global__ void squares_kernel(const float* x, double* partial, int64_t n) {
+    __shared__ double shared[256];
+    double sum = 0.0;
     for (int64_t i = blockIdx.x * 256LL + threadIdx.x; i < n; i += gridDim.x * 256LL) sum += x[i] * x[i];
     shared[threadIdx.x] = sum;
     __syncthreads();
@@ -19,12 +19,12 @@ __global__ void squares_kernel(const float* x, float* partial, int64_t n) {
     if (threadIdx.x == 0) partial[blockIdx.x] = shared[0];
 }
 
-__global__ void divide_kernel(const float* x, const float* partial, int parts, float* y, int64_t n) {
+__global__ void divide_kernel(const float* x, const double* partial, int parts, float* y, int64_t n) {
     __shared__ float norm;
     if (threadIdx.x == 0) {
-        float sum = 0.0f;
+        double sum = 0.0;
         for (int i = 0; i < parts; ++i) sum += partial[i];
-        norm = sqrtf(sum);
+        norm = sqrt(sum);
     }
     __syncthreads();
     int64_t i = blockIdx.x * 256LL + threadIdx.x;
@@ -34,10 +34,10 @@ __global__ void divide_kernel(const float* x, const float* partial, int parts, f
 torch::Tensor frobenius(torch::Tensor x) {
     const int64_t n = x.numel();
     const int parts = 64;
-    auto partial = torch::empty({parts}, x.options());
+    auto partial = torch::empty({parts}, x.options().dtype(torch::kFloat64));
     auto y = torch::empty_like(x);
-    squares_kernel<<<parts, 256>>>(x.data_ptr<float>(), partial.data_ptr<float>(), n);
-    divide_kernel<<<(n + 255) / 256, 256>>>(x.data_ptr<float>(), partial.data_ptr<float>(), parts, y.data_ptr<float>(), n);
+    squares_kernel<<<parts, 256>>>(x.data_ptr<float>(), partial.data_ptr<double>(), n);
+    divide_kernel<<<(n + 255) / 256, 256>>>(x.data_ptr<float>(), partial.data_ptr<double>(), parts, y.data_ptr<float>(), n);
     return y;
 }
 """

@@ -95,7 +95,7 @@ async def test_general_models_get_files_facts_and_what_was_tried(target):
     prompts, task = talk_about(target, general)
     briefing = Briefing(
         "NVIDIA H200",
-        "NVIDIA H200 (sm_90), measured copy bandwidth 4,000 GB/s",
+        "NVIDIA H200 (sm_90), measured bandwidth 4,000 GB/s to copy, 4,500 GB/s to read",
         ("scale: 16 registers a thread, occupancy 100%",),
         ("n=40: 2.1 us",),
         ("block 32 -> 64: wrong",),

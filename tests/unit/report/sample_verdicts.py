@@ -97,6 +97,7 @@ def evidence(**changes) -> Evidence:
             power_w=412.4,
             temperature_c=51,
             copy_bandwidth_gbs=4312.0,
+            read_bandwidth_gbs=4487.0,
         ),
         "versions": {"driver": "580.95", "torch": "2.13.0", "nvrtc": "13.0"},
         "build_way": "nvrtc",

@@ -61,7 +61,7 @@ def test_inputs_that_are_made_again_have_the_same_bits(text):
 
 
 def test_nothing_is_made_twice_while_it_fits(monkeypatch):
-    made = oracle(WORKLOAD, 10_000)
+    made = oracle(WORKLOAD, 15_000)
     keys = draw_all(made, 3)
     monkeypatch.setattr(Oracle, "_made", lambda *_: pytest.fail("made again"))
     monkeypatch.setattr(Oracle, "_reference", lambda *_: [torch.zeros(1)])

@@ -100,6 +100,41 @@ def test_the_last_of_very_many_terms_is_missed():
     assert float(units.max()) > 100
 
 
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_values_that_alternate_keep_their_signs(dtype):
+    x = normal(5, 6, 7, dtype=dtype)
+    made = draw("alternating", x)[0]
+    assert torch.equal(made < 0, x < 0)
+    assert made.abs()[:2, :2, :3].tolist() == [[[2, 0.5, 2], [0.5, 2, 0.5]], [[0.5, 2, 0.5], [2, 0.5, 2]]]
+    for dimension in range(3):
+        assert set(made.cumprod(dimension).abs().flatten().tolist()) == {0.5, 1, 2}
+
+
+def test_a_product_of_numbers_below_1_that_stops_early_is_found():
+    """Of KernelBench's inputs, between 0 and 1, every product of a hundred or more is 0 in float32 anyway."""
+    x = torch.rand(4, 2048, generator=torch.Generator().manual_seed(1))
+    assert not x.cumprod(-1)[:, 256:].any()
+    assert draw("alternating", x)[0].cumprod(-1)[:, 256:].all()
+
+
+def test_rows_are_on_one_side():
+    """A minimum that starts from 1 and a maximum that starts from 0 or -1 are right for most other inputs."""
+    rows = draw("one-sided", normal(64, 4096))[0]
+    above, below = (rows > 1).all(-1), (rows < -1).all(-1)
+    assert bool((above | below).all())
+    assert above.any()
+    assert below[0]
+    assert bool((draw("one-sided", normal(1, 64))[0] < -1).all())
+    assert bool((draw("one-sided", normal(64))[0] < -1).all())
+
+
+def test_what_has_no_negative_values_gets_none():
+    x = torch.rand(16, 64, generator=torch.Generator().manual_seed(1))
+    for name in ("alternating", "one-sided"):
+        assert bool((draw(name, x)[0] > 0).all()), name
+    assert bool((draw("one-sided", x)[0] > 1).all())
+
+
 def test_large_values_of_half_precision_stay_finite():
     assert bool(torch.isfinite(draw("large", normal(64, 64, dtype=torch.float16))[0]).all())
 

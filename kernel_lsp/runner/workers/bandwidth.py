@@ -1,0 +1,50 @@
+"""What the memory of this process's GPU gives."""
+
+from collections.abc import Callable
+
+import torch
+
+from kernel_lsp.device.driver import check, cu
+
+_LARGEST = 1 << 30  # bytes
+_TIMES = 6
+
+
+def measure_bandwidth() -> dict[str, float]:
+    """The fields of a `Bandwidth`, in bytes per second, each the best of six times.
+
+    Reading alone is never taken to be slower than a copy, nor is writing.
+    """
+    size = min(_LARGEST, torch.cuda.mem_get_info()[0] // 8) // 4 * 4
+    source = torch.ones(size // 4, dtype=torch.float32, device="cuda")
+    target = torch.empty_like(source)
+    copy = 2 * size / _least_seconds(lambda: target.copy_(source))
+    read = size / _least_seconds(source.sum)
+    write = size / _least_seconds(target.zero_)
+    return {"copy": copy, "read": max(read, copy), "write": max(write, copy), "peak": _peak()}
+
+
+def _least_seconds(do: Callable[[], object]) -> float:
+    times: list[float] = []
+    for _ in range(_TIMES):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        do()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end) / 1000)
+    return min(times)
+
+
+def _peak() -> float:
+    """Two transfers a clock on each line of the bus ("CUDA C++ Best Practices Guide", theoretical bandwidth)."""
+    asked = cu.CUdevice_attribute
+    device = check(cu.cuDeviceGet(torch.cuda.current_device()), "finding the device")
+    khz, bits = (
+        check(cu.cuDeviceGetAttribute(attribute, device), "asking for the memory's clock and bus")
+        for attribute in (
+            asked.CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE,
+            asked.CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH,
+        )
+    )
+    return 2 * 1e3 * khz * bits / 8
