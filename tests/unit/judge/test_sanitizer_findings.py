@@ -1,11 +1,17 @@
 """What compute-sanitizer prints, as hazards at lines of the user's file. The texts are what version 2025.3 printed."""
 
+import asyncio
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from kernel_lsp.judge import sanitizer
 from kernel_lsp.judge.correctness import Findings
-from kernel_lsp.judge.sanitizer import Hazard, Sanitized, failure_of_hazard, note_hazards, read_hazards
+from kernel_lsp.judge.finalists import Finalists
+from kernel_lsp.judge.sanitizer import TOOLS, Hazard, Sanitized, failure_of_hazard, note_hazards, read_hazards
 from kernel_lsp.judge.verdict import CheckStatus, Outcome, Stage
 
 PAST_END = """========= COMPUTE-SANITIZER
@@ -150,3 +156,41 @@ def test_what_the_baseline_does_too_is_not_held_against_a_candidate() -> None:
     failure = note_hazards(found, (), "case n=4", SOURCE, Findings())
     assert failure is not None
     assert failure.outcome is Outcome.WRONG
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ({}, []),
+        ({"initcheck": UNSET}, ["initcheck"]),
+        ({"memcheck": PAST_END, "racecheck": RACE}, ["memcheck", "racecheck"]),
+    ],
+    ids=["nothing found", "one tool", "two tools"],
+)
+def test_of_the_baseline_only_the_tools_are_asked_that_found_something(
+    said: dict[str, str], asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools_by_version: dict[str, list[str]] = {}
+
+    async def enter(candidate: Any, built: str) -> str:
+        return built
+
+    async def leave(_: str) -> None:
+        pass
+
+    async def sanitize(_bench: Any, version: str, _yard: Any, tools: Sequence[str]) -> Sanitized:
+        tools_by_version[version] = list(tools)
+        found = said if version == "candidate" else {}
+        return Sanitized(tuple(h for tool in tools if tool in found for h in read_hazards(tool, found[tool])), {})
+
+    def version(name: str) -> Any:
+        return SimpleNamespace(candidate=SimpleNamespace(kernel=SimpleNamespace(path=SOURCE)), built=name)
+
+    monkeypatch.setattr(sanitizer, "sanitize", sanitize)
+    monkeypatch.setattr(sanitizer, "small_draws", lambda _: [SimpleNamespace(case=0)])
+    bench = SimpleNamespace(cases=["n=4"], enter=enter, leave=leave)
+    finalists = Finalists(cast(Any, bench), version("baseline"), cast(Any, None))
+    failure = asyncio.run(finalists._sanitize(version("candidate"), Findings()))
+    assert (failure is not None) == bool(said)
+    assert tools_by_version.pop("candidate") == list(TOOLS)
+    assert tools_by_version == ({"baseline": asked} if asked else {})
