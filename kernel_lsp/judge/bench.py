@@ -71,6 +71,13 @@ class Draw:
     changed_weights: tuple[str, ...] = ()
 
     @property
+    def may_pick(self) -> bool:
+        """Whether integers among the inputs may pick what is read of the others, as of a table."""
+        types = [argument["dtype"] for argument in self.arguments if isinstance(argument, dict)]
+        picking = [name.startswith(("int", "uint", "bool")) for name in types]
+        return any(picking) and not all(picking)
+
+    @property
     def slab(self) -> str:
         """Inputs of one case share their memory, unless they lie differently in it or come with other numbers."""
         return f"{self.case}/{zlib.crc32(json.dumps(self.arguments).encode()):08x}@{self.place}"

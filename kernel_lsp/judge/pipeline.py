@@ -762,14 +762,15 @@ def _joined(first: Series, second: Series) -> Series:
 def impossible(measured: Measured, series: Series) -> str | None:
     """Why the times cannot be: more is read from memory each second than memory can give.
 
-    Where the cache is not flushed between launches, as much as it holds may still be there from the last one.
+    Where the cache is not flushed between launches, as much as it holds may still be there from the last one. Nothing
+    is said where a launch need not read all of its inputs.
     """
     bandwidth = measured.bench.bandwidth
     if bandwidth is None:
         return None
     for timed, (_, b) in zip(series.cases, _medians(series), strict=True):
         read = timed.draw.input_bytes - (measured.bench.l2_bytes if timed.mode == "streaming" else 0)
-        if timed.mode == "graph" or read / (timed.baseline_us * 1e-6) > bandwidth.limit:
+        if timed.mode == "graph" or timed.draw.may_pick or read / (timed.baseline_us * 1e-6) > bandwidth.limit:
             continue
         if read / (b * 1e-6) > bandwidth.limit:
             return (

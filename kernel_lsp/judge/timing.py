@@ -80,10 +80,14 @@ class TimedCase:
         return self.draw.input_bytes + self.output_bytes
 
     def roofline_share(self, bandwidth: Bandwidth | None, us: float) -> float | None:
-        """Of `us` microseconds, how much memory needs for the compulsory traffic; None where it is not the limit."""
+        """Of `us` microseconds, how much memory needs for the compulsory traffic; None where it is not the limit.
+
+        What is faster than that and may pick from a table leaves out some of it: then the traffic is not known.
+        """
         if bandwidth is None or self.mode == "graph":
             return None
-        return bandwidth.seconds(self.draw.input_bytes, self.output_bytes) / (us * 1e-6)
+        share = bandwidth.seconds(self.draw.input_bytes, self.output_bytes) / (us * 1e-6)
+        return None if share > 1 and self.draw.may_pick else share
 
     @property
     def recording(self) -> tuple[object, ...]:

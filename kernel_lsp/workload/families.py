@@ -93,7 +93,7 @@ def _alternating(x: Tensor, _: Generator) -> Tensor:
         own = torch.arange(size, device=x.device) % 2 == 1
         odd = odd ^ own.reshape(-1, *[1] * (x.dim() - 1 - dimension))
     powers = torch.full_like(x, 2.0, memory_format=torch.contiguous_format).masked_fill_(odd, 0.5)
-    return torch.where(x < 0, -powers, powers)
+    return powers.copysign_(x)
 
 
 def _one_sided(x: Tensor, generator: Generator) -> Tensor:
@@ -105,9 +105,12 @@ def _one_sided(x: Tensor, generator: Generator) -> Tensor:
     away = x.abs().mul_(4).add_(1.5)
     if not bool((x < 0).any()):
         return away
+    if x.dim() < 2:
+        return away.neg_()
     above = torch.rand(x.shape[:1], generator=generator, device=x.device) < 0.5
-    above[:1] = False
-    return torch.where(above.reshape(-1, *[1] * (x.dim() - 1)), away, -away) if x.dim() > 1 else -away
+    above[0] = False
+    side = above.to(x.dtype).mul_(2).sub_(1)
+    return away.mul_(side.reshape(-1, *[1] * (x.dim() - 1)))
 
 
 def _nonfinite(x: Tensor, generator: Generator) -> Tensor:

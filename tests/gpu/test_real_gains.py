@@ -81,6 +81,8 @@ def test_the_evidence_is_complete(judges: Judges, halved: Verdict, scale: Path, 
     assert evidence.device.sm_clock_mhz is not None
     assert 100 < evidence.device.sm_clock_mhz[0] <= evidence.device.sm_clock_mhz[1] < 5000
     assert evidence.device.copy_bandwidth_gbs is not None
+    assert evidence.device.read_bandwidth_gbs is not None
+    assert evidence.device.read_bandwidth_gbs >= evidence.device.copy_bandwidth_gbs
     for (kernel,) in (evidence.baseline_resources, evidence.candidate_resources):
         assert (kernel.name, kernel.threads) == ("scale", 256)
         assert kernel.registers > 0

@@ -331,7 +331,7 @@ class Oracle:
         return {
             "arguments": arguments,
             "nbytes": inputs.nbytes,
-            "input_bytes": sum(t.nbytes for t in _tensors(leaves)),
+            "input_bytes": sum(families.own_elements(t).nbytes for t in _tensors(leaves)),
         }
 
     def _prints_of(self, leaves: tuple[Any, ...]) -> tuple[int, ...]:

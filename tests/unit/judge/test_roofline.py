@@ -40,6 +40,16 @@ def test_share_of_the_roofline():
     assert timed(GIB, GIB).roofline_share(None, 2 * least) is None
 
 
+def test_of_a_part_of_a_table_no_share_is_known():
+    table = [{"dtype": "float32"}, {"dtype": "int32"}]
+    whole = timed(GIB, GIB)
+    gather = replace(whole, draw=replace(whole.draw, arguments=table))
+    least = H200.seconds(GIB, GIB) * 1e6
+    assert gather.roofline_share(H200, least / 50) is None
+    assert gather.roofline_share(H200, 2 * least) == pytest.approx(0.5)
+    assert whole.roofline_share(H200, least / 1.1) == pytest.approx(1.1)
+
+
 def test_a_sum_at_95_percent_of_the_peak_is_possible():
     """As it was measured: two inputs of 4 GiB each in 1838.9 us, a quarter faster than a copy."""
     assert accused(timed(8 * GIB, 4), 1838.9) is None
@@ -56,6 +66,15 @@ def test_the_cache_may_hold_some_of_it():
     within = 5 * L2 / H200.limit * 1e6 * 0.9
     assert accused(timed(5 * L2, 4), within) is None
     assert accused(timed(5 * L2, 4, "cold"), within) is not None
+
+
+def test_of_a_table_not_all_has_to_be_read():
+    """A gather: the baseline is slow enough to have read all of it, and a good candidate is not."""
+    table, indices = ({"dtype": name} for name in ("float32", "int64"))
+    gather = timed(8 * GIB, 4)
+    for arguments, said in (([table, indices, 7], False), ([table, table], True), ([indices], True)):
+        draw = replace(gather.draw, arguments=arguments)
+        assert (accused(replace(gather, draw=draw), 500.0) is not None) == said
 
 
 def test_what_the_baseline_does_too_is_no_reason():

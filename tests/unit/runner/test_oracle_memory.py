@@ -78,6 +78,10 @@ def test_what_was_used_last_is_kept():
     assert list(made._kept) == ["4", "2", "0"]
 
 
+def test_an_expanded_input_is_counted_once():
+    assert oracle(WORKLOAD, None).prepare("0", 0, "normal", 0)["input_bytes"] == (12 * 8 + 1) * 4
+
+
 def test_inputs_that_cannot_be_made_again_are_refused():
     text = "import itertools\n" + WORKLOAD.replace("def inputs", "count = itertools.count()\ndef inputs")
     made = oracle(text.replace(", 0.5", " + next(count), 0.5"), 0)
