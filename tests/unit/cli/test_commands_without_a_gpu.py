@@ -56,6 +56,12 @@ def kernel_lsp(tmp_path):
     return run
 
 
+def test_a_model_that_no_gpu_here_holds(kernel_lsp):
+    answer = kernel_lsp("model", "fit", "kevin-32b")
+    assert answer.returncode == 3, answer.stderr
+    assert "No model can be served here, for there is no GPU." in answer.stderr
+
+
 def test_check_is_green_on_a_good_kernel(kernel_lsp):
     answer = kernel_lsp("check", "scale.cu")
     assert answer.returncode == 0, answer.stdout + answer.stderr
