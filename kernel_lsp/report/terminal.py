@@ -299,8 +299,9 @@ def _circumstances(verdict: Verdict, width: int) -> RenderableType:
             measured.append(f"{device.power_w:.0f} W")
         if device.temperature_c is not None:
             measured.append(f"{device.temperature_c} °C")
-        if device.copy_bandwidth_gbs is not None:
-            measured.append(f"copies at {device.copy_bandwidth_gbs:,.0f} GB/s")
+        for what, rate in (("copies", device.copy_bandwidth_gbs), ("reads", device.read_bandwidth_gbs)):
+            if rate is not None:
+                measured.append(f"memory {what} {rate:,.0f} GB/s")
         if device.throttle:
             measured.append(f"slowed by {', '.join(device.throttle)}")
         if device.shared:

@@ -132,8 +132,9 @@ def test_settings_are_written_as_people_say_them():
 
 
 def test_no_fact_is_broken_in_two():
-    lines = [line.strip() for line in shown(sample.faster()).splitlines()]
-    assert "1 block discarded" in lines
+    lines = shown(sample.faster()).splitlines()
+    for fact in ("memory copies 4,312 GB/s", "memory reads 4,487 GB/s", "1 block discarded"):
+        assert any(fact in line for line in lines), fact
 
 
 def test_the_commands_to_repeat_it_are_never_broken():
