@@ -152,7 +152,7 @@ export interface Verdict {
       throttle: string[];
       others_busy_percent: number | null;
       copy_bandwidth_gbs: number | null;
-      read_bandwidth_gbs: number | null;
+      read_bandwidth_gbs?: number | null;
     } | null;
     versions: Record<string, string>;
     build_way: string;

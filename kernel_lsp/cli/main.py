@@ -69,11 +69,10 @@ def main() -> None:
     try:
         app()
     except KernelLspError as error:
-        from kernel_lsp.model.errors import DoesNotFitError
         from kernel_lsp.report.problem import problem_view
 
         _complain().print(problem_view(error))
-        sys.exit(CANNOT_JUDGE if isinstance(error, CannotJudgeError | RunnerError | DoesNotFitError) else UNUSABLE)
+        sys.exit(CANNOT_JUDGE if isinstance(error, CannotJudgeError | RunnerError) else UNUSABLE)
     except SystemExit as end:
         if end.code == INTERRUPTED:  # Typer ends so on Ctrl-C, and `refine` after it has shown what it found
             _complain().print("Stopped.")

@@ -74,8 +74,7 @@ class Draw:
     def may_pick(self) -> bool:
         """Whether integers among the inputs may pick what is read of the others, as of a table."""
         types = [argument["dtype"] for argument in self.arguments if isinstance(argument, dict)]
-        picking = [name.startswith(("int", "uint", "bool")) for name in types]
-        return any(picking) and not all(picking)
+        return len(types) > 1 and any(name.startswith(("int", "uint", "bool")) for name in types)
 
     @property
     def slab(self) -> str:

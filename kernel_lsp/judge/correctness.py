@@ -17,8 +17,9 @@ from kernel_lsp.judge.verdict import Check, CheckStatus, ErrorFigures, Mismatch,
 from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.runner.worker import WorkerDied, WorkerTimedOut
 
-_VALUES = ("normal", "shifted", "large", "tiny", "ties", "sorted", "outliers", "alternating", "one-sided")
-_SIGNED, _WEIGHTS, _SORTED = "signed", "weights", "sorted"
+_VALUES = ("normal", "shifted", "large", "tiny", "ties", "sorted", "outliers")
+_SIGNED, _WEIGHTS, _SORTED, _BELOW = "signed", "weights", "sorted", "below"
+_LAST = ("alternating", "above", _BELOW)
 _EMULATED_BYTES = 1 << 20  # larger inputs take the emulator too long
 _EMULATED_SECONDS = 1.5  # for all emulated runs of one version together; the first one is made whatever it takes
 _AMISS = ("uninitialised", "shared-race", "global-race")  # a GPU would run it, and may give any answer
@@ -116,29 +117,12 @@ async def measure_baseline(bench: Bench, baseline: Subject) -> Yardstick:
     scout = _Scout(bench, baseline)
     try:
         for case, family in _plan(bench, order):
-            draw = await bench.draw(case, family)
-            plain = family == "normal"
-            if not _affordable(bench, draw, yard.findings):
-                yard.findings.skipped(f"inputs: {family}", _TOO_SLOW, bench.cases[case])
-                continue
-            failure = await _measure_one(bench, baseline if plain else await scout.subject(), draw, yard)
-            if failure is None and plain:
-                bench.keep_launchers(baseline)
-                yard.fresh[case] = await bench.draw(case, family, 1)
-                if bench.gpu is not None:
-                    failure = await _measure_one(bench, baseline, yard.fresh[case], yard)
-            if failure is None:
-                yard.draws.append(draw)
-                if plain and case in order[:2] and case not in bench.advisory:
-                    await _measure_touched(bench, baseline, draw, yard)
-            elif plain and case not in bench.advisory:
-                if failure.outcome is Outcome.UNTIMED:
-                    raise RunnerError(failure.reason, cure="End what else takes memory, or leave out large cases.")
-                yard.findings.fail("baseline", failure, bench.cases[case])
+            await _measure_family(bench, baseline, scout, case, family, yard, touched=case in order[:2])
+            if yard.findings.failure is not None:
                 return yard
-            else:
-                await _leave_out(bench, scout, draw, failure, yard)
         await _measure_arguments(bench, scout, yard)
+        for family in _last_families(bench):
+            await _measure_family(bench, baseline, scout, order[0], family, yard)
     finally:
         await scout.leave()
     if bench.contract.mutates and not yard.in_place:
@@ -151,6 +135,43 @@ async def measure_baseline(bench: Bench, baseline: Subject) -> Yardstick:
         await _measure_repeats(bench, baseline, yard)
     await _measure_strength(bench, yard)
     return yard
+
+
+async def _measure_family(
+    bench: Bench,
+    baseline: Subject,
+    scout: "_Scout",
+    case: int,
+    family: str,
+    yard: Yardstick,
+    *,
+    touched: bool = False,
+) -> None:
+    """Add a family's inputs on a case if the baseline is right on them; plain ones end it where it is not.
+
+    `touched` adds those of `_measure_touched` to plain ones.
+    """
+    draw = await bench.draw(case, family)
+    plain = family == "normal"
+    if not _affordable(bench, draw, yard.findings):
+        yard.findings.skipped(f"inputs: {family}", _TOO_SLOW, bench.cases[case])
+        return
+    failure = await _measure_one(bench, baseline if plain else await scout.subject(), draw, yard)
+    if failure is None and plain:
+        bench.keep_launchers(baseline)
+        yard.fresh[case] = await bench.draw(case, family, 1)
+        if bench.gpu is not None:
+            failure = await _measure_one(bench, baseline, yard.fresh[case], yard)
+    if failure is None:
+        yard.draws.append(draw)
+        if plain and touched and case not in bench.advisory:
+            await _measure_touched(bench, baseline, draw, yard)
+    elif plain and case not in bench.advisory:
+        if failure.outcome is Outcome.UNTIMED:
+            raise RunnerError(failure.reason, cure="End what else takes memory, or leave out large cases.")
+        yard.findings.fail("baseline", failure, bench.cases[case])
+    else:
+        await _leave_out(bench, scout, draw, failure, yard)
 
 
 async def _measure_touched(bench: Bench, baseline: Subject, plain: Draw, yard: Yardstick) -> None:
@@ -341,6 +362,13 @@ def _plan(bench: Bench, order: list[int]) -> Iterator[tuple[int, str]]:
     for family, applies in layouts:
         if applies and (not chosen or family in chosen):
             yield order[0], family
+
+
+def _last_families(bench: Bench) -> list[str]:
+    """Families for the quickest case that look for gross mistakes, after all others: they are rarer than theirs."""
+    chosen = bench.settings.judge.families
+    signed = bench.target.workload.problem  # whose inputs are negative in the family `signed`
+    return [f for f in _LAST if (not chosen or f in chosen) and not (signed and f == _BELOW)]
 
 
 async def _case_order(bench: Bench, findings: Findings) -> list[int]:

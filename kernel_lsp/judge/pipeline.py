@@ -763,7 +763,7 @@ def impossible(measured: Measured, series: Series) -> str | None:
     """Why the times cannot be: more is read from memory each second than memory can give.
 
     Where the cache is not flushed between launches, as much as it holds may still be there from the last one. Nothing
-    is said where a launch need not read all of its inputs.
+    is said where integers may pick what is read.
     """
     bandwidth = measured.bench.bandwidth
     if bandwidth is None:

@@ -24,7 +24,7 @@ class Bandwidth:
     @property
     def limit(self) -> float:
         """What nothing can exceed."""
-        measured = max(self.copy, self.read, self.write)
+        measured = max(self.copy, self.read)  # the end of what is written may still be in the cache
         return self.peak if self.peak > measured else _BEYOND_MEASURED * measured
 
     def seconds(self, read: int, written: int) -> float:

@@ -27,7 +27,8 @@ class Layout:
 class Family:
     """One family; `change` maps the values of a floating-point tensor, integer tensors are left alone.
 
-    It changes inputs, or the weights of a KernelBench problem if it is one `of_weights`.
+    It changes inputs, or the weights of a KernelBench problem if it is one `of_weights`. One that is `coarse` looks for
+    mistakes of a value's own size: for what it makes of inputs, an honest version may be further off than for others.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Family:
     layout: Layout = Layout()
     finite: bool = True
     of_weights: bool = False
+    coarse: bool = False
 
 
 _FEWEST_TOUCHED, _TOUCHED_ONE_IN = 4, 4096
@@ -90,27 +92,22 @@ def _alternating(x: Tensor, _: Generator) -> Tensor:
     """2 and 1/2 by turns along each dimension, with the element's sign: products of any row stay exact and near 1."""
     odd = torch.zeros((), dtype=torch.bool, device=x.device)
     for dimension, size in enumerate(x.shape):
-        own = torch.arange(size, device=x.device) % 2 == 1
-        odd = odd ^ own.reshape(-1, *[1] * (x.dim() - 1 - dimension))
+        if size > 1:
+            own = torch.zeros(size, dtype=torch.bool, device=x.device)
+            own[1::2] = True
+            odd = odd ^ own.reshape(-1, *[1] * (x.dim() - 1 - dimension))
     powers = torch.full_like(x, 2.0, memory_format=torch.contiguous_format).masked_fill_(odd, 0.5)
     return powers.copysign_(x)
 
 
-def _one_sided(x: Tensor, generator: Generator) -> Tensor:
-    """Whole rows above 1, others below -1 where there are negative values at all.
+def _above(x: Tensor, _: Generator) -> Tensor:
+    """All above 1: a minimum that starts from 0 or 1 is wrong then."""
+    return x.abs().mul_(4).add_(1.5)
 
-    A minimum or maximum that does not begin with the first element is wrong then. One row alone, or what has one
-    dimension, is below -1.
-    """
-    away = x.abs().mul_(4).add_(1.5)
-    if not bool((x < 0).any()):
-        return away
-    if x.dim() < 2:
-        return away.neg_()
-    above = torch.rand(x.shape[:1], generator=generator, device=x.device) < 0.5
-    above[0] = False
-    side = above.to(x.dtype).mul_(2).sub_(1)
-    return away.mul_(side.reshape(-1, *[1] * (x.dim() - 1)))
+
+def _below(x: Tensor, generator: Generator) -> Tensor:
+    """All below -1, where there are negative values at all: a maximum that starts from 0 or -1 is wrong then."""
+    return _above(x, generator).neg_() if bool((x < 0).any()) else x
 
 
 def _nonfinite(x: Tensor, generator: Generator) -> Tensor:
@@ -146,11 +143,12 @@ VALUE_FAMILIES = (
     Family("shifted", _shifted),
     Family("large", _large),
     Family("tiny", _tiny),
-    Family("ties", _ties),
+    Family("ties", _ties, coarse=True),
     Family("sorted", _sorted),
     Family("outliers", _outliers),
-    Family("alternating", _alternating),
-    Family("one-sided", _one_sided),
+    Family("alternating", _alternating, coarse=True),
+    Family("above", _above, coarse=True),
+    Family("below", _below, coarse=True),
 )
 SIGNED = Family("signed", _signed)
 """For KernelBench's problems: their inputs are seldom negative, so that half of a function goes unseen."""

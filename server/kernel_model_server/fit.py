@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kernel_lsp.device.nvml import Gpu
+from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.model.errors import DoesNotFitError
 from kernel_lsp.model.profile import Context, Dtype, Memory
 
@@ -107,11 +108,12 @@ def choose(
         wish: what the user asks for.
 
     Raises:
+        CannotJudgeError: there is no GPU.
         DoesNotFitError: nothing fits; it says what each way would take.
     """
     if not cards:
         cure = "Run it where there is one, or use a server elsewhere with `model.endpoint`."
-        raise DoesNotFitError("No model can be served here, for there is no GPU.", cure=cure)
+        raise CannotJudgeError("No model can be served here, for there is no GPU.", cure=cure)
     refused: list[str] = []
     for group, dtype in _ways(cards, judge, heads, stored, wish):
         shares = any(card.gpu.uuid == judge for card in group)

@@ -223,7 +223,7 @@ function circumstances({ evidence, seconds }: Verdict): HTMLElement {
     if (device.others_busy_percent !== null) rows.push(["others kept it busy", `${device.others_busy_percent} %`]);
     if (device.copy_bandwidth_gbs !== null)
       rows.push(["measured bandwidth, copying", `${device.copy_bandwidth_gbs.toFixed(0)} GB/s`]);
-    if (device.read_bandwidth_gbs !== null)
+    if (typeof device.read_bandwidth_gbs === "number")
       rows.push(["measured bandwidth, reading", `${device.read_bandwidth_gbs.toFixed(0)} GB/s`]);
   }
   rows.push(["built by", evidence.build_way], ["seed", String(evidence.seed ?? "none")]);

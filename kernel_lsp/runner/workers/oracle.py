@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 _FREE_SHARE = 0.9  # of device memory that is free, for judging a problem
 _KEEP_SHARE = 0.25  # of free device memory at most, for past inputs and the expected values to them
 _LARGE_SHARE = 0.25  # of free device memory: what takes more to judge must be lean with it
+_COARSE = {family.name for family in families.FAMILIES.values() if family.coarse}
 _LARGE_BYTES = 1 << 30  # what is made beside inputs of this size is given back where little is free
 
 
@@ -423,6 +424,7 @@ class Oracle:
         if len(outputs) != len(expected.outputs):
             return f"`launch` returned {len(outputs)} outputs where the reference has {len(expected.outputs)}"
         whole_model = self._loaded().problem is not None
+        coarse = self._inputs[key].family in _COARSE
         distances: list[Distance] = []
         scales: list[float] = []
         bounds: list[Bounds] = []
@@ -444,7 +446,11 @@ class Oracle:
                 found = Distance(found.max, found.rms, None, 0)
             distances.append(found)
             scales.append(scale)
-            bounds.append(comparison.relative_bounds(found, self._factor, actual.dtype, self._slack, plain=self._plain))
+            bounds.append(
+                comparison.relative_bounds(
+                    found, self._factor, actual.dtype, self._slack, plain=self._plain, coarse=coarse
+                )
+            )
             if not (actual.is_floating_point() and expected.finite):
                 blank |= comparison.holds_blank(actual)
         if baseline:

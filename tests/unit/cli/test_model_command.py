@@ -6,8 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from kernel_lsp.cli.model import app
-from kernel_lsp.errors import ConfigurationError
-from kernel_lsp.model.errors import DoesNotFitError, NoVllmError, NoWeightsError, RefusedConnectionError
+from kernel_lsp.errors import CannotJudgeError, ConfigurationError
+from kernel_lsp.model.errors import NoVllmError, NoWeightsError, RefusedConnectionError
 
 RUNNER = CliRunner()
 
@@ -53,7 +53,7 @@ def test_what_is_missing_is_said():
         said("serve", "kevin-32b")
     with pytest.raises(NoWeightsError, match="no such folder"):
         said("serve", "./nothing")
-    with pytest.raises(DoesNotFitError, match="no GPU"):
+    with pytest.raises(CannotJudgeError, match="no GPU"):
         said("fit", "kevin-32b")
     with pytest.raises(ConfigurationError, match="no profile `kevin`"):
         said("serve", "kevin")

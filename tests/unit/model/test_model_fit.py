@@ -4,6 +4,7 @@ import pytest
 from kernel_model_server.fit import Card, Wish, choose
 
 from kernel_lsp.device.nvml import Gpu
+from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.model.errors import DoesNotFitError
 from kernel_lsp.model.profile import Context, Memory, find_profile
 
@@ -105,7 +106,7 @@ def test_other_machines_of_a_ray_cluster_hold_layers():
 
 
 def test_no_gpu_and_too_old_a_gpu_are_said():
-    with pytest.raises(DoesNotFitError, match="no GPU"):
+    with pytest.raises(CannotJudgeError, match="no GPU"):
         chosen(KEVIN)
     with pytest.raises(DoesNotFitError, match="no way of serving it is possible on sm_75"):
         chosen(KEVIN, card(24, arch="sm_75"))

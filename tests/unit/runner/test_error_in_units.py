@@ -22,6 +22,7 @@ from kernel_lsp.runner.workers.comparison import (  # noqa: E402
     unravel,
 )
 from kernel_lsp.runner.workers.oracle import Oracle  # noqa: E402
+from kernel_lsp.workload import families  # noqa: E402
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 TIGHT = Bounds(4.0, 1.0)
@@ -222,6 +223,41 @@ def test_beside_library_code_an_honest_loop_may_be_off_by_what_a_loop_is_off_by(
     assert relative_bounds(library, 2.0, torch.float32, plain=True) == Bounds(64.0, 16.0)
     assert relative_bounds(library, 2.0, torch.float16, plain=True) == Bounds(6.0, 2.0)
     assert relative_bounds(Distance(50.0, 20.0, None, 0), 2.0, torch.float32, plain=True) == Bounds(100.0, 40.0)
+
+
+def of_family(name: str, *shape: int):
+    return families.apply(families.FAMILIES[name], (exact(*shape),), torch.Generator().manual_seed(1))[0]
+
+
+@pytest.mark.parametrize("family", ["ties", "alternating"])
+def test_equal_values_summed_in_another_order_are_right(family):
+    """Every rounding of a sum of equal values goes the same way: 32 threads a row are further off than 256."""
+    powers = of_family(family, 64, 16384).float().exp()
+    by_thread = powers.view(64, -1, 32)
+    sums = by_thread[:, 0].clone()
+    for later in by_thread.unbind(1)[1:]:
+        sums += later
+    expected = of_family(family, 64, 16384).exp().sum(-1)
+    exact_baseline = Distance(0.5, 0.3, None, 0)
+    usual, coarse = (relative_bounds(exact_baseline, 2.0, torch.float32, coarse=coarse) for coarse in (False, True))
+    found = compare(sums.sum(-1), expected, coarse)
+    assert found.first_wrong is None
+    assert usual.rms < found.rms < coarse.rms
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_a_gross_mistake_is_wrong_for_every_coarse_family(dtype):
+    coarse = relative_bounds(Distance(0.0, 0.0, None, 0), 2.0, dtype, coarse=True)
+    above, below = of_family("above", 64, 512), of_family("below", 64, 512)
+    products = of_family("alternating", 64, 2048).cumprod(-1)
+    stopped = torch.where(torch.arange(2048) < 256, products, 0.0)
+    for wrong, right in (
+        (above.amin(-1).clamp(max=1), above.amin(-1)),
+        (below.amax().clamp(min=-1), below.amax()),
+        (below.amax(0).clamp(min=0), below.amax(0)),
+        (stopped, products),
+    ):
+        assert compare(wrong.to(dtype), right, coarse).first_wrong is not None
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
