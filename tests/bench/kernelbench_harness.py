@@ -42,9 +42,9 @@ with contextlib.redirect_stdout(sys.stderr):
     for _ in range(asked["times"] if asked["do"] == "judge" else 0):
         begun = time.perf_counter()
         found = harness.eval_kernel_against_ref(
-            asked["problem"], asked["candidate"], measure_performance=True, num_correct_trials=asked["trials"],
-            num_perf_trials=asked["repeats"], build_dir=asked["folder"], device=torch.device("cuda:0"),
-            backend=asked["backend"],
+            asked["problem"], asked["candidate"], num_correct_trials=asked["trials"],
+            measure_performance=asked["timed"], num_perf_trials=asked["repeats"],
+            build_dir=asked["folder"], device=torch.device("cuda:0"), backend=asked["backend"],
         )
         said["seconds"].append(time.perf_counter() - begun)
     if asked["do"] == "judge":
@@ -55,7 +55,17 @@ print(json.dumps(said))
 
 
 def ask_harness(
-    root: Path, do: str, problem: Path, candidate: Path, folder: Path, limit: float, gpu: Gpu | None, times: int = 1
+    root: Path,
+    do: str,
+    problem: Path,
+    candidate: Path,
+    folder: Path,
+    limit: float,
+    gpu: Gpu | None,
+    *,
+    times: int = 1,
+    trials: int = TRIALS,
+    timed: bool = True,
 ) -> dict[str, Any]:
     """What KernelBench's harness says, in a process of its own; `trouble` where it says nothing.
 
@@ -68,6 +78,8 @@ def ask_harness(
         limit: seconds.
         gpu: on which.
         times: how many times it judges; the first is cold where the folder is new.
+        trials: inputs on which an answer must be right; drawing them on the CPU is what takes so long.
+        timed: whether what is right is timed, and asked whether it is excessively fast, on two inputs more.
     """
     text = candidate.read_text()
     asked = {
@@ -78,7 +90,8 @@ def ask_harness(
         "folder": str(folder),
         "backend": "triton" if "@triton.jit" in text else "cuda",
         "times": times,
-        "trials": TRIALS,
+        "trials": trials,
+        "timed": timed,
         "repeats": REPEATS,
     }
     begun = time.perf_counter()

@@ -3,13 +3,14 @@
 DIR is KernelBench's repository, which is fetched for measuring only. All of `tests/kernelbench` is judged by us as
 `kernel-lsp bench` does it, a lane on each GPU that is visible. Then each gets two more verdicts, one of
 KernelBench's harness, whose extensions are built before, and one of our own run of its published method (`--compat`).
-Of these only counts whether they take it for right, so several share a GPU, those for small problems first; what ran
-out of memory so has another try alone.
+Of these only counts whether they take it for right: KernelBench's is not asked to time anything, and several share a
+GPU, those for small problems first; what ran out of memory so has another try alone.
 
 Options: --ours-only, --jobs PROCESSES that build for KernelBench (default 8), --at-once on a GPU
 (default 2), --limit SECONDS for one of KernelBench's verdicts (default 300), --seconds in all, --resume with what is
 kept in `kernelbench_set.jsonl` and `kernelbench_set_ledger.jsonl`, --scratch FOLDER for what is built (default: a
-temporary one), --dry-run without a GPU: its harness is then only loaded, --record.
+temporary one), --trials of KernelBench's harness (default: as many as of its published runs), --dry-run without a GPU:
+its harness is then only loaded, --record.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from pathlib import Path
 
 from kernel_lsp.bench.lanes import Lane, run_lanes
 from kernel_lsp.bench.plan import Asked, Job, Plan, make_plan
-from kernel_lsp.bench.published import ask_published
+from kernel_lsp.bench.published import TRIALS, ask_published
 from kernel_lsp.bench.records import Ledger, Result
 from kernel_lsp.bench.run import run_bench
 from kernel_lsp.bench.suite import Problem, find_problems, find_samples, sample_name
@@ -155,9 +156,8 @@ class SecondOpinions:
         if (seconds := min(self._asked.limit, self._until - time.monotonic())) < 1:
             return None
         folder = self._scratch / job.sample.path.stem
-        said = await asyncio.to_thread(
-            ask_harness, self._asked.root, do, job.problem.path, job.sample.path, folder, seconds, gpu
-        )
+        asked = (self._asked.root, do, job.problem.path, job.sample.path, folder, seconds, gpu)
+        said = await asyncio.to_thread(ask_harness, *asked, trials=self._asked.trials, timed=False)
         return None if "trouble" in said and seconds < self._asked.limit else said  # it was not given its time
 
     async def _by_harness(self, job: Job, gpu: Gpu | None) -> Row | None:
@@ -267,6 +267,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=300.0)
     parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--trials", type=int, default=TRIALS)
     parser.add_argument("--scratch", type=Path)
     parser.add_argument("--dry-run", action="store_true")
     parser.add_argument("--record", action="store_true")
