@@ -96,6 +96,8 @@ def pretend_gpu(arch: str, *, values: bool = False) -> Generator[None]:
     with contextlib.ExitStack() as patched:
         for name, answer in answers.items():
             patched.enter_context(mock.patch.object(torch.cuda, name, answer))
+        # Else recurrent layers have the library arrange their weights, which takes a GPU.
+        patched.enter_context(mock.patch.object(torch.backends.cudnn, "is_acceptable", return_value=False))
         patched.enter_context(mock.patch.object(torch, "Generator", _Generator))
         patched.enter_context(mock.patch.object(torch.Tensor, "record_stream", _nothing))
         patched.enter_context(_OnTheCpu(values))

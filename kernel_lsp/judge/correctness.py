@@ -24,6 +24,7 @@ _EMULATED_BYTES = 1 << 20  # larger inputs take the emulator too long
 _EMULATED_SECONDS = 1.5  # for all emulated runs of one version together; the first one is made whatever it takes
 _AMISS = ("uninitialised", "shared-race", "global-race")  # a GPU would run it, and may give any answer
 _REPEATS = 3
+_ROUNDING = 64  # times what is allowed: an error beyond that is no matter of precision
 _HELD = 4  # outputs that must keep their values while later ones are made
 _NO_ROOM = "CUDA_ERROR_OUT_OF_MEMORY"  # for memory that the judge makes
 _VARIED = 16  # arguments that are tried one by one
@@ -537,11 +538,7 @@ def _verdict_on(bench: Bench, draw: Draw, published: dict[str, Any], compared: d
                 count=found["wrong"],
                 total=found["total"],
             )
-            return wrong(
-                f"{where} output {number} is wrong from index {list(mismatch.index)} on: {mismatch.actual} where "
-                f"{mismatch.expected} is right; {mismatch.count:,} of {mismatch.total:,} elements are wrong",
-                mismatch,
-            )
+            return wrong(f"{where} output {number} {_how_wrong(found)}", mismatch)
     for found in published["trampled"]:
         element = f"index {found['element']}, " if found["side"] == "past" else ""
         return wrong(
@@ -556,6 +553,18 @@ def _verdict_on(bench: Bench, draw: Draw, published: dict[str, Any], compared: d
     if compared["changed_inputs"]:
         return wrong(f"{where} it changes its input `{compared['changed_inputs'][0]}`")
     return None
+
+
+def _how_wrong(found: dict[str, Any]) -> str:
+    """How an output is wrong, as the end of a sentence; with figures where rounding may be to blame."""
+    place, values = found["index"], f"{found['actual']} where {found['expected']} is right"
+    if found["diffuse"]:
+        off = f"{found['rms']:.3g} units of rounding (root mean square) where {found['allowed']:.3g} are allowed"
+        return f"is off by {off}; most of all at index {place}: {values}"
+    said = f"is wrong from index {place} on: {values}; {found['wrong']:,} of {found['total']:,} elements are wrong"
+    if found["max"] > _ROUNDING * found["allowed"]:
+        return said
+    return f"{said}, by up to {found['max']:.3g} units of rounding where {found['allowed']:.3g} are allowed"
 
 
 async def _measure_repeats(bench: Bench, baseline: Subject, yard: Yardstick) -> None:

@@ -5,6 +5,9 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+_SEQUENCES = 3  # dimensions: time, batch and features, in either order; packed sequences have other arguments
+
 
 class Instead(TorchFunctionMode):
     """While active, every request for a CUDA device is answered with `device`: `cpu`, or `meta` for shapes alone."""
@@ -22,7 +25,18 @@ class Instead(TorchFunctionMode):
             return args[0].to(self._device)
         if name == "to":
             args = tuple(self._device if _is_cuda(value) else value for value in args)
+        if self._device == "meta" and name in _RECURRENT and args[0].dim() == _SEQUENCES:
+            return _first_step(func, args, named)
         return func(*args, **named)
+
+
+def _first_step(func: Any, args: Any, named: Any) -> Any:
+    """Shapes of a recurrent layer's results: torch would go through the whole sequence, step by step, for seconds."""
+    sequence, along = args[0], int(args[-1] is True)  # its last argument says whether the batch comes first
+    states, *last = func(sequence.narrow(along, 0, 1), *args[1:], **named)
+    shape = list(states.shape)
+    shape[along] = sequence.shape[along]
+    return states.new_empty(shape), *last
 
 
 def _is_cuda(value: object) -> bool:

@@ -8,10 +8,10 @@ layer_norm_source = """
 
 __global__ void layer_norm_kernel(const float* __restrict__ x, const float* __restrict__ gamma,
                                   const float* __restrict__ beta, float* __restrict__ y, int n, float eps) {
-    __shared__ float sums[256];
+    __shared__ double sums[256];
     const float* in = x + (size_t)blockIdx.x * n;
     float* out = y + (size_t)blockIdx.x * n;
-    float sum = 0.f;
+    double sum = 0.0;
     for (int i = threadIdx.x; i < n; i += 256) sum += in[i];
     sums[threadIdx.x] = sum;
     __syncthreads();
@@ -21,7 +21,7 @@ __global__ void layer_norm_kernel(const float* __restrict__ x, const float* __re
     }
     const float mean = sums[0] / n;
     __syncthreads();
-    float squares = 0.f;
+    double squares = 0.0;
     for (int i = threadIdx.x; i < n; i += 256) {
         float d = in[i] - mean;
         squares += d * d;
@@ -32,7 +32,7 @@ __global__ void layer_norm_kernel(const float* __restrict__ x, const float* __re
         if (threadIdx.x < s) sums[threadIdx.x] += sums[threadIdx.x + s];
         __syncthreads();
     }
-    const float scale = 1.f / sqrtf(sums[0] / n + eps);
+    const float scale = 1.0 / sqrt(sums[0] / n + eps);
     for (int i = threadIdx.x; i < n; i += 256) out[i] = (in[i] - mean) * scale * gamma[i] + beta[i];
 }
 

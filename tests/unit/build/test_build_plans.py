@@ -105,6 +105,18 @@ def test_code_for_the_gpu_runs_as_if_there_were_one() -> None:
     assert torch.cuda.is_available.__module__ == "torch.cuda"
 
 
+def test_recurrent_layers_keep_their_weights_as_they_are(monkeypatch) -> None:
+    def arrange(*_: object) -> bool:
+        raise AssertionError("asks cuDNN, which asks for a GPU")
+
+    monkeypatch.setattr(torch.backends.cudnn, "is_acceptable", arrange)
+    with pretend_gpu("sm_90"), torch.device("cuda"):
+        states, _ = torch.nn.LSTM(3, 5, 2)(torch.zeros(7, 2, 3))
+    assert states.shape == (7, 2, 5)
+    with pytest.raises(AssertionError):
+        torch.backends.cudnn.is_acceptable(states)
+
+
 def test_large_inputs_take_no_memory() -> None:
     def resident() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import re
 from collections.abc import Mapping
 
 import pytest
@@ -110,6 +111,8 @@ ANSWERS = {
     "inline": INLINE,
     "ignores": MODEL.replace(" * self.scale", ""),
     "wrong": MODEL.replace("torch.relu(x)", "x.abs()"),
+    "rounds": MODEL.replace("torch.relu(x)", "1.0001 * torch.relu(x)"),
+    "rounds a little": MODEL.replace("torch.relu(x)", "1.0000155 * torch.relu(x)"),
     "overruns": INLINE.replace("fmaxf(x[i]", "fmaxf(x[i + 1]"),
     "own_weights": MODEL.replace("self.scale", "self.factor"),
     "fixed_size": MODEL.replace("        return", "        assert x.size(1) % 2 == 0\n        return"),
@@ -180,6 +183,13 @@ def test_a_wrong_answer_names_case_and_element(verdicts):
     assert (verdict.verdict, verdict.stage) == (Outcome.WRONG, Stage.CORRECT)
     assert verdict.evidence.mismatch is not None
     assert verdict.evidence.mismatch.case.startswith("batch=")
+
+
+def test_of_what_is_less_exact_than_allowed_the_reason_says_by_how_much(verdicts):
+    of_one, of_all = verdicts["rounds"].reason, verdicts["rounds a little"].reason
+    assert re.search(r"elements are wrong, by up to [4-7]\d\d units of rounding where 128 are allowed$", of_one)
+    assert re.search(r"is off by [3-7]\d(\.\d)? units of rounding \(root mean square\) where 32 are allowed", of_all)
+    assert "units" not in verdicts["wrong"].reason
 
 
 def test_ignored_weights_that_are_all_ones_are_found(verdicts):

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils import _pytree as pytree
 
+from kernel_lsp.build.pretend import pretend_gpu
 from kernel_lsp.errors import CannotJudgeError, WorkloadError
 from kernel_lsp.workload.answer import Answer
 from kernel_lsp.workload.load import load_workload
@@ -86,6 +88,32 @@ def test_running_statistics_are_no_arguments_and_stay_as_they_are():
         leaves = made.inputs(**made.constants)
         first = made.reference(made.constants, *leaves)
         assert torch.equal(first[0], made.reference(made.constants, *leaves)[0])
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN], ids=lambda kind: kind.__name__)
+def test_shapes_of_a_recurrent_layer_are_found_without_a_step_for_each_element(kind, bidirectional, batch_first):
+    layer = kind(5, 7, 2, batch_first=batch_first, bidirectional=bidirectional)
+
+    def shapes(made: torch.nn.Module, x: torch.Tensor) -> list[torch.Size]:
+        return [leaf.shape for leaf in pytree.tree_leaves(made(x))]
+
+    sequence = torch.zeros(4, 9, 5)
+    expected = [shapes(layer, x) for x in (sequence, sequence[0])]
+    layer = layer.to("meta")
+    with Instead("meta"):
+        assert [shapes(layer, x) for x in (sequence.to("meta"), sequence[0].to("meta"))] == expected
+        states, *_ = layer(torch.empty(1 << 20, 1 << 20, 5, device="meta"))  # step by step that takes hours
+    assert states.shape == (1 << 20, 1 << 20, 14 if bidirectional else 7)
+
+
+@pytest.mark.parametrize("pretended", [False, True])
+def test_a_constructor_may_look_at_values_where_shapes_alone_are_asked_for(pretended):
+    made = problem("return x * self.factor", "self.factor = torch.linspace(0, 1, 5)[2].item()")
+    with pretend_gpu("sm_90") if pretended else Instead("cpu"):
+        assert made.call(made.constants).inputs == 1
+        assert made.footprint(made.constants) is not None
 
 
 def test_sizes_are_halved_together_until_they_fit():
