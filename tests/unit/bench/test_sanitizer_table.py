@@ -62,7 +62,7 @@ def test_an_interrupt_ends_what_runs_and_keeps_the_rows_that_are_complete(saniti
 
     def take(row: dict) -> None:
         done.append(row)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not ((tmp_path / "children").exists() and len(children(tmp_path)) == len(TOOLS)):
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -71,5 +71,5 @@ def test_an_interrupt_ends_what_runs_and_keeps_the_rows_that_are_complete(saniti
     started = time.monotonic()
     complete(rows(HANGS, ENDS), str(sanitizer), 8, 300, take)
     assert [row["program"] for row in done] == [ENDS]
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - started < 120
     assert ended(children(tmp_path))
