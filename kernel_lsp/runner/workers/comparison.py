@@ -24,14 +24,14 @@ _FEWEST, _FEWEST_ONE_IN = 16, 64  # elements that may be most
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 FLOOR_MAX = 4.0
 FLOOR_RMS = 1.0
-_COARSE = {  # largest and RMS: of inputs of a coarse family, and of types that sums are made in beside library code
+_WIDER = {  # floors (largest, RMS) for a coarse family, and beside library code for types that sums are made in
     torch.float64: (128.0, 32.0),
     torch.float32: (128.0, 32.0),
     torch.float16: (32.0, 8.0),
     torch.bfloat16: (8.0, 2.0),
 }
 _TABLE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 1e-2}
-_WHOLE_MODEL, _OF_AN_ELEMENT = 1e-1, 1.0
+_MODEL_MAX, _MODEL_RMS = 1.0, 1e-1
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +72,10 @@ def table_bounds(dtype: torch.dtype, *, whole_model: bool = False) -> Bounds:
     """
     if not dtype.is_floating_point:
         return EXACT
-    of_one = of_all = _TABLE.get(dtype, 1e-1)
-    if whole_model:
-        of_one, of_all = _OF_AN_ELEMENT, _WHOLE_MODEL
+    share = _TABLE.get(dtype, 1e-1)
+    largest, rms = (_MODEL_MAX, _MODEL_RMS) if whole_model else (share, share)
     eps = torch.finfo(dtype).eps
-    return Bounds(max(of_one / eps, FLOOR_MAX), max(of_all / eps, FLOOR_MAX))
+    return Bounds(max(largest / eps, FLOOR_MAX), max(rms / eps, FLOOR_MAX))
 
 
 def relative_bounds(
@@ -99,7 +98,7 @@ def relative_bounds(
     if not dtype.is_floating_point:
         return EXACT
     loops = plain and dtype in (torch.float32, torch.float64)
-    floors = _COARSE.get(dtype, (FLOOR_MAX, FLOOR_RMS)) if coarse or loops else (FLOOR_MAX, FLOOR_RMS)
+    floors = _WIDER.get(dtype, (FLOOR_MAX, FLOOR_RMS)) if coarse or loops else (FLOOR_MAX, FLOOR_RMS)
     largest = min(slack * factor * baseline.max, sys.float_info.max)  # an infinite error is wrong in any case
     return Bounds(
         max(floors[0], slack * FLOOR_MAX, largest), max(floors[1], slack * max(FLOOR_RMS, factor * baseline.rms))
