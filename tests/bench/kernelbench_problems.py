@@ -140,7 +140,11 @@ def summary(found: Iterable[Row]) -> dict[str, Any]:
         "not_judged": {name: row["error"] for name, row in rows.items() if "error" in row},
         "scaled": sum(bool(row["scaled"]) for row in judged.values()),
         "itself": dict(Counter(row["itself"]["verdict"] for row in judged.values())),
-        "itself_fails": {n: r["itself"]["reason"] for n, r in judged.items() if r["itself"]["verdict"] not in GOOD},
+        "itself_not_same": {
+            n: f"{r['itself']['verdict']}: {r['itself']['reason']}"
+            for n, r in judged.items()
+            if r["itself"]["verdict"] != Outcome.SAME
+        },
         "zeros": dict(Counter(row["zeros"]["verdict"] for row in judged.values())),
         "zeros_not_rejected": {
             n: r["zeros"]["reason"]
