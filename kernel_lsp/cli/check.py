@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
+from kernel_lsp.check import FileReport, find_kernel_files, kernel_files_among, record_baseline
+from kernel_lsp.check import check as check_files
+from kernel_lsp.check.baseline import find_root
 from kernel_lsp.cli.console import Json, Workload, err, opened_store, out, say_notices, settings_for
 from kernel_lsp.cli.main import FINDINGS
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import ConfigurationError
-from kernel_lsp.judge.check import FileReport, find_kernel_files, kernel_files_among, record_baseline
-from kernel_lsp.judge.check import check as check_files
-from kernel_lsp.judge.check.baseline import find_root
-from kernel_lsp.judge.strength import FileStrength, measure_strength
+from kernel_lsp.mutation_testing import FileStrength, measure_strength
 from kernel_lsp.report.check import file_view, recorded_view, summary_view
 from kernel_lsp.report.formats import FORMATS, FormatName, Results
 from kernel_lsp.report.machine import strength_json

@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 from kernel_lsp.build.binary import Severity
+from kernel_lsp.check import find_kernel_files
 from kernel_lsp.cli.console import Json, Workload, err, out, settings_for
 from kernel_lsp.cli.main import FINDINGS
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import SourceError
 from kernel_lsp.judge.building import Built
-from kernel_lsp.judge.check import find_kernel_files
 from kernel_lsp.judge.facts import KernelCode, facts_of, machine_code, open_builder
 from kernel_lsp.report.compile import diagnostics_view, facts_view
 from kernel_lsp.report.machine import records_json

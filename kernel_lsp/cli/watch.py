@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 from rich.live import Live
 
+from kernel_lsp.check import Checker
+from kernel_lsp.check.watching import Standing, watch_folder
 from kernel_lsp.cli.console import Workload, err, opened_store, out, say_notices, settings_for
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import SourceError
-from kernel_lsp.judge.check import Checker
-from kernel_lsp.judge.check.watching import Standing, watch_folder
 from kernel_lsp.report.check import file_view
 from kernel_lsp.report.watch import watch_view
 from kernel_lsp.store.store import Store

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kernel_lsp.build.binary import Severity
-from kernel_lsp.judge.check import FileReport
+from kernel_lsp.check import FileReport
 from kernel_lsp.judge.verdict import Check, CheckStatus
 from kernel_lsp.report.compile import diagnostics_view
 from kernel_lsp.report.units import seconds_text

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from pydantic_core import to_json
 
-from kernel_lsp.judge.check import FileReport
-from kernel_lsp.judge.strength import Fate, FileStrength
+from kernel_lsp.check import FileReport
 from kernel_lsp.judge.verdict import Verdict
+from kernel_lsp.mutation_testing import Fate, FileStrength
 
 if TYPE_CHECKING:
     from kernel_lsp.refine.outcome import Refinement

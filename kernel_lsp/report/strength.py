@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kernel_lsp.judge.strength import Fate, FileStrength, Mutant
+from kernel_lsp.mutation_testing import Fate, FileStrength, Mutant
 from kernel_lsp.report.units import percent_text, seconds_text
 
 _STYLES = {

@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.spinner import Spinner
 from rich.text import Text
 
-from kernel_lsp.judge.check.watching import Standing
+from kernel_lsp.check.watching import Standing
 from kernel_lsp.report.check import file_view, summary_view
 
 

@@ -18,9 +18,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from kernel_lsp.check import FileReport, find_kernel_files
+from kernel_lsp.check.checker import Checker
 from kernel_lsp.config.load import load_settings
-from kernel_lsp.judge.check import FileReport, find_kernel_files
-from kernel_lsp.judge.check.checker import Checker
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.store.store import open_store
 from tests.bench.record import record

@@ -22,9 +22,9 @@ from kernel_lsp.build.cubin import read_cubin
 from kernel_lsp.build.ptxas import PtxasUsage, parse_ptxas_usage
 from kernel_lsp.build.sass import disassemble
 from kernel_lsp.build.toolkit import find_tools
+from kernel_lsp.check import find_kernel_files
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.judge.building import Built
-from kernel_lsp.judge.check import find_kernel_files
 from kernel_lsp.judge.facts import open_builder
 from tests.bench.record import record
 

@@ -19,8 +19,8 @@ import torch
 
 from kernel_lsp.build.cuda import build_cuda
 from kernel_lsp.build.planner import plan_cuda
+from kernel_lsp.check import find_kernel_files
 from kernel_lsp.errors import CannotJudgeError
-from kernel_lsp.judge.check import find_kernel_files
 from kernel_lsp.runner.workers.allocations import WatchedAllocations
 from kernel_lsp.runner.workers.answers import execute_answer, load_answer
 from kernel_lsp.runner.workers.emulator import Emulated, EmulatedLaunches, Emulator, Outcome

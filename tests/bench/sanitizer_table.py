@@ -154,8 +154,8 @@ def emulated() -> dict[str, list[str]]:
     """The emulator's findings on every program, as `kind:line`."""
     import asyncio
 
+    from kernel_lsp.check import check, find_kernel_files
     from kernel_lsp.config.settings import Settings
-    from kernel_lsp.judge.check import check, find_kernel_files
 
     found: dict[str, list[str]] = {}
     for report in asyncio.run(check(find_kernel_files([PLANTED]), Settings())):

@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from kernel_lsp.check import find_kernel_files
 from kernel_lsp.config.load import load_settings
-from kernel_lsp.judge.check import find_kernel_files
-from kernel_lsp.judge.strength import Fate, FileStrength, measure_strength
+from kernel_lsp.mutation_testing import Fate, FileStrength, measure_strength
 from tests.bench.record import record
 
 _EXAMPLES = [Path("examples/cuda"), Path("examples/triton")]

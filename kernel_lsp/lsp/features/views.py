@@ -93,7 +93,7 @@ async def opcodes(ls: "Server", params: Any) -> Json:
 
     The judged texts are compiled again for the GPU that the verdict is of, with the launches as they are now.
     """
-    from kernel_lsp.judge.check.places import base_name  # it brings much with it
+    from kernel_lsp.check.places import base_name  # it brings much with it
 
     document = _document(ls, params)
     found = await ls.results.evidence(document.path, str(params.get("verdict")))

@@ -3,7 +3,7 @@
 from xml.etree import ElementTree
 
 from kernel_lsp.build.binary import Diagnostic, Severity
-from kernel_lsp.judge.check import FileReport
+from kernel_lsp.check import FileReport
 from kernel_lsp.report.formats.results import Results
 from kernel_lsp.rules.catalog import RULES
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from kernel_lsp.build.binary import Diagnostic, Severity
-from kernel_lsp.judge.check import FileReport
+from kernel_lsp.check import FileReport
 from kernel_lsp.source.text import Lines
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel_lsp.judge.check import find_kernel_files
+from kernel_lsp.check import find_kernel_files
 from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.kernel import Language
 from tests.bench.edit_latency import EXAMPLES, edited

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from kernel_lsp.check import Checker, FileReport
 from kernel_lsp.config.settings import CheckSettings, PathSettings, Settings
-from kernel_lsp.judge.check import Checker, FileReport
 from kernel_lsp.source.files import read_source
 from kernel_lsp.store.store import open_store
 

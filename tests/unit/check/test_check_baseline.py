@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel_lsp.errors import ConfigurationError
-from kernel_lsp.judge.check.baseline import (
+from kernel_lsp.check.baseline import (
     BASELINE,
     Baseline,
     Measured,
@@ -18,8 +17,9 @@ from kernel_lsp.judge.check.baseline import (
     updated,
     write_baseline,
 )
-from kernel_lsp.judge.check.record import CaseTime
-from kernel_lsp.judge.check.timed import median_interval
+from kernel_lsp.check.record import CaseTime
+from kernel_lsp.check.timed import median_interval
+from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.judge.verdict import KernelResources
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels

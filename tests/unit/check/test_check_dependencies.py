@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from check_support import KERNEL, WORKLOAD, settings_in, write_scale
 
+from kernel_lsp.check.dependencies import Dependencies, dependencies_of
+from kernel_lsp.check.files import kernel_files_among
 from kernel_lsp.config.settings import BuildSettings, JudgeSettings
 from kernel_lsp.device.nvml import Gpu
-from kernel_lsp.judge.check.dependencies import Dependencies, dependencies_of
-from kernel_lsp.judge.check.files import kernel_files_among
 from kernel_lsp.source.files import read_source
 from kernel_lsp.workload.spec import find_workload
 

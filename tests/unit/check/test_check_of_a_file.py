@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from check_support import HEADER, KERNEL, WORKLOAD, checking, codes, write_scale
 
-from kernel_lsp.judge.check import checker as checker_module
-from kernel_lsp.judge.check import record_baseline
+from kernel_lsp.check import checker as checker_module
+from kernel_lsp.check import record_baseline
 
 pytest.importorskip("torch")
 EXAMPLES = Path(__file__).parents[3] / "examples"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from kernel_lsp.check import check, kernel_files_among
 from kernel_lsp.config.settings import BuildSettings, PathSettings, Settings
-from kernel_lsp.judge.check import check, kernel_files_among
 from kernel_lsp.judge.facts import open_compiler
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from check_support import HEADER, KERNEL, WORKLOAD, write_scale
 
+from kernel_lsp.check import watching as watching_module
+from kernel_lsp.check.record import FileReport
+from kernel_lsp.check.watching import QUIET_SECONDS, Standing, watch_folder
 from kernel_lsp.errors import ConfigurationError
-from kernel_lsp.judge.check import watching as watching_module
-from kernel_lsp.judge.check.record import FileReport
-from kernel_lsp.judge.check.watching import QUIET_SECONDS, Standing, watch_folder
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.kernel import Language
 

@@ -4,9 +4,9 @@ import asyncio
 import re
 from pathlib import Path
 
+from kernel_lsp import check as checking
+from kernel_lsp.check import FileReport, find_kernel_files
 from kernel_lsp.config.settings import Settings
-from kernel_lsp.judge import check as checking
-from kernel_lsp.judge.check import FileReport, find_kernel_files
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples"

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 from jsonschema import Draft4Validator
 
-from kernel_lsp.judge.check import FileReport
+from kernel_lsp.check import FileReport
 from kernel_lsp.report.formats import FORMATS, FormatName, Results
 from kernel_lsp.rules.catalog import RULES, find_rule
 from kernel_lsp.rules.ignores import Silenced

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from kernel_lsp.check import check
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import WorkloadError
-from kernel_lsp.judge.check import check
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels, read_source
 from kernel_lsp.workload.draft import draft_workload

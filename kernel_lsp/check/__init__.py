@@ -4,8 +4,8 @@ A file is examined once: what was found is kept in the store under a hash of all
 no process is started. Comments that silence findings and the baseline in the repository are applied to that each time.
 """
 
-from kernel_lsp.judge.check.checker import Checker, check, record_baseline
-from kernel_lsp.judge.check.files import find_kernel_files, kernel_files_among
-from kernel_lsp.judge.check.record import FileReport
+from kernel_lsp.check.checker import Checker, check, record_baseline
+from kernel_lsp.check.files import find_kernel_files, kernel_files_among
+from kernel_lsp.check.record import FileReport
 
 __all__ = ["Checker", "FileReport", "check", "find_kernel_files", "kernel_files_among", "record_baseline"]

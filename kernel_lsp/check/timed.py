@@ -8,10 +8,10 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
+from kernel_lsp.check.record import CaseTime
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.judge import timing
-from kernel_lsp.judge.check.record import CaseTime
 from kernel_lsp.judge.pipeline import Session
 from kernel_lsp.judge.target import Target
 from kernel_lsp.runner.pool import Pool

@@ -17,10 +17,10 @@ from kernel_lsp.judge import correctness
 from kernel_lsp.judge.bench import Bench
 from kernel_lsp.judge.building import Builders, Built
 from kernel_lsp.judge.correctness import Findings, Yardstick
-from kernel_lsp.judge.strength.advice import advice_for, reason_for
-from kernel_lsp.judge.strength.record import Fate, FileStrength, Mutant
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import Outcome
+from kernel_lsp.mutation_testing.advice import advice_for, reason_for
+from kernel_lsp.mutation_testing.record import Fate, FileStrength, Mutant
 from kernel_lsp.runner.pool import Pool
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Language

@@ -8,12 +8,12 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from kernel_lsp import mutation_testing as strength
 from kernel_lsp.cli.main import app
 from kernel_lsp.config.load import load_settings
-from kernel_lsp.judge import strength
 from kernel_lsp.judge.bench import Bench, UnjudgedError
-from kernel_lsp.judge.strength import Fate, FileStrength, Mutant, measure_strength
-from kernel_lsp.judge.strength.advice import advice_for, always_equal, always_round, reason_for
+from kernel_lsp.mutation_testing import Fate, FileStrength, Mutant, measure_strength
+from kernel_lsp.mutation_testing.advice import advice_for, always_equal, always_round, reason_for
 from kernel_lsp.report.strength import strength_summary, strength_view
 from kernel_lsp.source.files import read_source
 from kernel_lsp.source.mutations import Bug

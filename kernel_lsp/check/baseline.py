@@ -14,9 +14,9 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from kernel_lsp.build.binary import Diagnostic
+from kernel_lsp.check.places import kernel_place
+from kernel_lsp.check.record import CaseTime
 from kernel_lsp.errors import ConfigurationError
-from kernel_lsp.judge.check.places import kernel_place
-from kernel_lsp.judge.check.record import CaseTime
 from kernel_lsp.judge.verdict import KernelResources
 from kernel_lsp.rules import regression
 from kernel_lsp.rules.rule import Rule

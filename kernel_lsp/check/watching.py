@@ -13,10 +13,10 @@ from watchdog.events import FileClosedNoWriteEvent, FileOpenedEvent, FileSystemE
 from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver
 
+from kernel_lsp.check.baseline import BASELINE
+from kernel_lsp.check.files import HEADERS, SUFFIXES, is_kernel_file, kernel_files_among
+from kernel_lsp.check.record import FileReport
 from kernel_lsp.errors import ConfigurationError, SourceError
-from kernel_lsp.judge.check.baseline import BASELINE
-from kernel_lsp.judge.check.files import HEADERS, SUFFIXES, is_kernel_file, kernel_files_among
-from kernel_lsp.judge.check.record import FileReport
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import read_source
 

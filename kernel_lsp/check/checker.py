@@ -10,11 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from kernel_lsp.build.binary import Diagnostic, Severity
-from kernel_lsp.config.settings import Settings
-from kernel_lsp.device.nvml import find_gpus
-from kernel_lsp.errors import KernelLspError, WorkloadError
-from kernel_lsp.judge.building import Builders, arch_of
-from kernel_lsp.judge.check.baseline import (
+from kernel_lsp.check.baseline import (
     FileRecord,
     Measured,
     find_root,
@@ -24,11 +20,15 @@ from kernel_lsp.judge.check.baseline import (
     updated,
     write_baseline,
 )
-from kernel_lsp.judge.check.conclusion import conclude
-from kernel_lsp.judge.check.dependencies import Dependencies, dependencies_of
-from kernel_lsp.judge.check.examination import broken, examine
-from kernel_lsp.judge.check.record import CaseTime, Examination, FileReport, movable, packed, unpacked
-from kernel_lsp.judge.check.timed import time_file
+from kernel_lsp.check.conclusion import conclude
+from kernel_lsp.check.dependencies import Dependencies, dependencies_of
+from kernel_lsp.check.examination import broken, examine
+from kernel_lsp.check.record import CaseTime, Examination, FileReport, movable, packed, unpacked
+from kernel_lsp.check.timed import time_file
+from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.nvml import find_gpus
+from kernel_lsp.errors import KernelLspError, WorkloadError
+from kernel_lsp.judge.building import Builders, arch_of
 from kernel_lsp.judge.emulation import Emulation
 from kernel_lsp.judge.target import Target
 from kernel_lsp.rules.rule import Needs

@@ -10,14 +10,14 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from kernel_lsp.check.dependencies import dependencies_of
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu, find_gpus
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.judge.building import arch_of
-from kernel_lsp.judge.check.dependencies import dependencies_of
-from kernel_lsp.judge.strength.record import Fate, FileStrength, Mutant, packed, unpacked
-from kernel_lsp.judge.strength.trial import Rooms, measure_file
 from kernel_lsp.judge.target import Target
+from kernel_lsp.mutation_testing.record import Fate, FileStrength, Mutant, packed, unpacked
+from kernel_lsp.mutation_testing.trial import Rooms, measure_file
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels, language_of

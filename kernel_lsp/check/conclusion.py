@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from kernel_lsp.build.binary import Diagnostic, Severity
-from kernel_lsp.judge.check.baseline import FileRecord, regressions
-from kernel_lsp.judge.check.dependencies import Dependencies
-from kernel_lsp.judge.check.record import Examination, FileReport, placed
+from kernel_lsp.check.baseline import FileRecord, regressions
+from kernel_lsp.check.dependencies import Dependencies
+from kernel_lsp.check.record import Examination, FileReport, placed
 from kernel_lsp.rules.ignores import Silenced, find_ignores, silence
 from kernel_lsp.rules.rule import Needs
 from kernel_lsp.source.files import find_kernels
