@@ -199,7 +199,7 @@ class Pool:
         }
         try:
             pid = await nursery.fork(request, theirs)
-            await asyncio.to_thread(ours.sendall, protocol.encode(parameters))
+            await asyncio.to_thread(ours.sendall, protocol.frame(parameters))
         except BaseException:
             ours.close()
             shutil.rmtree(scratch, ignore_errors=True)

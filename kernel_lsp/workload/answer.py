@@ -6,8 +6,7 @@ never the problem's text.
 
 import ast
 import contextlib
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,46 +15,19 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from kernel_lsp.errors import WorkloadError
+from kernel_lsp.workload.call import Call
 from kernel_lsp.workload.constants import with_constants
 from kernel_lsp.workload.execute import blame, load_module
 
 _CLASSES = ("ModelNew", "Model")
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """How a problem builds and calls its model on one case, as plain data.
-
-    Attributes:
-        init: arguments of the constructor, as a Python literal.
-        tree: how inputs are nested, as `torch.utils._pytree` writes it.
-        fixed: inputs that are neither tensors nor numbers, by position, as Python literals.
-        inputs: how many of the leaves are inputs; the rest are weights.
-        weights: their names.
-        forms: their types and shapes, as `form` writes them.
-        seed: of the random numbers that the constructor draws.
-        constants: the problem's sizes, where they are other than `written`.
-        written: all of its sizes as written.
-    """
-
-    init: str
-    tree: str
-    fixed: Sequence[tuple[int, str]]
-    inputs: int
-    weights: tuple[str, ...]
-    forms: tuple[str, ...]
-    seed: int
-    constants: Mapping[str, int]
-    written: Mapping[str, int]
-
-    def nest(self, leaves: Sequence[Any]) -> Sequence[Any]:
-        """The positional arguments of `forward`, from the leaves that are inputs."""
-        given, fixed = iter(leaves), dict(self.fixed)
-        spec = pytree.treespec_loads(self.tree)
-        whole = [
-            ast.literal_eval(fixed[number]) if number in fixed else next(given) for number in range(spec.num_leaves)
-        ]
-        return pytree.tree_unflatten(whole, spec)
+def nest(call: Call, leaves: Sequence[Any]) -> Sequence[Any]:
+    """The positional arguments of `forward`, from the leaves that are inputs."""
+    given, fixed = iter(leaves), dict(call.fixed)
+    spec = pytree.treespec_loads(call.tree)
+    whole = [ast.literal_eval(fixed[number]) if number in fixed else next(given) for number in range(spec.num_leaves)]
+    return pytree.tree_unflatten(whole, spec)
 
 
 class Answer:
@@ -126,7 +98,7 @@ class _Bound:
                 if own is not None:
                     own.data = weight
             self._seen = weights
-        return outputs_of(self._model(*self._call.nest(given)))
+        return outputs_of(self._model(*nest(self._call, given)))
 
     def unbind(self) -> None:
         if self._seen:

@@ -1,0 +1,78 @@
+"""Requests that the parent makes of workers, and their answers, each a record.
+
+A request's class names the type of its answer and the method of the role that makes it: `await worker.ask(Probe())` is
+a bool to the type checker as it is at run time, and a role that lacks a method does not pass it. Both travel as
+msgpack, in which bytes are bytes.
+"""
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Generic, TypeVar, get_args
+
+import msgspec
+
+Role = TypeVar("Role", contravariant=True)
+Answer = TypeVar("Answer", covariant=True)
+
+
+class Request(msgspec.Struct, Generic[Role, Answer], frozen=True, kw_only=True):
+    """Something that the parent asks of a worker of one role."""
+
+    def answered_by(self, role: Role) -> Answer:
+        """Call the role's method for it."""
+        raise NotImplementedError
+
+
+def encode(message: object) -> bytes:
+    """A request, an answer or any other record as bytes."""
+    return _ENCODER.encode(message)
+
+
+def decode_request(name: str, body: bytes) -> Request[Any, Any]:
+    """The request that a parent has encoded; `name` is that of its class.
+
+    Raises:
+        LookupError: no request is called so.
+        ValueError: the body is not one.
+    """
+    return _decoder(_requests()[name]).decode(body)
+
+
+def decode_answer(request: Request[Any, Answer], body: bytes) -> Answer:
+    """What a worker answers to a request.
+
+    Raises:
+        ValueError: the body is no such answer.
+    """
+    return _decoder(answer_type(type(request))).decode(body)
+
+
+@lru_cache
+def answer_type(request: type[Request[Any, Any]]) -> Any:
+    """The type of the answer that a request's class names."""
+    (base,) = request.__orig_bases__  # pyright: ignore[reportAttributeAccessIssue]
+    return get_args(base)[1]
+
+
+def _requests() -> dict[str, type[Request[Any, Any]]]:
+    return {kind.__name__: kind for kind in Request.__subclasses__()}
+
+
+@lru_cache
+def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
+    return msgspec.msgpack.Decoder(kind, dec_hook=_read)
+
+
+def _written(value: object) -> object:
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} cannot travel to or from a worker")
+
+
+def _read(kind: type[Any], value: Any) -> Any:
+    if kind is Path:
+        return Path(value)
+    raise TypeError(f"{kind.__name__} cannot travel to or from a worker")
+
+
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=_written)
