@@ -52,7 +52,7 @@ _FIRST = {
     (True, True): f"{_ONCE}.problem_once",
 }
 _RECIPES = {
-    Flavour.GPU: _Recipe((*_WORKERS, "cuda.bindings.driver", "kernel_lsp.runner.workers.stopwatch")),
+    Flavour.GPU: _Recipe((*_WORKERS, "cuda.bindings.driver", "kernel_lsp.runner.workers.recording")),
     Flavour.BUILD: _Recipe(("torch", "cuda.bindings.nvrtc"), {"CUDA_VISIBLE_DEVICES": ""}),
     Flavour.EMULATE: _Recipe((*_WORKERS, "kernel_lsp.runner.workers.emulator"), {"CUDA_VISIBLE_DEVICES": ""}),
 }

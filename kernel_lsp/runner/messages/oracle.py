@@ -261,10 +261,10 @@ class RehearseReference(Request[OracleRole, None], frozen=True, kw_only=True):
 
 
 class Attach(Request[OracleRole, None], frozen=True, kw_only=True):
-    """Open a slab of a worker under test."""
+    """Open an allocation of a worker under test, which holds slabs of one size one after another."""
 
     subject: str
-    slab: str
+    slabs: tuple[str, ...]
     handle: SlabHandle
 
     def answered_by(self, role: OracleRole) -> None:

@@ -1,7 +1,7 @@
-"""What the parent asks of a worker that runs one version of a kernel.
+"""Requests to a worker that runs one version of a kernel.
 
 A *slab* is the memory of one set of inputs, by its name. A *recording* is a segment of launches made ready for timing,
-launch `i` on the `i`-th of its slabs.
+each launch on a slab of its own where memory allows.
 """
 
 from dataclasses import dataclass
@@ -71,7 +71,6 @@ class Ran:
         trampled: writes past ends of tensors that the launch made.
         places: by output, the place in the inputs or in an earlier output where it lies; empty for memory of its own.
         in_place: True where an output lies in an input.
-        kept_by_others: outputs whose memory something besides the caller still holds, by number.
         emulated: the record of an emulated run.
     """
 
@@ -80,7 +79,6 @@ class Ran:
     trampled: tuple[Trampled, ...]
     places: tuple[str, ...]
     in_place: bool
-    kept_by_others: tuple[int, ...] = ()
     emulated: EmulatedAnswer | None = None
 
 
@@ -89,15 +87,14 @@ class Recorded:
     """A recording that was made.
 
     Attributes:
-        disorder: how the captured graph lets work of a launch run outside of it, as the end of a sentence; empty if
-            it does not, or where nothing was captured.
+        disorder: how work of a launch may run outside of it, as the end of a sentence; empty if it may not.
         overlap: how outputs of different launches share memory, likewise.
-        kernels: kernel nodes of each launch in the captured graph.
+        between: most nodes of the captured graph that lie between two launches; 0 where none was captured.
     """
 
     disorder: str = ""
     overlap: str = ""
-    kernels: tuple[int, ...] = ()
+    between: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +200,7 @@ class SubjectRole(Protocol):
     def rest(self) -> None: ...
     def rehearse(self, request: "Rehearse", /) -> None: ...
     def run(self, request: "Run", /) -> Ran: ...
-    def forget(self) -> None: ...
+    def forget(self) -> tuple[int, ...]: ...
     def spoil(self) -> None: ...
     def publish_earlier(self, request: "PublishEarlier", /) -> Published: ...
     def call_repeatedly(self, request: "CallRepeatedly", /) -> None: ...
@@ -242,9 +239,9 @@ class Load(Request[SubjectRole, Loaded], frozen=True, kw_only=True):
 
 
 class Bind(Request[SubjectRole, SlabHandle], frozen=True, kw_only=True):
-    """Make memory for a set of inputs; `names` are what the workload calls them."""
+    """Make one allocation of slabs, each of `nbytes`, one after another; `names` are what the workload calls inputs."""
 
-    slab: str
+    slabs: tuple[str, ...]
     arguments: tuple[Argument, ...]
     nbytes: int
     names: tuple[str, ...] = ()
@@ -255,7 +252,7 @@ class Bind(Request[SubjectRole, SlabHandle], frozen=True, kw_only=True):
 
 
 class Unbind(Request[SubjectRole, None], frozen=True, kw_only=True):
-    """Free the memory of slabs and the recordings on them; the oracle has let go of it before."""
+    """Free slabs that were bound together, and the recordings on them; the oracle has let go of them before."""
 
     slabs: tuple[str, ...]
 
@@ -297,11 +294,11 @@ class Run(Request[SubjectRole, Ran], frozen=True, kw_only=True):
         return role.run(self)
 
 
-class Forget(Request[SubjectRole, None], frozen=True, kw_only=True):
-    """Let go of outputs of earlier runs."""
+class Forget(Request[SubjectRole, tuple[int, ...]], frozen=True, kw_only=True):
+    """Let go of outputs of earlier runs, and name those whose memory something else still holds, by number."""
 
-    def answered_by(self, role: SubjectRole) -> None:
-        role.forget()
+    def answered_by(self, role: SubjectRole) -> tuple[int, ...]:
+        return role.forget()
 
 
 class Spoil(Request[SubjectRole, None], frozen=True, kw_only=True):

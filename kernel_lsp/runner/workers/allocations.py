@@ -1,12 +1,13 @@
 """Watched allocations: what a launch allocates is filled with one byte, 0xFF (NaN) at first, and fenced by guards."""
 
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernel_lsp.device.slab import GUARD, POISON
+from kernel_lsp.runner.messages.subject import Trampled
 
 _aten = torch.ops.aten
 _UNSET = {
@@ -70,27 +71,21 @@ class WatchedAllocations(TorchDispatchMode):
             self._listener.allocated(fenced, func in _SET)
         return fenced
 
-    def trampled(self) -> list[dict[str, Any]]:
-        """Writes outside the tensors made so far: the tensor's shape, and how many bytes before or past it."""
-        found: list[dict[str, Any]] = []
+    def trampled(self) -> tuple[Trampled, ...]:
+        """Writes outside the tensors made so far."""
+        found: list[Trampled] = []
         for raw, fenced in self._watched:
             span = (sum((n - 1) * s for n, s in zip(fenced.shape, fenced.stride(), strict=True)) + 1) * fenced.itemsize
             before, after = raw[:GUARD], raw[GUARD + span :]
-            for side, guard in (("before", before), ("past", after)):
+            sides: tuple[tuple[Literal["before", "past"], Tensor], ...] = (("before", before), ("past", after))
+            for side, guard in sides:
                 touched = guard != POISON
                 if bool(touched.any()):
                     first = int(touched.to(torch.uint8).argmax())
                     away = first if side == "past" else GUARD - first
-                    found.append(
-                        {
-                            "shape": list(fenced.shape),
-                            "side": side,
-                            "bytes": away,
-                            "element": fenced.numel() + away // fenced.itemsize if side == "past" else -1,
-                            "count": int(touched.sum()),
-                        }
-                    )
-        return found
+                    element = fenced.numel() + away // fenced.itemsize if side == "past" else -1
+                    found.append(Trampled(tuple(fenced.shape), side, away, element, int(touched.sum())))
+        return tuple(found)
 
 
 def _written(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
