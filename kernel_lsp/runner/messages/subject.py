@@ -72,6 +72,7 @@ class Ran:
         places: by output, the place in the inputs or in an earlier output where it lies; empty for memory of its own.
         in_place: True where an output lies in an input.
         emulated: the record of an emulated run.
+        own_weights: weights of a KernelBench problem that the version cannot be given, as far as that is known by now.
     """
 
     published: Published
@@ -80,6 +81,7 @@ class Ran:
     places: tuple[str, ...]
     in_place: bool
     emulated: EmulatedAnswer | None = None
+    own_weights: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,6 +93,7 @@ class Subject:
         self._path = Path()
         self._triton = False
         self._slabs: dict[str, _Slab] = {}
+        self._cases: dict[str, int] = {}
         self._lasting = contextlib.ExitStack()  # what holds as long as this process
         self._names: tuple[str, ...] = ()
         self._outbox: Slab | None = None
@@ -160,6 +161,7 @@ class Subject:
                 self._retired.append(known.memory)
         memory = make_slab(request.nbytes * len(request.slabs), self._device)
         for number, name in enumerate(request.slabs):
+            self._cases[name] = request.case
             self._slabs[name] = _Slab(memory, number * request.nbytes, request.nbytes, request.arguments)
             if self._answer is not None:
                 with self._placement():
@@ -216,6 +218,7 @@ class Subject:
             tuple(place.text for place in places),
             any(place.in_inputs for place in places),
             msgspec.convert(self._emulator.end(), EmulatedAnswer) if self._emulator else None,
+            self._answer.lacking(self._cases[request.slab]) if self._answer is not None else (),
         )
 
     def _emulate(self, emulator: "Emulator", request: messages.Run, watcher: WatchedAllocations) -> Any:

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-_BEYOND_MEASURED = 1.2  # how much more than was measured memory may give, where its peak is not known
+from kernel_lsp import policy
+from kernel_lsp.runner.messages.oracle import MemoryRates
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +22,16 @@ class Bandwidth:
     write: float
     peak: float
 
+    @classmethod
+    def measured(cls, rates: MemoryRates) -> "Bandwidth":
+        """Return the record of a worker's measurement."""
+        return cls(rates.copy, rates.read, rates.write, rates.peak)
+
     @property
     def limit(self) -> float:
         """What nothing can exceed."""
         measured = max(self.copy, self.read)  # the end of what is written may still be in the cache
-        return self.peak if self.peak > measured else _BEYOND_MEASURED * measured
+        return self.peak if self.peak > measured else policy.PEAK_BANDWIDTH_FACTOR * measured
 
     def seconds(self, read: int, written: int) -> float:
         """How long so many bytes take at least: what is read and written alike as a copy, the rest at its own rate."""

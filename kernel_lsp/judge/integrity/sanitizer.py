@@ -12,19 +12,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernel_lsp import runner
+from kernel_lsp import policy, runner
 from kernel_lsp.build.toolkit import find_tool
-from kernel_lsp.judge.bench import Bench, Draw, Subject
-from kernel_lsp.judge.correctness import FIRST_RUN_SECONDS, Failure, Findings, Yardstick
+from kernel_lsp.judge.harness import Draw, Harness, Subject
+from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile
+from kernel_lsp.judge.inputs.findings import Findings
+from kernel_lsp.judge.ruling import Ruling
 from kernel_lsp.judge.verdict import Outcome, Stage
+from kernel_lsp.runner.messages.subject import RecordLaunches
 from kernel_lsp.runner.pool import Pool
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 NOT_INSTALLED = "it is not installed; it comes with the CUDA toolkit (package cuda-sanitizer)"
 _REPLAY = Path(runner.__file__).parent / "workers" / "replay.py"
-_SECONDS = 20.0
-_CASES, _SMALL_BYTES = 3, 16 << 20
-_RECORDED_BYTES = 1 << 30
 _FOUND = 86  # the exit status that we ask for where a tool finds something
 _LINE = re.compile(r"^=========(?P<indent>\s*)(?P<text>.*?)\s*$")
 _ABOUT_THE_RUN = re.compile(
@@ -83,7 +83,7 @@ def read_hazards(tool: str, said: str) -> tuple[Hazard, ...]:
     return tuple(found.values())
 
 
-def failure_of_hazard(hazard: Hazard, case: str, source: Path) -> Failure:
+def ruling_of_hazard(hazard: Hazard, case: str, source: Path) -> Ruling:
     """What a hazard says of a version."""
     place = "" if not hazard.line else f"line {hazard.line}: "
     if hazard.line and hazard.file and hazard.file != source.name:
@@ -93,10 +93,10 @@ def failure_of_hazard(hazard: Hazard, case: str, source: Path) -> Failure:
     message = hazard.message[0].lower() + hazard.message[1:].rstrip(".")
     reason = f"on {case}, {place}{message}{other} in `{hazard.kernel}`{where} ({hazard.tool})"
     faults = hazard.tool in ("memcheck", "synccheck")
-    return Failure(Outcome.RUN_FAILED, Stage.RUN, reason) if faults else Failure(Outcome.WRONG, Stage.CORRECT, reason)
+    return Ruling(Outcome.RUN_FAILED, Stage.RUN, reason) if faults else Ruling(Outcome.WRONG, Stage.CORRECT, reason)
 
 
-async def sanitize(bench: Bench, subject: Subject, yard: Yardstick, tools: Sequence[str]) -> Sanitized | str:
+async def sanitize(harness: Harness, subject: Subject, profile: BaselineProfile, tools: Sequence[str]) -> Sanitized | str:
     """Run tools on what a freshly loaded version launches on small cases; why it cannot be done, if so.
 
     Nothing may have been launched in the version's process before. Some 1.5 s.
@@ -104,64 +104,64 @@ async def sanitize(bench: Bench, subject: Subject, yard: Yardstick, tools: Seque
     program = find_tool("compute-sanitizer")
     if program is None:
         return NOT_INSTALLED
-    draws = small_draws(yard)
-    if draws[0].input_bytes > _RECORDED_BYTES:
+    draws = small_draws(profile)
+    if draws[0].input_bytes > policy.SANITIZER_RECORDED_BYTES:
         return "the inputs are too large to be recorded"
     for draw in draws:
-        await bench.fill(subject, draw)
-    names = [draw.slab for draw in draws]
-    kept = await subject.call("record_launches", deadline=FIRST_RUN_SECONDS, names=names)
-    if kept["file"] is None:
-        return kept["reason"]
-    told = await asyncio.gather(*(_run(bench.pool, program, tool, Path(kept["file"])) for tool in tools))
+        await harness.fill(subject, draw)
+    slabs = tuple(draw.slab for draw in draws)
+    kept = await subject.ask(RecordLaunches(slabs=slabs), deadline=policy.FIRST_RUN_SECONDS)
+    if not kept.file:
+        return kept.reason
+    told = await asyncio.gather(*(_run(harness.pool, program, tool, Path(kept.file)) for tool in tools))
     hazards = tuple(hazard for found, _ in told for hazard in found)
     return Sanitized(hazards, {tool: why for tool, (_, why) in zip(tools, told, strict=True) if why})
 
 
-def small_draws(yard: Yardstick) -> list[Draw]:
+def small_draws(profile: BaselineProfile) -> list[Draw]:
     """Plain inputs of the smallest cases: at most three, and more than one only as far as they are small."""
-    plain = [draw for draw in yard.draws if draw.family == "normal"]
+    plain = [draw for draw in profile.draws if draw.is_plain]
     chosen = plain[:1]
-    for draw in plain[1:_CASES]:
-        if sum(one.input_bytes for one in (*chosen, draw)) <= _SMALL_BYTES:
+    for draw in plain[1 : policy.SANITIZER_CASES]:
+        if sum(one.input_bytes for one in (*chosen, draw)) <= policy.SANITIZER_SMALL_BYTES:
             chosen.append(draw)
     return chosen
 
 
 def note_hazards(
     found: Sanitized, baseline: Sequence[Hazard], case: str, source: Path, findings: Findings
-) -> Failure | None:
+) -> Ruling | None:
     """Note what the tools found on these cases; the first thing that they do not say of the baseline too, if any.
 
     Baseline and candidate are different code, so a hazard is known if the same tool says the same of both.
     """
     known = {(hazard.tool, hazard.message) for hazard in baseline}
-    failure: Failure | None = None
+    ruling: Ruling | None = None
     for tool in TOOLS:
         name = f"compute-sanitizer {tool}"
         hazards = [hazard for hazard in found.hazards if hazard.tool == tool]
         new = [hazard for hazard in hazards if (hazard.tool, hazard.message) not in known]
         if new:
-            broken = failure_of_hazard(new[0], case, source)
+            broken = ruling_of_hazard(new[0], case, source)
             findings.fail(name, broken, case)
-            failure = failure or broken
+            ruling = ruling or broken
         elif tool in found.failed:
             findings.skipped(name, found.failed[tool], case)
         else:
             findings.passed(name, "nothing that the baseline does not do too" if hazards else "", case)
-    return failure
+    return ruling
 
 
 async def _run(pool: Pool, program: Path, tool: str, file: Path) -> tuple[tuple[Hazard, ...], str]:
     command = [str(program), "--tool", tool, "--error-exitcode", str(_FOUND), "--print-limit", "64"]
     if tool == "memcheck":
-        command += ["--padding", "256"]
-    status, said = await pool.run([*command, sys.executable, "-I", str(_REPLAY), str(file)], deadline=_SECONDS)
+        command += ["--padding", str(policy.SANITIZER_PADDING_BYTES)]
+    status, said = await pool.run([*command, sys.executable, "-I", str(_REPLAY), str(file)], deadline=policy.SANITIZER_SECONDS)
     hazards = read_hazards(tool, said)
     if hazards or status == 0:
         return hazards, ""
     if status is None:
-        return (), f"not finished after {_SECONDS:.0f} s"
+        return (), f"not finished after {policy.SANITIZER_SECONDS:.0f} s"
     last = next((line for line in reversed(said.splitlines()) if line.strip("= ")), f"it ended with {status}")
     return (), last.strip("= ")[:200]
 

@@ -5,26 +5,19 @@ and what it says of a version is compared with what it says of the baseline.
 """
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from kernel_lsp import policy
 from kernel_lsp.build.symbols import declared_name, demangle
+from kernel_lsp.runner.messages.subject import HeardLaunch, TracedOperation
 
-LEAST_OWN_SHARE = 0.5
-"""Own kernels must take this share of the time that is not the baseline's own use of libraries."""
-_SHORT_CLAIM = 0.75
-_SLACK_US = 2.0  # a trace makes a short kernel look longer
-_CLEAR_US = 2.0  # what two streams may overlap by the trace's own error
 _LAUNCH_MARKS = ("spin", "read_clock")
 _PREPARES = re.compile(r"FillFunctor|^Memset\b|^memset\d+")
 """Work that computes nothing: memory is set to one value."""
-_LIBRARY = re.compile(
-    r"^(void )?(at::|at_cuda|c10::|cublas|cudnn|cutlass|cub::|thrust::|cusparse|cufft|nvjet|xmma|"
-    r"sm\d{2,3}_|ampere_|volta_|turing_|maxwell_|hopper_|blackwell_|flash_fwd|fmha_|pytorch_flash|triton_(poi|red|per|tem)_)"
-)
-"""How the kernels of libraries are called; a candidate that gives its own such a name has none of its own."""
+_COPIES = re.compile(r"^Memcpy\b|^memcpy\d+|direct_copy_kernel|CatArrayBatchedCopy|float\w*_copy_kernel|bfloat16_copy_kernel")
+"""Work that moves or converts values and computes nothing of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,43 +91,44 @@ class Launched:
 
 @dataclass(frozen=True, slots=True)
 class OwnKernels:
-    """By what names a version's kernels run.
+    """How a version's kernels are told from others.
 
-    `entries` are the symbols that its build holds. `names` are those in its source, for builds whose symbols are not
-    known: a name matches whatever its template arguments are.
+    Attributes:
+        entries: symbols that its build holds.
+        heard: launches that our own launchers made; None where host code that we do not hear makes them.
     """
 
     entries: frozenset[str]
-    names: frozenset[str] = frozenset()
+    heard: tuple[HeardLaunch, ...] | None = None
 
-    def holds(self, name: str) -> bool:
-        """Whether a kernel that a trace names so is one of them."""
-        if _LIBRARY.search(name):
-            return False
-        plain = _plain(name)
-        return any(_plain(demangle(entry)) == plain for entry in self.entries) or declared_name(name) in self.names
+    def among(self, work: Sequence[Operation]) -> list[bool]:
+        """Say of each operation if it is one of the version's own kernels.
+
+        A name proves nothing where launches are heard: then an operation is own if a launch of that symbol and grid was
+        heard, one operation for each.
+        """
+        if self.heard is None:
+            plain = {_plain(demangle(entry)) for entry in self.entries}
+            return [o.kind == "kernel" and _plain(o.name) in plain for o in work]
+        left = Counter((_plain(demangle(launch.entry)), launch.grid) for launch in self.heard)
+        found: list[bool] = []
+        for operation in work:
+            key = (_plain(operation.name), operation.grid or (0, 0, 0))
+            found.append(operation.kind == "kernel" and left[key] > 0)
+            left[key] -= found[-1]
+        return found
 
 
-def read_operations(told: Iterable[Mapping[str, Any]]) -> tuple[Operation, ...]:
-    """A worker's answer as records, by start."""
+def read_operations(told: Iterable[TracedOperation]) -> tuple[Operation, ...]:
+    """Return a worker's answer as records, by start."""
     found = [
-        Operation(
-            str(o["kind"]),
-            str(o["name"]),
-            int(o["stream"]),
-            float(o["start_us"]),
-            float(o["start_us"]) + float(o["us"]),
-            tuple(o["grid"]) if o.get("grid") else None,
-            tuple(o["block"]) if o.get("block") else None,
-            o.get("nbytes"),
-        )
-        for o in told
+        Operation(o.kind, o.name, o.stream, o.start_us, o.start_us + o.us, o.grid, o.block, o.nbytes) for o in told
     ]
     return tuple(sorted(found, key=lambda o: (o.start_us, o.end_us)))
 
 
 def read_launch(operations: Sequence[Operation], own: OwnKernels) -> Launched:
-    """One call of `launch`, between the harness's own marks: a kernel that spins before it, a clock reading after it.
+    """Read one call of `launch`, between the harness's own marks: a kernel that spins, and a clock reading.
 
     Raises:
         ValueError: the marks are not there, so that the trace says nothing.
@@ -145,26 +139,30 @@ def read_launch(operations: Sequence[Operation], own: OwnKernels) -> Launched:
     if before is None or after is None:
         raise ValueError("the trace does not show the kernels that the harness itself launched")
     work = [o for o in operations if o is not before and o is not after]
-    unordered = [o for o in work if o.start_us < before.end_us - _CLEAR_US]
-    unjoined = [o for o in work if o.end_us > after.start_us + _CLEAR_US]
+    unordered = [o for o in work if o.start_us < before.end_us - policy.TRACE_OVERLAP_US]
+    unjoined = [o for o in work if o.end_us > after.start_us + policy.TRACE_OVERLAP_US]
     return Launched(
-        _groups(work, own),
+        _groups(work, own.among(work)),
         max(o.end_us for o in work) - min(o.start_us for o in work) if work else 0.0,
-        _never(work, own),
+        _never(work, own.entries),
         tuple(dict.fromkeys(o.name for o in unordered)),
         tuple(dict.fromkeys(o.name for o in unjoined)),
     )
 
 
-def read_timed(operations: Sequence[Operation], own: OwnKernels, harness: frozenset[str]) -> Launched:
-    """What was timed, as it is run again: many launches, between which the harness works under the names `harness`."""
+def read_timed(operations: Sequence[Operation], launch: Launched, harness: frozenset[str]) -> Launched:
+    """Read a segment of many launches, between which the harness works under the names `harness`.
+
+    Kernels are a version's own if they are in its `launch` by itself.
+    """
     work = [o for o in operations if o.name not in harness and o.name not in _LAUNCH_MARKS]
+    own = {group.name for group in launch.groups if group.own}
     span = max(o.end_us for o in work) - min(o.start_us for o in work) if work else 0.0
-    return Launched(_groups(work, own), span, _never(work, own))
+    return Launched(_groups(work, [o.kind == "kernel" and o.name in own for o in work]), span)
 
 
 def harness_names(timed: Sequence[Operation], launch: Sequence[Operation]) -> frozenset[str]:
-    """What the harness itself runs while it times: all in a recording of the baseline that its launch does not do."""
+    """Return names of the harness's own work: all in a recording of the baseline that its launch does not do."""
     return frozenset(o.name for o in timed) - frozenset(o.name for o in launch)
 
 
@@ -190,26 +188,34 @@ def passed_off(candidate: Launched, baseline: Launched) -> str | None:
         if candidate.own_us or baseline.never or not candidate.never:
             return None
         return f"none of the kernels it was built with ran ({_named(candidate.never)})"
-    added = max(0.0, candidate.foreign_us - baseline.foreign_us)
-    foreign = [g.name for g in candidate.groups if not g.own and not _PREPARES.search(g.name)]
+    foreign = [g for g in candidate.groups if not g.own and not _computes_nothing(g.name)]
     if not candidate.own_us:
-        ran = f"what ran is {_named(foreign)}" if foreign else "nothing ran at all"
+        ran = f"what ran is {_named([g.name for g in foreign])}" if foreign else "nothing ran at all"
         return f"none of its own kernels ran; {ran}"
-    if candidate.own_us < LEAST_OWN_SHARE * (candidate.own_us + added):
+    known = sum(g.us for g in baseline.groups if not g.own and not _computes_nothing(g.name))
+    if foreign and not known:
+        return (
+            f"{_named([g.name for g in foreign])} computes for it, which is not its own kernel, where the baseline "
+            "computes with its own alone"
+        )
+    added = max(0.0, candidate.foreign_us - baseline.foreign_us)
+    if candidate.own_us < policy.LEAST_OWN_SHARE * (candidate.own_us + added):
         return (
             f"its own kernels take {candidate.own_us:.1f} us of {candidate.own_us + candidate.foreign_us:.1f} us; "
-            f"the rest is {_named(foreign)}, which is not its own"
+            f"the rest is {_named([g.name for g in foreign])}, which is not its own"
         )
     return None
 
 
 def left_out(launch: Launched, timed: Launched, launches: int) -> str | None:
     """Own kernels that a launch runs and that what was timed runs less often, as a sentence; None if there are none."""
-    ran = {group.name: group.calls for group in timed.groups}
+    ran = Counter[str]()
+    for group in timed.groups:
+        ran[group.name] += group.calls
     for group in launch.groups:
-        if group.own and ran.get(group.name, 0) < group.calls * launches:
+        if group.own and ran[group.name] < group.calls * launches:
             return (
-                f"what was timed runs `{_short(group.name)}` {ran.get(group.name, 0)} times in {launches} launches, "
+                f"what was timed runs `{_short(group.name)}` {ran[group.name]} times in {launches} launches, "
                 f"where a launch by itself runs it {group.calls} times"
             )
     return None
@@ -218,32 +224,36 @@ def left_out(launch: Launched, timed: Launched, launches: int) -> str | None:
 def claims_too_little(timed: Launched, launches: int, claimed_us: float) -> str | None:
     """Whether the time a launch is said to take is less than its own kernels took in the trace; a sentence if so."""
     seen = timed.own_us / launches
-    if claimed_us < _SHORT_CLAIM * seen - _SLACK_US:
+    if claimed_us < policy.SHORT_CLAIM_SHARE * seen - policy.TRACE_SLACK_US:
         return f"its launches are said to take {claimed_us:.1f} us, but its kernels alone ran for {seen:.1f} us in each"
     return None
 
 
-def _groups(work: Sequence[Operation], own: OwnKernels) -> tuple[Group, ...]:
-    by_name: dict[tuple[str, str], list[Operation]] = defaultdict(list)
-    for operation in work:
-        by_name[operation.kind, operation.name].append(operation)
+def _groups(work: Sequence[Operation], own: Sequence[bool]) -> tuple[Group, ...]:
+    by_name: dict[tuple[str, str, bool], list[Operation]] = defaultdict(list)
+    for operation, is_own in zip(work, own, strict=True):
+        by_name[operation.kind, operation.name, is_own].append(operation)
     groups = [
         Group(
             kind,
             name,
-            kind == "kernel" and own.holds(name),
+            is_own,
             len(found),
             sum(o.us for o in found),
             tuple(sorted({o.stream for o in found})),
         )
-        for (kind, name), found in by_name.items()
+        for (kind, name, is_own), found in by_name.items()
     ]
     return tuple(sorted(groups, key=lambda group: -group.us))
 
 
-def _never(work: Sequence[Operation], own: OwnKernels) -> tuple[str, ...]:
+def _computes_nothing(name: str) -> bool:
+    return bool(_PREPARES.search(name) or _COPIES.search(name))
+
+
+def _never(work: Sequence[Operation], entries: frozenset[str]) -> tuple[str, ...]:
     ran = {_plain(o.name) for o in work if o.kind == "kernel"}
-    return tuple(sorted(demangle(entry) for entry in own.entries if _plain(demangle(entry)) not in ran))
+    return tuple(sorted(demangle(entry) for entry in entries if _plain(demangle(entry)) not in ran))
 
 
 def _plain(name: str) -> str:

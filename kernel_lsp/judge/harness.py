@@ -1,25 +1,47 @@
-"""The test bench of one target: an oracle, and versions of the kernel each in a process of its own."""
+"""The harness of one target: an oracle, and versions of the kernel each in a process of its own."""
 
 import asyncio
 import contextlib
 import hashlib
-import json
+import itertools
 import os
 import shutil
 import time
 import zlib
 from collections.abc import Generator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
+from kernel_lsp import policy
+from kernel_lsp.build.binary import Binary
 from kernel_lsp.build.emulated import emulated_archs
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu, uses
+from kernel_lsp.device.tensors import Argument, TensorSpec
 from kernel_lsp.errors import CannotJudgeError, KernelLspError, RunnerError
 from kernel_lsp.judge.building import Builders, Built
-from kernel_lsp.judge.roofline import Bandwidth
+from kernel_lsp.judge.measure.roofline import Bandwidth
 from kernel_lsp.judge.target import Target
+from kernel_lsp.runner import messages
+from kernel_lsp.runner.messages import Answer, Request
+from kernel_lsp.runner.messages.oracle import (
+    Attach,
+    Compare,
+    Compared,
+    Contract,
+    Detach,
+    Fill,
+    LoadWorkload,
+    Made,
+    MeasureRates,
+    OracleRole,
+    Prepare,
+    Probe,
+    Touch,
+    Vary,
+    Workload,
+)
+from kernel_lsp.runner.messages.subject import Bind, Load, Published, Ready, Rest, Retire, SubjectRole, Unbind
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.runner.shield import start, to_the_end
@@ -28,58 +50,45 @@ from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.files import find_kernels, surroundings
 from kernel_lsp.source.kernel import Language
 
-START_SECONDS = 60.0
-_LOAD_SECONDS = 120.0  # a problem is tried out on several sizes first
-_LET_GO_SECONDS = 5.0
-TOUCHED = "touched"
-"""Family of inputs that differ from earlier ones in a few elements."""
-CPU_SLACK = 4.0
-"""How many times over errors are allowed where the baseline is PyTorch's own and runs on a CPU.
-
-There PyTorch adds up in float64 (`cumprod`) or in blocks, and is several times as exact as a kernel in float32.
-"""
+START_SECONDS = policy.WORKER_ANSWER_SECONDS
+PLAIN, WEIGHTS, TOUCHED = "normal", "weights", "touched"
+"""Families of inputs: as the workload makes them; with other weights; different from earlier ones in a few elements."""
+_SLAB_ALIGNMENT = 512
 _SPARES = 3  # one judgement takes a process, and two fresh ones to confirm a gain
 _FEW_SPARES = 2  # that are left when others are made
 _MORE_SPARES, _MORE_BYTES = 6, 32 << 30  # where a GPU has so much, and judging needs little: each takes a GiB
 
 
 @dataclass(frozen=True, slots=True)
-class Contract:
-    """What the workload says its callers guarantee; see `kernel_lsp.workload.workload.Contract`."""
-
-    contiguous: bool
-    aligned: int
-    mutates: tuple[str, ...]
-    finite: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Draw:
-    """One set of inputs the oracle has made: `arguments` says how they lie in memory, never what they are.
+    """One set of inputs that the oracle has made: `arguments` say how they lie in memory, not what they are.
 
-    The same inputs can be put into several places of one version's memory at once, by their number `place`. Weights of
-    a KernelBench problem are as its `Model` constructs them but for `changed_weights`.
+    Weights of a KernelBench problem are as its `Model` constructs them but for `changed_weights`.
     """
 
     key: str
     case: int
     family: str
-    arguments: list[Any]
+    arguments: tuple[Argument, ...]
     nbytes: int
     input_bytes: int
-    place: int = 0
     changed_weights: tuple[str, ...] = ()
 
     @property
+    def is_plain(self) -> bool:
+        """True for inputs as the workload makes them."""
+        return self.family == PLAIN
+
+    @property
     def may_pick(self) -> bool:
-        """Whether integers among the inputs may pick what is read of the others, as of a table."""
-        types = [argument["dtype"] for argument in self.arguments if isinstance(argument, dict)]
-        return len(types) > 1 and any(name.startswith(("int", "uint", "bool")) for name in types)
+        """True where integers among the inputs may pick what is read of the others, as of a table."""
+        tensors = [argument for argument in self.arguments if isinstance(argument, TensorSpec)]
+        return len(tensors) > 1 and any(tensor.holds_integers for tensor in tensors)
 
     @property
     def slab(self) -> str:
-        """Inputs of one case share their memory, unless they lie differently in it or come with other numbers."""
-        return f"{self.case}/{zlib.crc32(json.dumps(self.arguments).encode()):08x}@{self.place}"
+        """Name of the memory for it: inputs of one case share it, unless their layout or numbers differ."""
+        return f"{self.case}/{zlib.crc32(messages.encode(self.arguments)):08x}"
 
 
 @dataclass
@@ -91,8 +100,8 @@ class Subject:
         candidate: the version.
         built: its build.
         worker: the process.
-        bound: slabs that it has made.
-        recorded: what is ready to be timed: how, by slab.
+        bound: slabs that it has, by the first of those that were bound together.
+        recorded: how each recording was made, by its name.
         own_weights: weights of a KernelBench problem that it does not have under their names, but makes itself.
     """
 
@@ -100,14 +109,14 @@ class Subject:
     candidate: Candidate
     built: Built
     worker: Worker
-    bound: set[str] = field(default_factory=set[str])
+    bound: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     recorded: dict[str, object] = field(default_factory=dict[str, object])
     own_weights: tuple[str, ...] = ()
 
-    async def call(self, method: str, /, *, deadline: float = START_SECONDS, **params: Any) -> Any:
-        """Ask the worker; raises as `Worker.call`."""
-        with _called_as_given(self.candidate.kernel, self.candidate.launch):
-            return await self.worker.call(method, deadline=deadline, **params)
+    async def ask(self, request: Request[SubjectRole, Answer], *, deadline: float = START_SECONDS) -> Answer:
+        """Ask the worker; raises as `Worker.ask`."""
+        with _named_as_given(self.candidate.kernel, self.candidate.launch):
+            return await self.worker.ask(request, deadline=deadline)
 
 
 def _triton_cache(subject: Subject) -> Path:
@@ -116,7 +125,7 @@ def _triton_cache(subject: Subject) -> Path:
 
 
 @contextlib.contextmanager
-def _called_as_given(*files: SourceFile | None) -> Generator[None]:
+def _named_as_given(*files: SourceFile | None) -> Generator[None]:
     """Within it errors name files as the user does."""
     try:
         yield
@@ -129,11 +138,11 @@ class UnjudgedError(RunnerError):
     """The judge could not do its own part, as for want of memory: that says nothing of any version."""
 
 
-class Bench:
-    """Owns the workers that judge one target. Open it before use; the pool kills what is left.
+class Harness:
+    """Owns the workers that judge one target: an oracle, and each version in a process of its own.
 
-    Without a GPU (`gpu` is None) kernels run on the emulator; nothing can be timed. Nor can it where `timed` is False,
-    which spares each worker what timing needs.
+    Open it before use; the pool kills what is left. Without a GPU (`gpu` is None) kernels run on the emulator, and
+    nothing can be timed. Nor can it where `timed` is False, which spares each worker what timing needs.
     """
 
     def __init__(
@@ -151,29 +160,32 @@ class Bench:
         self.place = "cuda" if gpu else "cpu"
         baseline = target.baseline.kernel
         self._plain = not find_kernels(baseline.text, baseline.path)
-        self.slack = CPU_SLACK if gpu is None and self._plain else 1.0
+        self.slack = policy.CPU_SLACK if gpu is None and self._plain else 1.0
         self.seed = int.from_bytes(os.urandom(6), "little")
         self._flavour = Flavour.GPU if gpu else Flavour.EMULATE
-        self.cases: tuple[str, ...] = ()
-        self.decisive: tuple[int, ...] = ()
-        self.advisory: tuple[int, ...] = ()
-        self.scaled = ""
-        self.weights: tuple[str, ...] = ()
-        self._calls: list[dict[str, Any]] = []
-        self._renews_weights = False
-        self.arguments: tuple[str, ...] = ()
-        self.nondeterministic = False
-        self.large = False
-        self.contract = Contract(False, 0, (), False)
+        self.workload = Workload((), (), ())
         self.draws: dict[str, Draw] = {}
         self.bandwidth: Bandwidth | None = None
-        self.l2_bytes = 0
         self._oracle: Worker | None = None
-        self._probes: dict[str, Any] | None = None
+        self._probes: Binary | None = None
         self._spares: list[asyncio.Task[Worker]] = []
         self._subjects: dict[str, Worker] = {}
-        self._names = 0
-        self._touches = 0
+        self._numbers = itertools.count(1)
+
+    @property
+    def cases(self) -> tuple[str, ...]:
+        """The workload's cases, as a person would write them."""
+        return self.workload.cases
+
+    @property
+    def contract(self) -> Contract:
+        """Guarantees of the workload's callers."""
+        return self.workload.contract
+
+    @property
+    def large(self) -> bool:
+        """True where judging needs much of the GPU's memory."""
+        return self.workload.large
 
     async def open(self) -> None:
         """Start the oracle and load the workload.
@@ -195,35 +207,29 @@ class Bench:
                 plain=self._plain,
             )
         )
-        own: dict[str, Any] | None = None
+        distance: Binary | None = None
         if self._timed:
             self._probes, distance = await asyncio.gather(self.builders.own("probes"), self.builders.own("distance"))
-            own = {"probes": self._probes, "distance": distance}
             if target.workload.problem:
                 await self.builders.prepare_header()
         self.refill()
         self._oracle = await starting
         source = self.target.workload.source
-        said = await self.oracle(
-            "load",
-            deadline=_LOAD_SECONDS,
-            text=source.text,
-            path=str(source.path.absolute()),
-            seed=self._seed("weights"),
-            own=own,
+        self.workload = await self.oracle(
+            LoadWorkload(
+                text=source.text,
+                path=str(source.path.absolute()),
+                seed=self._seed("weights"),
+                distance=distance,
+                probes=self._probes,
+            ),
+            deadline=policy.LOAD_SECONDS,
         )
-        self.decisive, self.advisory = tuple(said["decisive"]), tuple(said["advisory"])
-        self.scaled, self.weights, self._calls = said["why"], tuple(said["weights"]), said["calls"]
-        self._renews_weights = said["renews_weights"]
-        self.cases, self.arguments = tuple(said["cases"]), tuple(said["arguments"])
-        self.nondeterministic, self.large = said["nondeterministic"], said["large"]
         if self._timed:
-            self.bandwidth = Bandwidth(**await self.oracle("bandwidth"))
-            self.l2_bytes = said["l2_bytes"]
-        self.contract = Contract(**said["contract"] | {"mutates": tuple(said["contract"]["mutates"])})
+            self.bandwidth = Bandwidth.measured(await self.oracle(MeasureRates()))
 
     async def close(self) -> None:
-        """End every worker of this bench."""
+        """End every worker of this harness."""
         for spare in self._spares:
             spare.cancel()
             with contextlib.suppress(asyncio.CancelledError, RunnerError, WorkerFailure):
@@ -231,48 +237,56 @@ class Bench:
         for worker in (*self._subjects.values(), *([self._oracle] if self._oracle else [])):
             worker.kill()
 
-    async def oracle(self, method: str, /, *, deadline: float = START_SECONDS, **params: Any) -> Any:
+    async def oracle(self, request: Request[OracleRole, Answer], *, deadline: float = START_SECONDS) -> Answer:
         """Ask the oracle."""
-        assert self._oracle is not None, "open the bench first"
+        assert self._oracle is not None, "open the harness first"
         # The oracle serves every version: it must outlive the cancelling of any one of them.
         try:
-            with _called_as_given(self.target.workload.source):
-                return await to_the_end(self._oracle.call(method, deadline=deadline, **params))
+            with _named_as_given(self.target.workload.source):
+                return await to_the_end(self._oracle.ask(request, deadline=deadline))
         except WorkerFailure as error:
-            raise UnjudgedError(f"a check could not be made ({method}): {error}") from error
+            raise UnjudgedError(f"a check could not be made ({type(request).__name__}): {error}") from error
 
     async def draw(self, case: int, family: str, number: int = 0) -> Draw:
-        """Inputs of a case: the same ones each time it is asked for the same `number`; all follow from `seed`."""
+        """Return inputs of a case: the same ones each time for the same `number`; all follow from `seed`."""
         key = f"{case}/{family}/{number}"
         if key not in self.draws:
-            made = await self.oracle("prepare", key=key, case=case, family=family, seed=self._seed(key))
-            changed = self.weights if family == "weights" or self._renews_weights else ()
-            sizes = (made["nbytes"], made["input_bytes"])
-            self.draws[key] = Draw(key, case, family, made["arguments"], *sizes, changed_weights=changed)
+            made = await self.oracle(Prepare(key=key, case=case, family=family, seed=self._seed(key)))
+            self.draws[key] = self._drawn(key, case, family, made)
         return self.draws[key]
 
-    async def vary(self, draw: Draw, argument: int) -> tuple[Draw | None, bool]:
-        """The same inputs but for one argument, and whether the right answer is another one with it.
+    async def fresh(self, like: Draw, seed: int) -> Draw:
+        """Return the inputs that `Renew` draws with this seed; errors on them are held to those on `like`."""
+        key = f"{like.key}/fresh"
+        family = self.fresh_family(like)
+        made = await self.oracle(Prepare(key=key, case=like.case, family=family, seed=seed, like=like.key))
+        return self._drawn(key, like.case, family, made)
 
-        None where no other value is known: sizes, and numbers that each draw has the same.
-        """
-        name = self.arguments[argument]
-        key, family = f"{draw.key}/{argument}", f"other `{name}`"
-        found = await self.oracle("vary", key=key, base=draw.key, argument=argument, seed=self._seed(key))
-        if (made := found["varied"]) is None:
-            return None, False
-        sizes = (made["nbytes"], made["input_bytes"])
-        changed = (*draw.changed_weights, *((name,) if name in self.weights else ()))
-        self.draws[key] = Draw(key, draw.case, family, made["arguments"], *sizes, changed_weights=changed)
-        return self.draws[key], found["matters"]
+    def fresh_family(self, like: Draw) -> str:
+        """Family of inputs that are drawn anew for each timed launch: with other weights too where there are any."""
+        return WEIGHTS if WEIGHTS in {draw.family for draw in self.draws.values()} else like.family
+
+    def _drawn(self, key: str, case: int, family: str, made: Made) -> Draw:
+        changed = self.workload.weights if family == WEIGHTS or self.workload.renews_weights else ()
+        return Draw(key, case, family, made.arguments, made.nbytes, made.input_bytes, changed)
+
+    async def vary(self, draw: Draw, argument: int) -> tuple[Draw | None, str]:
+        """Return the same inputs but for one argument, or why there are none that ask for another answer."""
+        name = self.workload.arguments[argument]
+        key = f"{draw.key}/{argument}"
+        found = await self.oracle(Vary(key=key, base=draw.key, argument=argument, seed=self._seed(key)))
+        if found.made is None or not found.matters:
+            return None, found.why or "the right answer is the same whatever it holds"
+        varied = self._drawn(key, draw.case, f"other `{name}`", found.made)
+        changed = (*draw.changed_weights, *((name,) if name in self.workload.weights else ()))
+        self.draws[key] = replace(varied, changed_weights=changed)
+        return self.draws[key], ""
 
     async def touch(self, draw: Draw) -> Draw:
-        """The same inputs but for fresh values in a few places, other ones each time; only the last are kept."""
+        """Return the same inputs but for fresh values in a few places, other ones each time; only the last are kept."""
         key = f"{draw.key}/touched"
-        self._touches += 1
-        made = await self.oracle("touch", key=key, base=draw.key, seed=self._seed(f"{key}/{self._touches}"))
-        sizes = (made["nbytes"], made["input_bytes"])
-        return Draw(key, draw.case, TOUCHED, made["arguments"], *sizes, draw.place, draw.changed_weights)
+        made = await self.oracle(Touch(key=key, base=draw.key, seed=self._seed(f"{key}/{next(self._numbers)}")))
+        return replace(self._drawn(key, draw.case, TOUCHED, made), changed_weights=draw.changed_weights)
 
     def _seed(self, key: str) -> int:
         return int.from_bytes(hashlib.sha256(f"{self.seed}/{key}".encode()).digest()[:6], "little")
@@ -287,8 +301,7 @@ class Bench:
             WorkloadError: its `launch` does not fit.
         """
         worker = await self._take_spare()
-        self._names += 1
-        subject = Subject(f"{self._names}", candidate, built, worker)
+        subject = Subject(f"{next(self._numbers)}", candidate, built, worker)
         self._subjects[subject.name] = worker
         try:
             await self._load(subject, built)
@@ -311,21 +324,21 @@ class Bench:
             known, own = self.builders.triton_cache(candidate), _triton_cache(subject)
             if known.is_dir():
                 await asyncio.to_thread(shutil.copytree, known, own, dirs_exist_ok=True)
-        said = await subject.call(
-            "load",
-            deadline=START_SECONDS,
-            path=str(candidate.kernel.path.absolute()),  # a worker lives in a folder of its own
-            text=candidate.kernel.text,
-            launch_path=str(candidate.launch.path.absolute()) if candidate.launch else None,
-            launch_text=candidate.launch.text if candidate.launch else None,
-            binary=asdict(binary) if cuda and binary else None,
-            types_of={k.name: [p.type for p in k.parameters] for k in kernels},
-            names_of={k.name: [p.name for p in k.parameters] for k in kernels},
-            extensions=[asdict(extension) for extension in extensions],
-            calls=self._calls,
-            case=self.decisive[0],
+        loaded = await subject.ask(
+            Load(
+                path=str(candidate.kernel.path.absolute()),  # a worker lives in a folder of its own
+                text=candidate.kernel.text,
+                launch_path=str(candidate.launch.path.absolute()) if candidate.launch else None,
+                launch_text=candidate.launch.text if candidate.launch else None,
+                binary=binary if cuda else None,
+                types_of={k.name: tuple(p.type for p in k.parameters) for k in kernels},
+                names_of={k.name: tuple(p.name for p in k.parameters) for k in kernels},
+                extensions=built.extensions,
+                calls=self.workload.calls,
+                case=self.workload.decisive[0],
+            )
         )
-        subject.own_weights = tuple(said["own_weights"])
+        subject.own_weights = loaded.own_weights
 
     def keep_launchers(self, baseline: Subject) -> None:
         """Spare versions to come the host code that Triton compiled in the baseline's process to launch it."""
@@ -341,55 +354,72 @@ class Bench:
                 return built
         return await self.builders.build(self.target.workload, candidate, last)
 
-    async def fill(self, subject: Subject, draw: Draw) -> None:
-        """Put inputs into a version's memory."""
-        if draw.slab not in subject.bound:
-            if self.large:
-                for other in subject.bound - subject.recorded.keys():
-                    await self.unbind(subject, other)
-            names = list(self.arguments)
-            handle = await subject.call(
-                "bind", name=draw.slab, arguments=draw.arguments, nbytes=draw.nbytes, names=names, case=draw.case
-            )
-            await self.oracle("attach", subject=subject.name, name=draw.slab, handle=handle)
-            subject.bound.add(draw.slab)
-            subject.recorded.pop(draw.slab, None)
-            if self.large:
-                await subject.call("retire")
-        await self.oracle("fill", subject=subject.name, slab=draw.slab, key=draw.key)
+    async def bind(self, subject: Subject, slabs: tuple[str, ...], draw: Draw) -> None:
+        """Make memory for inputs like these in a version's process, once."""
+        if subject.bound.get(slabs[0]) == slabs:
+            return
+        nbytes = -(-draw.nbytes // _SLAB_ALIGNMENT) * _SLAB_ALIGNMENT
+        request = Bind(
+            slabs=slabs, arguments=draw.arguments, nbytes=nbytes, names=self.workload.arguments, case=draw.case
+        )
+        handle = await subject.ask(request)
+        await self.oracle(Attach(subject=subject.name, slabs=slabs, handle=handle))
+        subject.bound[slabs[0]] = slabs
+        subject.recorded.pop(slabs[0], None)
+        if self.large:
+            await subject.ask(Retire())
 
-    async def compare(self, subject: Subject, draw: Draw, published: dict[str, Any], *, baseline: bool) -> Any:
-        """Have the oracle compare what a version published for `draw`."""
-        if published["outbox"] is not None:
-            await self.oracle("attach", subject=subject.name, name="out", handle=published["outbox"])
+    async def fill(self, subject: Subject, draw: Draw) -> None:
+        """Put inputs into a version's memory, where a launch by itself works on them."""
+        if draw.slab not in subject.bound and self.large:
+            for other in subject.bound.keys() - subject.recorded.keys():
+                await self.unbind(subject, other)
+        await self.bind(subject, (draw.slab,), draw)
+        await self.oracle(Fill(subject=subject.name, slabs=(draw.slab,), key=draw.key))
+
+    async def compare(
+        self,
+        subject: Subject,
+        draw: Draw,
+        published: Published,
+        *,
+        slab: str = "",
+        baseline: bool = False,
+        untouched: bool = True,
+    ) -> Compared:
+        """Have the oracle compare what a version published for inputs that lie in `slab`, or in their usual one."""
+        if published.outbox is not None:
+            await self.oracle(Attach(subject=subject.name, slabs=("out",), handle=published.outbox))
         return await self.oracle(
-            "compare",
-            subject=subject.name,
-            slab=draw.slab,
-            key=draw.key,
-            outputs=published["outputs"],
-            baseline=baseline,
+            Compare(
+                subject=subject.name,
+                slab=slab or draw.slab,
+                key=draw.key,
+                outputs=published.outputs,
+                baseline=baseline,
+                untouched=untouched,
+            )
         )
 
-    async def unbind(self, subject: Subject, slab: str) -> None:
-        """Free the memory of one set of inputs, if there is any, and what was recorded on it."""
-        if slab in subject.bound:
-            await self.oracle("detach", subject=subject.name, slab=slab)
-            await subject.call("unbind", name=slab)
-            subject.bound.discard(slab)
-            subject.recorded.pop(slab, None)
+    async def unbind(self, subject: Subject, first: str) -> None:
+        """Free the memory of slabs that were bound together, by the first of them, and what was recorded on it."""
+        slabs = subject.bound.pop(first, ())
+        if slabs:
+            await self.oracle(Detach(subject=subject.name, slabs=slabs))
+            await subject.ask(Unbind(slabs=slabs))
+            subject.recorded.pop(first, None)
 
     async def rest(self, subject: Subject) -> None:
-        """Free a version's inputs and outputs where they are large; `fill` makes memory for them anew."""
+        """Free a version's inputs and outputs where they are large; `bind` makes memory for them anew."""
         if self.large and subject.worker.alive:
-            await self.oracle("detach", subject=subject.name)
-            await subject.call("rest")
+            await self.oracle(Detach(subject=subject.name))
+            await subject.ask(Rest())
             subject.bound.clear()
             subject.recorded.clear()
 
     async def leave(self, subject: Subject) -> None:
         """End a version's process and let go of its memory."""
-        await self.oracle("detach", subject=subject.name)  # first: what is shared must outlive who looks at it
+        await self.oracle(Detach(subject=subject.name))  # first: what is shared must outlive who looks at it
         subject.worker.kill()
         self._subjects.pop(subject.name, None)
 
@@ -401,10 +431,10 @@ class Bench:
         """
         if self.gpu is None:
             return
-        end = time.monotonic() + _LET_GO_SECONDS
+        end = time.monotonic() + policy.LET_GO_SECONDS
         while uses(self.gpu, pid) and time.monotonic() < end:
             await asyncio.sleep(0.05)
-        if not await self.oracle("probe"):
+        if not await self.oracle(Probe()):
             raise RunnerError("the GPU computes wrongly since the last fault", cure="Start again, or reset the GPU.")
 
     def refill(self) -> None:
@@ -440,10 +470,10 @@ class Bench:
                 triton=python,
                 processes=python,  # to compile what it meets
                 device=self.place,
-                probes=self._probes,
+                probes=messages.encode(self._probes) if self._probes else b"",
                 arch=self.builders.arch,
             )
-            await worker.call("ready", deadline=START_SECONDS)
+            await worker.ask(Ready(), deadline=START_SECONDS)
         except RunnerError as error:
             raise UnjudgedError(f"no process for it could be set up: {error.message}") from error
         return worker

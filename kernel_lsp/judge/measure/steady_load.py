@@ -11,22 +11,16 @@ import asyncio
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from kernel_lsp import policy
 from kernel_lsp.device.nvml import Gpu, read_load
-from kernel_lsp.judge import statistics
-from kernel_lsp.judge.bench import Bench, Subject
-from kernel_lsp.judge.timing import TimedCase
+from kernel_lsp.judge.harness import Harness, Subject
+from kernel_lsp.judge.measure import statistics
+from kernel_lsp.judge.measure.cases import TimedCase
 from kernel_lsp.judge.verdict import Check, CheckStatus, SustainedRun
+from kernel_lsp.runner.messages.subject import Sustain
 
-LIMITED_SHARE = 0.7
-"""Of the power limit; a kernel that draws more is looked at under a steady load."""
-STRETCH_SECONDS = 0.5
 ORDER = "ABBA"
-_TURNS = 2  # of that order, at most
-_PROBE_SECONDS = 0.15
-_LOOK_SECONDS = 0.02
-_DEADLINE = 30.0
 
 
 @dataclass(slots=True)
@@ -47,7 +41,7 @@ class _Stretch:
 
 
 async def measure(
-    bench: Bench, baseline: Subject, candidate: Subject, case: TimedCase
+    harness: Harness, baseline: Subject, candidate: Subject, case: TimedCase
 ) -> tuple[Check, SustainedRun | None]:
     """Both sides under a steady load on one case, if power limits either; not to be used without the GPU's lock.
 
@@ -56,24 +50,24 @@ async def measure(
     Returns:
         What was done or why it was not, and what was found.
     """
-    gpu = bench.gpu
+    gpu = harness.gpu
     assert gpu is not None, "only a GPU is loaded"
-    probes = [await _run(gpu, subject, case, _PROBE_SECONDS) for subject in (baseline, candidate)]
+    probes = [await _run(gpu, subject, case, policy.SUSTAINED_PROBE_SECONDS) for subject in (baseline, candidate)]
     limit = read_load(gpu).limit_w
     peak = max((watts for probe in probes for watts in probe.watts), default=None)
     throttle = set[str]().union(*(probe.throttle for probe in probes))
     if peak is None or limit is None:
         return _skipped("the GPU does not tell its power"), None
     drawn = f"{peak:.0f} W of {limit:.0f} W"
-    if peak <= LIMITED_SHARE * limit and not throttle:
+    if peak <= policy.SUSTAINED_POWER_SHARE * limit and not throttle:
         return _skipped(f"power is no limit: {drawn}"), None
     stretches: dict[str, list[_Stretch]] = {"A": [], "B": []}
-    for _ in range(_TURNS):
+    for _ in range(policy.SUSTAINED_TURNS):
         for side in ORDER:
-            stretches[side].append(await _run(gpu, baseline if side == "A" else candidate, case, STRETCH_SECONDS))
+            stretches[side].append(await _run(gpu, baseline if side == "A" else candidate, case, policy.SUSTAINED_STRETCH_SECONDS))
         if all(b.us < a.us for a, b in zip(stretches["A"], stretches["B"], strict=True)):
             break
-    found = summarise(bench.cases[case.draw.case], stretches["A"], stretches["B"], limit)
+    found = summarise(harness.cases[case.draw.case], stretches["A"], stretches["B"], limit)
     said = f"{found.speedup:.3f}x ({found.interval[0]:.3f} to {found.interval[1]:.3f}) at {drawn}"
     return Check(name="steady load", status=CheckStatus.PASSED, detail=said, case=found.case), found
 
@@ -131,28 +125,28 @@ async def _run(gpu: Gpu, subject: Subject, case: TimedCase, seconds: float) -> _
     stretch = _Stretch()
     before = read_load(gpu).energy_j
     running = asyncio.ensure_future(
-        subject.call(
-            "sustain",
-            deadline=_DEADLINE + seconds,
-            name=case.draw.slab,
-            seconds=seconds,
-            launch_us=case.baseline_us,
-            restores=case.restores,
-            capture=case.captured,
+        subject.ask(
+            Sustain(
+                slab=case.names[0],
+                seconds=seconds,
+                launch_us=case.baseline_us,
+                restores=case.restores,
+                capture=case.captured,
+            ),
+            deadline=policy.SUSTAINED_SLACK_SECONDS + seconds,
         )
     )
     try:
-        while not (await asyncio.wait({running}, timeout=_LOOK_SECONDS))[0]:
+        while not (await asyncio.wait({running}, timeout=policy.SUSTAINED_READING_SECONDS))[0]:
             load = read_load(gpu)
             stretch.watts += [] if load.watts is None else [load.watts]
             stretch.throttle |= set(load.throttle)
-        answer: dict[str, Any] = running.result()
+        answer = running.result()
     except BaseException:
         running.cancel()
         raise
     after = read_load(gpu).energy_j
-    stretch.launches, stretch.seconds = answer["launches"], answer["seconds"]
-    stretch.clock_mhz = answer["clock_mhz"]
+    stretch.launches, stretch.seconds, stretch.clock_mhz = answer.launches, answer.seconds, answer.clock_mhz
     stretch.joules = after - before if before is not None and after is not None else None
     return stretch
 
