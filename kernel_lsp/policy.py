@@ -25,8 +25,8 @@ ERROR_FACTOR: Final = 2.0
 
 MIN_BLOCKS: Final = 4
 """Blocks before anything is decided: with fewer the interval is infinite at `ALPHA`."""
-MIN_BLOCKS_FASTER: Final = 8
-"""Blocks before a candidate is provisionally faster. Chosen: winsorising needs 6 to tell a spike from the rest."""
+PROVISIONAL_BLOCKS: Final = 8
+"""Blocks before a candidate is provisionally faster or slower. Chosen: winsorising starts at 6."""
 FOLLOWED_BLOCKS: Final = 16
 """Blocks up to which no gain is followed until it is known to be a loss, or a loss until it is a clear one. Chosen:
 of 17 GEMMs 1 % slower 8 were only NOT_WORTH_IT without that (tests/bench/README.md, known differences)."""
@@ -34,9 +34,9 @@ CONFIRMATION_BLOCKS: Final = 10
 """Fresh blocks of a second look. Chosen: its t interval is as wide as the first look's after 25 (0.72 deviations)."""
 CONFIRM_AFTER_SECONDS: Final = 0.3
 """Pause before a second look. Chosen: longer than a first look lasts."""
-CLEAR_LOSS: Final = 0.03
-"""A loss, as ln(B/A) beyond the placement blur, that is believed at the first look. See `paired_verdict_simulation`:
-processes that place their code and memory anew do not differ by so much, only those that tune themselves anew do."""
+CLEAR_LOSS: Final = 0.05
+"""A loss, as ln(B/A) beyond the placement blur, that is believed at the first look. Chosen: beyond the largest seen of
+a kernel against itself, 2.9 % (`judge_speed`, a Triton kernel as it stands). Errors: `paired_verdict_simulation`."""
 MOST_DISCARDED_BLOCKS: Final = 20
 """Discarded blocks after which a clock counts as never steady. Chosen: five times `MIN_BLOCKS`."""
 LEAST_DEVIATION: Final = 5e-4
@@ -46,6 +46,11 @@ SHARED_CLEARANCE_DELTAS: Final = 2.0
 PLACEMENT_BLUR_US: Final[Mapping[str, float]] = MappingProxyType({"graph": 0.1, "cold": 0.5, "streaming": 0.5})
 """Microseconds, by mode, by which a kernel may differ from itself in another process: twice the median of
 `self_judgement` where the cache is flushed (0.24 us), four times that between graphs (0.024 us)."""
+PROCESS_SCATTER_US: Final[Mapping[str, float]] = MappingProxyType({"graph": 0.002, "cold": 0.12, "streaming": 0.12})
+"""Microseconds, by mode, by which pairs of processes scatter about the mean of many (one standard deviation): from the
+scatter of estimates in `aa_idle` and `aa_busy`, less their own noise (0.11 and 0.13 us where the cache is flushed)."""
+PROCESS_SCATTER_SHARE: Final = 5e-4
+"""The same as a share of the time, to be added in squares: long kernels of `power` scatter by 0.04 to 0.08 %."""
 MAD_TO_SIGMA: Final = 1.4826
 """Makes a median absolute deviation a standard one (Rousseeuw, Croux, J. Am. Stat. Assoc. 88, 1993)."""
 WINSOR_SIGMAS: Final = 3.0
