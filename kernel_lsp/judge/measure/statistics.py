@@ -3,10 +3,12 @@
 Everything here is pure: numbers in, frozen records out. A *block* measures the baseline A and the candidate B as ABBA
 or BAAB and gives one d = ln(B/A), so negative means that the candidate is faster. The order of work is
 
-1. `PairedTest.add` after every block (or `decide` on all of them) until it stops saying CONTINUE,
-2. for PROVISIONAL_FASTER, `confirm` on fresh blocks measured later,
+1. `decide` on all blocks after every one,
+2. for a provisional outcome, `confirm` on fresh blocks measured later,
 3. for many candidates, `race_schedule` and `race_differences` make the blocks and `survivors` thins the field;
    for several cases, `combine` makes one series of blocks and `guard` names the cases that got slower.
+
+`judge.measure.procedure` puts these together to the rule that runs.
 
 **The interval** of step 1 may be looked at after every block and stopped on, which ordinary confidence intervals do not
 survive. It is the confidence sequence of the Gaussian mixture t-test: with t = sqrt(n) mean / s and the prior
@@ -40,42 +42,37 @@ Sources:
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from itertools import pairwise
 from statistics import NormalDist
 
-DELTA = 0.01
-"""Smallest gain worth having, as |ln(B/A)|."""
-ALPHA = 0.05
-"""Probability with which an interval may miss the truth."""
-BUDGET_MS = 300.0
-"""GPU time for the blocks of one candidate before its verdict is AMBIGUOUS."""
-MIN_BLOCKS = 4
-"""Blocks before anything is decided."""
-MIN_BLOCKS_FASTER = 8
-"""Blocks before a candidate is provisionally faster, unless the budget ends earlier."""
-CONFIRMATION_BLOCKS = 10
-"""Fresh blocks for `confirm`."""
-LEAST_DEVIATION = 5e-4
-"""No block is believed to repeat better than this: unseen causes (memory placement) are at least as large."""
-
-_MAD_TO_SIGMA = 1.4826
-_WINSOR_SIGMAS = 3.0
-_WINSOR_FROM = 6
-_AUTOCORRELATION_FROM = 12
-_MOST_AUTOCORRELATION = 0.6
-_PRIOR = 4.0  # g: effects worth deciding about are of the order of two deviations of a block
-_RESAMPLES = 2000
-_POWER = 0.95
+from kernel_lsp.policy import (
+    ALPHA,
+    AUTOCORRELATION_FROM_BLOCKS,
+    BOOTSTRAP_RESAMPLES,
+    BUDGET_MS,
+    DELTA,
+    DETECTION_POWER,
+    LEAST_DEVIATION,
+    MAD_TO_SIGMA,
+    MIN_BLOCKS,
+    MOST_AUTOCORRELATION,
+    PRIOR_VARIANCE,
+    PROVISIONAL_BLOCKS,
+    WINSOR_FROM_BLOCKS,
+    WINSOR_SIGMAS,
+)
+from kernel_lsp.policy import CONFIRMATION_BLOCKS as CONFIRMATION_BLOCKS
 
 
 class Outcome(StrEnum):
-    """What the blocks say; `CONTINUE` and `PROVISIONAL_FASTER` ask for more of them, the others are final."""
+    """A conclusion from blocks; CONTINUE and the provisional ones ask for more of them, the others are final."""
 
     CONTINUE = "continue"
     PROVISIONAL_FASTER = "provisional_faster"
+    PROVISIONAL_SLOWER = "provisional_slower"
     FASTER = "faster"
     SLOWER = "slower"
     SAME = "same"
@@ -112,7 +109,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do after a block.
+    """The next step after a block.
 
     Attributes:
         outcome: every `Outcome` but FASTER.
@@ -130,13 +127,18 @@ class Decision:
 
     @property
     def stop(self) -> bool:
-        """Whether this series of blocks is over: a verdict is reached, or `confirm` has the word."""
+        """True if this series of blocks is over: a verdict is reached, or `confirm` has the word."""
         return self.outcome is not Outcome.CONTINUE
+
+    @property
+    def provisional(self) -> bool:
+        """True if only fresh blocks can tell, see `confirm`."""
+        return self.outcome in (Outcome.PROVISIONAL_FASTER, Outcome.PROVISIONAL_SLOWER)
 
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """The verdict on a provisionally faster candidate, with the interval to report.
+    """The verdict on a provisionally faster or slower candidate, with the interval to report.
 
     Attributes:
         outcome: FASTER, SLOWER, SAME, NOT_WORTH_IT or AMBIGUOUS.
@@ -158,37 +160,8 @@ class Confirmation:
 
     @property
     def speedup(self) -> float:
-        """How many times faster than the baseline the candidate is, best estimate from the fresh blocks."""
+        """Best estimate from the fresh blocks: baseline time over candidate time."""
         return math.exp(-self.mean)
-
-
-def deviation_floor(resolution_ms: float, kernel_ms: float, launches: int) -> float:
-    """The deviation below which a block of such segments cannot be trusted.
-
-    Rounding to a timer's step has the relative deviation resolution / T / sqrt(12); a segment of k launches averages
-    it down by sqrt(k), and a block, half the sum and difference of four segments, keeps that.
-
-    Args:
-        resolution_ms: step of the timer, in ms.
-        kernel_ms: time of the faster of the two kernels, in ms.
-        launches: launches in a segment.
-    """
-    return max(LEAST_DEVIATION, resolution_ms / kernel_ms / math.sqrt(12 * launches))
-
-
-def clearance(resolution_ms: float, timed_ms: float, delta: float = DELTA, shared: bool = False) -> float:
-    """How far below 0 an interval of ln(B/A) must lie for FASTER, the argument `clear` of `decide` and `confirm`.
-
-    On a device that others use at the same time, 2 * delta. And never less than one step of the timer: where launches
-    scatter by less than a step, rounding is the same in every block and no number of blocks averages it away.
-
-    Args:
-        resolution_ms: step of the timer, in ms.
-        timed_ms: what lies between two readings of the timer, in ms: one launch, or a whole graph of them.
-        delta: smallest gain worth having.
-        shared: whether others compute on the device.
-    """
-    return max(2 * delta if shared else 0.0, resolution_ms / timed_ms)
 
 
 def summarise(d: Sequence[float], floor: float = LEAST_DEVIATION) -> Summary:
@@ -199,7 +172,7 @@ def summarise(d: Sequence[float], floor: float = LEAST_DEVIATION) -> Summary:
 
     Args:
         d: at least one ln(B/A).
-        floor: least deviation, and least MAD, to believe in; see `deviation_floor`.
+        floor: least deviation, and least MAD, to believe in.
     """
     n = len(d)
     if n == 1:
@@ -209,9 +182,9 @@ def summarise(d: Sequence[float], floor: float = LEAST_DEVIATION) -> Summary:
     errors = [value - mean for value in values]
     squares = math.fsum(error * error for error in errors)
     deviation = math.sqrt(squares / (n - 1)) * (n - 1) / (n - 1 - drawn_in)
-    if n >= _AUTOCORRELATION_FROM and squares > 0:
+    if n >= AUTOCORRELATION_FROM_BLOCKS and squares > 0:
         r = math.fsum(a * b for a, b in pairwise(errors)) / squares
-        r = min(max(r, 0.0), _MOST_AUTOCORRELATION)
+        r = min(max(r, 0.0), MOST_AUTOCORRELATION)
         deviation *= math.sqrt((1 + r) / (1 - r))
     return Summary(mean, max(deviation, floor), n)
 
@@ -223,7 +196,7 @@ def half_width(deviation: float, n: int, alpha: float = ALPHA) -> float:
     """
     if n < 2:
         return math.inf
-    q = 1 + n * _PRIOR
+    q = 1 + n * PRIOR_VARIANCE
     a = (math.sqrt(q) / alpha) ** (2 / n)
     if a >= q:
         return math.inf
@@ -232,7 +205,7 @@ def half_width(deviation: float, n: int, alpha: float = ALPHA) -> float:
 
 def min_detectable(deviation: float, n: int, alpha: float = ALPHA) -> float:
     """The smallest |ln(B/A)| whose interval excludes 0 after `n` blocks with a probability of 95 %."""
-    return half_width(deviation, n, alpha) + NormalDist().inv_cdf(_POWER) * deviation / math.sqrt(n)
+    return half_width(deviation, n, alpha) + NormalDist().inv_cdf(DETECTION_POWER) * deviation / math.sqrt(n)
 
 
 def decide(
@@ -243,13 +216,15 @@ def decide(
     budget_ms: float = BUDGET_MS,
     floor: float = LEAST_DEVIATION,
     clear: float = 0.0,
+    blur: float = 0.0,
 ) -> Decision:
-    """What the blocks so far say; valid at every look, so call it after each one.
+    """Return the decision on the blocks so far; it is valid at every look, so call it after each one.
 
-    In this order: the interval lies above 0, SLOWER; it excludes a gain of `delta`, SAME when it excludes a loss of
-    `delta` too and NOT_WORTH_IT otherwise; it lies below -`clear` and the estimate is a gain of at least `delta`,
-    PROVISIONAL_FASTER, from 8 blocks on or when the budget is spent; the budget is spent, AMBIGUOUS. A real gain
-    under `delta` is never PROVISIONAL_FASTER for long: with more blocks its interval excludes `delta`.
+    In this order: the interval lies above `clear`, SLOWER; it excludes a gain of `delta` or beyond `blur`, SAME when it
+    excludes a loss of `delta` beyond `clear` too and NOT_WORTH_IT otherwise; it lies below -`clear` and the estimate is
+    a gain of at least `delta`, PROVISIONAL_FASTER, from 8 blocks on or when the budget is spent; the budget is spent,
+    AMBIGUOUS. A real gain under `delta` is never PROVISIONAL_FASTER for long: with more blocks its interval excludes
+    `delta`.
 
     Args:
         d: ln(B/A) of each block, in order of time. Under 4 blocks the answer is CONTINUE, whatever was spent.
@@ -257,8 +232,9 @@ def decide(
         alpha: error probability over all looks.
         spent_ms: GPU time spent on the blocks.
         budget_ms: GPU time allowed for them.
-        floor: see `deviation_floor`.
-        clear: how far below 0 the interval must lie for a gain, see `clearance`.
+        floor: least deviation of a block to believe in.
+        clear: distance from 0 that an interval must keep to be a gain or a loss.
+        blur: difference that processes make by themselves; no number of blocks tells a gain of that size.
     """
     if len(d) < MIN_BLOCKS:
         mean = math.fsum(d) / len(d) if d else 0.0
@@ -267,29 +243,12 @@ def decide(
     h = half_width(s.deviation, s.n, alpha)
     interval = Interval(s.mean - h, s.mean + h)
     spent = spent_ms >= budget_ms
-    outcome = _loss(interval, delta)
-    if outcome is None and _gain(interval, s.mean, delta, clear) and (spent or s.n >= MIN_BLOCKS_FASTER):
+    outcome = _no_gain(interval, delta, clear, blur)
+    if outcome is None and _gain(interval, s.mean, delta, clear) and (spent or s.n >= PROVISIONAL_BLOCKS):
         outcome = Outcome.PROVISIONAL_FASTER
     if outcome is None and spent:
         return Decision(Outcome.AMBIGUOUS, s.mean, interval, s.n, min_detectable(s.deviation, s.n, alpha))
     return Decision(outcome or Outcome.CONTINUE, s.mean, interval, s.n)
-
-
-@dataclass(slots=True)
-class PairedTest:
-    """`decide` for a loop that appends one block at a time. Attributes are its arguments; `blocks` grows."""
-
-    delta: float = DELTA
-    alpha: float = ALPHA
-    budget_ms: float = BUDGET_MS
-    floor: float = LEAST_DEVIATION
-    clear: float = 0.0
-    blocks: list[float] = field(default_factory=list[float])
-
-    def add(self, d: float, spent_ms: float) -> Decision:
-        """Take in ln(B/A) of one more block, `spent_ms` being the GPU time of all blocks so far."""
-        self.blocks.append(d)
-        return decide(self.blocks, self.delta, self.alpha, spent_ms, self.budget_ms, self.floor, self.clear)
 
 
 def confirm(
@@ -300,22 +259,24 @@ def confirm(
     alpha: float = ALPHA,
     floor: float = LEAST_DEVIATION,
     clear: float = 0.0,
+    blur: float = 0.0,
 ) -> Confirmation:
-    """The verdict on a provisionally faster candidate.
+    """Return the verdict on a provisionally faster or slower candidate.
 
     FASTER needs the t interval and the bootstrap of the fresh blocks to lie below -`clear`, and both the fresh and the
     pooled estimate to be a gain of at least `delta`. A candidate no faster than the baseline passes the t
-    interval alone with alpha / 2, after having passed `decide`. What fails is SLOWER, SAME or NOT_WORTH_IT by the
-    rules of `decide`, and else AMBIGUOUS.
+    interval alone with alpha / 2, after having passed `decide`. SLOWER needs both intervals to lie above `clear`. All
+    else is SAME or NOT_WORTH_IT by the rules of `decide`, or AMBIGUOUS.
 
     Args:
         fresh: ln(B/A) of at least 4 blocks (10 by rule) measured after a pause, none of them used in `decide`.
-        earlier: the blocks that made the candidate provisionally faster.
+        earlier: the blocks that made the outcome provisional.
         delta: smallest gain worth having.
         seed: of the bootstrap, so that a verdict can be repeated.
         alpha: error probability of both intervals.
-        floor: see `deviation_floor`.
-        clear: how far below 0 both intervals must lie for a gain, see `clearance`.
+        floor: least deviation of a block to believe in.
+        clear: distance from 0 that both intervals must keep to be a gain or a loss.
+        blur: see `decide`.
 
     Raises:
         ValueError: fewer than 4 fresh blocks.
@@ -329,8 +290,9 @@ def confirm(
     bootstrap = bootstrap_interval(fresh, alpha, seed, floor)
     pooled = summarise([*earlier, *fresh], floor).mean
     gains = _gain(interval, s.mean, delta, clear) and _gain(bootstrap, pooled, delta, clear)
-    outcome = Outcome.FASTER if gains else _loss(interval, delta) or Outcome.AMBIGUOUS
-    detectable = (t + t_quantile(_POWER, s.n - 1)) * scale if outcome is Outcome.AMBIGUOUS else None
+    doubtful = Interval(min(interval.lower, bootstrap.lower), interval.upper)
+    outcome = Outcome.FASTER if gains else _no_gain(doubtful, delta, clear, blur) or Outcome.AMBIGUOUS
+    detectable = (t + t_quantile(DETECTION_POWER, s.n - 1)) * scale if outcome is Outcome.AMBIGUOUS else None
     return Confirmation(outcome, s.mean, interval, bootstrap, pooled, s.n, detectable)
 
 
@@ -339,8 +301,10 @@ def bootstrap_interval(
 ) -> Interval:
     """Percentile interval of the winsorised mean over 2,000 resamples of whole blocks, so that pairs stay paired."""
     rng = random.Random(seed)
-    means = sorted(math.fsum(_winsorised(rng.choices(d, k=len(d)), floor)[0]) / len(d) for _ in range(_RESAMPLES))
-    tail = int(alpha / 2 * _RESAMPLES)
+    means = sorted(
+        math.fsum(_winsorised(rng.choices(d, k=len(d)), floor)[0]) / len(d) for _ in range(BOOTSTRAP_RESAMPLES)
+    )
+    tail = int(alpha / 2 * BOOTSTRAP_RESAMPLES)
     return Interval(means[tail], means[-1 - tail])
 
 
@@ -358,15 +322,18 @@ def guard(
     delta: float = DELTA,
     alpha: float = ALPHA,
     floor: float = LEAST_DEVIATION,
+    clear: Sequence[float] | None = None,
 ) -> list[int]:
-    """Indices of the cases that got slower: by more than `delta` as estimated, and by more than 0 beyond doubt.
+    """Return the indices of the cases that got slower: by more than `delta` as estimated, and beyond doubt.
 
-    Each case has its own `alpha`: a correction for their number would hide real losses to spare a few false alarms.
+    Beyond doubt is an interval that lies above 0, or above the case's own `clear`. Each case has its own `alpha`: a
+    correction for their number would hide real losses to spare a few false alarms.
     """
     slower: list[int] = []
     for index, d in enumerate(per_case):
         s = summarise(d, floor)
-        if s.mean > delta and s.mean > half_width(s.deviation, s.n, alpha):
+        lower = s.mean - half_width(s.deviation, s.n, alpha)
+        if s.mean > delta and lower > (clear[index] if clear is not None else 0.0):
             slower.append(index)
     return slower
 
@@ -415,7 +382,7 @@ def survivors(
         entrants: how many candidates started; each is judged at `race_alpha(alpha, entrants)`.
         delta: smallest gain worth having.
         alpha: error probability of the whole race.
-        floor: see `deviation_floor`.
+        floor: least deviation of a block to believe in.
         keep: cut the field to so many, for the end of a race; by default all go on.
     """
     each = race_alpha(alpha, entrants)
@@ -480,10 +447,10 @@ def _incomplete_beta(a: float, b: float, x: float, complement: float) -> float:
 
 def _winsorised(d: Sequence[float], floor: float) -> tuple[list[float], int]:
     """The values with outliers drawn in to median +- 3 robust deviations, and how many were."""
-    if len(d) < _WINSOR_FROM:
+    if len(d) < WINSOR_FROM_BLOCKS:
         return list(d), 0
     centre = _median(d)
-    reach = _WINSOR_SIGMAS * max(_MAD_TO_SIGMA * _median([abs(value - centre) for value in d]), floor)
+    reach = WINSOR_SIGMAS * max(MAD_TO_SIGMA * _median([abs(value - centre) for value in d]), floor)
     low, high = centre - reach, centre + reach
     return [min(max(value, low), high) for value in d], sum(not low <= value <= high for value in d)
 
@@ -495,17 +462,17 @@ def _median(values: Sequence[float]) -> float:
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
-def _loss(interval: Interval, delta: float) -> Outcome | None:
-    """The verdict of an interval that rules out a gain of `delta`, else None."""
-    if interval.lower > 0:
+def _no_gain(interval: Interval, delta: float, clear: float, blur: float) -> Outcome | None:
+    """Return the verdict of an interval that rules out a gain worth the name, else None."""
+    if interval.lower > clear:
         return Outcome.SLOWER
-    if interval.lower > -delta:
-        return Outcome.SAME if interval.upper < delta else Outcome.NOT_WORTH_IT
+    if interval.lower > -max(delta, blur):
+        return Outcome.SAME if interval.upper < delta + clear else Outcome.NOT_WORTH_IT
     return None
 
 
 def _gain(interval: Interval, mean: float, delta: float, clear: float) -> bool:
-    """Whether the interval lies below -`clear` with an estimate of at least `delta`."""
+    """Return True if the interval lies below -`clear` with an estimate of at least `delta`."""
     return interval.upper < -clear and mean <= -delta
 
 
