@@ -26,7 +26,7 @@ from triton.runtime.errors import OutOfResources, PTXASError
 
 from kernel_lsp.build.binary import Binary, Build, Diagnostic, KernelFacts, Severity
 from kernel_lsp.build.cubin import read_cubin
-from kernel_lsp.build.plan import Launch, Plan
+from kernel_lsp.build.plan import Constant, Launch, Plan
 from kernel_lsp.build.pretend import ShapesOnly, capability, pretend_gpu
 from kernel_lsp.build.ptxas import PtxasUsage, parse_ptxas_usage, with_spills
 from kernel_lsp.build.triton_ahead import compile_ahead
@@ -218,7 +218,7 @@ class _Recorder:
             self._trying = False
 
 
-def _constants(source: Any) -> dict[str, object]:
+def _constants(source: Any) -> dict[str, Constant]:
     """Compile-time parameters of a compilation, as Python literals where they are such."""
     names: Sequence[str] = source.fn.arg_names
     constants: dict[tuple[int, ...], Any] = source.constants

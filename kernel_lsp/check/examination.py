@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernel_lsp.build.binary import Diagnostic, Severity
+from kernel_lsp.build.built import Built
+from kernel_lsp.build.kept import known_build
 from kernel_lsp.check.hints import counter_hints, resource_hints
 from kernel_lsp.check.places import kernel_place, line_place
 from kernel_lsp.check.record import Examination, movable
@@ -13,7 +15,7 @@ from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import CannotJudgeError, KernelLspError, RunnerError, WorkloadError
 from kernel_lsp.judge import correctness
 from kernel_lsp.judge.bench import Bench
-from kernel_lsp.judge.building import Builders, Built, known_build
+from kernel_lsp.judge.building import Builders
 from kernel_lsp.judge.correctness import Findings, Yardstick
 from kernel_lsp.judge.emulation import EmulatedFinding, Emulation, NeedsGpu
 from kernel_lsp.judge.resources import resources_of

@@ -82,7 +82,7 @@ class Worker:
         except TimeoutError:
             self.kill()
             raise WorkerTimedOut(f"the {self.role} process did not finish `{doing}` in {deadline:.1f} s") from None
-        except (OSError, EOFError, ValueError) as error:
+        except (OSError, EOFError, ValueError, RecursionError) as error:
             words = self._last_words()
             self.kill()
             raise WorkerDied(f"the {self.role} process ended during `{doing}`{words}") from error

@@ -5,9 +5,10 @@ a bool to the type checker as it is at run time, and a role that lacks a method 
 msgpack, in which bytes are bytes.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Generic, TypeVar, get_args
+from typing import Any, Generic, TypeVar, cast, get_args
 
 import msgspec
 
@@ -24,8 +25,12 @@ class Request(msgspec.Struct, Generic[Role, Answer], frozen=True, kw_only=True):
 
 
 def encode(message: object) -> bytes:
-    """A request, an answer or any other record as bytes."""
-    return _ENCODER.encode(message)
+    """Return a request, an answer or any other record as bytes; lone surrogates in its texts are escaped."""
+    try:
+        return _ENCODER.encode(message)
+    except UnicodeEncodeError:
+        plain = msgspec.to_builtins(message, builtin_types=(bytes,), enc_hook=_written)
+        return _ENCODER.encode(_escaped(plain))
 
 
 def decode_request(name: str, body: bytes) -> Request[Any, Any]:
@@ -61,6 +66,17 @@ def _requests() -> dict[str, type[Request[Any, Any]]]:
 @lru_cache
 def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
     return msgspec.msgpack.Decoder(kind, dec_hook=_read)
+
+
+def _escaped(value: object) -> object:
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        pairs = cast(dict[object, object], value).items()
+        return {_escaped(key): _escaped(content) for key, content in pairs}
+    if isinstance(value, (list, tuple)):
+        return [_escaped(content) for content in cast(Sequence[object], value)]
+    return value
 
 
 def _written(value: object) -> object:

@@ -6,7 +6,7 @@ A candidate's text is run in three places, and its calls of these functions mean
    called yet. For the process that finds out what there is to build.
 2. `build_extension(request, ...)` builds one request on the fast path and runs none of its code; where it answers
    with a reason instead, `build_fully` builds it as torch does, in a process of its own. Either way the outcome is an
-   `ExtensionBuild`, which travels as JSON (`dataclasses.asdict`, `from_json`); its `host` goes into the evidence.
+   `ExtensionBuild`, a record that may travel; its `host` goes into the evidence.
 3. `serving(builds, device)`: each request is answered with what was built for it, found by its digest, and launches go
    to `device`: a `GpuLaunches` or an `EmulatedLaunches`. For a subject, which may start no compiler.
 
@@ -26,29 +26,22 @@ from typing import Any, Protocol
 from unittest import mock
 
 import torch
-from pydantic import TypeAdapter
 from torch import Tensor
 
 from kernel_lsp.build.cache import BuildCache, FileCache
-from kernel_lsp.build.cuda import BuildOptions
 from kernel_lsp.build.host.build import fast_build
 from kernel_lsp.build.host.full import full_build
 from kernel_lsp.build.host.record import ExtensionBuild, Launchable
 from kernel_lsp.build.host.request import ExtensionRequest, file_request, inline_request
 from kernel_lsp.build.host.torch_extension import cpp_extension
 from kernel_lsp.build.occupancy import occupancy
+from kernel_lsp.build.options import BuildOptions
 from kernel_lsp.device.arguments import LaunchShape
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.source.candidate import SourceFile
 
-_BUILD = TypeAdapter(ExtensionBuild)
 _DEFAULTS = BuildOptions()
 _DEFAULT_SHARED_BYTES = 48 << 10
-
-
-def from_json(answer: Any) -> ExtensionBuild:
-    """An `ExtensionBuild` from what `dataclasses.asdict` made of it."""
-    return _BUILD.validate_python(answer)
 
 
 @contextlib.contextmanager
