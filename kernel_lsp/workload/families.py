@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
+from kernel_lsp.workload.leaves import Leaf, Leaves, laid_out_as, own_elements
+
 _LONG = 16  # elements
 
 
@@ -159,7 +161,7 @@ WEIGHTS = Family("weights", renewed, of_weights=True)
 FAMILIES = {family.name: family for family in (*VALUE_FAMILIES, SIGNED, NONFINITE, UNALIGNED, STRIDED, WEIGHTS)}
 
 
-def apply(family: Family, leaves: tuple[object, ...], generator: Generator) -> tuple[object, ...]:
+def apply(family: Family, leaves: Leaves, generator: Generator) -> Leaves:
     """The leaves with the family's values, each lying in memory as before.
 
     Integers are left alone, and so are 8-bit floats, on which torch cannot calculate. The family's layout is not
@@ -176,10 +178,10 @@ def apply(family: Family, leaves: tuple[object, ...], generator: Generator) -> t
     )
 
 
-def touched(leaves: tuple[object, ...], fresh: tuple[object, ...], generator: Generator) -> tuple[object, ...]:
+def touched(leaves: Leaves, fresh: Leaves, generator: Generator) -> Leaves:
     """The leaves with a few elements of each floating-point tensor taken from `fresh`, another draw of the same."""
 
-    def touch(leaf: object, other: object) -> object:
+    def touch(leaf: Leaf, other: Leaf) -> Leaf:
         if not (isinstance(leaf, Tensor) and isinstance(other, Tensor) and leaf.is_floating_point() and leaf.numel()):
             return leaf
         if leaf.itemsize == 1 or (leaf.shape, leaf.stride()) != (other.shape, other.stride()):
@@ -195,17 +197,5 @@ def touched(leaves: tuple[object, ...], fresh: tuple[object, ...], generator: Ge
     return tuple(touch(leaf, other) for leaf, other in zip(leaves, fresh, strict=False))
 
 
-def own_elements(tensor: Tensor) -> Tensor:
-    """The elements that have memory of their own: an expanded dimension counts once."""
-    for dim, step in enumerate(tensor.stride()):
-        if step == 0:
-            tensor = tensor.narrow(dim, 0, min(1, tensor.shape[dim]))
-    return tensor
-
-
 def _changed(change: Callable[[Tensor, Generator], Tensor], x: Tensor, generator: Generator) -> Tensor:
-    own = own_elements(x)
-    changed = change(own, generator)
-    if changed.stride() != own.stride():
-        changed = torch.empty_strided(own.shape, own.stride(), dtype=x.dtype, device=x.device).copy_(changed)
-    return changed.expand(x.shape)
+    return laid_out_as(change(own_elements(x), generator), x)

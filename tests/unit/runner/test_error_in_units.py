@@ -1,6 +1,7 @@
 """The measure of an output's error: units of rounding, exactness of integers, and the special values."""
 
 import math
+from unittest.mock import Mock
 
 import pytest
 
@@ -21,7 +22,8 @@ from kernel_lsp.runner.workers.comparison import (  # noqa: E402
     table_bounds,
     unravel,
 )
-from kernel_lsp.runner.workers.oracle import Oracle  # noqa: E402
+from kernel_lsp.runner.workers.input_sets import InputSets  # noqa: E402
+from kernel_lsp.runner.workers.output_errors import OutputErrors  # noqa: E402
 from kernel_lsp.workload import families  # noqa: E402
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -386,5 +388,6 @@ def test_what_rounding_leaves_beside_larger_values_is_measured_by_these():
     actual = (truth + 1e-8 * exact(64, 64)).float()
     assert comparison.brink(truth, torch.float32) < 1e-10
     whole = scale(truth, torch.float32)
-    size, found = Oracle("cpu", 2.0)._measured(actual, truth, table_bounds(torch.float32))
+    errors = OutputErrors(Mock(spec=InputSets), 2.0, 1.0, plain=False)
+    size, found = errors.by_scale(actual, truth, table_bounds(torch.float32))
     assert (size, found.first_wrong) == (whole, None)

@@ -5,6 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from kernel_lsp.workload import families  # noqa: E402
+from kernel_lsp.workload.leaves import own_elements  # noqa: E402
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -55,7 +56,7 @@ def test_a_family_keeps_how_a_tensor_lies_in_memory(name, made):
     x = made()
     (changed,) = draw(name, x)
     assert (changed.shape, changed.stride()) == (x.shape, x.stride())
-    contiguous = draw(name, families.own_elements(x).contiguous())[0].expand(x.shape)
+    contiguous = draw(name, own_elements(x).contiguous())[0].expand(x.shape)
     assert torch.equal(changed.contiguous().view(torch.int32), contiguous.contiguous().view(torch.int32))
 
 
@@ -159,10 +160,10 @@ def test_nonfinite_finds_a_place_in_the_smallest_tensor():
 
 
 def test_elements_with_memory_of_their_own():
-    assert families.own_elements(normal(4, 6)).shape == (4, 6)
-    assert families.own_elements(normal(6).expand(4, 6)).shape == (1, 6)
-    assert families.own_elements(normal(1).expand(0)).shape == (0,)
-    assert families.own_elements(torch.tensor(1.0)).shape == ()
+    assert own_elements(normal(4, 6)).shape == (4, 6)
+    assert own_elements(normal(6).expand(4, 6)).shape == (1, 6)
+    assert own_elements(normal(1).expand(0)).shape == (0,)
+    assert own_elements(torch.tensor(1.0)).shape == ()
 
 
 def test_the_layouts_change_no_values():
