@@ -5,7 +5,7 @@ The worker that emulates (`runner/workers/emulator.py`) sends these as plain dat
 
 from dataclasses import dataclass
 
-from kernel_lsp.emulate.records import EmulatedAnswer, EmulatedFinding, KernelTotals, LineCounters
+from kernel_lsp.runner.emulated import EmulatedFinding, EmulatedReport, KernelTotals, LineCounters
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,6 @@ class Emulation:
     needs_gpu: NeedsGpu | None = None
 
 
-def read_run(case: str, family: str, input_bytes: int, said: EmulatedAnswer) -> EmulatedRun:
+def read_run(case: str, family: str, input_bytes: int, said: EmulatedReport) -> EmulatedRun:
     """Return the record of one run on a case, a family of inputs and so many bytes of them."""
     return EmulatedRun(case, family, input_bytes, said.findings, said.counters, said.totals, said.seconds)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from kernel_lsp import policy
 from kernel_lsp.errors import CannotJudgeError
-from kernel_lsp.judge.emulation import read_run
-from kernel_lsp.judge.harness import PLAIN, Harness, Subject
+from kernel_lsp.judge.emulation import EmulatedRun
+from kernel_lsp.judge.harness import PLAIN, Draw, Harness, Subject
 from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile, measure_baseline
 from kernel_lsp.judge.inputs.check import check
 from kernel_lsp.judge.inputs.findings import RUN_ERRORS, Findings, ruling_of_finding
@@ -21,7 +21,8 @@ from kernel_lsp.judge.integrity import sanitizer
 from kernel_lsp.judge.integrity.sanitizer import Sanitized
 from kernel_lsp.judge.measure.cases import TimedCase
 from kernel_lsp.judge.ruling import Ruling
-from kernel_lsp.runner.messages.subject import BlockSample, Run
+from kernel_lsp.runner.emulated import SampledRun
+from kernel_lsp.runner.messages.subject import SampleBlocks
 from kernel_lsp.runner.shield import both, start
 
 _EMULATOR, _SAMPLE = "emulator", "blocks of the timed launch on the emulator"
@@ -117,29 +118,36 @@ class FinalLooks:
                 findings.skipped(_SAMPLE, "its inputs are too large for it", name)
                 continue
             try:
-                ruling = await self._sample_case(made, subject, number)
+                ruling, detail = await self._sample_case(made, subject, number)
             except RUN_ERRORS as error:
                 findings.skipped(_SAMPLE, f"it cannot run them: {error}", name)
                 continue
             if ruling is not None:
                 return findings.fail(_SAMPLE, ruling, name)
-            findings.passed(_SAMPLE, f"{policy.EMULATED_TIMED_BLOCKS} blocks, with the whole grid", name)
+            findings.passed(_SAMPLE, detail, name)
         return None
 
-    async def _sample_case(self, made: _Emulated, subject: Subject, number: int) -> Ruling | None:
+    async def _sample_case(self, made: _Emulated, subject: Subject, number: int) -> tuple[Ruling | None, str]:
+        """Return the ruling on a sample of blocks, and how far it went."""
         draw = await made.harness.draw(number, PLAIN)
-        sample = BlockSample(policy.EMULATED_TIMED_BLOCKS, random.SystemRandom().getrandbits(32))
-        request = Run(slab=draw.slab, sample=sample)
-        for version in (made.baseline, subject) if number not in made.told else (subject,):
-            await made.harness.fill(version, draw)
-            ran = await version.ask(request, deadline=policy.EMULATED_SAMPLE_SECONDS)
-            assert ran.emulated is not None, "there is no GPU"
-            run = read_run(made.harness.cases[number], draw.family, draw.input_bytes, ran.emulated)
-            if version is made.baseline:
-                made.told[number] = {finding.kind for finding in run.findings}
-            await made.harness.unbind(version, draw.slab)
-        found = next((finding for finding in run.findings if finding.kind not in made.told[number]), None)
-        return None if found is None else ruling_of_finding(found, run)
+        seed = random.SystemRandom().getrandbits(32)
+        request = SampleBlocks(slab=draw.slab, count=policy.EMULATED_TIMED_BLOCKS, seed=seed)
+        case = made.harness.cases[number]
+        if number not in made.told:
+            told = await self._sampled(made, made.baseline, draw, request)
+            made.told[number] = {finding.kind for finding in told.findings}
+        ran = await self._sampled(made, subject, draw, request)
+        found = next((finding for finding in ran.findings if finding.kind not in made.told[number]), None)
+        if found is not None:
+            return ruling_of_finding(found, EmulatedRun(case, draw.family, draw.input_bytes)), ""
+        blocks = "; ".join(f"`{each.kernel}` {len(each.blocks)} of {each.grid_blocks:,}" for each in ran.launches[:3])
+        return None, blocks + (f"; not further, for {ran.ended}" if ran.ended else "")
+
+    async def _sampled(self, made: _Emulated, version: Subject, draw: Draw, request: SampleBlocks) -> SampledRun:
+        await made.harness.fill(version, draw)
+        ran = await version.ask(request, deadline=policy.EMULATED_SAMPLE_SECONDS)
+        await made.harness.unbind(version, draw.slab)
+        return ran
 
     async def _open_emulator(self) -> _Emulated | str:
         """Return the baseline on the emulator, or why it cannot run there."""

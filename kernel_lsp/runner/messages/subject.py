@@ -12,7 +12,7 @@ import msgspec
 from kernel_lsp.build.binary import Binary
 from kernel_lsp.build.host.record import ExtensionBuild
 from kernel_lsp.device.tensors import Argument, SlabHandle, TensorSpec
-from kernel_lsp.emulate.records import EmulatedAnswer
+from kernel_lsp.runner.emulated import EmulatedReport, SampledRun
 from kernel_lsp.runner.messages import Request
 from kernel_lsp.workload.call import Call
 
@@ -80,7 +80,7 @@ class Ran:
     trampled: tuple[Trampled, ...]
     places: tuple[str, ...]
     in_place: bool
-    emulated: EmulatedAnswer | None = None
+    emulated: EmulatedReport | None = None
     own_weights: tuple[str, ...] = ()
 
 
@@ -184,14 +184,6 @@ class Stretch:
     clock_mhz: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class BlockSample:
-    """A few blocks of each launch to be emulated with its whole grid; which, follows from `seed`."""
-
-    count: int
-    seed: int
-
-
 class SubjectRole(Protocol):
     """The requests that the worker under test answers."""
 
@@ -202,6 +194,7 @@ class SubjectRole(Protocol):
     def rest(self) -> None: ...
     def rehearse(self, request: "Rehearse", /) -> None: ...
     def run(self, request: "Run", /) -> Ran: ...
+    def sample_blocks(self, request: "SampleBlocks", /) -> SampledRun: ...
     def forget(self) -> tuple[int, ...]: ...
     def spoil(self) -> None: ...
     def publish_earlier(self, request: "PublishEarlier", /) -> Published: ...
@@ -290,10 +283,20 @@ class Run(Request[SubjectRole, Ran], frozen=True, kw_only=True):
 
     slab: str
     unset: int = POISON
-    sample: BlockSample | None = None
 
     def answered_by(self, role: SubjectRole) -> Ran:
         return role.run(self)
+
+
+class SampleBlocks(Request[SubjectRole, SampledRun], frozen=True, kw_only=True):
+    """Emulate a few blocks of each launch with its whole grid; which, follows from `seed`. Outputs mean nothing."""
+
+    slab: str
+    count: int
+    seed: int
+
+    def answered_by(self, role: SubjectRole) -> SampledRun:
+        return role.sample_blocks(self)
 
 
 class Forget(Request[SubjectRole, tuple[int, ...]], frozen=True, kw_only=True):

@@ -18,8 +18,8 @@ from torch import Tensor
 from kernel_lsp.build.binary import Binary
 from kernel_lsp.device.slab import Slab, give_back, make_slab, row_major
 from kernel_lsp.device.tensors import Argument, SlabHandle, TensorSpec
-from kernel_lsp.emulate.records import EmulatedAnswer
 from kernel_lsp.errors import KernelLspError
+from kernel_lsp.runner.emulated import SampledRun
 from kernel_lsp.runner.messages import subject as messages
 from kernel_lsp.runner.messages.subject import (
     Changes,
@@ -217,7 +217,7 @@ class Subject:
             watcher.trampled(),
             tuple(place.text for place in places),
             any(place.in_inputs for place in places),
-            msgspec.convert(self._emulator.end(), EmulatedAnswer) if self._emulator else None,
+            self._emulator.report() if self._emulator else None,
             self._answer.lacking(self._cases[request.slab]) if self._answer is not None else (),
         )
 
@@ -236,6 +236,15 @@ class Subject:
                 if not emulator.grow():
                     raise
                 slab.data.copy_(pristine)
+
+    def sample_blocks(self, request: messages.SampleBlocks) -> SampledRun:
+        """Emulate a few blocks of each launch with its whole grid."""
+        from kernel_lsp.emulate.sampling import BlockSample
+
+        assert self._emulator is not None, "blocks are sampled without a GPU"
+        leaves, sample = self._slabs[request.slab].leaves, BlockSample(request.count, request.seed)
+        with torch.no_grad():
+            return self._emulator.sample(self._names, leaves, sample, lambda: self._call(request.slab))
 
     def forget(self) -> tuple[int, ...]:
         """Let go of outputs of earlier runs; name those whose memory something else still holds."""

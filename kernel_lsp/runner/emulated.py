@@ -1,4 +1,4 @@
-"""What an emulated run tells, as records that processes without the emulator may hold."""
+"""Records of what a worker without a GPU saw of a launch, which it sends to the parent; nothing here imports numpy."""
 
 from dataclasses import dataclass, field
 
@@ -92,17 +92,53 @@ class KernelTotals:
 
 
 @dataclass(frozen=True, slots=True)
-class EmulatedAnswer:
-    """All launches of one emulated run.
+class EmulatedReport:
+    """All launches of one run of a workload's `launch` on the emulator.
 
     Attributes:
-        findings: mistakes, by line.
-        counters: costs of memory and branches, by line.
-        totals: each kernel's work.
-        seconds: processor time of the run in the worker, which does not grow when others keep the machine busy.
+        findings: what went wrong, by line.
+        counters: what memory and branches cost, by line.
+        totals: what each kernel did.
+        seconds: processor time in the worker.
     """
 
-    findings: tuple[EmulatedFinding, ...] = ()
-    counters: tuple[LineCounters, ...] = ()
-    totals: tuple[KernelTotals, ...] = ()
-    seconds: float = 0.0
+    findings: tuple[EmulatedFinding, ...]
+    counters: tuple[LineCounters, ...]
+    totals: tuple[KernelTotals, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SampledLaunch:
+    """One launch of which a few blocks were run.
+
+    Attributes:
+        kernel: its name in the launch.
+        blocks: linear numbers of the blocks that were run; x counts fastest.
+        grid_blocks: of the whole launch.
+        instructions: executed, once for all threads that did so together.
+        ended: why the blocks did not run to their end; None where they did.
+    """
+
+    kernel: str
+    blocks: tuple[int, ...]
+    grid_blocks: int
+    instructions: int
+    ended: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SampledRun:
+    """A run of a workload's `launch` of which each launch ran a few blocks only; what it computes means nothing.
+
+    Attributes:
+        findings: what went wrong, whatever the blocks that were left out do.
+        launches: in order.
+        ended: why `launch` did not run to its end; None where it did.
+        seconds: processor time in the worker.
+    """
+
+    findings: tuple[EmulatedFinding, ...]
+    launches: tuple[SampledLaunch, ...]
+    ended: str | None
+    seconds: float
