@@ -69,7 +69,7 @@ def undefined_symbols(library: bytes) -> frozenset[str]:
 
 
 def forbidden_symbols(library: bytes, baseline: bytes | None = None) -> tuple[str, ...]:
-    """Return what a built library calls that no kernel's host code needs, as a person writes it, in order of the alphabet.
+    """Return what a built library calls that no kernel's host code needs, as a person writes it, by the alphabet.
 
     These are functions that find or change code, map memory, start processes or threads, open files, run Python, or
     change settings of the whole process or GPU.

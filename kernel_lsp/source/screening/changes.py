@@ -9,8 +9,8 @@ from kernel_lsp.source.screening.methods import Methods
 from kernel_lsp.source.screening.names import Names, bound_names
 
 _HARMLESS = words(
-    "__doc__ __module__ __name__ __qualname__ bias block_shape data grad kwargs num_stages num_warps pre_hook requires_grad "
-    "training weight"
+    "__doc__ __module__ __name__ __qualname__ bias block_shape data grad kwargs num_stages num_warps pre_hook "
+    "requires_grad training weight"
 )
 """Attributes of tensors, layers, configurations and functions that no other code relies on."""
 _LONGEST = 60  # characters of an expression that a person wants to read
@@ -84,7 +84,7 @@ class Changes:
 
     def _makes(self, call: ast.Call) -> bool:
         path = self._names.path(call.func) or ()
-        of_torch = path[:1] == ("torch",) and (len(path) == 2 or path[1] == "nn")
+        of_torch = path[:1] == ("torch",) and (len(path) == 2 or path[1:2] == ("nn",))
         return of_torch or path in (("triton", "Config"), ("types", "SimpleNamespace"), ("copy", "deepcopy"))
 
 

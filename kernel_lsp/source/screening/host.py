@@ -13,21 +13,23 @@ from kernel_lsp.source.screening.findings import Finding, Note, Objection
 
 _INCLUDE = re.compile(r"^[ \t]*#\s*include\s*<([^>]+)>", re.MULTILINE)
 _USUAL_HEADERS = re.compile(
-    r"""(?x) (?: cuda | cublas | cudnn | cufft | cusparse | cusolver | cooperative_groups | cub/ | curand | thrust/ | cute/
-    | cutlass/ | mma\.h | torch/ | ATen/ | c10/ | pybind11/ | nv/ | sm_ | vector_ | device_ ) .* | algorithm | any | array
-    | assert\.h | atomic | bit | cassert | cerrno | cfloat | charconv | chrono | cinttypes | climits | cmath | compare
-    | complex | concepts | cstddef | cstdint | cstdio | cstdlib | cstring | deque | driver_types\.h | errno\.h | exception
-    | float\.h | format | functional | initializer_list | inttypes\.h | iomanip | ios | iosfwd | iostream | istream | iterator
-    | limits | limits\.h | list | map | math\.h | math_constants\.h | math_functions\.h | memory | mutex | new | numbers
-    | numeric | omp\.h | optional | ostream | queue | random | ranges | ratio | set | shared_mutex | source_location | span
-    | sstream | stack | stdbool\.h | stddef\.h | stdexcept | stdint\.h | stdio\.h | stdlib\.h | string | string\.h
-    | string_view | system_error | time\.h | ctime | tuple | type_traits | typeindex | typeinfo | unordered_map
-    | unordered_set | utility | variant | vector | version"""
+    r"""(?x) (?: cuda | cublas | cudnn | cufft | cusparse | cusolver | cooperative_groups | cub/ | curand | thrust/ |
+    cute/ | cutlass/ | mma\.h | torch/ | ATen/ | c10/ | pybind11/ | nv/ | sm_ | vector_ | device_ ) .* |
+    algorithm | any | array | assert\.h | atomic | bit | cassert | cerrno | cfloat | charconv | chrono |
+    cinttypes | climits | cmath | compare | complex | concepts | cstddef | cstdint | cstdio | cstdlib | cstring
+    | deque | driver_types\.h | errno\.h | exception | float\.h | format | functional | initializer_list |
+    inttypes\.h | iomanip | ios | iosfwd | iostream | istream | iterator | limits | limits\.h | list | map |
+    math\.h | math_constants\.h | math_functions\.h | memory | mutex | new | numbers | numeric | omp\.h |
+    optional | ostream | queue | random | ranges | ratio | set | shared_mutex | source_location | span | sstream
+    | stack | stdbool\.h | stddef\.h | stdexcept | stdint\.h | stdio\.h | stdlib\.h | string | string\.h |
+    string_view | system_error | time\.h | ctime | tuple | type_traits | typeindex | typeinfo | unordered_map |
+    unordered_set | utility | variant | vector | version"""
 )
 _FUNCTIONS = r"""
-    cu(?:da)?ThreadExchangeStreamCaptureMode | cu(?:da)?CtxResetPersistingL2Cache | cu(?:da)?(?:Device|Ctx)SetLimit
-    | cudaDeviceReset | cu(?:da)?(?:Device|Ctx)SetCacheConfig | dlm?open | dlv?sym | dl_iterate_phdr | memfd_create | mprotect
-    | mseal | pkey_mprotect | prctl | process_vm_\w+ | pthread_create | ptrace"""
+    cu(?:da)?ThreadExchangeStreamCaptureMode | cu(?:da)?CtxResetPersistingL2Cache |
+    cu(?:da)?(?:Device|Ctx)SetLimit | cudaDeviceReset | cu(?:da)?(?:Device|Ctx)SetCacheConfig | dlm?open |
+    dlv?sym | dl_iterate_phdr | memfd_create | mprotect | mseal | pkey_mprotect | prctl | process_vm_\w+ |
+    pthread_create | ptrace"""
 _PYTHON = r"""
     _?Py_?(?:Code|Compile|Eval|Frame|Function|GC|Import|Interpreter|Marshal|Run|Sys|Thread|Unstable)\w*_?\w*
     | PyObject_(?:Get|Set|Del|Has)Attr\w* | PyObject_Call\w* | PyModule_GetDict"""
@@ -38,8 +40,8 @@ _OBJECTIONS = re.compile(
 )
 _NOTES = re.compile(
     r"""(?x)\bstd\s*::\s*(?:async|jthread|thread|[io]?fstream|filesystem)\b
-    | (?<![.\w:>])(?:::\s*)?(?:_?_exit|exec[lv]\w*|fopen|fork|getenv|kill|mmap|open|popen|setenv|sigaction|signal|syscall
-    | system|vfork)\b(?=\s*\()"""
+    | (?<![.\w:>])(?:::\s*)?(?:_?_exit|exec[lv]\w*|fopen|fork|getenv|kill|mmap|open|popen|setenv|sigaction|signal
+    | syscall|system|vfork)\b(?=\s*\()"""
 )
 _ATTRIBUTE = re.compile(r"\battr\s*\(\s*\"((?:_|modules|sys|os|builtins|gc)\w*)\"")
 _ASSEMBLER = re.compile(r"\b(?:__asm__|__asm|asm)\b(?P<kinds>(?:\s*\b(?:__volatile__|volatile|goto|inline)\b)*)\s*\(")
@@ -49,14 +51,14 @@ _OPENS_A_STATEMENT = re.compile(r"(?:[{};:]|\b(?:else|do))\s*\Z|\A\s*\Z")
 _OF_THE_HOST = re.compile(
     r"""(?x)\b(?:syscall|sysenter|int\s+\$|jmp|lea[ql]?|mov[bwlq]|push[ql]?|pop[ql]?|svc)\b | %%?[re]?[abcd]x\b
     | %%?r(?:ip|[sd]i|[sb]p)\b | @(?:PLT|GOT) | %%?[fg]s\b
-    | \.(?:byte|[248]byte|value|short|long|int|quad|octa|ascii|asciz|string|incbin|equ|text|data|section|pushsection|globl
-    | symver|hidden)\b(?![.:])"""
+    | \.(?:byte|[248]byte|value|short|long|int|quad|octa|ascii|asciz|string|incbin|equ|text|data|section|pushsection
+    | globl|symver|hidden)\b(?![.:])"""
 )
 """Instructions, registers and directives of x86 and ARM that PTX does not have."""
 
 
 def cpp_findings(text: str) -> tuple[Finding, ...]:
-    """Return what the text of C++ host code does beyond building tensors and launching kernels, in order of its lines."""
+    """Return what the text of C++ host code does beyond making tensors and launching kernels, in order of its lines."""
     data = text.encode(errors="replace")
     code, kept = (blank(data).decode("latin-1") for blank in (code_only, without_comments))  # one character a byte
     found = [*_of_words(code), *_of_attributes(kept), *_of_assembler(code, kept)]

@@ -4,17 +4,17 @@ So `self.x = 1` and `self._x` mean nothing only where the class's methods are ca
 """
 
 import ast
-from functools import cached_property
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 
 from kernel_lsp.source.screening.findings import Objection, words
 from kernel_lsp.source.screening.names import Names, bound_names, parameters
 
 OWN = words("self cls ctx")
 _KEEPING = words(
-    "abstractmethod autocast cache cached_property classmethod compile contextmanager custom_bwd custom_fwd disable "
-    "enable_grad export final ignore inference_mode lru_cache no_grad once_differentiable override property setter "
-    "staticmethod unused"
+    "abstractmethod autocast cache cached_property classmethod compile contextmanager custom_bwd custom_fwd "
+    "disable enable_grad export final ignore inference_mode lru_cache no_grad once_differentiable override "
+    "property setter staticmethod unused"
 )
 """Decorators that hand a method no other object than its callers do."""
 _OF_FUNCTIONS = words("forward backward setup_context jvp vmap")
@@ -128,7 +128,9 @@ class Methods:
 
     def _may_be_unbound(self, call: ast.Call, name: str) -> bool:
         """Return whether a call gives enough arguments for one to be the object itself."""
-        if any(isinstance(argument, ast.Starred) for argument in call.args) or any(k.arg is None for k in call.keywords):
+        if any(isinstance(argument, ast.Starred) for argument in call.args) or any(
+            k.arg is None for k in call.keywords
+        ):
             return True
         given = len(call.args) + len(call.keywords)
         return any(given >= _required(method) for method in self._sensitive[name])
@@ -158,21 +160,25 @@ class Methods:
                 above = self._names.parents.get(id(name))
                 called = above.func if isinstance(above, ast.Call) else None
                 if not (isinstance(called, ast.Name) and called.id == "property"):
-                    yield Objection(name.lineno, f"takes the method `{name.id}` out of its class, with any object for `self`")
+                    yield Objection(
+                        name.lineno, f"takes the method `{name.id}` out of its class, with any object for `self`"
+                    )
 
     @cached_property
     def _escapes(self) -> bool:
-        """Whether a class of the file is handed round, so that nobody sees where its methods are called."""
-        for node in self._nodes:
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in self.classes:
-                if not self._names.is_plain(node):
-                    return True
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "type":
-                if not self._names.is_plain(node):
-                    return True
-            elif isinstance(node, ast.ClassDef) and any(not _is_dataclass(d) for d in node.decorator_list):
-                return True
-        return False
+        """Is a class of the file handed round, so that nobody sees where its methods are called?"""
+        return any(map(self._lets_a_class_go, self._nodes))
+
+    def _lets_a_class_go(self, node: ast.AST) -> bool:
+        match node:
+            case ast.Name(id=name, ctx=ast.Load()):
+                return name in self.classes and not self._names.is_plain(node)
+            case ast.Call(func=ast.Name(id="type")):
+                return not self._names.is_plain(node)
+            case ast.ClassDef(decorator_list=decorators):
+                return any(not _is_dataclass(decorator) for decorator in decorators)
+            case _:
+                return False
 
     def _posing(self, node: ast.AST) -> Iterator[Objection]:
         """Yield names called as a method's own object that are none."""
@@ -197,10 +203,9 @@ def _within(node: Function, name: str) -> Iterator[ast.Name]:
         part = waiting.pop()
         if isinstance(part, ast.Name) and part.id == name:
             yield part
-        if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            if any(argument.arg == name for argument in parameters(part)):
-                continue
-        if not isinstance(part, ast.ClassDef):
+        is_function = isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        calls_another_so = is_function and any(argument.arg == name for argument in parameters(part))
+        if not (calls_another_so or isinstance(part, ast.ClassDef)):
             waiting += ast.iter_child_nodes(part)
 
 

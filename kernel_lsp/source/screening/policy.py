@@ -13,7 +13,8 @@ from pathlib import Path
 from kernel_lsp.source.screening.findings import words
 
 PLAIN_MODULES = words(
-    "__future__ abc collections contextlib dataclasses enum functools itertools math numbers textwrap torch triton typing"
+    "__future__ abc collections contextlib dataclasses enum functools itertools math numbers textwrap torch "
+    "triton typing"
 )
 _LISTED_BY_THEMSELVES = words(
     "argparse copy datetime hashlib heapq json operator random re statistics struct typing_extensions warnings"
@@ -22,8 +23,8 @@ _ALL_OF_THEM = words("apex bisect einops flash_attn numpy packaging tabulate tim
 _MEMBERS = {
     "inspect": words("Parameter cleandoc getdoc isclass isfunction signature"),
     "logging": words(
-        "CRITICAL DEBUG ERROR Formatter INFO Logger NullHandler StreamHandler WARNING basicConfig critical debug error "
-        "exception getLogger info log warning"
+        "CRITICAL DEBUG ERROR Formatter INFO Logger NullHandler StreamHandler WARNING basicConfig critical debug "
+        "error exception getLogger info log warning"
     ),
     "os": words("PathLike cpu_count curdir environ fspath getcwd getenv getpid linesep name path pathsep sep"),
     "pathlib": words("Path PurePath"),
@@ -37,16 +38,16 @@ _MEMBERS = {
 TOLD_MODULES = _LISTED_BY_THEMSELVES | _ALL_OF_THEM | frozenset(_MEMBERS)
 """Modules whose import is a note."""
 _OF_NUMPY = words(
-    "DataSource compat core ctypeslib distutils f2py fromregex genfromtxt lib load loadtxt memmap rec save savetxt savez "
-    "savez_compressed testing"
+    "DataSource compat core ctypeslib distutils f2py fromregex genfromtxt lib load loadtxt memmap rec save "
+    "savetxt savez savez_compressed testing"
 )
 _PARTS_OF_TORCH: dict[str, frozenset[str]] = {
     **dict.fromkeys(words("classes futures hub multiprocessing overrides package profiler serialization"), frozenset()),
     "distributed": words("get_rank get_world_size is_available is_initialized"),
     "fx": words("wrap"),
     "jit": words(
-        "Final ScriptModule annotate export freeze ignore interface is_scripting is_tracing optimize_for_inference script "
-        "script_if_tracing trace unused"
+        "Final ScriptModule annotate export freeze ignore interface is_scripting is_tracing "
+        "optimize_for_inference script script_if_tracing trace unused"
     ),
     "library": words("custom_op opcheck register_autograd register_fake triton_op wrap_triton"),
     "testing": words("assert_allclose assert_close make_tensor"),
@@ -56,19 +57,17 @@ _PARTS_OF_TORCH: dict[str, frozenset[str]] = {
 _OF_EXTENSIONS = words("CUDA_HOME include_paths load load_inline")
 _PARTS_OF_TRITON = words("backends build compile_module_from_src")
 _MODULES_WITHIN = words(
-    "amp autograd backends compiler cuda extra fft functional init knobs language libdevice linalg modules nn parallel "
-    "parameter random runtime sparse special testing tools"
+    "_C amp autograd backends compiler cuda extra fft functional init knobs language libdevice linalg modules nn "
+    "parallel parameter random runtime sparse special testing tools"
 )
 """Modules of torch and triton by their last name, as they are known even where neither is installed."""
 _FOREIGN = (sys.stdlib_module_names | {"np", "numpy"}) - words("chunk copy math random select signal trace")
 """Modules that those of torch and triton import, but for what these call so themselves."""
 _FILES_OF_TORCH = words("from_file load load_library save")
 _HARMLESS_SETTINGS = words(
-    "manual_seed manual_seed_all seed seed_all set_device set_grad_enabled set_num_threads set_printoptions"
+    "manual_seed manual_seed_all seed seed_all set_device set_grad_enabled set_num_threads set_printoptions set_stream"
 )
-_VARIABLES = words(
-    "CUDA_LAUNCH_BLOCKING MAX_JOBS PYTORCH_CUDA_ALLOC_CONF TORCH_CUDA_ARCH_LIST TRITON_PRINT_AUTOTUNING"
-)
+_VARIABLES = words("CUDA_LAUNCH_BLOCKING MAX_JOBS PYTORCH_CUDA_ALLOC_CONF TORCH_CUDA_ARCH_LIST TRITON_PRINT_AUTOTUNING")
 BUILTINS = words("breakpoint compile delattr eval exec globals locals open setattr vars")
 DUNDERS = words(
     "__all__ __call__ __doc__ __enter__ __eq__ __exit__ __file__ __getitem__ __init__ __len__ __module__ __name__ "
@@ -76,23 +75,25 @@ DUNDERS = words(
 )
 """Names with two underscores that may be read."""
 DEFINED = (DUNDERS - words("__file__ __module__ __name__")) | words(
-    "__add__ __author__ __bool__ __constants__ __contains__ __float__ __ge__ __gt__ __hash__ __int__ __iter__ __le__ "
-    "__lt__ __matmul__ __mul__ __ne__ __neg__ __next__ __post_init__ __repr__ __setitem__ __slots__ __str__ __sub__ "
-    "__truediv__"
+    "__add__ __author__ __bool__ __constants__ __contains__ __float__ __ge__ __gt__ __hash__ __int__ __iter__ "
+    "__le__ __lt__ __matmul__ __mul__ __ne__ __neg__ __next__ __post_init__ __repr__ __setitem__ __slots__ "
+    "__str__ __sub__ __truediv__"
 )
 """Those that may be defined."""
 REFUSED_NAMES = words(
-    "CUDAPluggableAllocator CodeType ForwardRef FunctionType MethodType ModuleType MonkeyPatch TypedDict ag_frame asyncio "
-    "attrgetter bdb bltns builtins change_current_allocator chdir codeop cr_frame ctypes ctypeslib evaluate_forward_ref "
-    "f_back f_builtins f_code f_globals f_locals f_trace faulthandler fcntl fdel fget fromfile fset gc genericpath "
-    "get_device_interface get_device_module get_field get_type_hints getattr_static gi_frame importlib importorskip inspect "
-    "io kernel_lsp linecache load_library make_dataclass meta_path methodcaller mmap modules multiprocessing open os path_hooks "
-    "pathlib pdb pickle pkgutil posix posixpath read_bytes read_text redirect_stderr redirect_stdout runpy set_active "
-    "rmdir setprofile settrace shutil singledispatch singledispatchmethod socket subprocess symlink_to sys sysconfig tb_frame tb_next "
-    "tempfile threading tofile tracemalloc unlink update_wrapper wraps write_bytes write_text zipimport"
+    "CUDAPluggableAllocator CodeType ForwardRef FunctionType MethodType ModuleType MonkeyPatch TypedDict ag_frame "
+    "asyncio attrgetter bdb bltns builtins change_current_allocator chdir codeop cr_frame ctypes ctypeslib "
+    "evaluate_forward_ref f_back f_builtins f_code f_globals f_locals f_trace faulthandler fcntl fdel fget "
+    "fromfile fset gc genericpath get_device_interface get_device_module get_field get_type_hints getattr_static "
+    "gi_frame importlib importorskip inspect io kernel_lsp linecache load_library make_dataclass meta_path "
+    "methodcaller mmap modules multiprocessing open os path_hooks pathlib pdb pickle pkgutil posix posixpath "
+    "read_bytes read_text redirect_stderr redirect_stdout rmdir runpy set_active setprofile settrace shutil "
+    "singledispatch singledispatchmethod socket subprocess symlink_to sys sysconfig tb_frame tb_next tempfile "
+    "threading tofile tracemalloc unlink update_wrapper wraps write_bytes write_text zipimport"
 )
 """Attributes that nobody needs of any object, for they lead out of the file or write files."""
-_OF_TORCHS_CORE = words("_cuda_getCurrentRawStream")
+_OF_TORCHS_CORE = ((), ("_cuda_getCurrentRawStream",))
+"""What may follow `torch._C`, which by itself is judged where it is handed round."""
 
 
 def objection_to_module(dotted: str) -> str | None:
@@ -124,19 +125,19 @@ def objection_to_member(path: tuple[str, ...], *, builds: bool) -> str | None:
 
 def _objection_to_torch(path: tuple[str, ...], *, builds: bool) -> str | None:
     dotted, last = ".".join(path), path[-1]
-    if path[1:2] == ("_C",) and not (len(path) == 2 or last in _OF_TORCHS_CORE):
+    if path[1:2] == ("_C",) and path[2:] not in _OF_TORCHS_CORE:
         return f"reaches for `{dotted}`"
     allowed = _PARTS_OF_TORCH.get(path[1]) if len(path) > 1 else None
     if allowed is not None:
         if path[1:3] == ("utils", "cpp_extension") and builds:
-            return None if len(path) == 3 or path[3] in _OF_EXTENSIONS else f"reaches for `{dotted}`"
+            return None if set(path[3:4]) <= _OF_EXTENSIONS else f"reaches for `{dotted}`"
         if not allowed or (len(path) > 2 and path[2] not in allowed):
             return f"uses `{'.'.join(path[:3])}`"
     if last in _FOREIGN:
         return f"reaches for `{dotted}`"
     if last in _FILES_OF_TORCH:
         return f"reads or writes files with `{dotted}`"
-    if last.startswith("set_") and last not in _HARMLESS_SETTINGS or last == "use_deterministic_algorithms":
+    if (last.startswith("set_") and last not in _HARMLESS_SETTINGS) or last == "use_deterministic_algorithms":
         return f"changes a setting of the whole process with `{dotted}`"
     return None
 
@@ -171,7 +172,7 @@ def leads_to_a_class(path: tuple[str, ...]) -> bool:
         return False
     if path[1:2] == ("nn",):
         return len(path) > 3 and path[2] not in ("functional", "init", "parameter")
-    return len(path) > 2 or path[-1][:1].isupper()
+    return len(path) > 2 or "".join(path[1:])[:1].isupper()
 
 
 @lru_cache

@@ -60,10 +60,11 @@ class Reading:
         if path[0] in policy.TOLD_MODULES:
             yield Note(line, f"imports `{path[0]}`")
         for end in range(2, len(path) + 1):
-            yield from self._of_member(line, path[:end])
-            yield from self._of_private(line, path[end - 1], "imported")
-            if path[end - 1] in policy.REFUSED_NAMES and path[end - 1] != "wraps":
+            yield from (found := list(self._of_member(line, path[:end])))
+            if not found and path[end - 1] in policy.REFUSED_NAMES and path[end - 1] != "wraps":
                 yield Objection(line, f"reaches for `{path[end - 1]}`")
+            elif not found:
+                yield from self._of_private(line, path[end - 1], "imported")
 
     def _of_import_from(self, node: ast.ImportFrom) -> Iterator[Finding]:
         if node.level:
@@ -84,15 +85,18 @@ class Reading:
     def _of_attribute(self, node: ast.Attribute) -> Iterator[Finding]:
         path = self._names.path(node)
         if path is not None:
-            yield from self._of_member(node.lineno, path)
+            yield from (found := list(self._of_member(node.lineno, path)))
             yield from self._handed(node, path)
-            yield from self._of_attribute_named(node, node.attr, "imported")
+            if not found:
+                yield from self._of_attribute_named(node, node.attr, "imported")
             return
         of = node.value
         is_own = self._methods.is_own(of) or self._methods.is_own_instance(of) or self._methods.is_own_class(of)
         yield from self._of_attribute_named(node, node.attr, "own" if is_own else "unknown")
 
-    def _of_attribute_named(self, node: ast.Attribute | ast.Call | ast.MatchClass, name: str, of: Origin) -> Iterator[Finding]:
+    def _of_attribute_named(
+        self, node: ast.Attribute | ast.Call | ast.MatchClass, name: str, of: Origin
+    ) -> Iterator[Finding]:
         above = self._names.parents.get(id(node))
         if name in policy.REFUSED_NAMES:
             call = above if isinstance(above, ast.Call) and above.func is node else None
@@ -111,7 +115,9 @@ class Reading:
                 yield Objection(line, f"reaches for `{name}`")
         elif name.startswith("_") and of != "own":
             is_module = name == "_C" or {name, name[1:]} & sys.stdlib_module_names
-            refused = (is_module and of == "unknown") or name[1:] in policy.REFUSED_NAMES or name in sys.stdlib_module_names
+            refused = (
+                (is_module and of == "unknown") or name[1:] in policy.REFUSED_NAMES or name in sys.stdlib_module_names
+            )
             refused = refused or (of == "unknown" and self._beside_device_code)
             yield (Objection if refused else Note)(line, f"reaches for `{name}`")
 
@@ -148,7 +154,11 @@ class Reading:
         path = self._names.path(node.func) or ()
         if path[:2] == ("os", "environ") and len(path) == 3 and path[2] not in _READING_VARIABLES:
             name = node.args[0] if node.args else None
-            if not (path[2] == "setdefault" and isinstance(name, ast.Constant) and policy.sets_a_harmless_variable(name.value)):
+            if not (
+                path[2] == "setdefault"
+                and isinstance(name, ast.Constant)
+                and policy.sets_a_harmless_variable(name.value)
+            ):
                 yield Objection(node.lineno, "changes the environment of the whole process")
         elif path[:2] == ("sys", "path") and len(path) == 3:
             yield (Note if path[2] in _ADDING_TO_PATH else Objection)(node.lineno, "changes `sys.path`")
@@ -170,7 +180,9 @@ class Reading:
 
     def _of_class(self, node: ast.ClassDef) -> Iterator[Finding]:
         for keyword in node.keywords:
-            if keyword.arg is None or (keyword.arg == "metaclass" and self._names.path(keyword.value) not in _METACLASSES):
+            if keyword.arg is None or (
+                keyword.arg == "metaclass" and self._names.path(keyword.value) not in _METACLASSES
+            ):
                 yield Objection(node.lineno, "chooses a metaclass")
 
 
