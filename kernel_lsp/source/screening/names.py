@@ -1,0 +1,118 @@
+"""What names of a Python file stand for: imports, their aliases, and where they are used in plain sight."""
+
+import ast
+from collections.abc import Iterator
+
+Parents = dict[int, ast.AST]
+_PLAIN_ARGUMENTS = {"isinstance": 1, "issubclass": 1, "super": 0, "hasattr": 0, "getattr": 0}
+"""Built-in functions with the argument that they only look at."""
+
+
+class Names:
+    """The dotted names that the names of a file stand for, whatever block they are bound in."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self._stand_for = dict(_imports(tree))
+        self._aliases = self._follow(tree)
+        self.parents: Parents = {id(child): node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+        self._annotations = {id(part) for note in _annotations(tree) for part in ast.walk(note)}
+
+    def path(self, node: ast.AST) -> tuple[str, ...] | None:
+        """Return the dotted name of what was imported that an expression stands for; None where it is another."""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name) or node.id not in self._stand_for:
+            return None
+        path = (*self._stand_for[node.id], *reversed(parts))
+        tops = [place for place, name in enumerate(path) if name in ("torch", "triton")]
+        return path[tops[-1] :] if tops and path[0] in ("torch", "triton") else path  # their modules know them too
+
+    def is_plain(self, node: ast.expr) -> bool:
+        """Return whether an expression is only called, looked into, compared, inherited from or given another name."""
+        if id(node) in self._aliases or id(node) in self._annotations:
+            return True
+        above, below = self.parents.get(id(node)), node
+        while isinstance(above, (ast.Tuple, ast.BinOp)):  # of several classes
+            above, below = self.parents.get(id(above)), above
+        match above:
+            case ast.Attribute() | ast.Compare() | ast.MatchClass() | ast.MatchValue() | ast.ExceptHandler():
+                return True
+            case ast.Call():
+                return above.func is node or _is_looked_at(above, below)
+            case ast.ClassDef():
+                return any(part is node for part in (*above.bases, *above.decorator_list))
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                return any(part is node for part in above.decorator_list)
+            case _:
+                return False
+
+    def _follow(self, tree: ast.Module) -> set[int]:
+        """Take names that stand for something by plain assignments for imported; return the values, by `id`."""
+        values: set[int] = set()
+        assigned = [node for node in ast.walk(tree) if isinstance(node, (ast.Assign, ast.AnnAssign))]
+        while True:
+            before = len(values)
+            for node in assigned:
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                names = [target.id for target in targets if isinstance(target, ast.Name)]
+                path = self.path(node.value) if node.value is not None else None
+                if node.value is not None and path is not None and len(names) == len(targets):
+                    self._stand_for |= dict.fromkeys(names, path)
+                    values.add(id(node.value))
+            if len(values) == before:
+                return values
+
+
+def bound_names(node: ast.AST) -> Iterator[tuple[str, int]]:
+    """Yield the names that a statement, expression or pattern binds by itself, but for parameters, with their lines."""
+    match node:
+        case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+            yield name, node.lineno
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name, node.lineno
+        case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+            yield name, node.lineno
+        case ast.MatchMapping(rest=str(name)):
+            yield name, node.lineno
+        case ast.Global(names=names) | ast.Nonlocal(names=names):
+            yield from ((name, node.lineno) for name in names)
+        case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+            yield from ((alias.asname or alias.name.split(".")[0], node.lineno) for alias in aliases)
+        case _:
+            return
+
+
+def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> list[ast.arg]:
+    """Return all parameters of a function, in order."""
+    given = node.args
+    every = (*given.posonlyargs, *given.args, given.vararg, *given.kwonlyargs, given.kwarg)
+    return [argument for argument in every if argument is not None]
+
+
+def _is_looked_at(call: ast.Call, argument: ast.AST) -> bool:
+    """Return whether a call of a built-in function only looks at an argument, for a name that stands there."""
+    if not isinstance(call.func, ast.Name) or call.func.id not in _PLAIN_ARGUMENTS:
+        return False
+    place = _PLAIN_ARGUMENTS[call.func.id]
+    return len(call.args) > place and call.args[place] is argument
+
+
+def _imports(tree: ast.Module) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                path = tuple(alias.name.split("."))
+                yield (alias.asname, path) if alias.asname else (path[0], path[:1])
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            for alias in node.names:
+                yield alias.asname or alias.name, (*(node.module or "").split("."), alias.name)
+
+
+def _annotations(tree: ast.Module) -> Iterator[ast.expr]:
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.arg, ast.AnnAssign)) and node.annotation is not None:
+            yield node.annotation
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.returns is not None:
+            yield node.returns

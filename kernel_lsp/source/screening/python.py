@@ -1,0 +1,63 @@
+"""Python host code: what its syntax tree shows of imports, attributes, bindings and changes."""
+
+import ast
+
+from kernel_lsp.source.python import NestedTooDeepError, python_ast
+from kernel_lsp.source.screening import policy
+from kernel_lsp.source.screening.changes import Changes
+from kernel_lsp.source.screening.findings import Finding, Objection
+from kernel_lsp.source.screening.methods import Methods
+from kernel_lsp.source.screening.names import Names
+from kernel_lsp.source.screening.reading import Reading
+
+
+def python_findings(text: str, *, builds: bool, beside_device_code: bool) -> tuple[Finding, ...]:
+    """Return what Python host code does beyond making tensors and launching kernels, in order of its lines.
+
+    What stands below `if __name__ == "__main__":` at the top of the file is left out, for nobody runs it. A text that
+    does not parse has none: whoever executes it says what is wrong.
+
+    Args:
+        text: the file.
+        builds: whether it may build extensions of torch.
+        beside_device_code: whether its functions are given objects of the harness, as the launch of a bare kernel is.
+    """
+    try:
+        tree = python_ast(text)
+    except NestedTooDeepError as error:
+        return (Objection(error.lineno or 1, "it is nested too deep to be read"),)
+    except SyntaxError:
+        return ()
+    _leave_out_main(tree)
+    names = Names(tree)
+    methods = Methods(tree, names)
+    nodes = list(ast.walk(tree))
+    foreign = beside_device_code or any(_is_foreign_in_hand(node, names) for node in nodes)
+    reading = Reading(names, methods, builds=builds, beside_device_code=beside_device_code)
+    found = {
+        *(finding for node in nodes for finding in reading.of(node)),
+        *methods.objections(foreign=foreign),
+        *Changes(nodes, names, methods).findings(foreign=foreign),
+    }
+    return tuple(sorted(found, key=lambda finding: (finding.line, finding.what)))
+
+
+def _leave_out_main(tree: ast.Module) -> None:
+    for node in tree.body:
+        match node:
+            case ast.If(
+                test=ast.Compare(
+                    left=ast.Name(id="__name__"), ops=[ast.Eq()], comparators=[ast.Constant(value="__main__")]
+                )
+            ):
+                node.body = [ast.copy_location(ast.Pass(), node.body[0])]
+            case _:
+                pass
+
+
+def _is_foreign_in_hand(node: ast.AST, names: Names) -> bool:
+    """Return whether a class or object of torch or Triton is handed round, so that nobody sees who changes it."""
+    if not isinstance(node, (ast.Name, ast.Attribute)) or not isinstance(node.ctx, ast.Load):
+        return False
+    path = names.path(node)
+    return path is not None and policy.leads_to_a_class(path) and not names.is_plain(node)
