@@ -46,7 +46,7 @@ def methods(device: str, factor: float, slack: float = 1.0, *, plain: bool = Fal
         device: `cuda` or `cpu`.
         factor: error allowed relative to the baseline's.
         slack: how many times over.
-        plain: True where the baseline is PyTorch alone; see `comparison.relative_bounds`.
+        plain: True where the baseline is PyTorch alone; see `error_bounds.relative_bounds`.
     """
     return Oracle(device, factor, slack, plain=plain)
 
