@@ -12,7 +12,7 @@ from torch import Tensor
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.runner.workers import comparison
 from kernel_lsp.runner.workers.comparison import Measure
-from kernel_lsp.workload.leaves import Leaf, Leaves, laid_out_as, own_elements
+from kernel_lsp.workload.leaves import Leaves, laid_out_as, own_elements
 
 MOST_INPUTS = 3
 """Inputs, largest first, of which one element is changed; each takes a run of the reference."""
