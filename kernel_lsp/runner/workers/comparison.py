@@ -13,6 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from kernel_lsp.runner.workers.error_bounds import Bounds
+
 _CHUNK = 1 << 24
 _CHUNK_OF_BITS = 1 << 28  # on a GPU: each chunk is waited for
 _ROW = 1 << 12
@@ -22,24 +24,6 @@ _GAP = 2.0**6  # the least factor between the largest of most elements and the s
 _HIDDEN = 2.0**-6  # of the size of most elements: what rounding those that stand apart must reach to hide their errors
 _FEWEST, _FEWEST_ONE_IN = 16, 64  # elements that may be most
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-FLOOR_MAX = 4.0
-FLOOR_RMS = 1.0
-_WIDER = {  # floors (largest, RMS) for a coarse family, and beside library code for types that sums are made in
-    torch.float64: (128.0, 32.0),
-    torch.float32: (128.0, 32.0),
-    torch.float16: (32.0, 8.0),
-    torch.bfloat16: (8.0, 2.0),
-}
-_TABLE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 1e-2}
-_MODEL_MAX, _MODEL_RMS = 1.0, 1e-1
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """The largest and the root-mean-square error allowed, in units."""
-
-    max: float
-    rms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,51 +42,6 @@ class Distance:
     actual: str = ""
     allowed: float = 0.0
     diffuse: bool = False
-
-
-EXACT = Bounds(0.0, 0.0)
-
-
-def table_bounds(dtype: torch.dtype, *, whole_model: bool = False) -> Bounds:
-    """What a baseline may be off by where nothing better is known (the table of KernelBench v0.2, per type).
-
-    Of a `whole_model` the root mean square is a tenth: cuDNN's convolutions round what they multiply to TF32, 5e-4 off,
-    and that grows from layer to layer, most of all where few samples are normalised. Among millions of elements a few
-    cancel, and may be off by as much as they are large.
-    """
-    if not dtype.is_floating_point:
-        return EXACT
-    share = _TABLE.get(dtype, 1e-1)
-    largest, rms = (_MODEL_MAX, _MODEL_RMS) if whole_model else (share, share)
-    eps = torch.finfo(dtype).eps
-    return Bounds(max(largest / eps, FLOOR_MAX), max(rms / eps, FLOOR_MAX))
-
-
-def relative_bounds(
-    baseline: Distance,
-    factor: float,
-    dtype: torch.dtype,
-    slack: float = 1.0,
-    *,
-    plain: bool = False,
-    coarse: bool = False,
-) -> Bounds:
-    """What a candidate may be off by: `factor` times the baseline's own error, or a few units if that is less.
-
-    Both `slack` times over, where the baseline is more exact than it would be on a GPU. Beside a `plain` baseline,
-    PyTorch alone, more units in types that sums are made in: its libraries add up in parts, where an honest loop over
-    a million terms of both signs is up to 66 units off; products rounded to TF32 are thousands off there.
-    More also for a `coarse` family: where all values lie in the tail of a function, or equal ones make every rounding
-    go the same way, honest versions were seen 62 units off (RMS 10) in float32 and 18 (RMS 4.5) in float16.
-    """
-    if not dtype.is_floating_point:
-        return EXACT
-    loops = plain and dtype in (torch.float32, torch.float64)
-    floors = _WIDER.get(dtype, (FLOOR_MAX, FLOOR_RMS)) if coarse or loops else (FLOOR_MAX, FLOOR_RMS)
-    largest = min(slack * factor * baseline.max, sys.float_info.max)  # an infinite error is wrong in any case
-    return Bounds(
-        max(floors[0], slack * FLOOR_MAX, largest), max(floors[1], slack * max(FLOOR_RMS, factor * baseline.rms))
-    )
 
 
 def scale(expected: Tensor, dtype: torch.dtype, brink: float = math.inf) -> float:
