@@ -41,7 +41,7 @@ class Changes:
             yield Objection(node.lineno, f"changes `{'.'.join(path)}`")
         elif name.startswith("__") and name.endswith("__") and name not in policy.DEFINED | _HARMLESS:
             yield Objection(node.lineno, f"defines `{name}`")
-        elif name in policy.REFUSED_NAMES:
+        elif policy.is_refused(name):
             yield Objection(node.lineno, f"changes `{_written(node)}`")
         elif not (name in _HARMLESS or self._is_own(of)):
             refused = foreign or self._comes_from_import(of)

@@ -39,9 +39,11 @@ class Methods:
         self._bound = {name for node in nodes if not isinstance(node, imports) for name, _ in bound_names(node)}
         self._owners = {id(part): node for node in nodes if isinstance(node, ast.ClassDef) for part in node.body}
         self._own: dict[int, str] = {}
+        self._beside_ctx: set[int] = set()
         for node in nodes:
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and (name := self._object_of(node)):
                 self._own |= {id(part): _kind(node) for part in _within(node, name)}
+                self._beside_ctx |= {id(part) for part in ast.walk(node)} if name == "ctx" else set()
         self._sensitive = self._sensitive_methods()
         self._made = _made(nodes, self.classes)
 
@@ -192,7 +194,8 @@ class Methods:
 
     def _posing(self, node: ast.AST) -> Iterator[Objection]:
         """Yield names called as a method's own object that are none."""
-        found = [(name, line) for name, line in bound_names(node) if name in OWN]
+        names = OWN if id(node) in self._beside_ctx else OWN - {"ctx"}  # elsewhere it is a name like others
+        found = [(name, line) for name, line in bound_names(node) if name in names]
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             own = self._object_of(node) if not isinstance(node, ast.Lambda) else None
             every = parameters(node)

@@ -87,7 +87,7 @@ DEFINED = (DUNDERS - words("__file__ __module__ __name__")) | words(
     "__str__ __sub__ __truediv__"
 )
 """Those that may be defined."""
-REFUSED_NAMES = words(
+_REFUSED_NAMES = words(
     "CUDAPluggableAllocator CodeType ForwardRef FunctionType MethodType ModuleType MonkeyPatch TypedDict "
     "_getframe ag_frame asyncio attrgetter bdb bltns builtins change_current_allocator chdir codeop cr_frame "
     "ctypes ctypeslib currentframe evaluate_forward_ref f_back f_builtins f_code f_globals f_locals f_trace "
@@ -135,9 +135,11 @@ def _objection_to_torch(path: tuple[str, ...], *, builds: bool) -> str | None:
     dotted, last = ".".join(path), path[-1]
     if path[1:2] == ("_C",) and path[2:] not in _OF_TORCHS_CORE:
         return f"reaches for `{dotted}`"
-    if len(path) > 2 and path[1].startswith("_") and not (path[1] == "_dynamo" and path[2] in _OF_DYNAMO):
-        return None if path[1] == "_C" else f"reaches for `{dotted}`"
-    allowed = _PARTS_OF_TORCH.get(path[1]) if len(path) > 1 else None
+    part = path[1] if len(path) > 1 else ""
+    usual = part in ("_C", "__version__") or (part == "_dynamo" and set(path[2:3]) <= _OF_DYNAMO)
+    if len(path) > 2 and part.startswith("_") and not usual:
+        return f"reaches for `{dotted}`"
+    allowed = _PARTS_OF_TORCH.get(part)
     if allowed is not None:
         if path[1:3] == ("utils", "cpp_extension") and builds:
             return None if set(path[3:4]) <= _OF_EXTENSIONS else f"reaches for `{dotted}`"
@@ -150,6 +152,11 @@ def _objection_to_torch(path: tuple[str, ...], *, builds: bool) -> str | None:
     if (last.startswith("set_") and last not in _HARMLESS_SETTINGS) or last == "use_deterministic_algorithms":
         return f"changes a setting of the whole process with `{dotted}`"
     return None
+
+
+def is_refused(name: str, path: tuple[str, ...] | None = None) -> bool:
+    """Return whether nobody needs an attribute of that name; `path` is its dotted name, if it was imported."""
+    return name in _REFUSED_NAMES and path != ("torch", "nn", "modules")
 
 
 def note_on_member(path: tuple[str, ...]) -> str | None:

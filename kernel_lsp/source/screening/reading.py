@@ -65,7 +65,7 @@ class Reading:
             yield Note(line, f"imports `{path[0]}`")
         for end in range(2, len(path) + 1):
             yield from (found := list(self._of_member(line, path[:end])))
-            if not found and path[end - 1] in policy.REFUSED_NAMES and path[end - 1] != "wraps":
+            if not found and policy.is_refused(path[end - 1], path[:end]) and path[end - 1] != "wraps":
                 yield Objection(line, f"reaches for `{path[end - 1]}`")
             elif not found:
                 yield from self._of_private(line, path[end - 1], "imported")
@@ -102,7 +102,7 @@ class Reading:
         self, node: ast.Attribute | ast.Call | ast.MatchClass, name: str, of: Origin
     ) -> Iterator[Finding]:
         above = self._names.parents.get(id(node))
-        if name in policy.REFUSED_NAMES:
+        if policy.is_refused(name, self._names.path(node)):
             call = above if isinstance(above, ast.Call) and above.func is node else None
             if not (call is not None and _is_usual(name, call)):
                 yield Objection(node.lineno, f"reaches for `{name}`")
@@ -119,9 +119,7 @@ class Reading:
                 yield Objection(line, f"reaches for `{name}`")
         elif name.startswith("_") and of != "own":
             is_module = name == "_C" or {name, name[1:]} & sys.stdlib_module_names
-            refused = (
-                (is_module and of == "unknown") or name[1:] in policy.REFUSED_NAMES or name in sys.stdlib_module_names
-            )
+            refused = (is_module and of == "unknown") or policy.is_refused(name[1:]) or name in sys.stdlib_module_names
             refused = refused or (of == "unknown" and self._beside_device_code)
             yield (Objection if refused else Note)(line, f"reaches for `{name}`")
 

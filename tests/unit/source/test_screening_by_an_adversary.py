@@ -104,6 +104,7 @@ BINDINGS = [
     ("try:\n    f()\nexcept E as self:\n    self._x", "try:\n    f()\nexcept E as error:\n    error.args"),
     ("with watch as self:\n    self._x", "with torch.cuda.stream(s) as stream:\n    stream"),
     ("for self in watches:\n    self._x = 1", "for layer in layers:\n    layer.training = False"),
+    (FUNCTION + "        ctx = watch\n        ctx.y = 1", FUNCTION + "with f() as ctx:\n    ctx.__enter__()"),
     ("(self := watch)._x = 1", "(n := rows) + 1"),
     ("[self._x for self in watches]", "[x.shape for x in xs]"),
     ("from torch import cuda as self\nself._x", "from torch import nn as layers\nlayers.Linear(1, 2)"),
@@ -226,6 +227,7 @@ WAYS_OUT = [
     ("torch._inductor.codecache.PyCodeCache", "torch._scaled_mm(a, b)"),
     ("triton.runtime.cache.get_cache_manager(k)", "triton.testing.do_bench(f)"),
     ("flags = ['-wrapper', 'sh']", "flags = ['-O3', '--use_fast_math', '-Xcompiler']"),
+    ("torch.cuda.modules", "from torch.nn.modules.utils import _pair\ntorch.__version__.split('.')"),
     ("import threading", "import statistics"),
     ("import unknown_module", "import einops"),
 ]  # fmt: skip

@@ -67,7 +67,7 @@ def found(text: str, baseline: str = USUAL, workload: str = "") -> list[str]:
         ("import functools\nfunctools.update_wrapper(a, b, names)", "reaches for `update_wrapper`"),
         ("import torch\nself = torch.Tensor\nself.copy_ = None", "calls what is no object of its own `self`"),
         ("import torch\ndef f(cls=torch.Tensor):\n    cls.copy_ = None", "calls what is no object of its own `cls`"),
-        ("import torch as ctx\nctx._C", "calls what is no object of its own `ctx`"),
+        ("import torch as ctx\nctx._C", "hands round `torch._C`"),
         ("class A:\n    def __torch_function__(self): ...", "defines `__torch_function__`"),
         ("class A:\n    __setattr__ = print", "defines `__setattr__`"),
         ("class A(B, metaclass=M): ...", "chooses a metaclass"),
