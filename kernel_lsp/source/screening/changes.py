@@ -25,7 +25,7 @@ class Changes:
 
     def __init__(self, nodes: Sequence[ast.AST], names: Names, methods: Methods) -> None:
         self._nodes, self._names, self._methods = nodes, names, methods
-        self._fresh = self._bound_to_fresh()
+        self._fresh, self._returned = self._bound_to_fresh(), self._bound_to_returned()
 
     def findings(self, *, foreign: bool) -> Iterator[Finding]:
         """Yield what each assignment and deletion changes; `foreign` says whether objects of others are in hand."""
@@ -41,7 +41,7 @@ class Changes:
             yield Objection(node.lineno, f"changes `{'.'.join(path)}`")
         elif name.startswith("__") and name.endswith("__") and name not in policy.DEFINED | _HARMLESS:
             yield Objection(node.lineno, f"defines `{name}`")
-        elif name in policy.REFUSED_NAMES:
+        elif policy.is_refused(name):
             yield Objection(node.lineno, f"changes `{_written(node)}`")
         elif not (name in _HARMLESS or self._is_own(of)):
             refused = foreign or self._comes_from_import(of)
@@ -62,10 +62,22 @@ class Changes:
         return isinstance(node, ast.Name) and (node.id in self._fresh or self._methods.is_own_function(node))
 
     def _comes_from_import(self, node: ast.expr) -> bool:
-        """Return whether an object is what an imported function returned, or a part of that."""
+        """Return whether an object is what an imported function returned, a part of that, or a class by `type`."""
         while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
             node = node.func if isinstance(node, ast.Call) else node.value
-        return self._names.path(node) is not None
+        if self._names.path(node) is not None:
+            return True
+        return isinstance(node, ast.Name) and (node.id == "type" or node.id in self._returned)
+
+    def _bound_to_returned(self) -> set[str]:
+        """Return names that are bound to what functions of torch or Triton return, new objects aside."""
+        found: set[str] = set()
+        for node in self._nodes:
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and not self._makes(node.value):
+                path = self._names.path(node.value.func) or ("",)
+                if path[0] in ("torch", "triton"):
+                    found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        return found
 
     def _bound_to_fresh(self) -> set[str]:
         """Return names that are bound to new objects of torch and to nothing else."""

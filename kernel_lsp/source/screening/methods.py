@@ -33,15 +33,17 @@ class Methods:
         self._names = names
         nodes = list(ast.walk(tree))
         self.classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
-        self._defined = _only_defined(nodes)
+        self._defined = _only_defined(nodes, names)
         self._nodes = nodes
         imports = (ast.Import, ast.ImportFrom)
         self._bound = {name for node in nodes if not isinstance(node, imports) for name, _ in bound_names(node)}
         self._owners = {id(part): node for node in nodes if isinstance(node, ast.ClassDef) for part in node.body}
         self._own: dict[int, str] = {}
+        self._beside_ctx: set[int] = set()
         for node in nodes:
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and (name := self._object_of(node)):
                 self._own |= {id(part): _kind(node) for part in _within(node, name)}
+                self._beside_ctx |= {id(part) for part in ast.walk(node)} if name == "ctx" else set()
         self._sensitive = self._sensitive_methods()
         self._made = _made(nodes, self.classes)
 
@@ -75,8 +77,8 @@ class Methods:
         """
         for node in self._nodes:
             yield from self._posing(node)
-            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and node.attr in self._sensitive:
-                yield from self._of_access(node, foreign=foreign)
+            if isinstance(node, (ast.Attribute, ast.Call)) and (taken := self._taken(node)) is not None:
+                yield from self._of_access(node, *taken, foreign=foreign)
             elif isinstance(node, ast.ClassDef):
                 yield from self._of_class_body(node, foreign=foreign)
             elif isinstance(node, ast.MatchClass) and self._escapes:
@@ -109,11 +111,21 @@ class Methods:
         builtin = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id
         return builtin in ("getattr", "setattr", "delattr") and any(map(self.is_own, ast.iter_child_nodes(node)))
 
-    def _of_access(self, node: ast.Attribute, *, foreign: bool) -> Iterator[Objection]:
+    def _taken(self, node: ast.Attribute | ast.Call) -> tuple[ast.expr, str] | None:
+        """Return the object and the name where a method that reaches into its own object is taken from something."""
+        match node:
+            case ast.Attribute(value=of, attr=name, ctx=ast.Load()):
+                return (of, name) if name in self._sensitive else None
+            case ast.Call(func=ast.Name(id="getattr"), args=[of, ast.Constant(value=str(name)), *_]):
+                return (of, name) if name in self._sensitive else None
+            case _:
+                return None
+
+    def _of_access(self, node: ast.expr, of: ast.expr, name: str, *, foreign: bool) -> Iterator[Objection]:
         """Yield an objection to a method taken from something where its class may stand."""
-        of, above = node.value, self._names.parents.get(id(node))
+        above = self._names.parents.get(id(node))
         call = above if isinstance(above, ast.Call) and above.func is node else None
-        said = f"calls the method `{node.attr}` of a class, with any object for its own"
+        said = f"calls the method `{name}` of a class, with any object for its own"
         if self._own.get(id(of)) in ("instance", "static") or self.is_own_instance(of) or self._names.path(of):
             return
         if isinstance(of, ast.Call) and isinstance(of.func, ast.Name) and of.func.id == "super":
@@ -123,7 +135,7 @@ class Methods:
         is_class = id(of) in self._own or (isinstance(of, ast.Name) and of.id in self.classes)
         is_class = is_class or (isinstance(of, ast.Attribute) and of.attr in self.classes)
         is_class = is_class or (isinstance(of, ast.Call) and isinstance(of.func, ast.Name) and of.func.id == "type")
-        if is_class or (foreign and self._escapes and (call is None or self._may_be_unbound(call, node.attr))):
+        if is_class or (foreign and self._escapes and (call is None or self._may_be_unbound(call, name))):
             yield Objection(node.lineno, said)
 
     def _may_be_unbound(self, call: ast.Call, name: str) -> bool:
@@ -182,7 +194,8 @@ class Methods:
 
     def _posing(self, node: ast.AST) -> Iterator[Objection]:
         """Yield names called as a method's own object that are none."""
-        found = [(name, line) for name, line in bound_names(node) if name in OWN]
+        names = OWN if id(node) in self._beside_ctx else OWN - {"ctx"}  # elsewhere it is a name like others
+        found = [(name, line) for name, line in bound_names(node) if name in names]
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             own = self._object_of(node) if not isinstance(node, ast.Lambda) else None
             every = parameters(node)
@@ -220,16 +233,23 @@ def _is_dataclass(decorator: ast.expr) -> bool:
     return name in ("dataclass", "final", "total_ordering", "runtime_checkable", "unique")
 
 
-def _only_defined(nodes: Sequence[ast.AST]) -> set[str]:
-    """Return the names of functions and classes that nothing else is called by, parameters included."""
+def _only_defined(nodes: Sequence[ast.AST], names: Names) -> set[str]:
+    """Return the names of functions and classes that stand for nothing else, whatever decorators make of them."""
     definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     defined = {node.name for node in nodes if isinstance(node, definitions)}
+    for node in nodes:
+        if isinstance(node, definitions) and not all(_is_imported(one, names) for one in node.decorator_list):
+            defined.discard(node.name)
     for node in nodes:
         if not isinstance(node, (*definitions, ast.Global)):
             defined -= {name for name, _ in bound_names(node)}
         if isinstance(node, ast.arg):
             defined.discard(node.arg)
     return defined
+
+
+def _is_imported(decorator: ast.expr, names: Names) -> bool:
+    return names.path(decorator.func if isinstance(decorator, ast.Call) else decorator) is not None
 
 
 def _made(nodes: Sequence[ast.AST], classes: Mapping[str, ast.ClassDef]) -> set[str]:

@@ -15,7 +15,8 @@ class Names:
         self._stand_for = dict(_imports(tree))
         self._aliases = self._follow(tree)
         self.parents: Parents = {id(child): node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-        self._annotations = {id(part) for note in _annotations(tree) for part in ast.walk(note)}
+        self.annotations = _annotations(tree)
+        self._annotations = {id(part) for note in self.annotations for part in ast.walk(note)}
 
     def path(self, node: ast.AST) -> tuple[str, ...] | None:
         """Return the dotted name of what was imported that an expression stands for; None where it is another."""
@@ -29,29 +30,42 @@ class Names:
         tops = [place for place, name in enumerate(path) if name in ("torch", "triton")]
         return path[tops[-1] :] if tops and path[0] in ("torch", "triton") else path  # their modules know them too
 
+    def is_imported(self, name: str) -> bool:
+        """Return whether a name stands for something that was imported."""
+        return name in self._stand_for
+
     def is_plain(self, node: ast.expr) -> bool:
         """Return whether an expression is only called, looked into, compared, inherited from or given another name."""
         if id(node) in self._aliases or id(node) in self._annotations:
             return True
-        above, below = self.parents.get(id(node)), node
-        while isinstance(above, (ast.Tuple, ast.BinOp)):  # of several classes
-            above, below = self.parents.get(id(above)), above
+        above = self.parents.get(id(node))
         match above:
-            case ast.Attribute() | ast.Compare() | ast.MatchClass() | ast.MatchValue() | ast.ExceptHandler():
+            case ast.Attribute() | ast.MatchClass():
                 return True
-            case ast.Call():
-                return above.func is node or _is_looked_at(above, below)
+            case ast.Compare(ops=ops):  # others ask the other side, which may be an object of the file's own
+                return all(isinstance(op, (ast.Is, ast.IsNot)) for op in ops)
             case ast.ClassDef():
                 return any(part is node for part in (*above.bases, *above.decorator_list))
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 return any(part is node for part in above.decorator_list)
+            case ast.Call() if above.func is node:
+                return True
             case _:
-                return False
+                return self._is_a_kind(node)
+
+    def _is_a_kind(self, node: ast.AST) -> bool:
+        """Return whether an expression, or a tuple with it, says what to look for: `isinstance(x, (A, B))`."""
+        above, below = self.parents.get(id(node)), node
+        while isinstance(above, (ast.Tuple, ast.BinOp)):
+            above, below = self.parents.get(id(above)), above
+        return isinstance(above, ast.ExceptHandler) or (isinstance(above, ast.Call) and _is_looked_at(above, below))
 
     def _follow(self, tree: ast.Module) -> set[int]:
         """Take names that stand for something by plain assignments for imported; return the values, by `id`."""
         values: set[int] = set()
-        assigned = [node for node in ast.walk(tree) if isinstance(node, (ast.Assign, ast.AnnAssign))]
+        of_classes = {id(part) for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for part in node.body}
+        every = (node for node in ast.walk(tree) if id(node) not in of_classes)  # theirs are attributes, not names
+        assigned = [node for node in every if isinstance(node, (ast.Assign, ast.AnnAssign))]
         while True:
             before = len(values)
             for node in assigned:
@@ -110,9 +124,11 @@ def _imports(tree: ast.Module) -> Iterator[tuple[str, tuple[str, ...]]]:
                 yield alias.asname or alias.name, (*(node.module or "").split("."), alias.name)
 
 
-def _annotations(tree: ast.Module) -> Iterator[ast.expr]:
+def _annotations(tree: ast.Module) -> list[ast.expr]:
+    found: list[ast.expr | None] = []
     for node in ast.walk(tree):
-        if isinstance(node, (ast.arg, ast.AnnAssign)) and node.annotation is not None:
-            yield node.annotation
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.returns is not None:
-            yield node.returns
+        if isinstance(node, (ast.arg, ast.AnnAssign)):
+            found.append(node.annotation)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            found.append(node.returns)
+    return [note for note in found if note is not None]

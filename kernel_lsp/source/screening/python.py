@@ -4,6 +4,7 @@ import ast
 
 from kernel_lsp.source.python import NestedTooDeepError, python_ast
 from kernel_lsp.source.screening import policy
+from kernel_lsp.source.screening.annotations import annotation_objections
 from kernel_lsp.source.screening.changes import Changes
 from kernel_lsp.source.screening.findings import Finding, Objection
 from kernel_lsp.source.screening.methods import Methods
@@ -37,6 +38,7 @@ def python_findings(text: str, *, builds: bool, beside_device_code: bool) -> tup
     found = {
         *(finding for node in nodes for finding in reading.of(node)),
         *methods.objections(foreign=foreign),
+        *annotation_objections(nodes, names, methods),
         *Changes(nodes, names, methods).findings(foreign=foreign),
     }
     return tuple(sorted(found, key=lambda finding: (finding.line, finding.what)))
@@ -57,7 +59,13 @@ def _leave_out_main(tree: ast.Module) -> None:
 
 def _is_foreign_in_hand(node: ast.AST, names: Names) -> bool:
     """Return whether a class or object of torch or Triton is handed round, so that nobody sees who changes it."""
-    if not isinstance(node, (ast.Name, ast.Attribute)) or not isinstance(node.ctx, ast.Load):
-        return False
-    path = names.path(node)
-    return path is not None and policy.leads_to_a_class(path) and not names.is_plain(node)
+    match node:
+        case ast.Name(ctx=ast.Load()) | ast.Attribute(ctx=ast.Load()):
+            path = names.path(node)
+            if path is None:
+                return isinstance(node, ast.Attribute) and node.attr == "obj"  # of an AttributeError
+            return path == ("dataclasses", "fields") or (policy.leads_to_a_class(path) and not names.is_plain(node))
+        case ast.Call(func=ast.Name(id="type")):
+            return not names.is_plain(node)
+        case _:
+            return False
