@@ -5,6 +5,7 @@ import contextlib
 import hashlib
 import itertools
 import os
+import secrets
 import shutil
 import time
 import zlib
@@ -162,6 +163,7 @@ class Harness:
         self._plain = not find_kernels(baseline.text, baseline.path)
         self.slack = policy.CPU_SLACK if gpu is None and self._plain else 1.0
         self.seed = int.from_bytes(os.urandom(6), "little")
+        self.salt = secrets.randbits(62)  # of checksums, the same in all processes: their sums are compared
         self._flavour = Flavour.GPU if gpu else Flavour.EMULATE
         self.workload = Workload((), (), ())
         self.draws: dict[str, Draw] = {}

@@ -1,7 +1,6 @@
 """Which cases are timed and how, and the recordings that are made for that."""
 
 import math
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -157,7 +156,7 @@ async def prepare(harness: Harness, subject: Subject, cases: Sequence[TimedCase]
             mode=case.mode,
             restores=case.restores,
             capture=case.captured,
-            salt=secrets.randbits(62),
+            salt=harness.salt,
         )
         made.append(await subject.ask(request))
         subject.recorded[case.recording] = case.how
