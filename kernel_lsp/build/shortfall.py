@@ -23,8 +23,8 @@ def shortfall(error: BaseException) -> CannotJudgeError | None:
     """Return why only a GPU can run the code that raised `error`; None where that code itself is to blame."""
     if isinstance(error, CannotJudgeError):
         return error
-    if isinstance(error, AttributeError) and type(error.obj).__module__ == _PRETENDED:
-        return _needs_gpu(f"`{error.name}` of a {type(error.obj).__name__.strip('_').lower()} of the GPU")
+    if isinstance(error, AttributeError) and type(error.obj).__module__.startswith(_PRETENDED):
+        return _needs_gpu(f"`{error.name}` of `torch.cuda`'s {type(error.obj).__name__.strip('_')}")
     said = str(error).strip().splitlines()
     words = type(error).__name__ + (f": {said[0]}" if said else "")
     if isinstance(error, (NotImplementedError, RuntimeError)) and any(part in str(error) for part in _NOT_ON_THE_CPU):
