@@ -243,10 +243,9 @@ class Emulator:
         left = self._sample.total - sum(launch.instructions for launch in self._sampled)
         if left <= 0:
             raise Unfinished(f"the {self._sample.total:,} instructions for all launches are spent")
-        grid_blocks = prod(shape.grid)
-        blocks = self._sample.blocks(grid_blocks, len(self._sampled))
-        partial = len(blocks) < grid_blocks or self.memory.obscured
-        return Options(blocks=blocks, budget=min(left, self._sample.budget), partial=partial)
+        blocks = self._sample.blocks(prod(shape.grid), len(self._sampled))
+        # Even where no block is left out: the budget is none that an honest kernel has to keep within.
+        return Options(blocks=blocks, budget=min(left, self._sample.budget), partial=True)
 
     def _note(self, launch: Emulated, options: Options, outcome: Outcome) -> None:
         """Keep what was run of a launch, and forget what the rest would have written."""

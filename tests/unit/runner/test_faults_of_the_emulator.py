@@ -14,7 +14,7 @@ from kernel_lsp.emulate import decode, machine, transfers  # noqa: E402
 from kernel_lsp.emulate.resident import Resident  # noqa: E402
 from kernel_lsp.errors import CannotJudgeError, WorkloadError  # noqa: E402
 from kernel_lsp.runner.workers import emulated_launch  # noqa: E402
-from kernel_lsp.runner.workers.emulator import Emulator  # noqa: E402
+from kernel_lsp.runner.workers.emulator import EmulatedLaunches, Emulator  # noqa: E402
 from kernel_lsp.source.candidate import SourceFile  # noqa: E402
 
 PATH = Path("/home/me/kernel.cu")
@@ -128,6 +128,15 @@ def raised_by(call):
     except Exception as error:
         return error
     raise AssertionError("it should have raised")
+
+
+def test_an_error_in_the_glue_of_a_host_library_is_the_emulators(monkeypatch):
+    emulator = Emulator("sm_80")
+    monkeypatch.delattr(emulator, "memory")
+    launches = EmulatedLaunches(emulator)
+    why = shortfall(raised_by(lambda: launches.pointer(torch.ones(3))))
+    assert why is not None
+    assert why.message.startswith("the emulator itself failed (AttributeError:")
 
 
 def by_hand():
