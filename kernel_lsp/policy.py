@@ -1,8 +1,8 @@
 """Every threshold of the judge: one name each, its unit in the name or below it, and its source.
 
 Plain numbers and nothing else, so that every room and every worker may read them. A source is a paper, a result file
-below `tests/bench/results/`, or a reason why the value was *chosen*. What a user may set (`config/settings.py`) has its
-default here. `judge.measure.digest` hashes all of them into a verdict's id.
+below `tests/bench/results/`, or a reason why the value was *chosen*. Settings of the user's (`config/settings.py`) have
+their defaults here. `judge.measure.digest` hashes all of them into a verdict's id.
 """
 
 from collections.abc import Mapping
