@@ -43,10 +43,10 @@ LEAST_DEVIATION: Final = 5e-4
 """No block is believed to repeat better. Chosen: places within one process differ by 0.3 % (`placement`)."""
 SHARED_CLEARANCE_DELTAS: Final = 2.0
 """Margins of delta that a difference must clear on a GPU that others use. Chosen: `aa_busy` has no false FASTER."""
-PLACEMENT_BLUR_US: Final[Mapping[str, float]] = MappingProxyType({"graph": 0.1, "cold": 0.5, "streaming": 0.5})
+PLACEMENT_BLUR_US: Final[Mapping[str, float]] = MappingProxyType({"short": 0.1, "cold": 0.5})
 """Microseconds, by mode, by which a kernel may differ from itself in another process: twice the median of
 `self_judgement` where the cache is flushed (0.24 us), four times that between graphs (0.024 us)."""
-PROCESS_SCATTER_US: Final[Mapping[str, float]] = MappingProxyType({"graph": 0.002, "cold": 0.12, "streaming": 0.12})
+PROCESS_SCATTER_US: Final[Mapping[str, float]] = MappingProxyType({"short": 0.002, "cold": 0.12})
 """Microseconds, by mode, by which pairs of processes scatter about the mean of many (one standard deviation): from the
 scatter of estimates in `aa_idle` and `aa_busy`, less their own noise (0.11 and 0.13 us where the cache is flushed)."""
 PROCESS_SCATTER_SHARE: Final = 5e-4
@@ -162,6 +162,32 @@ FRESH_INPUTS_SLACK_US: Final = 2.0
 """Microseconds that it may take longer in any case. Chosen: four times the placement blur."""
 FRESH_INPUTS_LAUNCHES: Final = 5
 """First launches on inputs never seen; their median counts."""
+FRESH_LAUNCHES_COMPARED: Final = 6
+"""Launches of a case in a confirmation that are held against the truth, at most. Chosen: a reference may be slow."""
+FRESH_COMPARED_SHARE: Final = 0.3
+"""Chance of each segment of a confirmation that a launch in it is held against the truth. Chosen: the fifth one on
+average is, which nobody foresees."""
+FRESH_REPEATED_SHARE: Final = 0.5
+"""Chance of each other segment that all of its launches are run again in another process. Chosen: twenty segments of
+eight launches leave a version that fakes one launch in twenty undetected once in fifty times."""
+RENEWAL_SECONDS: Final = 1.5
+"""Seconds for drawing inputs anew in one confirmation. Chosen: the confirmation itself takes as long at most."""
+FAMILIES_AFTER_TIMING: Final = 4
+"""Sets of inputs of each timed case, by chance, that recordings are replayed on after timing. Chosen."""
+OUTSIDE_CLOCK_LOOK_MS: Final = 250.0
+"""Longest look by the parent's clock at one side of a case, milliseconds, flushes included. Chosen."""
+HOST_TIME_CALLS: Final = 20
+"""Eager calls in one try, at most. Chosen: a call of 10 us is above the parent's own message then."""
+HOST_TIME_TRY_US: Final = 5000.0
+"""Length of a try, microseconds, beyond which it has fewer calls. Chosen."""
+HOST_TIME_TRIES: Final = 5
+"""Tries on each side; the least counts. Chosen: others of the machine only ever add."""
+EAGER_GAIN_SEEN_SHARE: Final = 0.5
+"""Share of a gain that the parent's clock must show where launches cannot be captured. Chosen."""
+EMULATED_SAMPLE_SECONDS: Final = 20.0
+"""Deadline of a sample of blocks of one timed launch on the emulator. Chosen: tools beside it take as long."""
+SAMPLED_INPUT_BYTES: Final = 256 << 20
+"""Inputs of a timed case of which a sample of blocks is emulated. Chosen: the CPU has to draw them."""
 FRESH_INPUTS_LOOKS: Final = 3
 """Looks before a candidate is said to remember its inputs. Others slow single launches; memory is slow each time."""
 PEAK_BANDWIDTH_FACTOR: Final = 1.2

@@ -41,9 +41,7 @@ def verdict_of(context: Context, ruling: Ruling, faults: Faults | None) -> Verdi
     )
 
 
-def _evidence(
-    context: Context, ruling: Ruling, known: dict[str, str], address: str, faults: Faults | None
-) -> Evidence:
+def _evidence(context: Context, ruling: Ruling, known: dict[str, str], address: str, faults: Faults | None) -> Evidence:
     bench, candidate, target = context.bench, context.candidate, context.bench.target
     return Evidence(
         created=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -363,7 +363,7 @@ class Harness:
             slabs=slabs, arguments=draw.arguments, nbytes=nbytes, names=self.workload.arguments, case=draw.case
         )
         handle = await subject.ask(request)
-        await self.oracle(Attach(subject=subject.name, slabs=slabs, handle=handle))
+        await self.oracle(Attach(subject=subject.name, slabs=slabs, nbytes=nbytes, handle=handle))
         subject.bound[slabs[0]] = slabs
         subject.recorded.pop(slabs[0], None)
         if self.large:
@@ -389,7 +389,8 @@ class Harness:
     ) -> Compared:
         """Have the oracle compare what a version published for inputs that lie in `slab`, or in their usual one."""
         if published.outbox is not None:
-            await self.oracle(Attach(subject=subject.name, slabs=("out",), handle=published.outbox))
+            outbox = published.outbox
+            await self.oracle(Attach(subject=subject.name, slabs=("out",), nbytes=outbox.nbytes, handle=outbox))
         return await self.oracle(
             Compare(
                 subject=subject.name,

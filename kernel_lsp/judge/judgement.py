@@ -81,8 +81,8 @@ def _broken(context: Context, error: Exception) -> Ruling:
 async def _launch_by_launch(context: Context) -> Ruling:
     measured = context.measured
     cases = tuple(replace(c, captured=False, mode="cold") for c in measured.cases)
-    assert context.subject is not None and context.built is not None, "it was loaded"
-    await context.harness.leave(context.subject)
+    assert context.built is not None, "it was built before"
+    await context.harness.leave(context.running)
     context.subject = await context.harness.enter(context.candidate, context.built)
     context.cases = cases
     try:

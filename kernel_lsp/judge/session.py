@@ -1,4 +1,4 @@
-"""Judging candidates of one target: a baseline that is built and measured once, and verdicts on what would replace it."""
+"""Judging candidates of one target: a baseline that is measured once, and verdicts on what would replace it."""
 
 import asyncio
 import random
@@ -86,9 +86,7 @@ class Session:
             seen = await observe(harness, baseline, chosen.timed)
             await harness.rest(baseline)
             looks = FinalLooks(harness, baseline, profile, chosen.timed)
-            self.measured = Measured(
-                harness, baseline, profile, chosen.timed, chosen.untimed, recorded, seen, looks
-            )
+            self.measured = Measured(harness, baseline, profile, chosen.timed, chosen.untimed, recorded, seen, looks)
         harness.refill()
 
     async def _prepare_timing(
@@ -107,7 +105,9 @@ class Session:
                 async with self.timer():
                     chosen = await choose_cases(harness, baseline, profile, captured=captured)
                     recorded = await prepare(harness, baseline, chosen.timed)
-                    ruling = await Replays(harness, baseline, profile, random.SystemRandom()).on_new_inputs(chosen.timed)
+                    ruling = await Replays(harness, baseline, profile, random.SystemRandom()).on_new_inputs(
+                        chosen.timed
+                    )
                 if ruling is None:
                     return baseline, chosen, tuple(recorded)
                 wrong = ruling.reason

@@ -108,7 +108,7 @@ async def measure_baseline(harness: Harness, baseline: Subject) -> BaselineProfi
 
 
 class _Measuring:
-    """One pass over all inputs. Those that may end in a fault run in a process that the timed one shares nothing with."""
+    """One pass over all inputs; those that may end in a fault run in a process apart from the timed one."""
 
     def __init__(self, harness: Harness, baseline: Subject, profile: BaselineProfile) -> None:
         self._harness, self._baseline, self._profile = harness, baseline, profile

@@ -13,7 +13,7 @@ from kernel_lsp.judge.inputs.findings import RUN_ERRORS, Findings, ruling_of
 from kernel_lsp.judge.ruling import Ruling, wrong
 from kernel_lsp.judge.verdict import CheckStatus, ErrorFigures, Outcome, Stage
 from kernel_lsp.runner.messages.oracle import Compared
-from kernel_lsp.runner.messages.subject import Forget, PublishEarlier, Ran, Rehearse, Run, Spoil
+from kernel_lsp.runner.messages.subject import Forget, PublishEarlier, Ran, Rehearse, Spoil
 
 _NEW_CONTENTS = "new values at the same addresses"
 _NEW_ADDRESSES = "the same values at other addresses"

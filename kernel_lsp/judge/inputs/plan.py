@@ -9,7 +9,7 @@ from kernel_lsp.judge.inputs.findings import Findings
 from kernel_lsp.runner.messages.oracle import InputSizes
 
 SORTED, SIGNED = "sorted", "signed"
-_VALUES = ("shifted", "large", "tiny", "huge", "minute", "one-huge", "ties", SORTED, "outliers")
+_VALUES = ("shifted", "large", "tiny", "vast", "minute", "spiked", "ties", SORTED, "outliers")
 _LAST = ("alternating", "above", "below")
 TOO_SLOW = "too slow on the emulator; needs a GPU"
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from kernel_lsp import policy
 from kernel_lsp.judge.harness import Draw, Harness, Subject
-from kernel_lsp.judge.inputs.check import cannot_be_given
 from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile
+from kernel_lsp.judge.inputs.check import cannot_be_given
 from kernel_lsp.judge.inputs.compare import how_wrong, ruling_on, where
 from kernel_lsp.judge.measure.cases import TimedCase, fill, prepare, run_segment
 from kernel_lsp.judge.ruling import Ruling, rejected
@@ -67,7 +67,9 @@ class Replays:
         deterministic = self._profile.deterministic and not harness.workload.nondeterministic
         if deterministic and len(set(segment.checksums)) > 1:
             odd = _odd_one(segment.checksums)
-            ruling = rejected(f"{where(harness, draw)} launch {odd + 1} of those timed answers otherwise than the others")
+            ruling = rejected(
+                f"{where(harness, draw)} launch {odd + 1} of those timed answers otherwise than the others"
+            )
         else:
             ruling = await self._compare(case, draw, self._rng.randrange(case.launches))
         await fill(harness, subject, case, case.draw)
@@ -106,9 +108,7 @@ class Replays:
         return await compare_launch(self._harness, self._subject, case, draw, launch)
 
 
-async def compare_launch(
-    harness: Harness, subject: Subject, case: TimedCase, draw: Draw, launch: int
-) -> Ruling | None:
+async def compare_launch(harness: Harness, subject: Subject, case: TimedCase, draw: Draw, launch: int) -> Ruling | None:
     """Hold the outputs of one launch of the last segment against the truth for `draw`.
 
     An answer that rounding explains is inexact, and wrong; any other is not that of the launch that was checked.

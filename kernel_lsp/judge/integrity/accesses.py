@@ -151,9 +151,7 @@ class FinalLooks:
 
     async def _open_emulator(self) -> _Emulated | str:
         """Return the baseline on the emulator, or why it cannot run there."""
-        harness = Harness(
-            self.harness.pool, self.harness.target, self.harness.settings, self.harness.builders, None
-        )
+        harness = Harness(self.harness.pool, self.harness.target, self.harness.settings, self.harness.builders, None)
         try:
             await harness.open()
             subject = await harness.enter(self.baseline.candidate, self.baseline.built)

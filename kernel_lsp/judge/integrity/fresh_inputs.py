@@ -112,8 +112,9 @@ class FreshInputs:
 
     def summary(self) -> str:
         """Say what was done, for the evidence."""
-        total = [sum(getattr(seen, name) for seen in self._seen.values()) for name in ("renewals", "compared", "repeated")]
-        return f"inputs drawn anew {total[0]} times; {total[1]} launches held against the truth, {total[2]} segments run again"
+        seen = self._seen.values()
+        drawn, compared, repeated = (sum(getattr(s, n) for s in seen) for n in ("renewals", "compared", "repeated"))
+        return f"drawn anew {drawn} times; {compared} launches held against the truth, {repeated} segments run again"
 
     @property
     def renewed(self) -> bool:

@@ -96,7 +96,9 @@ def ruling_of_hazard(hazard: Hazard, case: str, source: Path) -> Ruling:
     return Ruling(Outcome.RUN_FAILED, Stage.RUN, reason) if faults else Ruling(Outcome.WRONG, Stage.CORRECT, reason)
 
 
-async def sanitize(harness: Harness, subject: Subject, profile: BaselineProfile, tools: Sequence[str]) -> Sanitized | str:
+async def sanitize(
+    harness: Harness, subject: Subject, profile: BaselineProfile, tools: Sequence[str]
+) -> Sanitized | str:
     """Run tools on what a freshly loaded version launches on small cases; why it cannot be done, if so.
 
     Nothing may have been launched in the version's process before. Some 1.5 s.
@@ -156,7 +158,9 @@ async def _run(pool: Pool, program: Path, tool: str, file: Path) -> tuple[tuple[
     command = [str(program), "--tool", tool, "--error-exitcode", str(_FOUND), "--print-limit", "64"]
     if tool == "memcheck":
         command += ["--padding", str(policy.SANITIZER_PADDING_BYTES)]
-    status, said = await pool.run([*command, sys.executable, "-I", str(_REPLAY), str(file)], deadline=policy.SANITIZER_SECONDS)
+    status, said = await pool.run(
+        [*command, sys.executable, "-I", str(_REPLAY), str(file)], deadline=policy.SANITIZER_SECONDS
+    )
     hazards = read_hazards(tool, said)
     if hazards or status == 0:
         return hazards, ""

@@ -16,7 +16,9 @@ from kernel_lsp.runner.messages.subject import HeardLaunch, TracedOperation
 _LAUNCH_MARKS = ("spin", "read_clock")
 _PREPARES = re.compile(r"FillFunctor|^Memset\b|^memset\d+")
 """Work that computes nothing: memory is set to one value."""
-_COPIES = re.compile(r"^Memcpy\b|^memcpy\d+|direct_copy_kernel|CatArrayBatchedCopy|float\w*_copy_kernel|bfloat16_copy_kernel")
+_COPIES = re.compile(
+    r"^Memcpy\b|^memcpy\d+|direct_copy_kernel|CatArrayBatchedCopy|float\w*_copy_kernel|bfloat16_copy_kernel"
+)
 """Work that moves or converts values and computes nothing of them."""
 
 

@@ -213,8 +213,8 @@ async def warm_up(subjects: Sequence[Subject], case: TimedCase) -> None:
             if (clock := (await run_segment(subject, case)).clock_mhz) is not None:
                 clocks.append(clock)
         last = clocks[-policy.STEADY_CLOCK_READINGS :]
-        still = len(last) == policy.STEADY_CLOCK_READINGS and max(last) - min(last) < policy.STEADY_CLOCK_SHARE * last[-1]
-        if passed > policy.WARM_UP_LEAST_SECONDS and still:
+        enough = passed > policy.WARM_UP_LEAST_SECONDS and len(last) == policy.STEADY_CLOCK_READINGS
+        if enough and max(last) - min(last) < policy.STEADY_CLOCK_SHARE * last[-1]:
             return
 
 

@@ -99,9 +99,7 @@ class CaseChoice:
     untimed: tuple[TimedCase, ...] = ()
 
 
-async def choose_cases(
-    harness: Harness, baseline: Subject, profile: BaselineProfile, *, captured: bool
-) -> CaseChoice:
+async def choose_cases(harness: Harness, baseline: Subject, profile: BaselineProfile, *, captured: bool) -> CaseChoice:
     """Decide how each case is timed, from the baseline's time.
 
     Raises:

@@ -64,7 +64,9 @@ async def measure(
     stretches: dict[str, list[_Stretch]] = {"A": [], "B": []}
     for _ in range(policy.SUSTAINED_TURNS):
         for side in ORDER:
-            stretches[side].append(await _run(gpu, baseline if side == "A" else candidate, case, policy.SUSTAINED_STRETCH_SECONDS))
+            stretches[side].append(
+                await _run(gpu, baseline if side == "A" else candidate, case, policy.SUSTAINED_STRETCH_SECONDS)
+            )
         if all(b.us < a.us for a, b in zip(stretches["A"], stretches["B"], strict=True)):
             break
     found = summarise(harness.cases[case.draw.case], stretches["A"], stretches["B"], limit)

@@ -14,6 +14,7 @@ from kernel_lsp.judge.integrity.launches import check_recordings, check_timed
 from kernel_lsp.judge.integrity.outside_clock import seen_from_outside
 from kernel_lsp.judge.integrity.untimed_cases import slow_where_untimed
 from kernel_lsp.judge.measure.blocks import Pair, Series, warm_up
+from kernel_lsp.judge.measure.cases import fill
 from kernel_lsp.judge.measure.device_state import device_state
 from kernel_lsp.judge.measure.procedure import Conclusion, SecondLook
 from kernel_lsp.judge.measure.statistics import Outcome
@@ -55,7 +56,8 @@ async def confirm(context: Context) -> Ruling | None:
 
 async def _second_look(context: Context, pair: Pair) -> Series:
     """Measure the blocks of a second look, and keep them behind the first ones."""
-    assert context.first is not None and context.series is not None, "there was a first look"
+    assert context.first is not None, "there was a first look"
+    assert context.series is not None, "it has blocks"
     look, series = SecondLook(context.first), Series.empty(context.cases)
     await warm_up(context.reloaded, context.cases[-1])
     while not look.complete:
@@ -68,9 +70,7 @@ async def _second_look(context: Context, pair: Pair) -> Series:
     return series
 
 
-async def _conclude(
-    context: Context, pair: Pair, fresh: FreshInputs, series: Series, rng: random.Random
-) -> Ruling:
+async def _conclude(context: Context, pair: Pair, fresh: FreshInputs, series: Series, rng: random.Random) -> Ruling:
     """Return the ruling by both looks, once the checks of a gain found nothing."""
     assert context.first is not None, "there was a first look"
     look = SecondLook(context.first)
@@ -133,8 +133,6 @@ async def _doubt(context: Context, pair: Pair, series: Series, rng: random.Rando
 
 async def _put_plain_back(context: Context, place: int) -> None:
     """Put plain inputs back where a confirmation has drawn others."""
-    from kernel_lsp.judge.measure.cases import fill
-
     for subject in context.reloaded:
         for case in context.cases:
             await fill(context.harness, subject, case.at(place), case.draw)

@@ -52,8 +52,10 @@ async def time(context: Context) -> Ruling | None:
             context.first = FirstLook(rule)
             decision = await _first_look(context, pair, series, context.first)
             context.device = device_state(context.harness, series, context.bench.pids(), quieted)
-    return None if decision.outcome in (Outcome.PROVISIONAL_FASTER, Outcome.PROVISIONAL_SLOWER) else decided(
-        context, decision
+    return (
+        None
+        if decision.outcome in (Outcome.PROVISIONAL_FASTER, Outcome.PROVISIONAL_SLOWER)
+        else decided(context, decision)
     )
 
 

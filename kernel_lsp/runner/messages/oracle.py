@@ -261,10 +261,11 @@ class RehearseReference(Request[OracleRole, None], frozen=True, kw_only=True):
 
 
 class Attach(Request[OracleRole, None], frozen=True, kw_only=True):
-    """Open an allocation of a worker under test, which holds slabs of one size one after another."""
+    """Open an allocation of a worker under test, which holds slabs of `nbytes` one after another."""
 
     subject: str
     slabs: tuple[str, ...]
+    nbytes: int
     handle: SlabHandle
 
     def answered_by(self, role: OracleRole) -> None:

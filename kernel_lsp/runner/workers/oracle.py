@@ -141,8 +141,8 @@ class Oracle:
         self.inputs.expected(request.key)
 
     def attach(self, request: messages.Attach, /) -> None:
-        """Open a slab of a worker under test."""
-        self.memory.attach(request.subject, request.slab, request.handle)
+        """Open slabs of a worker under test."""
+        self.memory.attach(request.subject, request.slabs, request.nbytes, request.handle)
 
     def detach(self, request: messages.Detach, /) -> None:
         """Let go of slabs of a worker, of all of them where none is named."""

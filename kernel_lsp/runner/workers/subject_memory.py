@@ -43,9 +43,11 @@ class SubjectMemory:
         self._device = device
         self._opened: dict[str, dict[str, _Opened]] = {}
 
-    def attach(self, subject: str, slab: str, handle: SlabHandle) -> None:
-        """Open a slab of a worker."""
-        self._opened.setdefault(subject, {})[slab] = _Opened(open_slab(handle))
+    def attach(self, subject: str, slabs: Sequence[str], nbytes: int, handle: SlabHandle) -> None:
+        """Open an allocation of a worker that holds slabs of `nbytes` one after another."""
+        whole, opened = open_slab(handle), self._opened.setdefault(subject, {})
+        for number, slab in enumerate(slabs):
+            opened[slab] = _Opened(Slab(whole.data[number * nbytes : (number + 1) * nbytes], handle, whole))
 
     def detach(self, subject: str, slabs: Sequence[str] = ()) -> None:
         """Close slabs of a worker, all of them where none is named."""
