@@ -11,7 +11,6 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -77,7 +76,7 @@ def serve(connection: socket.socket, role: Callable[..., object], protections: S
     if parameters is None:
         return
     connection.sendall(frame(Greeting(tuple(protections))))
-    answering = role(**msgspec.msgpack.decode(parameters, type=dict[str, Any]))
+    answering = role(**msgspec.msgpack.decode(parameters, type=dict[str, object]))
     while (body := _receive(connection)) is not None:
         call = msgspec.msgpack.decode(body, type=Call)
         try:

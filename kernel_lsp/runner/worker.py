@@ -7,7 +7,7 @@ import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Never, TypeVar
 
 import msgspec
 
@@ -53,7 +53,7 @@ class Worker:
         self._turn = asyncio.Lock()
         self._at_close: list[Callable[[], None]] = []
 
-    async def ask(self, request: Request[Any, Answer], *, deadline: float) -> Answer:
+    async def ask(self, request: Request[Never, Answer], *, deadline: float) -> Answer:
         """Return the worker's answer to a request. `deadline` in seconds, from when it is asked.
 
         Cancelling a request that the worker has begun kills the worker.
@@ -67,7 +67,7 @@ class Worker:
         async with self._turn:
             return await self._ask(request, deadline)
 
-    async def _ask(self, request: Request[Any, Answer], deadline: float) -> Answer:
+    async def _ask(self, request: Request[Never, Answer], deadline: float) -> Answer:
         doing = type(request).__name__
         if not self.alive:
             raise WorkerDied(f"the {self.role} process is gone")

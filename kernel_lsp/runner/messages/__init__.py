@@ -8,7 +8,7 @@ msgpack, in which bytes are bytes.
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast, get_args
+from typing import Any, Generic, Never, TypeVar, cast, get_args
 
 import msgspec
 
@@ -24,6 +24,9 @@ class Request(msgspec.Struct, Generic[Role, Answer], frozen=True, kw_only=True):
         raise NotImplementedError
 
 
+AnyRequest = Request[Any, object]
+
+
 def encode(message: object) -> bytes:
     """Return a request, an answer or any other record as bytes; lone surrogates in its texts are escaped."""
     try:
@@ -33,8 +36,8 @@ def encode(message: object) -> bytes:
         return _ENCODER.encode(_escaped(plain))
 
 
-def decode_request(name: str, body: bytes) -> Request[Any, Any]:
-    """The request that a parent has encoded; `name` is that of its class.
+def decode_request(name: str, body: bytes) -> AnyRequest:
+    """Return the request that a parent has encoded; `name` is that of its class.
 
     Raises:
         LookupError: no request is called so.
@@ -43,24 +46,24 @@ def decode_request(name: str, body: bytes) -> Request[Any, Any]:
     return _decoder(_requests()[name]).decode(body)
 
 
-def decode_answer(request: Request[Any, Answer], body: bytes) -> Answer:
-    """What a worker answers to a request.
+def decode_answer(request: Request[Never, Answer], body: bytes) -> Answer:
+    """Return what a worker answers to a request.
 
     Raises:
         ValueError: the body is no such answer.
     """
-    return _decoder(answer_type(type(request))).decode(body)
+    return _decoder(_answer_type(type(request))).decode(body)
 
 
 @lru_cache
-def answer_type(request: type[Request[Any, Any]]) -> Any:
-    """The type of the answer that a request's class names."""
-    (base,) = request.__orig_bases__  # pyright: ignore[reportAttributeAccessIssue]
+def _answer_type(request: type[AnyRequest]) -> object:
+    (base,) = vars(request)["__orig_bases__"]
     return get_args(base)[1]
 
 
-def _requests() -> dict[str, type[Request[Any, Any]]]:
-    return {kind.__name__: kind for kind in Request.__subclasses__()}
+def _requests() -> dict[str, type[AnyRequest]]:
+    kinds = cast(list[type[AnyRequest]], Request.__subclasses__())
+    return {kind.__name__: kind for kind in kinds}
 
 
 @lru_cache
@@ -85,9 +88,9 @@ def _written(value: object) -> object:
     raise TypeError(f"{type(value).__name__} cannot travel to or from a worker")
 
 
-def _read(kind: type[Any], value: Any) -> Any:
+def _read(kind: type[object], value: object) -> Path:
     if kind is Path:
-        return Path(value)
+        return Path(str(value))
     raise TypeError(f"{kind.__name__} cannot travel to or from a worker")
 
 

@@ -1,6 +1,6 @@
 """Watched allocations: what a launch allocates is filled with one byte, 0xFF (NaN) at first, and fenced by guards."""
 
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -8,16 +8,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernel_lsp.device.slab import GUARD, POISON
 from kernel_lsp.runner.messages.subject import Trampled
+from kernel_lsp.runner.workers.dispatch import Operation, written_by
 
 _aten = torch.ops.aten
-_UNSET = {
+_UNSET: set[object] = {
     _aten.empty.memory_format,
     _aten.empty_strided.default,
     _aten.empty_like.default,
     _aten.new_empty.default,
     _aten.new_empty_strided.default,
 }
-_SET = {
+_SET: set[object] = {
     _aten.zeros.default,
     _aten.zeros_like.default,
     _aten.new_zeros.default,
@@ -44,16 +45,18 @@ class WatchedAllocations(TorchDispatchMode):
     """While active, every tensor made by a factory function lies between guards; unset ones hold `unset` bytes."""
 
     def __init__(self, listener: Listener | None = None, unset: int = POISON) -> None:
-        super().__init__()
+        super().__init__()  # pyright: ignore[reportUnknownMemberType] - torch leaves its parameter untyped
         self._unset = unset
         self._watched: list[tuple[Tensor, Tensor]] = []
         self._listener = listener
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Operation, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
+    ) -> object:
         made = func(*args, **(kwargs or {}))
         if func not in _UNSET and func not in _SET:
             if self._listener is not None:
-                for tensor in _written(func, args, kwargs or {}):
+                for tensor in written_by(func, args, kwargs or {}):
                     self._listener.written(tensor)
             return made
         if not isinstance(made, Tensor) or made.device.type == "meta" or not made.numel():
@@ -86,16 +89,6 @@ class WatchedAllocations(TorchDispatchMode):
                     element = fenced.numel() + away // fenced.itemsize if side == "past" else -1
                     found.append(Trampled(tuple(fenced.shape), side, away, element, int(touched.sum())))
         return tuple(found)
-
-
-def _written(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
-    """Tensors that an operation writes to, by its schema: `out=`, `x.copy_(y)`, `x.fill_(0)`."""
-    written: list[Tensor] = []
-    for position, argument in enumerate(func._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            value = kwargs.get(argument.name, args[position] if position < len(args) else None)
-            written += [value] if isinstance(value, Tensor) else list(value or ())
-    return written
 
 
 # The first use of a dispatch mode imports hundreds of modules. Paid here, it is paid once, by the nursery.

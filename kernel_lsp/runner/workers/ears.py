@@ -5,8 +5,9 @@ A kernel's name proves nothing: a candidate may give its own kernel the name of 
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import cast
 
+from kernel_lsp.build.launchers import TritonDriver, TritonMetadata, TritonSource
 from kernel_lsp.device.arguments import LaunchShape
 from kernel_lsp.runner.messages.subject import HeardLaunch
 
@@ -37,10 +38,10 @@ class Ears:
         """Hear Triton's launches from now on, of kernels that are launched for the first time after this."""
         from triton.runtime.driver import driver
 
-        active: Any = driver.active
+        active = cast(TritonDriver, driver.active)
         make = active.launcher_cls
 
-        def launcher(source: object, metadata: Any) -> Callable[..., object]:
+        def launcher(source: TritonSource, metadata: TritonMetadata) -> Callable[..., object]:
             made = make(source, metadata)
             name, warps, blocks = metadata.name, metadata.num_warps, getattr(metadata, "num_ctas", 1)
 

@@ -3,8 +3,9 @@
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import cast
 
+from kernel_lsp.build.launchers import Kind, TensorDescriptor, TritonMetadata, TritonSource
 from kernel_lsp.device.arguments import LaunchShape, pack_argument
 from kernel_lsp.emulate.errors import NeedsGpu, internal
 from kernel_lsp.emulate.program import Program
@@ -21,7 +22,7 @@ class Emulated:
     name: str
     shape: LaunchShape
     packed: tuple[bytes, ...]
-    arguments: tuple[tuple[str, Any], ...]
+    arguments: tuple[tuple[str, object], ...]
 
     def parameter_block(self) -> bytes:
         """Return the arguments as they lie in the kernel's parameter space, each at its offset."""
@@ -42,7 +43,11 @@ class TritonKernel:
 
 
 def triton_launch(
-    source: Any, metadata: Any, kernel: TritonKernel, grid: tuple[int, int, int], arguments: Sequence[Any]
+    source: TritonSource,
+    metadata: TritonMetadata,
+    kernel: TritonKernel,
+    grid: tuple[int, int, int],
+    arguments: Sequence[object],
 ) -> Emulated:
     """Return a launch that Triton makes.
 
@@ -91,15 +96,16 @@ def parameter_sizes(ptx: str, entry: str) -> list[int]:
     return [parameter.size for parameter in read_program(ptx).functions[entry].parameters]
 
 
-def _values(kind: Any, argument: Any) -> Generator[Any]:
+def _values(kind: Kind, argument: object) -> Generator[object]:
     """Yield the machine's arguments for one of a Triton function's; none for what is known at compile time."""
     if kind == "constexpr":
         return
     if isinstance(kind, tuple):
-        for one, value in zip(kind, argument, strict=True):
+        for one, value in zip(kind, cast(Sequence[object], argument), strict=True):
             yield from _values(one, value)
     elif kind.startswith("tensordesc"):  # before sm_90 the compiler takes it apart; shape and strides come twice
-        flags = (argument.padding == "nan", getattr(argument, "round_f32_to_tf32", False))
-        yield from (argument.base, *argument.shape, *argument.strides, *flags, *argument.shape, *argument.strides)
+        read = cast(TensorDescriptor, argument)
+        flags = (read.padding == "nan", getattr(read, "round_f32_to_tf32", False))
+        yield from (read.base, *read.shape, *read.strides, *flags, *read.shape, *read.strides)
     else:
-        yield float(argument) if kind.startswith(("fp", "bf")) else argument
+        yield float(cast(float, argument)) if kind.startswith(("fp", "bf")) else argument

@@ -1,7 +1,6 @@
 """The memory of kernels on the emulator: a buffer for each tensor they reach, without a copy. Worker processes only."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from torch import Tensor
 
@@ -19,7 +18,7 @@ class EmulatedMemory:
             is unknown.
     """
 
-    def __init__(self, names: Sequence[str], inputs: Sequence[Any]) -> None:
+    def __init__(self, names: Sequence[str], inputs: Sequence[object]) -> None:
         self.buffers = GlobalMemory()
         self.obscured = False
         self._unnamed: list[Buffer] = []

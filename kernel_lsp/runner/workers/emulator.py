@@ -11,13 +11,13 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
 from kernel_lsp.build.binary import Binary
 from kernel_lsp.build.emulated import emulated_archs
 from kernel_lsp.build.host.record import ExtensionBuild, Launchable
+from kernel_lsp.build.launchers import TritonMetadata, TritonSource
 from kernel_lsp.build.occupancy import LIMITS
 from kernel_lsp.build.pretend import pretend_gpu
 from kernel_lsp.build.pretend_streams import capturing
@@ -80,7 +80,7 @@ class Emulator:
 
         return received_by(self, self._archs[0], shared_bytes=_MOST_SHARED_BYTES)
 
-    def begin(self, names: Sequence[str], inputs: Sequence[Any], sample: BlockSample | None = None) -> None:
+    def begin(self, names: Sequence[str], inputs: Sequence[object], sample: BlockSample | None = None) -> None:
         """Start a run on these inputs of the workload, called by these names; of a `sample` of each launch's blocks."""
         self.memory = EmulatedMemory(names, inputs)
         self.results: list[Outcome] = []
@@ -88,7 +88,7 @@ class Emulator:
         self._refused: CannotJudgeError | None = None
         self._began = time.process_time()
 
-    def end(self) -> dict[str, Any]:
+    def end(self) -> dict[str, object]:
         """Return the report as plain data; raises as `report`."""
         return asdict(self.report())
 
@@ -135,7 +135,12 @@ class Emulator:
         """Take the autotuner's first configuration, for none can be timed."""
 
     def launch(
-        self, source: Any, metadata: Any, kernel: TritonKernel, grid: tuple[int, int, int], arguments: Sequence[Any]
+        self,
+        source: TritonSource,
+        metadata: TritonMetadata,
+        kernel: TritonKernel,
+        grid: tuple[int, int, int],
+        arguments: Sequence[object],
     ) -> None:
         """Run a Triton kernel; raises as `run`."""
         if all(grid):  # Triton skips an empty one too
@@ -207,7 +212,7 @@ class Emulator:
     # A few blocks of each launch.
 
     def sample(
-        self, names: Sequence[str], inputs: Sequence[Any], sample: BlockSample, launch: Callable[[], object]
+        self, names: Sequence[str], inputs: Sequence[object], sample: BlockSample, launch: Callable[[], object]
     ) -> SampledRun:
         """Call `launch`, of whose launches only a sample of the blocks is run, and return what went wrong in them.
 
@@ -294,10 +299,10 @@ class _EmulatedKernel:
     types: tuple[str, ...]
     names: tuple[str, ...]
 
-    def __getitem__(self, shape: Any) -> Callable[..., None]:
+    def __getitem__(self, shape: object) -> Callable[..., None]:
         made = launch_shape(shape, self.name)
 
-        def launch(*arguments: Any) -> None:
+        def launch(*arguments: object) -> None:
             with self.emulator.answering(self.name):
                 sizes = parameter_sizes(self.ptx, self.entry)
             packed = pack_arguments(self.name, arguments, sizes, self.types)

@@ -22,7 +22,7 @@ import types
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Never, ParamSpec, Protocol, cast
 from unittest import mock
 
 import torch
@@ -40,6 +40,7 @@ from kernel_lsp.device.arguments import LaunchShape
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.source.candidate import SourceFile
 
+_P = ParamSpec("_P")
 _DEFAULTS = BuildOptions()
 _DEFAULT_SHARED_BYTES = 48 << 10
 
@@ -59,18 +60,15 @@ def recording() -> Generator[list[ExtensionRequest]]:
 
 
 @contextlib.contextmanager
-def answering(answer: Callable[[ExtensionRequest], Any]) -> Generator[None]:
+def answering(answer: Callable[[ExtensionRequest], types.ModuleType]) -> Generator[None]:
     """Within it `load_inline` and `load` give what `answer` makes of a request."""
 
-    def load_inline(*args: Any, **named: Any) -> Any:
-        return answer(inline_request(*args, **named))
-
-    def load(*args: Any, **named: Any) -> Any:
-        return answer(file_request(*args, **named))
+    def answered(request: Callable[_P, ExtensionRequest]) -> Callable[_P, types.ModuleType]:
+        return lambda *arguments, **named: answer(request(*arguments, **named))
 
     with (
-        mock.patch.object(cpp_extension, "load_inline", load_inline),
-        mock.patch.object(cpp_extension, "load", load),
+        mock.patch.object(cpp_extension, "load_inline", answered(inline_request)),
+        mock.patch.object(cpp_extension, "load", answered(file_request)),
     ):
         yield
 
@@ -118,11 +116,11 @@ def build_fully(
 class _Unbuilt(types.ModuleType):
     """Stands for an extension that is not built yet: it has any function, and none can be called."""
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    def __getattr__(self, name: str) -> Callable[..., Never]:
         if name.startswith("__"):
             raise AttributeError(name)
 
-        def call(*_: object, **__: object) -> Any:
+        def call(*_: object, **__: object) -> Never:
             raise WorkloadError(f"`{self.__name__}.{name}` is called before the extension is built")
 
         return call
@@ -273,7 +271,8 @@ class Runtime:
 
     def device_attribute(self, attribute: int) -> int:
         """A value of CUDA's `cudaDeviceAttr`."""
-        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+        ask = cast(Callable[[int], object], torch.cuda.get_device_properties)  # pyright: ignore[reportUnknownMemberType]
+        properties = ask(torch.cuda.current_device())
         names = {
             8: "shared_memory_per_block",
             10: "warp_size",

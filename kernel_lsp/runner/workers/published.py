@@ -155,7 +155,7 @@ def _mean_ms(model: nn.Module, inputs: Sequence[object], repeats: int) -> float:
 
 
 def _seed(seed: int) -> None:
-    torch.manual_seed(seed)
+    torch.manual_seed(seed)  # pyright: ignore[reportUnknownMemberType]
     torch.cuda.manual_seed(seed)
 
 

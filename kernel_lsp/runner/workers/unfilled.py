@@ -1,7 +1,7 @@
 """Allocations of a run of which only some blocks are emulated: heard of, never filled. Worker processes only."""
 
+from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,6 +9,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernel_lsp.emulate.errors import Unfinished
+from kernel_lsp.runner.workers.dispatch import Operation, written_by
 from kernel_lsp.runner.workers.emulated_memory import EmulatedMemory
 
 _FACTORIES = {  # whether what they make holds values
@@ -38,14 +39,16 @@ class Unfilled:
 
 class _Operations(TorchDispatchMode):
     def __init__(self, memory: EmulatedMemory) -> None:
-        super().__init__()
+        super().__init__()  # pyright: ignore[reportUnknownMemberType] - torch leaves its parameter untyped
         self._memory = memory
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # nothing is compiled here, and asking would import hundreds of modules
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Operation, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
+    ) -> object:
         if self._memory.obscured and not _DECIDING.isdisjoint(func.tags):
             _stop(func.overloadpacket.__name__)
         named = kwargs or {}
@@ -53,11 +56,8 @@ class _Operations(TorchDispatchMode):
         initialised = _FACTORIES.get(func.overloadpacket.__name__)
         if initialised is not None and isinstance(made, Tensor) and made.device.type == "cpu":
             self._memory.allocated(made, initialised)
-        for position, argument in enumerate(func._schema.arguments):
-            if argument.alias_info is not None and argument.alias_info.is_write:
-                value = named.get(argument.name, args[position] if position < len(args) else None)
-                for tensor in [value] if isinstance(value, Tensor) else value or ():
-                    self._memory.written(tensor)
+        for tensor in written_by(func, args, named):
+            self._memory.written(tensor)
         return made
 
 
@@ -66,7 +66,13 @@ class _Reads(TorchFunctionMode):
         super().__init__()
         self._memory = memory
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
         name = getattr(func, "__name__", "")
         if self._memory.obscured and name in _READS:
             _stop(name)
