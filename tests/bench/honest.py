@@ -1,15 +1,16 @@
 """Judges honest programs and counts false accusations: `python -m tests.bench.honest --public FOLDER`.
 
-Each program is judged as a candidate beside a baseline of the same workload, and run even where it is the baseline's own
-text under another comment. There are four kinds: every example beside itself, and answers to KernelBench problems beside
-theirs; every honest program of `tests/exploits`; the right ones of `tests/kernelbench`; and public kernels, whose
-workloads lie in `tests/wild` and which `python -m tests.wild.fetch FOLDER` gathers. A program is refused where its verdict
-is one that says that it is wrong or cheats, or where there is none. On a machine without a GPU the emulator judges.
+Each program is judged as a candidate beside a baseline of the same workload, and run even where it is the baseline's
+own text under another comment. There are four kinds: `example`, every example beside itself and answers to KernelBench
+problems beside theirs; `twin`, every honest program of `tests/exploits`; `kernelbench`, the right candidates of
+`tests/kernelbench`; `public`, kernels that `python -m tests.wild.fetch FOLDER` gathers, with workloads of `tests/wild`.
+A program is refused where its verdict says that it fails, is wrong or cheats, or where there is no verdict. On a machine
+without a GPU the emulator judges.
 
-Options: --public FOLDER, without which none of the fourth kind are judged; --problems ROOT of KernelBench's
-repository (default: FOLDER/kernelbench, else none of the third kind are judged); --only WORD in a judgement's name;
---rounds (1); --limit SECONDS (140) for opening a session and for each judgement; and those of `shards.py`. Rows are kept
-in `honest.jsonl`.
+Options: --public FOLDER, without which none of the last kind are judged; --problems ROOT of KernelBench's repository
+(default: FOLDER/kernelbench, else none of the third kind are judged); --only WORD in a judgement's kind and name;
+--rounds (1); --limit SECONDS (140) for opening a session and for each judgement; and those of `shards.py`. Rows are
+kept in `honest.jsonl`.
 """
 
 import argparse
@@ -72,9 +73,7 @@ async def workplace(options: argparse.Namespace) -> AsyncGenerator[Callable[[Tas
         yield do
 
 
-async def judge_beside_one(
-    programs: Sequence[Program], pool: Pool, folder: Path, limit: float
-) -> AsyncIterator[Row]:
+async def judge_beside_one(programs: Sequence[Program], pool: Pool, folder: Path, limit: float) -> AsyncIterator[Row]:
     """Judge programs that share a baseline; where it cannot be used, each gets a row that says why."""
     first = programs[0]
     settings = settings_below(folder)

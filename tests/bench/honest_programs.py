@@ -61,7 +61,7 @@ def find_programs(public: Path | None, problems: Path | None) -> list[Program]:
 
     Args:
         public: folder that `tests.wild.fetch` filled; None for no public kernels.
-        problems: KernelBench's root; by default `public/kernelbench` if that is there, else its candidates are left out.
+        problems: KernelBench's root, by default `public/kernelbench`; its candidates are left out where there is none.
     """
     if problems is None and public is not None and (public / "kernelbench").is_dir():
         problems = public / "kernelbench"
@@ -82,9 +82,7 @@ def _examples() -> Iterator[Program]:
         yield Program(f"{name} itself", "example", source.path, again(source.path, source.text))
         if is_answer(source.text):
             problem = require_workload(source).source.path
-            yield Program(
-                f"{problem.relative_to(_EXAMPLES)} {name}", "example", problem, source.text, path=source.path
-            )
+            yield Program(f"{problem.relative_to(_EXAMPLES)} {name}", "example", problem, source.text, path=source.path)
 
 
 def _twins() -> Iterator[Program]:
@@ -96,7 +94,9 @@ def _twins() -> Iterator[Program]:
 
 def _answers(root: Path) -> Iterator[Program]:
     problems = {(problem.level, problem.number): problem.path for problem in find_problems(root)}
-    right = {entry["file"] for entry in json.loads((_SAMPLES / "candidates.json").read_text()) if entry["kind"] == "right"}
+    right = {
+        entry["file"] for entry in json.loads((_SAMPLES / "candidates.json").read_text()) if entry["kind"] == "right"
+    }
     for sample in find_samples(_SAMPLES / "candidates"):
         problem = problems.get((sample.level, sample.number))
         if problem is not None and sample.path.name in right:
@@ -108,11 +108,13 @@ def _answers(root: Path) -> Iterator[Program]:
 def _public(folder: Path) -> Iterator[Program]:
     for project in projects():
         for kernel in project.kernels:
-            path = folder / project.name / kernel.place
-            if not path.is_file():
+            paths = [folder / project.name / place for place in kernel.places]
+            if not all(path.is_file() for path in paths):
                 continue
-            text, workload = path.read_text(), kernel.workload
-            yield Program(f"{kernel.name} itself", "public", path, again(path, text), workload)
+            text = again(paths[0], paths[0].read_text())
+            yield Program(f"{kernel.name} itself", "public", paths[0], text, kernel.workload)
             for version in kernel.versions[1:]:
-                launch = kernel.launch_text(version)
-                yield Program(f"{kernel.name} version {version}", "public", path, again(path, text), workload, launch=launch)
+                path = folder / project.name / kernel.place(version)
+                text, launch = again(path, path.read_text()), kernel.launch_text(version)
+                name = f"{kernel.name} version {version}"
+                yield Program(name, "public", paths[0], text, kernel.workload, launch=launch)

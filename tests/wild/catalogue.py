@@ -35,16 +35,20 @@ class PublicKernel:
 
     Attributes:
         name: project and workload.
-        place: the kernel file, below its project's folder.
+        places: the kernel file, below its project's folder; one for each version where they lie in files of their own.
         workload: our file.
         versions: which of the file's kernels, or ways to launch one, `launch` knows by the number in its line
             `VERSION = 1`; the first is the baseline of all. Empty where there is only one.
     """
 
     name: str
-    place: str
+    places: tuple[str, ...]
     workload: Path
     versions: tuple[int, ...]
+
+    def place(self, version: int) -> str:
+        """The file of one version."""
+        return self.places[self.versions.index(version)] if len(self.places) > 1 else self.places[0]
 
     def launch_text(self, version: int) -> str:
         """The workload's text with another version in its `launch`.
@@ -90,7 +94,10 @@ def _project(manifest: Path) -> Project:
     files = tuple(_file(path, entry) for path, entry in content["files"].items())
     kernels = tuple(
         PublicKernel(
-            f"{folder.name}/{name}", entry["file"], folder / f"{name}_workload.py", tuple(entry.get("versions", ()))
+            f"{folder.name}/{name}",
+            tuple(entry["files"]) if "files" in entry else (entry["file"],),
+            folder / f"{name}_workload.py",
+            tuple(entry.get("versions", ())),
         )
         for name, entry in content.get("kernels", {}).items()
     )

@@ -114,7 +114,9 @@ def main() -> None:
     asked = parser.parse_args()
     folder = asked.folder.resolve()
     if folder.is_relative_to(_ROOT):
-        raise SystemExit(f"{folder} lies in this repository. Name a folder outside of it: nothing fetched is committed.")
+        raise SystemExit(
+            f"{folder} lies in this repository. Name a folder outside of it: nothing fetched is committed."
+        )
     entries = gather(folder, asked.mirrors, asked.only)
     (folder / "manifest.json").write_text(json.dumps(entries, indent=1) + "\n")
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

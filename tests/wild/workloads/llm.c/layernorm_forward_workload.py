@@ -34,7 +34,9 @@ def launch(module, x, weight, bias):
     elif VERSION == 2:
         module.mean_kernel[rows, block, 4 * block](mean, x, rows, channels, block)
         module.rstd_kernel[rows, block, 4 * block](rstd, x, mean, rows, channels, block)
-        module.normalization_kernel[rows * channels // block, block](out, x, mean, rstd, weight, bias, 1, rows, channels)
+        module.normalization_kernel[rows * channels // block, block](
+            out, x, mean, rstd, weight, bias, 1, rows, channels
+        )
     elif VERSION == 3:
         module.layernorm_forward_kernel3[rows * 32 // block, block](*arguments)
     elif VERSION == 4:

@@ -1,6 +1,7 @@
 """llm.c's scores of causal attention: the lower triangle of Q K^T, from one tensor of queries, keys and values.
 
-Versions are the four functions that the kernel takes as its template argument. What lies above the diagonal is nobody's.
+Versions are the four functions that the kernel takes as its template argument. Nobody reads what lies above the
+diagonal.
 """
 
 import torch

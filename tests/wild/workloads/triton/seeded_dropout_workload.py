@@ -1,7 +1,7 @@
 """Triton's tutorial 04: dropout by random numbers that the kernel makes itself, Philox 4x32 with ten rounds.
 
-The reference makes the same numbers: Salmon et al., Parallel random numbers: as easy as 1, 2, 3 (2011), and Triton's way
-from 32 bits to [0, 1).
+The reference makes the same numbers, as Salmon et al. say (Parallel random numbers: as easy as 1, 2, 3, 2011) and by
+Triton's way from 32 bits to [0, 1).
 """
 
 import torch
