@@ -2,9 +2,9 @@
 
 Each program is judged as a candidate beside a baseline of the same workload, and run even where it is the baseline's
 own text under another comment. There are four kinds: `example`, every example beside itself and answers to KernelBench
-problems beside theirs; `twin`, every honest program of `tests/exploits`; `kernelbench`, the right candidates of
+problems beside theirs; `twin`, every honest program of `tests/exploits`; `kernelbench`, right candidates of
 `tests/kernelbench`; `public`, kernels that `python -m tests.wild.fetch FOLDER` gathers, with workloads of `tests/wild`.
-A program is refused where its verdict says that it fails, is wrong or cheats, or where there is no verdict. On a machine
+A program is refused where its verdict says that it fails, is wrong or cheats, or where it gets none. On a machine
 without a GPU the emulator judges.
 
 Options: --public FOLDER, without which none of the last kind are judged; --problems ROOT of KernelBench's repository

@@ -1,4 +1,4 @@
-"""llm.c's sum of two streams and its layer norm in float32 and what that needs backwards. Version 1 takes two kernels."""
+"""llm.c's sum of two streams and its layer norm in float32; version 1 takes two kernels."""
 
 import torch
 
