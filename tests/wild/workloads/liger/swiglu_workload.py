@@ -1,6 +1,7 @@
 """Liger's gate in bfloat16: SiLU of one tensor times another."""
 
 import torch
+import torch.distributed.tensor  # the file takes it for imported, as it is by others of its package
 
 CASES = [
     {"rows": 6, "columns": 200},
