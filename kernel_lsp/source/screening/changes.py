@@ -1,4 +1,4 @@
-"""What Python host code assigns to or deletes from objects: its own, or those of others."""
+"""Rules for what Python host code assigns to or deletes from objects: its own, or those of others."""
 
 import ast
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What names of a Python file stand for: imports, their aliases, and where they are used in plain sight."""
+"""Names of a Python file: imports, their aliases, and where these are used in plain sight."""
 
 import ast
 from collections.abc import Iterator

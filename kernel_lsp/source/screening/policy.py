@@ -1,7 +1,7 @@
 """Which modules, members and names host code may use: plainly, with a note, or not at all.
 
-What is refused leads to code of others or replaces it: functions of the interpreter that find, read or change frames,
-modules and memory, and those that open files, processes and sockets. What is told is usual in honest files.
+Refused are functions of the interpreter that find, read or change frames, modules and memory, and those that open
+files, processes and sockets. Told is what honest files use too, and a reader of the evidence may want to know.
 """
 
 import importlib
@@ -101,7 +101,7 @@ _REFUSED_NAMES = words(
 )
 """Attributes that nobody needs of any object, for they lead out of the file or write files."""
 _OF_TORCHS_CORE = ((), ("_cuda_getCurrentRawStream",))
-"""What may follow `torch._C`, which by itself is judged where it is handed round."""
+"""Names that may follow `torch._C`, which by itself is judged where it is handed round."""
 
 
 def objection_to_module(dotted: str) -> str | None:
@@ -121,7 +121,7 @@ def objection_to_member(path: tuple[str, ...], *, builds: bool) -> str | None:
     if path[0] == "torch":
         return _objection_to_torch(path, builds=builds)
     if path[0] == "triton":
-        if last in _FOREIGN or last == "_C":
+        if (last in _FOREIGN and not _is_installed(path)) or last == "_C":
             return f"reaches for `{dotted}`"
         return f"uses `{dotted}`" if last in _PARTS_OF_TRITON else None
     if path[0] == "numpy" and (last in _OF_NUMPY or last in sys.stdlib_module_names - words("random")):
@@ -145,7 +145,7 @@ def _objection_to_torch(path: tuple[str, ...], *, builds: bool) -> str | None:
             return None if set(path[3:4]) <= _OF_EXTENSIONS else f"reaches for `{dotted}`"
         if not allowed or (len(path) > 2 and path[2] not in allowed):
             return f"uses `{'.'.join(path[:3])}`"
-    if last in _FOREIGN:
+    if last in _FOREIGN and not _is_installed(path):
         return f"reaches for `{dotted}`"
     if last in _FILES_OF_TORCH:
         return f"reads or writes files with `{dotted}`"

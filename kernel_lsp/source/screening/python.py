@@ -1,4 +1,4 @@
-"""Python host code: what its syntax tree shows of imports, attributes, bindings and changes."""
+"""Python host code: its syntax tree shows imports, attributes, bindings and changes."""
 
 import ast
 
@@ -15,7 +15,7 @@ from kernel_lsp.source.screening.reading import Reading
 def python_findings(text: str, *, builds: bool, beside_device_code: bool) -> tuple[Finding, ...]:
     """Return what Python host code does beyond making tensors and launching kernels, in order of its lines.
 
-    What stands below `if __name__ == "__main__":` at the top of the file is left out, for nobody runs it. A text that
+    The block below `if __name__ == "__main__":` at the top of the file is left out, for nobody runs it. A text that
     does not parse has none: whoever executes it says what is wrong.
 
     Args:

@@ -1,4 +1,4 @@
-"""What Python host code imports, reads, calls and hands round."""
+"""Rules for what Python host code imports, reads, calls and hands round."""
 
 import ast
 import re

@@ -260,6 +260,8 @@ def test_what_a_launch_is_given_is_not_its_own(attempt: str, honest: str) -> Non
 
 HOST = "#include <cuda_runtime.h>\n#include <cstdio>\n"
 CPP = [
+    ('#define A asm\nvoid f() { A volatile("sys" "call"); }', '#define A asm volatile\nA("membar.gl;");'),
+    ("void f() { dl\\\nopen(n, 2); }", '#define F(x) \\\n    g(x); \\\n    printf("syscall failed: %d", x)'),
     ('void* f(const char*, int) __asm__("dlopen");', 'void f() { asm volatile("" ::: "memory"); }'),
     ('extern "C" int g(void*, size_t, int) asm ("mpro" "tect");', '__device__ void g() { asm("trap;"); }'),
     ("#define L(name) asm(name)\nint g() L(X);", '#define PTX(text) asm volatile(text "bar.sync 0;")'),
