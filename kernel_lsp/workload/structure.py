@@ -23,7 +23,7 @@ LEAST_PAIRS = 6
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """What holds of a tensor's values exactly.
+    """Properties that a tensor's values have exactly.
 
     Attributes:
         zeros: a quarter or more are zero, and others are not; triangular and sparse matrices.

@@ -45,7 +45,7 @@ class Distance:
 
 
 def scale(expected: Tensor, dtype: torch.dtype, brink: float = math.inf) -> float:
-    """RMS of the elements up to `brink` that an output of type `dtype` can hold: larger ones would hide the others."""
+    """Return the RMS of the elements up to `brink` that an output of type `dtype` holds; larger ones would hide it."""
     largest = min(torch.finfo(dtype).max if dtype.is_floating_point else sys.float_info.max, brink)
     total, count, root = 0.0, expected.numel(), math.sqrt(expected.numel())
     for (part,) in _chunks(expected):
@@ -62,7 +62,7 @@ def scale(expected: Tensor, dtype: torch.dtype, brink: float = math.inf) -> floa
 
 
 def brink(expected: Tensor, dtype: torch.dtype) -> float:
-    """A magnitude that some elements lie far above and none near, as -1e9 in masked scores does; infinite if none is.
+    """Return a magnitude that some elements lie far above and none near, as -1e9 in masked scores; infinite if none is.
 
     Judged by a sample. What lies above would hide the errors of the rest in an output of type `dtype`; what lies less
     far above would not, and the rest may then be no more than the tail of a softmax, which nobody computes so exactly.
@@ -77,7 +77,7 @@ def brink(expected: Tensor, dtype: torch.dtype) -> float:
 
 
 def all_finite(tensor: Tensor) -> bool:
-    """Whether no element is infinite or NaN."""
+    """Return True where no element is infinite or NaN."""
     return all(
         math.isfinite(float(torch.linalg.vector_norm(part.double()))) or bool(torch.isfinite(part).all())
         for (part,) in _chunks(tensor)
@@ -85,7 +85,7 @@ def all_finite(tensor: Tensor) -> bool:
 
 
 def mean(tensor: Tensor) -> float:
-    """Mean of the elements that are numbers; NaN if none is."""
+    """Return the mean of the elements that are numbers; NaN if none is."""
     total, count = 0.0, 0
     for (part,) in _chunks(tensor):
         wide = part.double()
@@ -104,7 +104,7 @@ class Reading(NamedTuple):
 
 
 Measure = Callable[[Tensor, Tensor, float, float], Reading | None]
-"""What takes readings as `read` does, or answers None."""
+"""Takes a reading as `read` does, or answers None."""
 
 
 def distance(
@@ -129,7 +129,7 @@ def distance(
 
 
 def read(actual: Tensor, expected: Tensor, rms_of_expected: float, allowed: float) -> Reading:
-    """The errors of an output by tensor operations, chunk by chunk; at most `allowed` units are no error."""
+    """Read the errors of an output by tensor operations, chunk by chunk; at most `allowed` units are no error."""
     largest, squares, wrong, first = 0.0, 0.0, 0, None
     at = 0
     for a, e in _chunks(actual, expected):
@@ -148,7 +148,7 @@ def read(actual: Tensor, expected: Tensor, rms_of_expected: float, allowed: floa
 
 
 def unravel(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Position in a tensor of `shape` of its `flat`-th element in row-major order."""
+    """Return the position in a tensor of `shape` of its `flat`-th element in row-major order."""
     index: list[int] = []
     for extent in reversed(shape):
         flat, rest = divmod(flat, extent)
@@ -157,7 +157,7 @@ def unravel(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def fingerprint(data: Tensor, salt: int = 0) -> int:
-    """A checksum of a flat byte tensor's content that depends on order, computed where the tensor is.
+    """Return a checksum of a flat byte tensor's content that depends on order, computed where the tensor is.
 
     The words are laid out in rows; the sums of rows and of columns, each weighted by its place, tell what changed.
     Who does not know `salt` (up to 62 bits) does not know the weights.
@@ -174,12 +174,12 @@ def fingerprint(data: Tensor, salt: int = 0) -> int:
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors of one type and shape hold the same bits."""
+    """Return True where two tensors of one type and shape hold the same bits."""
     return all(torch.equal(_bits(x), _bits(y)) for x, y in _chunks(a, b, size=_CHUNK_OF_BITS if a.is_cuda else _CHUNK))
 
 
 def holds_blank(tensor: Tensor) -> bool:
-    """Whether an element consists of 0xFF bytes, as memory does that nothing was written to."""
+    """Return True where an element consists of 0xFF bytes, as memory does that nothing was written to."""
     parts = (_bits(part) for (part,) in _chunks(tensor))
     return any(bool((bits == (255 if bits.dtype is torch.uint8 else -1)).any()) for bits in parts)
 

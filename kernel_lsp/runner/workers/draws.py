@@ -46,10 +46,10 @@ class Draws:
         """
         chosen, generator = families.FAMILIES[family], self.generator(seed + 1)
         with self.placing():
-            leaves = self.fresh(case, seed)
             if chosen.change is None:
-                return leaves
-            given, known = self._given(leaves), self._structure(case)
+                return self.fresh(case, seed)
+            known, leaves = self._structure(case), self.fresh(case, seed)
+            given = self._given(leaves)
             if chosen.of_weights:
                 return (*leaves[:given], *families.apply(chosen, leaves[given:], generator, known[given:]))
             return (*families.apply(chosen, leaves[:given], generator, known[:given]), *leaves[given:])

@@ -53,7 +53,7 @@ class Expected:
 
 @dataclass(slots=True)
 class Kept:
-    """What is in memory of one set of inputs: its leaves, and the right answer once that was asked for."""
+    """One set of inputs in memory: its leaves, and the right answer once that was asked for."""
 
     leaves: Leaves
     expected: Expected | None = None

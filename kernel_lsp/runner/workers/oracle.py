@@ -41,7 +41,7 @@ SALT_BITS = 62
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What there is once a workload is loaded."""
+    """Everything that is there once a workload is loaded."""
 
     draws: Draws
     inputs: InputSets
@@ -191,7 +191,7 @@ class Oracle:
 
     @property
     def draws(self) -> Draws:
-        """What makes inputs of the workload that was loaded."""
+        """The maker of inputs of the workload that was loaded."""
         return self._parts().draws
 
     @property
@@ -201,7 +201,7 @@ class Oracle:
 
     @property
     def errors(self) -> OutputErrors:
-        """What measures outputs."""
+        """The errors of outputs."""
         return self._parts().errors
 
     def _parts(self) -> _Parts:

@@ -20,7 +20,7 @@ from kernel_lsp.runner.workers.input_sets import Expected, InputSets
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What the baseline's outputs on a set of inputs are, and so what others may be.
+    """The kind and errors of the baseline's outputs on a set of inputs, and so of what others may be.
 
     Attributes:
         dtypes: by output, its type.
@@ -54,7 +54,7 @@ class Measured:
 
 
 Bits = tuple[tuple[tuple[str, tuple[int, ...]], ...], tuple[int, ...]]
-"""What tells outputs apart: type and shape of each, and its checksum."""
+"""Type and shape of each output, and its checksum: they tell outputs apart."""
 
 
 class OutputErrors:
