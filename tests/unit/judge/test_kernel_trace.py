@@ -3,7 +3,6 @@
 import dataclasses
 
 import pytest
-
 from kernel_lsp.judge.trace import (
     Operation,
     OwnKernels,

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-
 from kernel_lsp.judge.bench import Draw
 from kernel_lsp.judge.pipeline import impossible
 from kernel_lsp.judge.roofline import Bandwidth
