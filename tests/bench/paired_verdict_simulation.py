@@ -18,11 +18,11 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from kernel_lsp.judge.statistics import Outcome
 
 from kernel_lsp.config.settings import JudgeSettings
-from kernel_lsp.judge import statistics
+from kernel_lsp.judge.measure import statistics
 from kernel_lsp.judge.measure.procedure import FirstLook, Rule, SecondLook
+from kernel_lsp.judge.measure.statistics import Outcome
 from kernel_lsp.policy import ALPHA, CONFIRM_AFTER_SECONDS, CONFIRMATION_BLOCKS, MIN_BLOCKS
 from tests.bench.noise import COARSE_TIMER_MS, FINE_TIMER_MS, REGIMES, NoisyGpu, Pairing, Regime, block, segment
 from tests.bench.record import record

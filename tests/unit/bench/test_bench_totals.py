@@ -1,10 +1,10 @@
 """What a bench adds up to, against figures worked out by hand."""
 
 import pytest
-from kernel_lsp.judge.pipeline import WEAK
 
 from kernel_lsp.bench.plan import Asked, outstanding
 from kernel_lsp.bench.totals import add_up, fast_p
+from kernel_lsp.judge.session import WEAK
 from kernel_lsp.judge.verdict import Outcome, Stage
 from tests.unit.bench.bench_results import comparison, published, result, wrong
 

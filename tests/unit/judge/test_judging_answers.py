@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping
 
 import pytest
-from kernel_lsp.judge.likeness import same_model
-from kernel_lsp.judge.pipeline import open_session
 
 from kernel_lsp.bench.records import comparison_of
 from kernel_lsp.config.settings import PathSettings, Settings
 from kernel_lsp.device.nvml import find_gpus
 from kernel_lsp.judge import correctness
+from kernel_lsp.judge.program_equality import same_model
+from kernel_lsp.judge.session import open_session
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import CheckStatus, Outcome, Stage, Verdict
 from kernel_lsp.source.candidate import SourceFile

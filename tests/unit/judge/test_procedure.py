@@ -5,11 +5,11 @@ import math
 from collections.abc import Sequence
 
 import pytest
-from kernel_lsp.judge.statistics import Decision, Interval, Outcome
 
 from kernel_lsp import policy
 from kernel_lsp.config.settings import JudgeSettings
 from kernel_lsp.judge.measure.procedure import Conclusion, FirstLook, Rule, SecondLook, confirm
+from kernel_lsp.judge.measure.statistics import Decision, Interval, Outcome
 from tests.bench.paired_verdict_simulation import Case
 
 SETTINGS = JudgeSettings()

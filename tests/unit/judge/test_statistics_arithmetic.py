@@ -7,9 +7,9 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kernel_lsp.judge.statistics import Interval, Outcome
 
-from kernel_lsp.judge import statistics
+from kernel_lsp.judge.measure import statistics
+from kernel_lsp.judge.measure.statistics import Interval, Outcome
 
 # Any textbook's table of Student's t, and R's qt() where tables end.
 T_TABLE = [

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from kernel_lsp.judge.statistics import Decision, Outcome
 
 from kernel_lsp import policy
 from kernel_lsp.config.settings import JudgeSettings
-from kernel_lsp.judge import statistics
+from kernel_lsp.judge.measure import statistics
 from kernel_lsp.judge.measure.procedure import FirstLook, Rule
+from kernel_lsp.judge.measure.statistics import Decision, Outcome
 from tests.bench.noise import REGIMES, NoisyGpu, Regime, block
 from tests.bench.paired_verdict_simulation import Case, Verdict, judge, t_interval_covers
 

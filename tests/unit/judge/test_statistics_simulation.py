@@ -6,9 +6,9 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from kernel_lsp.judge.statistics import Outcome
 
-from kernel_lsp.judge import statistics
+from kernel_lsp.judge.measure import statistics
+from kernel_lsp.judge.measure.statistics import Outcome
 from kernel_lsp.policy import ALPHA
 from tests.bench.noise import NoisyGpu
 from tests.bench.paired_verdict_simulation import (

@@ -3,8 +3,8 @@
 import ast
 
 import pytest
-from kernel_lsp.judge.likeness import same_model, same_python
 
+from kernel_lsp.judge.program_equality import same_model, same_python
 from kernel_lsp.refine.dialogue.answer import RejectedAnswer
 from kernel_lsp.refine.dialogue.kernelbench import Style, check_model_new
 from kernel_lsp.source.python import NestedTooDeepError, expression_ast, python_ast
