@@ -114,6 +114,11 @@ class Subject:
     recorded: dict[str, object] = field(default_factory=dict[str, object])
     own_weights: tuple[str, ...] = ()
 
+    def forget_recordings(self, slab: str) -> None:
+        """Forget the recordings on slabs that were bound together, by the first of them."""
+        for name in [name for name in self.recorded if name.partition("/")[0] == slab]:
+            del self.recorded[name]
+
     async def ask(self, request: Request[SubjectRole, Answer], *, deadline: float = START_SECONDS) -> Answer:
         """Ask the worker; raises as `Worker.ask`."""
         with _named_as_given(self.candidate.kernel, self.candidate.launch):
@@ -367,7 +372,7 @@ class Harness:
         handle = await subject.ask(request)
         await self.oracle(Attach(subject=subject.name, slabs=slabs, nbytes=nbytes, handle=handle))
         subject.bound[slabs[0]] = slabs
-        subject.recorded.pop(slabs[0], None)
+        subject.forget_recordings(slabs[0])
         if self.large:
             await subject.ask(Retire())
 
@@ -410,7 +415,7 @@ class Harness:
         if slabs:
             await self.oracle(Detach(subject=subject.name, slabs=slabs))
             await subject.ask(Unbind(slabs=slabs))
-            subject.recorded.pop(first, None)
+            subject.forget_recordings(first)
 
     async def rest(self, subject: Subject) -> None:
         """Free a version's inputs and outputs where they are large; `bind` makes memory for them anew."""
