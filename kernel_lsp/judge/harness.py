@@ -293,7 +293,7 @@ class Harness:
         """Return the same inputs but for fresh values in a few places, other ones each time; only the last are kept."""
         key = f"{draw.key}/touched"
         made = await self.oracle(Touch(key=key, base=draw.key, seed=self._seed(f"{key}/{next(self._numbers)}")))
-        return replace(self._drawn(key, draw.case, TOUCHED, made), changed_weights=draw.changed_weights)
+        return replace(self._drawn(key, draw.case, TOUCHED, made), changed_weights=self.workload.weights)
 
     def _seed(self, key: str) -> int:
         return int.from_bytes(hashlib.sha256(f"{self.seed}/{key}".encode()).digest()[:6], "little")
