@@ -7,6 +7,7 @@ This cannot find everything that is hidden well enough: the judge's verdicts do 
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Language
@@ -61,6 +62,7 @@ def _host_findings(candidate: Sequence[str], baseline: SourceFile) -> tuple[Find
     return tuple(found for text in candidate for found in cpp_findings(text) if found.what not in usual)
 
 
+@lru_cache(maxsize=32)  # a baseline and a workload stand beside every candidate
 def _of_file(text: str, *, builds: bool, beside_device_code: bool) -> tuple[Finding, ...]:
     data, found = (
         text.encode(errors="replace"),

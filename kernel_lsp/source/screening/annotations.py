@@ -7,7 +7,7 @@
 import ast
 import builtins
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from kernel_lsp.source.screening.findings import Objection
 from kernel_lsp.source.screening.methods import Methods
@@ -17,9 +17,9 @@ _TYPE = re.compile(r"[\w\s.,|\[\]\"']*")
 _TYPES = (ast.Name, ast.Attribute, ast.Subscript, ast.Tuple, ast.List, ast.Constant, ast.BinOp, ast.BitOr, ast.Load)
 
 
-def annotation_objections(nodes: Sequence[ast.AST], names: Names, methods: Methods) -> Iterator[Objection]:
+def annotation_objections(names: Names, methods: Methods) -> Iterator[Objection]:
     """Yield annotations that are more than types, in a file that has torch evaluate them."""
-    paths = (names.path(node) or () for node in nodes if isinstance(node, (ast.Name, ast.Attribute)))
+    paths = (names.path(node) or () for node in names.nodes if isinstance(node, (ast.Name, ast.Attribute)))
     if not any(path[:2] in (("torch", "library"), ("torch", "jit")) for path in paths):
         return
     for note in names.annotations:

@@ -1,12 +1,12 @@
 """Rules for what Python host code assigns to or deletes from objects: its own, or those of others."""
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from kernel_lsp.source.screening import policy
 from kernel_lsp.source.screening.findings import Finding, Note, Objection, words
 from kernel_lsp.source.screening.methods import Methods
-from kernel_lsp.source.screening.names import Names, bound_names
+from kernel_lsp.source.screening.names import Names
 
 _HARMLESS = words(
     "__doc__ __module__ __name__ __qualname__ bias block_shape data grad kwargs num_stages num_warps pre_hook "
@@ -23,8 +23,8 @@ class Changes:
     others in hand; elsewhere that is a note.
     """
 
-    def __init__(self, nodes: Sequence[ast.AST], names: Names, methods: Methods) -> None:
-        self._nodes, self._names, self._methods = nodes, names, methods
+    def __init__(self, names: Names, methods: Methods) -> None:
+        self._nodes, self._names, self._methods = names.nodes, names, methods
         self._fresh, self._returned = self._bound_to_fresh(), self._bound_to_returned()
 
     def findings(self, *, foreign: bool) -> Iterator[Finding]:
@@ -88,11 +88,8 @@ class Changes:
                 targets = [target for target in node.targets if isinstance(target, ast.Name)]
                 fresh |= {target.id for target in targets}
                 own |= {id(target) for target in targets}
-        for node in self._nodes:
-            fresh -= {name for name, _ in bound_names(node) if id(node) not in own}
-            if isinstance(node, ast.arg):
-                fresh.discard(node.arg)
-        return fresh
+        fresh -= {name for node, name, _ in self._names.bindings if id(node) not in own}
+        return fresh - {node.arg for node in self._nodes if isinstance(node, ast.arg)}
 
     def _makes(self, call: ast.Call) -> bool:
         path = self._names.path(call.func) or ()

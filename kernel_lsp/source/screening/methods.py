@@ -4,11 +4,11 @@ So `self.x = 1` and `self._x` mean nothing only where the class's methods are ca
 """
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 from kernel_lsp.source.screening.findings import Objection, words
-from kernel_lsp.source.screening.names import Names, bound_names, parameters
+from kernel_lsp.source.screening.names import Names, parameters
 
 OWN = words("self cls ctx")
 _KEEPING = words(
@@ -29,14 +29,14 @@ class Methods:
         classes: the file's classes, by name.
     """
 
-    def __init__(self, tree: ast.Module, names: Names) -> None:
+    def __init__(self, names: Names) -> None:
         self._names = names
-        nodes = list(ast.walk(tree))
+        nodes = names.nodes
         self.classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
-        self._defined = _only_defined(nodes, names)
+        self._defined = _only_defined(names)
         self._nodes = nodes
         imports = (ast.Import, ast.ImportFrom)
-        self._bound = {name for node in nodes if not isinstance(node, imports) for name, _ in bound_names(node)}
+        self._bound = {name for node, name, _ in names.bindings if not isinstance(node, imports)}
         self._owners = {id(part): node for node in nodes if isinstance(node, ast.ClassDef) for part in node.body}
         self._own: dict[int, str] = {}
         self._beside_ctx: set[int] = set()
@@ -45,7 +45,7 @@ class Methods:
                 self._own |= {id(part): _kind(node) for part in _within(node, name)}
                 self._beside_ctx |= {id(part) for part in ast.walk(node)} if name == "ctx" else set()
         self._sensitive = self._sensitive_methods()
-        self._made = _made(nodes, self.classes)
+        self._made = _made(names, self.classes)
 
     def is_own(self, node: ast.AST) -> bool:
         """Return whether an expression is the object of the method that it stands in, or its class."""
@@ -75,6 +75,9 @@ class Methods:
         Args:
             foreign: whether the file has objects in hand that are not its own, so that what may be such a call is one.
         """
+        for node, name, line in self._names.bindings:
+            if name in OWN and (name != "ctx" or id(node) in self._beside_ctx):  # elsewhere `ctx` is like other names
+                yield Objection(line, f"calls what is no object of its own `{name}`")
         for node in self._nodes:
             yield from self._posing(node)
             if isinstance(node, (ast.Attribute, ast.Call)) and (taken := self._taken(node)) is not None:
@@ -194,8 +197,7 @@ class Methods:
 
     def _posing(self, node: ast.AST) -> Iterator[Objection]:
         """Yield names called as a method's own object that are none."""
-        names = OWN if id(node) in self._beside_ctx else OWN - {"ctx"}  # elsewhere it is a name like others
-        found = [(name, line) for name, line in bound_names(node) if name in names]
+        found: list[tuple[str, int]] = []
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             own = self._object_of(node) if not isinstance(node, ast.Lambda) else None
             every = parameters(node)
@@ -233,38 +235,30 @@ def _is_dataclass(decorator: ast.expr) -> bool:
     return name in ("dataclass", "final", "total_ordering", "runtime_checkable", "unique")
 
 
-def _only_defined(nodes: Sequence[ast.AST], names: Names) -> set[str]:
+def _only_defined(names: Names) -> set[str]:
     """Return the names of functions and classes that stand for nothing else, whatever decorators make of them."""
     definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    defined = {node.name for node in nodes if isinstance(node, definitions)}
-    for node in nodes:
+    defined = {node.name for node in names.nodes if isinstance(node, definitions)}
+    for node in names.nodes:
         if isinstance(node, definitions) and not all(_is_imported(one, names) for one in node.decorator_list):
             defined.discard(node.name)
-    for node in nodes:
-        if not isinstance(node, (*definitions, ast.Global)):
-            defined -= {name for name, _ in bound_names(node)}
-        if isinstance(node, ast.arg):
-            defined.discard(node.arg)
-    return defined
+    defined -= {name for node, name, _ in names.bindings if not isinstance(node, (*definitions, ast.Global))}
+    return defined - {node.arg for node in names.nodes if isinstance(node, ast.arg)}
 
 
 def _is_imported(decorator: ast.expr, names: Names) -> bool:
     return names.path(decorator.func if isinstance(decorator, ast.Call) else decorator) is not None
 
 
-def _made(nodes: Sequence[ast.AST], classes: Mapping[str, ast.ClassDef]) -> set[str]:
+def _made(names: Names, classes: Mapping[str, ast.ClassDef]) -> set[str]:
     """Return names that are bound to objects of the file's own classes and to nothing else."""
     made: set[str] = set()
     own: set[int] = set()
-    for node in nodes:
+    for node in names.nodes:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Name):
             targets = [target for target in node.targets if isinstance(target, ast.Name)]
             if node.value.func.id in classes and len(targets) == len(node.targets):
                 made |= {target.id for target in targets}
                 own |= {id(target) for target in targets}
-    for node in nodes:
-        if id(node) not in own:
-            made -= {name for name, _ in bound_names(node)}
-        if isinstance(node, ast.arg):
-            made.discard(node.arg)
-    return made
+    made -= {name for node, name, _ in names.bindings if id(node) not in own}
+    return made - {node.arg for node in names.nodes if isinstance(node, ast.arg)}

@@ -1,7 +1,7 @@
 """Names of a Python file: imports, their aliases, and where these are used in plain sight."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 Parents = dict[int, ast.AST]
 _PLAIN_ARGUMENTS = {"isinstance": 1, "issubclass": 1, "super": 0, "hasattr": 0, "getattr": 0}
@@ -9,13 +9,22 @@ _PLAIN_ARGUMENTS = {"isinstance": 1, "issubclass": 1, "super": 0, "hasattr": 0, 
 
 
 class Names:
-    """The dotted names that the names of a file stand for, whatever block they are bound in."""
+    """The dotted names that the names of a file stand for, whatever block they are bound in.
+
+    Attributes:
+        nodes: all nodes of the file's tree.
+        bindings: where names are bound but for parameters: the node that binds, the name, its line.
+        parents: the node above each one, by `id`.
+        annotations: of variables, parameters and what functions return.
+    """
 
     def __init__(self, tree: ast.Module) -> None:
-        self._stand_for = dict(_imports(tree))
-        self._aliases = self._follow(tree)
-        self.parents: Parents = {id(child): node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-        self.annotations = _annotations(tree)
+        self.nodes = list(ast.walk(tree))
+        self.bindings = [(node, name, line) for node in self.nodes for name, line in _bound_names(node)]
+        self._stand_for = dict(_imports(self.nodes))
+        self._aliases = self._follow()
+        self.parents: Parents = {id(child): node for node in self.nodes for child in ast.iter_child_nodes(node)}
+        self.annotations = _annotations(self.nodes)
         self._annotations = {id(part) for note in self.annotations for part in ast.walk(note)}
 
     def path(self, node: ast.AST) -> tuple[str, ...] | None:
@@ -60,11 +69,11 @@ class Names:
             above, below = self.parents.get(id(above)), above
         return isinstance(above, ast.ExceptHandler) or (isinstance(above, ast.Call) and _is_looked_at(above, below))
 
-    def _follow(self, tree: ast.Module) -> set[int]:
+    def _follow(self) -> set[int]:
         """Take names that stand for something by plain assignments for imported; return the values, by `id`."""
         values: set[int] = set()
-        of_classes = {id(part) for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for part in node.body}
-        every = (node for node in ast.walk(tree) if id(node) not in of_classes)  # theirs are attributes, not names
+        of_classes = {id(part) for node in self.nodes if isinstance(node, ast.ClassDef) for part in node.body}
+        every = (node for node in self.nodes if id(node) not in of_classes)  # theirs are attributes, not names
         assigned = [node for node in every if isinstance(node, (ast.Assign, ast.AnnAssign))]
         while True:
             before = len(values)
@@ -79,7 +88,7 @@ class Names:
                 return values
 
 
-def bound_names(node: ast.AST) -> Iterator[tuple[str, int]]:
+def _bound_names(node: ast.AST) -> Iterator[tuple[str, int]]:
     """Yield the names that a statement, expression or pattern binds by itself, but for parameters, with their lines."""
     match node:
         case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
@@ -113,8 +122,8 @@ def _is_looked_at(call: ast.Call, argument: ast.AST) -> bool:
     return len(call.args) > place and call.args[place] is argument
 
 
-def _imports(tree: ast.Module) -> Iterator[tuple[str, tuple[str, ...]]]:
-    for node in ast.walk(tree):
+def _imports(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 path = tuple(alias.name.split("."))
@@ -124,9 +133,9 @@ def _imports(tree: ast.Module) -> Iterator[tuple[str, tuple[str, ...]]]:
                 yield alias.asname or alias.name, (*(node.module or "").split("."), alias.name)
 
 
-def _annotations(tree: ast.Module) -> list[ast.expr]:
+def _annotations(nodes: Iterable[ast.AST]) -> list[ast.expr]:
     found: list[ast.expr | None] = []
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, (ast.arg, ast.AnnAssign)):
             found.append(node.annotation)
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):

@@ -31,15 +31,14 @@ def python_findings(text: str, *, builds: bool, beside_device_code: bool) -> tup
         return ()
     _leave_out_main(tree)
     names = Names(tree)
-    methods = Methods(tree, names)
-    nodes = list(ast.walk(tree))
-    foreign = beside_device_code or any(_is_foreign_in_hand(node, names) for node in nodes)
+    methods = Methods(names)
+    foreign = beside_device_code or any(_is_foreign_in_hand(node, names) for node in names.nodes)
     reading = Reading(names, methods, builds=builds, beside_device_code=beside_device_code)
     found = {
-        *(finding for node in nodes for finding in reading.of(node)),
+        *reading.findings(),
         *methods.objections(foreign=foreign),
-        *annotation_objections(nodes, names, methods),
-        *Changes(nodes, names, methods).findings(foreign=foreign),
+        *annotation_objections(names, methods),
+        *Changes(names, methods).findings(foreign=foreign),
     }
     return tuple(sorted(found, key=lambda finding: (finding.line, finding.what)))
 

@@ -9,7 +9,7 @@ from typing import Literal
 from kernel_lsp.source.screening import policy
 from kernel_lsp.source.screening.findings import Finding, Note, Objection, words
 from kernel_lsp.source.screening.methods import Methods
-from kernel_lsp.source.screening.names import Names, bound_names
+from kernel_lsp.source.screening.names import Names
 
 Origin = Literal["own", "imported", "unknown"]
 """Where an object comes from of which an attribute is read."""
@@ -30,9 +30,15 @@ class Reading:
         self._names, self._methods = names, methods
         self._builds, self._beside_device_code = builds, beside_device_code
 
-    def of(self, node: ast.AST) -> Iterator[Finding]:
-        """Yield what one node of the tree shows by itself."""
-        yield from _of_bindings(node)
+    def findings(self) -> Iterator[Finding]:
+        """Yield what each node of the tree shows by itself."""
+        for _, name, line in self._names.bindings:
+            if name.startswith("__") and name.endswith("__") and name not in policy.DEFINED:
+                yield Objection(line, f"defines `{name}`")  # others rely on its meaning
+        for node in self._names.nodes:
+            yield from self._of(node)
+
+    def _of(self, node: ast.AST) -> Iterator[Finding]:
         match node:
             case ast.Import():
                 for alias in node.names:
@@ -193,13 +199,6 @@ class Reading:
                 keyword.arg == "metaclass" and self._names.path(keyword.value) not in _METACLASSES
             ):
                 yield Objection(node.lineno, "chooses a metaclass")
-
-
-def _of_bindings(node: ast.AST) -> Iterator[Finding]:
-    """Yield names with two underscores that get a meaning on which others rely."""
-    for name, line in bound_names(node):
-        if name.startswith("__") and name.endswith("__") and name not in policy.DEFINED:
-            yield Objection(line, f"defines `{name}`")
 
 
 def _fills_an_object(call: ast.Call) -> bool:
