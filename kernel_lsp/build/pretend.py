@@ -55,7 +55,7 @@ def capability(arch: str) -> tuple[int, int]:
 
 
 class _Properties(SimpleNamespace):
-    """What `torch.cuda.get_device_properties` gives."""
+    """The answer of `torch.cuda.get_device_properties`."""
 
 
 @contextmanager

@@ -92,7 +92,7 @@ class Event:
 
 
 class Graph:
-    """What was asked for while it was captured, to be done at each replay."""
+    """Work that was asked for while it was captured, to be done at each replay."""
 
     def __init__(self, keep_graph: bool = False) -> None:
         self._steps: list[Callable[[], object]] = []
