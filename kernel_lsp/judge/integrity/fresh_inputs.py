@@ -117,6 +117,11 @@ class FreshInputs:
         return f"drawn anew {drawn} times; {compared} launches held against the truth, {repeated} segments run again"
 
     @property
+    def drawn(self) -> bool:
+        """True if inputs were drawn anew at all."""
+        return any(seen.renewals for seen in self._seen.values())
+
+    @property
     def renewed(self) -> bool:
         """True if all cases were timed on inputs that nobody had seen."""
         return bool(self._seen) and all(seen.renewals for seen in self._seen.values())
