@@ -1,8 +1,8 @@
 """Every threshold of the judge: one name each, its unit in the name or below it, and its source.
 
 Plain numbers and nothing else, so that every room and every worker may read them. A source is a paper, a result file
-below `tests/bench/results/`, or a reason why the value was *chosen*. What a user may set (`config/settings.py`) has its
-default here. `judge.measure.digest` hashes all of them into a verdict's id.
+below `tests/bench/results/`, or a reason why the value was *chosen*. Settings of the user's (`config/settings.py`) have
+their defaults here. `judge.measure.digest` hashes all of them into a verdict's id.
 """
 
 from collections.abc import Mapping
@@ -184,6 +184,8 @@ HOST_TIME_TRIES: Final = 5
 """Tries on each side; the least counts. Chosen: others of the machine only ever add."""
 EAGER_GAIN_SEEN_SHARE: Final = 0.5
 """Share of a gain that the parent's clock must show where launches cannot be captured. Chosen."""
+EMULATED_SAMPLE_INSTRUCTIONS: Final = 10_000
+"""Instructions that sampled blocks of one timed launch execute together. Chosen: about a second of the emulator's."""
 EMULATED_SAMPLE_SECONDS: Final = 20.0
 """Deadline of a sample of blocks of one timed launch on the emulator. Chosen: tools beside it take as long."""
 SAMPLED_INPUT_BYTES: Final = 256 << 20

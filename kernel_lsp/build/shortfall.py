@@ -13,7 +13,11 @@ import kernel_lsp
 from kernel_lsp.errors import CannotJudgeError
 
 _OURS = Path(kernel_lsp.__file__).parent
-_EMULATOR = (f"{_OURS / 'emulate'}/", f"{_OURS / 'runner' / 'workers' / 'emulated_'}")
+_EMULATOR = (
+    f"{_OURS / 'emulate'}/",
+    *(f"{_OURS / 'runner' / 'workers' / name}" for name in ("emulated_", "emulator.py")),
+)
+_ARGUMENTS = str(_OURS / "device" / "arguments.py")  # it takes the user's apart, here as on a GPU
 _PRETENDED = "kernel_lsp.build.pretend"
 _NO_DEVICE = ("torch/cuda/", "torch/backends/")
 _NOT_ON_THE_CPU = ("not implemented for '", "from the 'CPU' backend")
@@ -23,8 +27,8 @@ def shortfall(error: BaseException) -> CannotJudgeError | None:
     """Return why only a GPU can run the code that raised `error`; None where that code itself is to blame."""
     if isinstance(error, CannotJudgeError):
         return error
-    if isinstance(error, AttributeError) and type(error.obj).__module__ == _PRETENDED:
-        return _needs_gpu(f"`{error.name}` of a {type(error.obj).__name__.strip('_').lower()} of the GPU")
+    if isinstance(error, AttributeError) and type(error.obj).__module__.startswith(_PRETENDED):
+        return _needs_gpu(f"`{error.name}` of `torch.cuda`'s {type(error.obj).__name__.strip('_')}")
     said = str(error).strip().splitlines()
     words = type(error).__name__ + (f": {said[0]}" if said else "")
     if isinstance(error, (NotImplementedError, RuntimeError)) and any(part in str(error) for part in _NOT_ON_THE_CPU):
@@ -45,6 +49,8 @@ def _place(error: BaseException) -> str | None:
     """Return the file of the emulator or of torch's CUDA module that raised; None where the user's code did."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         name = frame.filename
+        if name == _ARGUMENTS:
+            return None
         if name.startswith(_EMULATOR) or any(part in name for part in _NO_DEVICE):
             return name
         if not name.startswith((*_libraries(), "<")):

@@ -32,7 +32,7 @@ from kernel_lsp.emulate.special import Geometry, Triple
 from kernel_lsp.emulate.transfers import bind_transfers, space_of
 from kernel_lsp.errors import KernelLspError
 
-_BINDERS: tuple[Binder, ...] = (
+BINDERS: tuple[Binder, ...] = (
     bind_moves,
     bind_transfers,
     bind_control,
@@ -58,8 +58,9 @@ class Options:
         check: whether memory accesses are followed for races and uninitialised reads, and counted.
         blocks: linear numbers of the blocks to run, or None for the whole grid.
         budget: instructions that a set of resident blocks may execute before that is taken for an endless loop.
-        partial: whether blocks are left out, now or in an earlier launch. Then nothing is a mistake that they may be
-            the reason for: memory that nobody is known to have written, waiting without end, a spent budget.
+        partial: whether blocks may have been left out, now or in an earlier launch. Then nothing is a mistake that they
+            may be the reason for: reading memory that nobody is known to have written, waiting without end. Nor is it
+            one to spend the budget.
     """
 
     check: bool = True
@@ -133,7 +134,7 @@ def run(
         raise NeedsGpu(f"a cluster of {function.cluster_blocks} blocks")
     decoded = _decoded.setdefault(program, DecodedProgram(program))
     try:
-        decoded_entry = decoded.function(entry, _BINDERS)
+        decoded_entry = decoded.function(entry, BINDERS)
         with np.errstate(all="ignore"):
             return _Run(decoded_entry, decoded, grid, block, shared_bytes, parameters, memory, options).execute()
     except KernelLspError:

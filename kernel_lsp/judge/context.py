@@ -23,6 +23,7 @@ from kernel_lsp.judge.verdict import DeviceState, SustainedRun, Trace
 from kernel_lsp.model.gate import Quieted
 from kernel_lsp.runner.messages.subject import Recorded
 from kernel_lsp.source.candidate import Candidate
+from kernel_lsp.source.screening import Note
 
 
 @dataclass
@@ -112,6 +113,7 @@ class Context:
         built: its build.
         subject: its process.
         reloaded: baseline and candidate in the fresh processes of a confirmation.
+        notes: what its host code does beyond making tensors and launching, for the evidence.
         findings: checks so far.
         cases: how it is timed.
         series: all blocks.
@@ -134,6 +136,7 @@ class Context:
     built: Built | None = None
     subject: Subject | None = None
     reloaded: list[Subject] = field(default_factory=list[Subject])
+    notes: list[Note] = field(default_factory=list[Note])
     findings: Findings = field(default_factory=Findings)
     cases: tuple[TimedCase, ...] = ()
     series: Series | None = None

@@ -19,8 +19,10 @@ from kernel_lsp.judge.measure.digest import policy_digest
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.ruling import Ruling
 from kernel_lsp.judge.target import Target
-from kernel_lsp.judge.verdict import CaseTiming, Evidence, ExtensionRecord, Outcome, Verdict
+from kernel_lsp.judge.verdict import CaseTiming, Check, CheckStatus, Evidence, ExtensionRecord, Outcome, Verdict
 from kernel_lsp.source.candidate import Candidate
+
+_SHOWN_NOTES = 8
 
 
 def verdict_of(context: Context, ruling: Ruling, faults: Faults | None) -> Verdict:
@@ -53,7 +55,7 @@ def _evidence(context: Context, ruling: Ruling, known: dict[str, str], address: 
         workload_path=str(target.workload.source.path),
         sources=_sources(target, candidate),
         seed=bench.measured.harness.seed if bench.measured else None,
-        checks=tuple(context.findings.checks),
+        checks=(*_notes(context), *context.findings.checks),
         traces=tuple(context.traces),
         xids=faults.drain() if faults else (),
         errors=tuple(context.findings.errors),
@@ -73,6 +75,14 @@ def _evidence(context: Context, ruling: Ruling, known: dict[str, str], address: 
         baseline_opcodes=_opcodes(bench, bench.baseline_built, ruling),
         candidate_opcodes=_opcodes(bench, context.built, ruling),
     )
+
+
+def _notes(context: Context) -> tuple[Check, ...]:
+    """Return notes on host code as a check that passed."""
+    if not context.notes:
+        return ()
+    said = "; ".join(f"line {note.line} {note.what}" for note in context.notes[:_SHOWN_NOTES])
+    return (Check(name="host code", status=CheckStatus.PASSED, detail=said),)
 
 
 def address_of(bench: Bench, candidate: Candidate, known: dict[str, str]) -> str:

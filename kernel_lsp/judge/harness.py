@@ -5,6 +5,7 @@ import contextlib
 import hashlib
 import itertools
 import os
+import secrets
 import shutil
 import time
 import zlib
@@ -113,6 +114,11 @@ class Subject:
     recorded: dict[str, object] = field(default_factory=dict[str, object])
     own_weights: tuple[str, ...] = ()
 
+    def forget_recordings(self, slab: str) -> None:
+        """Forget the recordings on slabs that were bound together, by the first of them."""
+        for name in [name for name in self.recorded if name.partition("/")[0] == slab]:
+            del self.recorded[name]
+
     async def ask(self, request: Request[SubjectRole, Answer], *, deadline: float = START_SECONDS) -> Answer:
         """Ask the worker; raises as `Worker.ask`."""
         with _named_as_given(self.candidate.kernel, self.candidate.launch):
@@ -162,6 +168,7 @@ class Harness:
         self._plain = not find_kernels(baseline.text, baseline.path)
         self.slack = policy.CPU_SLACK if gpu is None and self._plain else 1.0
         self.seed = int.from_bytes(os.urandom(6), "little")
+        self.salt = secrets.randbits(62)  # of checksums, the same in all processes: their sums are compared
         self._flavour = Flavour.GPU if gpu else Flavour.EMULATE
         self.workload = Workload((), (), ())
         self.draws: dict[str, Draw] = {}
@@ -286,7 +293,7 @@ class Harness:
         """Return the same inputs but for fresh values in a few places, other ones each time; only the last are kept."""
         key = f"{draw.key}/touched"
         made = await self.oracle(Touch(key=key, base=draw.key, seed=self._seed(f"{key}/{next(self._numbers)}")))
-        return replace(self._drawn(key, draw.case, TOUCHED, made), changed_weights=draw.changed_weights)
+        return replace(self._drawn(key, draw.case, TOUCHED, made), changed_weights=self.workload.weights)
 
     def _seed(self, key: str) -> int:
         return int.from_bytes(hashlib.sha256(f"{self.seed}/{key}".encode()).digest()[:6], "little")
@@ -365,7 +372,7 @@ class Harness:
         handle = await subject.ask(request)
         await self.oracle(Attach(subject=subject.name, slabs=slabs, nbytes=nbytes, handle=handle))
         subject.bound[slabs[0]] = slabs
-        subject.recorded.pop(slabs[0], None)
+        subject.forget_recordings(slabs[0])
         if self.large:
             await subject.ask(Retire())
 
@@ -408,7 +415,7 @@ class Harness:
         if slabs:
             await self.oracle(Detach(subject=subject.name, slabs=slabs))
             await subject.ask(Unbind(slabs=slabs))
-            subject.recorded.pop(first, None)
+            subject.forget_recordings(first)
 
     async def rest(self, subject: Subject) -> None:
         """Free a version's inputs and outputs where they are large; `bind` makes memory for them anew."""

@@ -16,7 +16,7 @@ import numpy as np
 from kernel_lsp.policy import PLACES
 
 FLUSH_MS = 0.06
-"""What flushing the L2 cache costs before each launch."""
+"""Time of flushing the L2 cache before each launch."""
 FINE_TIMER_MS = 0.000032
 """Step of the simulated event timer unless a test asks for another one."""
 COARSE_TIMER_MS = 0.0005

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from kernel_lsp.config.settings import JudgeSettings
-from kernel_lsp.judge import statistics
+from kernel_lsp.judge.measure import statistics
 from kernel_lsp.judge.measure.procedure import FirstLook, Rule, SecondLook
-from kernel_lsp.judge.statistics import Outcome
+from kernel_lsp.judge.measure.statistics import Outcome
 from kernel_lsp.policy import ALPHA, CONFIRM_AFTER_SECONDS, CONFIRMATION_BLOCKS, MIN_BLOCKS
 from tests.bench.noise import COARSE_TIMER_MS, FINE_TIMER_MS, REGIMES, NoisyGpu, Pairing, Regime, block, segment
 from tests.bench.record import record
@@ -161,7 +161,7 @@ def spiky_blocks(rng: np.random.Generator, n: int) -> list[float]:
 
 
 def ever_missed(half_width: HalfWidth, d: list[float], alpha: float, first: int = MIN_BLOCKS) -> bool:
-    """Whether the interval excluded the truth, 0, at any look from the `first` block to the last."""
+    """Return True if the interval excluded the truth, 0, at any look from the `first` block to the last."""
     for n in range(first, len(d) + 1):
         s = statistics.summarise(d[:n])
         if abs(s.mean) > half_width(s.deviation, n, alpha):
@@ -199,20 +199,20 @@ def interval_figures(series: int) -> dict[str, Any]:
 
 
 def t_interval_covers(d: list[float]) -> bool:
-    """Whether the interval that a confirmation reports holds the truth, 0."""
+    """Return True if the t interval of these blocks holds the truth, 0."""
     s = statistics.summarise(d)
     return abs(s.mean) <= statistics.t_quantile(0.975, s.n - 1) * s.deviation / math.sqrt(s.n)
 
 
 def verdict_figures(pairs: int) -> dict[str, Any]:
-    """Judge pairs of each kind, `pairs` with an effect and five times as many without; print a table."""
+    """Judge pairs of each kind, `pairs` with an effect and ten times as many without; print a table."""
     figures: dict[str, Any] = {}
     heads = ("faster", "slower", "same", "not w.", "ambig.", "loss 1st", "2nd look", "blocks", "ms", "ms p90", "covers")
     print(f"\n{'kernel':>7s} {'device':14s} {'ln(B/A)':>8s} " + " ".join(f"{head:>8s}" for head in heads))
     for kernel_ms in KERNELS_MS:
         for setting in SETTINGS:
             for effect in EFFECTS:
-                verdicts = judge_many(setting, kernel_ms, effect, pairs if effect else 5 * pairs)
+                verdicts = judge_many(setting, kernel_ms, effect, pairs if effect else 10 * pairs)
                 figure = figures_of(verdicts, effect)
                 figures[f"{kernel_ms * 1000:g}us_{setting.name}_{effect:+g}"] = figure
                 shown = " ".join(f"{figure[key]:8.3f}" for key in SHOWN_SHARES)

@@ -1,4 +1,4 @@
-"""What a built library asks of others: the symbols that it leaves undefined, and those that no kernel needs.
+"""Symbols that a built library leaves undefined for others to provide, and those of them that no kernel needs.
 
 A word in the text of host code can be hidden by a macro, an assembler label or a function pointer; a symbol that the
 dynamic loader has to find cannot. The layout is that of the System V ABI, chapter 5, "Symbol Table".

@@ -52,7 +52,7 @@ class Replays:
             single = replace(case, slabs=1, launches=1, mode="cold", place=0)
             await prepare(self._harness, self._subject, [single])
             ruling = await self.on_all_inputs([single])
-            await self._harness.unbind(self._subject, single.recording)
+            await self._harness.unbind(self._subject, single.names[0])
             if ruling is not None:
                 return ruling
         return None
@@ -101,7 +101,7 @@ class Replays:
         await prepare(self._harness, self._subject, [apart])
         await run_segment(self._subject, apart)
         ruling = await self._compare(apart, draw, self._rng.randrange(launches))
-        await self._harness.unbind(self._subject, apart.recording)
+        await self._harness.unbind(self._subject, apart.names[0])
         return ruling
 
     async def _compare(self, case: TimedCase, draw: Draw, launch: int) -> Ruling | None:

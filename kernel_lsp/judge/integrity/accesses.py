@@ -131,7 +131,8 @@ class FinalLooks:
         """Return the ruling on a sample of blocks, and how far it went."""
         draw = await made.harness.draw(number, PLAIN)
         seed = random.SystemRandom().getrandbits(32)
-        request = SampleBlocks(slab=draw.slab, count=policy.EMULATED_TIMED_BLOCKS, seed=seed)
+        most = policy.EMULATED_SAMPLE_INSTRUCTIONS
+        request = SampleBlocks(slab=draw.slab, count=policy.EMULATED_TIMED_BLOCKS, seed=seed, instructions=most)
         case = made.harness.cases[number]
         if number not in made.told:
             told = await self._sampled(made, made.baseline, draw, request)

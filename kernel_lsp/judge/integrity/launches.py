@@ -72,7 +72,7 @@ def own_kernels(subject: Subject, told: Traced) -> OwnKernels:
     built = subject.built
     entries = frozenset(k.entry.partition("#")[0] for image in built.images for k in image.kernels)  # numbered if alike
     unheard = any(extension.extension for extension in built.extensions)  # built whole, it launches by itself
-    return OwnKernels(entries, None if unheard else told.heard)
+    return OwnKernels(entries, None if unheard else told.heard, told.in_graphs)
 
 
 async def check_launches(

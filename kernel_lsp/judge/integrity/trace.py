@@ -98,10 +98,12 @@ class OwnKernels:
     Attributes:
         entries: symbols that its build holds.
         heard: launches that our own launchers made; None where host code that we do not hear makes them.
+        in_graphs: launches that graphs of the version's own may repeat any number of times.
     """
 
     entries: frozenset[str]
     heard: tuple[HeardLaunch, ...] | None = None
+    in_graphs: tuple[HeardLaunch, ...] = ()
 
     def among(self, work: Sequence[Operation]) -> list[bool]:
         """Say of each operation if it is one of the version's own kernels.
@@ -113,11 +115,12 @@ class OwnKernels:
             plain = {_plain(demangle(entry)) for entry in self.entries}
             return [o.kind == "kernel" and _plain(o.name) in plain for o in work]
         left = Counter((_plain(demangle(launch.entry)), launch.grid) for launch in self.heard)
+        repeated = {(_plain(demangle(launch.entry)), launch.grid) for launch in self.in_graphs}
         found: list[bool] = []
         for operation in work:
             key = (_plain(operation.name), operation.grid or (0, 0, 0))
-            found.append(operation.kind == "kernel" and left[key] > 0)
-            left[key] -= found[-1]
+            found.append(operation.kind == "kernel" and (left[key] > 0 or key in repeated))
+            left[key] -= 1
         return found
 
 

@@ -22,7 +22,7 @@ async def slow_where_untimed(
         for subject in (baseline, candidate):
             await prepare(harness, subject, [once])
             least.append(min([segment_us(await run_segment(subject, once)) for _ in range(3)]))
-            await harness.unbind(subject, once.recording)
+            await harness.unbind(subject, once.names[0])
         if least[1] > policy.UNTIMED_CASE_FACTOR * least[0] + policy.UNTIMED_CASE_SLACK_US:
             return Ruling(
                 Outcome.NOT_WORTH_IT,

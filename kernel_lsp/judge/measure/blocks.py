@@ -209,9 +209,8 @@ async def warm_up(subjects: Sequence[Subject], case: TimedCase) -> None:
     started = time.perf_counter()
     clocks: list[float] = []
     while (passed := time.perf_counter() - started) < policy.WARM_UP_MOST_SECONDS:
-        for subject in subjects:
-            if (clock := (await run_segment(subject, case)).clock_mhz) is not None:
-                clocks.append(clock)
+        seen = [(await run_segment(subject, case)).clock_mhz for subject in subjects]
+        clocks += [clock for clock in seen if clock is not None]
         last = clocks[-policy.STEADY_CLOCK_READINGS :]
         enough = passed > policy.WARM_UP_LEAST_SECONDS and len(last) == policy.STEADY_CLOCK_READINGS
         if enough and max(last) - min(last) < policy.STEADY_CLOCK_SHARE * last[-1]:

@@ -1,7 +1,6 @@
 """Which cases are timed and how, and the recordings that are made for that."""
 
 import math
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -31,6 +30,7 @@ class TimedCase:
         baseline_us: the baseline's own time, microseconds.
         output_bytes: of all outputs.
         restores: inputs are put back before each launch, for kernels that change them.
+        unflushed: a second recording on the same slabs, `short` whatever the usual one is.
         captured: segments are CUDA graphs; both sides of a comparison are timed in the same way.
         place: number of the place.
     """
@@ -44,6 +44,7 @@ class TimedCase:
     restores: bool = False
     captured: bool = True
     place: int = 0
+    unflushed: bool = False
 
     def at(self, place: int) -> "TimedCase":
         """Return the same case in another place."""
@@ -56,8 +57,8 @@ class TimedCase:
 
     @property
     def recording(self) -> str:
-        """Name of its recording in this place: that of the first slab."""
-        return self.names[0]
+        """Name of its recording in this place: that of the first slab, and how it differs from the usual one."""
+        return self.names[0] + ("/unflushed" if self.unflushed else "")
 
     @property
     def sequence(self) -> tuple[str, ...]:
@@ -113,7 +114,7 @@ async def choose_cases(harness: Harness, baseline: Subject, profile: BaselinePro
         await prepare(harness, baseline, [probe])
         await run_segment(baseline, probe)
         us = segment_us(await run_segment(baseline, probe))
-        await harness.unbind(baseline, probe.recording)
+        await harness.unbind(baseline, probe.names[0])
         short = us < policy.SHORT_LAUNCH_US and captured and not profile.in_place
         launches = launches_of(us)
         made = replace(probe, mode="short" if short else "cold", launches=launches, baseline_us=us, place=0)
@@ -157,7 +158,7 @@ async def prepare(harness: Harness, subject: Subject, cases: Sequence[TimedCase]
             mode=case.mode,
             restores=case.restores,
             capture=case.captured,
-            salt=secrets.randbits(62),
+            salt=harness.salt,
         )
         made.append(await subject.ask(request))
         subject.recorded[case.recording] = case.how

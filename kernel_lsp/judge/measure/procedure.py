@@ -32,7 +32,7 @@ class Timed(Protocol):
 
     @property
     def mode(self) -> str:
-        """How it is timed: `cold`, `streaming` or `graph`."""
+        """How it is timed: `cold` or `short`."""
         ...
 
     @property

@@ -20,10 +20,10 @@ is a test martingale under "no effect", whatever sigma is, so by Ville's inequal
 probability of at most alpha over all n together; solving for t gives `half_width` in closed form. As n grows it
 becomes Robbins' normal mixture, the boundary behind the asymptotic confidence sequences of Waudby-Smith et al.
 That boundary with the small-sample factor t(1 - alpha / 2, n - 1) / z(1 - alpha / 2) was tried first: looked at from
-the 4th to the 60th Gaussian block it missed the truth in 5.4 % of the series for alpha = 5 %, and in 0.65 % for
-alpha = 5 % / 16 = 0.31 %, twice what a race of 16 candidates allows (6.7 % and 1.2 % without the scaling below). The
-exact form missed in 2.6 % and 0.22 %; where noise is high it takes about a quarter more blocks. The program
-`tests/bench/paired_verdict_simulation.py` measures both.
+the 4th to the 60th Gaussian block it missed the truth in 5.7 % of the series for alpha = 5 %, and in 0.67 % for
+alpha = 5 % / 16 = 0.31 %, twice what a race of 16 candidates allows. The exact form missed in 2.0 % and 0.33 %; where
+noise is high it takes about a quarter more blocks. The program `tests/bench/paired_verdict_simulation.py` measures
+both.
 
 **Winsorising** tames the spikes that timers see: values beyond median +- 3 * 1.4826 * MAD are drawn in to that
 border. With g values drawn in, the deviation is scaled by (n - 1) / (n - 1 - g), as Tukey and McLaughlin do; without
@@ -64,7 +64,6 @@ from kernel_lsp.policy import (
     WINSOR_FROM_BLOCKS,
     WINSOR_SIGMAS,
 )
-from kernel_lsp.policy import CONFIRMATION_BLOCKS as CONFIRMATION_BLOCKS
 
 
 class Outcome(StrEnum):

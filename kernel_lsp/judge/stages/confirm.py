@@ -41,21 +41,25 @@ async def confirm(context: Context) -> Ruling | None:
     rng = random.Random(random.SystemRandom().getrandbits(64))
     baseline, candidate = context.reloaded
     other = None if context.harness.large else context.running
+    gains = context.first.decision.outcome is Outcome.PROVISIONAL_FASTER
     fresh = FreshInputs(context.harness, baseline, candidate, other, context.same_bits, rng)
     async with context.bench.timer() as quieted:
         with context.timeline.stage("record again"):
-            pair = make_pair(context, baseline, candidate, rng, renewal=fresh)
+            pair = make_pair(context, baseline, candidate, rng, renewal=fresh if gains else None)
             await pair.make_ready()
         with context.timeline.stage("wait"):
             await asyncio.sleep(max(0.0, policy.CONFIRM_AFTER_SECONDS - (time.perf_counter() - ended)))
         with context.timeline.stage("confirm"):
-            series = await _second_look(context, pair)
+            look, series = await _second_look(context, pair)
             context.device = device_state(context.harness, series, context.bench.pids(), quieted)
-        return await _conclude(context, pair, fresh, series, rng)
+        concluded = look.conclude(rng.getrandbits(32))
+        if gains and (ruling := await _doubt_gain(context, pair, fresh, series, concluded)) is not None:
+            return ruling
+        return _said(context, concluded)
 
 
-async def _second_look(context: Context, pair: Pair) -> Series:
-    """Measure the blocks of a second look, and keep them behind the first ones."""
+async def _second_look(context: Context, pair: Pair) -> tuple[SecondLook, Series]:
+    """Measure the blocks of a second look, and keep them behind the first ones in the context."""
     assert context.first is not None, "there was a first look"
     assert context.series is not None, "it has blocks"
     look, series = SecondLook(context.first), Series.empty(context.cases)
@@ -67,33 +71,28 @@ async def _second_look(context: Context, pair: Pair) -> Series:
             look.discard()
     context.series = context.series.joined(series)
     context.confirmation_blocks = len(series.combined)
-    return series
+    return look, series
 
 
-async def _conclude(context: Context, pair: Pair, fresh: FreshInputs, series: Series, rng: random.Random) -> Ruling:
-    """Return the ruling by both looks, once the checks of a gain found nothing."""
-    assert context.first is not None, "there was a first look"
-    look = SecondLook(context.first)
-    for block in zip(*series.blocks, strict=True):
-        look.add(block)
-    concluded = look.conclude(rng.getrandbits(32))
+async def _doubt_gain(
+    context: Context, pair: Pair, fresh: FreshInputs, series: Series, concluded: Conclusion
+) -> Ruling | None:
+    """Return the ruling on a provisional gain that is not what it seems to be, or None.
+
+    Who claims no gain any more has nothing to lie about; a disturbed GPU would make it look like a lie at times.
+    """
     if (ruling := await fresh.finish(pair.placed)) is not None:
         return context.findings.fail(_FRESH, ruling)
     gains = concluded.measured.interval.speedup.lower > 1
-    provisional_gain = context.first.decision.outcome is Outcome.PROVISIONAL_FASTER
-    # Who claims no gain has nothing to lie about; a disturbed GPU would make it look like a lie at times.
-    if provisional_gain:
+    if not (gains and fresh.renewed):
         with context.timeline.stage("remembers"):
-            looked = gains and fresh.renewed
-            ruling = None if looked else await remembers(fresh, pair.placed)
-        if ruling is not None:
-            return context.findings.fail(_FRESH, ruling)
-        context.findings.passed(_FRESH, fresh.summary())
-    if provisional_gain and gains:
-        with context.timeline.stage("legitimate again"):
-            if (ruling := await _doubt(context, pair, series, rng)) is not None:
-                return ruling
-    return _said(context, concluded)
+            if (ruling := await remembers(fresh, pair.placed)) is not None:
+                return context.findings.fail(_FRESH, ruling)
+    context.findings.passed(_FRESH, fresh.summary())
+    if not gains:
+        return None
+    with context.timeline.stage("legitimate again"):
+        return await _doubt(context, pair, series, fresh.rng)
 
 
 async def _doubt(context: Context, pair: Pair, series: Series, rng: random.Random) -> Ruling | None:
@@ -140,7 +139,7 @@ async def _put_plain_back(context: Context, place: int) -> None:
 
 def _said(context: Context, concluded: Conclusion) -> Ruling:
     """Return the ruling of both looks in words."""
-    measured, interval = concluded.measured, concluded.measured.interval.speedup
+    measured, interval = concluded.measured, concluded.interval.speedup
     speedup = Speedup(measured.speedup, (interval.lower, interval.upper))
     outcome = VerdictOutcome[concluded.outcome.name]
     shown = f"{measured.speedup:.3f}x"

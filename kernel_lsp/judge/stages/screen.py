@@ -5,7 +5,7 @@ from kernel_lsp.judge.ruling import Ruling, rejected
 from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.modules import is_answer
-from kernel_lsp.source.screening import Objection, objections
+from kernel_lsp.source.screening import Objection, notes, objections
 
 
 async def screen(context: Context) -> Ruling | None:
@@ -18,6 +18,8 @@ async def screen(context: Context) -> Ruling | None:
             reason = "the candidate's text holds no " + ("`ModelNew`" if problem else "kernel")
             return Ruling(Outcome.BUILD_FAILED, Stage.PARSE, reason)
         found = objections(candidate, target.baseline, target.workload.source)
+        noted = notes(candidate, target.baseline, target.workload.source)
+    context.notes += noted
     return ruling_on(found[0]) if found else None
 
 

@@ -101,7 +101,7 @@ def decided(context: Context, decision: Decision) -> Ruling:
     delta = context.bench.settings.judge.delta
     words = {
         Outcome.SLOWER: f"slower: {ratio:.3f}x ({low:.3f} to {high:.3f})",
-        Outcome.SAME: f"no difference that matters ({low:.3f}x to {high:.3f}x)",
+        Outcome.SAME: f"no difference that can be told ({low:.3f}x to {high:.3f}x)",
         Outcome.NOT_WORTH_IT: f"a gain of {delta:.0%} or more is excluded ({low:.3f}x to {high:.3f}x)",
         Outcome.AMBIGUOUS: (
             f"undecided after {decision.blocks} blocks ({low:.3f}x to {high:.3f}x); "

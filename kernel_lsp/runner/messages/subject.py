@@ -147,6 +147,7 @@ class Traced:
     Attributes:
         operations: all work, in no order.
         heard: launches made by our launchers.
+        in_graphs: launches that graphs of the version's own may repeat unheard.
         failed: why nothing was traced; empty if something was.
         threads: threads of the process that were started since before the version was loaded.
         times: how often the traced segment was measured.
@@ -154,6 +155,7 @@ class Traced:
 
     operations: tuple[TracedOperation, ...]
     heard: tuple[HeardLaunch, ...] = ()
+    in_graphs: tuple[HeardLaunch, ...] = ()
     failed: str = ""
     threads: int = 0
     times: int = 1
@@ -289,11 +291,15 @@ class Run(Request[SubjectRole, Ran], frozen=True, kw_only=True):
 
 
 class SampleBlocks(Request[SubjectRole, SampledRun], frozen=True, kw_only=True):
-    """Emulate a few blocks of each launch with its whole grid; which, follows from `seed`. Outputs mean nothing."""
+    """Emulate a few blocks of each launch with its whole grid; which, follows from `seed`. Outputs mean nothing.
+
+    Blocks of one launch execute at most `instructions` together, and all launches four times as many.
+    """
 
     slab: str
     count: int
     seed: int
+    instructions: int
 
     def answered_by(self, role: SubjectRole) -> SampledRun:
         return role.sample_blocks(self)

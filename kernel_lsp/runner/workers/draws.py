@@ -2,16 +2,21 @@
 
 import contextlib
 from collections.abc import Generator as Yields
+from itertools import islice
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator
 
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.workload import families
 from kernel_lsp.workload.leaves import Leaves, tensors
-from kernel_lsp.workload.other_values import other_value
+from kernel_lsp.workload.other_values import other_values
 from kernel_lsp.workload.placement import Instead
+from kernel_lsp.workload.structure import Structure, common, observe
 from kernel_lsp.workload.workload import Workload, describe_case, make_inputs
+
+_OBSERVED = (0x5EED0, 0x5EED1)
+"""Seeds of the two draws that structure is looked for in."""
 
 
 @contextlib.contextmanager
@@ -27,6 +32,7 @@ class Draws:
     def __init__(self, workload: Workload, device: str) -> None:
         """Take a loaded workload; `device` is `cuda`, or `cpu` where the GPU is only stood in for."""
         self.workload, self._device = workload, device
+        self._structures: dict[int, tuple[Structure, ...]] = {}
 
     def placing(self) -> contextlib.AbstractContextManager[None]:
         """Return the context that the workload's own functions run in; see `placing`."""
@@ -40,28 +46,41 @@ class Draws:
         """
         chosen, generator = families.FAMILIES[family], self.generator(seed + 1)
         with self.placing():
-            leaves = self.fresh(case, seed)
+            if chosen.change is None:
+                return self.fresh(case, seed)
+            known, leaves = self._structure(case), self.fresh(case, seed)
             given = self._given(leaves)
             if chosen.of_weights:
-                return (*leaves[:given], *families.apply(chosen, leaves[given:], generator))
-            return (*families.apply(chosen, leaves[:given], generator), *leaves[given:])
+                return (*leaves[:given], *families.apply(chosen, leaves[given:], generator, known[given:]))
+            return (*families.apply(chosen, leaves[:given], generator, known[:given]), *leaves[given:])
 
-    def vary(self, case: int, base: Leaves, argument: int, seed: int) -> Leaves | None:
-        """Return inputs of a case with another value of one argument; None where none is known."""
+    def vary(self, case: int, base: Leaves, argument: int, seed: int, attempt: int) -> Leaves | None:
+        """Return inputs of a case with another value of one argument.
+
+        Args:
+            case: the case.
+            base: its inputs, of which all others stay as they are.
+            argument: number of the one.
+            seed: of random numbers.
+            attempt: which of the other values that may be tried, counted from 0; None is returned after the last.
+        """
         with self.placing():
-            fresh = self.fresh(case, seed)
-            other = other_value(
-                base[argument], fresh[argument] if argument < len(fresh) else None, self.generator(seed)
-            )
-            if argument >= self._given(base) and isinstance(value := base[argument], Tensor):
-                other = families.renewed(value, self.generator(seed))
+            value, structure, generator = base[argument], self._structure(case)[argument], self.generator(seed)
+            if argument >= self._given(base) and families.is_changed(value):
+                others = iter(families.apply(families.WEIGHTS, (value,), generator, (structure,)))
+            else:
+                fresh = self.fresh(case, seed)
+                drawn = fresh[argument] if argument < len(fresh) else None
+                others = other_values(value, drawn, structure, generator)
+            other = next(islice(others, attempt, None), None)
         return None if other is None else (*base[:argument], other, *base[argument + 1 :])
 
     def touch(self, case: int, base: Leaves, seed: int) -> Leaves:
-        """Return inputs of a case that differ from `base` in a few places."""
+        """Return inputs of a case that differ from `base` in a few places, weights by values of their own size."""
         with self.placing():
-            fresh, given = self.fresh(case, seed), self._given(base)
-            return (*families.touched(base[:given], fresh[:given], self.generator(seed + 1)), *base[given:])
+            given, known, generator = self._given(base), self._structure(case), self.generator(seed + 1)
+            weights = families.apply(families.WEIGHTS, base[given:], generator, known[given:])
+            return families.touched(base, (*self.fresh(case, seed)[:given], *weights), generator, known)
 
     def fresh(self, case: int, seed: int) -> Leaves:
         """Return inputs of a case as the workload makes them; to be called within `placing`."""
@@ -95,6 +114,16 @@ class Draws:
     def generator(self, seed: int) -> Generator:
         """Return random numbers that follow from a seed."""
         return Generator(device=self._device).manual_seed(seed)
+
+    def _structure(self, case: int) -> tuple[Structure, ...]:
+        """Return the structure that the inputs of a case always have; to be called within `placing`.
+
+        The same draws tell it in any process, so that a seed gives the same inputs there.
+        """
+        if case not in self._structures:
+            first, second = (observe(self.fresh(case, seed)) for seed in _OBSERVED)
+            self._structures[case] = common(first, second)
+        return self._structures[case]
 
     def _given(self, leaves: Leaves) -> int:
         """Return how many of the leaves are inputs; the rest are weights."""

@@ -84,6 +84,14 @@ class EmulatedMemory:
         else:
             self.filled(to, nbytes)
 
+    def restore(self, buffers: Sequence[Buffer]) -> None:
+        """Take in what an earlier run reached, as the replay of a graph that was captured then needs it."""
+        for buffer in buffers:
+            there = self.buffers.buffers
+            if not any(buffer.address < other.end and other.address < buffer.end for other in there):
+                initialised = not self.obscured
+                self.buffers.attach(buffer.name, buffer.address, buffer.size, initialised=initialised, owner=buffer)
+
     def obscure(self, result: Result) -> None:
         """Forget what the blocks that were left out of a launch may have written.
 

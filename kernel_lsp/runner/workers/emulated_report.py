@@ -1,4 +1,4 @@
-"""What emulated launches did, put together by lines of the user's file. Worker processes only."""
+"""Findings and counters of emulated launches, put together by lines of the user's file. Worker processes only."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ def report(outcomes: Sequence[Outcome], file: Path | None, seconds: float) -> Em
 
 
 def findings(outcomes: Sequence[Outcome], file: Path | None) -> tuple[EmulatedFinding, ...]:
-    """Return what went wrong, once for each kind, line, kernel and buffer."""
+    """Return the findings, once for each kind, line, kernel and buffer."""
     found: dict[tuple[object, ...], EmulatedFinding] = {}
     for outcome in outcomes:
         for finding in outcome.result.findings:

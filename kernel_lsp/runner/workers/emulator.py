@@ -20,6 +20,7 @@ from kernel_lsp.build.host.record import ExtensionBuild, Launchable
 from kernel_lsp.build.launchers import TritonMetadata, TritonSource
 from kernel_lsp.build.occupancy import LIMITS
 from kernel_lsp.build.pretend import pretend_gpu
+from kernel_lsp.build.pretend_streams import capturing
 from kernel_lsp.build.shortfall import shortfall
 from kernel_lsp.device.arguments import LaunchShape, launch_shape, pack_arguments
 from kernel_lsp.emulate.errors import LaunchError, Unfinished, internal
@@ -170,14 +171,31 @@ class Emulator:
         path, line = place(known, self._path)
         return CannotJudgeError(error.message, Path(path) if path else None, line or None, error.cure)
 
+    def enqueue(self, work: Callable[[], None]) -> None:
+        """Do a piece of work at once, or at each replay of the graph that is being captured."""
+        graph = capturing()
+        if graph is None:
+            work()
+            return
+        reached = self.memory.buffers.buffers
+
+        def again() -> None:
+            self.memory.restore(reached)
+            work()
+
+        graph.take(again)
+
     def run(self, launch: Emulated) -> None:
-        """Run one launch, or some of its blocks.
+        """Run one launch, or some of its blocks; within the capture of a graph, at each replay.
 
         Raises:
             WorkloadError: no GPU would make such a launch.
             CannotJudgeError: the emulator cannot run it.
             Unfinished: the instructions for all launches of a sample are spent.
         """
+        self.enqueue(lambda: self._run(launch))
+
+    def _run(self, launch: Emulated) -> None:
         with self.answering(launch.name):
             for parameter, value in launch.arguments:
                 if isinstance(value, Tensor) and value.numel():
@@ -230,10 +248,9 @@ class Emulator:
         left = self._sample.total - sum(launch.instructions for launch in self._sampled)
         if left <= 0:
             raise Unfinished(f"the {self._sample.total:,} instructions for all launches are spent")
-        grid_blocks = prod(shape.grid)
-        blocks = self._sample.blocks(grid_blocks, len(self._sampled))
-        partial = len(blocks) < grid_blocks or self.memory.obscured
-        return Options(blocks=blocks, budget=min(left, self._sample.budget), partial=partial)
+        blocks = self._sample.blocks(prod(shape.grid), len(self._sampled))
+        # Even where no block is left out: the budget is none that an honest kernel has to keep within.
+        return Options(blocks=blocks, budget=min(left, self._sample.budget), partial=True)
 
     def _note(self, launch: Emulated, options: Options, outcome: Outcome) -> None:
         """Keep what was run of a launch, and forget what the rest would have written."""
@@ -327,12 +344,20 @@ class EmulatedLaunches:
 
     def fill(self, address: int, value: int, nbytes: int, stream: int) -> None:
         """Set bytes of a tensor."""
-        if nbytes:
+
+        def fill() -> None:
             self._emulator.memory.filled(address, nbytes)
             ctypes.memset(address, value, nbytes)
 
+        if nbytes:
+            self._emulator.enqueue(fill)
+
     def copy(self, to: int, source: int, nbytes: int, stream: int) -> None:
         """Copy bytes from tensor to tensor."""
-        if nbytes:
+
+        def copy() -> None:
             self._emulator.memory.copied(to, source, nbytes)
             ctypes.memmove(to, source, nbytes)
+
+        if nbytes:
+            self._emulator.enqueue(copy)

@@ -53,7 +53,7 @@ class Expected:
 
 @dataclass(slots=True)
 class Kept:
-    """What is in memory of one set of inputs: its leaves, and the right answer once that was asked for."""
+    """One set of inputs in memory: its leaves, and the right answer once that was asked for."""
 
     leaves: Leaves
     expected: Expected | None = None
@@ -149,7 +149,7 @@ class InputSets:
         """
         leaves, kept = self.leaves(key), self._kept[key]
         if kept.expected is None:
-            outputs = self._reference(self._sets[key].case, leaves)
+            outputs = self.reference(self._sets[key].case, leaves)
             if key not in self._finite:
                 self._finite[key] = all(map(comparison.all_finite, outputs))
             kept.expected = Expected(outputs, self._finite[key])
@@ -185,9 +185,14 @@ class InputSets:
             del self._kept[old]
             total -= kept.nbytes
 
-    def _reference(self, number: int, leaves: Leaves) -> tuple[Tensor, ...]:
+    def reference(self, case: int, leaves: Leaves) -> tuple[Tensor, ...]:
+        """Return what the reference of a case says of leaves, contiguous.
+
+        Raises:
+            WorkloadError: it fails.
+        """
         workload = self.draws.workload
-        constants = workload.cases[number]
+        constants = workload.cases[case]
         blaming = blame(workload.path, f"`reference` raised for case {describe_case(constants)}")
         with self.draws.placing():
             returned = in_float64(workload.reference_on(constants), leaves, blaming)

@@ -7,7 +7,7 @@ in float64. Expected values stay in this process.
 import math
 import secrets
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from kernel_lsp.build.binary import Binary
-from kernel_lsp.errors import WorkloadError
 from kernel_lsp.runner.messages import oracle as messages
 from kernel_lsp.runner.messages.oracle import Compared, Made, MemoryRates, OracleRole, Varied
 from kernel_lsp.runner.workers import comparison
@@ -23,6 +22,7 @@ from kernel_lsp.runner.workers.draws import Draws, placing
 from kernel_lsp.runner.workers.input_sets import InputSets, lay_out_family
 from kernel_lsp.runner.workers.output_errors import OutputErrors
 from kernel_lsp.runner.workers.subject_memory import SubjectMemory
+from kernel_lsp.runner.workers.variation import Variation
 from kernel_lsp.workload.leaves import Leaves, tensors
 from kernel_lsp.workload.load import load_workload
 from kernel_lsp.workload.workload import Workload, describe_case
@@ -39,6 +39,16 @@ LARGE_SHARE = 0.25
 SALT_BITS = 62
 
 
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Everything that is there once a workload is loaded."""
+
+    draws: Draws
+    inputs: InputSets
+    errors: OutputErrors
+    variation: Variation
+
+
 def methods(device: str, factor: float, slack: float = 1.0, *, plain: bool = False) -> OracleRole:
     """Return what answers the oracle's requests.
 
@@ -46,7 +56,7 @@ def methods(device: str, factor: float, slack: float = 1.0, *, plain: bool = Fal
         device: `cuda` or `cpu`.
         factor: error allowed relative to the baseline's.
         slack: how many times over.
-        plain: True where the baseline is PyTorch alone; see `comparison.relative_bounds`.
+        plain: True where the baseline is PyTorch alone; see `error_bounds.relative_bounds`.
     """
     return Oracle(device, factor, slack, plain=plain)
 
@@ -57,7 +67,7 @@ class Oracle:
     def __init__(self, device: str, factor: float, slack: float = 1.0, *, plain: bool = False) -> None:
         self._device, self._factor, self._slack, self._plain = device, factor, slack, plain
         self.memory = SubjectMemory(device)
-        self._loaded: tuple[Draws, InputSets, OutputErrors] | None = None
+        self._loaded: _Parts | None = None
         self._salt = secrets.randbits(SALT_BITS)  # so that nobody else can make two outputs of one checksum
         self.checksum: Callable[[Tensor], int] = lambda tensor: comparison.fingerprint(_bytes(tensor), self._salt)
         torch.backends.cuda.matmul.allow_tf32 = False
@@ -86,7 +96,7 @@ class Oracle:
         errors = OutputErrors(inputs, self._factor, self._slack, plain=self._plain)
         if request.distance is not None:
             errors.measure = _fused_measure(request.distance)
-        self._loaded = draws, inputs, errors
+        self._loaded = _Parts(draws, inputs, errors, Variation(inputs, self._device))
         inputs.free_temporaries(whatever=True)
         return self._described(workload, chosen, large=bool(takes and free and takes > LARGE_SHARE * free))
 
@@ -104,25 +114,8 @@ class Oracle:
 
     def vary(self, request: messages.Vary, /) -> Varied:
         """Keep inputs with another value of one argument; what kept it from being varied is in the answer."""
-        base = self.inputs[request.base]
-
-        def make() -> Leaves:
-            return self.draws.vary(
-                base.case, self.inputs.leaves(request.base), request.argument, request.seed
-            ) or self.inputs.leaves(request.base)
-
-        if self.draws.vary(base.case, self.inputs.leaves(request.base), request.argument, request.seed) is None:
-            return Varied(why="no other value of it is known")
-        made = self.inputs.remake(request.key, replace(base, coarse=False, make=make))
         self.errors.forget(request.key)
-        try:
-            pairs = zip(
-                self.inputs.expected(request.key).outputs, self.inputs.expected(request.base).outputs, strict=True
-            )
-            matters = any(a.shape != b.shape or not comparison.same_bits(a, b) for a, b in pairs)
-        except (WorkloadError, ValueError) as error:
-            return Varied(why=str(error))
-        return Varied(made, matters)
+        return self._parts().variation.vary(request)
 
     def touch(self, request: messages.Touch, /) -> Made:
         """Keep inputs that differ from others in a few places; errors on them are held to what those allow."""
@@ -198,20 +191,20 @@ class Oracle:
 
     @property
     def draws(self) -> Draws:
-        """What makes inputs of the workload that was loaded."""
-        return self._parts()[0]
+        """The maker of inputs of the workload that was loaded."""
+        return self._parts().draws
 
     @property
     def inputs(self) -> InputSets:
         """The sets of inputs that were made."""
-        return self._parts()[1]
+        return self._parts().inputs
 
     @property
     def errors(self) -> OutputErrors:
-        """What measures outputs."""
-        return self._parts()[2]
+        """The errors of outputs."""
+        return self._parts().errors
 
-    def _parts(self) -> tuple[Draws, InputSets, OutputErrors]:
+    def _parts(self) -> _Parts:
         assert self._loaded is not None, "the parent loads the workload first"
         return self._loaded
 

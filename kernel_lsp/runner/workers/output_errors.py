@@ -11,14 +11,16 @@ from torch import Tensor
 from kernel_lsp.device.slab import dtype_name, torch_dtype
 from kernel_lsp.device.tensors import TensorSpec
 from kernel_lsp.runner.messages.oracle import BaselineError, OutputDistance
-from kernel_lsp.runner.workers import comparison
-from kernel_lsp.runner.workers.comparison import Bounds, Distance, Measure
+from kernel_lsp.runner.workers import comparison, error_bounds
+from kernel_lsp.runner.workers.comparison import Distance, Measure
+from kernel_lsp.runner.workers.dependence import terms_by_output
+from kernel_lsp.runner.workers.error_bounds import Bounds, Sums
 from kernel_lsp.runner.workers.input_sets import Expected, InputSets
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What the baseline's outputs on a set of inputs are, and so what others may be.
+    """The kind and errors of the baseline's outputs on a set of inputs, and so of what others may be.
 
     Attributes:
         dtypes: by output, its type.
@@ -52,17 +54,18 @@ class Measured:
 
 
 Bits = tuple[tuple[tuple[str, tuple[int, ...]], ...], tuple[int, ...]]
-"""What tells outputs apart: type and shape of each, and its checksum."""
+"""Type and shape of each output, and its checksum: they tell outputs apart."""
 
 
 class OutputErrors:
     """Measures outputs, and remembers by key what is allowed and which bits were right."""
 
     def __init__(self, inputs: InputSets, factor: float, slack: float, *, plain: bool) -> None:
-        """Take the inputs and right answers; for the rest see `comparison.relative_bounds`."""
+        """Take the inputs and right answers; for the rest see `error_bounds.relative_bounds`."""
         self._inputs, self._factor, self._slack, self._plain = inputs, factor, slack, plain
         self._allowances: dict[str, Allowance] = {}
         self._right: defaultdict[str, dict[Bits, Measured]] = defaultdict(dict)
+        self._terms_by_case: dict[int, tuple[float, ...]] = {}
         self.measure: Measure | None = None
 
     def forget(self, key: str) -> None:
@@ -91,16 +94,22 @@ class OutputErrors:
         distances: list[Distance] = []
         scales: list[float] = []
         bounds: list[Bounds] = []
-        for actual, truth in zip(outputs, expected.outputs, strict=True):
-            table = comparison.table_bounds(actual.dtype, whole_model=workload.problem is not None)
+        for actual, truth, terms in zip(outputs, expected.outputs, self._terms(key), strict=True):
+            table = error_bounds.table_bounds(actual.dtype, whole_model=workload.problem is not None)
             scale, found = self.by_scale(actual, truth, table)
             if found.first_wrong is not None and self._within_declared(actual, truth):
                 found = Distance(found.max, found.rms, None, 0)
             scales.append(scale)
             distances.append(found)
             bounds.append(
-                comparison.relative_bounds(
-                    found, self._factor, actual.dtype, self._slack, plain=self._plain, coarse=coarse
+                error_bounds.relative_bounds(
+                    Bounds(found.max, found.rms),
+                    self._factor,
+                    actual.dtype,
+                    self._slack,
+                    sums=Sums(terms, actual.numel()),
+                    plain=self._plain,
+                    coarse=coarse,
                 )
             )
         dtypes = tuple(actual.dtype for actual in outputs)
@@ -186,6 +195,22 @@ class OutputErrors:
             if found.first_wrong is not None:
                 return False
         return True
+
+    def _terms(self, key: str) -> tuple[float, ...]:
+        """Return by output from how many terms its elements are made, as found on the first inputs of the case.
+
+        Beside PyTorch alone, where bounds are wide in any case, references take long and it is not looked for.
+        """
+        case, outputs = self._inputs[key].case, self._inputs.expected(key).outputs
+        if self._plain:
+            return (1.0,) * len(outputs)
+        if case not in self._terms_by_case:
+            leaves = self._inputs.leaves(key)
+            self._terms_by_case[case] = terms_by_output(
+                lambda leaves: self._inputs.reference(case, leaves), leaves, outputs, self.measure
+            )
+            self._inputs.free_temporaries()
+        return self._terms_by_case[case]
 
     def _within_declared(self, actual: Tensor, truth: Tensor) -> bool:
         tolerance = self._inputs.draws.workload.tolerance

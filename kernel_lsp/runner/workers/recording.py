@@ -84,6 +84,7 @@ class Recording:
 
     def segment(self) -> Segment:
         """Run one segment."""
+        self._watch.forget_persisting()
         with torch.cuda.stream(self._stream):
             if self._graph is None:
                 self._enqueue()

@@ -33,6 +33,10 @@ class Stopwatch:
         stream = torch.cuda.current_stream().cuda_stream
         check(cu.cuMemsetD32Async(pointer, 0x3F800000, words, stream), "flushing the L2 cache")
 
+    def forget_persisting(self) -> None:
+        """Give lines of the L2 cache that were to persist the usual priority again; not to be captured."""
+        check(cu.cuCtxResetPersistingL2Cache(), "resetting the L2 cache")
+
     def read_clocks(self, which: int) -> None:
         """Enqueue a probe: the first multiprocessors write their cycle counter and the global timer."""
         self._probes["read_clock"][2 * self._multiprocessors, 1](self._clocks[which], _PROBED)

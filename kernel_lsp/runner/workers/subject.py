@@ -7,7 +7,7 @@ the outputs from there.
 import contextlib
 import math
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +89,7 @@ class Subject:
         self._answer: Answer | None = None
         self._launches: dict[str, Callable[..., Any]] = {}
         self._ears = Ears()
-        self._listeners: list[Listener] = []
+        self._listeners: list[Listener] = [self._ears.launch] if device == "cuda" else []
         self._path = Path()
         self._triton = False
         self._slabs: dict[str, _Slab] = {}
@@ -172,7 +172,8 @@ class Subject:
     def unbind(self, request: messages.Unbind) -> None:
         """Free slabs and the recordings on them."""
         for name in request.slabs:
-            self._recordings.pop(name, None)
+            for made in [made for made in self._recordings if made.partition("/")[0] == name]:
+                del self._recordings[made]
             self._launches.pop(name, None)
             self._slabs.pop(name, None)
         if self._answer is not None:
@@ -242,7 +243,8 @@ class Subject:
         from kernel_lsp.emulate.sampling import BlockSample
 
         assert self._emulator is not None, "blocks are sampled without a GPU"
-        leaves, sample = self._slabs[request.slab].leaves, BlockSample(request.count, request.seed)
+        leaves, most = self._slabs[request.slab].leaves, request.instructions
+        sample = BlockSample(request.count, request.seed, most, 4 * most)
         with torch.no_grad():
             return self._emulator.sample(self._names, leaves, sample, lambda: self._call(request.slab))
 
@@ -287,7 +289,8 @@ class Subject:
             self._outputs(request.slabs[0])  # what compiles or allocates at first use has done so
             torch.cuda.synchronize()
             self._free_unused()  # a graph has memory of its own
-            made = Recording(self._watch, launches, request.mode, request.salt, capture=request.capture)
+            with self._ears.recording():
+                made = Recording(self._watch, launches, request.mode, request.salt, capture=request.capture)
             torch.cuda.synchronize()
         self._recordings[request.recording] = made
         return made.described()
@@ -317,14 +320,15 @@ class Subject:
         restore = slab.restore if request.restores else None
         with torch.no_grad():
             self._free_unused()  # a graph has memory of its own
-            stretch = run_for(
-                self._watch,
-                lambda: self._outputs(request.slab),
-                request.seconds,
-                request.launch_us,
-                restore=restore,
-                capture=request.capture,
-            )
+            with self._ears.recording():
+                stretch = run_for(
+                    self._watch,
+                    lambda: self._outputs(request.slab),
+                    request.seconds,
+                    request.launch_us,
+                    restore=restore,
+                    capture=request.capture,
+                )
             self._free_unused()  # the other side's turn
         return stretch
 
@@ -350,12 +354,13 @@ class Subject:
 
             def launch() -> None:
                 watch.spin(busy_us)
-                with self._heard():
-                    self._outputs(request.slab)
+                self._ears.listen()
+                self._outputs(request.slab)
                 watch.read_clocks(1)
 
             _, operations, failed = trace(launch, _TRACE)
-        return Traced(operations, self._ears.heard(), failed, self._new_threads or 0)
+        heard = self._ears.heard()
+        return Traced(operations, heard, self._ears.in_graphs, failed, self._new_threads or 0)
 
     def trace_segment(self, request: messages.TraceSegment) -> Traced:
         """Trace one segment of a recording."""
@@ -364,16 +369,6 @@ class Subject:
         with torch.no_grad():
             segment, operations, failed = trace(self._recordings[request.recording].segment, _TRACE)
         return Traced(operations, failed=failed, times=len(segment.checksums))
-
-    @contextlib.contextmanager
-    def _heard(self) -> Generator[None]:
-        """Within it launches are heard."""
-        self._ears.listen()
-        self._listeners.append(self._ears.launch)
-        try:
-            yield
-        finally:
-            self._listeners.remove(self._ears.launch)
 
     def changes(self) -> Changes:
         """Say what the version has changed round itself since it was loaded."""
@@ -398,7 +393,7 @@ class Subject:
         except NotRepeatableError as error:
             return LaunchFile(reason=str(error))
         finally:
-            self._listeners.clear()
+            self._listeners.remove(recorder.launch)
         file = _LAUNCHES.absolute()
         if not recorder.save(file):
             return LaunchFile(reason="its launches are made by host code, which is not repeated")

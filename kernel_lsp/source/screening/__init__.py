@@ -1,12 +1,13 @@
-"""What the host code of a candidate reaches for beyond its kernels: a tripwire that says so by name.
+"""A tripwire in the host code of a candidate, which names what that code reaches for beyond its kernels.
 
 Host code of a candidate runs in the process that times it. A kernel needs little of Python and C++ there: it makes
-tensors, computes sizes and launches. What would replace functions of others, or open files, processes and memory, is
-an objection; what is merely unusual is a note; and neither is told where the user's own text does the same. This cannot
-find everything that is hidden well enough: the judge's verdicts do not rest on it.
+tensors, computes sizes and launches. Code that would replace functions of others, or open files, processes and memory,
+meets an objection; code that is merely unusual gets a note; neither is told where the user's own text does the same.
+This cannot find everything that is hidden well enough: the judge's verdicts do not rest on it.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Language
@@ -61,6 +62,7 @@ def _host_findings(candidate: Sequence[str], baseline: SourceFile) -> tuple[Find
     return tuple(found for text in candidate for found in cpp_findings(text) if found.what not in usual)
 
 
+@lru_cache(maxsize=32)  # a baseline and a workload stand beside every candidate
 def _of_file(text: str, *, builds: bool, beside_device_code: bool) -> tuple[Finding, ...]:
     data, found = (
         text.encode(errors="replace"),

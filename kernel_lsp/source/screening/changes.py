@@ -1,12 +1,12 @@
-"""What Python host code assigns to or deletes from objects: its own, or those of others."""
+"""Rules for what Python host code assigns to or deletes from objects: its own, or those of others."""
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from kernel_lsp.source.screening import policy
 from kernel_lsp.source.screening.findings import Finding, Note, Objection, words
 from kernel_lsp.source.screening.methods import Methods
-from kernel_lsp.source.screening.names import Names, bound_names
+from kernel_lsp.source.screening.names import Names
 
 _HARMLESS = words(
     "__doc__ __module__ __name__ __qualname__ bias block_shape data grad kwargs num_stages num_warps pre_hook "
@@ -23,9 +23,9 @@ class Changes:
     others in hand; elsewhere that is a note.
     """
 
-    def __init__(self, nodes: Sequence[ast.AST], names: Names, methods: Methods) -> None:
-        self._nodes, self._names, self._methods = nodes, names, methods
-        self._fresh = self._bound_to_fresh()
+    def __init__(self, names: Names, methods: Methods) -> None:
+        self._nodes, self._names, self._methods = names.nodes, names, methods
+        self._fresh, self._returned = self._bound_to_fresh(), self._bound_to_returned()
 
     def findings(self, *, foreign: bool) -> Iterator[Finding]:
         """Yield what each assignment and deletion changes; `foreign` says whether objects of others are in hand."""
@@ -41,7 +41,7 @@ class Changes:
             yield Objection(node.lineno, f"changes `{'.'.join(path)}`")
         elif name.startswith("__") and name.endswith("__") and name not in policy.DEFINED | _HARMLESS:
             yield Objection(node.lineno, f"defines `{name}`")
-        elif name in policy.REFUSED_NAMES:
+        elif policy.is_refused(name):
             yield Objection(node.lineno, f"changes `{_written(node)}`")
         elif not (name in _HARMLESS or self._is_own(of)):
             refused = foreign or self._comes_from_import(of)
@@ -62,10 +62,22 @@ class Changes:
         return isinstance(node, ast.Name) and (node.id in self._fresh or self._methods.is_own_function(node))
 
     def _comes_from_import(self, node: ast.expr) -> bool:
-        """Return whether an object is what an imported function returned, or a part of that."""
+        """Return whether an object is what an imported function returned, a part of that, or a class by `type`."""
         while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
             node = node.func if isinstance(node, ast.Call) else node.value
-        return self._names.path(node) is not None
+        if self._names.path(node) is not None:
+            return True
+        return isinstance(node, ast.Name) and (node.id == "type" or node.id in self._returned)
+
+    def _bound_to_returned(self) -> set[str]:
+        """Return names that are bound to what functions of torch or Triton return, new objects aside."""
+        found: set[str] = set()
+        for node in self._nodes:
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and not self._makes(node.value):
+                path = self._names.path(node.value.func) or ("",)
+                if path[0] in ("torch", "triton"):
+                    found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        return found
 
     def _bound_to_fresh(self) -> set[str]:
         """Return names that are bound to new objects of torch and to nothing else."""
@@ -76,11 +88,8 @@ class Changes:
                 targets = [target for target in node.targets if isinstance(target, ast.Name)]
                 fresh |= {target.id for target in targets}
                 own |= {id(target) for target in targets}
-        for node in self._nodes:
-            fresh -= {name for name, _ in bound_names(node) if id(node) not in own}
-            if isinstance(node, ast.arg):
-                fresh.discard(node.arg)
-        return fresh
+        fresh -= {name for node, name, _ in self._names.bindings if id(node) not in own}
+        return fresh - {node.arg for node in self._nodes if isinstance(node, ast.arg)}
 
     def _makes(self, call: ast.Call) -> bool:
         path = self._names.path(call.func) or ()

@@ -1,4 +1,4 @@
-"""C++ host code of extensions: what its text shows that the symbols of the built library do not.
+"""C++ host code of extensions: its text shows some things that the symbols of the built library do not.
 
 A library's undefined symbols decide which functions host code may call (`build.host.symbols`). Left to the text are
 names given by assembler labels, instructions written out on the host, Python reached from C++, and the harness's own
@@ -55,13 +55,19 @@ _OF_THE_HOST = re.compile(
     | globl|symver|hidden)\b(?![.:])"""
 )
 """Instructions, registers and directives of x86 and ARM that PTX does not have."""
+_OF_ANY_STRING = re.compile(
+    r"""(?x)(?:\A|[;\n])\s*(?:(?:syscall|sysenter|svc\s+\#?\d+)\s*(?:[;\n]|\Z) | int\s+\$0x80
+    | \.(?:byte|[248]byte|value|octa)\s+(?:0x|\d))"""
+)
+"""Such instructions in a string that a macro may hand to the assembler."""
+_BROKEN_WORD = re.compile(r"\w\\\r?\n\w")
 
 
 def cpp_findings(text: str) -> tuple[Finding, ...]:
     """Return what the text of C++ host code does beyond making tensors and launching kernels, in order of its lines."""
     data = text.encode(errors="replace")
     code, kept = (blank(data).decode("latin-1") for blank in (code_only, without_comments))  # one character a byte
-    found = [*_of_words(code), *_of_attributes(kept), *_of_assembler(code, kept)]
+    found = [*_of_words(code), *_of_attributes(kept), *_of_assembler(code, kept), *_of_hidden_words(code, kept)]
     places = sorted({(code.count("\n", 0, at) + 1, what, rejects) for at, what, rejects in found})
     return tuple(Objection(line, what) if rejects else Note(line, what) for line, what, rejects in places)
 
@@ -94,6 +100,15 @@ def _of_assembler(code: str, kept: str) -> Iterator[tuple[int, str, bool]]:
             yield match.start(), "runs instructions that its text does not show", False
         elif _OF_THE_HOST.search(template):
             yield match.start(), "runs machine instructions on the host", True
+
+
+def _of_hidden_words(code: str, kept: str) -> Iterator[tuple[int, str, bool]]:
+    """Yield what macros and broken lines may make of a text; `kept` is `code` with its strings."""
+    for match in _BROKEN_WORD.finditer(code):
+        yield match.start(), "breaks a word at the end of a line", True
+    for match in _STRING.finditer(kept):
+        if _OF_ANY_STRING.search((_template(kept, match.start()) or "").lower()):
+            yield match.start(), "holds machine instructions of the host in a string", True
 
 
 def _template(code: str, start: int) -> str | None:

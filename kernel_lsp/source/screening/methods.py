@@ -4,11 +4,11 @@ So `self.x = 1` and `self._x` mean nothing only where the class's methods are ca
 """
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 from kernel_lsp.source.screening.findings import Objection, words
-from kernel_lsp.source.screening.names import Names, bound_names, parameters
+from kernel_lsp.source.screening.names import Names, parameters
 
 OWN = words("self cls ctx")
 _KEEPING = words(
@@ -29,21 +29,23 @@ class Methods:
         classes: the file's classes, by name.
     """
 
-    def __init__(self, tree: ast.Module, names: Names) -> None:
+    def __init__(self, names: Names) -> None:
         self._names = names
-        nodes = list(ast.walk(tree))
+        nodes = names.nodes
         self.classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
-        self._defined = _only_defined(nodes)
+        self._defined = _only_defined(names)
         self._nodes = nodes
         imports = (ast.Import, ast.ImportFrom)
-        self._bound = {name for node in nodes if not isinstance(node, imports) for name, _ in bound_names(node)}
+        self._bound = {name for node, name, _ in names.bindings if not isinstance(node, imports)}
         self._owners = {id(part): node for node in nodes if isinstance(node, ast.ClassDef) for part in node.body}
         self._own: dict[int, str] = {}
+        self._beside_ctx: set[int] = set()
         for node in nodes:
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and (name := self._object_of(node)):
                 self._own |= {id(part): _kind(node) for part in _within(node, name)}
+                self._beside_ctx |= {id(part) for part in ast.walk(node)} if name == "ctx" else set()
         self._sensitive = self._sensitive_methods()
-        self._made = _made(nodes, self.classes)
+        self._made = _made(names, self.classes)
 
     def is_own(self, node: ast.AST) -> bool:
         """Return whether an expression is the object of the method that it stands in, or its class."""
@@ -73,10 +75,13 @@ class Methods:
         Args:
             foreign: whether the file has objects in hand that are not its own, so that what may be such a call is one.
         """
+        for node, name, line in self._names.bindings:
+            if name in OWN and (name != "ctx" or id(node) in self._beside_ctx):  # elsewhere `ctx` is like other names
+                yield Objection(line, f"calls what is no object of its own `{name}`")
         for node in self._nodes:
             yield from self._posing(node)
-            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and node.attr in self._sensitive:
-                yield from self._of_access(node, foreign=foreign)
+            if isinstance(node, (ast.Attribute, ast.Call)) and (taken := self._taken(node)) is not None:
+                yield from self._of_access(node, *taken, foreign=foreign)
             elif isinstance(node, ast.ClassDef):
                 yield from self._of_class_body(node, foreign=foreign)
             elif isinstance(node, ast.MatchClass) and self._escapes:
@@ -109,11 +114,21 @@ class Methods:
         builtin = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id
         return builtin in ("getattr", "setattr", "delattr") and any(map(self.is_own, ast.iter_child_nodes(node)))
 
-    def _of_access(self, node: ast.Attribute, *, foreign: bool) -> Iterator[Objection]:
+    def _taken(self, node: ast.Attribute | ast.Call) -> tuple[ast.expr, str] | None:
+        """Return the object and the name where a method that reaches into its own object is taken from something."""
+        match node:
+            case ast.Attribute(value=of, attr=name, ctx=ast.Load()):
+                return (of, name) if name in self._sensitive else None
+            case ast.Call(func=ast.Name(id="getattr"), args=[of, ast.Constant(value=str(name)), *_]):
+                return (of, name) if name in self._sensitive else None
+            case _:
+                return None
+
+    def _of_access(self, node: ast.expr, of: ast.expr, name: str, *, foreign: bool) -> Iterator[Objection]:
         """Yield an objection to a method taken from something where its class may stand."""
-        of, above = node.value, self._names.parents.get(id(node))
+        above = self._names.parents.get(id(node))
         call = above if isinstance(above, ast.Call) and above.func is node else None
-        said = f"calls the method `{node.attr}` of a class, with any object for its own"
+        said = f"calls the method `{name}` of a class, with any object for its own"
         if self._own.get(id(of)) in ("instance", "static") or self.is_own_instance(of) or self._names.path(of):
             return
         if isinstance(of, ast.Call) and isinstance(of.func, ast.Name) and of.func.id == "super":
@@ -123,7 +138,7 @@ class Methods:
         is_class = id(of) in self._own or (isinstance(of, ast.Name) and of.id in self.classes)
         is_class = is_class or (isinstance(of, ast.Attribute) and of.attr in self.classes)
         is_class = is_class or (isinstance(of, ast.Call) and isinstance(of.func, ast.Name) and of.func.id == "type")
-        if is_class or (foreign and self._escapes and (call is None or self._may_be_unbound(call, node.attr))):
+        if is_class or (foreign and self._escapes and (call is None or self._may_be_unbound(call, name))):
             yield Objection(node.lineno, said)
 
     def _may_be_unbound(self, call: ast.Call, name: str) -> bool:
@@ -182,7 +197,7 @@ class Methods:
 
     def _posing(self, node: ast.AST) -> Iterator[Objection]:
         """Yield names called as a method's own object that are none."""
-        found = [(name, line) for name, line in bound_names(node) if name in OWN]
+        found: list[tuple[str, int]] = []
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             own = self._object_of(node) if not isinstance(node, ast.Lambda) else None
             every = parameters(node)
@@ -220,31 +235,30 @@ def _is_dataclass(decorator: ast.expr) -> bool:
     return name in ("dataclass", "final", "total_ordering", "runtime_checkable", "unique")
 
 
-def _only_defined(nodes: Sequence[ast.AST]) -> set[str]:
-    """Return the names of functions and classes that nothing else is called by, parameters included."""
+def _only_defined(names: Names) -> set[str]:
+    """Return the names of functions and classes that stand for nothing else, whatever decorators make of them."""
     definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    defined = {node.name for node in nodes if isinstance(node, definitions)}
-    for node in nodes:
-        if not isinstance(node, (*definitions, ast.Global)):
-            defined -= {name for name, _ in bound_names(node)}
-        if isinstance(node, ast.arg):
-            defined.discard(node.arg)
-    return defined
+    defined = {node.name for node in names.nodes if isinstance(node, definitions)}
+    for node in names.nodes:
+        if isinstance(node, definitions) and not all(_is_imported(one, names) for one in node.decorator_list):
+            defined.discard(node.name)
+    defined -= {name for node, name, _ in names.bindings if not isinstance(node, (*definitions, ast.Global))}
+    return defined - {node.arg for node in names.nodes if isinstance(node, ast.arg)}
 
 
-def _made(nodes: Sequence[ast.AST], classes: Mapping[str, ast.ClassDef]) -> set[str]:
+def _is_imported(decorator: ast.expr, names: Names) -> bool:
+    return names.path(decorator.func if isinstance(decorator, ast.Call) else decorator) is not None
+
+
+def _made(names: Names, classes: Mapping[str, ast.ClassDef]) -> set[str]:
     """Return names that are bound to objects of the file's own classes and to nothing else."""
     made: set[str] = set()
     own: set[int] = set()
-    for node in nodes:
+    for node in names.nodes:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Name):
             targets = [target for target in node.targets if isinstance(target, ast.Name)]
             if node.value.func.id in classes and len(targets) == len(node.targets):
                 made |= {target.id for target in targets}
                 own |= {id(target) for target in targets}
-    for node in nodes:
-        if id(node) not in own:
-            made -= {name for name, _ in bound_names(node)}
-        if isinstance(node, ast.arg):
-            made.discard(node.arg)
-    return made
+    made -= {name for node, name, _ in names.bindings if id(node) not in own}
+    return made - {node.arg for node in names.nodes if isinstance(node, ast.arg)}

@@ -1,7 +1,7 @@
-"""What names of a Python file stand for: imports, their aliases, and where they are used in plain sight."""
+"""Names of a Python file: imports, their aliases, and where these are used in plain sight."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 Parents = dict[int, ast.AST]
 _PLAIN_ARGUMENTS = {"isinstance": 1, "issubclass": 1, "super": 0, "hasattr": 0, "getattr": 0}
@@ -9,13 +9,23 @@ _PLAIN_ARGUMENTS = {"isinstance": 1, "issubclass": 1, "super": 0, "hasattr": 0, 
 
 
 class Names:
-    """The dotted names that the names of a file stand for, whatever block they are bound in."""
+    """The dotted names that the names of a file stand for, whatever block they are bound in.
+
+    Attributes:
+        nodes: all nodes of the file's tree.
+        bindings: where names are bound but for parameters: the node that binds, the name, its line.
+        parents: the node above each one, by `id`.
+        annotations: of variables, parameters and what functions return.
+    """
 
     def __init__(self, tree: ast.Module) -> None:
-        self._stand_for = dict(_imports(tree))
-        self._aliases = self._follow(tree)
-        self.parents: Parents = {id(child): node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-        self._annotations = {id(part) for note in _annotations(tree) for part in ast.walk(note)}
+        self.nodes = list(ast.walk(tree))
+        self.bindings = [(node, name, line) for node in self.nodes for name, line in _bound_names(node)]
+        self._stand_for = dict(_imports(self.nodes))
+        self._aliases = self._follow()
+        self.parents: Parents = {id(child): node for node in self.nodes for child in ast.iter_child_nodes(node)}
+        self.annotations = _annotations(self.nodes)
+        self._annotations = {id(part) for note in self.annotations for part in ast.walk(note)}
 
     def path(self, node: ast.AST) -> tuple[str, ...] | None:
         """Return the dotted name of what was imported that an expression stands for; None where it is another."""
@@ -29,29 +39,42 @@ class Names:
         tops = [place for place, name in enumerate(path) if name in ("torch", "triton")]
         return path[tops[-1] :] if tops and path[0] in ("torch", "triton") else path  # their modules know them too
 
+    def is_imported(self, name: str) -> bool:
+        """Return whether a name stands for something that was imported."""
+        return name in self._stand_for
+
     def is_plain(self, node: ast.expr) -> bool:
         """Return whether an expression is only called, looked into, compared, inherited from or given another name."""
         if id(node) in self._aliases or id(node) in self._annotations:
             return True
-        above, below = self.parents.get(id(node)), node
-        while isinstance(above, (ast.Tuple, ast.BinOp)):  # of several classes
-            above, below = self.parents.get(id(above)), above
+        above = self.parents.get(id(node))
         match above:
-            case ast.Attribute() | ast.Compare() | ast.MatchClass() | ast.MatchValue() | ast.ExceptHandler():
+            case ast.Attribute() | ast.MatchClass():
                 return True
-            case ast.Call():
-                return above.func is node or _is_looked_at(above, below)
+            case ast.Compare(ops=ops):  # others ask the other side, which may be an object of the file's own
+                return all(isinstance(op, (ast.Is, ast.IsNot)) for op in ops)
             case ast.ClassDef():
                 return any(part is node for part in (*above.bases, *above.decorator_list))
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 return any(part is node for part in above.decorator_list)
+            case ast.Call() if above.func is node:
+                return True
             case _:
-                return False
+                return self._is_a_kind(node)
 
-    def _follow(self, tree: ast.Module) -> set[int]:
+    def _is_a_kind(self, node: ast.AST) -> bool:
+        """Return whether an expression, or a tuple with it, says what to look for: `isinstance(x, (A, B))`."""
+        above, below = self.parents.get(id(node)), node
+        while isinstance(above, (ast.Tuple, ast.BinOp)):
+            above, below = self.parents.get(id(above)), above
+        return isinstance(above, ast.ExceptHandler) or (isinstance(above, ast.Call) and _is_looked_at(above, below))
+
+    def _follow(self) -> set[int]:
         """Take names that stand for something by plain assignments for imported; return the values, by `id`."""
         values: set[int] = set()
-        assigned = [node for node in ast.walk(tree) if isinstance(node, (ast.Assign, ast.AnnAssign))]
+        of_classes = {id(part) for node in self.nodes if isinstance(node, ast.ClassDef) for part in node.body}
+        every = (node for node in self.nodes if id(node) not in of_classes)  # theirs are attributes, not names
+        assigned = [node for node in every if isinstance(node, (ast.Assign, ast.AnnAssign))]
         while True:
             before = len(values)
             for node in assigned:
@@ -65,7 +88,7 @@ class Names:
                 return values
 
 
-def bound_names(node: ast.AST) -> Iterator[tuple[str, int]]:
+def _bound_names(node: ast.AST) -> Iterator[tuple[str, int]]:
     """Yield the names that a statement, expression or pattern binds by itself, but for parameters, with their lines."""
     match node:
         case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
@@ -99,8 +122,8 @@ def _is_looked_at(call: ast.Call, argument: ast.AST) -> bool:
     return len(call.args) > place and call.args[place] is argument
 
 
-def _imports(tree: ast.Module) -> Iterator[tuple[str, tuple[str, ...]]]:
-    for node in ast.walk(tree):
+def _imports(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 path = tuple(alias.name.split("."))
@@ -110,9 +133,11 @@ def _imports(tree: ast.Module) -> Iterator[tuple[str, tuple[str, ...]]]:
                 yield alias.asname or alias.name, (*(node.module or "").split("."), alias.name)
 
 
-def _annotations(tree: ast.Module) -> Iterator[ast.expr]:
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.arg, ast.AnnAssign)) and node.annotation is not None:
-            yield node.annotation
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.returns is not None:
-            yield node.returns
+def _annotations(nodes: Iterable[ast.AST]) -> list[ast.expr]:
+    found: list[ast.expr | None] = []
+    for node in nodes:
+        if isinstance(node, (ast.arg, ast.AnnAssign)):
+            found.append(node.annotation)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            found.append(node.returns)
+    return [note for note in found if note is not None]

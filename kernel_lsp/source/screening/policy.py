@@ -1,7 +1,7 @@
 """Which modules, members and names host code may use: plainly, with a note, or not at all.
 
-What is refused leads to code of others or replaces it: functions of the interpreter that find, read or change frames,
-modules and memory, and those that open files, processes and sockets. What is told is usual in honest files.
+Refused are functions of the interpreter that find, read or change frames, modules and memory, and those that open
+files, processes and sockets. Told is what honest files use too, and a reader of the evidence may want to know.
 """
 
 import importlib
@@ -21,7 +21,7 @@ _LISTED_BY_THEMSELVES = words(
 )
 _ALL_OF_THEM = words("apex bisect einops flash_attn numpy packaging tabulate time tqdm")
 _MEMBERS = {
-    "inspect": words("Parameter cleandoc getdoc isclass isfunction signature"),
+    "inspect": words("cleandoc getdoc isclass isfunction"),
     "logging": words(
         "CRITICAL DEBUG ERROR Formatter INFO Logger NullHandler StreamHandler WARNING basicConfig critical debug "
         "error exception getLogger info log warning"
@@ -42,7 +42,9 @@ _OF_NUMPY = words(
     "savetxt savez savez_compressed testing"
 )
 _PARTS_OF_TORCH: dict[str, frozenset[str]] = {
-    **dict.fromkeys(words("classes futures hub multiprocessing overrides package profiler serialization"), frozenset()),
+    **dict.fromkeys(
+        words("classes futures hub multiprocessing onnx overrides package profiler serialization"), frozenset()
+    ),
     "distributed": words("get_rank get_world_size is_available is_initialized"),
     "fx": words("wrap"),
     "jit": words(
@@ -55,7 +57,12 @@ _PARTS_OF_TORCH: dict[str, frozenset[str]] = {
 }
 """Parts of torch that reach beyond kernels, with the members that do not."""
 _OF_EXTENSIONS = words("CUDA_HOME include_paths load load_inline")
-_PARTS_OF_TRITON = words("backends build compile_module_from_src")
+_OF_DYNAMO = words("allow_in_graph config disable graph_break is_compiling mark_dynamic mark_static reset")
+_PARTS_OF_TRITON = words(
+    "backends build compile_module_from_src get_cache_manager get_dump_manager get_override_manager"
+)
+_SHARED_CLASSES = words("autotuner cache compiler cuda driver jit knobs runtime")
+"""Parts of torch and triton whose classes and objects whoever measures relies on."""
 _MODULES_WITHIN = words(
     "_C amp autograd backends compiler cuda extra fft functional init knobs language libdevice linalg modules nn "
     "parallel parameter random runtime sparse special testing tools"
@@ -80,20 +87,21 @@ DEFINED = (DUNDERS - words("__file__ __module__ __name__")) | words(
     "__str__ __sub__ __truediv__"
 )
 """Those that may be defined."""
-REFUSED_NAMES = words(
-    "CUDAPluggableAllocator CodeType ForwardRef FunctionType MethodType ModuleType MonkeyPatch TypedDict ag_frame "
-    "asyncio attrgetter bdb bltns builtins change_current_allocator chdir codeop cr_frame ctypes ctypeslib "
-    "evaluate_forward_ref f_back f_builtins f_code f_globals f_locals f_trace faulthandler fcntl fdel fget "
-    "fromfile fset gc genericpath get_device_interface get_device_module get_field get_type_hints getattr_static "
-    "gi_frame importlib importorskip inspect io kernel_lsp linecache load_library make_dataclass meta_path "
-    "methodcaller mmap modules multiprocessing open os path_hooks pathlib pdb pickle pkgutil posix posixpath "
-    "read_bytes read_text redirect_stderr redirect_stdout rmdir runpy set_active setprofile settrace shutil "
-    "singledispatch singledispatchmethod socket subprocess symlink_to sys sysconfig tb_frame tb_next tempfile "
-    "threading tofile tracemalloc unlink update_wrapper wraps write_bytes write_text zipimport"
+_REFUSED_NAMES = words(
+    "CUDAPluggableAllocator CodeType ForwardRef FunctionType MethodType ModuleType MonkeyPatch TypedDict "
+    "_getframe ag_frame asyncio attrgetter bdb bltns builtins change_current_allocator chdir codeop cr_frame "
+    "ctypes ctypeslib currentframe evaluate_forward_ref f_back f_builtins f_code f_globals f_locals f_trace "
+    "faulthandler fcntl fdel fget fromfile fset gc genericpath get_device_interface get_device_module get_field "
+    "get_type_hints getattr_static getinnerframes getouterframes gi_frame importlib importorskip inspect io "
+    "kernel_lsp linecache load_library make_dataclass meta_path methodcaller mmap modules mro multiprocessing "
+    "open os path_hooks pathlib pdb pickle pkgutil posix posixpath read_bytes read_text redirect_stderr "
+    "redirect_stdout rmdir runpy set_active setprofile settrace shutil singledispatch singledispatchmethod socket "
+    "subprocess symlink_to sys sysconfig tb_frame tb_next tempfile threading tofile tracemalloc unlink "
+    "update_wrapper wraps write_bytes write_text zipimport"
 )
 """Attributes that nobody needs of any object, for they lead out of the file or write files."""
 _OF_TORCHS_CORE = ((), ("_cuda_getCurrentRawStream",))
-"""What may follow `torch._C`, which by itself is judged where it is handed round."""
+"""Names that may follow `torch._C`, which by itself is judged where it is handed round."""
 
 
 def objection_to_module(dotted: str) -> str | None:
@@ -113,7 +121,7 @@ def objection_to_member(path: tuple[str, ...], *, builds: bool) -> str | None:
     if path[0] == "torch":
         return _objection_to_torch(path, builds=builds)
     if path[0] == "triton":
-        if last in _FOREIGN or last == "_C":
+        if (last in _FOREIGN and not _is_installed(path)) or last == "_C":
             return f"reaches for `{dotted}`"
         return f"uses `{dotted}`" if last in _PARTS_OF_TRITON else None
     if path[0] == "numpy" and (last in _OF_NUMPY or last in sys.stdlib_module_names - words("random")):
@@ -127,19 +135,28 @@ def _objection_to_torch(path: tuple[str, ...], *, builds: bool) -> str | None:
     dotted, last = ".".join(path), path[-1]
     if path[1:2] == ("_C",) and path[2:] not in _OF_TORCHS_CORE:
         return f"reaches for `{dotted}`"
-    allowed = _PARTS_OF_TORCH.get(path[1]) if len(path) > 1 else None
+    part = path[1] if len(path) > 1 else ""
+    usual = part in ("_C", "__version__") or (part == "_dynamo" and set(path[2:3]) <= _OF_DYNAMO)
+    if len(path) > 2 and part.startswith("_") and not usual:
+        return f"reaches for `{dotted}`"
+    allowed = _PARTS_OF_TORCH.get(part)
     if allowed is not None:
         if path[1:3] == ("utils", "cpp_extension") and builds:
             return None if set(path[3:4]) <= _OF_EXTENSIONS else f"reaches for `{dotted}`"
         if not allowed or (len(path) > 2 and path[2] not in allowed):
             return f"uses `{'.'.join(path[:3])}`"
-    if last in _FOREIGN:
+    if last in _FOREIGN and not _is_installed(path):
         return f"reaches for `{dotted}`"
     if last in _FILES_OF_TORCH:
         return f"reads or writes files with `{dotted}`"
     if (last.startswith("set_") and last not in _HARMLESS_SETTINGS) or last == "use_deterministic_algorithms":
         return f"changes a setting of the whole process with `{dotted}`"
     return None
+
+
+def is_refused(name: str, path: tuple[str, ...] | None = None) -> bool:
+    """Return whether nobody needs an attribute of that name; `path` is its dotted name, if it was imported."""
+    return name in _REFUSED_NAMES and path != ("torch", "nn", "modules")
 
 
 def note_on_member(path: tuple[str, ...]) -> str | None:
@@ -173,6 +190,11 @@ def leads_to_a_class(path: tuple[str, ...]) -> bool:
     if path[1:2] == ("nn",):
         return len(path) > 3 and path[2] not in ("functional", "init", "parameter")
     return len(path) > 2 or "".join(path[1:])[:1].isupper()
+
+
+def leads_to_a_shared_class(path: tuple[str, ...]) -> bool:
+    """Return whether a dotted name may be a class or an object that whoever measures relies on."""
+    return leads_to_a_class(path) and not _SHARED_CLASSES.isdisjoint(path[1:-1]) and path[-1][:1].isupper()
 
 
 @lru_cache

@@ -1,9 +1,10 @@
-"""Python host code: what its syntax tree shows of imports, attributes, bindings and changes."""
+"""Python host code: its syntax tree shows imports, attributes, bindings and changes."""
 
 import ast
 
 from kernel_lsp.source.python import NestedTooDeepError, python_ast
 from kernel_lsp.source.screening import policy
+from kernel_lsp.source.screening.annotations import annotation_objections
 from kernel_lsp.source.screening.changes import Changes
 from kernel_lsp.source.screening.findings import Finding, Objection
 from kernel_lsp.source.screening.methods import Methods
@@ -14,7 +15,7 @@ from kernel_lsp.source.screening.reading import Reading
 def python_findings(text: str, *, builds: bool, beside_device_code: bool) -> tuple[Finding, ...]:
     """Return what Python host code does beyond making tensors and launching kernels, in order of its lines.
 
-    What stands below `if __name__ == "__main__":` at the top of the file is left out, for nobody runs it. A text that
+    The block below `if __name__ == "__main__":` at the top of the file is left out, for nobody runs it. A text that
     does not parse has none: whoever executes it says what is wrong.
 
     Args:
@@ -30,14 +31,14 @@ def python_findings(text: str, *, builds: bool, beside_device_code: bool) -> tup
         return ()
     _leave_out_main(tree)
     names = Names(tree)
-    methods = Methods(tree, names)
-    nodes = list(ast.walk(tree))
-    foreign = beside_device_code or any(_is_foreign_in_hand(node, names) for node in nodes)
+    methods = Methods(names)
+    foreign = beside_device_code or any(_is_foreign_in_hand(node, names) for node in names.nodes)
     reading = Reading(names, methods, builds=builds, beside_device_code=beside_device_code)
     found = {
-        *(finding for node in nodes for finding in reading.of(node)),
+        *reading.findings(),
         *methods.objections(foreign=foreign),
-        *Changes(nodes, names, methods).findings(foreign=foreign),
+        *annotation_objections(names, methods),
+        *Changes(names, methods).findings(foreign=foreign),
     }
     return tuple(sorted(found, key=lambda finding: (finding.line, finding.what)))
 
@@ -57,7 +58,13 @@ def _leave_out_main(tree: ast.Module) -> None:
 
 def _is_foreign_in_hand(node: ast.AST, names: Names) -> bool:
     """Return whether a class or object of torch or Triton is handed round, so that nobody sees who changes it."""
-    if not isinstance(node, (ast.Name, ast.Attribute)) or not isinstance(node.ctx, ast.Load):
-        return False
-    path = names.path(node)
-    return path is not None and policy.leads_to_a_class(path) and not names.is_plain(node)
+    match node:
+        case ast.Name(ctx=ast.Load()) | ast.Attribute(ctx=ast.Load()):
+            path = names.path(node)
+            if path is None:
+                return isinstance(node, ast.Attribute) and node.attr == "obj"  # of an AttributeError
+            return path == ("dataclasses", "fields") or (policy.leads_to_a_class(path) and not names.is_plain(node))
+        case ast.Call(func=ast.Name(id="type")):
+            return not names.is_plain(node)
+        case _:
+            return False

@@ -1,4 +1,4 @@
-"""What Python host code imports, reads, calls and hands round."""
+"""Rules for what Python host code imports, reads, calls and hands round."""
 
 import ast
 import re
@@ -9,7 +9,7 @@ from typing import Literal
 from kernel_lsp.source.screening import policy
 from kernel_lsp.source.screening.findings import Finding, Note, Objection, words
 from kernel_lsp.source.screening.methods import Methods
-from kernel_lsp.source.screening.names import Names, bound_names
+from kernel_lsp.source.screening.names import Names
 
 Origin = Literal["own", "imported", "unknown"]
 """Where an object comes from of which an attribute is read."""
@@ -18,6 +18,8 @@ _FORMAT = re.compile(r"\{\w*(?:\.\w+|\[[^\]{}]*\])*\.__\w+")
 _METACLASSES = (("abc", "ABCMeta"), ("enum", "EnumMeta"), ("enum", "EnumType"))
 _READING_VARIABLES = words("copy get items keys values")
 _ADDING_TO_PATH = words("append extend insert")
+_PARSING = words("parse_args parse_intermixed_args parse_known_args")
+_COMPILER_OPTION = re.compile(r"--?(?:wrapper|fplugin\b.*|i?plugindir\b.*|specs\b.*|ccbin\b.*|compiler-bindir\b.*)")
 _OF_A_CLASS = words("__module__ __name__ __qualname__")
 
 
@@ -28,9 +30,15 @@ class Reading:
         self._names, self._methods = names, methods
         self._builds, self._beside_device_code = builds, beside_device_code
 
-    def of(self, node: ast.AST) -> Iterator[Finding]:
-        """Yield what one node of the tree shows by itself."""
-        yield from _of_bindings(node)
+    def findings(self) -> Iterator[Finding]:
+        """Yield what each node of the tree shows by itself."""
+        for _, name, line in self._names.bindings:
+            if name.startswith("__") and name.endswith("__") and name not in policy.DEFINED:
+                yield Objection(line, f"defines `{name}`")  # others rely on its meaning
+        for node in self._names.nodes:
+            yield from self._of(node)
+
+    def _of(self, node: ast.AST) -> Iterator[Finding]:
         match node:
             case ast.Import():
                 for alias in node.names:
@@ -50,6 +58,8 @@ class Reading:
                     yield from self._of_attribute_named(node, name, "unknown")
             case ast.Constant(value=str(text)) if _FORMAT.search(text):
                 yield Objection(node.lineno, "reads attributes with a format")
+            case ast.Constant(value=str(text)) if _COMPILER_OPTION.fullmatch(text):
+                yield Objection(node.lineno, f"has the compiler run other programs with `{text}`")
             case _:
                 pass
 
@@ -61,7 +71,7 @@ class Reading:
             yield Note(line, f"imports `{path[0]}`")
         for end in range(2, len(path) + 1):
             yield from (found := list(self._of_member(line, path[:end])))
-            if not found and path[end - 1] in policy.REFUSED_NAMES and path[end - 1] != "wraps":
+            if not found and policy.is_refused(path[end - 1], path[:end]) and path[end - 1] != "wraps":
                 yield Objection(line, f"reaches for `{path[end - 1]}`")
             elif not found:
                 yield from self._of_private(line, path[end - 1], "imported")
@@ -98,7 +108,7 @@ class Reading:
         self, node: ast.Attribute | ast.Call | ast.MatchClass, name: str, of: Origin
     ) -> Iterator[Finding]:
         above = self._names.parents.get(id(node))
-        if name in policy.REFUSED_NAMES:
+        if policy.is_refused(name, self._names.path(node)):
             call = above if isinstance(above, ast.Call) and above.func is node else None
             if not (call is not None and _is_usual(name, call)):
                 yield Objection(node.lineno, f"reaches for `{name}`")
@@ -115,9 +125,7 @@ class Reading:
                 yield Objection(line, f"reaches for `{name}`")
         elif name.startswith("_") and of != "own":
             is_module = name == "_C" or {name, name[1:]} & sys.stdlib_module_names
-            refused = (
-                (is_module and of == "unknown") or name[1:] in policy.REFUSED_NAMES or name in sys.stdlib_module_names
-            )
+            refused = (is_module and of == "unknown") or policy.is_refused(name[1:]) or name in sys.stdlib_module_names
             refused = refused or (of == "unknown" and self._beside_device_code)
             yield (Objection if refused else Note)(line, f"reaches for `{name}`")
 
@@ -134,8 +142,10 @@ class Reading:
 
     def _handed(self, node: ast.expr, path: tuple[str, ...]) -> Iterator[Finding]:
         """Yield what is handed round, so that nobody sees what is taken from it."""
-        is_environment = path == ("os", "environ") and not isinstance(self._names.parents.get(id(node)), ast.Subscript)
-        if (policy.is_module(path) or is_environment) and not self._names.is_plain(node):
+        usual = (ast.Subscript, ast.Compare)
+        is_environment = path == ("os", "environ") and not isinstance(self._names.parents.get(id(node)), usual)
+        refused = is_environment or policy.is_module(path) or policy.leads_to_a_shared_class(path)
+        if refused and not self._names.is_plain(node):
             yield Objection(node.lineno, f"hands round `{'.'.join(path)}`")
 
     def _sets_its_own(self, call: ast.Call) -> bool:
@@ -162,8 +172,13 @@ class Reading:
                 yield Objection(node.lineno, "changes the environment of the whole process")
         elif path[:2] == ("sys", "path") and len(path) == 3:
             yield (Note if path[2] in _ADDING_TO_PATH else Objection)(node.lineno, "changes `sys.path`")
+        elif path[-1:] == ("__init__",) and not (node.args and self._methods.is_own(node.args[0])):
+            yield Objection(node.lineno, f"calls `{'.'.join(path)}` on what is no object of its own")
         elif path == ("logging", "basicConfig") and any(keyword.arg in ("filename", None) for keyword in node.keywords):
             yield Objection(node.lineno, "writes a file with `logging.basicConfig`")
+
+        if isinstance(node.func, ast.Attribute) and node.func.attr in _PARSING and _fills_an_object(node):
+            yield Objection(node.lineno, f"has `{node.func.attr}` set attributes of an object")
 
     def _of_getattr(self, node: ast.Call, function: str) -> Iterator[Finding]:
         of, name = node.args[0], node.args[1]
@@ -186,11 +201,8 @@ class Reading:
                 yield Objection(node.lineno, "chooses a metaclass")
 
 
-def _of_bindings(node: ast.AST) -> Iterator[Finding]:
-    """Yield names with two underscores that get a meaning on which others rely."""
-    for name, line in bound_names(node):
-        if name.startswith("__") and name.endswith("__") and name not in policy.DEFINED:
-            yield Objection(line, f"defines `{name}`")
+def _fills_an_object(call: ast.Call) -> bool:
+    return len(call.args) > 1 or any(keyword.arg in ("namespace", None) for keyword in call.keywords)
 
 
 def _is_usual(name: str, call: ast.Call) -> bool:

@@ -14,7 +14,7 @@ from kernel_lsp.emulate import decode, machine, transfers  # noqa: E402
 from kernel_lsp.emulate.resident import Resident  # noqa: E402
 from kernel_lsp.errors import CannotJudgeError, WorkloadError  # noqa: E402
 from kernel_lsp.runner.workers import emulated_launch  # noqa: E402
-from kernel_lsp.runner.workers.emulator import Emulator  # noqa: E402
+from kernel_lsp.runner.workers.emulator import EmulatedLaunches, Emulator  # noqa: E402
 from kernel_lsp.source.candidate import SourceFile  # noqa: E402
 
 PATH = Path("/home/me/kernel.cu")
@@ -130,6 +130,15 @@ def raised_by(call):
     raise AssertionError("it should have raised")
 
 
+def test_an_error_in_the_glue_of_a_host_library_is_the_emulators(monkeypatch):
+    emulator = Emulator("sm_80")
+    monkeypatch.delattr(emulator, "memory")
+    launches = EmulatedLaunches(emulator)
+    why = shortfall(raised_by(lambda: launches.pointer(torch.ones(3))))
+    assert why is not None
+    assert why.message.startswith("the emulator itself failed (AttributeError:")
+
+
 def by_hand():
     raise NotImplementedError("no such mode")
 
@@ -152,9 +161,9 @@ def test_errors_of_the_users_own(call):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: torch.cuda.get_device_properties(0).uuid, "`uuid` of a properties of the GPU"),
+        (lambda: torch.cuda.get_device_properties(0).uuid, "`uuid` of `torch.cuda`'s Properties"),
         (lambda: torch.cuda.get_sync_debug_mode(), "a function of"),
-        (lambda: torch.cuda.current_stream().priority_of_mine, "`priority_of_mine` of a stream of the GPU"),
+        (lambda: torch.cuda.current_stream().priority_of_mine, "`priority_of_mine` of `torch.cuda`'s Stream"),
         (lambda: torch.ones(3, 3, dtype=torch.float8_e4m3fn, device="cuda") + 1, "torch's that the CPU does not have"),
     ],
 )

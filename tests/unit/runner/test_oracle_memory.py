@@ -9,7 +9,8 @@ from oracle_support import MIXER, Trial, Version, kernel
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.runner.messages import oracle as messages
 from kernel_lsp.runner.workers import comparison
-from kernel_lsp.runner.workers.comparison import Bounds, Distance
+from kernel_lsp.runner.workers.comparison import Distance
+from kernel_lsp.runner.workers.error_bounds import Bounds
 from kernel_lsp.runner.workers.input_sets import InputSets
 from kernel_lsp.runner.workers.output_errors import Allowance
 from kernel_lsp.workload.families import FAMILIES
@@ -57,7 +58,7 @@ def test_nothing_is_made_twice_while_it_fits(monkeypatch):
     trial = Trial(WORKLOAD, keep=30_000)
     keys = draw_all(trial)
     monkeypatch.setattr(InputSets, "_made", lambda *_: pytest.fail("made again"))
-    monkeypatch.setattr(InputSets, "_reference", lambda *_: (torch.zeros(1),))
+    monkeypatch.setattr(InputSets, "reference", lambda *_: (torch.zeros(1),))
     for key in keys:
         trial.oracle.inputs.expected(key)
 

@@ -209,8 +209,9 @@ def test_blocks_take_from_a_queue_what_they_get(parts):
     assert (run.findings, run.launches[0].ended) == ((), None)
 
 
-def test_a_block_that_takes_too_long_is_left(parts):
-    run = sampled(parts, lambda module, x: module.endless[99, 32](x, x, 1 << 30), torch.randn(32), budget=500)
+@pytest.mark.parametrize("blocks", [1, 99])
+def test_a_block_that_takes_too_long_is_left(parts, blocks):
+    run = sampled(parts, lambda module, x: module.endless[blocks, 32](x, x, 1 << 30), torch.randn(32), budget=500)
     assert run.findings == ()
     assert "after 501 instructions" in (run.launches[0].ended or "")
 

@@ -9,7 +9,22 @@ from kernel_lsp.source.kernel import Language
 from kernel_lsp.source.screening import host_objections, notes, objections
 
 USUAL = "import torch\nimport triton\nimport triton.language as tl\n\n\n"
-PROBE = "class Probe:\n    def reach(self):\n        return self._timer\n    def put(self, f):\n        self.timer = f\n"
+PROBE = (
+    "class Probe:\n    def reach(self):\n        return self._timer\n    def put(self, f):\n        self.timer = f\n"
+)
+FUNCTION = "class F(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        ctx.x = x\n"
+DERIVED = """
+class A:
+    def __init__(self):
+        self.n = 1
+class B(A):
+    def __init__(self):
+        super().__init__()
+        A.__init__(self)
+        self._m = 2
+"""
+FIELDS = "import dataclasses\n@dataclasses.dataclass\nclass A:\n    e: torch.cuda.Event\n"
+CUSTOM_OP = "from typing import Optional\n@torch.library.custom_op('own::f', mutates_args=())\n"
 
 
 def version(text: str) -> Candidate:
@@ -55,11 +70,11 @@ METHODS = [
         PROBE + "    timed = property(reach)\nProbe().timed",
     ),
     (
-        "still = staticmethod\nclass Probe:\n    @still\n    def put(self):\n        self.x = 1\nProbe().put(torch.cuda.Event)",
-        "class Probe:\n    @torch.no_grad()\n    def put(self):\n        self.x = 1\nProbe().put()",
+        "still = staticmethod\nclass P:\n    @still\n    def put(self):\n        self.x = 1\nP().put(torch.Tensor)",
+        "class P:\n    @torch.no_grad()\n    def put(self):\n        self.x = 1\nP().put()",
     ),
     (
-        "def at_once(f):\n    f(torch.cuda.Event)\nclass P:\n    @at_once\n    def put(self):\n        self.record = None",
+        "def now(f):\n    f(torch.Tensor)\nclass P:\n    @now\n    def put(self):\n        self.record = None",
         "def noted(f):\n    return f\nclass P:\n    @noted\n    def put(self):\n        self.n = None",
     ),
     (
@@ -67,15 +82,17 @@ METHODS = [
         "class P:\n    @staticmethod\n    def _rows(x):\n        return x.shape[0]\nP._rows(x)",
     ),
     (
-        "class F(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        ctx.x = x\nF.forward(watch, f)",
-        "class F(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        ctx.x = x\nF.apply(x)",
+        FUNCTION + "F.forward(watch, f)",
+        FUNCTION + "F.apply(x)",
     ),
     (
         "class P:\n    def __init__(self):\n        self.record = None\nP.__init__(watch)",
-        "class A:\n    def __init__(self):\n        self.n = 1\nclass B(A):\n    def __init__(self):\n"
-        "        super().__init__()\n        A.__init__(self)\n        self._m = 2",
+        DERIVED,
     ),
-    (PROBE + "match Probe:\n    case object(put=p):\n        p(watch, f)", PROBE + "match x:\n    case Probe():\n        x"),
+    (
+        PROBE + "match Probe:\n    case object(put=p):\n        p(watch, f)",
+        PROBE + "match x:\n    case Probe():\n        x",
+    ),
 ]
 
 BINDINGS = [
@@ -87,6 +104,7 @@ BINDINGS = [
     ("try:\n    f()\nexcept E as self:\n    self._x", "try:\n    f()\nexcept E as error:\n    error.args"),
     ("with watch as self:\n    self._x", "with torch.cuda.stream(s) as stream:\n    stream"),
     ("for self in watches:\n    self._x = 1", "for layer in layers:\n    layer.training = False"),
+    (FUNCTION + "        ctx = watch\n        ctx.y = 1", FUNCTION + "with f() as ctx:\n    ctx.__enter__()"),
     ("(self := watch)._x = 1", "(n := rows) + 1"),
     ("[self._x for self in watches]", "[x.shape for x in xs]"),
     ("from torch import cuda as self\nself._x", "from torch import nn as layers\nlayers.Linear(1, 2)"),
@@ -95,7 +113,10 @@ BINDINGS = [
     ("(lambda self: self.x)(watch)", "(lambda x: x.shape)(y)"),
     ("def f():\n    global self\n    self = watch", "def f():\n    global cache\n    cache = None"),
     ("__name__ = '__main__'\nif __name__ == '__main__':\n    import gc", "if __name__ == '__main__':\n    import gc"),
-    ("if __name__ == '__main__':\n    pass\nelse:\n    import gc", "if __name__ == '__main__':\n    import gc\nelse:\n    x = 1"),
+    (
+        "if __name__ == '__main__':\n    pass\nelse:\n    import gc",
+        "if __name__ == '__main__':\n    import gc\nelse:\n    x = 1",
+    ),
 ]
 
 CHANGES = [
@@ -113,18 +134,50 @@ CHANGES = [
     ("d = triton.runtime.driver.active.get_device_interface()\nd.Event = f", "d = triton.runtime.driver.active.utils"),
     ("triton.runtime.driver.set_active(x)", "triton.set_allocator(f)"),
     ("object.__setattr__(watch, 'x', f)", "object.__init__"),
-    ("setattr(watch, 'x', f)", "class A:\n    def f(self, i, w):\n        setattr(self, f'w{i}', w)\n        getattr(self, f'w{i}')"),
+    (
+        "setattr(watch, 'x', f)",
+        "class A:\n    def f(self, i, w):\n        setattr(self, f'w{i}', w)\n        getattr(self, f'w{i}')",
+    ),
     ("import functools\nfunctools.wraps(f, assigned=n)(g)", "import functools\n@functools.wraps(f)\ndef g(): ..."),
     ("import functools\nw = functools.wraps\nw(f, n)(g)", "import functools\nfunctools.lru_cache(f)"),
     ("torch.ops.aten.__dict__['add'] = f", "torch.ops.aten.add(x, y)"),
     ("import warnings\nwarnings.filters[0] = f", "import warnings\nwarnings.filterwarnings('ignore')"),
     ("import time\ntime.perf_counter = f", "import time\ntime.perf_counter()"),
     ("import time\nclocks = [time]\nclocks[0].perf_counter = f", "import time\nt = time.time\nt()"),
-    ("triton.knobs.runtime.launch_enter_hook = f", "triton.knobs.runtime"),
+    ("triton.knobs.runtime.launch_enter_hook = f", "triton.knobs.runtime.debug"),
     ("import sys\nsys.stdout = f", "import sys\nprint('x', file=sys.stderr)\nsys.exit(1)"),
     ("import os\nos.environ['LD_PRELOAD'] = 'x'", "import os\nos.environ['TORCH_CUDA_ARCH_LIST'] = '9.0'"),
     ("import os\nos.environ.update(x)", "import os\nos.environ.get('X', '') + os.environ['Y'] + os.getenv('Z')"),
     ("class A: ...\nA.__torch_function__ = f", "class A: ...\nA.limit = 3"),
+    (
+        "def other(f):\n    return torch.cuda.Event\n@other\ndef E(): ...\nE.record = g",
+        "@triton.jit\ndef kernel(x): ...\nkernel.tuned = True",
+    ),
+    ("(torch.cuda, 0).__getitem__(0).record = f", "x.dtype in (torch.float16, torch.bfloat16)"),
+    (
+        "class A:\n    def __eq__(self, other):\n        other.record = f\nA() == torch.cuda.Event",
+        "class A:\n    def __eq__(self, other):\n        return self.n == other.n\nA() == A()",
+    ),
+    ("match A():\n    case torch.cuda:\n        pass", "match x.dtype:\n    case torch.float16:\n        pass"),
+    ("class E(torch.cuda.Event): ...\nE.mro()[1].record = f", "class E(torch.nn.Module): ...\nE().half()"),
+    ("e = torch.cuda.Event()\ntype(e).record = f", "e = torch.cuda.Event()\ntype(e) is torch.cuda.Event"),
+    ("e = torch.cuda.Event()\nE = type(e)\nE.record = f", "x = torch.empty(3)\nx.tag = 1\ntype(x)(y)"),
+    ("try:\n    f()\nexcept E as e:\n    e.obj.record = f", "try:\n    f()\nexcept E as e:\n    e.add_note('x')"),
+    ("c = torch.cuda.cudart()\nc.cudaEventRecord = f", "c = torch.cuda.cudart()\nc.cudaProfilerStart()"),
+    (
+        "import argparse\nargparse.Namespace.__init__(torch.cuda.Event, record=f)",
+        "import argparse\nargparse.Namespace(n=1).n",
+    ),
+    (
+        "import argparse\np = argparse.ArgumentParser()\np.parse_args(x, namespace=torch.Tensor)",
+        "import argparse\np = argparse.ArgumentParser()\nargs = p.parse_args()\nargs.n",
+    ),
+    (FIELDS + "dataclasses.fields(A)[0].type.record = f", FIELDS + "dataclasses.asdict(A(e))"),
+    (CUSTOM_OP + "def f(x: \"print('x')\"): ...", CUSTOM_OP + "def f(x: 'torch.Tensor', n: int) -> torch.Tensor: ..."),
+    (
+        "T = ''.join(parts)\n" + CUSTOM_OP + "def f(x: T): ...",
+        CUSTOM_OP + "def f(x: Optional[torch.Tensor] | None): ...",
+    ),
 ]
 
 WAYS_OUT = [
@@ -146,7 +199,8 @@ WAYS_OUT = [
     ("import pathlib\npathlib.Path('x').open()", "from pathlib import Path\nPath('x').suffix"),
     ("import pytest\npytest.MonkeyPatch()", "import pytest\n@pytest.mark.parametrize('n', [1])\ndef test(n): ..."),
     ("import pytest\npytest.importorskip('gc')", "import pytest\npytest.skip('x')"),
-    ("import inspect\ninspect.currentframe()", "import inspect\ninspect.signature(f)"),
+    ("import inspect\ninspect.currentframe()", "import inspect\ninspect.cleandoc(f)"),
+    ("import inspect\ninspect.signature(f, eval_str=True)", "import inspect\ninspect.isfunction(f)"),
     ("import operator\noperator.attrgetter('x')", "import operator\noperator.mul(2, 3)"),
     ("from types import MethodType", "from types import SimpleNamespace"),
     ("import typing\ntyping.ForwardRef('x')", "from typing import NamedTuple"),
@@ -161,7 +215,7 @@ WAYS_OUT = [
     ("torch.library.Library('aten', 'IMPL')", "@torch.library.custom_op('own::f', mutates_args=())\ndef f(x): ..."),
     ("torch.utils.benchmark.Timer(stmt='x')", "from torch.utils.checkpoint import checkpoint\ncheckpoint(f, x)"),
     ("getattr(torch, 'utils').benchmark", "getattr(torch, 'float8_e5m2', None), hasattr(torch, 'x')"),
-    ("getattr(torch, 'cuda').x = 1", "getattr(torch, name_of) if False else torch.float32".replace("name_of", "'half'")),
+    ("getattr(torch, 'cuda').x = 1", "getattr(torch, 'half', torch.float32)"),
     ("torch._C._cuda_setDevice(0)", "from torch._C import _cuda_getCurrentRawStream"),
     ("torch._dynamo.config.x = 1", "torch._dynamo.disable(f)"),
     ("torch.set_default_device('cuda')", "torch.manual_seed(0), torch.cuda.set_device(0)"),
@@ -170,6 +224,10 @@ WAYS_OUT = [
     ("x._C.y", "kernel._init_handles()"),
     ("x._sys.y", "x._version"),
     ("import traceback\ntraceback.walk_stack(None)", "import traceback\ntraceback.print_exc()"),
+    ("torch._inductor.codecache.PyCodeCache", "torch._scaled_mm(a, b)"),
+    ("triton.runtime.cache.get_cache_manager(k)", "triton.testing.do_bench(f)"),
+    ("flags = ['-wrapper', 'sh']", "flags = ['-O3', '--use_fast_math', '-Xcompiler']"),
+    ("torch.cuda.modules", "from torch.nn.modules.utils import _pair\ntorch.__version__.split('.')"),
     ("import threading", "import statistics"),
     ("import unknown_module", "import einops"),
 ]  # fmt: skip
@@ -202,6 +260,8 @@ def test_what_a_launch_is_given_is_not_its_own(attempt: str, honest: str) -> Non
 
 HOST = "#include <cuda_runtime.h>\n#include <cstdio>\n"
 CPP = [
+    ('#define A asm\nvoid f() { A volatile("sys" "call"); }', '#define A asm volatile\nA("membar.gl;");'),
+    ("void f() { dl\\\nopen(n, 2); }", '#define F(x) \\\n    g(x); \\\n    printf("syscall failed: %d", x)'),
     ('void* f(const char*, int) __asm__("dlopen");', 'void f() { asm volatile("" ::: "memory"); }'),
     ('extern "C" int g(void*, size_t, int) asm ("mpro" "tect");', '__device__ void g() { asm("trap;"); }'),
     ("#define L(name) asm(name)\nint g() L(X);", '#define PTX(text) asm volatile(text "bar.sync 0;")'),
@@ -213,7 +273,7 @@ CPP = [
         'void f() { asm(".byte 0x0f, 0x05"); }',
         '__device__ void f() { asm("{ .reg .pred p;\\n @p ld.global.f32 %0, [%1]; }" : "=f"(x) : "l"(y)); }',
     ),
-    ('char q = \'"\'; void* h = dlsym(0, s); char r = \'"\';', 'char q = \'"\'; int h = 0; char r = \'"\';'),
+    ("char q = '\"'; void* h = dlsym(0, s); char r = '\"';", "char q = '\"'; int h = 0; char r = '\"';"),
     ('void f() { x.attr("__globals__"); }', 'void f() { x.attr("shape"); }'),
     ("namespace p = py; p::module_::import(n);", "namespace p = py; py::object x;"),
     ("PyRun_SimpleString(text);", "PyGILState_Ensure();"),
@@ -221,7 +281,7 @@ CPP = [
     ("cudaDeviceSetLimit(l, 1);", "cudaFuncSetAttribute(f, a, 1);"),
     (
         "mprotect(p, 1, 7);",
-        "#define CHECK(c) if (c) { fprintf(stderr, \"x\"); exit(EXIT_FAILURE); abort(); }\nint open = 0; x.open(1);",
+        '#define CHECK(c) if (c) { fprintf(stderr, "x"); exit(EXIT_FAILURE); abort(); }\nint open = 0; x.open(1);',
     ),
 ]
 
@@ -233,9 +293,7 @@ def test_the_text_of_host_code_shows_what_symbols_do_not(attempt: str, honest: s
     assert host_objections([HOST + honest], baseline) == ()
 
 
-@pytest.mark.parametrize(
-    "header", "mutex atomic chrono random span variant thread filesystem fstream unistd.h sys/mman.h".split()
-)
+@pytest.mark.parametrize("header", ["mutex", "atomic", "chrono", "random", "span", "variant", "thread", "unistd.h"])
 def test_a_header_is_no_objection(header: str) -> None:
     assert host_objections([f"{HOST}#include <{header}>\n"], SourceFile(Path("a.cu"), HOST)) == ()
 

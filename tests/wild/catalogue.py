@@ -1,0 +1,112 @@
+"""The public kernels of this folder, as records; README.md beside this file says how to add one."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent / "workloads"
+_VERSION = re.compile(r"^VERSION = \d+$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class PublicFile:
+    """One file of a public repository, at a commit.
+
+    Attributes:
+        path: in its repository.
+        place: where a run has it, below its project's folder.
+        sha256: of the whole file, in hexadecimal.
+        lines: first and last numbers of the lines that a run gets, counted from 1; all lines where there are none.
+            Scripts that measure as soon as they are imported end before that.
+    """
+
+    path: str
+    place: str
+    sha256: str
+    lines: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class PublicKernel:
+    """A workload of ours for a public file.
+
+    Attributes:
+        name: project and workload.
+        places: the kernel file, below its project's folder; one for each version where they lie in files of their own.
+        workload: our file.
+        versions: which of the file's kernels, or ways to launch one, `launch` knows by the number in its line
+            `VERSION = 1`; the first is the baseline of all. Empty where there is only one.
+    """
+
+    name: str
+    places: tuple[str, ...]
+    workload: Path
+    versions: tuple[int, ...]
+
+    def place(self, version: int) -> str:
+        """The file of one version."""
+        return self.places[self.versions.index(version)] if len(self.places) > 1 else self.places[0]
+
+    def launch_text(self, version: int) -> str:
+        """The workload's text with another version in its `launch`.
+
+        Raises:
+            ValueError: the workload has no line `VERSION = 1`.
+        """
+        text, count = _VERSION.subn(f"VERSION = {version}", self.workload.read_text())
+        if count != 1:
+            raise ValueError(f"{self.workload} has {count} lines of the form `VERSION = 1`; it needs one.")
+        return text
+
+
+@dataclass(frozen=True)
+class Project:
+    """A public repository: the files a run needs, and what is launched in them.
+
+    Attributes:
+        name: of its folder, here and in a run.
+        repository: owner and name.
+        commit: 40 hexadecimal digits.
+        files: what is taken from it.
+        empty: files that a run needs and nobody reads, such as a package's `__init__.py`.
+        kernels: what is judged.
+    """
+
+    name: str
+    repository: str
+    commit: str
+    files: tuple[PublicFile, ...]
+    empty: tuple[str, ...]
+    kernels: tuple[PublicKernel, ...]
+
+
+def projects() -> tuple[Project, ...]:
+    """All of them, by name."""
+    return tuple(_project(manifest) for manifest in sorted(FOLDER.glob("*/project.toml")))
+
+
+def _project(manifest: Path) -> Project:
+    content = tomllib.loads(manifest.read_text())
+    folder = manifest.parent
+    files = tuple(_file(path, entry) for path, entry in content["files"].items())
+    kernels = tuple(
+        PublicKernel(
+            f"{folder.name}/{name}",
+            tuple(entry["files"]) if "files" in entry else (entry["file"],),
+            folder / f"{name}_workload.py",
+            tuple(entry.get("versions", ())),
+        )
+        for name, entry in content.get("kernels", {}).items()
+    )
+    return Project(
+        folder.name, content["repository"], content["commit"], files, tuple(content.get("empty", ())), kernels
+    )
+
+
+def _file(path: str, entry: Mapping[str, Any]) -> PublicFile:
+    ranges = (part.split("-") for part in entry.get("lines", "").split(",") if part)
+    lines = tuple((int(first), int(last)) for first, last in ranges)
+    return PublicFile(path, entry.get("place", path), entry["sha256"], lines)
