@@ -85,7 +85,7 @@ def test_an_error_of_the_code_under_judgement_leaves_its_worker_alive(run, subje
 def test_a_worker_that_hangs_is_killed_with_its_children(pool, run, subject, hang):
     worker = run(subject(launch("subprocess.Popen(['sleep', '600'])", hang)))
     started = time.monotonic()
-    with pytest.raises(WorkerTimedOut, match=r"the subject process did not finish `run` in 0\.5 s"):
+    with pytest.raises(WorkerTimedOut, match=r"the subject process did not finish `Run` in 0\.5 s"):
         run(run_on_nothing(worker, deadline=0.5))
     assert time.monotonic() - started < 3
     assert gone(worker.pid)
@@ -114,7 +114,7 @@ def test_a_worker_that_ignores_signals_is_killed(run, subject):
 )
 def test_a_worker_that_ends_is_reported_with_its_last_words_and_its_children_are_killed(run, subject, end):
     worker = run(subject(launch("subprocess.Popen(['sleep', '600'])", "print('about to end')", end)))
-    with pytest.raises(WorkerDied, match="the subject process ended during `run`; its last words: ") as caught:
+    with pytest.raises(WorkerDied, match="the subject process ended during `Run`; its last words: ") as caught:
         run(run_on_nothing(worker))
     if end.startswith("os._exit") or "kill" in end:
         assert caught.value.message.endswith("its last words: about to end")
