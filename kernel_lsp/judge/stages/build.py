@@ -1,5 +1,8 @@
 """Stage: build the candidate, and see if there is anything to run."""
 
+from pathlib import Path
+
+from kernel_lsp.build.host.record import ExtensionBuild
 from kernel_lsp.build.host.symbols import forbidden_symbols
 from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.judge.building import Built
@@ -41,14 +44,26 @@ def _screen_host_code(context: Context, built: Built) -> Ruling | None:
     context.notes += host_notes(texts, baseline)
     if found := host_objections(texts, baseline):
         return ruling_on(found[0])
-    known = next((e.library for e in context.bench.baseline_built.extensions if e.library), None)
+    known = next(filter(None, map(_library, context.bench.baseline_built.extensions)), None)
     for extension in built.extensions:
-        if extension.library and (named := forbidden_symbols(extension.library, known)):
+        try:
+            named = forbidden_symbols(library, known) if (library := _library(extension)) is not None else ()
+        except ValueError as error:
+            return rejected(f"the host code of `{extension.name}` cannot be read: {error}")
+        if named:
             return rejected(
                 f"the host code of `{extension.name}` calls {', '.join(f'`{name}`' for name in named[:3])}, which the "
                 "kernel as it stands does not: a candidate may make tensors, compute sizes and launch; nothing was run"
             )
     return None
+
+
+def _library(extension: ExtensionBuild) -> bytes | None:
+    """Return the image of an extension's host code; None where there is none."""
+    if extension.extension is not None:
+        path = Path(extension.extension)
+        return path.read_bytes() if path.is_file() else None
+    return extension.library
 
 
 def _same_program(context: Context, built: Built) -> bool:
