@@ -184,7 +184,7 @@ HOST_TIME_TRIES: Final = 5
 """Tries on each side; the least counts. Chosen: others of the machine only ever add."""
 EAGER_GAIN_SEEN_SHARE: Final = 0.5
 """Share of a gain that the parent's clock must show where launches cannot be captured. Chosen."""
-EMULATED_SAMPLE_INSTRUCTIONS: Final = 10_000
+EMULATED_SAMPLE_INSTRUCTIONS: Final = 4_000
 """Instructions that sampled blocks of one timed launch execute together. Chosen: about a second of the emulator's."""
 EMULATED_SAMPLE_SECONDS: Final = 20.0
 """Deadline of a sample of blocks of one timed launch on the emulator. Chosen: tools beside it take as long."""

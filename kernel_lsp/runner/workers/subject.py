@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from kernel_lsp.build.binary import Binary
+from kernel_lsp.build.shortfall import shortfall
 from kernel_lsp.device.slab import Slab, give_back, make_slab, row_major
 from kernel_lsp.device.tensors import Argument, SlabHandle, TensorSpec
 from kernel_lsp.errors import KernelLspError
@@ -233,7 +234,9 @@ class Subject:
                     return self._call(request.slab)
             except KernelLspError:
                 raise
-            except Exception:
+            except Exception as error:
+                if (why := shortfall(error)) is not None:
+                    raise why from error
                 if not emulator.grow():
                     raise
                 slab.data.copy_(pristine)
