@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractAsyncContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
@@ -154,6 +154,11 @@ class Context:
         """The measured baseline; later stages come only where there is one."""
         assert self.bench.measured is not None, "an earlier stage ends where nothing is measured"
         return self.bench.measured
+
+    @property
+    def untimed(self) -> tuple[TimedCase, ...]:
+        """Cases that are too short to be timed, recorded as the timed ones are."""
+        return tuple(replace(case, captured=self.cases[0].captured) for case in self.measured.untimed)
 
     @property
     def harness(self) -> Harness:

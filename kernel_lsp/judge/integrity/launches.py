@@ -17,6 +17,7 @@ from kernel_lsp.judge.ruling import Ruling, rejected
 from kernel_lsp.judge.verdict import Trace, TracedGroup
 from kernel_lsp.runner.messages.subject import LookForChanges, Recorded, Traced, TraceSegment
 from kernel_lsp.runner.messages.subject import Trace as TraceLaunch
+from kernel_lsp.source.files import find_kernels
 
 _SHOWN = 12
 _OWN = "its own kernels do the work"
@@ -72,7 +73,10 @@ def own_kernels(subject: Subject, told: Traced) -> OwnKernels:
     built = subject.built
     entries = frozenset(k.entry.partition("#")[0] for image in built.images for k in image.kernels)  # numbered if alike
     unheard = any(extension.extension for extension in built.extensions)  # built whole, it launches by itself
-    return OwnKernels(entries, None if unheard else told.heard, told.in_graphs)
+    if not unheard:
+        return OwnKernels(entries, told.heard, told.in_graphs)
+    kernel = subject.candidate.kernel
+    return OwnKernels(entries, names=frozenset(found.name for found in find_kernels(kernel.text, kernel.path)))
 
 
 async def check_launches(

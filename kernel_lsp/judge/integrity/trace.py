@@ -16,6 +16,12 @@ from kernel_lsp.runner.messages.subject import HeardLaunch, TracedOperation
 _LAUNCH_MARKS = ("spin", "read_clock")
 _PREPARES = re.compile(r"FillFunctor|^Memset\b|^memset\d+")
 """Work that computes nothing: memory is set to one value."""
+_LIBRARY = re.compile(
+    r"^(void )?(at::|at_cuda|c10::|cublas|cudnn|cutlass|cub::|thrust::|cusparse|cufft|nvjet|xmma|"
+    r"sm\d{2,3}_|ampere_|volta_|turing_|maxwell_|hopper_|blackwell_|flash_fwd|fmha_|pytorch_flash|triton_(poi|red|per|tem)_)"
+    r"|^(void )?\(anonymous namespace\)::(softmax|layer_norm|cunn_)"
+)
+"""How libraries call their kernels; a version that launches unheard and calls its own so has none of its own."""
 _COPIES = re.compile(
     r"^Memcpy\b|^memcpy\d+|direct_copy_kernel|CatArrayBatchedCopy|float\w*_copy_kernel|bfloat16_copy_kernel"
 )
@@ -99,11 +105,13 @@ class OwnKernels:
         entries: symbols that its build holds.
         heard: launches that our own launchers made; None where host code that we do not hear makes them.
         in_graphs: launches that graphs of the version's own may repeat any number of times.
+        names: kernels in its source, by which they are told where nothing is heard; never those of libraries.
     """
 
     entries: frozenset[str]
     heard: tuple[HeardLaunch, ...] | None = None
     in_graphs: tuple[HeardLaunch, ...] = ()
+    names: frozenset[str] = frozenset()
 
     def among(self, work: Sequence[Operation]) -> list[bool]:
         """Say of each operation if it is one of the version's own kernels.
@@ -113,7 +121,11 @@ class OwnKernels:
         """
         if self.heard is None:
             plain = {_plain(demangle(entry)) for entry in self.entries}
-            return [o.kind == "kernel" and _plain(o.name) in plain for o in work]
+            return [
+                o.kind == "kernel"
+                and (_plain(o.name) in plain or (declared_name(o.name) in self.names and not _LIBRARY.search(o.name)))
+                for o in work
+            ]
         left = Counter((_plain(demangle(launch.entry)), launch.grid) for launch in self.heard)
         repeated = {(_plain(demangle(launch.entry)), launch.grid) for launch in self.in_graphs}
         found: list[bool] = []

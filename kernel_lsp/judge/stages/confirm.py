@@ -114,6 +114,9 @@ async def _doubt(context: Context, pair: Pair, series: Series, rng: random.Rando
         return findings.fail(_AGAIN, ruling)
     findings.passed(_AGAIN)
     if (ruling := await seen_from_outside(harness, baseline, candidate, pair.placed)) is not None:
+        if context.device is not None and context.device.shared:  # others take time between launches, which is no lie
+            said = f"others use this GPU, and clocks disagree: {ruling.reason.removeprefix('rejected: ')}"
+            ruling = Ruling(VerdictOutcome.AMBIGUOUS, Stage.TIMED, said)
         return findings.fail(_CLOCK, ruling)
     findings.passed(_CLOCK)
     times = [(median(a), median(b)) for a, b in zip(series.baseline_us, series.candidate_us, strict=True)]
@@ -129,7 +132,7 @@ async def _doubt(context: Context, pair: Pair, series: Series, rng: random.Rando
     if ruling is not None:
         return findings.fail(_HOST, ruling)
     findings.passed(_HOST, host_time.describe(context.calls))
-    ruling = await slow_where_untimed(harness, baseline, candidate, measured.untimed)
+    ruling = await slow_where_untimed(harness, baseline, candidate, context.untimed)
     return findings.fail("cases that are not timed", ruling) if ruling is not None else None
 
 

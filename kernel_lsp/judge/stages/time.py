@@ -41,7 +41,7 @@ async def time(context: Context) -> Ruling | None:
             if ruling is None and not context.known:
                 ruling = await replays.on_all_inputs(context.cases)
             if ruling is None and not context.known:
-                ruling = await replays.on_other_cases(measured.untimed)
+                ruling = await replays.on_other_cases(context.untimed)
             if ruling is not None:
                 return context.findings.fail(AS_TIMED, ruling)
             context.findings.passed(AS_TIMED)

@@ -22,17 +22,22 @@ class Order:
         early: launches with work that does not wait for their start, from 0.
         loose: nodes that no launch's end waits for.
         between: the most nodes between the end of a launch and the start of the next.
+        sizes: nodes of each launch.
     """
 
     early: tuple[int, ...] = ()
     loose: int = 0
     between: int = 0
+    sizes: tuple[int, ...] = ()
 
     def disorder(self) -> str:
         """Say what is out of order as the end of a sentence; empty if nothing is."""
         if self.early:
             return f"lets work of launch {self.early[0] + 1} begin before that launch does"
-        return "leaves work behind that nothing waits for" if self.loose else ""
+        if self.loose:
+            return "leaves work behind that nothing waits for"
+        odd = next((n for n, size in enumerate(self.sizes) if size != self.sizes[-1]), None)
+        return "" if odd is None else f"does other work in launch {odd + 1} than in the last one"
 
 
 def tail(stream: int) -> Mark:
@@ -63,18 +68,20 @@ def order(
     """Hold the nodes of a graph against the marks (start, end) of its launches; `end` is the mark after all of them."""
     before = _ancestors(nodes, edges)
     early: list[int] = []
+    sizes: list[int] = []
     between, done = 0, 0
     for number, (start, finish) in enumerate(launches):
         started, finished = _up_to(before, start), _up_to(before, finish)
         if number:
             between = max(between, (started & ~done).bit_count())
         work = finished & ~started
+        sizes.append(work.bit_count())
         wanted = sum(1 << _place(before, node) for node in start)
         if any(before[node][1] & wanted != wanted for node in before if work >> before[node][0] & 1):
             early.append(number)
         done = finished
     loose = len(nodes) - (_up_to(before, end) | done).bit_count()
-    return Order(tuple(early), loose, between)
+    return Order(tuple(early), loose, between, tuple(sizes))
 
 
 def _ancestors(nodes: Sequence[int], edges: Sequence[tuple[int, int]]) -> dict[int, tuple[int, int]]:
