@@ -14,7 +14,7 @@ from kernel_lsp.judge.harness import Subject
 from kernel_lsp.judge.inputs.findings import RUN_ERRORS, ruling_of
 from kernel_lsp.judge.inputs.replay import Replays
 from kernel_lsp.judge.integrity.launches import check_recordings
-from kernel_lsp.judge.measure import statistics
+from kernel_lsp.judge.measure import rounds, statistics
 from kernel_lsp.judge.measure.blocks import warm_up
 from kernel_lsp.judge.measure.cases import NothingTimed, prepare, ready, run_segment, segment_us
 from kernel_lsp.judge.ruling import Ruling, rejected
@@ -62,13 +62,13 @@ async def race(session: Session, subjects: Sequence[Subject], rng: random.Random
             alive = [index for index in alive if index not in rulings]
             if number + 1 >= policy.RACE_LEAST_ROUNDS:
                 field = {index: blocks[index] for index in alive}
-                alive = statistics.survivors(field, len(subjects), settings.delta, settings.alpha)
+                alive = rounds.survivors(field, len(subjects), settings.delta, settings.alpha)
     standings: list[Standing] = []
     for index, subject in enumerate(subjects):
         if index in rulings or not blocks.get(index):
             standings.append(Standing(subject, None, None, rulings.get(index)))
             continue
-        alpha = statistics.race_alpha(settings.alpha, len(subjects))
+        alpha = rounds.alpha_of_each(settings.alpha, len(subjects))
         found = statistics.decide(blocks[index], settings.delta, alpha)
         interval = found.interval.ratio
         standings.append(Standing(subject, math.exp(found.mean), (interval.lower, interval.upper)))
@@ -89,7 +89,7 @@ async def _round(
     sums: dict[int, list[float]] = {index: [] for index in alive}
     for case in measured.cases:
         running = [index for index in alive if index not in rulings]
-        schedule = statistics.race_schedule(running, rng)
+        schedule = rounds.schedule(running, rng)
         segments: list[float] = []
         for entry in schedule:
             if entry is not None and entry in rulings:
@@ -103,7 +103,7 @@ async def _round(
                     raise
                 rulings[entry] = _ruling(error)
                 segments.append(math.nan)
-        for index, difference in statistics.race_differences(schedule, segments).items():
+        for index, difference in rounds.differences(schedule, segments).items():
             sums[index].append(difference)
     for index, differences in sums.items():
         if index not in rulings:

@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 
 from kernel_lsp.config.settings import JudgeSettings
-from kernel_lsp.judge.measure import statistics
+from kernel_lsp.judge.measure import rounds, statistics
 from kernel_lsp.judge.measure.procedure import FirstLook, Rule, SecondLook
-from kernel_lsp.judge.measure.statistics import Outcome
+from kernel_lsp.judge.measure.statistics import LookOutcome
+from kernel_lsp.judge.measure.student_t import t_quantile
 from kernel_lsp.policy import ALPHA, CONFIRM_AFTER_SECONDS, CONFIRMATION_BLOCKS, MIN_BLOCKS
 from tests.bench.noise import COARSE_TIMER_MS, FINE_TIMER_MS, REGIMES, NoisyGpu, Pairing, Regime, block, segment
 from tests.bench.record import record
@@ -30,7 +31,7 @@ from tests.bench.record import record
 EFFECTS = (0.0, -0.005, -0.02, -0.05, 0.01, 0.02, 0.05, 0.30)
 KERNELS_MS = (0.02, 0.1, 1.0)
 PAUSE_MS = 1000 * CONFIRM_AFTER_SECONDS
-FINAL = (Outcome.FASTER, Outcome.SLOWER, Outcome.SAME, Outcome.NOT_WORTH_IT, Outcome.AMBIGUOUS)
+FINAL = (LookOutcome.FASTER, LookOutcome.SLOWER, LookOutcome.SAME, LookOutcome.NOT_WORTH_IT, LookOutcome.AMBIGUOUS)
 
 HalfWidth = Callable[[float, int, float], float]
 
@@ -56,8 +57,8 @@ class Verdict:
         reported: ln(B/A) interval of the second look, if there was one.
     """
 
-    outcome: Outcome
-    first: Outcome
+    outcome: LookOutcome
+    first: LookOutcome
     blocks: int
     gpu_ms: float
     second_ms: float = 0.0
@@ -71,7 +72,7 @@ class Verdict:
     @property
     def loss_at_first(self) -> bool:
         """True if the first look alone would have called it SLOWER."""
-        return self.first in (Outcome.SLOWER, Outcome.PROVISIONAL_SLOWER)
+        return self.first in (LookOutcome.SLOWER, LookOutcome.PROVISIONAL_SLOWER)
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,7 @@ def robbins_half_width(deviation: float, n: int, alpha: float) -> float:
     """The boundary that `half_width` replaced: the normal mixture with a t factor, tuned for 12 blocks."""
     r2 = (-2 * math.log(alpha) + math.log(-2 * math.log(alpha) + 1)) / 12
     q = n * r2 + 1
-    c = statistics.t_quantile(1 - alpha / 2, n - 1) / NormalDist().inv_cdf(1 - alpha / 2)
+    c = t_quantile(1 - alpha / 2, n - 1) / NormalDist().inv_cdf(1 - alpha / 2)
     return c * deviation * math.sqrt(2 * q / (n * n * r2) * math.log(math.sqrt(q) / alpha))
 
 
@@ -181,7 +182,7 @@ def interval_figures(series: int) -> dict[str, Any]:
     print(f"{'blocks':10s} {'alpha':>8s} {'robbins missed':>15s} {'t mixture missed':>17s}   (any look from 4 to 60)")
     for name, blocks in (("gaussian", gaussian_blocks), ("spiky", spiky_blocks)):
         for entrants in (1, 16):
-            alpha = statistics.race_alpha(ALPHA, entrants)
+            alpha = rounds.alpha_of_each(ALPHA, entrants)
             rng = np.random.default_rng(entrants)
             data = [blocks(rng, 60) for _ in range(series * (1 if entrants == 1 else 4))]
             missed = {
@@ -201,7 +202,7 @@ def interval_figures(series: int) -> dict[str, Any]:
 def t_interval_covers(d: list[float]) -> bool:
     """Return True if the t interval of these blocks holds the truth, 0."""
     s = statistics.summarise(d)
-    return abs(s.mean) <= statistics.t_quantile(0.975, s.n - 1) * s.deviation / math.sqrt(s.n)
+    return abs(s.mean) <= t_quantile(0.975, s.n - 1) * s.deviation / math.sqrt(s.n)
 
 
 def verdict_figures(pairs: int) -> dict[str, Any]:
@@ -291,11 +292,11 @@ def race(gpu: NoisyGpu, kernel_ms: float, effects: list[float], rounds: int, see
     blocks: dict[int, list[float]] = {candidate: [] for candidate in range(len(effects))}
     left: list[int] = []
     for _ in range(rounds):
-        schedule = statistics.race_schedule(list(blocks), order)
+        schedule = rounds.schedule(list(blocks), order)
         times = [segment(gpu, kernel_ms * math.exp(0 if c is None else effects[c])) for c in schedule]
-        for candidate, d in statistics.race_differences(schedule, times).items():
+        for candidate, d in rounds.differences(schedule, times).items():
             blocks[candidate].append(d)
-        alive = statistics.survivors(blocks, len(effects))
+        alive = rounds.survivors(blocks, len(effects))
         blocks = {candidate: blocks[candidate] for candidate in alive}
         left.append(len(alive))
         if not alive:

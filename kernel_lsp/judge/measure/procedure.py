@@ -21,7 +21,7 @@ from typing import Protocol
 from kernel_lsp import policy
 from kernel_lsp.config.settings import JudgeSettings
 from kernel_lsp.judge.measure import statistics
-from kernel_lsp.judge.measure.statistics import Confirmation, Decision, Interval, Outcome
+from kernel_lsp.judge.measure.statistics import Confirmation, Decision, Interval, LookOutcome
 
 NEVER_STEADY = "the GPU's clock never kept still long enough to time anything"
 """Message of the `TimeoutError` that too many discarded blocks raise."""
@@ -164,12 +164,12 @@ class FirstLook:
             blur=rule.blur,
         )
         final = spent_ms >= rule.budget_ms or look.blocks >= policy.FOLLOWED_BLOCKS
-        if look.outcome is Outcome.NOT_WORTH_IT and not final:
-            return replace(look, outcome=Outcome.CONTINUE)
-        if look.outcome is not Outcome.SLOWER or look.interval.lower > rule.clear_loss:
+        if look.outcome is LookOutcome.NOT_WORTH_IT and not final:
+            return replace(look, outcome=LookOutcome.CONTINUE)
+        if look.outcome is not LookOutcome.SLOWER or look.interval.lower > rule.clear_loss:
             return look
         early = look.blocks < policy.PROVISIONAL_BLOCKS or look.mean > rule.clear_loss
-        return replace(look, outcome=Outcome.CONTINUE if early and not final else Outcome.PROVISIONAL_SLOWER)
+        return replace(look, outcome=LookOutcome.CONTINUE if early and not final else LookOutcome.PROVISIONAL_SLOWER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ class Conclusion:
         slower_cases: indices of cases that got slower beyond doubt, where the whole got faster.
     """
 
-    outcome: Outcome
+    outcome: LookOutcome
     measured: Confirmation
     interval: Interval
     slower_cases: tuple[int, ...] = ()
@@ -235,7 +235,7 @@ class SecondLook:
 
 
 def confirm(
-    rule: Rule, claim: Outcome, earlier: Sequence[Sequence[float]], fresh: Sequence[Sequence[float]], seed: int
+    rule: Rule, claim: LookOutcome, earlier: Sequence[Sequence[float]], fresh: Sequence[Sequence[float]], seed: int
 ) -> Conclusion:
     """Return the outcome of a second look.
 
@@ -249,7 +249,7 @@ def confirm(
     Raises:
         ValueError: the claim is none, or there are too few fresh blocks.
     """
-    if claim not in (Outcome.PROVISIONAL_FASTER, Outcome.PROVISIONAL_SLOWER):
+    if claim not in (LookOutcome.PROVISIONAL_FASTER, LookOutcome.PROVISIONAL_SLOWER):
         raise ValueError(f"a first look that ended in {claim.name} needs no second one")
     measured = statistics.confirm(
         statistics.combine(fresh),
@@ -261,12 +261,12 @@ def confirm(
         blur=rule.blur,
     )
     outcome, slower = measured.outcome, tuple[int, ...]()
-    if outcome is Outcome.SLOWER and claim is Outcome.PROVISIONAL_FASTER:
-        outcome = Outcome.NOT_WORTH_IT
-    elif outcome is Outcome.FASTER and claim is Outcome.PROVISIONAL_SLOWER:
-        outcome = Outcome.AMBIGUOUS
-    elif outcome is Outcome.FASTER:
+    if outcome is LookOutcome.SLOWER and claim is LookOutcome.PROVISIONAL_FASTER:
+        outcome = LookOutcome.NOT_WORTH_IT
+    elif outcome is LookOutcome.FASTER and claim is LookOutcome.PROVISIONAL_SLOWER:
+        outcome = LookOutcome.AMBIGUOUS
+    elif outcome is LookOutcome.FASTER:
         slower = tuple(statistics.guard(fresh, rule.delta, rule.alpha, clear=rule.case_clear))
         if slower and not rule.allow_slower_cases:
-            outcome = Outcome.NOT_WORTH_IT
+            outcome = LookOutcome.NOT_WORTH_IT
     return Conclusion(outcome, measured, rule.widened(measured.interval), slower)

@@ -5,10 +5,9 @@ or BAAB and gives one d = ln(B/A), so negative means that the candidate is faste
 
 1. `decide` on all blocks after every one,
 2. for a provisional outcome, `confirm` on fresh blocks measured later,
-3. for many candidates, `race_schedule` and `race_differences` make the blocks and `survivors` thins the field;
-   for several cases, `combine` makes one series of blocks and `guard` names the cases that got slower.
+3. for several cases, `combine` makes one series of blocks and `guard` names the cases that got slower.
 
-`judge.measure.procedure` puts these together to the rule that runs.
+`judge.measure.procedure` puts these together to the rule that runs; `judge.measure.rounds` has the blocks of a race.
 
 **The interval** of step 1 may be looked at after every block and stopped on, which ordinary confidence intervals do not
 survive. It is the confidence sequence of the Gaussian mixture t-test: with t = sqrt(n) mean / s and the prior
@@ -41,13 +40,13 @@ Sources:
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
 from itertools import pairwise
 from statistics import NormalDist
 
+from kernel_lsp.judge.measure.student_t import t_quantile
 from kernel_lsp.policy import (
     ALPHA,
     AUTOCORRELATION_FROM_BLOCKS,
@@ -66,7 +65,7 @@ from kernel_lsp.policy import (
 )
 
 
-class Outcome(StrEnum):
+class LookOutcome(StrEnum):
     """A conclusion from blocks; CONTINUE and the provisional ones ask for more of them, the others are final."""
 
     CONTINUE = "continue"
@@ -111,14 +110,14 @@ class Decision:
     """The next step after a block.
 
     Attributes:
-        outcome: every `Outcome` but FASTER.
+        outcome: every `LookOutcome` but FASTER.
         mean: estimate of ln(B/A).
         interval: confidence sequence of ln(B/A) at this look, infinite while nothing can be said.
         blocks: how many blocks it rests on.
         detectable: with AMBIGUOUS, the smallest |ln(B/A)| that so many blocks would have found, see `min_detectable`.
     """
 
-    outcome: Outcome
+    outcome: LookOutcome
     mean: float
     interval: Interval
     blocks: int
@@ -127,12 +126,12 @@ class Decision:
     @property
     def stop(self) -> bool:
         """True if this series of blocks is over: a verdict is reached, or `confirm` has the word."""
-        return self.outcome is not Outcome.CONTINUE
+        return self.outcome is not LookOutcome.CONTINUE
 
     @property
     def provisional(self) -> bool:
         """True if only fresh blocks can tell, see `confirm`."""
-        return self.outcome in (Outcome.PROVISIONAL_FASTER, Outcome.PROVISIONAL_SLOWER)
+        return self.outcome in (LookOutcome.PROVISIONAL_FASTER, LookOutcome.PROVISIONAL_SLOWER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +148,7 @@ class Confirmation:
         detectable: with AMBIGUOUS, the smallest |ln(B/A)| that the fresh blocks would have found.
     """
 
-    outcome: Outcome
+    outcome: LookOutcome
     mean: float
     interval: Interval
     bootstrap: Interval
@@ -237,17 +236,17 @@ def decide(
     """
     if len(d) < MIN_BLOCKS:
         mean = math.fsum(d) / len(d) if d else 0.0
-        return Decision(Outcome.CONTINUE, mean, Interval(-math.inf, math.inf), len(d))
+        return Decision(LookOutcome.CONTINUE, mean, Interval(-math.inf, math.inf), len(d))
     s = summarise(d, floor)
     h = half_width(s.deviation, s.n, alpha)
     interval = Interval(s.mean - h, s.mean + h)
     spent = spent_ms >= budget_ms
     outcome = _no_gain(interval, delta, clear, blur)
     if outcome is None and _gain(interval, s.mean, delta, clear) and (spent or s.n >= PROVISIONAL_BLOCKS):
-        outcome = Outcome.PROVISIONAL_FASTER
+        outcome = LookOutcome.PROVISIONAL_FASTER
     if outcome is None and spent:
-        return Decision(Outcome.AMBIGUOUS, s.mean, interval, s.n, min_detectable(s.deviation, s.n, alpha))
-    return Decision(outcome or Outcome.CONTINUE, s.mean, interval, s.n)
+        return Decision(LookOutcome.AMBIGUOUS, s.mean, interval, s.n, min_detectable(s.deviation, s.n, alpha))
+    return Decision(outcome or LookOutcome.CONTINUE, s.mean, interval, s.n)
 
 
 def confirm(
@@ -290,8 +289,8 @@ def confirm(
     pooled = summarise([*earlier, *fresh], floor).mean
     gains = _gain(interval, s.mean, delta, clear) and _gain(bootstrap, pooled, delta, clear)
     doubtful = Interval(min(interval.lower, bootstrap.lower), interval.upper)
-    outcome = Outcome.FASTER if gains else _no_gain(doubtful, delta, clear, blur) or Outcome.AMBIGUOUS
-    detectable = (t + t_quantile(DETECTION_POWER, s.n - 1)) * scale if outcome is Outcome.AMBIGUOUS else None
+    outcome = LookOutcome.FASTER if gains else _no_gain(doubtful, delta, clear, blur) or LookOutcome.AMBIGUOUS
+    detectable = (t + t_quantile(DETECTION_POWER, s.n - 1)) * scale if outcome is LookOutcome.AMBIGUOUS else None
     return Confirmation(outcome, s.mean, interval, bootstrap, pooled, s.n, detectable)
 
 
@@ -337,113 +336,6 @@ def guard(
     return slower
 
 
-def race_alpha(alpha: float, candidates: int) -> float:
-    """The error probability of each of so many candidates that are judged together (Bonferroni)."""
-    return alpha / candidates
-
-
-def race_schedule(candidates: Sequence[int], rng: random.Random) -> list[int | None]:
-    """The order of one round: A, the candidates shuffled, A, the same reversed, A; None stands for the baseline."""
-    order = rng.sample(candidates, len(candidates))
-    return [None, *order, None, *reversed(order), None]
-
-
-def race_differences(schedule: Sequence[int | None], segments: Sequence[float]) -> dict[int, float]:
-    """One ln(B/A) for each candidate of a round: b's two segments against (a1 + 2 a2 + a3) / 4.
-
-    Both have the same centre in time, so linear drift cancels. Interpolating between the runs of A that bracket each
-    segment was tried: no less noise in simulated drift and clock steps.
-
-    Args:
-        schedule: from `race_schedule`.
-        segments: ln(median time) of each segment, in the order of `schedule`.
-    """
-    times: dict[int | None, list[float]] = {}
-    for candidate, segment in zip(schedule, segments, strict=True):
-        times.setdefault(candidate, []).append(segment)
-    first, middle, last = times[None]
-    baseline = (first + 2 * middle + last) / 4
-    return {candidate: (b[0] + b[1]) / 2 - baseline for candidate, b in times.items() if candidate is not None}
-
-
-def survivors(
-    blocks: Mapping[int, Sequence[float]],
-    entrants: int,
-    delta: float = DELTA,
-    alpha: float = ALPHA,
-    floor: float = LEAST_DEVIATION,
-    keep: int | None = None,
-) -> list[int]:
-    """The candidates of a race whose interval still allows a gain of `delta`, fastest first.
-
-    Args:
-        blocks: for each candidate still running, ln(B/A) of each round.
-        entrants: how many candidates started; each is judged at `race_alpha(alpha, entrants)`.
-        delta: smallest gain worth having.
-        alpha: error probability of the whole race.
-        floor: least deviation of a block to believe in.
-        keep: cut the field to so many, for the end of a race; by default all go on.
-    """
-    each = race_alpha(alpha, entrants)
-    decisions = {candidate: decide(d, delta, each, budget_ms=math.inf, floor=floor) for candidate, d in blocks.items()}
-    out = (Outcome.SLOWER, Outcome.SAME, Outcome.NOT_WORTH_IT)
-    alive = [candidate for candidate, decision in decisions.items() if decision.outcome not in out]
-    return sorted(alive, key=lambda candidate: decisions[candidate].mean)[:keep]
-
-
-@lru_cache(maxsize=1024)
-def t_quantile(p: float, dof: int) -> float:
-    """The p-quantile of Student's t distribution, to 1e-9 relative for p from 1e-6 to 1 - 1e-6.
-
-    Raises:
-        ValueError: p is not inside (0, 1) or dof is not positive.
-    """
-    if not 0 < p < 1 or dof < 1:
-        raise ValueError(f"no t quantile for p = {p}, dof = {dof}")
-    if p < 0.5:
-        return -t_quantile(1 - p, dof)
-    tail = 1 - p
-    scale = math.exp(math.lgamma((dof + 1) / 2) - math.lgamma(dof / 2)) / math.sqrt(dof * math.pi)
-    # On t > 0 the distribution function is concave and t's quantile lies above the normal one: Newton's steps
-    # from there rise to the root without passing it.
-    t = NormalDist().inv_cdf(p)
-    for _ in range(200):
-        density = scale * (1 + t * t / dof) ** (-(dof + 1) / 2)
-        step = (_t_tail(t, dof) - tail) / density
-        t += step
-        if abs(step) <= 1e-12 * t:
-            break
-    return t
-
-
-def _t_tail(t: float, dof: int) -> float:
-    """P(T > t) for t >= 0."""
-    x = dof / (dof + t * t)
-    return _incomplete_beta(dof / 2, 0.5, x, t * t / (dof + t * t)) / 2
-
-
-def _incomplete_beta(a: float, b: float, x: float, complement: float) -> float:
-    """Regularised I_x(a, b), `complement` being 1 - x: continued fraction, Lentz's method (Numerical Recipes 6.4)."""
-    if x > (a + 1) / (a + b + 2):
-        return 1 - _incomplete_beta(b, a, complement, x)
-    if x == 0:
-        return 0.0
-    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log(complement))
-    c, d = 1.0, 1 / (1 - (a + b) * x / (a + 1))
-    fraction = d
-    for m in range(1, 500):
-        for factor in (
-            m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
-            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
-        ):
-            d = 1 / (1 + factor * d)
-            c = 1 + factor / c
-            fraction *= c * d
-        if abs(c * d - 1) < 1e-15:
-            break
-    return front * fraction / a
-
-
 def _winsorised(d: Sequence[float], floor: float) -> tuple[list[float], int]:
     """The values with outliers drawn in to median +- 3 robust deviations, and how many were."""
     if len(d) < WINSOR_FROM_BLOCKS:
@@ -461,12 +353,12 @@ def _median(values: Sequence[float]) -> float:
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
-def _no_gain(interval: Interval, delta: float, clear: float, blur: float) -> Outcome | None:
+def _no_gain(interval: Interval, delta: float, clear: float, blur: float) -> LookOutcome | None:
     """Return the verdict of an interval that rules out a gain worth the name, else None."""
     if interval.lower > clear:
-        return Outcome.SLOWER
+        return LookOutcome.SLOWER
     if interval.lower > -max(delta, blur):
-        return Outcome.SAME if interval.upper < delta + clear else Outcome.NOT_WORTH_IT
+        return LookOutcome.SAME if interval.upper < delta + clear else LookOutcome.NOT_WORTH_IT
     return None
 
 

@@ -17,6 +17,7 @@ from kernel_lsp.device.nvml import Gpu, read_load
 from kernel_lsp.judge.harness import Harness, Subject
 from kernel_lsp.judge.measure import statistics
 from kernel_lsp.judge.measure.cases import TimedCase
+from kernel_lsp.judge.measure.student_t import t_quantile
 from kernel_lsp.judge.verdict import Check, CheckStatus, SustainedRun
 from kernel_lsp.runner.messages.subject import Sustain
 
@@ -79,7 +80,7 @@ def summarise(case: str, baseline: Sequence[_Stretch], candidate: Sequence[_Stre
     logs = [math.log(b.us / a.us) for a, b in zip(baseline, candidate, strict=True)]
     mean = math.fsum(logs) / len(logs)
     deviation = math.sqrt(math.fsum((log - mean) ** 2 for log in logs) / (len(logs) - 1))
-    half = statistics.t_quantile(0.975, len(logs) - 1) * deviation / math.sqrt(len(logs))
+    half = t_quantile(0.975, len(logs) - 1) * deviation / math.sqrt(len(logs))
     interval = statistics.Interval(mean - half, mean + half).speedup
     return SustainedRun(
         case=case,

@@ -17,11 +17,10 @@ from kernel_lsp.judge.measure.blocks import Pair, Series, warm_up
 from kernel_lsp.judge.measure.cases import fill
 from kernel_lsp.judge.measure.device_state import device_state
 from kernel_lsp.judge.measure.procedure import Conclusion, SecondLook
-from kernel_lsp.judge.measure.statistics import Outcome
+from kernel_lsp.judge.measure.statistics import LookOutcome
 from kernel_lsp.judge.ruling import Ruling, Speedup, rejected
 from kernel_lsp.judge.stages.time import make_pair
-from kernel_lsp.judge.verdict import Outcome as VerdictOutcome
-from kernel_lsp.judge.verdict import Stage
+from kernel_lsp.judge.verdict import Outcome, Stage
 
 _FRESH, _CLOCK, _AGAIN = "inputs that it has not seen", "a clock out of reach", "families again, after timing"
 _HOST = "host time of a call"
@@ -41,7 +40,7 @@ async def confirm(context: Context) -> Ruling | None:
     rng = random.Random(random.SystemRandom().getrandbits(64))
     baseline, candidate = context.reloaded
     other = None if context.harness.large else context.running
-    gains = context.first.decision.outcome is Outcome.PROVISIONAL_FASTER
+    gains = context.first.decision.outcome is LookOutcome.PROVISIONAL_FASTER
     fresh = FreshInputs(context.harness, baseline, candidate, other, context.same_bits, rng)
     async with context.bench.timer() as quieted:
         with context.timeline.stage("record again"):
@@ -147,18 +146,18 @@ def _said(context: Context, concluded: Conclusion) -> Ruling:
     """Return the ruling of both looks in words."""
     measured, interval = concluded.measured, concluded.interval.speedup
     speedup = Speedup(measured.speedup, (interval.lower, interval.upper))
-    outcome = VerdictOutcome[concluded.outcome.name]
+    outcome = Outcome[concluded.outcome.name]
     shown = f"{measured.speedup:.3f}x"
-    if outcome is VerdictOutcome.FASTER:
+    if outcome is Outcome.FASTER:
         reason = f"{shown} faster ({interval.lower:.3f} to {interval.upper:.3f}), confirmed in fresh processes"
-    elif outcome is VerdictOutcome.SLOWER:
+    elif outcome is Outcome.SLOWER:
         reason = f"slower: {shown} ({interval.lower:.3f} to {interval.upper:.3f}), confirmed in fresh processes"
     elif concluded.slower_cases:
         names = "; ".join(context.harness.cases[context.cases[i].draw.case] for i in concluded.slower_cases)
         reason = f"{shown} over all cases, but slower on {names}"
     else:
         assert context.first is not None, "there was a first look"
-        gained = context.first.decision.outcome is Outcome.PROVISIONAL_FASTER
+        gained = context.first.decision.outcome is LookOutcome.PROVISIONAL_FASTER
         reason = f"it looked {'faster' if gained else 'slower'} at first; measured again it was {shown}"
     return Ruling(outcome, Stage.TIMED, reason, speedup=speedup)
 

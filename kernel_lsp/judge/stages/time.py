@@ -10,10 +10,9 @@ from kernel_lsp.judge.integrity.launches import check_recordings
 from kernel_lsp.judge.measure.blocks import Pair, Renewal, Series, warm_up
 from kernel_lsp.judge.measure.device_state import device_state
 from kernel_lsp.judge.measure.procedure import FirstLook, Rule
-from kernel_lsp.judge.measure.statistics import Decision, Interval, Outcome
+from kernel_lsp.judge.measure.statistics import Decision, Interval, LookOutcome
 from kernel_lsp.judge.ruling import Ruling, Speedup
-from kernel_lsp.judge.verdict import Outcome as VerdictOutcome
-from kernel_lsp.judge.verdict import Stage
+from kernel_lsp.judge.verdict import Outcome, Stage
 
 _SPREAD = 8
 """Launches that work in memory of their own in a first look; the second one takes `policy.PLACES`."""
@@ -54,7 +53,7 @@ async def time(context: Context) -> Ruling | None:
             context.device = device_state(context.harness, series, context.bench.pids(), quieted)
     return (
         None
-        if decision.outcome in (Outcome.PROVISIONAL_FASTER, Outcome.PROVISIONAL_SLOWER)
+        if decision.outcome in (LookOutcome.PROVISIONAL_FASTER, LookOutcome.PROVISIONAL_SLOWER)
         else decided(context, decision)
     )
 
@@ -100,13 +99,13 @@ def decided(context: Context, decision: Decision) -> Ruling:
     ratio = Interval(decision.mean, decision.mean).speedup.lower
     delta = context.bench.settings.judge.delta
     words = {
-        Outcome.SLOWER: f"slower: {ratio:.3f}x ({low:.3f} to {high:.3f})",
-        Outcome.SAME: f"no difference that can be told ({low:.3f}x to {high:.3f}x)",
-        Outcome.NOT_WORTH_IT: f"a gain of {delta:.0%} or more is excluded ({low:.3f}x to {high:.3f}x)",
-        Outcome.AMBIGUOUS: (
+        LookOutcome.SLOWER: f"slower: {ratio:.3f}x ({low:.3f} to {high:.3f})",
+        LookOutcome.SAME: f"no difference that can be told ({low:.3f}x to {high:.3f}x)",
+        LookOutcome.NOT_WORTH_IT: f"a gain of {delta:.0%} or more is excluded ({low:.3f}x to {high:.3f}x)",
+        LookOutcome.AMBIGUOUS: (
             f"undecided after {decision.blocks} blocks ({low:.3f}x to {high:.3f}x); "
             f"a difference of {decision.detectable or 0:.1%} would have shown"
         ),
     }
-    outcome = VerdictOutcome[decision.outcome.name]
+    outcome = Outcome[decision.outcome.name]
     return Ruling(outcome, Stage.TIMED, words[decision.outcome], speedup=Speedup(ratio, (low, high)))

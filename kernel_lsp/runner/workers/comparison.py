@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from kernel_lsp.runner.workers.error_bounds import Bounds
+from kernel_lsp.runner.workers.torch_types import norm
 
 _CHUNK = 1 << 24
 _CHUNK_OF_BITS = 1 << 28  # on a GPU: each chunk is waited for
@@ -49,13 +50,13 @@ def scale(expected: Tensor, dtype: torch.dtype, brink: float = math.inf) -> floa
     largest = min(torch.finfo(dtype).max if dtype.is_floating_point else sys.float_info.max, brink)
     total, count, root = 0.0, expected.numel(), math.sqrt(expected.numel())
     for (part,) in _chunks(expected):
-        share = float(torch.linalg.vector_norm(part.double())) / root
+        share = norm(part.double()) / root
         if not share * root <= largest:  # else none can be larger
             wide = part.double()
             wide = wide[wide.abs() <= largest]
             most = wide.abs().max() if wide.numel() else torch.tensor(0.0)
             # By a tensor, for a GPU divides by a number as it multiplies by its inverse, which may be infinite.
-            share = float(most) * (float(torch.linalg.vector_norm(wide / most)) / root) if most else 0.0
+            share = float(most) * (norm(wide / most) / root) if most else 0.0
             count -= part.numel() - wide.numel()
         total = math.hypot(total, share)
     return total * math.sqrt(expected.numel() / count) if count else 0.0
@@ -78,10 +79,7 @@ def brink(expected: Tensor, dtype: torch.dtype) -> float:
 
 def all_finite(tensor: Tensor) -> bool:
     """Return True where no element is infinite or NaN."""
-    return all(
-        math.isfinite(float(torch.linalg.vector_norm(part.double()))) or bool(torch.isfinite(part).all())
-        for (part,) in _chunks(tensor)
-    )
+    return all(math.isfinite(norm(part.double())) or bool(torch.isfinite(part).all()) for (part,) in _chunks(tensor))
 
 
 def mean(tensor: Tensor) -> float:
@@ -136,8 +134,8 @@ def read(actual: Tensor, expected: Tensor, rms_of_expected: float, allowed: floa
         units = _units(a, e, rms_of_expected)
         most = float(units.max())
         largest = max(largest, most)
-        norm = float(torch.linalg.vector_norm(units))
-        squares += norm * norm
+        root = norm(units)
+        squares += root * root
         if most > allowed:
             beyond = units > allowed
             if first is None:

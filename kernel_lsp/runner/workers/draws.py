@@ -8,6 +8,7 @@ import torch
 from torch import Generator
 
 from kernel_lsp.errors import WorkloadError
+from kernel_lsp.runner.workers.torch_types import seed_random_numbers
 from kernel_lsp.workload import families
 from kernel_lsp.workload.leaves import Leaves, tensors
 from kernel_lsp.workload.other_values import other_values
@@ -87,7 +88,7 @@ class Draws:
         constants = self.workload.cases[case]
         if self.workload.problem is not None:  # the first time its module is executed, and might draw random numbers
             self.workload.problem.call(constants)
-        torch.manual_seed(seed)
+        seed_random_numbers(seed)
         leaves = make_inputs(self.workload, constants)
         for tensor in tensors(leaves):
             if tensor.device.type != self._device:

@@ -22,7 +22,7 @@ import types
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
-from typing import Never, ParamSpec, Protocol, cast
+from typing import Never, ParamSpec, Protocol
 from unittest import mock
 
 import torch
@@ -38,6 +38,7 @@ from kernel_lsp.build.occupancy import occupancy
 from kernel_lsp.build.options import BuildOptions
 from kernel_lsp.device.arguments import LaunchShape
 from kernel_lsp.errors import WorkloadError
+from kernel_lsp.runner.workers.torch_types import device_properties
 from kernel_lsp.source.candidate import SourceFile
 
 _P = ParamSpec("_P")
@@ -271,8 +272,7 @@ class Runtime:
 
     def device_attribute(self, attribute: int) -> int:
         """A value of CUDA's `cudaDeviceAttr`."""
-        ask = cast(Callable[[int], object], torch.cuda.get_device_properties)  # pyright: ignore[reportUnknownMemberType]
-        properties = ask(torch.cuda.current_device())
+        properties = device_properties(torch.cuda.current_device())
         names = {
             8: "shared_memory_per_block",
             10: "warp_size",

@@ -22,6 +22,7 @@ from kernel_lsp.runner.workers.draws import Draws, placing
 from kernel_lsp.runner.workers.input_sets import InputSets, lay_out_family
 from kernel_lsp.runner.workers.output_errors import OutputErrors
 from kernel_lsp.runner.workers.subject_memory import SubjectMemory
+from kernel_lsp.runner.workers.torch_types import device_properties
 from kernel_lsp.runner.workers.variation import Variation
 from kernel_lsp.workload.leaves import Leaves, tensors
 from kernel_lsp.workload.load import load_workload
@@ -230,7 +231,7 @@ class Oracle:
             large=large,
             nondeterministic=workload.nondeterministic,
             contract=messages.Contract(contract.contiguous, contract.aligned, contract.mutates, contract.finite),
-            l2_bytes=torch.cuda.get_device_properties(0).L2_cache_size if self._device == "cuda" else 0,
+            l2_bytes=device_properties().L2_cache_size if self._device == "cuda" else 0,
         )
 
     def _with_looks_at_inputs(self, answer: Compared, request: messages.Compare) -> Compared:

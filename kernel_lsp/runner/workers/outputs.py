@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor, UntypedStorage
@@ -64,7 +65,8 @@ def plain_outputs(returned: object, device: str, path: Path) -> tuple[Tensor, ..
     Raises:
         WorkloadError: something in it is none, naming the file at `path`.
     """
-    outputs: tuple[object, ...] = tuple(returned) if isinstance(returned, (tuple, list)) else (returned,)
+    several = isinstance(returned, (tuple, list))
+    outputs = cast(Sequence[object], returned) if several else (returned,)
     found: list[Tensor] = []
     for number, output in enumerate(outputs):
         if type(output) is not Tensor:

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.runner.messages.published import JudgePublished, PublishedRole, PublishedVerdict
 from kernel_lsp.runner.workers.inline import serving
+from kernel_lsp.runner.workers.torch_types import seed_random_numbers
 from kernel_lsp.workload.answer import on_device
 from kernel_lsp.workload.execute import load_module
 
@@ -155,7 +156,7 @@ def _mean_ms(model: nn.Module, inputs: Sequence[object], repeats: int) -> float:
 
 
 def _seed(seed: int) -> None:
-    torch.manual_seed(seed)  # pyright: ignore[reportUnknownMemberType]
+    seed_random_numbers(seed)
     torch.cuda.manual_seed(seed)
 
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -24,6 +25,7 @@ from kernel_lsp.runner.messages.subject import Mode, Recorded, Segment
 from kernel_lsp.runner.workers import graphs
 from kernel_lsp.runner.workers.graphs import Mark
 from kernel_lsp.runner.workers.stopwatch import Stopwatch, Timer, poison
+from kernel_lsp.runner.workers.torch_types import nested_list
 
 _current_stream, _set_stream = torch.cuda.current_stream, torch.cuda.set_stream
 _MOST_SPIN_US = 50_000.0
@@ -175,7 +177,7 @@ class Recording:
             self._watch.add_checksum(output, self._sums[number, place], self._salt)
 
     def _checksums(self) -> tuple[tuple[int, ...], ...]:
-        return () if self._sums is None else tuple(map(tuple, self._sums.tolist()))
+        return () if self._sums is None else tuple(map(tuple, cast(list[list[int]], nested_list(self._sums))))
 
     def _poison(self) -> None:
         for output in (output for outputs in self.outputs for output in outputs):

@@ -1,6 +1,7 @@
 """The harness's own work round launches on the GPU: flush the L2 cache, read clocks, delay, sum up outputs."""
 
 import statistics
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -8,6 +9,7 @@ from torch import Tensor
 from kernel_lsp.device.driver import LoadedModule, check, cu
 from kernel_lsp.device.slab import POISON
 from kernel_lsp.runner.workers.fused import FusedChecksum
+from kernel_lsp.runner.workers.torch_types import device_properties, nested_list
 
 _PROBED = 16  # multiprocessors whose clock is read
 _EXTERNAL = 1  # CU_EVENT_RECORD_EXTERNAL: a node of its own in a captured graph
@@ -18,7 +20,7 @@ class Stopwatch:
     """All that the recordings of one worker share: the flush buffer, the probes, the stream."""
 
     def __init__(self, probes: LoadedModule, stream: torch.cuda.Stream) -> None:
-        properties = torch.cuda.get_device_properties(0)
+        properties = device_properties()
         self.stream = stream
         self._probes = probes
         self._checksum = FusedChecksum(probes)
@@ -51,7 +53,7 @@ class Stopwatch:
 
     def clock_mhz(self) -> float | None:
         """SM clock between the two last probes: median over multiprocessors that both of them reached."""
-        start, end = self._clocks.tolist()
+        start, end = cast(list[list[list[int]]], nested_list(self._clocks))
         rates = [
             (e[0] - s[0]) / (e[1] - s[1]) * 1000
             for s, e in zip(start, end, strict=True)

@@ -4,12 +4,12 @@ Worker processes only. A `Surroundings` is made before a version is loaded and a
 """
 
 import hashlib
+import importlib
 import threading
 import time
 import types
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.profiler
@@ -17,7 +17,7 @@ from torch.overrides import _get_current_function_mode_stack  # pyright: ignore[
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack  # pyright: ignore[reportPrivateUsage]
 
 _backends = torch.backends
-_SETTINGS: dict[str, Callable[[], Any]] = {
+_SETTINGS: dict[str, Callable[[], object]] = {
     "torch's default type": torch.get_default_dtype,
     "torch's default device": torch.get_default_device,
     "torch.backends.cuda.matmul.allow_tf32": lambda: _backends.cuda.matmul.allow_tf32,
@@ -42,13 +42,13 @@ _SETTINGS: dict[str, Callable[[], Any]] = {
         len(_get_current_function_mode_stack()) + len(_get_current_dispatch_mode_stack())
     ),
 }
-_ON_GPU: dict[str, Callable[[], Any]] = {
+_ON_GPU: dict[str, Callable[[], object]] = {
     "torch's random numbers on the GPU": lambda: _digest(torch.cuda.get_rng_state()),
     "the current device": torch.cuda.current_device,
     "the current stream": lambda: torch.cuda.current_stream().cuda_stream,
     "the L2 cache set aside for persisting accesses": lambda: _persisting_l2(),
 }
-_WATCHED: dict[str, Any] = {
+_WATCHED: dict[str, object] = {
     "torch": torch,
     "torch.Tensor": torch.Tensor,
     "torch.cuda": torch.cuda,
@@ -103,13 +103,11 @@ def native_threads() -> int:
     return sum(1 for _ in Path("/proc/self/task").iterdir())
 
 
-def _driver() -> Any:
-    from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
-
-    return driver
+def _driver() -> types.ModuleType:
+    return importlib.import_module("cuda.bindings.driver")
 
 
-def _functions(driver: Any) -> dict[str, object]:
+def _functions(driver: types.ModuleType | None) -> dict[str, object]:
     """What others call, by name. Of torch's top level only what is compiled: torch itself wraps the rest at times."""
     found: dict[str, object] = {}
     for name, owner in _WATCHED.items():
@@ -133,8 +131,6 @@ def _digest(state: torch.Tensor) -> str:
 
 
 def _persisting_l2() -> int:
-    from cuda.bindings import driver as cu  # pyright: ignore[reportAttributeAccessIssue]
-
-    from kernel_lsp.device.driver import check
+    from kernel_lsp.device.driver import check, cu
 
     return int(check(cu.cuCtxGetLimit(cu.CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE), "asking for the L2 set aside"))

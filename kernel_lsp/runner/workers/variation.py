@@ -1,6 +1,9 @@
 """Inputs with another value of one argument, as far as the reference still has an answer of the same kind to them."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -45,7 +48,7 @@ class Variation:
                 break
             why = self._harmful(value, request.argument, attempt)
             if not why:
-                varied = replace(base, coarse=False, make=lambda make=make: make() or ())
+                varied = replace(base, coarse=False, make=partial(_some, make))
                 made = self._inputs.keep(request.key, varied, leaves)
                 if not (why := self._unlike(request.key, request.base)):
                     return Varied(made, matters=True)
@@ -98,6 +101,11 @@ class Variation:
         return _unlike(_tensors(other), _tensors(usual))
 
 
+def _some(make: Callable[[], Leaves | None]) -> Leaves:
+    """Make inputs that could be made before."""
+    return make() or ()
+
+
 def _unlike(other: tuple[Tensor, ...], usual: tuple[Tensor, ...]) -> str:
     same = [tensor.shape for tensor in other] == [tensor.shape for tensor in usual]
     return "" if same else OTHER_SHAPE
@@ -110,5 +118,6 @@ def _may_be_index(value: Leaf) -> bool:
 
 
 def _tensors(returned: object) -> tuple[Tensor, ...]:
-    parts = returned if isinstance(returned, (tuple, list)) else (returned,)
+    several = isinstance(returned, (tuple, list))
+    parts = cast(Sequence[object], returned) if several else (returned,)
     return tuple(part for part in parts if isinstance(part, Tensor))

@@ -9,7 +9,7 @@ import pytest
 from kernel_lsp import policy
 from kernel_lsp.config.settings import JudgeSettings
 from kernel_lsp.judge.measure.procedure import Conclusion, FirstLook, Rule, SecondLook, confirm
-from kernel_lsp.judge.measure.statistics import Decision, Interval, Outcome
+from kernel_lsp.judge.measure.statistics import Decision, Interval, LookOutcome
 from tests.bench.paired_verdict_simulation import Case
 
 SETTINGS = JudgeSettings()
@@ -39,7 +39,9 @@ def looked(blocks: Sequence[float], by: Rule | None = None, block_ms: float = 1.
     return look, seen
 
 
-def concluded(claim: Outcome, earlier: Sequence[float], fresh: Sequence[float], by: Rule | None = None) -> Conclusion:
+def concluded(
+    claim: LookOutcome, earlier: Sequence[float], fresh: Sequence[float], by: Rule | None = None
+) -> Conclusion:
     return confirm(by or rule(), claim, [earlier], [fresh], seed=1)
 
 
@@ -80,17 +82,17 @@ def test_an_interval_is_widened_by_the_scatter_of_processes() -> None:
 @pytest.mark.parametrize(
     ("mean", "scatter", "outcome", "blocks"),
     [
-        (0.10, 0.01, Outcome.SLOWER, 4),
-        (0.02, 0.01, Outcome.PROVISIONAL_SLOWER, 8),
-        (0.015, 0.025, Outcome.NOT_WORTH_IT, 16),  # a loss or none, which 16 blocks do not tell
-        (0.03, 0.06, Outcome.NOT_WORTH_IT, 17),
-        (0.004, 0.005, Outcome.SAME, 8),
-        (0.0, 0.001, Outcome.SAME, 4),
-        (-0.05, 0.005, Outcome.PROVISIONAL_FASTER, 8),
+        (0.10, 0.01, LookOutcome.SLOWER, 4),
+        (0.02, 0.01, LookOutcome.PROVISIONAL_SLOWER, 8),
+        (0.015, 0.025, LookOutcome.NOT_WORTH_IT, 16),  # a loss or none, which 16 blocks do not tell
+        (0.03, 0.06, LookOutcome.NOT_WORTH_IT, 17),
+        (0.004, 0.005, LookOutcome.SAME, 8),
+        (0.0, 0.001, LookOutcome.SAME, 4),
+        (-0.05, 0.005, LookOutcome.PROVISIONAL_FASTER, 8),
     ],
 )
 def test_a_look_ends_when_it_is_known_what_a_difference_is(
-    mean: float, scatter: float, outcome: Outcome, blocks: int
+    mean: float, scatter: float, outcome: LookOutcome, blocks: int
 ) -> None:
     look, seen = looked(scattered(mean, scatter))
     assert (seen[-1].outcome, len(seen)) == (outcome, blocks)
@@ -100,41 +102,44 @@ def test_a_look_ends_when_it_is_known_what_a_difference_is(
 
 def test_only_what_could_be_a_claim_is_looked_at_again() -> None:
     ends = {looked(scattered(mean, 0.001))[1][-1] for mean in (-0.05, -0.005, 0.0, 0.005, 0.02, 0.3)}
-    assert {end.outcome for end in ends if end.provisional} == {Outcome.PROVISIONAL_FASTER, Outcome.PROVISIONAL_SLOWER}
-    assert {end.outcome for end in ends if not end.provisional} == {Outcome.SAME, Outcome.SLOWER}
+    assert {end.outcome for end in ends if end.provisional} == {
+        LookOutcome.PROVISIONAL_FASTER,
+        LookOutcome.PROVISIONAL_SLOWER,
+    }
+    assert {end.outcome for end in ends if not end.provisional} == {LookOutcome.SAME, LookOutcome.SLOWER}
 
 
 def test_a_loss_that_may_become_a_clear_one_is_followed() -> None:
     _, seen = looked(scattered(0.08, 0.03))
-    assert seen[-1].outcome is Outcome.SLOWER
+    assert seen[-1].outcome is LookOutcome.SLOWER
     assert seen[-1].interval.lower > rule().clear_loss
     earlier = seen[-2]
     assert earlier.interval.lower > rule().clear, "it was a loss before, though not a clear one"
-    assert earlier.outcome is Outcome.CONTINUE
+    assert earlier.outcome is LookOutcome.CONTINUE
     assert len(seen) <= policy.FOLLOWED_BLOCKS
 
 
 def test_a_loss_within_the_placement_blur_is_none() -> None:
     _, seen = looked(scattered(0.02, 0.002), rule(SHORT))
     assert seen[-1].interval.lower > 0
-    assert seen[-1].outcome is Outcome.SAME
+    assert seen[-1].outcome is LookOutcome.SAME
 
 
 def test_a_gain_within_the_placement_blur_ends_the_look_soon() -> None:
     _, seen = looked(scattered(-0.018, 0.002), rule(SHORT))
-    assert (seen[-1].outcome, len(seen)) == (Outcome.SAME, 5)
+    assert (seen[-1].outcome, len(seen)) == (LookOutcome.SAME, 5)
 
 
 def test_beside_others_a_gain_under_two_margins_is_not_called_the_same() -> None:
     _, seen = looked(scattered(-0.018, 0.002), rule(LONG, shared=True))
-    assert seen[-1].outcome is Outcome.AMBIGUOUS
+    assert seen[-1].outcome is LookOutcome.AMBIGUOUS
 
 
 def test_nothing_is_followed_beyond_the_gpu_time_there_is() -> None:
     _, seen = looked(scattered(0.015, 0.025), block_ms=30.0)
-    assert (seen[-1].outcome, len(seen)) == (Outcome.NOT_WORTH_IT, 10)
+    assert (seen[-1].outcome, len(seen)) == (LookOutcome.NOT_WORTH_IT, 10)
     _, seen = looked(scattered(0.02, 0.01), block_ms=50.0)
-    assert (seen[-1].outcome, len(seen)) == (Outcome.PROVISIONAL_SLOWER, 6)
+    assert (seen[-1].outcome, len(seen)) == (LookOutcome.PROVISIONAL_SLOWER, 6)
 
 
 def test_several_cases_count_as_their_geometric_mean() -> None:
@@ -142,7 +147,7 @@ def test_several_cases_count_as_their_geometric_mean() -> None:
     for value in scattered(0.0, 0.001, 3):
         assert not look.add([value + 0.05, value - 0.05], 1.0).stop
     decision = look.add([0.05, -0.05], 1.0)
-    assert (decision.outcome, decision.blocks) == (Outcome.SAME, 4)
+    assert (decision.outcome, decision.blocks) == (LookOutcome.SAME, 4)
     assert look.gpu_ms == 4.0
 
 
@@ -164,7 +169,7 @@ def test_a_clock_that_never_keeps_still_ends_the_look() -> None:
     assert not seen[-1].stop
     decisions = [look.discard(1.0) for _ in range(policy.MOST_DISCARDED_BLOCKS + 1)]
     assert [decision.stop for decision in decisions] == [False] * policy.MOST_DISCARDED_BLOCKS + [True]
-    assert decisions[-1].outcome is Outcome.AMBIGUOUS
+    assert decisions[-1].outcome is LookOutcome.AMBIGUOUS
 
     look = FirstLook(rule())
     for _ in range(policy.MOST_DISCARDED_BLOCKS):
@@ -176,25 +181,25 @@ def test_a_clock_that_never_keeps_still_ends_the_look() -> None:
 # The second look
 
 
-GAIN, LOSS = Outcome.PROVISIONAL_FASTER, Outcome.PROVISIONAL_SLOWER
+GAIN, LOSS = LookOutcome.PROVISIONAL_FASTER, LookOutcome.PROVISIONAL_SLOWER
 
 
 @pytest.mark.parametrize(
     ("claim", "earlier", "fresh", "scatter", "outcome"),
     [
-        (GAIN, -0.05, -0.05, 0.005, Outcome.FASTER),
-        (GAIN, -0.05, 0.0, 0.002, Outcome.SAME),
-        (GAIN, -0.05, 0.0, 0.05, Outcome.AMBIGUOUS),
-        (GAIN, -0.05, 0.05, 0.005, Outcome.NOT_WORTH_IT),  # the looks contradict each other
-        (LOSS, 0.02, 0.02, 0.005, Outcome.SLOWER),
-        (LOSS, 0.02, 0.0, 0.002, Outcome.SAME),
-        (LOSS, 0.02, 0.005, 0.015, Outcome.NOT_WORTH_IT),
-        (LOSS, 0.02, 0.0, 0.05, Outcome.AMBIGUOUS),
-        (LOSS, 0.02, -0.05, 0.005, Outcome.AMBIGUOUS),  # nor is a loss followed by a gain a gain
+        (GAIN, -0.05, -0.05, 0.005, LookOutcome.FASTER),
+        (GAIN, -0.05, 0.0, 0.002, LookOutcome.SAME),
+        (GAIN, -0.05, 0.0, 0.05, LookOutcome.AMBIGUOUS),
+        (GAIN, -0.05, 0.05, 0.005, LookOutcome.NOT_WORTH_IT),  # the looks contradict each other
+        (LOSS, 0.02, 0.02, 0.005, LookOutcome.SLOWER),
+        (LOSS, 0.02, 0.0, 0.002, LookOutcome.SAME),
+        (LOSS, 0.02, 0.005, 0.015, LookOutcome.NOT_WORTH_IT),
+        (LOSS, 0.02, 0.0, 0.05, LookOutcome.AMBIGUOUS),
+        (LOSS, 0.02, -0.05, 0.005, LookOutcome.AMBIGUOUS),  # nor is a loss followed by a gain a gain
     ],
 )
 def test_a_claim_holds_if_fresh_blocks_make_it_again(
-    claim: Outcome, earlier: float, fresh: float, scatter: float, outcome: Outcome
+    claim: LookOutcome, earlier: float, fresh: float, scatter: float, outcome: LookOutcome
 ) -> None:
     found = concluded(claim, scattered(earlier, 0.005, 8), scattered(fresh, scatter, 10))
     assert found.outcome is outcome
@@ -202,19 +207,19 @@ def test_a_claim_holds_if_fresh_blocks_make_it_again(
 
 def test_a_loss_within_the_blur_is_not_confirmed() -> None:
     earlier, fresh = scattered(0.04, 0.002, 8), scattered(0.02, 0.002, 10)
-    assert concluded(LOSS, earlier, fresh).outcome is Outcome.SLOWER
-    assert concluded(LOSS, earlier, fresh, rule(SHORT)).outcome is Outcome.SAME
+    assert concluded(LOSS, earlier, fresh).outcome is LookOutcome.SLOWER
+    assert concluded(LOSS, earlier, fresh, rule(SHORT)).outcome is LookOutcome.SAME
 
 
 def test_a_gain_shows_the_interval_of_any_pair_of_processes() -> None:
     found = concluded(GAIN, scattered(-0.05, 0.005, 8), scattered(-0.05, 0.005, 10), rule(SHORT))
-    assert found.outcome is Outcome.FASTER
+    assert found.outcome is LookOutcome.FASTER
     assert found.interval == rule(SHORT).widened(found.measured.interval)
     assert found.interval.lower < found.measured.interval.lower < found.measured.interval.upper < found.interval.upper
 
 
-@pytest.mark.parametrize(("allowed", "outcome"), [(False, Outcome.NOT_WORTH_IT), (True, Outcome.FASTER)])
-def test_a_gain_may_not_make_a_single_case_slower_unless_that_is_allowed(allowed: bool, outcome: Outcome) -> None:
+@pytest.mark.parametrize(("allowed", "outcome"), [(False, LookOutcome.NOT_WORTH_IT), (True, LookOutcome.FASTER)])
+def test_a_gain_may_not_make_a_single_case_slower_unless_that_is_allowed(allowed: bool, outcome: LookOutcome) -> None:
     by = rule(LONG, LONG, allow_slower_cases=allowed)
     earlier = [scattered(-0.3, 0.005, 8), scattered(0.05, 0.005, 8)]
     fresh = [scattered(-0.3, 0.005, 10), scattered(0.05, 0.005, 10)]
@@ -237,7 +242,7 @@ def test_a_second_look_takes_ten_blocks_and_concludes_with_the_first() -> None:
     assert second.complete
     found = second.conclude(seed=3)
     assert found == confirm(rule(), GAIN, first.blocks, second.blocks, seed=3)
-    assert (found.outcome, found.measured.blocks) == (Outcome.FASTER, 10)
+    assert (found.outcome, found.measured.blocks) == (LookOutcome.FASTER, 10)
 
 
 def test_a_second_look_needs_a_claim() -> None:

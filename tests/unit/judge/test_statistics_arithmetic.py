@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernel_lsp.judge.measure import statistics
-from kernel_lsp.judge.measure.statistics import Interval, Outcome
+from kernel_lsp.judge.measure.statistics import Interval, LookOutcome
+from kernel_lsp.judge.measure.student_t import t_quantile
 
 # Any textbook's table of Student's t, and R's qt() where tables end.
 T_TABLE = [
@@ -35,23 +36,23 @@ series = st.lists(effects, min_size=4, max_size=40)
 
 @pytest.mark.parametrize(("p", "dof", "expected"), T_TABLE)
 def test_t_quantile_agrees_with_tables(p: float, dof: int, expected: float) -> None:
-    assert statistics.t_quantile(p, dof) == pytest.approx(expected, abs=1e-6)
-    assert statistics.t_quantile(1 - p, dof) == pytest.approx(-expected, abs=1e-6)
+    assert t_quantile(p, dof) == pytest.approx(expected, abs=1e-6)
+    assert t_quantile(1 - p, dof) == pytest.approx(-expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("p", [0.5, 0.6, 0.9, 0.975, 0.9985, 0.99999])
 def test_t_quantile_agrees_with_the_closed_forms_of_1_2_and_4_degrees(p: float) -> None:
     alpha = 4 * p * (1 - p)
     q = math.cos(math.acos(math.sqrt(alpha)) / 3) / math.sqrt(alpha)
-    assert statistics.t_quantile(p, 1) == pytest.approx(math.tan(math.pi * (p - 0.5)), rel=1e-9, abs=1e-9)
-    assert statistics.t_quantile(p, 2) == pytest.approx((2 * p - 1) / math.sqrt(alpha / 2), rel=1e-9, abs=1e-9)
-    assert statistics.t_quantile(p, 4) == pytest.approx(2 * math.sqrt(max(q - 1, 0)), rel=1e-9, abs=1e-7)
+    assert t_quantile(p, 1) == pytest.approx(math.tan(math.pi * (p - 0.5)), rel=1e-9, abs=1e-9)
+    assert t_quantile(p, 2) == pytest.approx((2 * p - 1) / math.sqrt(alpha / 2), rel=1e-9, abs=1e-9)
+    assert t_quantile(p, 4) == pytest.approx(2 * math.sqrt(max(q - 1, 0)), rel=1e-9, abs=1e-7)
 
 
 @pytest.mark.parametrize("dof", range(1, 201))
 def test_t_quantile_inverts_the_integral_of_the_density(dof: int) -> None:
     # With t = sqrt(dof) tan(u) the density becomes a multiple of cos(u)^(dof - 1), smooth on a finite range.
-    t = statistics.t_quantile(0.975, dof)
+    t = t_quantile(0.975, dof)
     end, steps = math.atan(t / math.sqrt(dof)), 2000
     weights = [1, *([4, 2] * (steps // 2 - 1)), 4, 1]
     integral = math.fsum(w * math.cos(i * end / steps) ** (dof - 1) for i, w in enumerate(weights)) * end / steps / 3
@@ -62,7 +63,7 @@ def test_t_quantile_inverts_the_integral_of_the_density(dof: int) -> None:
 @pytest.mark.parametrize(("p", "dof"), [(0.0, 3), (1.0, 3), (0.5, 0)])
 def test_t_quantile_refuses_what_has_no_answer(p: float, dof: int) -> None:
     with pytest.raises(ValueError, match="no t quantile"):
-        statistics.t_quantile(p, dof)
+        t_quantile(p, dof)
 
 
 def test_few_blocks_are_summarised_plainly() -> None:
@@ -120,7 +121,7 @@ def test_half_width_falls_with_blocks_and_alpha_and_scales_with_deviation(n: int
     assert statistics.half_width(scale, n, alpha / 2) >= width
     assert width == pytest.approx(scale * statistics.half_width(1.0, n, alpha))
     if n >= 10:
-        assert width > statistics.t_quantile(1 - alpha / 2, n - 1) * scale / math.sqrt(n)
+        assert width > t_quantile(1 - alpha / 2, n - 1) * scale / math.sqrt(n)
 
 
 def test_nothing_can_be_said_from_one_block() -> None:
@@ -160,51 +161,51 @@ def test_an_outcome_says_what_its_interval_says(d: list[float], delta: float, sp
     decision = statistics.decide(d, delta, spent_ms=1.0 if spent else 0.0, budget_ms=1.0)
     lower, upper = decision.interval.lower, decision.interval.upper
     claims = {
-        Outcome.SLOWER: lower > 0,
-        Outcome.SAME: -delta < lower <= 0 and upper < delta,
-        Outcome.NOT_WORTH_IT: -delta < lower <= 0 and upper >= delta,
-        Outcome.PROVISIONAL_FASTER: upper < 0 and lower <= -delta and decision.mean <= -delta,
-        Outcome.AMBIGUOUS: spent and lower <= -delta and (upper >= 0 or decision.mean > -delta),
-        Outcome.CONTINUE: not spent and lower <= -delta,
+        LookOutcome.SLOWER: lower > 0,
+        LookOutcome.SAME: -delta < lower <= 0 and upper < delta,
+        LookOutcome.NOT_WORTH_IT: -delta < lower <= 0 and upper >= delta,
+        LookOutcome.PROVISIONAL_FASTER: upper < 0 and lower <= -delta and decision.mean <= -delta,
+        LookOutcome.AMBIGUOUS: spent and lower <= -delta and (upper >= 0 or decision.mean > -delta),
+        LookOutcome.CONTINUE: not spent and lower <= -delta,
     }
     assert claims[decision.outcome]
-    assert decision.stop == (decision.outcome is not Outcome.CONTINUE)
-    assert (decision.detectable is not None) == (decision.outcome is Outcome.AMBIGUOUS)
+    assert decision.stop == (decision.outcome is not LookOutcome.CONTINUE)
+    assert (decision.detectable is not None) == (decision.outcome is LookOutcome.AMBIGUOUS)
 
 
 @pytest.mark.parametrize("d", [[], [1.0], [1.0, 1.0, 1.0]])
 def test_nothing_is_decided_on_three_blocks_even_with_the_budget_spent(d: list[float]) -> None:
     decision = statistics.decide(d, spent_ms=1e9)
-    assert decision.outcome is Outcome.CONTINUE
+    assert decision.outcome is LookOutcome.CONTINUE
     assert decision.interval == Interval(-math.inf, math.inf)
 
 
 def test_a_gain_needs_eight_blocks_unless_the_budget_ends_first() -> None:
     d = [-0.30, -0.31, -0.29, -0.30, -0.31, -0.30, -0.29]
-    assert statistics.decide(d).outcome is Outcome.CONTINUE
-    assert statistics.decide([*d, -0.30]).outcome is Outcome.PROVISIONAL_FASTER
-    assert statistics.decide(d[:4], spent_ms=400).outcome is Outcome.PROVISIONAL_FASTER
+    assert statistics.decide(d).outcome is LookOutcome.CONTINUE
+    assert statistics.decide([*d, -0.30]).outcome is LookOutcome.PROVISIONAL_FASTER
+    assert statistics.decide(d[:4], spent_ms=400).outcome is LookOutcome.PROVISIONAL_FASTER
 
 
 def test_a_real_gain_under_the_margin_is_the_same() -> None:
     d = [-0.005 + 0.0005 * (-1) ** i for i in range(8)]
     decision = statistics.decide(d, delta=0.01)
     assert decision.interval.upper < 0
-    assert decision.outcome is Outcome.SAME
+    assert decision.outcome is LookOutcome.SAME
 
 
 def test_a_shared_device_asks_for_a_wider_gain() -> None:
     d = [-0.02 + 0.001 * (-1) ** i for i in range(10)]
-    assert statistics.decide(d).outcome is Outcome.PROVISIONAL_FASTER
-    assert statistics.decide(d, clear=0.02).outcome is Outcome.CONTINUE
-    assert statistics.confirm(d, d).outcome is Outcome.FASTER
-    assert statistics.confirm(d, d, clear=0.02).outcome is Outcome.AMBIGUOUS
+    assert statistics.decide(d).outcome is LookOutcome.PROVISIONAL_FASTER
+    assert statistics.decide(d, clear=0.02).outcome is LookOutcome.CONTINUE
+    assert statistics.confirm(d, d).outcome is LookOutcome.FASTER
+    assert statistics.confirm(d, d, clear=0.02).outcome is LookOutcome.AMBIGUOUS
 
 
 def test_not_a_number_is_never_faster() -> None:
     d = [-0.3] * 7 + [math.nan]
-    assert statistics.decide(d).outcome is Outcome.CONTINUE
-    assert statistics.confirm(d, d).outcome is not Outcome.FASTER
+    assert statistics.decide(d).outcome is LookOutcome.CONTINUE
+    assert statistics.confirm(d, d).outcome is not LookOutcome.FASTER
 
 
 def test_a_look_at_200_blocks_takes_under_a_millisecond() -> None:

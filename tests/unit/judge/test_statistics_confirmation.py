@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_lsp.judge.measure import statistics
-from kernel_lsp.judge.measure.statistics import Interval, Outcome
+from kernel_lsp.judge.measure import rounds, statistics
+from kernel_lsp.judge.measure.statistics import Interval, LookOutcome
 
 
 def blocks(mean: float, deviation: float, n: int, seed: int = 0) -> list[float]:
@@ -18,7 +18,7 @@ def blocks(mean: float, deviation: float, n: int, seed: int = 0) -> list[float]:
 
 def test_a_clear_gain_is_confirmed_with_its_speedup() -> None:
     confirmation = statistics.confirm(blocks(-0.2, 0.01, 10), blocks(-0.2, 0.01, 8, seed=1))
-    assert confirmation.outcome is Outcome.FASTER
+    assert confirmation.outcome is LookOutcome.FASTER
     assert confirmation.interval.lower < -0.2 < confirmation.interval.upper
     speedup, ratio = confirmation.interval.speedup, confirmation.interval.ratio
     assert speedup.lower < math.exp(0.2) < speedup.upper
@@ -30,27 +30,27 @@ def test_a_clear_gain_is_confirmed_with_its_speedup() -> None:
 @pytest.mark.parametrize(
     ("mean", "deviation", "outcome"),
     [
-        (0.0, 0.002, Outcome.SAME),
-        (-0.006, 0.001, Outcome.SAME),
-        (0.01, 0.005, Outcome.SLOWER),
-        (0.007, 0.012, Outcome.NOT_WORTH_IT),
-        (0.0, 0.05, Outcome.AMBIGUOUS),
-        (-0.009, 0.004, Outcome.AMBIGUOUS),
+        (0.0, 0.002, LookOutcome.SAME),
+        (-0.006, 0.001, LookOutcome.SAME),
+        (0.01, 0.005, LookOutcome.SLOWER),
+        (0.007, 0.012, LookOutcome.NOT_WORTH_IT),
+        (0.0, 0.05, LookOutcome.AMBIGUOUS),
+        (-0.009, 0.004, LookOutcome.AMBIGUOUS),
     ],
 )
-def test_luck_that_does_not_come_back_is_not_faster(mean: float, deviation: float, outcome: Outcome) -> None:
+def test_luck_that_does_not_come_back_is_not_faster(mean: float, deviation: float, outcome: LookOutcome) -> None:
     # Values spread evenly about their mean, so that the interval is known exactly.
     steps = [-1.5, -1.0, -0.6, -0.3, -0.1, 0.1, 0.3, 0.6, 1.0, 1.5]
     confirmation = statistics.confirm([mean + deviation * step for step in steps], blocks(-0.05, 0.005, 8))
     assert confirmation.outcome is outcome
-    assert (confirmation.detectable is not None) == (outcome is Outcome.AMBIGUOUS)
+    assert (confirmation.detectable is not None) == (outcome is LookOutcome.AMBIGUOUS)
 
 
 def test_fresh_blocks_alone_do_not_make_a_gain_worth_having() -> None:
     fresh, earlier = blocks(-0.012, 0.001, 10), blocks(-0.004, 0.001, 40, seed=1)
     confirmation = statistics.confirm(fresh, earlier)
     assert confirmation.mean < -statistics.DELTA < confirmation.pooled
-    assert confirmation.outcome is not Outcome.FASTER
+    assert confirmation.outcome is not LookOutcome.FASTER
 
 
 def test_the_bootstrap_repeats_with_its_seed_and_brackets_the_mean() -> None:
@@ -101,7 +101,7 @@ def test_the_guard_names_the_cases_that_got_slower() -> None:
 
 
 def test_a_round_of_a_race_runs_each_candidate_twice_about_the_middle() -> None:
-    schedule = statistics.race_schedule([3, 5, 8], random.Random(1))
+    schedule = rounds.schedule([3, 5, 8], random.Random(1))
     assert [position for position, candidate in enumerate(schedule) if candidate is None] == [0, 4, 8]
     assert schedule == schedule[::-1]
     assert sorted(candidate for candidate in schedule[:4] if candidate is not None) == [3, 5, 8]
@@ -111,9 +111,9 @@ def test_a_round_of_a_race_runs_each_candidate_twice_about_the_middle() -> None:
 def test_a_race_measures_through_linear_drift(candidates: int, slope: float, seed: int) -> None:
     rng = random.Random(seed)
     effect = {candidate: rng.uniform(-1, 1) for candidate in range(candidates)}
-    schedule = statistics.race_schedule(list(effect), rng)
+    schedule = rounds.schedule(list(effect), rng)
     segments = [2.0 + slope * i + (0.0 if c is None else effect[c]) for i, c in enumerate(schedule)]
-    assert statistics.race_differences(schedule, segments) == pytest.approx(effect)
+    assert rounds.differences(schedule, segments) == pytest.approx(effect)
 
 
 def test_a_race_drops_who_cannot_win_and_ranks_the_rest() -> None:
@@ -124,14 +124,14 @@ def test_a_race_drops_who_cannot_win_and_ranks_the_rest() -> None:
         3: blocks(0.0, 0.001, 8, seed=3),
         4: blocks(-0.01, 0.1, 8, seed=4),
     }
-    alive = statistics.survivors(race, entrants=5)
+    alive = rounds.survivors(race, entrants=5)
     assert set(alive) == {0, 2, 4}
     assert alive.index(2) < alive.index(0)
-    assert statistics.survivors(race, entrants=5, keep=1) == alive[:1]
+    assert rounds.survivors(race, entrants=5, keep=1) == alive[:1]
 
 
 def test_a_race_of_many_is_more_careful() -> None:
     d = blocks(0.0, 0.002, 6, seed=5)
-    assert statistics.survivors({0: d}, entrants=1) == []
-    assert statistics.survivors({0: d}, entrants=100) == [0]
-    assert statistics.race_alpha(0.05, 100) == pytest.approx(0.0005)
+    assert rounds.survivors({0: d}, entrants=1) == []
+    assert rounds.survivors({0: d}, entrants=100) == [0]
+    assert rounds.alpha_of_each(0.05, 100) == pytest.approx(0.0005)

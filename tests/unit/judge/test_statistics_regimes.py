@@ -17,7 +17,7 @@ from kernel_lsp import policy
 from kernel_lsp.config.settings import JudgeSettings
 from kernel_lsp.judge.measure import statistics
 from kernel_lsp.judge.measure.procedure import FirstLook, Rule
-from kernel_lsp.judge.measure.statistics import Decision, Outcome
+from kernel_lsp.judge.measure.statistics import Decision, LookOutcome
 from tests.bench.noise import REGIMES, NoisyGpu, Regime, block
 from tests.bench.paired_verdict_simulation import Case, Verdict, judge, t_interval_covers
 
@@ -68,14 +68,14 @@ def at_most(share: float, count: int) -> int:
 @given(regimes, kernels_ms, seeds)
 def test_a_kernel_against_itself_is_hardly_ever_faster(regime: Regime, kernel_ms: float, seed: int) -> None:
     outcomes = Counter(verdict.outcome for verdict in verdicts(regime, kernel_ms, 0.0, seed, 25))
-    assert outcomes[Outcome.FASTER] <= at_most(0.01, 25)
+    assert outcomes[LookOutcome.FASTER] <= at_most(0.01, 25)
 
 
 @some
 @given(regimes, kernels_ms, st.floats(0.02, 0.7), seeds)
 def test_what_is_slower_is_never_faster(regime: Regime, kernel_ms: float, effect: float, seed: int) -> None:
     (verdict,) = verdicts(regime, kernel_ms, effect, seed, 1)
-    assert verdict.outcome is not Outcome.FASTER
+    assert verdict.outcome is not LookOutcome.FASTER
 
 
 # Power
@@ -85,14 +85,14 @@ def test_what_is_slower_is_never_faster(regime: Regime, kernel_ms: float, effect
 @given(st.sampled_from(["quiet", "boost"]), unblurred_ms, st.floats(-0.2, -0.02), seeds)
 def test_a_gain_of_two_percent_or_more_is_found(regime: Regime, kernel_ms: float, effect: float, seed: int) -> None:
     outcomes = Counter(verdict.outcome for verdict in verdicts(regime, kernel_ms, effect, seed, 20))
-    assert outcomes[Outcome.FASTER] >= 20 - at_most(0.05, 20)
+    assert outcomes[LookOutcome.FASTER] >= 20 - at_most(0.05, 20)
 
 
 @few
 @given(st.sampled_from([0.05, 0.1]), st.floats(-0.3, -0.05), seeds)
 def test_a_gain_of_five_percent_is_found_beside_others(kernel_ms: float, effect: float, seed: int) -> None:
     outcomes = Counter(verdict.outcome for verdict in verdicts("shared", kernel_ms, effect, seed, 20))
-    assert outcomes[Outcome.FASTER] >= 20 - at_most(0.05, 20)
+    assert outcomes[LookOutcome.FASTER] >= 20 - at_most(0.05, 20)
 
 
 # Coverage
@@ -148,12 +148,12 @@ def test_a_first_look_ends_in_time_and_with_cause(regime: Regime, kernel_ms: flo
     assert not any(decision.stop for decision in seen[:-1])
     if last.provisional:
         assert last.blocks >= policy.PROVISIONAL_BLOCKS
-    if last.outcome is Outcome.PROVISIONAL_FASTER:
+    if last.outcome is LookOutcome.PROVISIONAL_FASTER:
         assert last.interval.upper < -rule.clear
         assert last.mean <= -policy.DELTA
-    if last.outcome is Outcome.PROVISIONAL_SLOWER:
+    if last.outcome is LookOutcome.PROVISIONAL_SLOWER:
         assert rule.clear < last.interval.lower <= rule.clear_loss
-    if last.outcome is Outcome.SLOWER:
+    if last.outcome is LookOutcome.SLOWER:
         assert last.interval.lower > rule.clear_loss
 
 
@@ -162,7 +162,7 @@ def test_a_first_look_ends_in_time_and_with_cause(regime: Regime, kernel_ms: flo
 def test_a_candidate_that_is_slower_in_each_block_is_judged_no_better(
     regime: Regime, kernel_ms: float, effect: float, seed: int, loss: float
 ) -> None:
-    merit = {Outcome.PROVISIONAL_FASTER: 2, Outcome.AMBIGUOUS: 1, Outcome.CONTINUE: 1}
+    merit = {LookOutcome.PROVISIONAL_FASTER: 2, LookOutcome.AMBIGUOUS: 1, LookOutcome.CONTINUE: 1}
     d = blocks_of(regime, kernel_ms, effect, seed, 12)
     better = statistics.decide(d)
     worse = statistics.decide([value + loss for value in d])
@@ -174,7 +174,7 @@ def test_a_candidate_that_is_slower_in_each_block_is_judged_no_better(
 def test_a_bad_candidate_dies_early(regime: Regime, kernel_ms: float, effect: float, seed: int) -> None:
     found = verdicts(regime, kernel_ms, effect, seed, 9)
     assert sorted(verdict.blocks for verdict in found)[4] <= 6
-    assert all(verdict.outcome in (Outcome.SLOWER, Outcome.NOT_WORTH_IT) for verdict in found)
+    assert all(verdict.outcome in (LookOutcome.SLOWER, LookOutcome.NOT_WORTH_IT) for verdict in found)
 
 
 @some

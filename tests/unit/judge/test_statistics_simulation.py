@@ -7,8 +7,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from kernel_lsp.judge.measure import statistics
-from kernel_lsp.judge.measure.statistics import Outcome
+from kernel_lsp.judge.measure import rounds, statistics
+from kernel_lsp.judge.measure.statistics import LookOutcome
 from kernel_lsp.policy import ALPHA
 from tests.bench.noise import NoisyGpu
 from tests.bench.paired_verdict_simulation import (
@@ -36,15 +36,15 @@ def verdicts(setting: Setting, kernel_ms: float, effect: float, pairs: int) -> l
     return judge_many(setting, kernel_ms, effect, pairs)
 
 
-def outcomes(found: list[Verdict]) -> Counter[Outcome]:
+def outcomes(found: list[Verdict]) -> Counter[LookOutcome]:
     return Counter(verdict.outcome for verdict in found)
 
 
 @by_setting
 def test_a_kernel_against_itself_is_not_faster(setting: Setting) -> None:
     found = [verdict for kernel_ms in (0.02, 0.1, 1.0) for verdict in verdicts(setting, kernel_ms, 0.0, 100)]
-    assert outcomes(found)[Outcome.FASTER] <= 0.01 * len(found)
-    assert outcomes(found)[Outcome.SLOWER] <= 0.01 * len(found)
+    assert outcomes(found)[LookOutcome.FASTER] <= 0.01 * len(found)
+    assert outcomes(found)[LookOutcome.SLOWER] <= 0.01 * len(found)
 
 
 @pytest.mark.parametrize("setting", RETUNED, ids=lambda setting: setting.name)
@@ -52,7 +52,7 @@ def test_a_second_look_spares_a_kernel_that_tunes_itself_most_false_losses(setti
     found = verdicts(setting, 0.1, 0.0, 100)
     at_first = sum(verdict.loss_at_first for verdict in found)
     assert at_first >= 0.15 * len(found), "one side alone takes the slower setting in one pair of four"
-    assert outcomes(found)[Outcome.SLOWER] <= 0.5 * at_first
+    assert outcomes(found)[LookOutcome.SLOWER] <= 0.5 * at_first
 
 
 @pytest.mark.parametrize("regime", ["quiet", "boost"])
@@ -60,7 +60,7 @@ def test_a_kernel_against_itself_costs_little(regime: str) -> None:
     setting = next(setting for setting in SETTINGS if setting.name == regime)
     found = verdicts(setting, 0.1, 0.0, 100)
     assert float(np.median([verdict.gpu_ms for verdict in found])) < 50
-    assert outcomes(found)[Outcome.AMBIGUOUS] == 0
+    assert outcomes(found)[LookOutcome.AMBIGUOUS] == 0
 
 
 @by_untagged
@@ -70,7 +70,7 @@ def test_a_gain_is_found(setting: Setting, kernel_ms: float, effect: float) -> N
     found = verdicts(setting, kernel_ms, effect, 40)
     # A shared device that nobody tagged is noisiest with kernels too long to repeat.
     required = {0.1: 0.85, 1.0: 0.7}[kernel_ms] if (setting.regime, effect) == ("shared", -0.02) else 0.95
-    assert outcomes(found)[Outcome.FASTER] >= required * len(found)
+    assert outcomes(found)[LookOutcome.FASTER] >= required * len(found)
 
 
 def test_reported_intervals_cover_the_truth() -> None:
@@ -90,13 +90,13 @@ def test_reported_intervals_cover_the_truth() -> None:
 @by_untagged
 def test_a_real_gain_under_the_margin_is_not_faster(setting: Setting) -> None:
     found = [verdict for kernel_ms in (0.02, 0.1, 1.0) for verdict in verdicts(setting, kernel_ms, -0.005, 30)]
-    assert outcomes(found)[Outcome.FASTER] <= 0.02 * len(found)
+    assert outcomes(found)[LookOutcome.FASTER] <= 0.02 * len(found)
 
 
 def test_a_device_tagged_shared_gets_no_credit_for_two_percent() -> None:
     tagged = next(setting for setting in SETTINGS if setting.shared)
-    assert outcomes(verdicts(tagged, 0.1, -0.02, 10))[Outcome.FASTER] == 0
-    assert outcomes(verdicts(tagged, 0.1, -0.05, 20))[Outcome.FASTER] >= 19
+    assert outcomes(verdicts(tagged, 0.1, -0.02, 10))[LookOutcome.FASTER] == 0
+    assert outcomes(verdicts(tagged, 0.1, -0.05, 20))[LookOutcome.FASTER] >= 19
 
 
 @by_setting
@@ -105,13 +105,13 @@ def test_a_candidate_slower_by_30_percent_dies_in_about_four_blocks(setting: Set
     found = verdicts(setting, kernel_ms, math.log(1.3), 30)
     assert float(np.median([verdict.blocks for verdict in found])) == 4
     assert float(np.percentile([verdict.blocks for verdict in found], 90)) <= 6
-    assert outcomes(found)[Outcome.SLOWER] >= 0.95 * len(found)
+    assert outcomes(found)[LookOutcome.SLOWER] >= 0.95 * len(found)
 
 
 @pytest.mark.parametrize("blocks", [gaussian_blocks, spiky_blocks])
 @pytest.mark.parametrize(("entrants", "series"), [(1, 400), (16, 1000)])
 def test_the_interval_holds_at_every_look(blocks, entrants: int, series: int) -> None:
-    alpha = statistics.race_alpha(ALPHA, entrants)
+    alpha = rounds.alpha_of_each(ALPHA, entrants)
     rng = np.random.default_rng(11)
     missed = share(ever_missed(statistics.half_width, blocks(rng, 40), alpha) for _ in range(series))
     # Three standard errors of the simulation above what is allowed.
@@ -119,7 +119,7 @@ def test_the_interval_holds_at_every_look(blocks, entrants: int, series: int) ->
 
 
 def test_the_boundary_that_was_replaced_misses_too_often_in_a_race() -> None:
-    alpha = statistics.race_alpha(ALPHA, 16)
+    alpha = rounds.alpha_of_each(ALPHA, 16)
     rng = np.random.default_rng(16)
     missed = share(ever_missed(robbins_half_width, gaussian_blocks(rng, 40), alpha) for _ in range(1500))
     assert missed > 1.5 * alpha
