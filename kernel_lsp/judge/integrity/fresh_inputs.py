@@ -59,10 +59,13 @@ class FreshInputs:
     _seeds: tuple[int, ...] = ()
     _seen: dict[int, _Seen] = field(default_factory=dict[int, _Seen])
 
-    async def renew(self, case: TimedCase) -> None:
-        """Draw inputs for each slab of a case, and write them into the memory of all versions."""
+    async def renew(self, case: TimedCase, *, always: bool = False) -> None:
+        """Draw inputs for each slab of a case, and write them into the memory of all versions.
+
+        Nothing is drawn once the time for it is used up, unless `always` asks for it.
+        """
         self._seeds = ()
-        if self._spent > policy.RENEWAL_SECONDS or not self.applies(case):
+        if (self._spent > policy.RENEWAL_SECONDS and not always) or not self.applies(case):
             return
         began = time.perf_counter()
         self._seeds = tuple(self.rng.getrandbits(48) for _ in case.names)
@@ -98,8 +101,7 @@ class FreshInputs:
         for case in cases:
             seen = self._seen.setdefault(case.draw.case, _Seen())
             if self.ruling is None and seen.renewals and not seen.compared:
-                self._spent = 0.0
-                await self.renew(case)
+                await self.renew(case, always=True)
                 await run_segment(self.candidate, case)
                 seen.compared += 1
                 await self._compare(case, self.rng.randrange(case.launches))
@@ -151,13 +153,13 @@ async def remembers(fresh: FreshInputs, cases: Sequence[TimedCase]) -> Ruling | 
     """Return the ruling on a candidate that is slower on inputs it has not seen, by more than the baseline is.
 
     Each look times the first segment on new inputs, and the same segment again. Another process on the GPU slows single
-    segments too, so the least of several looks counts: memory makes a first segment slow every time.
+    segments too, so the median of several looks counts: memory makes a first segment slow every time.
     """
     for case in cases:
         ratios: dict[str, list[float]] = {"A": [], "B": []}
         first_us = again_us = 0.0
         for _ in range(policy.FRESH_INPUTS_LAUNCHES):
-            await fresh.renew(case)
+            await fresh.renew(case, always=True)
             for side, subject in (("A", fresh.baseline), ("B", fresh.candidate)):
                 first_us = segment_us(await run_segment(subject, case))
                 await run_segment(subject, case)

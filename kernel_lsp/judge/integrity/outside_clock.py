@@ -38,7 +38,7 @@ async def seen_from_outside(
         while True:
             looks.append((await _look(baseline, case), await _look(candidate, case)))
             theirs, ours = _least([a for a, _ in looks]), _least([b for _, b in looks])
-            if (share := missing_share(theirs, ours)) <= policy.OUTSIDE_CLOCK_AGREEMENT_SHARE:
+            if missing_share(theirs, ours) <= policy.OUTSIDE_CLOCK_AGREEMENT_SHARE:
                 break
             if len(looks) == 1 and await _agrees_unflushed(harness, baseline, candidate, case, (theirs, ours)):
                 break
@@ -46,7 +46,7 @@ async def seen_from_outside(
             if doubted and len(looks) >= policy.OUTSIDE_CLOCK_LOOKS:
                 return rejected(
                     f"on case {harness.cases[case.draw.case]} it says that its launches took {ours.claimed_ms:.2f} ms, "
-                    f"but seen from outside they took {ours.claimed_ms * (1 + share):.2f} ms (the baseline: "
+                    f"but seen from outside they took {_seen_ms(theirs, ours):.2f} ms (the baseline: "
                     f"{theirs.claimed_ms:.2f} ms)"
                 )
     return None
@@ -72,9 +72,18 @@ async def _agrees_unflushed(
 
 
 def missing_share(baseline: Look, candidate: Look) -> float:
-    """Return the time that the candidate does not tell of, as a share of the time that it claims."""
-    beside = baseline.wall_ms - baseline.claimed_ms
-    return (candidate.wall_ms - candidate.claimed_ms - beside) / candidate.claimed_ms
+    """Return the time that the candidate does not tell of, as a share of the time that it claims.
+
+    Infinite where it claims none.
+    """
+    if candidate.claimed_ms <= 0:
+        return math.inf
+    return (_seen_ms(baseline, candidate) - candidate.claimed_ms) / candidate.claimed_ms
+
+
+def _seen_ms(baseline: Look, candidate: Look) -> float:
+    """Return the milliseconds that the candidate's launches took by the parent's clock, all else as the baseline's."""
+    return candidate.wall_ms - (baseline.wall_ms - baseline.claimed_ms)
 
 
 async def _look(subject: Subject, case: TimedCase) -> Look:

@@ -1,79 +1,154 @@
 """A candidate is accused of a claim only if it has one: what gains nothing when it is measured again is let be."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
-from kernel_lsp.judge.bench import Draw
-from kernel_lsp.judge.correctness import Failure
-from kernel_lsp.judge.timing import Series, TimedCase
+from judge_support import fake_context, fake_harness, fake_subject, scattered, timed
 
-from kernel_lsp.config.settings import Settings
-from kernel_lsp.judge import pipeline, statistics, timing
-from kernel_lsp.judge.session import Judgement, Remeasured, Session
-from kernel_lsp.judge.target import make_target
-from kernel_lsp.judge.verdict import Outcome, Stage
+from kernel_lsp import policy
+from kernel_lsp.judge.context import Context
+from kernel_lsp.judge.measure.blocks import Series
+from kernel_lsp.judge.measure.procedure import FirstLook, Rule
+from kernel_lsp.judge.ruling import Ruling, rejected
+from kernel_lsp.judge.stages import confirm as stage
+from kernel_lsp.judge.verdict import CheckStatus, Outcome
 
-SAXPY = Path(__file__).parents[3] / "examples" / "cuda" / "saxpy.cu"
-CASE = TimedCase(Draw("0/normal/0", 0, "normal", [], 0, 0), "cold", 4, 100.0, 1 << 20)
+ACCUSED = rejected("it says too little")
+REMEMBERS = rejected("it remembers answers")
 
 
 async def nothing(*_: object) -> None:
     pass
 
 
+@asynccontextmanager
+async def timer() -> AsyncGenerator[tuple[()]]:
+    yield ()
+
+
+class Confirmation:
+    """A second look whose blocks are given, with every accusation at hand; it notes those that are made."""
+
+    def __init__(self, fresh: Sequence[Sequence[float]], *, renewed: bool = True, broken: Ruling | None = None) -> None:
+        self.fresh = [iter(case) for case in fresh]
+        self.renewed, self.broken = renewed, broken
+        self.asked: list[str] = []
+        self.placed = [timed(case=number, us=1000.0) for number in range(len(fresh))]
+
+    async def make_ready(self) -> None:
+        self.asked.append("ready")
+
+    async def watched_block(self, series: Series) -> bool:
+        for column, values in zip(series.blocks, self.fresh, strict=True):
+            column.append(next(values))
+        return True
+
+    async def finish(self, _cases: object) -> Ruling | None:
+        return self.broken
+
+    def summary(self) -> str:
+        return "drawn anew 20 times"
+
+    async def remembers(self, *_: object) -> Ruling | None:
+        self.asked.append("remembers")
+        return None
+
+    async def doubt(self, *_: object) -> Ruling | None:
+        self.asked.append("doubt")
+        return ACCUSED
+
+    def ruled(self, first: Sequence[Sequence[float]], monkeypatch: pytest.MonkeyPatch) -> tuple[Context, Ruling]:
+        """What the stage says after a first look with these blocks, by case."""
+
+        async def enter(*_: object) -> object:
+            return fake_subject()
+
+        context = fake_context(fake_harness(rest=nothing, settle=nothing, enter=enter), self.placed, timer)
+        context.series = Series.empty(self.placed)
+        context.first = FirstLook(Rule.of(self.placed, context.bench.settings.judge, shared=False))
+        for block in zip(*first, strict=True):
+            context.first.add(block, 1.0)
+        stood_in = {
+            "make_pair": lambda *_, **__: self,
+            "FreshInputs": lambda *_: self,
+            "remembers": self.remembers,
+            "_doubt": self.doubt,
+            "warm_up": nothing,
+            "device_state": lambda *_: SimpleNamespace(shared=False),
+        }
+        with monkeypatch.context() as patch:
+            patch.setattr(policy, "CONFIRM_AFTER_SECONDS", 0.0)
+            for name, stand_in in stood_in.items():
+                patch.setattr(stage, name, stand_in)
+            ruling = asyncio.run(stage.confirm(context))
+        assert ruling is not None, "the last stage rules"
+        return context, ruling
+
+
+GAIN, LOSS = scattered(-0.05, 0.005, 8), scattered(0.02, 0.005, 8)
+
+
 @pytest.mark.parametrize(
-    ("again", "least", "accused"),
+    ("again", "outcome"),
     [
-        (Outcome.SAME, 0.99, False),
-        (Outcome.NOT_WORTH_IT, 0.99, False),
-        (Outcome.AMBIGUOUS, 0.99, False),
-        (Outcome.FASTER, 1.05, True),
-        (Outcome.ILLEGITIMATE, 1.05, True),  # faster than memory allows
-        (Outcome.NOT_WORTH_IT, 1.05, True),  # slower on one case
+        ((0.0, 0.002), Outcome.SAME),
+        ((0.0, 0.05), Outcome.AMBIGUOUS),
+        ((0.05, 0.005), Outcome.NOT_WORTH_IT),
     ],
 )
-def test_only_a_gain_that_is_measured_again_is_doubted(
-    again: Outcome, least: float, accused: bool, monkeypatch: pytest.MonkeyPatch
+def test_what_gains_nothing_when_it_is_measured_again_is_let_be(
+    again: tuple[float, float], outcome: Outcome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    @asynccontextmanager
-    async def timer() -> AsyncGenerator[None]:
-        yield
+    look = Confirmation([scattered(*again, policy.CONFIRMATION_BLOCKS)])
+    context, ruling = look.ruled([GAIN], monkeypatch)
+    assert ruling.outcome is outcome, ruling.reason
+    assert "doubt" not in look.asked
+    assert context.confirmation_blocks == policy.CONFIRMATION_BLOCKS
+    assert ruling.reason.startswith("it looked faster at first; measured again it was ")
 
-    async def block(_bench: object, _pair: object, fresh: Series) -> None:
-        fresh.blocks[0].append(0.1)
 
-    async def enter(*_: object) -> Any:
-        return SimpleNamespace()
+def test_a_gain_that_is_measured_again_is_doubted(monkeypatch: pytest.MonkeyPatch) -> None:
+    look = Confirmation([scattered(-0.05, 0.005, policy.CONFIRMATION_BLOCKS)])
+    context, ruling = look.ruled([GAIN], monkeypatch)
+    assert ruling == ACCUSED
+    assert look.asked == ["ready", "doubt"]
+    assert len(context.reloaded) == 2, "both sides were loaded anew"
 
-    async def doubted(*_: object) -> str:
-        return "it says too little"
 
-    measured_again = Failure(again, Stage.TIMED, "as it was found")
-    pool = SimpleNamespace(pids=frozenset)
-    session = Session(cast(Any, pool), make_target(SAXPY), Settings(), None)
-    session.__dict__.update(
-        timer=timer,
-        _pair=lambda *_, **__: SimpleNamespace(placed=[CASE], make_ready=nothing),
-        _remeasured=lambda *_, **__: Remeasured(measured_again, (1.1, (least, 1.2))),
-        _claims_wrongly=doubted,
-        _look_closer=lambda *_: pytest.fail("there is no gain to look at"),
-        _verdict=lambda _case, found, *_: found,
-    )
-    monkeypatch.setattr(pipeline, "CONFIRM_AFTER_SECONDS", 0.0)
-    for name, stand_in in (("warm_up", nothing), ("watched_block", block)):
-        monkeypatch.setattr(timing, name, stand_in)
-    monkeypatch.setattr(timing, "device_state", lambda *_: SimpleNamespace(shared=False))
-    version = SimpleNamespace(candidate=None, built=None)
-    bench = SimpleNamespace(rest=nothing, settle=nothing, leave=nothing, enter=enter)
-    measured = SimpleNamespace(bench=bench, baseline=version, cases=(CASE,), yard=None)
-    case = Judgement(session.target.baseline)
-    series = Series.empty((CASE,))
-    found = asyncio.run(session._confirm(case, cast(Any, measured), cast(Any, version), series))
-    assert case.confirmation_blocks == statistics.CONFIRMATION_BLOCKS
-    accusation = Failure(Outcome.ILLEGITIMATE, Stage.LEGITIMATE, "it says too little")
-    assert found == (accusation if accused else measured_again)
+def test_so_is_one_that_is_slower_on_one_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = [scattered(-0.3, 0.005, policy.CONFIRMATION_BLOCKS), scattered(0.05, 0.005, policy.CONFIRMATION_BLOCKS)]
+    look = Confirmation(blocks)
+    _, ruling = look.ruled([scattered(-0.3, 0.005, 8), scattered(0.05, 0.005, 8)], monkeypatch)
+    assert ruling == ACCUSED
+
+
+def test_who_claims_a_loss_is_accused_of_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for mean, outcome in ((0.02, Outcome.SLOWER), (-0.05, Outcome.AMBIGUOUS)):
+        look = Confirmation([scattered(mean, 0.005, policy.CONFIRMATION_BLOCKS)])
+        _, ruling = look.ruled([LOSS], monkeypatch)
+        assert ruling.outcome is outcome
+        assert look.asked == ["ready"], "a loss that a disturbed GPU makes a gain is no lie"
+
+
+@pytest.mark.parametrize(
+    ("mean", "renewed", "looked"), [(-0.05, True, False), (-0.05, False, True), (0.0, True, True), (0.0, False, True)]
+)
+def test_memory_is_looked_for_where_fresh_inputs_took_the_gain_or_were_not_drawn(
+    mean: float, renewed: bool, looked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = Confirmation([scattered(mean, 0.002, policy.CONFIRMATION_BLOCKS)], renewed=renewed)
+    context, _ = look.ruled([GAIN], monkeypatch)
+    assert ("remembers" in look.asked) is looked
+    (check,) = context.findings.checks
+    assert (check.status, check.detail) == (CheckStatus.PASSED, "drawn anew 20 times")
+
+
+def test_a_wrong_answer_to_fresh_inputs_ends_it_whatever_was_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for first, mean in ((GAIN, -0.05), (GAIN, 0.0), (LOSS, 0.02)):
+        look = Confirmation([scattered(mean, 0.002, policy.CONFIRMATION_BLOCKS)], broken=REMEMBERS)
+        context, ruling = look.ruled([first], monkeypatch)
+        assert ruling == REMEMBERS == context.findings.ruling
+        assert look.asked == ["ready"]

@@ -1,81 +1,147 @@
 """A confirmed gain is looked at while it is under a steady load: neither goes on behind the back of whoever waits."""
 
 import asyncio
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
-from kernel_lsp.judge.correctness import Failure
+from judge_support import fake_context, fake_harness, fake_subject, timed
 
-from kernel_lsp.config.settings import Settings
-from kernel_lsp.judge.session import Judgement, Remeasured, Session
-from kernel_lsp.judge.target import make_target
-from kernel_lsp.judge.verdict import Outcome, Stage
+from kernel_lsp.judge.context import Context
+from kernel_lsp.judge.harness import Subject
+from kernel_lsp.judge.ruling import Ruling, Speedup, rejected
+from kernel_lsp.judge.stages.final_checks import check_finally
+from kernel_lsp.judge.verdict import Check, CheckStatus, Outcome, Stage, SustainedRun
 from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.runner.shield import both
 
-SAXPY = Path(__file__).parents[3] / "examples" / "cuda" / "saxpy.cu"
-GAIN = Remeasured(Failure(Outcome.FASTER, Stage.TIMED, "1.5x"), (1.5, (1.4, 1.6)))
+GAIN = Ruling(Outcome.FASTER, Stage.TIMED, "1.5x", speedup=Speedup(1.5, (1.4, 1.6)))
+LOADED = Check(name="steady load", status=CheckStatus.PASSED)
 
 
 class Looks:
-    """A session whose looks only note when they begin and end, and whose steady load may fail."""
+    """Last looks that only note when they begin and end, and a steady load that may fail."""
 
-    def __init__(self, *, large: bool = False, error: Exception | None = None) -> None:
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        *,
+        large: bool = False,
+        error: Exception | None = None,
+        found: Ruling | None = None,
+        sustained: SustainedRun | None = None,
+    ) -> None:
         self.noted: list[str] = []
-        self._error = error
-        self._session = Session(cast(Any, None), make_target(SAXPY), Settings(), None)
-        self._session.__dict__.update(_last_look=self._look, _load_steadily=self._load)
-        self._measured = SimpleNamespace(bench=SimpleNamespace(large=large, leave=self._leave))
+        self._error, self._found, self._sustained = error, found, sustained
+        self.end = asyncio.Event()  # of a look
+        harness = fake_harness(large=large, leave=self._leave)
+        self.context: Context = fake_context(harness, [timed(us=5.0), timed(us=80.0)], self._timer, self)
+        self.context.reloaded = [fake_subject(name="A again"), fake_subject(name="B again")]
+        monkeypatch.setattr("kernel_lsp.judge.stages.final_checks.steady_load.measure", self._load)
 
-    async def closer(self) -> Failure:
-        case = Judgement(self._session.target.baseline)
-        return await self._session._look_closer(case, cast(Any, self._measured), cast(Any, "AB"), cast(Any, "B"), GAIN)
+    async def closer(self) -> Ruling:
+        return await check_finally(self.context, GAIN)
 
-    async def _look(self, *_: object) -> None:
+    @asynccontextmanager
+    async def _timer(self) -> AsyncGenerator[None]:
+        self.noted.append("alone on the GPU")
+        yield
+
+    async def examine(self, candidate: Subject, _findings: object) -> Ruling | None:
+        assert candidate.name == "B"
         self.noted.append("look")
         try:
-            await asyncio.sleep(0.05)
+            await self.end.wait()
         finally:
             await asyncio.sleep(0.01)  # its worker is let go of
             self.noted.append("looked")
+        return self._found
 
-    async def _load(self, *_: object) -> None:
+    async def _load(self, _harness: object, baseline: Subject, candidate: Subject, case: object) -> object:
+        assert (baseline.name, candidate.name) == ("A again", "B again")
+        assert case == timed(us=80.0), "the longest"
         self.noted.append("load")
         await asyncio.sleep(0.01)
         if self._error is not None:
             raise self._error
         self.noted.append("loaded")
+        self.end.set()
+        return LOADED, self._sustained
 
-    async def _leave(self, version: str) -> None:
-        self.noted.append(f"left {version}")
+    async def _leave(self, version: Subject) -> None:
+        self.noted.append(f"left {version.name}")
 
 
-def test_the_look_has_ended_when_the_load_fails():
-    looks = Looks(error=WorkerFailure("RuntimeError", "no", ""))
+def test_the_look_has_ended_when_the_load_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = Looks(monkeypatch, error=WorkerFailure("RuntimeError", "no", ""))
 
     async def failed() -> list[str]:
         with pytest.raises(WorkerFailure):
             await looks.closer()
         return list(looks.noted)
 
-    assert asyncio.run(failed()) == ["look", "load", "looked"]
+    assert asyncio.run(failed()) == ["look", "alone on the GPU", "load", "looked"]
 
 
-def test_side_by_side_where_there_is_memory_for_both():
-    looks = Looks()
-    assert asyncio.run(looks.closer()) == GAIN.found
-    assert looks.noted == ["look", "load", "loaded", "looked"]
+def test_side_by_side_where_there_is_memory_for_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = Looks(monkeypatch)
+    assert asyncio.run(looks.closer()) == GAIN
+    assert looks.noted == ["look", "alone on the GPU", "load", "loaded", "looked"]
+    assert looks.context.findings.checks == [LOADED]
 
 
-def test_memory_of_what_was_timed_is_free_before_a_look_that_needs_it():
-    looks = Looks(large=True)
-    assert asyncio.run(looks.closer()) == GAIN.found
-    assert looks.noted == ["load", "loaded", "left A", "left B", "look", "looked"]
+def test_memory_of_what_was_timed_is_free_before_a_look_that_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = Looks(monkeypatch, large=True)
+    assert asyncio.run(looks.closer()) == GAIN
+    assert looks.noted == ["alone on the GPU", "load", "loaded", "left A again", "left B again", "look", "looked"]
+    assert looks.context.reloaded == [], "nobody leaves them twice"
 
 
-def test_a_cancelled_pair_is_cancelled_once_and_ends_first():
+@pytest.mark.parametrize(("large", "kind"), [(True, "RuntimeError"), (False, "OutOfMemoryError")])
+def test_a_load_is_left_out_only_where_memory_is_short_and_needed_whole(
+    large: bool, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = Looks(monkeypatch, large=True, error=WorkerFailure("OutOfMemoryError", "no", ""))
+    short.end.set()
+    assert asyncio.run(short.closer()) == GAIN
+    assert [check.status for check in short.context.findings.checks] == [CheckStatus.SKIPPED]
+    with pytest.raises(WorkerFailure):
+        asyncio.run(Looks(monkeypatch, large=large, error=WorkerFailure(kind, "no", "")).closer())
+
+
+def test_no_load_where_settings_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = Looks(monkeypatch)
+    settings = looks.context.bench.settings
+    judge = settings.judge.model_copy(update={"steady_load": "off"})
+    looks.end.set()
+    looks.context.bench = replace(looks.context.bench, settings=settings.model_copy(update={"judge": judge}))
+    assert asyncio.run(looks.closer()) == GAIN
+    assert looks.noted == ["look", "looked"]
+
+
+def test_what_a_look_finds_is_said_with_the_speed_it_was_measured_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = rejected("it races")
+    ruling = asyncio.run(Looks(monkeypatch, found=found).closer())
+    assert ruling == replace(found, speedup=GAIN.speedup)
+
+
+@pytest.mark.parametrize(
+    ("interval", "outcome"), [((0.90, 0.97), Outcome.NOT_WORTH_IT), ((0.95, 1.02), Outcome.FASTER)]
+)
+def test_a_gain_that_a_steady_load_surely_takes_back_is_none(
+    interval: tuple[float, float], outcome: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = {name: 1.0 for name in SustainedRun.model_fields if name not in ("case", "throttle", "interval")}
+    sustained = SustainedRun.model_validate({**values, "case": "n=1", "interval": interval, "speedup": 0.95})
+    looks = Looks(monkeypatch, sustained=sustained)
+    ruling = asyncio.run(looks.closer())
+    assert (ruling.outcome, ruling.speedup) == (outcome, GAIN.speedup)
+    assert ("0.950x under a steady load" in ruling.reason) is (outcome is Outcome.NOT_WORTH_IT)
+    assert looks.context.sustained == sustained
+
+
+def test_a_cancelled_pair_is_cancelled_once_and_ends_first() -> None:
     ended: list[str] = []
 
     async def work(name: str, cleaning: float) -> None:

@@ -1,16 +1,20 @@
 """A whole judgement that keeps nothing in memory finds what one that keeps everything finds."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
-from kernel_lsp.judge.bench import Bench
 
 from kernel_lsp.config.settings import PathSettings, Settings
 from kernel_lsp.device.nvml import find_gpus
+from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.session import open_session
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Check, Verdict
+from kernel_lsp.runner.messages.oracle import LoadWorkload
 from kernel_lsp.source.candidate import SourceFile
 
 pytestmark = pytest.mark.skipif(bool(find_gpus()), reason="a GPU gives other verdicts")
@@ -26,15 +30,17 @@ def judge(folder: Path, monkeypatch: pytest.MonkeyPatch, *, lean: bool) -> dict[
     """Verdicts on the answers; `lean` keeps no inputs but those in use, and frees memory between any two uses."""
     path = folder / "mixer.py"
     path.write_text(MIXER.read_text())
-    opened, asked = Bench.open, Bench.oracle
+    opened, asked = Harness.open, Harness.oracle
 
-    async def open_bench(bench: Bench) -> None:
-        bench.seed = 5
-        await opened(bench)
-        bench.large = lean
+    async def open_harness(harness: Harness) -> None:
+        harness.seed = 5
+        await opened(harness)
+        harness.workload = replace(harness.workload, large=lean)
 
-    async def ask(bench: Bench, method: str, /, **params: object) -> object:
-        return await asked(bench, method, **params | ({"keep": 0} if lean and method == "load" else {}))
+    async def ask(harness: Harness, request: Any, **options: Any) -> Any:
+        if lean and isinstance(request, LoadWorkload):
+            request = msgspec.structs.replace(request, keep=0)
+        return await asked(harness, request, **options)
 
     async def run() -> dict[str, Verdict]:
         settings = Settings(paths=PathSettings(data=folder, cache=folder))
@@ -44,12 +50,12 @@ def judge(folder: Path, monkeypatch: pytest.MonkeyPatch, *, lean: bool) -> dict[
                 answer = session.target.answer(SourceFile(folder / f"{name}.py", text), name, "user")
                 found[name] = await session.judge(answer)
                 assert session.measured is not None
-                await session.measured.bench.rest(session.measured.baseline)
+                await session.measured.harness.rest(session.measured.baseline)
             return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(Bench, "open", open_bench)
-        patch.setattr(Bench, "oracle", ask)
+        patch.setattr(Harness, "open", open_harness)
+        patch.setattr(Harness, "oracle", ask)
         return asyncio.run(run())
 
 

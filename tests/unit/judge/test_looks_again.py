@@ -1,64 +1,24 @@
 """Others slow single launches and put this process off: a candidate's times are doubted only if that is no reason."""
 
 import asyncio
+import random
 from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any
 
 import pytest
-from kernel_lsp.judge.bench import Draw
-from kernel_lsp.judge.timing import TimedCase
+from judge_support import Clock, fake_harness, fake_subject, timed
 
-from kernel_lsp.judge import timing
+from kernel_lsp import policy
+from kernel_lsp.judge.integrity import fresh_inputs, outside_clock
+from kernel_lsp.judge.integrity.fresh_inputs import FreshInputs, remembers
+from kernel_lsp.judge.integrity.outside_clock import Look, missing_share, seen_from_outside
+from kernel_lsp.judge.ruling import Ruling, rejected
+from kernel_lsp.judge.verdict import Outcome
+from kernel_lsp.runner.messages.oracle import Renew
+from kernel_lsp.runner.messages.subject import Refresh, RunSegments, Segment
 
-CASE = TimedCase(Draw("0/normal/0", 0, "normal", [], 0, 0), "cold", 4, 100.0, 1 << 20)
-LAUNCHES = timing._UNSEEN  # of a side in one look
-LOOK_S = 2 * (2 * 0.05 + (2 + 10) * CASE.launches * 0.1) / 1000  # from outside, by the clock below
-
-
-class Side:
-    """A version whose first launches take these times, in microseconds, one after another."""
-
-    def __init__(self, *times_us: float) -> None:
-        self.times_us = list(times_us)
-
-    async def call(self, method: str, **_: object) -> Any:
-        return [{"times_us": [self.times_us.pop(0), 1.0]}] if method == "segment" else None
-
-
-async def nothing(*_: object) -> None:
-    pass
-
-
-def said_of(candidate: Side, looks: int) -> str | None:
-    bench = SimpleNamespace(cases=("n=1",), touch=nothing, fill=nothing)
-    baseline = Side(*[100.0] * LAUNCHES * looks)
-    given = (cast(Any, each) for each in (bench, baseline, candidate))
-    found = asyncio.run(timing.remembers_inputs(*given, [(CASE, (100.0, 50.0))]))
-    assert (baseline.times_us, candidate.times_us) == ([], []), "no look more and none less"
-    return found
-
-
-@pytest.mark.parametrize("slow", range(timing._LOOKS))
-def test_one_look_in_which_it_is_as_quick_as_claimed_is_enough(slow):
-    candidate = Side(*[170.0] * LAUNCHES * slow, *[50.0] * LAUNCHES)
-    assert said_of(candidate, slow + 1) is None
-
-
-def test_what_is_slow_at_first_every_time_remembers():
-    found = said_of(Side(*[170.0] * LAUNCHES * timing._LOOKS), timing._LOOKS)
-    assert found is not None
-    assert found.startswith("on case n=1 it takes 170.0 us on inputs that it has not seen, where 50.0 us was timed")
-
-
-class Clock:
-    """Time of this process as a test makes it pass."""
-
-    def __init__(self) -> None:
-        self.s = 0.0
-
-    def perf_counter(self) -> float:
-        return self.s
+CASE = timed()
 
 
 class Timed:
@@ -67,52 +27,194 @@ class Timed:
     def __init__(self, clock: Clock, shares: list[float], delays_ms: list[float]) -> None:
         self._clock, self._shares, self._delays_ms, self.calls = clock, shares, delays_ms, 0
 
-    async def call(self, method: str, *, count: int, **_: object) -> Any:
-        assert method == "segment"
-        us = 100.0 * self._shares[min(self.calls // 2, len(self._shares) - 1)]
+    async def ask(self, request: Any, *, deadline: float) -> Any:
+        assert isinstance(request, RunSegments)
+        us = 100.0 * self._shares[min(self.calls, len(self._shares) - 1)]
         self.calls += 1
         delay = self._delays_ms.pop(0) if self._delays_ms else 0.0
-        self._clock.s += (0.05 + count * CASE.launches * 0.1 + delay) / 1000
-        return [{"times_us": [us] * CASE.launches} for _ in range(count)]
+        flushes = policy.FLUSH_US * CASE.launches / 1000
+        self._clock.s += (0.05 + request.count * (CASE.launches * 0.1 + flushes) + delay) / 1000
+        return tuple(Segment((us,) * CASE.launches, (), None) for _ in range(request.count))
+
+
+Looking = Callable[..., tuple[Ruling | None, int]]
 
 
 @pytest.fixture
-def looking(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[str | None, int]]:
+def looking(monkeypatch: pytest.MonkeyPatch) -> Looking:
     """What is seen from outside, and after how many looks."""
     clock = Clock()
-    monkeypatch.setattr(timing, "time", clock)
+    monkeypatch.setattr(outside_clock, "time", clock)
 
-    def look(shares: list[float], *, put_off: tuple[list[float], list[float]] = ([], [])) -> tuple[str | None, int]:
+    def look(shares: list[float], *, put_off: tuple[list[float], list[float]] = ([], [])) -> tuple[Ruling | None, int]:
         baseline, candidate = Timed(clock, [1.0], put_off[0]), Timed(clock, shares, put_off[1])
-        found = asyncio.run(timing.seen_from_outside(cast(Any, baseline), cast(Any, candidate), CASE))
-        return found, candidate.calls // 2
+        sides = (fake_subject(baseline), fake_subject(candidate))
+        found = asyncio.run(seen_from_outside(fake_harness(), *sides, [CASE]))
+        assert baseline.calls == candidate.calls
+        return found, candidate.calls
 
     return look
 
 
-def test_one_look_is_enough_where_clocks_agree(looking: Callable[..., tuple[str | None, int]]) -> None:
+def test_one_look_is_enough_where_clocks_agree(looking: Looking) -> None:
     assert looking([1.0]) == (None, 1)
+    assert looking([0.95]) == (None, 1)
 
 
-def test_who_is_put_off_at_every_look_is_not_accused(looking: Callable[..., tuple[str | None, int]]) -> None:
-    """First a baseline that seems to need less for more segments, then a candidate that seems to need more."""
-    assert looking([1.0], put_off=([9.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 9.0])) == (None, 2)
+def test_who_is_put_off_at_some_looks_is_not_accused(looking: Looking) -> None:
+    assert looking([1.0], put_off=([], [30.0, 30.0])) == (None, 3)
+    assert looking([1.0], put_off=([], [30.0] * 6)) == (None, 7), "nor for a second on end"
 
 
-def test_nor_is_who_is_put_off_for_a_second_on_end(looking: Callable[..., tuple[str | None, int]]) -> None:
-    """With more segments only, each time by 30 ms."""
-    assert looking([1.0], put_off=([], [0.0, 30.0] * 25)) == (None, 26)
+def test_nor_is_who_is_as_quick_beside_a_baseline_that_is_put_off(looking: Looking) -> None:
+    assert looking([1.0], put_off=([30.0], []))[0] is None
 
 
-@pytest.mark.parametrize("shares", [[1 / 3], [1 / 3, 1 / 3, 1.0, 1 / 3]])
-def test_who_claims_a_third_is_found(shares: list[float], looking: Callable[..., tuple[str | None, int]]) -> None:
+@pytest.mark.parametrize("shares", [[1 / 3], [0.8], [1 / 3, 1 / 3, 0.5, 1 / 3]])
+def test_who_claims_too_little_is_found(shares: list[float], looking: Looking) -> None:
     found, looks = looking(shares)
-    assert (looks - 1) * LOOK_S < timing._DOUBTING_SECONDS <= looks * LOOK_S
     assert found is not None
-    assert found.startswith("it says that its launches took ")
+    assert found.outcome is Outcome.ILLEGITIMATE
+    assert found.reason.startswith("rejected: on case n=1 it says that its launches took ")
+    assert looks >= policy.OUTSIDE_CLOCK_LOOKS
 
 
-def test_where_a_look_takes_long_some_are_enough(looking: Callable[..., tuple[str | None, int]]) -> None:
-    found, looks = looking([1 / 3], put_off=([500.0] * 100, [500.0] * 100))
-    assert looks == timing._LOOKS_FROM_OUTSIDE
-    assert found is not None
+def test_looks_are_spread_over_seconds_before_anybody_is_accused(looking: Looking) -> None:
+    _, quick = looking([1 / 3])
+    _, slow = looking([1 / 3], put_off=([500.0] * 100, [500.0] * 100))
+    assert slow == policy.OUTSIDE_CLOCK_LOOKS < quick
+
+
+def test_launches_that_were_not_captured_have_their_own_look(looking: Looking) -> None:
+    sides = (fake_subject(None), fake_subject(None))
+    assert asyncio.run(seen_from_outside(fake_harness(), *sides, [replace(CASE, captured=False)])) is None
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidate", "share"),
+    [
+        (Look(50.0, 50.0), Look(25.0, 25.0), 0.0),
+        (Look(70.0, 50.0), Look(45.0, 25.0), 0.0),  # flushes and messages take both the same time
+        (Look(70.0, 50.0), Look(45.0, 20.0), 0.25),
+        (Look(70.0, 50.0), Look(70.0, 25.0), 1.0),
+        (Look(90.0, 50.0), Look(45.0, 25.0), -0.8),
+    ],
+)
+def test_time_that_a_candidate_does_not_tell_of_is_a_share_of_what_it_claims(
+    baseline: Look, candidate: Look, share: float
+) -> None:
+    assert missing_share(baseline, candidate) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("claimed_ms", [0.0, -50.0])
+def test_who_claims_no_time_at_all_tells_of_none(claimed_ms: float) -> None:
+    assert missing_share(Look(70.0, 50.0), Look(70.0, claimed_ms)) == float("inf")
+
+
+class Side:
+    """A version whose launches take so long on inputs that it has not seen, and so long on others."""
+
+    def __init__(self, fresh_us: list[float], again_us: float) -> None:
+        self.fresh_us, self.again_us, self.fresh, self.refreshed = list(fresh_us), again_us, False, 0
+
+    async def ask(self, request: Any, *, deadline: float) -> Any:
+        if isinstance(request, Refresh):
+            self.refreshed += 1
+            return None
+        us = self.fresh_us.pop(0) if self.fresh else self.again_us
+        self.fresh = False
+        return (Segment((us,) * CASE.launches, ((1,),) * CASE.launches, None),)
+
+
+class Fresh:
+    """Both sides of a confirmation, and the oracle that draws inputs for them."""
+
+    def __init__(self, baseline: Side, candidate: Side, other: Side | None = None, seconds: float = 0.0) -> None:
+        self.sides, self.drawn = [side for side in (baseline, candidate, other) if side], list[Renew]()
+        self.clock, self._seconds = Clock(), seconds
+        subjects = [fake_subject(side, name) for name, side in zip("abc", self.sides, strict=False)]
+        harness = fake_harness(oracle=self._oracle, draws={}, fresh_family=lambda draw: draw.family)
+        third = subjects[2] if other else None
+        self.inputs = FreshInputs(harness, subjects[0], subjects[1], third, True, random.Random(1))
+
+    async def _oracle(self, request: Any, **_: object) -> None:
+        assert isinstance(request, Renew)
+        self.drawn.append(request)
+        self.clock.s += self._seconds
+        for side in self.sides:
+            side.fresh = True
+
+    def remembers(self, monkeypatch: pytest.MonkeyPatch) -> Ruling | None:
+        monkeypatch.setattr(fresh_inputs, "time", self.clock)
+        return asyncio.run(remembers(self.inputs, [CASE]))
+
+
+LOOKS = policy.FRESH_INPUTS_LAUNCHES
+
+
+def test_what_is_slow_at_first_every_time_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
+    ruling = Fresh(Side([100.0] * LOOKS, 100.0), Side([85.0] * LOOKS, 50.0)).remembers(monkeypatch)
+    assert ruling is not None
+    assert ruling.outcome is Outcome.ILLEGITIMATE
+    assert "on case n=1 it takes 1.70 times as long on inputs that it has not seen as on the same" in ruling.reason
+
+
+def test_so_does_it_where_drawing_inputs_takes_all_the_time_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = Fresh(Side([100.0] * LOOKS, 100.0), Side([85.0] * LOOKS, 50.0), seconds=2 * policy.RENEWAL_SECONDS)
+    assert slow.remembers(monkeypatch) is not None
+    assert len(slow.drawn) == LOOKS
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidate"),
+    [
+        (Side([100.0] * LOOKS, 100.0), Side([50.0] * LOOKS, 50.0)),
+        (Side([170.0] * LOOKS, 100.0), Side([85.0] * LOOKS, 50.0)),  # data that must be fetched
+        (Side([100.0] * LOOKS, 100.0), Side([500.0, 500.0, 50.0, 50.0, 50.0], 50.0)),  # others on the GPU
+        (Side([6.0] * LOOKS, 6.0), Side([6.5] * LOOKS, 5.0)),  # less than two microseconds
+    ],
+)
+def test_what_others_or_the_inputs_slow_down_does_not(
+    baseline: Side, candidate: Side, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Fresh(baseline, candidate).remembers(monkeypatch) is None
+
+
+def test_each_slab_on_every_side_gets_inputs_of_its_own() -> None:
+    fresh = Fresh(*(Side([], 1.0) for _ in range(3)))
+    case = replace(CASE, slabs=4, restores=True, place=2)
+    asyncio.run(fresh.inputs.renew(case))
+    (asked,) = fresh.drawn
+    assert len(set(asked.seeds)) == 4
+    placed = {place.subject: place.slabs for place in asked.places}
+    assert placed == {"a": case.names, "b": case.names, "c": case.at(0).names}
+    assert [side.refreshed for side in fresh.sides] == [1, 1, 1]
+
+
+def test_no_inputs_are_drawn_once_their_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh = Fresh(Side([], 1.0), Side([], 1.0), seconds=policy.RENEWAL_SECONDS + 0.1)
+    monkeypatch.setattr(fresh_inputs, "time", fresh.clock)
+    for _ in range(3):
+        asyncio.run(fresh.inputs.renew(CASE))
+    assert len(fresh.drawn) == 1
+    assert fresh.inputs.renewed
+
+
+def test_a_candidate_that_answers_otherwise_in_its_other_process_is_rejected() -> None:
+    honest = Side([], 1.0)
+    fresh = Fresh(Side([], 1.0), honest, Side([], 1.0))
+    lying = Segment((1.0,) * 4, ((1,), (2,), (1,), (1,)), None)
+
+    async def look(segment: Segment) -> Ruling | None:
+        fresh.inputs.ruling = None
+        for _ in range(50):
+            await fresh.inputs.renew(CASE)
+            for side in fresh.sides:
+                side.fresh = False
+            fresh.inputs._seen[0].compared = policy.FRESH_LAUNCHES_COMPARED
+            await fresh.inputs.look(CASE, segment)
+        return fresh.inputs.ruling
+
+    assert asyncio.run(look(Segment((1.0,) * 4, ((1,),) * 4, None))) is None
+    reason = "on case n=1 timed launches answer otherwise than the same launches in another process do"
+    assert asyncio.run(look(lying)) == rejected(reason)

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from kernel_lsp.judge.correctness import Findings
-from kernel_lsp.judge.finalists import Finalists
 
-from kernel_lsp.judge import sanitizer
-from kernel_lsp.judge.integrity.sanitizer import TOOLS, Hazard, Sanitized, failure_of_hazard, note_hazards, read_hazards
+from kernel_lsp.judge.inputs.findings import Findings
+from kernel_lsp.judge.integrity import sanitizer
+from kernel_lsp.judge.integrity.accesses import FinalLooks
+from kernel_lsp.judge.integrity.sanitizer import TOOLS, Hazard, Sanitized, note_hazards, read_hazards, ruling_of_hazard
 from kernel_lsp.judge.verdict import CheckStatus, Outcome, Stage
 
 PAST_END = """========= COMPUTE-SANITIZER
@@ -123,24 +123,24 @@ def test_a_tool_that_finds_nothing_says_nothing() -> None:
 def test_machine_code_without_lines_has_no_place() -> None:
     (found,) = read_hazards("memcheck", PAST_END.replace(" in planted.cu:5", ""))
     assert (found.kernel, found.file, found.line) == ("oob", "", 0)
-    assert failure_of_hazard(found, "case n=4", SOURCE).reason.startswith("on case n=4, invalid __global__ read")
+    assert ruling_of_hazard(found, "case n=4", SOURCE).reason.startswith("on case n=4, invalid __global__ read")
 
 
 def test_a_hazard_becomes_a_sentence_about_the_version() -> None:
-    past = failure_of_hazard(read_hazards("memcheck", PAST_END)[0], "case n=4", SOURCE)
+    past = ruling_of_hazard(read_hazards("memcheck", PAST_END)[0], "case n=4", SOURCE)
     assert (past.outcome, past.stage) == (Outcome.RUN_FAILED, Stage.RUN)
     assert past.reason == (
         "on case n=4, line 5: invalid __global__ read of size 4 bytes: out of bounds in `oob`, "
         "by thread (232,0,0) in block (3,0,0) (memcheck)"
     )
-    race = failure_of_hazard(read_hazards("racecheck", RACE)[0], "case n=4", SOURCE)
+    race = ruling_of_hazard(read_hazards("racecheck", RACE)[0], "case n=4", SOURCE)
     assert (race.outcome, race.stage) == (Outcome.WRONG, Stage.CORRECT)
     assert "line 9: race reported between Write access and another (the other access: line 11) in `race`" in race.reason
 
 
 def test_a_hazard_in_a_header_names_the_header() -> None:
     (found,) = read_hazards("synccheck", BARRIER.replace("planted.cu", "tiles.cuh"))
-    assert ", tiles.cuh:26: barrier error" in failure_of_hazard(found, "case n=4", SOURCE).reason
+    assert ", tiles.cuh:26: barrier error" in ruling_of_hazard(found, "case n=4", SOURCE).reason
 
 
 def test_what_the_baseline_does_too_is_not_held_against_a_candidate() -> None:
@@ -153,9 +153,9 @@ def test_what_the_baseline_does_too_is_not_held_against_a_candidate() -> None:
         "initcheck": CheckStatus.PASSED,
         "synccheck": CheckStatus.PASSED,
     }
-    failure = note_hazards(found, (), "case n=4", SOURCE, Findings())
-    assert failure is not None
-    assert failure.outcome is Outcome.WRONG
+    ruling = note_hazards(found, (), "case n=4", SOURCE, Findings())
+    assert ruling is not None
+    assert ruling.outcome is Outcome.WRONG
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_of_the_baseline_only_the_tools_are_asked_that_found_something(
     async def leave(_: str) -> None:
         pass
 
-    async def sanitize(_bench: Any, version: str, _yard: Any, tools: Sequence[str]) -> Sanitized:
+    async def sanitize(_harness: Any, version: str, _profile: Any, tools: Sequence[str]) -> Sanitized:
         tools_by_version[version] = list(tools)
         found = said if version == "candidate" else {}
         return Sanitized(tuple(h for tool in tools if tool in found for h in read_hazards(tool, found[tool])), {})
@@ -188,9 +188,9 @@ def test_of_the_baseline_only_the_tools_are_asked_that_found_something(
 
     monkeypatch.setattr(sanitizer, "sanitize", sanitize)
     monkeypatch.setattr(sanitizer, "small_draws", lambda _: [SimpleNamespace(case=0)])
-    bench = SimpleNamespace(cases=["n=4"], enter=enter, leave=leave)
-    finalists = Finalists(cast(Any, bench), version("baseline"), cast(Any, None))
-    failure = asyncio.run(finalists._sanitize(version("candidate"), Findings()))
-    assert (failure is not None) == bool(said)
+    harness = SimpleNamespace(cases=["n=4"], enter=enter, leave=leave)
+    looks = FinalLooks(cast(Any, harness), version("baseline"), cast(Any, None), ())
+    ruling = asyncio.run(looks._sanitize(version("candidate"), Findings()))
+    assert (ruling is not None) == bool(said)
     assert tools_by_version.pop("candidate") == list(TOOLS)
     assert tools_by_version == ({"baseline": asked} if asked else {})

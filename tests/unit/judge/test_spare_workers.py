@@ -1,17 +1,18 @@
 """Workers that are set up before there is a version for them."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from kernel_lsp.judge.bench import Bench
 
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.judge.building import Built
-from kernel_lsp.judge.session import enter
+from kernel_lsp.judge.harness import Harness
+from kernel_lsp.judge.stages.load import enter
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.runner.worker import WorkerDied
@@ -19,11 +20,11 @@ from kernel_lsp.runner.worker import WorkerDied
 MIXER = Path(__file__).parents[2] / "fixtures" / "kernelbench_mixer.py"
 
 
-def bench_on(memory_bytes: int, worker: Any) -> Bench:
-    """A bench on a GPU that is not there, whose pool makes workers by `worker`."""
+def harness_on(memory_bytes: int, worker: Any) -> Harness:
+    """A harness on a GPU that is not there, whose pool makes workers by `worker`."""
     gpu = Gpu(0, "GPU", "GPU-0", "sm_90", "580", memory_bytes)
     pool, builders = SimpleNamespace(worker=worker), SimpleNamespace(arch="sm_90")
-    return Bench(cast(Any, pool), make_target(MIXER), Settings(), cast(Any, builders), gpu)
+    return Harness(cast(Any, pool), make_target(MIXER), Settings(), cast(Any, builders), gpu)
 
 
 async def no_worker(*_: object, **__: object) -> None:
@@ -36,13 +37,13 @@ async def waiting(*_: object, **__: object) -> None:
 
 def test_a_process_that_cannot_be_set_up_is_not_the_versions_failure():
     async def entered() -> Any:
-        bench = bench_on(141 << 30, no_worker)
-        bench.refill()
-        return await enter(bench, bench.target.baseline, cast(Built, None))
+        harness = harness_on(141 << 30, no_worker)
+        harness.refill()
+        return await enter(harness, harness.target.baseline, cast(Built, None))
 
-    failure = asyncio.run(entered())
-    assert (failure.outcome, failure.stage) == (Outcome.UNTIMED, Stage.RUN)
-    assert "CUDA error: out of memory" in failure.reason
+    ruling = asyncio.run(entered())
+    assert (ruling.outcome, ruling.stage) == (Outcome.UNTIMED, Stage.RUN)
+    assert "CUDA error: out of memory" in ruling.reason
 
 
 @pytest.mark.parametrize(
@@ -51,12 +52,12 @@ def test_a_process_that_cannot_be_set_up_is_not_the_versions_failure():
 )
 def test_more_are_kept_where_memory_is_plenty(gib, versions, large, spares):
     async def kept() -> int:
-        bench = bench_on(gib << 30, waiting)
-        bench.large = large
-        bench._subjects.update({str(n): cast(Any, SimpleNamespace(kill=lambda: None)) for n in range(versions)})
-        bench.refill()
-        count = len(bench._spares)
-        await bench.close()
+        harness = harness_on(gib << 30, waiting)
+        harness.workload = replace(harness.workload, large=large)
+        harness._subjects.update({str(n): cast(Any, SimpleNamespace(kill=lambda: None)) for n in range(versions)})
+        harness.refill()
+        count = len(harness._spares)
+        await harness.close()
         return count
 
     assert asyncio.run(kept()) == spares

@@ -5,16 +5,17 @@ import io
 from types import SimpleNamespace
 
 import pytest
-from kernel_lsp.judge.bench import Draw
-from kernel_lsp.judge.timing import Series, TimedCase
+from judge_support import fake_harness, fake_subject, timed
 from rich.console import Console
 
 from kernel_lsp.device.nvml import GpuLoad
-from kernel_lsp.judge import sustained
+from kernel_lsp.judge.measure import steady_load as sustained
+from kernel_lsp.judge.measure.blocks import Series
 from kernel_lsp.judge.verdict import CheckStatus
 from kernel_lsp.report import terminal
+from kernel_lsp.runner.messages.subject import Stretch, Sustain
 
-CASE = TimedCase(Draw("0/normal/0", 0, "normal", [], 0, 0), "cold", 4, 100.0, 1 << 20)
+CASE = timed()
 
 
 class Machine:
@@ -30,21 +31,22 @@ class Machine:
         return GpuLoad(self.power, 700.0, self.energy if self.counts else None, self.throttle)
 
     def subject(self, side: str):
-        async def call(method, *, deadline, name, seconds, launch_us, restores, capture):
-            assert (method, name, launch_us, restores, capture) == ("sustain", CASE.draw.slab, 100.0, False, True)
+        async def ask(request, *, deadline):
+            seconds = request.seconds
+            slab = CASE.names[0]
+            assert request == Sustain(slab=slab, seconds=seconds, launch_us=100.0, restores=False, capture=True)
             assert deadline > seconds
             self.asked.append(side)
             self.power = self.watts[side]
             await asyncio.sleep(0.05)
             self.energy += self.watts[side] * seconds
-            return {"launches": int(seconds * 1e6 / self.us[side]), "seconds": seconds, "clock_mhz": 1500.0}
+            return Stretch(int(seconds * 1e6 / self.us[side]), seconds, 1500.0)
 
-        return SimpleNamespace(call=call)
+        return fake_subject(SimpleNamespace(ask=ask))
 
     def measure(self, monkeypatch):
         monkeypatch.setattr(sustained, "read_load", self.read_load)
-        bench = SimpleNamespace(gpu=object(), cases=("n=1",))
-        return asyncio.run(sustained.measure(bench, self.subject("A"), self.subject("B"), CASE))
+        return asyncio.run(sustained.measure(fake_harness(gpu=object()), self.subject("A"), self.subject("B"), CASE))
 
 
 def test_energy_and_time_of_a_kernel_that_power_limits(monkeypatch):

@@ -3,18 +3,19 @@
 import asyncio
 import random
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kernel_lsp.judge.bench import Draw, Subject
-from kernel_lsp.judge.timing import Pair, Series, TimedCase
+from judge_support import fake_harness, fake_subject, timed
 
-from kernel_lsp.judge import timing
+from kernel_lsp.judge.harness import Draw, Subject
+from kernel_lsp.judge.measure import blocks as measuring
+from kernel_lsp.judge.measure.blocks import Pair, Series, TimedOutputsDiffer, warm_up
+from kernel_lsp.judge.measure.cases import TimedCase
+from kernel_lsp.runner.messages.subject import Record, Recorded, Refresh, RunSegments, Segment
 from kernel_lsp.runner.protocol import WorkerFailure
 
-DRAW = Draw("0/normal/0", 0, "normal", [], nbytes=1 << 20, input_bytes=1 << 20)
-CASE = TimedCase(DRAW, "cold", 4, 20.0, output_bytes=1 << 20)
+CASE = timed(us=20.0, nbytes=1 << 20)
 
 
 @dataclass
@@ -26,108 +27,126 @@ class Worker:
 
     room: int = 99
     kind: str = "OutOfMemoryError"
+    odd: bool = False
+    clocks: list[float] = field(default_factory=list[float])
     recorded: list[str] = field(default_factory=list[str])
     timed: list[str] = field(default_factory=list[str])
     freed: list[str] = field(default_factory=list[str])
     log: list[tuple["Worker", int]] = field(default_factory=list[tuple["Worker", int]])
 
-    async def call(self, method: str, /, *, deadline: float, name: str, **_: Any) -> Any:
-        if method == "record":
+    async def ask(self, request: Any, *, deadline: float) -> Any:
+        if isinstance(request, Record):
             if len(self.recorded) == self.room:
                 raise WorkerFailure(self.kind, "no more", "")
-            self.recorded.append(name)
-            self.log.append((self, places([name])[0]))
+            self.recorded.append(request.recording)
+            self.log.append((self, places([request.recording])[0]))
+            return Recorded()
+        if isinstance(request, Refresh):
             return None
-        assert method == "segment"
-        self.timed.append(name)
-        return [{"times_us": [20.0], "checksums": [[7]], "clock_mhz": 1500.0}]
+        assert isinstance(request, RunSegments)
+        self.timed.append(request.recording)
+        sums = ((7,), (8,)) if self.odd else ((7,), (7,))
+        return (Segment((20.0, 20.0), sums, self.clocks.pop(0) if self.clocks else 1500.0),)
 
 
-def subject(name: str, worker: Worker) -> Subject:
-    version: Any = SimpleNamespace(kernel=None, launch=None)
-    nothing: Any = None
-    process: Any = worker
-    return Subject(name, version, nothing, process)
+@dataclass
+class Renewal:
+    """Notes what it is asked for."""
+
+    noted: list[str] = field(default_factory=list[str])
+
+    async def renew(self, case: TimedCase) -> None:
+        self.noted.append(f"renew {case.place}")
+
+    async def look(self, case: TimedCase, segment: Segment) -> None:
+        self.noted.append(f"look {case.place}")
 
 
-async def fill(subject: Subject, draw: Draw) -> None:
-    subject.bound.add(draw.slab)
+async def bind(subject: Subject, slabs: tuple[str, ...], _draw: Draw) -> None:
+    subject.bound[slabs[0]] = slabs
 
 
-async def unbind(subject: Subject, slab: str) -> None:
-    if slab in subject.bound:
+async def unbind(subject: Subject, first: str) -> None:
+    if subject.bound.pop(first, ()):
+        subject.recorded.pop(first, None)
         worker: Any = subject.worker
-        worker.freed.append(slab)
+        worker.freed.append(first)
 
 
-def run(blocks: int, a: Worker, b: Worker, case: TimedCase = CASE, memory: int = 80 << 30, ahead: int = 1) -> Series:
-    bench: Any = SimpleNamespace(gpu=memory, fill=fill, unbind=unbind)
+async def oracle(_request: object) -> None:
+    pass
+
+
+def measured(
+    blocks: int, a: Worker, b: Worker, case: TimedCase = CASE, memory: int = 80 << 30, **options: Any
+) -> Series:
+    """So many blocks on a GPU with so much memory free."""
+    harness = fake_harness(gpu=memory, bind=bind, unbind=unbind, oracle=oracle, salt=1)
     series = Series.empty([case])
 
     async def measure() -> None:
-        pair = Pair(bench, subject("a", a), subject("b", b), [case], random.Random(0), ahead=ahead)
+        pair = Pair(harness, fake_subject(a, "a"), fake_subject(b, "b"), [case], random.Random(0), **options)
+        await pair.make_ready()
         for _ in range(blocks):
             await pair.block(series)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(timing, "free_bytes", lambda gpu: gpu)
+        patch.setattr(measuring, "free_bytes", lambda gpu: gpu)
         asyncio.run(measure())
     return series
 
 
 def places(names: list[str]) -> list[int]:
-    return [int(name.rpartition("@")[2]) for name in names]
+    return [int(name.rpartition("@")[2].partition(".")[0]) for name in names]
 
 
-def test_each_block_has_a_place_of_its_own_on_both_sides() -> None:
+@pytest.mark.parametrize(("slabs", "spread", "expected"), [(1, 16, 16), (4, 16, 4), (5, 16, 4), (8, 8, 1), (32, 16, 1)])
+def test_there_are_as_many_places_as_spread_launches(slabs: int, spread: int, expected: int) -> None:
     a, b = Worker(), Worker()
-    series = run(10, a, b)
-    assert len(series.combined) == 10
-    assert places(a.recorded) == places(b.recorded) == list(range(10))
-    assert places(a.timed) == places(b.timed) == [place for place in range(10) for _ in range(2)]
+    measured(0, a, b, replace(CASE, slabs=slabs), spread=spread)
+    assert places(a.recorded) == places(b.recorded) == list(range(expected))
 
 
-def test_places_are_used_again_when_there_are_no_more() -> None:
+def test_blocks_take_places_in_turn_and_use_them_again() -> None:
     a, b = Worker(), Worker()
-    run(40, a, b)
-    assert places(a.recorded) == list(range(16))
-    assert places(a.timed)[::2] == [n % 16 for n in range(40)]
+    series = measured(40, a, b)
+    assert len(series.combined) == 40
+    assert places(a.recorded) == places(b.recorded) == list(range(16))
+    assert places(a.timed) == places(b.timed) == [n % 16 for n in range(40) for _ in range(2)]
 
 
-@pytest.mark.parametrize("ahead", [4, 10, 99])
-def test_places_of_one_side_are_made_ready_before_those_of_the_other(ahead: int) -> None:
+def test_all_places_of_one_side_are_made_ready_before_those_of_the_other() -> None:
     """What is allocated for both in turn would lie in a pattern."""
     log: list[tuple[Worker, int]] = []
     a, b = Worker(log=log), Worker(log=log)
-    run(10, a, b, ahead=ahead)
-    expected = {
-        4: [(side, place) for first in (0, 4, 8) for side in (a, b) for place in range(first, first + 4)],
-        10: [(side, place) for side in (a, b) for place in range(10)],
-        99: [(side, place) for side in (a, b) for place in range(16)],
-    }
-    assert [(id(side), place) for side, place in log] == [(id(side), place) for side, place in expected[ahead]]
-    assert places(a.timed) == places(b.timed) == [place for place in range(10) for _ in range(2)]
+    measured(10, a, b)
+    expected = [(side, place) for side in (a, b) for place in range(16)]
+    assert [(id(side), place) for side, place in log] == [(id(side), place) for side, place in expected]
 
 
-def test_places_share_an_eighth_of_the_memory() -> None:
+@pytest.mark.parametrize(("restores", "expected"), [(False, 4), (True, 2)])
+def test_places_share_an_eighth_of_the_memory(restores: bool, expected: int) -> None:
+    """8 GiB of 1 GiB inputs, two outputs of half of that and, where they change, a copy of the inputs."""
     a, b = Worker(), Worker()
-    large = replace(CASE, draw=replace(DRAW, nbytes=1 << 30), output_bytes=1 << 29)
-    run(20, a, b, large, memory=64 << 30)
-    assert len(a.recorded) == 4  # 8 GiB of 1 GiB inputs and two outputs of half of that
-    a, b = Worker(), Worker()
-    run(20, a, b, replace(large, restores=True), memory=64 << 30)
-    assert len(a.recorded) == 2  # each with a copy of its inputs
+    large = replace(CASE, draw=replace(CASE.draw, nbytes=1 << 30), output_bytes=1 << 29)
+    measured(20, a, b, replace(large, restores=restores), memory=64 << 30)
+    assert len(a.recorded) == len(b.recorded) == expected
+
+
+def test_where_memory_is_short_there_is_one_place_still() -> None:
+    a = Worker()
+    measured(3, a, Worker(), memory=1 << 20)
+    assert len(a.recorded) == 1
 
 
 @pytest.mark.parametrize("kind", ["OutOfMemoryError", "CudaError"])
-@pytest.mark.parametrize("ahead", [1, 3, 10])
-def test_a_launch_that_takes_more_memory_has_fewer_places(kind: str, ahead: int) -> None:
+def test_a_launch_that_takes_more_memory_has_fewer_places(kind: str) -> None:
     """What the other side has beyond them is freed, and so is what the launch did not come to."""
     a, b = Worker(), Worker(room=3, kind=kind)
-    series = run(8, a, b, ahead=ahead)
+    series = measured(8, a, b)
     assert len(series.combined) == 8
     assert places(b.recorded) == [0, 1, 2]
-    assert places(a.freed) == list(range(3, len(a.recorded)))
+    assert places(a.freed) == list(range(3, 16))
     assert places(b.freed) == [3]
     assert places(a.timed)[::2] == places(b.timed)[::2] == [0, 1, 2, 0, 1, 2, 0, 1]
 
@@ -135,4 +154,40 @@ def test_a_launch_that_takes_more_memory_has_fewer_places(kind: str, ahead: int)
 @pytest.mark.parametrize(("room", "kind"), [(0, "OutOfMemoryError"), (3, "RuntimeError")])
 def test_other_failures_are_the_candidates(room: int, kind: str) -> None:
     with pytest.raises(WorkerFailure):
-        run(8, Worker(), Worker(room=room, kind=kind), ahead=4)
+        measured(8, Worker(), Worker(room=room, kind=kind))
+
+
+def test_inputs_are_renewed_before_each_half_and_the_candidate_is_looked_at_once_in_each() -> None:
+    renewal = Renewal()
+    measured(2, Worker(), Worker(odd=True), renewal=renewal)
+    assert renewal.noted == [f"{what} {place}" for place in (0, 1) for _ in range(2) for what in ("renew", "look")]
+
+
+def test_launches_on_the_same_inputs_that_differ_end_it_unless_they_may() -> None:
+    with pytest.raises(TimedOutputsDiffer):
+        measured(1, Worker(), Worker(odd=True))
+    assert len(measured(1, Worker(), Worker(odd=True), same_bits=False).combined) == 1
+    assert len(measured(1, Worker(odd=True), Worker()).combined) == 1, "the baseline is not on trial"
+
+
+def test_a_block_in_which_a_clock_jumped_does_not_count() -> None:
+    series = measured(2, Worker(clocks=[1500.0, 1400.0]), Worker())
+    assert (len(series.combined), series.discarded) == (1, 1)
+    assert series.clocks == [1500.0] * 4, "what was read in it is no evidence"
+
+
+def test_blocks_of_a_later_series_come_last() -> None:
+    one, other = measured(2, Worker(), Worker()), measured(3, Worker(), Worker())
+    other.blocks[0][:] = [0.5, 0.6, 0.7]
+    joined = one.joined(other)
+    assert joined.blocks == [[0.0, 0.0, 0.5, 0.6, 0.7]]
+    assert joined.last == (0.7,)
+    assert (len(one.combined), len(joined.candidate_us[0])) == (2, 5)
+    assert joined.gpu_ms == pytest.approx(one.gpu_ms + other.gpu_ms)
+
+
+def test_both_sides_run_until_the_clock_keeps_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernel_lsp.policy.WARM_UP_LEAST_SECONDS", 0.0)
+    a, b = Worker(clocks=[1000.0, 1200.0, 1400.0]), Worker(clocks=[1100.0, 1300.0, 1500.0])
+    asyncio.run(warm_up((fake_subject(a), fake_subject(b)), CASE))
+    assert len(a.timed) == len(b.timed) == 4, "1500 three times"

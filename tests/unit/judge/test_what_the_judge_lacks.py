@@ -2,19 +2,21 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
-from kernel_lsp.judge.bench import Bench, UnjudgedError
 
 from kernel_lsp.bench.records import comparison_of
 from kernel_lsp.config.settings import PathSettings, Settings
 from kernel_lsp.device.nvml import find_gpus
 from kernel_lsp.errors import RunnerError
+from kernel_lsp.judge.harness import Harness, UnjudgedError
 from kernel_lsp.judge.session import open_session
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Outcome, Stage, Verdict
 from kernel_lsp.refine.dialogue.feedback import message_of
 from kernel_lsp.refine.proposer import Feedback
+from kernel_lsp.runner.messages.oracle import Compare
 from kernel_lsp.source.candidate import SourceFile
 
 pytestmark = pytest.mark.skipif(bool(find_gpus()), reason="a GPU gives other verdicts")
@@ -27,12 +29,13 @@ def judge_twice(folder: Path, monkeypatch: pytest.MonkeyPatch, lacking: int) -> 
     """Verdicts on one answer; the oracle lacks memory for one comparison, `lacking` after the baseline's."""
     path = folder / "mixer.py"
     path.write_text(MIXER.read_text())
-    asked, compared = Bench.oracle, iter(range(1000))
+    asked, compared = Harness.oracle, iter(range(1000))
 
-    async def ask(bench: Bench, method: str, /, **params: object) -> object:
-        if method == "compare" and (params["baseline"] is (lacking < 0)) and next(compared) == max(lacking, 0):
-            raise UnjudgedError("a check could not be made (compare): OutOfMemoryError")
-        return await asked(bench, method, **params)
+    async def ask(harness: Harness, request: Any, **options: Any) -> Any:
+        lacks = isinstance(request, Compare) and request.baseline is (lacking < 0)
+        if lacks and next(compared) == max(lacking, 0):
+            raise UnjudgedError("a check could not be made (Compare): OutOfMemoryError")
+        return await asked(harness, request, **options)
 
     async def run() -> list[Verdict]:
         settings = Settings(paths=PathSettings(data=folder, cache=folder))
@@ -40,7 +43,7 @@ def judge_twice(folder: Path, monkeypatch: pytest.MonkeyPatch, lacking: int) -> 
             answer = session.target.answer(SourceFile(folder / "answer.py", ANSWER), "answer", "user")
             return [await session.judge(answer) for _ in range(2)]
 
-    monkeypatch.setattr(Bench, "oracle", ask)
+    monkeypatch.setattr(Harness, "oracle", ask)
     return asyncio.run(run())
 
 
