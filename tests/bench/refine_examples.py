@@ -31,12 +31,12 @@ async def refine_one(path: Path, budget: float, variants: Path | None) -> dict[s
     async with open_session(target, settings) as session:
         assert session.measured is not None, "this benchmark needs a GPU"
         row["open_seconds"] = round(time.perf_counter() - started, 2)
-        if (broken := session.measured.yard.findings.failure) is not None:
+        if (broken := session.measured.profile.findings.ruling) is not None:
             return row | {"error": broken.reason}
-        row["skipped"] = [f"{c.name}: {c.detail}" for c in session.measured.yard.findings.checks if c.detail]
-        row["weak"] = session.measured.yard.weak
+        row["skipped"] = [f"{c.name}: {c.detail}" for c in session.measured.profile.findings.checks if c.detail]
+        row["weak"] = session.measured.profile.weak
         row["timed"] = [
-            {"case": session.measured.bench.cases[c.draw.case], "mode": c.mode, "baseline_us": round(c.baseline_us, 2)}
+            {"case": session.measured.harness.cases[c.draw.case], "mode": c.mode, "baseline_us": round(c.baseline_us, 2)}
             for c in session.measured.cases
         ]
         found = await refine(session, budget=budget)

@@ -70,7 +70,7 @@ def test_the_evidence_is_complete(judges: Judges, halved: Verdict, scale: Path, 
     evidence = halved.evidence
     measured = judges.session(scale).measured
     assert measured is not None
-    assert [case.case for case in halved.cases] == [measured.bench.cases[timed.draw.case] for timed in measured.cases]
+    assert [case.case for case in halved.cases] == [measured.harness.cases[timed.draw.case] for timed in measured.cases]
     assert (halved.cases[-1].case, halved.cases[-1].bytes_moved) == ("n=1048576", 8 << 20)
     for case in halved.cases:
         assert case.confirmation_blocks == CONFIRMATION_BLOCKS
