@@ -37,7 +37,7 @@ from tests.bench.kernelbench_harness import SET, ask_harness
 from tests.bench.record import record
 
 ONE_KERNEL = ((1, 19), (1, 36))
-_DECIDING = ("parse", "build", "load", "correct", "legitimate", "record", "time")
+_DECIDING = ("parse", "build", "load", "correct", "legitimate", "record", "correct as timed", "time")
 
 
 async def ours(problem: Problem, sample: Sample, gpu: Gpu | None, folder: Path) -> dict[str, Any]:

@@ -123,7 +123,9 @@ ANSWERS = {
     "words": INLINE.replace("rows.scale_rows(x,", "rows.scale_rows(x.clone(),")
     .replace("auto y = torch::empty_like(x)", "auto y = x.clone()")
     .replace("def __init__(self, size):", 'def __init__(self, size):\n        """The constructor (open to all)."""'),
-    "hidden": INLINE.replace("cuda_sources=SOURCE", "cuda_sources=SOURCE.replace('int n =', 'as' 'm(\"syscall\"); int n =')"),
+    "hidden": INLINE.replace(
+        "cuda_sources=SOURCE", "cuda_sources=SOURCE.replace('int n =', 'as' 'm(\"syscall\"); int n =')"
+    ),
 }
 
 
@@ -242,7 +244,12 @@ def test_sizes_that_the_problem_fixes_may_be_relied_on(verdicts):
         ("no_answer", Outcome.BUILD_FAILED, Stage.PARSE, "no `ModelNew`"),
         ("raises", Outcome.BUILD_FAILED, Stage.BUILD, "ValueError: no"),
         ("reaches", Outcome.ILLEGITIMATE, Stage.LEGITIMATE, "imports `ctypes`"),
-        ("hidden", Outcome.ILLEGITIMATE, Stage.LEGITIMATE, "line 13 of its host code runs machine instructions on the host"),
+        (
+            "hidden",
+            Outcome.ILLEGITIMATE,
+            Stage.LEGITIMATE,
+            "line 13 of its host code runs machine instructions on the host",
+        ),
         ("syntax", Outcome.BUILD_FAILED, Stage.BUILD, "syntax.py:"),
     ],
 )

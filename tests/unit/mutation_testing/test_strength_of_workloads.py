@@ -3,18 +3,20 @@
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from kernel_lsp.judge.bench import Bench, UnjudgedError
 from rich.console import Console
 from typer.testing import CliRunner
 
 from kernel_lsp import mutation_testing as strength
 from kernel_lsp.cli.main import app
 from kernel_lsp.config.load import load_settings
+from kernel_lsp.judge.harness import Harness, UnjudgedError
 from kernel_lsp.mutation_testing import Fate, FileStrength, Mutant, measure_strength
 from kernel_lsp.mutation_testing.advice import advice_for, always_equal, always_round, reason_for
 from kernel_lsp.report.strength import strength_summary, strength_view
+from kernel_lsp.runner.messages.oracle import Compare
 from kernel_lsp.source.files import read_source
 from kernel_lsp.source.mutations import Bug
 from kernel_lsp.store.store import open_store
@@ -99,14 +101,14 @@ def test_a_kernel_that_is_wrong_itself_is_not_tried(tmp_path):
 
 
 def test_a_bug_is_not_called_caught_where_the_judge_lacks_memory(tmp_path, monkeypatch):
-    asked = Bench.oracle
+    asked = Harness.oracle
 
-    async def ask(bench: Bench, method: str, /, **params: object) -> object:
-        if method == "compare" and not params["baseline"]:
-            raise UnjudgedError("a check could not be made (compare): OutOfMemoryError")
-        return await asked(bench, method, **params)
+    async def ask(harness: Harness, request: Any, **deadline: float) -> object:
+        if isinstance(request, Compare) and not request.baseline:
+            raise UnjudgedError("a check could not be made (Compare): OutOfMemoryError")
+        return await asked(harness, request, **deadline)
 
-    monkeypatch.setattr(Bench, "oracle", ask)
+    monkeypatch.setattr(Harness, "oracle", ask)
     report = measured(written(tmp_path, "[dict(n=100)]"))
     assert report.of(Fate.CAUGHT) == report.of(Fate.SURVIVED) == ()
     assert report.of(Fate.UNKNOWN)
