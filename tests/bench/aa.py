@@ -16,6 +16,7 @@ import statistics
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
+from unittest import mock
 
 from kernel_lsp.config.settings import JudgeSettings
 from kernel_lsp.device.nvml import find_gpus
@@ -57,6 +58,7 @@ async def workplace() -> AsyncGenerator[Callable[[Task], AsyncIterator[Row]]]:
         if find_gpus():
             watches = await Stopwatches.start()
             stack.push_async_callback(watches.close)
+            stack.enter_context(mock.patch.object(pool, "pids", known(pool.pids, watches.pid)))
         settings = settings_below(folder, JudgeSettings(families=["normal"], sanitize="off", steady_load="off"))
 
         async def do(task: Task) -> AsyncIterator[Row]:
@@ -65,17 +67,14 @@ async def workplace() -> AsyncGenerator[Callable[[Task], AsyncIterator[Row]]]:
                 if task["regime"] == "busy":
                     await around.enter_async_context(busy_gpu())
                 session = await around.enter_async_context(session_of(pool, path, settings))
-                if watches is not None:
-                    ours = watches.pid
-                    session.pids = lambda: pool.pids() | {ours}
                 rows: list[tuple[Candidate, Row]] = []
                 for number in task["numbers"]:
                     text = specimens.text(task["kind"], comment=f"the same again, {task['regime']} {number}")
                     candidate = session.target.version(text, "itself", "user")
                     row = kept(await session.judge(candidate, always_run=True))
                     rows.append((candidate, {"number": number} | _about(task) | row))
-                if session.bench is not None:
-                    await session.bench.settle()  # what sets up the next workers would disturb the others
+                if session.harness is not None:
+                    await session.harness.settle()  # what sets up the next workers would disturb the others
                 for candidate, row in rows:
                     if watches is not None:
                         for name, measured in (await watches.measure(session, candidate)).items():
@@ -84,6 +83,11 @@ async def workplace() -> AsyncGenerator[Callable[[Task], AsyncIterator[Row]]]:
                     yield row
 
         yield do
+
+
+def known(pids: Callable[[], frozenset[int]], pid: int) -> Callable[[], frozenset[int]]:
+    """What tells the judge its own processes, and one more that it would take for a stranger's."""
+    return lambda: pids() | {pid}
 
 
 def _about(task: Task) -> Row:

@@ -14,10 +14,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from kernel_lsp.build.kept import known_build
 from kernel_lsp.check import find_kernel_files
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.config.settings import Settings
-from kernel_lsp.judge.building import Builders, Built, known_build
+from kernel_lsp.judge.building import Builders, Built
 from kernel_lsp.judge.facts import as_it_stands, facts_of
 from kernel_lsp.runner.pool import Pool
 from kernel_lsp.source.candidate import SourceFile

@@ -24,11 +24,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, S
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 from kernel_lsp.config.settings import JudgeSettings
 from kernel_lsp.device.nvml import find_gpus
-from kernel_lsp.judge import pipeline
 from kernel_lsp.judge.session import Session
 from kernel_lsp.store.store import open_store
 from tests.bench import misfits, shards
@@ -36,6 +34,7 @@ from tests.bench.misfits import Misfit, Scale
 from tests.bench.record import record
 from tests.bench.sessions import kept, session_of, settings_below, warm_pool
 from tests.bench.shards import Row, Task
+from tests.exploits.judging import unread_host_code
 
 NAME = "faults"
 _UNTIMED = {"the same", "faster", "slower"}
@@ -81,9 +80,8 @@ async def sessions(folder: Path) -> AsyncGenerator[dict[str, Session]]:
     (folder / "tmp").mkdir()
     settings = settings_below(folder, JudgeSettings(families=["normal"], sanitize="off", steady_load="off"))
     usual, tempfile.tempdir = tempfile.tempdir, str(folder / "tmp")
-    unread = mock.Mock(return_value=())  # harm that reading the host code would refuse must be survived, too
     try:
-        with mock.patch.multiple(pipeline, objections=unread, host_objections=unread):
+        with unread_host_code():  # harm that reading it would refuse must be survived, too
             async with warm_pool() as pool, AsyncExitStack() as stack:
                 opened: dict[str, Session] = {}
                 for language in misfits.LANGUAGES:

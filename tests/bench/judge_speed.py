@@ -22,12 +22,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kernel_lsp.judge.correctness import Failure
-
-from kernel_lsp.judge import correctness
 from kernel_lsp.judge.harness import Subject
+from kernel_lsp.judge.inputs.check import check
 from kernel_lsp.judge.race import race
-from kernel_lsp.judge.session import Session, enter
+from kernel_lsp.judge.ruling import Ruling
+from kernel_lsp.judge.session import Session
+from kernel_lsp.judge.stages.load import enter
 from kernel_lsp.refine.proposers import find_proposers
 from kernel_lsp.refine.rewrites import REWRITES
 from kernel_lsp.runner.pool import Pool
@@ -122,12 +122,12 @@ async def race_of(session: Session, candidates: Sequence[Candidate]) -> Row:
         if not builds[number].ok:
             return None
         async with room:
-            entered = await enter(measured.bench, candidates[number], builds[number])
-            if isinstance(entered, Failure):
+            entered = await enter(measured.harness, candidates[number], builds[number])
+            if isinstance(entered, Ruling):
                 return None
-            findings = await correctness.check(measured.bench, entered, measured.yard, quick=True)
-            if findings.failure is not None:
-                await measured.bench.leave(entered)
+            findings = await check(measured.harness, entered, measured.profile, quick=True)
+            if findings.ruling is not None:
+                await measured.harness.leave(entered)
                 return None
             return entered
 
@@ -137,7 +137,7 @@ async def race_of(session: Session, candidates: Sequence[Candidate]) -> Row:
         standings = await race(session, subjects, random.Random(0))
     finally:
         for subject in subjects:
-            await measured.bench.leave(subject)
+            await measured.harness.leave(subject)
     raced_s = time.perf_counter() - started
     ranked = sorted((s for s in standings if s.ratio is not None), key=lambda s: s.ratio or math.inf)
     verdict = await session.judge(ranked[0].subject.candidate, always_run=True) if ranked else None

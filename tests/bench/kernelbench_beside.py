@@ -37,7 +37,7 @@ from tests.bench.kernelbench_harness import SET, ask_harness
 from tests.bench.record import record
 
 ONE_KERNEL = ((1, 19), (1, 36))
-_DECIDING = ("parse", "build", "load", "correct", "legitimate", "record", "time")
+_DECIDING = ("parse", "build", "load", "correct", "legitimate", "record", "correct as timed", "time")
 
 
 async def ours(problem: Problem, sample: Sample, gpu: Gpu | None, folder: Path) -> dict[str, Any]:
@@ -54,7 +54,7 @@ async def ours(problem: Problem, sample: Sample, gpu: Gpu | None, folder: Path) 
             async with open_session(target, chosen, pool, builders) as session:
                 opened = time.perf_counter() - begun
                 if session.measured is not None:
-                    await session.measured.bench.settle()  # an author's next edit finds workers that are set up
+                    await session.measured.harness.settle()  # an author's next edit finds workers that are set up
                 candidate = Candidate(Language.TORCH, SourceFile(sample.path, text), None, state, "user")
                 begun = time.perf_counter()
                 verdict = await session.judge(candidate)

@@ -79,9 +79,10 @@ async def judge_problem(path: Path, pool: Pool, seconds: float) -> dict[str, Any
     started, row = time.perf_counter(), dict[str, Any]()
     try:
         async with asyncio.timeout(seconds), open_session(make_target(path), Settings(), pool) as session:
-            assert session.bench is not None
-            row["case"] = session.bench.cases[session.bench.decisive[0]]
-            row["scaled"] = session.bench.scaled
+            assert session.harness is not None
+            workload = session.harness.workload
+            row["case"] = workload.cases[workload.decisive[0]]
+            row["scaled"] = workload.scaled
             row["open_seconds"] = round(time.perf_counter() - started, 2)
             text = session.target.source.text
             itself = await session.judge(session.target.version(renamed(text), "itself", "user"), always_run=True)

@@ -1,9 +1,10 @@
 """What memory makes of a kernel's time, and what the order of allocating it.  `python -m tests.bench.placement`.
 
 The same machine code does the same work, yet it takes a little longer in one place of memory than in another. The
-judge's blocks take places in turn, so that this averages away; it does, if the places of a process have nothing in
-common. Here kernels of the study of power are timed over several pairs of fresh processes (`power.measure_blocks`):
-with places that are allocated for both sides in turn, and with those of one side before those of the other.
+judge's launches and blocks take places in turn, so that this averages away; it does, if the places of a process have
+nothing in common. A block's place is memory for a whole segment, of whose launches each has its own. Here kernels of
+the study of power are timed over several pairs of fresh processes (`power.measure_blocks`): with places that are
+allocated for both sides in turn, and with those of one side before those of the other.
 
 Of each way it is told how far single blocks lie apart (`noise`), how far places within a process do (`places`), what
 the means of processes should then scatter by (`expected`), and what they do scatter by (`processes`); standard
@@ -20,8 +21,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, S
 from contextlib import asynccontextmanager
 from typing import Any
 
-from kernel_lsp.judge.timing import PLACES
-
 from kernel_lsp.config.settings import JudgeSettings
 from tests.bench import power, shards, specimens
 from tests.bench.record import record
@@ -29,8 +28,7 @@ from tests.bench.sessions import scratch_folder, session_of, settings_below, war
 from tests.bench.shards import Row, Task
 
 NAME = "placement"
-WAYS = {"in turn": 1, "one side first": PLACES}
-"""How many places of one side are allocated before those of the other."""
+WAYS = ("in turn", "one side first")
 EFFECT = -0.02
 
 
@@ -56,13 +54,15 @@ async def workplace() -> AsyncGenerator[Callable[[Task], AsyncIterator[Row]]]:
                 for number in task["numbers"]:
                     text = specimens.text(kind, specimens.slower_by(EFFECT), f"{task['way']} {number}")
                     candidate = session.target.version(text, "to be timed", "user")
-                    series = await power.measure_blocks(session, candidate, task["gpu_ms"], WAYS[task["way"]])
+                    in_turn = task["way"] == "in turn"
+                    blocks = await power.measure_blocks(session, candidate, task["gpu_ms"], in_turn=in_turn)
                     row: Row = {"number": number, "kind": kind, "way": task["way"]}
-                    if series is None:
+                    if blocks is None:
                         yield row | {"us": None, "says": "nothing is timed here"}
                         continue
-                    sides = [series.baseline_us[0], series.candidate_us[0]]
+                    sides = [blocks.series.baseline_us[0], blocks.series.candidate_us[0]]
                     yield row | {
+                        "places": blocks.places,
                         "us": [[round(us, 3) for us in side] for side in sides],
                         "says": " and ".join(f"{statistics.fmean(side):.2f} us" for side in sides),
                     }
@@ -75,17 +75,17 @@ def summarise(rows: Iterable[Row]) -> dict[str, Any]:
     rows = [row for row in rows if row.get("us") is not None]
     figures: dict[str, Any] = {}
     for kind, way in sorted({(row["kind"], row["way"]) for row in rows}):
-        found = [row["us"] for row in rows if (row["kind"], row["way"]) == (kind, way)]
+        found = [row for row in rows if (row["kind"], row["way"]) == (kind, way)]
         if len(found) > 1:
             figures.setdefault(kind, {})[way] = {"pairs": len(found)} | components(found)
     return figures
 
 
-def components(pairs: Sequence[Sequence[Sequence[float]]]) -> dict[str, float]:
+def components(pairs: Sequence[Row]) -> dict[str, float]:
     """Standard deviations of ln(time) from the microseconds of blocks, of both sides of each pair.
 
-    Block n of a side was timed in place n modulo `PLACES`. The variance between places is that of their means less what
-    noise makes of them, and that between processes is of either side by itself: their code differs.
+    The variance between places is that of their means less what noise makes of them, and that between processes is of
+    either side by itself: their code differs.
     """
     noise: list[float] = []
     between: list[float] = []
@@ -93,9 +93,8 @@ def components(pairs: Sequence[Sequence[Sequence[float]]]) -> dict[str, float]:
     expected: list[float] = []
     for pair in pairs:
         means.append([])
-        for side in pair:
-            logs = [math.log(us) for us in side]
-            places = [logs[place::PLACES] for place in range(min(PLACES, len(logs)))]
+        for side in pair["us"]:
+            places = _by_place(side, pair["places"])
             within = statistics.fmean(statistics.variance(place) for place in places if len(place) > 1)
             of_means = statistics.variance(statistics.fmean(place) for place in places)
             noise.append(within)
@@ -110,6 +109,14 @@ def components(pairs: Sequence[Sequence[Sequence[float]]]) -> dict[str, float]:
         "expected": _deviation(expected),
         "processes": _deviation(seen),
     }
+
+
+def _by_place(us: Sequence[float], places: Sequence[int]) -> list[list[float]]:
+    """ln(time) of the blocks in each place."""
+    found: dict[int, list[float]] = {}
+    for block, place in zip(us, places, strict=True):
+        found.setdefault(place, []).append(math.log(block))
+    return list(found.values())
 
 
 def _deviation(variances: Sequence[float]) -> float:

@@ -20,12 +20,15 @@ import random
 import statistics
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
+from kernel_lsp import policy
 from kernel_lsp.config.settings import JudgeSettings
-from kernel_lsp.judge import statistics as judging
-from kernel_lsp.judge import timing
-from kernel_lsp.judge.harness import Subject
+from kernel_lsp.judge.harness import Harness, Subject
+from kernel_lsp.judge.measure import statistics as judging
+from kernel_lsp.judge.measure.blocks import Pair, Series, warm_up
+from kernel_lsp.judge.measure.cases import TimedCase, ready
 from kernel_lsp.judge.session import Session
 from kernel_lsp.source.candidate import Candidate
 from tests.bench import shards, specimens
@@ -63,7 +66,7 @@ async def workplace() -> AsyncGenerator[Callable[[Task], AsyncIterator[Row]]]:
             kind, effect = task["kind"], task["effect"]
             elements, depth = SHAPES[kind]
             path = specimens.write(folder, kind, elements, specimens.BASE_EXTRA, depth)
-            delta = SMALL_DELTA if abs(effect) == 0.01 else judging.DELTA
+            delta = SMALL_DELTA if abs(effect) == 0.01 else policy.DELTA
             settings = settings_below(
                 folder, JudgeSettings(families=["normal"], sanitize="off", steady_load="off", delta=delta)
             )
@@ -82,9 +85,10 @@ async def workplace() -> AsyncGenerator[Callable[[Task], AsyncIterator[Row]]]:
 
 async def measure_truth(session: Session, candidate: Candidate, gpu_ms: float) -> Row:
     """ln(candidate / baseline) over so much GPU time of blocks, both in fresh processes."""
-    series = await measure_blocks(session, candidate, gpu_ms)
-    if series is None:
+    blocks = await measure_blocks(session, candidate, gpu_ms)
+    if blocks is None:
         return {"truth": None, "says": "nothing is timed here"}
+    series = blocks.series
     found = judging.summarise(series.combined)
     return {
         "truth": found.mean,
@@ -97,33 +101,53 @@ async def measure_truth(session: Session, candidate: Candidate, gpu_ms: float) -
     }
 
 
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Blocks of one pair of processes, and of each the place in memory that it used."""
+
+    series: Series
+    places: list[int]
+
+
 async def measure_blocks(
-    session: Session, candidate: Candidate, gpu_ms: float, ahead: int = timing.PLACES
-) -> timing.Series | None:
-    """Blocks of both sides in fresh processes; None where nothing is timed. For `ahead` see `timing.Pair`."""
+    session: Session, candidate: Candidate, gpu_ms: float, *, in_turn: bool = False
+) -> Blocks | None:
+    """Blocks of both sides in fresh processes; None where nothing is timed.
+
+    Places are made ready for one side before the other, as a judgement does it, or (`in_turn`) for both sides in turn.
+    """
     measured = session.measured
     if measured is None or not measured.cases:
         return None
-    bench, cases = measured.bench, measured.cases
+    harness, cases = measured.harness, measured.cases
     built = await session.builders.build(session.target.workload, candidate)
     sides: list[Subject] = []
-    series = timing.Series.empty(cases)
+    blocks = Blocks(Series.empty(cases), [])
     try:
         for version, build in ((measured.baseline.candidate, measured.baseline.built), (candidate, built)):
-            sides.append(await bench.enter(version, build))
-        await bench.settle()
+            sides.append(await harness.enter(version, build))
+        await harness.settle()
         async with session.timer():
-            rng = random.Random(len(candidate.kernel.text))
-            pair = timing.Pair(bench, sides[0], sides[1], cases, rng, ahead=ahead)
+            pair = Pair(harness, sides[0], sides[1], cases, random.Random(len(candidate.kernel.text)))
+            if in_turn:
+                await _ready_in_turn(harness, sides, cases)
             await pair.make_ready()
-            await timing.warm_up(sides, cases[-1])
-            while series.gpu_ms < gpu_ms:
-                await pair.block(series)
+            await warm_up(sides, cases[-1])
+            while blocks.series.gpu_ms < gpu_ms:
+                if await pair.watched_block(blocks.series):
+                    blocks.places.append(pair.placed[0].place)
     finally:
         for side in sides:
-            await bench.leave(side)
-        bench.refill()
-    return series
+            await harness.leave(side)
+        harness.refill()
+    return blocks
+
+
+async def _ready_in_turn(harness: Harness, sides: Sequence[Subject], cases: Sequence[TimedCase]) -> None:
+    """Record in so many places that as many launches work in memory of their own as in a judgement."""
+    for place in range(-(-policy.PLACES // min(case.slabs for case in cases))):
+        for side in sides:
+            await ready(harness, side, [case.at(place) for case in cases])
 
 
 def summarise(rows: Iterable[Row]) -> dict[str, Any]:
@@ -188,7 +212,7 @@ def _figures(rows: Sequence[Row], truths: dict[tuple[str, float], list[Row]]) ->
 
 
 def _coverage(rows: Sequence[Row], truths: dict[tuple[str, float], list[Row]]) -> dict[str, Any]:
-    """How many intervals hold the true value: of confirmed gains (a t interval), and of what was decided before."""
+    """How many intervals hold the true value: of claims measured twice (a t interval), and of others."""
     figures: dict[str, Any] = {}
     for name, confirmed in (("confirmed", True), ("at_any_look", False)):
         inside = [row for row in rows if row["interval"] is not None and row["confirmed"] is confirmed]

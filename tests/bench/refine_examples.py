@@ -29,15 +29,16 @@ async def refine_one(path: Path, budget: float, variants: Path | None) -> dict[s
     started = time.perf_counter()
     row: dict[str, Any] = {"example": str(path.relative_to(EXAMPLES))}
     async with open_session(target, settings) as session:
-        assert session.measured is not None, "this benchmark needs a GPU"
+        measured = session.measured
+        assert measured is not None, "this benchmark needs a GPU"
         row["open_seconds"] = round(time.perf_counter() - started, 2)
-        if (broken := session.measured.yard.findings.failure) is not None:
+        if (broken := measured.profile.findings.ruling) is not None:
             return row | {"error": broken.reason}
-        row["skipped"] = [f"{c.name}: {c.detail}" for c in session.measured.yard.findings.checks if c.detail]
-        row["weak"] = session.measured.yard.weak
+        row["skipped"] = [f"{c.name}: {c.detail}" for c in measured.profile.findings.checks if c.detail]
+        row["weak"] = measured.profile.weak
         row["timed"] = [
-            {"case": session.measured.bench.cases[c.draw.case], "mode": c.mode, "baseline_us": round(c.baseline_us, 2)}
-            for c in session.measured.cases
+            {"case": measured.harness.cases[c.draw.case], "mode": c.mode, "baseline_us": round(c.baseline_us, 2)}
+            for c in measured.cases
         ]
         found = await refine(session, budget=budget)
     row |= _figures(found)

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from kernel_lsp import policy
 from kernel_lsp.config.settings import JudgeSettings, PathSettings, RunnerSettings, Settings
 from kernel_lsp.device.nvml import find_gpus
 from kernel_lsp.judge.session import Session
@@ -14,8 +15,6 @@ from kernel_lsp.judge.verdict import CaseTiming, Verdict
 from kernel_lsp.runner.pool import Flavour, Pool
 
 _COMPILERS = 4  # of each GPU's process: several share the machine
-_FLUSH_US = 45.0
-_GRAPH_LAUNCHES = 20  # of one counted launch in graph mode: five times a graph of k launches and one of 3 k
 
 
 @asynccontextmanager
@@ -82,7 +81,6 @@ def gpu_ms(verdict: Verdict) -> float:
 
 
 def _case_ms(case: CaseTiming, discarded: int) -> float:
-    launches = case.launches * (_GRAPH_LAUNCHES if case.mode == "graph" else 1)
-    flushes = _FLUSH_US if case.mode == "cold" else 0.0
+    flushes = policy.FLUSH_US if case.mode == "cold" else 0.0
     segments = 2 * (len(case.blocks) + discarded)  # of each side
-    return segments * launches * (case.baseline_us + case.candidate_us + 2 * flushes) / 1000
+    return segments * case.launches * (case.baseline_us + case.candidate_us + 2 * flushes) / 1000

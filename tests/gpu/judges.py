@@ -10,10 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from kernel_lsp.judge.correctness import Failure, Findings
-
 from kernel_lsp.config.settings import PathSettings, Settings
 from kernel_lsp.device.nvml import Gpu
+from kernel_lsp.judge.inputs.findings import Findings
+from kernel_lsp.judge.ruling import Ruling
 from kernel_lsp.judge.session import Session, open_session
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Verdict
@@ -100,21 +100,21 @@ class Judges:
             self._sessions[path] = self._runner.run(opening)
         return self._sessions[path]
 
-    def examine(self, path: Path, text: str) -> tuple[Failure | None, Findings]:
+    def examine(self, path: Path, text: str) -> tuple[Ruling | None, Findings]:
         """The last look at a variant of a kernel file, as if it had been found faster."""
         session = self.session(path)
 
-        async def look() -> tuple[Failure | None, Findings]:
+        async def look() -> tuple[Ruling | None, Findings]:
             assert session.measured is not None
-            assert session.finalists is not None
+            assert session.measured.looks is not None
             candidate = session.target.version(text, "variant", "user")
             built = await session.builders.build(session.target.workload, candidate)
-            subject = await session.measured.bench.enter(candidate, built)
+            subject = await session.measured.harness.enter(candidate, built)
             findings = Findings()
             try:
-                return await session.finalists.examine(subject, findings), findings
+                return await session.measured.looks.examine(subject, findings), findings
             finally:
-                await session.measured.bench.leave(subject)
+                await session.measured.harness.leave(subject)
 
         return self._runner.run(look())
 

@@ -37,24 +37,27 @@ HAZARDS = {
 def test_what_outputs_do_not_show(judges: Judges, scale: Path, hazard: str) -> None:
     added, tool, outcome, place = HAZARDS[hazard]
     text = edited(spinning.KERNEL, (spinning.BODY, f"{added}\n    {spinning.BODY}"))
-    failure, findings = judges.examine(scale, text)
+    ruling, findings = judges.examine(scale, text)
     failed = {check.name: check.detail for check in findings.checks if check.status is CheckStatus.FAILED}
-    assert failure is not None, findings.checks
+    assert ruling is not None, findings.checks
     assert f"compute-sanitizer {tool}" in failed, findings.checks
-    assert failure.outcome is outcome
+    assert ruling.outcome is outcome
     line = text[: text.index(place)].count("\n") + 1
     assert f"line {line}: " in failed[f"compute-sanitizer {tool}"]
 
 
 def test_a_clean_kernel_passes_everything(judges: Judges, scale: Path) -> None:
-    failure, findings = judges.examine(scale, edited(spinning.KERNEL, spinning.rounds(150)))
-    assert failure is None
+    ruling, findings = judges.examine(scale, edited(spinning.KERNEL, spinning.rounds(150)))
+    measured = judges.session(scale).measured
+    assert ruling is None
+    assert measured is not None
     assert [(check.name, check.status) for check in findings.checks] == [
         *(
             (f"compute-sanitizer {tool}", CheckStatus.PASSED)
             for tool in ("memcheck", "racecheck", "initcheck", "synccheck")
         ),
         ("emulator", CheckStatus.PASSED),
+        *[("blocks of the timed launch on the emulator", CheckStatus.PASSED)] * len(measured.cases),
     ]
 
 
@@ -62,14 +65,14 @@ def test_a_triton_kernel_that_reads_past_the_end(judges: Judges) -> None:
     masked = 'mask=mask, other=float("-inf"))'
     after = '    x = tl.where(mask, x, float("-inf"))'
     changed = edited(SOFTMAX.read_text(), (masked, f"{masked.replace('mask=mask', 'mask=cols <= n_cols')}\n{after}"))
-    failure, findings = judges.examine(SOFTMAX, changed)
-    assert failure is not None, findings.checks
+    ruling, findings = judges.examine(SOFTMAX, changed)
+    assert ruling is not None, findings.checks
     line = changed[: changed.index("x = tl.load(")].count("\n") + 1
-    assert f"line {line}: invalid __global__ read of size" in failure.reason
-    assert failure.reason.endswith("(memcheck)")
+    assert f"line {line}: invalid __global__ read of size" in ruling.reason
+    assert ruling.reason.endswith("(memcheck)")
 
 
 def test_a_clean_triton_kernel_passes(judges: Judges) -> None:
-    failure, findings = judges.examine(SOFTMAX, edited(SOFTMAX.read_text(), ("num_warps=4", "num_warps=8")))
-    assert failure is None, findings.checks
+    ruling, findings = judges.examine(SOFTMAX, edited(SOFTMAX.read_text(), ("num_warps=4", "num_warps=8")))
+    assert ruling is None, findings.checks
     assert {check.status for check in findings.checks} == {CheckStatus.PASSED}

@@ -6,8 +6,8 @@ import pytest
 import spinning
 from judges import EXAMPLES, Judges, edited
 
+from kernel_lsp import policy
 from kernel_lsp.device.nvml import Gpu
-from kernel_lsp.judge.measure.statistics import CONFIRMATION_BLOCKS
 from kernel_lsp.judge.verdict import CheckStatus, Outcome, Stage, Verdict
 
 pytestmark = pytest.mark.gpu
@@ -70,11 +70,11 @@ def test_the_evidence_is_complete(judges: Judges, halved: Verdict, scale: Path, 
     evidence = halved.evidence
     measured = judges.session(scale).measured
     assert measured is not None
-    assert [case.case for case in halved.cases] == [measured.bench.cases[timed.draw.case] for timed in measured.cases]
+    assert [case.case for case in halved.cases] == [measured.harness.cases[timed.draw.case] for timed in measured.cases]
     assert (halved.cases[-1].case, halved.cases[-1].bytes_moved) == ("n=1048576", 8 << 20)
     for case in halved.cases:
-        assert case.confirmation_blocks == CONFIRMATION_BLOCKS
-        assert len(case.blocks) > CONFIRMATION_BLOCKS
+        assert case.confirmation_blocks == policy.CONFIRMATION_BLOCKS
+        assert len(case.blocks) > policy.CONFIRMATION_BLOCKS
         assert case.baseline_us > case.candidate_us > 0
     assert evidence.device is not None
     assert (evidence.device.uuid, evidence.device.driver, evidence.device.arch) == (gpu.uuid, gpu.driver, gpu.arch)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kernel_lsp.judge.timing import PLACES
 
 from tests.bench import aa, faults, judge_speed, misfits, placement, power, shards, specimens
 
@@ -235,22 +234,25 @@ def test_stages_are_summed_up_by_version() -> None:
 
 
 @pytest.mark.parametrize("common", [0.0, 0.004])
-def test_what_places_of_a_process_have_in_common_is_told_apart(common: float) -> None:
+@pytest.mark.parametrize("count", [4, 16])
+def test_what_places_of_a_process_have_in_common_is_told_apart(common: float, count: int) -> None:
     """Places make 0.3 % of a time and noise 0.2 %, and what is common to a process's places is seen between them."""
     rng = random.Random(7)
 
     def side(us: float) -> list[float]:
         process = rng.gauss(0, common)
-        places = [process + rng.gauss(0, 0.003) for _ in range(PLACES)]
-        return [us * math.exp(places[block % PLACES] + rng.gauss(0, 0.002)) for block in range(50)]
+        places = [process + rng.gauss(0, 0.003) for _ in range(count)]
+        return [us * math.exp(places[place] + rng.gauss(0, 0.002)) for place in used]
 
-    rows = [{"kind": "gemm", "way": "in turn", "us": [side(100), side(70)], "number": n} for n in range(200)]
+    used = [block % count for block in range(50)]
+    about = {"kind": "gemm", "way": "in turn", "places": used}
+    rows = [about | {"us": [side(100), side(70)], "number": n} for n in range(400)]
     found = placement.summarise([*rows, {"failed": "its process ended"}])["gemm"]["in turn"]
-    assert found["pairs"] == 200
+    assert found["pairs"] == 400
     assert found["us"] == pytest.approx(math.sqrt(100 * 70), rel=1e-3)
     assert found["noise"] == pytest.approx(0.002, rel=0.05)
     assert found["places"] == pytest.approx(0.003, rel=0.05)
-    alone = math.sqrt(0.003**2 / PLACES + 0.002**2 / 50)
+    alone = math.sqrt(0.003**2 / count + 0.002**2 / 50)
     assert found["expected"] == pytest.approx(alone, rel=0.05)
     assert found["processes"] == pytest.approx(math.hypot(alone, common), rel=0.1)
-    assert "| gemm | in turn | 200 | 83.6" in placement.table({"gemm": {"in turn": found}})
+    assert "| gemm | in turn | 400 | 83.6" in placement.table({"gemm": {"in turn": found}})

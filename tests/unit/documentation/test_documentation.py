@@ -65,6 +65,11 @@ def test_imports_run_one_way(room):
     assert found == []
 
 
+@pytest.mark.parametrize("name", [path.name for path in PACKAGE.glob("*.py")])
+def test_what_lies_below_all_rooms_uses_none_of_them(name: str):
+    assert [module for module in imported(PACKAGE / name) if module.startswith("kernel_lsp")] == []
+
+
 def test_the_parent_process_stays_light():
     modules = [f"kernel_lsp.cli.{path.stem}" for path in (PACKAGE / "cli").glob("*.py") if path.stem != "__init__"]
     heavy = "{'torch', 'triton', 'numpy', 'cuda', 'vllm'}"
