@@ -1,13 +1,15 @@
 """A verdict by KernelBench's published method, asked of a worker: `runner.workers.published` says what it is."""
 
-from dataclasses import asdict
+from dataclasses import replace
 
 from kernel_lsp.bench.records import Published
+from kernel_lsp.build.built import Built
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import KernelLspError
-from kernel_lsp.judge.building import Built, arch_of
+from kernel_lsp.judge.building import arch_of
 from kernel_lsp.judge.target import Target
+from kernel_lsp.runner.messages.published import JudgePublished, PublishedVerdict
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.runner.worker import WorkerDied, WorkerTimedOut
@@ -17,6 +19,7 @@ from kernel_lsp.source.kernel import Language
 TRIALS, REPEATS = 5, 100
 DEADLINE_SECONDS = 300.0
 EMULATED_SECONDS = 60.0
+_EXCESSIVE = 10.0
 
 
 async def ask_published(
@@ -30,44 +33,41 @@ async def ask_published(
         RunnerError: no worker could be started.
     """
     if not built.ok:
-        return _not_correct(built.first_error, compiled=False), ""
-    worker = await pool.worker(
-        Flavour.GPU if gpu else Flavour.EMULATE,
-        "published",
-        triton=candidate.language is Language.TRITON,
-        device="cuda" if gpu else "cpu",
-        arch=arch_of(gpu, settings),
+        return _published(PublishedVerdict(compiled=False, detail=built.first_error)), ""
+    triton = candidate.language is Language.TRITON
+    flavour, device = (Flavour.GPU, "cuda") if gpu else (Flavour.EMULATE, "cpu")
+    worker = await pool.worker(flavour, "published", triton=triton, device=device, arch=arch_of(gpu, settings))
+    request = JudgePublished(
+        problem=target.workload.source.text,
+        candidate=replace(candidate.kernel, path=candidate.kernel.path.absolute()),
+        extensions=built.extensions,
+        triton=triton,
+        trials=TRIALS,
+        repeats=REPEATS if gpu else 0,
     )
     try:
-        answer = await worker.call(
-            "judge",
-            deadline=DEADLINE_SECONDS if gpu else EMULATED_SECONDS,
-            problem=target.workload.source.text,
-            candidate=candidate.kernel.text,
-            path=str(candidate.kernel.path.absolute()),
-            triton=candidate.language is Language.TRITON,
-            extensions=[asdict(extension) for extension in built.extensions],
-            trials=TRIALS,
-            repeats=REPEATS if gpu else 0,
-        )
+        verdict = await worker.ask(request, deadline=DEADLINE_SECONDS if gpu else EMULATED_SECONDS)
     except (WorkerDied, WorkerTimedOut) as error:
-        return (_not_correct(str(error)), "") if gpu else (None, str(error))
+        if gpu is None:
+            return None, str(error)
+        verdict = PublishedVerdict(compiled=True, detail=str(error), seconds=DEADLINE_SECONDS)
     except (WorkerFailure, KernelLspError) as error:
         return None, str(error)
     finally:
         worker.kill()
-    return Published.model_validate(answer), ""
+    return _published(verdict), ""
 
 
-def _not_correct(detail: str, *, compiled: bool = True) -> Published:
+def _published(verdict: PublishedVerdict) -> Published:
+    mean_ms, reference_ms = verdict.mean_ms, verdict.reference_ms
     return Published(
-        compiled=compiled,
-        correct=False,
-        trials=(0, TRIALS),
-        detail=detail,
-        mean_ms=None,
-        reference_ms=None,
-        excessive=False,
+        compiled=verdict.compiled,
+        correct=verdict.correct,
+        trials=(verdict.passed, TRIALS),
+        detail=verdict.detail,
+        mean_ms=mean_ms,
+        reference_ms=reference_ms,
+        excessive=mean_ms is not None and reference_ms is not None and reference_ms > _EXCESSIVE * mean_ms,
         scaled=False,
-        seconds=DEADLINE_SECONDS if compiled else 0.0,
+        seconds=verdict.seconds,
     )

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from kernel_lsp import __version__
 from kernel_lsp.errors import ConfigurationError
-from kernel_lsp.judge.pipeline import WEAK
+from kernel_lsp.judge.stages.correct import WEAK
 from kernel_lsp.judge.verdict import CheckStatus, Outcome, Record, Stage, Verdict
 
 _RIGHT = {Outcome.FASTER, Outcome.SLOWER, Outcome.SAME, Outcome.NOT_WORTH_IT, Outcome.AMBIGUOUS}

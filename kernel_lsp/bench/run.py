@@ -21,7 +21,7 @@ from kernel_lsp.bench.suite import Problem
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import KernelLspError
-from kernel_lsp.judge.pipeline import open_session
+from kernel_lsp.judge.session import open_session
 from kernel_lsp.judge.target import Target, make_target
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.runner.shield import start

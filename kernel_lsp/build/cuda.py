@@ -6,8 +6,6 @@ the user's code is wrong: such an error is the same in every compiler, and the f
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 from kernel_lsp.build.binary import Build, Severity
 from kernel_lsp.build.cache import BuildCache, cache_key
@@ -15,6 +13,7 @@ from kernel_lsp.build.diagnostics import Locate
 from kernel_lsp.build.headers import UserHeader, sliced_headers, user_headers
 from kernel_lsp.build.nvcc import compile_nvcc
 from kernel_lsp.build.nvrtc import compile_nvrtc, nvrtc_version
+from kernel_lsp.build.options import BuildOptions
 from kernel_lsp.build.prelude import HOST_HEADERS, PRELUDE
 from kernel_lsp.build.toolchain import Tool, tool
 from kernel_lsp.source.candidate import SourceFile
@@ -29,29 +28,6 @@ _NEEDS_HOST = re.compile(
     r'|identifier "(?:std|at|c10|torch|cuda[A-Z]\w*|TORCH_\w+|AT_\w+|C10_\w+)" is undefined'
     r"|^unrecognized option|^invalid value for --gpu-architecture"
 )
-_STANDARD = re.compile(r"-{1,2}std[= ]")
-
-
-@dataclass(frozen=True, slots=True)
-class BuildOptions:
-    """How CUDA files are compiled.
-
-    Attributes:
-        flags: further options, understood by NVRTC and nvcc alike where both are to be used (`-DTILE=64`,
-            `--use_fast_math`, `--maxrregcount=64`). C++17 unless one of them says otherwise.
-        include_dirs: folders searched for headers, after the file's own.
-    """
-
-    flags: tuple[str, ...] = ()
-    include_dirs: tuple[Path, ...] = ()
-
-    @property
-    def all_flags(self) -> tuple[str, ...]:
-        """`flags` with the language standard."""
-        stated = any(_STANDARD.match(flag) for flag in self.flags)
-        return self.flags if stated else ("-std=c++17", *self.flags)
-
-
 _DEFAULTS = BuildOptions()
 
 

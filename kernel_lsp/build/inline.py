@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from kernel_lsp.build.binary import Binary, Build
 from kernel_lsp.build.cache import BuildCache
-from kernel_lsp.build.cuda import BuildOptions, build_cuda
+from kernel_lsp.build.cuda import build_cuda
+from kernel_lsp.build.options import BuildOptions
 from kernel_lsp.build.plan import Launch
 from kernel_lsp.build.together import apart, launches_of, together
 from kernel_lsp.source.candidate import SourceFile

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass, field
 
+Constant = bool | int | float | str | None
+"""Value of a compile-time parameter; anything but a Python literal as its text."""
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:
@@ -12,7 +15,7 @@ class Launch:
         grid: blocks in x, y, z; zeros where no case was run and the host code alone was read.
         block: threads in x, y, z; (32 * num_warps, 1, 1) for Triton; zeros where the host code computes them.
         shared_bytes: dynamic shared memory per block.
-        constexprs: Triton: values of the compile-time parameters, as Python literals.
+        constexprs: Triton: values of the compile-time parameters.
         num_warps: Triton only.
         num_stages: Triton only.
         entry: symbol of the kernel in its cubin, once built.
@@ -22,7 +25,7 @@ class Launch:
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     shared_bytes: int = 0
-    constexprs: dict[str, object] = field(default_factory=dict)
+    constexprs: dict[str, Constant] = field(default_factory=dict[str, Constant])
     num_warps: int | None = None
     num_stages: int | None = None
     entry: str | None = None

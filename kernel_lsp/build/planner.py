@@ -10,6 +10,7 @@ from typing import Any
 
 from kernel_lsp.build.plan import Launch, Plan
 from kernel_lsp.build.pretend import pretend_gpu
+from kernel_lsp.build.shortfall import shortfall
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.workload.execute import blame
 from kernel_lsp.workload.workload import Workload, describe_case, make_inputs
@@ -52,6 +53,7 @@ def plan_cuda(
 
     Raises:
         WorkloadError: `launch` is missing, raises, or launches something impossible.
+        CannotJudgeError: `launch` needs more of a GPU than is pretended.
     """
     launch = launch or workload.launch
     if launch is None:
@@ -72,6 +74,8 @@ def plan_cuda(
             except WorkloadError as error:
                 if isinstance(error.__cause__, _HostFunctionError):
                     return CudaPlan((), (error.__cause__.name,))
+                if error.__cause__ is not None and (lacking := shortfall(error.__cause__)) is not None:
+                    raise lacking from error
                 if error.path is None:  # raised below, where neither the file nor the line is known
                     frames = [
                         frame for frame in extract_tb(error.__traceback__) if frame.filename == str(workload.path)

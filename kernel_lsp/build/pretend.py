@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from kernel_lsp.build.occupancy import LIMITS, base_arch
+from kernel_lsp.build.pretend_streams import streams, written
 
 # Multiprocessors of a common GPU of each architecture; kernels with a persistent grid ask for it.
 _MULTIPROCESSORS = {
@@ -53,11 +54,59 @@ def capability(arch: str) -> tuple[int, int]:
     return divmod(int(base_arch(arch).removeprefix("sm_")), 10)
 
 
+class _Properties(SimpleNamespace):
+    """The answer of `torch.cuda.get_device_properties`."""
+
+
 @contextmanager
 def pretend_gpu(arch: str, *, values: bool = False) -> Generator[None]:
     """Within it torch believes in one GPU of `arch`; unless `values` are wanted, what is random is zero."""
+    with contextlib.ExitStack() as patched:
+        answers = _answers(arch) | patched.enter_context(streams())
+        for name, answer in answers.items():
+            patched.enter_context(mock.patch.object(torch.cuda, name, answer))
+        for name in ("mark", "range_push", "range_pop"):
+            patched.enter_context(mock.patch.object(torch.cuda.nvtx, name, _nothing()))
+        # Else recurrent layers have the library arrange their weights, which takes a GPU.
+        patched.enter_context(mock.patch.object(torch.backends.cudnn, "is_acceptable", return_value=False))
+        patched.enter_context(mock.patch.object(torch, "Generator", _Generator))
+        patched.enter_context(mock.patch.object(torch.Tensor, "record_stream", _nothing()))
+        patched.enter_context(_OnTheCpu(values))
+        yield
+
+
+def _answers(arch: str) -> dict[str, Callable[..., Any]]:
+    """Return what functions of `torch.cuda` answer. Each is one of its own: `torch._dynamo` wants no object twice."""
+    properties = _properties(arch)
+    return {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "init": _nothing(),
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "set_device": _nothing(),
+        "get_device_name": lambda *_: properties.name,
+        "get_device_capability": lambda *_: capability(arch),
+        "get_device_properties": lambda *_: properties,
+        "synchronize": _nothing(),
+        "empty_cache": _nothing(),
+        "ipc_collect": _nothing(),
+        "manual_seed": _nothing(),
+        "manual_seed_all": _nothing(),
+        "mem_get_info": lambda *_: (properties.total_memory, properties.total_memory),
+        "memory_allocated": lambda *_: 0,
+        "memory_reserved": lambda *_: 0,
+        "max_memory_allocated": lambda *_: 0,
+        "max_memory_reserved": lambda *_: 0,
+        "reset_peak_memory_stats": _nothing(),
+        "is_bf16_supported": lambda *_, **__: capability(arch)[0] >= 8,
+        "device": lambda *_: contextlib.nullcontext(),
+    }
+
+
+def _properties(arch: str) -> _Properties:
     limits = LIMITS.get(base_arch(arch), LIMITS["sm_90"])
-    properties = SimpleNamespace(
+    return _Properties(
         name=f"NVIDIA {arch}",
         major=capability(arch)[0],
         minor=capability(arch)[1],
@@ -71,37 +120,6 @@ def pretend_gpu(arch: str, *, values: bool = False) -> Generator[None]:
         shared_memory_per_multiprocessor=limits.shared_bytes,
         L2_cache_size=50 << 20,
     )
-    stream = _Stream()
-    answers: dict[str, Callable[..., Any]] = {
-        "is_available": lambda: True,
-        "is_initialized": lambda: True,
-        "init": _nothing,
-        "device_count": lambda: 1,
-        "current_device": lambda: 0,
-        "set_device": _nothing,
-        "get_device_name": lambda *_: properties.name,
-        "get_device_capability": lambda *_: capability(arch),
-        "get_device_properties": lambda *_: properties,
-        "current_stream": lambda *_: stream,
-        "synchronize": _nothing,
-        "empty_cache": _nothing,
-        "manual_seed": _nothing,
-        "manual_seed_all": _nothing,
-        "is_bf16_supported": lambda *_, **__: capability(arch)[0] >= 8,
-        "device": lambda *_: contextlib.nullcontext(),
-        "stream": lambda *_: contextlib.nullcontext(),
-        "Stream": _Stream,
-        "Event": _Event,
-    }
-    with contextlib.ExitStack() as patched:
-        for name, answer in answers.items():
-            patched.enter_context(mock.patch.object(torch.cuda, name, answer))
-        # Else recurrent layers have the library arrange their weights, which takes a GPU.
-        patched.enter_context(mock.patch.object(torch.backends.cudnn, "is_acceptable", return_value=False))
-        patched.enter_context(mock.patch.object(torch, "Generator", _Generator))
-        patched.enter_context(mock.patch.object(torch.Tensor, "record_stream", _nothing))
-        patched.enter_context(_OnTheCpu(values))
-        yield
 
 
 class _Generator(torch.Generator):
@@ -109,32 +127,6 @@ class _Generator(torch.Generator):
 
     def __new__(cls, *_: object, **__: object) -> "_Generator":  # pyright: ignore[reportInconsistentConstructor]
         return super().__new__(cls)
-
-
-class _Event:
-    """What stands for an event. Nothing runs, so nothing is ever waited for."""
-
-    def __init__(self, *_: object, **__: object) -> None:
-        self.record = self.wait = self.synchronize = _nothing
-        self.query = lambda: True
-
-
-class _Stream:
-    """What stands for a stream: work goes to the same one, the default stream, whichever is named."""
-
-    cuda_stream = 0
-    device = _CUDA
-
-    def __init__(self, *_: object, **__: object) -> None:
-        self.synchronize = self.wait_stream = self.wait_event = _nothing
-        self.query = lambda: True
-        self.record_event = lambda event=None: event or _Event()
-
-    def __enter__(self) -> "_Stream":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
 
 
 class _OnTheCpu(TorchFunctionMode):
@@ -195,23 +187,13 @@ class ShapesOnly(TorchDispatchMode):
         if not any(value.nbytes >= _LARGE for value in given) or (writes and not any(a.is_write for a in writes)):
             return func(*args, **named)
         if any(a.is_write for a in writes):
-            return _written(func, args, named)
+            return written(func, args, named)
         meta = lambda value: value.to("meta") if isinstance(value, torch.Tensor) else value  # noqa: E731
         try:
             shapes = func(*tree_map(meta, args), **tree_map(meta, named))
         except (NotImplementedError, RuntimeError):
             return func(*args, **named)
         return tree_map(lambda v: _untouched_zeros(v) if isinstance(v, torch.Tensor) else v, shapes)
-
-
-def _written(func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """What an operation that writes to its arguments returns: those, as they are."""
-    written = [
-        named.get(argument.name, args[place] if place < len(args) else None)
-        for place, argument in enumerate(func._schema.arguments)
-        if argument.alias_info is not None and argument.alias_info.is_write
-    ]
-    return written[0] if len(func._schema.returns) == 1 else tuple(written[: len(func._schema.returns)])
 
 
 def _zeros(name: str, args: tuple[Any, ...], named: dict[str, Any]) -> torch.Tensor | None:
@@ -264,5 +246,10 @@ def _is_cuda(value: object) -> bool:
     return isinstance(value, str) and (value == "cuda" or value.startswith("cuda:"))
 
 
-def _nothing(*_: object, **__: object) -> None:
-    return None
+def _nothing() -> Callable[..., None]:
+    """Return a function that does nothing."""
+
+    def nothing(*_: object, **__: object) -> None:
+        return None
+
+    return nothing

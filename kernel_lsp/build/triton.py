@@ -26,9 +26,10 @@ from triton.runtime.errors import OutOfResources, PTXASError
 
 from kernel_lsp.build.binary import Binary, Build, Diagnostic, KernelFacts, Severity
 from kernel_lsp.build.cubin import read_cubin
-from kernel_lsp.build.plan import Launch, Plan
+from kernel_lsp.build.plan import Constant, Launch, Plan
 from kernel_lsp.build.pretend import ShapesOnly, capability, pretend_gpu
 from kernel_lsp.build.ptxas import PtxasUsage, parse_ptxas_usage, with_spills
+from kernel_lsp.build.shortfall import shortfall
 from kernel_lsp.build.triton_ahead import compile_ahead
 from kernel_lsp.build.triton_driver import received_by
 from kernel_lsp.errors import WorkloadError
@@ -70,6 +71,7 @@ def build_triton(
 
     Raises:
         WorkloadError: the workload's own code raises.
+        CannotJudgeError: it needs more of a GPU than is pretended.
     """
     start = time.perf_counter()
     recorder = _Recorder(arch)
@@ -90,6 +92,8 @@ def build_triton(
             recorder.known = compile_ahead(launch_all, recorder.heard, processes)
             plans = launch_all()
         except WorkloadError as error:
+            if error.__cause__ is not None and (lacking := shortfall(error.__cause__)) is not None:
+                raise lacking from error
             diagnostic = _diagnose(error, source)
             if diagnostic is None:
                 raise
@@ -218,7 +222,7 @@ class _Recorder:
             self._trying = False
 
 
-def _constants(source: Any) -> dict[str, object]:
+def _constants(source: Any) -> dict[str, Constant]:
     """Compile-time parameters of a compilation, as Python literals where they are such."""
     names: Sequence[str] = source.fn.arg_names
     constants: dict[tuple[int, ...], Any] = source.constants

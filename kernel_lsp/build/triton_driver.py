@@ -17,8 +17,11 @@ from triton.compiler.compiler import max_shared_mem
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.driver import driver as active_driver
 
+from kernel_lsp.build.cubin import read_cubin
 from kernel_lsp.build.occupancy import LIMITS, base_arch
 from kernel_lsp.build.pretend import capability, multiprocessors
+
+_LEAST_REGISTERS = 16  # what hardware gives a thread at least
 
 
 class Receiver(Protocol):
@@ -85,10 +88,13 @@ def _driver(receiver: Receiver, arch: str, shared_bytes: int | None) -> Any:
         "mem_clock_rate": 2_619_000,
         "mem_bus_width": 6144,
     }
-    utils = SimpleNamespace(
-        get_device_properties=lambda _: properties,
-        load_binary=lambda name, cubin, shared, device: (1, receiver.load(name, cubin), 0, 0, 1024),
-    )
+
+    def load_binary(name: str, cubin: bytes, _shared: int, _device: int) -> tuple[int, object, int, int, int]:
+        """Module, function, registers and spills of a thread, most threads; host code computes sizes of these."""
+        registers = next((facts.registers for facts in read_cubin(cubin) if facts.entry == name), _LEAST_REGISTERS)
+        return 1, receiver.load(name, cubin), max(registers, _LEAST_REGISTERS), 0, 1024
+
+    utils = SimpleNamespace(get_device_properties=lambda _: properties, load_binary=load_binary)
     return SimpleNamespace(
         utils=utils,
         launcher_cls=lambda source, metadata: _launcher(receiver, source, metadata),

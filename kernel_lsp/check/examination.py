@@ -5,23 +5,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernel_lsp.build.binary import Diagnostic, Severity
+from kernel_lsp.build.built import Built
+from kernel_lsp.build.kept import known_build
 from kernel_lsp.check.hints import counter_hints, resource_hints
 from kernel_lsp.check.places import kernel_place, line_place
 from kernel_lsp.check.record import Examination, movable
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import CannotJudgeError, KernelLspError, RunnerError, WorkloadError
-from kernel_lsp.judge import correctness
-from kernel_lsp.judge.bench import Bench
-from kernel_lsp.judge.building import Builders, Built, known_build
-from kernel_lsp.judge.correctness import Findings, Yardstick
-from kernel_lsp.judge.emulation import EmulatedFinding, Emulation, NeedsGpu
+from kernel_lsp.judge.building import Builders
+from kernel_lsp.judge.emulation import Emulation, NeedsGpu
+from kernel_lsp.judge.harness import PLAIN, Harness
+from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile, measure_baseline
+from kernel_lsp.judge.inputs.findings import RUN_ERRORS, Findings
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import Check, KernelResources, Outcome
 from kernel_lsp.rules import compiling, memory
 from kernel_lsp.rules import correctness as right
 from kernel_lsp.rules.rule import Needs, Rule
+from kernel_lsp.runner.emulated import EmulatedFinding
+from kernel_lsp.runner.messages.oracle import InputSizes, RehearseReference
 from kernel_lsp.runner.pool import Pool
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.files import find_kernels, language_of
@@ -90,11 +94,11 @@ async def examine(
         _take_build(built, notes)
         if target is not None and built.ok and run:
             if gpu is not None:
-                await _run(Bench(pool, target, settings, builders, gpu), built, notes)
-            await _run(Bench(pool, target, settings, builders, None), built, notes, only_emulated=gpu is None)
+                await _run(Harness(pool, target, settings, builders, gpu), built, notes)
+            await _run(Harness(pool, target, settings, builders, None), built, notes, only_emulated=gpu is None)
     except WorkloadError as error:
         notes.findings.append(broken(source, kernels, error))
-    except correctness.RUN_ERRORS as error:
+    except RUN_ERRORS as error:
         notes.lasting = not isinstance(error, RunnerError)
         notes.add(right.RUN_FAILED, _said(error))
     finally:
@@ -139,33 +143,33 @@ def _take_build(built: Built, notes: _Notes) -> None:
         notes.findings += resource_hints(notes.source, notes.kernels, notes.resources)
 
 
-async def _run(bench: Bench, built: Built, notes: _Notes, *, only_emulated: bool = False) -> None:
-    """Run on the bench's GPU, or on the emulator where it has none."""
+async def _run(harness: Harness, built: Built, notes: _Notes, *, only_emulated: bool = False) -> None:
+    """Run on the harness's GPU, or on the emulator where it has none."""
     try:
-        await bench.open()
-        subject = await bench.enter(bench.target.baseline, built)
-        yard = await correctness.measure_baseline(bench, subject)
-        if bench.gpu is None:
-            _take_accesses(yard.findings, notes)
-        if bench.gpu is not None or only_emulated:
-            _take_answers(yard, notes)
+        await harness.open()
+        subject = await harness.enter(harness.target.baseline, built)
+        profile = await measure_baseline(harness, subject)
+        if harness.gpu is None:
+            _take_accesses(profile.findings, notes)
+        if harness.gpu is not None or only_emulated:
+            _take_answers(profile, notes)
     except CannotJudgeError as error:
-        if bench.gpu is not None:
+        if harness.gpu is not None:
             raise
         notes.emulation = Emulation((), NeedsGpu(error.message, str(error.path) if error.path else None, error.line))
         if only_emulated:
-            await _rehearse(bench, notes, error.message)
+            await _rehearse(harness, notes, error.message)
     finally:
-        await bench.close()
+        await harness.close()
 
 
-async def _rehearse(bench: Bench, notes: _Notes, why: str) -> None:
+async def _rehearse(harness: Harness, notes: _Notes, why: str) -> None:
     """Run the reference on the smallest case, so that at least the workload is known to work; `why` is it no more."""
-    sizes: list[int] = await bench.oracle("sizes")
-    draw = await bench.draw(min(bench.decisive, key=lambda case: sizes[case]), "normal")
-    await bench.oracle("rehearse", key=draw.key)
+    sizes = await harness.oracle(InputSizes())
+    draw = await harness.draw(min(harness.workload.decisive, key=lambda case: sizes[case]), PLAIN)
+    await harness.oracle(RehearseReference(key=draw.key))
     findings = Findings()
-    findings.passed("workload", "its inputs and reference run", bench.cases[draw.case])
+    findings.passed("workload", "its inputs and reference run", harness.cases[draw.case])
     findings.skipped("run", why)
     notes.checks += findings.checks
 
@@ -180,18 +184,18 @@ def _take_accesses(findings: Findings, notes: _Notes) -> None:
         notes.findings += counter_hints(notes.source, findings.runs)
 
 
-def _take_answers(yard: Yardstick, notes: _Notes) -> None:
+def _take_answers(profile: BaselineProfile, notes: _Notes) -> None:
     """Whether the outputs are right."""
-    findings, failure = yard.findings, yard.findings.failure
-    for draw in yard.draws:
+    findings, ruling = profile.findings, profile.findings.ruling
+    for draw in profile.draws:
         findings.passed(f"inputs: {draw.family}")
     notes.checks += findings.checks
-    if failure is None:
+    if ruling is None:
         notes.done.add(Needs.RUNNING)
-    elif not any(run.findings for run in findings.runs):  # those are the failure, said at their line
-        notes.lasting = failure.outcome is not Outcome.TIMED_OUT
-        notes.add(right.WRONG if failure.outcome is Outcome.WRONG else right.RUN_FAILED, failure.reason)
-    for weakness in yard.weak:
+    elif not any(run.findings for run in findings.runs):  # those are the ruling, said at their line
+        notes.lasting = ruling.outcome is not Outcome.TIMED_OUT
+        notes.add(right.WRONG if ruling.outcome is Outcome.WRONG else right.RUN_FAILED, ruling.reason)
+    for weakness in profile.weak:
         notes.add(right.WEAK_WORKLOAD, f"the workload cannot tell right from wrong: {weakness}")
 
 

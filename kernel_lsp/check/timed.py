@@ -11,8 +11,9 @@ from statistics import median
 from kernel_lsp.check.record import CaseTime
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
-from kernel_lsp.judge import timing
-from kernel_lsp.judge.pipeline import Session
+from kernel_lsp.judge.measure.blocks import warm_up
+from kernel_lsp.judge.measure.cases import run_segment, segment_us
+from kernel_lsp.judge.session import Session
 from kernel_lsp.judge.target import Target
 from kernel_lsp.runner.pool import Pool
 
@@ -33,14 +34,14 @@ async def time_file(pool: Pool, target: Target, settings: Settings, gpu: Gpu) ->
         if measured is None or not measured.cases:
             return ()
         times: list[list[float]] = [[] for _ in measured.cases]
-        await measured.bench.settle()
+        await measured.harness.settle()
         async with session.timer():
-            await timing.warm_up((measured.baseline,), measured.cases[-1])
+            await warm_up((measured.baseline,), measured.cases[-1])
             for _ in range(ROUNDS):
                 for index, case in enumerate(measured.cases):
-                    times[index].append((await timing.segment(measured.baseline, case)).us)
+                    times[index].append(segment_us(await run_segment(measured.baseline, case)))
         return tuple(
-            CaseTime(measured.bench.cases[case.draw.case], median(found), median_interval(found))
+            CaseTime(measured.harness.cases[case.draw.case], median(found), median_interval(found))
             for case, found in zip(measured.cases, times, strict=True)
         )
     finally:

@@ -10,8 +10,8 @@ import typer
 from kernel_lsp.cli.console import Json, Workload, err, opened_store, out, say_notices, settings_for
 from kernel_lsp.cli.main import CANNOT_JUDGE, FINDINGS
 from kernel_lsp.config.settings import Settings
-from kernel_lsp.judge.pipeline import open_session
-from kernel_lsp.judge.statistics import Decision
+from kernel_lsp.judge.measure.statistics import Decision
+from kernel_lsp.judge.session import open_session
 from kernel_lsp.judge.target import Target, make_target
 from kernel_lsp.judge.verdict import Outcome, Verdict
 from kernel_lsp.report.machine import verdict_json

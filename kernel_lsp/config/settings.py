@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import platformdirs
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
+from kernel_lsp import policy
 from kernel_lsp.config.units import Bytes, Seconds
 
 APP = "kernel-lsp"
@@ -46,13 +47,13 @@ class _Section(BaseModel):
 class JudgeSettings(_Section):
     """How sure a verdict must be, and what it may cost."""
 
-    delta: float = Field(default=0.01, gt=0, lt=0.5)
+    delta: float = Field(default=policy.DELTA, gt=0, lt=0.5)
     """Smallest difference in time that counts, as a ratio: 0.01 is 1 %."""
-    alpha: float = Field(default=0.05, gt=0, lt=0.5)
+    alpha: float = Field(default=policy.ALPHA, gt=0, lt=0.5)
     """Chance of a wrong FASTER or SLOWER that is accepted per verdict."""
-    factor: float = Field(default=2.0, ge=1)
+    factor: float = Field(default=policy.ERROR_FACTOR, ge=1)
     """How many times the baseline's own error, against float64, a candidate may make."""
-    budget_ms: float = Field(default=300.0, gt=0)
+    budget_ms: float = Field(default=policy.BUDGET_MS, gt=0)
     """GPU time for timing one candidate, in milliseconds; after it the verdict is AMBIGUOUS."""
     families: Annotated[list[str], Names] = []
     """Input families to check with, by name; empty means all that apply to the workload."""

@@ -1,4 +1,4 @@
-// The harness's own kernels: a clock reading, a delay and a checksum. Compiled once per architecture.
+// The harness's own kernels: a clock reading, a delay, a checksum and one for the L2 cache. Compiled once per architecture.
 
 // Cycle counter and nanosecond timer of the multiprocessor that runs this block, at 2 * its number if that is in range.
 extern "C" __global__ void read_clock(long long* readings, unsigned count) {
@@ -19,6 +19,21 @@ extern "C" __global__ void spin(long long nanoseconds) {
     do {
         asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
     } while (now - start < nanoseconds);
+}
+
+// Take from the L2 lines of `nbytes` from `start` on, which is aligned to them, the priority that a kernel may have given
+// them: those that are to be kept outlive the flush of the cache otherwise. Each sector is read as one to be evicted first.
+extern "C" __global__ void demote(const char* start, long long nbytes) {
+#if __CUDA_ARCH__ >= 800
+    const long long line = 128, sector = 32, stride = (long long)gridDim.x * blockDim.x * sector;
+    unsigned long long first;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(first));
+    for (long long at = (blockIdx.x * (long long)blockDim.x + threadIdx.x) * sector; at < nbytes; at += stride) {
+        unsigned value;
+        if (at % line == 0) asm volatile("applypriority.global.L2::evict_normal [%0], 128;" ::"l"(start + at) : "memory");
+        asm volatile("ld.global.L2::cache_hint.b32 %0, [%1], %2;" : "=r"(value) : "l"(start + at), "l"(first) : "memory");
+    }
+#endif
 }
 
 // An odd number for each place, so that no number can change and leave a sum of numbers times these as it was.

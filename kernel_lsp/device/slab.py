@@ -9,52 +9,19 @@ guard. Worker processes only.
 import mmap
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from io import FileIO
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
+
+from kernel_lsp.device.tensors import SlabHandle, TensorSpec
 
 GUARD = 16 << 10
 POISON = 0xFF
 _ALIGNMENT = 512
 _GRANULE = 2 << 20  # CUDA carves smaller allocations out of shared blocks, which must not travel between processes
 _SHORT_SHARE = 0.35  # of a GPU's memory
-
-
-@dataclass(frozen=True, slots=True)
-class TensorSpec:
-    """Where a tensor lies in a slab: `offset` of its first element and `span` in bytes, strides in elements."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int
-    span: int
-
-    def to_json(self) -> dict[str, Any]:
-        """As a message to another process."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> "TensorSpec":
-        """Inverse of `to_json`."""
-        return cls(data["dtype"], tuple(data["shape"]), tuple(data["stride"]), data["offset"], data["span"])
-
-    @property
-    def numbers(self) -> int:
-        """Number of elements."""
-        count = 1
-        for extent in self.shape:
-            count *= extent
-        return count
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of one element."""
-        return torch_dtype(self.dtype).itemsize
 
 
 def torch_dtype(name: str) -> torch.dtype:
@@ -96,7 +63,7 @@ def row_major(tensor: Tensor, offset: int) -> TensorSpec:
 class Slab:
     """One shared allocation, as a flat tensor of bytes. The maker of a GPU slab must outlive its users' access."""
 
-    def __init__(self, data: Tensor, handle: dict[str, Any], keep: object = None) -> None:
+    def __init__(self, data: Tensor, handle: SlabHandle, keep: object = None) -> None:
         self.data, self.handle = data, handle
         self._keep = keep
 
@@ -137,26 +104,26 @@ def make_slab(nbytes: int, device: str) -> Slab:
     if device == "cpu":
         file = os.fdopen(os.memfd_create("kernel-lsp"), "r+b", buffering=0)
         file.truncate(max(nbytes, 1))
-        return _map_file(file, {"file": f"/proc/{os.getpid()}/fd/{file.fileno()}", "nbytes": nbytes})
+        return _map_file(file, SlabHandle(nbytes, file=f"/proc/{os.getpid()}/fd/{file.fileno()}"))
     from kernel_lsp.device import driver
 
     nbytes = -(-nbytes // _GRANULE) * _GRANULE
     allocation = driver.Allocation(nbytes)
-    handle = {"ipc": driver.export_memory(allocation.pointer), "nbytes": nbytes}
+    handle = SlabHandle(nbytes, ipc=driver.export_memory(allocation.pointer))
     return Slab(torch.as_tensor(allocation, device="cuda"), handle, allocation)
 
 
-def open_slab(handle: dict[str, Any]) -> Slab:
+def open_slab(handle: SlabHandle) -> Slab:
     """The slab another process made, and still has."""
-    if "file" in handle:
-        with Path(handle["file"]).open("r+b", buffering=0) as file:
+    if handle.file:
+        with Path(handle.file).open("r+b", buffering=0) as file:
             return _map_file(file, handle)
     from kernel_lsp.device import driver
 
-    imported = driver.ImportedMemory(handle["ipc"], handle["nbytes"])
+    imported = driver.ImportedMemory(handle.ipc, handle.nbytes)
     return Slab(torch.as_tensor(imported, device="cuda"), handle, imported)
 
 
-def _map_file(file: FileIO, handle: dict[str, Any]) -> Slab:
+def _map_file(file: FileIO, handle: SlabHandle) -> Slab:
     mapped = mmap.mmap(file.fileno(), 0)
     return Slab(torch.frombuffer(mapped, dtype=torch.uint8), handle, (mapped, file))

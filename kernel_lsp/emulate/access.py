@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernel_lsp.emulate.counters import Site
-from kernel_lsp.emulate.errors import NeedsGpu
+from kernel_lsp.emulate.errors import NeedsGpu, Unfinished
 from kernel_lsp.emulate.lanes import Lanes
-from kernel_lsp.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES, Buffer, raw_type
+from kernel_lsp.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES, Buffer, Unwritten, raw_type
 
 if TYPE_CHECKING:
     from kernel_lsp.emulate.resident import Resident
@@ -218,7 +218,7 @@ def _check_load(
     strong: bool,
 ) -> None:
     span = kind.itemsize * vector
-    valid = buffer.valid_view(kind)
+    valid = None if resident.launch.unwritten is Unwritten.ANYTHING else buffer.valid_view(kind)
     if valid is not None:
         known = (valid if vector == 1 else _rows(valid, vector))[where]
         unknown = ~known
@@ -439,9 +439,7 @@ def cells(
         at = part.select(np.broadcast_to(part_of(addresses, lanes, part), part.shape))
         where = (at - each.base) >> (size.bit_length() - 1)
         if resident.check:
-            valid = each.valid_view(raw_type(size))
-            if valid is not None and (missing := valid[where] != _ONES[size]).any():
-                resident.reports.unwritten(each, at, missing, size, part, site)
+            _check_cells(resident, each, at, where, size, part, site)
             blocks = resident.blocks_of(part, at.shape)
             resident.global_shadow.look(np.unique(blocks))
             resident.shared_shadow.acquire(part)
@@ -451,6 +449,22 @@ def cells(
                 resident.reports.global_race(each, at, conflict, size, part, site, "atomic", shape[-1])
         result.append((part, each.view(raw_type(size)), where))
     return result
+
+
+def _check_cells(
+    resident: Resident, buffer: Buffer, at: Array, where: Array, size: int, lanes: Lanes, site: Site
+) -> None:
+    """Look for global memory that nothing has written, and of which an atomic update gives the old value."""
+    valid = buffer.valid_view(raw_type(size))
+    policy = resident.launch.unwritten
+    if valid is None or policy is Unwritten.ANYTHING:
+        return
+    missing = valid[where] != _ONES[size]
+    if not missing.any():
+        return
+    if policy is Unwritten.UNKNOWN:
+        raise Unfinished
+    resident.reports.unwritten(buffer, at, missing, size, lanes, site)
 
 
 def _whole(value: Array, lanes: Lanes) -> Array:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kernel_lsp.emulate.counters import Site
 from kernel_lsp.emulate.decode import Decoded, Decoder, Step, Successors
-from kernel_lsp.emulate.errors import EmulationError, NeedsGpu
+from kernel_lsp.emulate.errors import EmulatorFault, NeedsGpu
 from kernel_lsp.emulate.findings import FindingKind
 from kernel_lsp.emulate.lanes import Lanes
 from kernel_lsp.emulate.program import Arguments, Function, Instruction, Operand, Register, Symbol
@@ -60,7 +60,7 @@ def _bind_branch(decoder: Decoder, instruction: Instruction) -> Step:
     assert isinstance(label, Symbol)
     target = decoder.function.labels.get(label.name)
     if target is None:
-        raise EmulationError(f"the PTX does not define the label `{label.name}`.")
+        raise EmulatorFault(f"the PTX does not define the label `{label.name}`.")
     if _ends_at(decoder.function, target):
         # Threads that return early are gone before the others go on, as on the machine.
         return _leave

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -17,13 +16,14 @@ from kernel_lsp.emulate import arithmetic
 from kernel_lsp.emulate.arithmetic import Operation
 from kernel_lsp.emulate.contraction import Contraction, contract
 from kernel_lsp.emulate.counters import Site
-from kernel_lsp.emulate.errors import NeedsGpu
+from kernel_lsp.emulate.errors import NeedsGpu, internal
 from kernel_lsp.emulate.lanes import Lanes
 from kernel_lsp.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES
 from kernel_lsp.emulate.program import Function, Immediate, Instruction, Operand, Pair, Program, Register
 from kernel_lsp.emulate.ptx import type_bytes
 from kernel_lsp.emulate.registers import Activation, Fetch, Store, fetcher, storer
 from kernel_lsp.emulate.taint import Flow, flow
+from kernel_lsp.errors import CannotJudgeError
 
 if TYPE_CHECKING:
     from kernel_lsp.emulate.resident import Resident
@@ -134,17 +134,25 @@ class Decoder:
 
 
 def _bind(decoder: Decoder, instruction: Instruction, site: Site) -> Step:
-    step = next((s for binder in decoder.binders if (s := binder(decoder, instruction, site)) is not None), None)
-    if step is None:
-        # Only an error if it is reached: code for other architectures is often there and skipped.
-        location = site.location
-        line, path = (location.line, Path(location.file)) if location else (None, None)
-
-        def missing(_r: Resident, _a: Activation, _l: Lanes) -> None:
-            raise NeedsGpu(f"`{instruction.opcode}`", line, path)
-
-        step = missing
+    try:
+        steps = (binder(decoder, instruction, site) for binder in decoder.binders)
+        step = next((step for step in steps if step is not None), None)
+        if step is None:
+            step = _failing(NeedsGpu(f"`{instruction.opcode}`"))
+    except CannotJudgeError as error:
+        step = _failing(error)
+    except Exception as error:
+        step = _failing(internal(error, instruction))
     return step if instruction.guard is None else _guarded(decoder, instruction, step)
+
+
+def _failing(error: CannotJudgeError) -> Step:
+    """Return a step that raises once it is reached: code for other architectures is often there and skipped."""
+
+    def fail(_r: Resident, _a: Activation, _l: Lanes) -> None:
+        raise error
+
+    return fail
 
 
 def _guarded(decoder: Decoder, instruction: Instruction, step: Step) -> Step:

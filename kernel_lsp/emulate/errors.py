@@ -1,8 +1,11 @@
-"""What stops an emulation: an instruction that only a GPU can run, or a launch that makes no sense."""
+"""What stops an emulation: what only a GPU can run, a fault of the emulator's own, or a launch that makes no sense."""
 
 from pathlib import Path
 
+from kernel_lsp.emulate.program import Instruction, Location
 from kernel_lsp.errors import CannotJudgeError, KernelLspError
+
+_CURE = "Run it on a GPU."
 
 
 class NeedsGpu(CannotJudgeError):  # noqa: N818  (a verdict rather than a mistake)
@@ -14,8 +17,35 @@ class NeedsGpu(CannotJudgeError):  # noqa: N818  (a verdict rather than a mistak
 
     def __init__(self, instruction: str, line: int | None = None, path: Path | None = None) -> None:
         self.instruction = instruction
-        super().__init__(f"{instruction} is not emulated.", path, line, "Run it on a GPU.")
+        super().__init__(f"{instruction} is not emulated.", path, line, _CURE)
 
 
-class EmulationError(KernelLspError):
-    """A launch that cannot be run as asked: no such kernel, wrong parameter size, malformed PTX."""
+class EmulatorFault(CannotJudgeError):  # noqa: N818  (a verdict rather than a mistake)
+    """The emulator cannot read or execute something that a GPU may well be able to: nothing is said of the kernel."""
+
+    def __init__(self, message: str, line: int | None = None, path: Path | None = None) -> None:
+        super().__init__(message, path, line, _CURE)
+
+
+class Unfinished(Exception):  # noqa: N818  (neither a mistake nor a failure)
+    """The blocks of a sample cannot go on, for something depends on what blocks that were left out would write."""
+
+
+class LaunchError(KernelLspError):
+    """A launch that no GPU would make."""
+
+
+def placed(error: CannotJudgeError, location: Location | None) -> CannotJudgeError:
+    """Return the error with the place of the instruction that raised it, unless it names one."""
+    if error.line is None and location is not None:
+        error.path, error.line = Path(location.file), location.line
+    return error
+
+
+def internal(error: Exception, instruction: Instruction | None) -> CannotJudgeError:
+    """Return an exception of the emulator's own code as a fault that names the instruction, where one is known."""
+    said = str(error).strip().splitlines()
+    what = "" if instruction is None else f" at `{instruction.opcode}`"
+    reason = type(error).__name__ + (f": {said[0]}" if said else "")
+    fault = EmulatorFault(f"the emulator itself failed{what} ({reason})")
+    return placed(fault, None if instruction is None else instruction.location)

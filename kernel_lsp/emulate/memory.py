@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import bisect
 import ctypes
+import mmap
+from enum import Enum, auto
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -23,6 +25,22 @@ WINDOW_BYTES = 1 << 24
 _GUARD = 4096
 _ALIGN = 256
 _GRAIN = 16  # bytes of the widest access
+_SPARSE = 1 << 24  # bytes
+_MAP_NORESERVE = 0x4000  # Linux; not every Python names it
+
+
+class Unwritten(Enum):
+    """How loads of global memory are taken that nothing is known to have written.
+
+    Attributes:
+        FAULT: nothing has written it, which is reported once something depends on it.
+        UNKNOWN: blocks that were left out may have written it: the launch ends once something depends on it.
+        ANYTHING: likewise, but nothing that is loaded decides what the kernel does.
+    """
+
+    FAULT = auto()
+    UNKNOWN = auto()
+    ANYTHING = auto()
 
 
 class Buffer:
@@ -82,11 +100,16 @@ class Buffer:
             self._valid = None
             self._valid_views.clear()
 
+    def forget(self) -> None:
+        """Take it that none of the bytes is known any more."""
+        self._valid = np.zeros(self._window, np.uint8)
+        self._valid_views.clear()
+
     def shadow(self, name: str, grain: int) -> Array:
         """An array of zeros kept with the buffer: an int64 for each `grain` bytes from `base` on."""
         found = self.shadows.get(name)
         if found is None or len(found) != self._window // grain:
-            found = self.shadows[name] = np.zeros(self._window // grain, np.int64)
+            found = self.shadows[name] = _zeros(self._window // grain)
         return found
 
 
@@ -182,6 +205,16 @@ class GlobalMemory:
         position = np.searchsorted(self.ranges[:, 0], addresses, side="right") - 1
         inside = (position >= 0) & (addresses + size <= self.ranges[position, 1])
         return np.where(inside, position, -1)
+
+
+def _zeros(count: int) -> Array:
+    """Return int64 zeros; many of them take memory only where they are written to, page by page."""
+    nbytes = 8 * count
+    if nbytes < _SPARSE:
+        return np.zeros(count, np.int64)
+    pages = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
+    pages.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(pages, np.int64)
 
 
 def _bytes_at(address: int, size: int) -> Array:

@@ -180,6 +180,7 @@ class Function:
         labels: name -> index into `code`.
         tables: name of a `.branchtargets` list -> labels.
         max_threads: `.maxntid` or `.reqntid`, in x, y, z.
+        cluster_blocks: of each cluster, by `.reqnctapercluster`.
     """
 
     name: str
@@ -192,6 +193,7 @@ class Function:
     labels: dict[str, int] = field(repr=False)
     tables: dict[str, tuple[str, ...]] = field(repr=False)
     max_threads: tuple[int, int, int] | None = None
+    cluster_blocks: int = 1
 
     @cached_property
     def parameter_offsets(self) -> dict[str, int]:

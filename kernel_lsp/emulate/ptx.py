@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 
-from kernel_lsp.emulate.errors import EmulationError
+from kernel_lsp.emulate.errors import EmulatorFault
 from kernel_lsp.emulate.program import (
     Address,
     Arguments,
@@ -52,6 +53,7 @@ _HEAD = re.compile(
     re.S,
 )
 _BOUNDS = re.compile(r"\.(?:maxntid|reqntid)\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
+_CLUSTER = re.compile(r"\.reqnctapercluster\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
 _PARAMETER = re.compile(
     r"\.param\s+(?:\.align\s+(?P<align>\d+)\s+)?\.(?P<type>\w+)\s+(?:\.ptr\s*(?:\.\w+\s*)*(?:\.align\s+\d+\s+)?(?:\d+\s+)?)?"
     r"(?P<name>[\w$%]+)\s*(?:\[(?P<count>\d*)\])?"
@@ -91,7 +93,7 @@ def type_bytes(name: str) -> int:
         return size
     digits = re.fullmatch(r"[a-z]+(\d+)(?:x(\d))?", name)
     if digits is None:
-        raise EmulationError(f"PTX type .{name} is unknown.")
+        raise EmulatorFault(f"PTX type .{name} is unknown.")
     return int(digits[1]) * int(digits[2] or 1) // 8
 
 
@@ -100,7 +102,7 @@ def load(ptx: str) -> Program:
     """Read a PTX module.
 
     Raises:
-        EmulationError: the text is not PTX as compilers write it.
+        EmulatorFault: the text is not PTX as compilers write it.
     """
     reader = _Reader({int(number): path for number, path in _FILE.findall(ptx)})
     text = _COMMENT.sub("", _LLVM_LOC.sub(_keep_chain, ptx))
@@ -108,7 +110,7 @@ def load(ptx: str) -> Program:
     while position < end:
         match = _STATEMENT.match(text, position)
         if match is None or match.end() == position:
-            raise EmulationError(f"PTX cannot be read at {text[position : position + 60].strip()!r}.")
+            raise EmulatorFault(f"PTX cannot be read at {text[position : position + 60].strip()!r}.")
         position = match.end()
         reader.statement(match)
     return Program(reader.target, reader.functions, reader.variables)
@@ -193,9 +195,10 @@ class _Reader:
     def _finish(self, body: _Body) -> None:
         head = self.head
         if head is None:
-            raise EmulationError("PTX has code outside a function.")
+            raise EmulatorFault("PTX has code outside a function.")
         bounds = _BOUNDS.search(head["rest"])
         name = head["name"]
+        cluster = _CLUSTER.search(head["rest"])
         self.functions[name] = Function(
             name=name,
             entry=head["kind"] == "entry",
@@ -207,6 +210,7 @@ class _Reader:
             labels=body.labels,
             tables=body.tables,
             max_threads=None if bounds is None else (int(bounds[1]), int(bounds[2] or 1), int(bounds[3] or 1)),
+            cluster_blocks=1 if cluster is None else math.prod(int(extent or 1) for extent in cluster.groups()),
         )
         self.body = self.head = None
 
@@ -231,7 +235,7 @@ class _Body:
     def declare(self, text: str) -> None:
         match = _REGISTERS.match(text)
         if match is None:
-            raise EmulationError(f"PTX declaration {text!r} cannot be read.")
+            raise EmulatorFault(f"PTX declaration {text!r} cannot be read.")
         scope = self.scopes[-1]
         for item in match[2].split(","):
             name, _, count = item.strip().rstrip(">").partition("<")
@@ -255,7 +259,7 @@ class _Body:
     def instruction(self, text: str) -> None:
         match = _INSTRUCTION.match(text)
         if match is None:
-            raise EmulationError(f"PTX instruction {text!r} cannot be read.")
+            raise EmulatorFault(f"PTX instruction {text!r} cannot be read.")
         guard = Guard(Register(self.resolve(match["guard"])), bool(match["negated"])) if match["guard"] else None
         operands = tuple(map(self.operand, split_operands(match["operands"])))
         self.code.append(Instruction(match["opcode"], operands, guard, self.location))
@@ -296,7 +300,7 @@ class _Body:
             return constant
         match = _NAMED.match(text)
         if match is None:
-            raise EmulationError(f"PTX operand {text!r} cannot be read.")
+            raise EmulatorFault(f"PTX operand {text!r} cannot be read.")
         name = self.resolve(match[1])
         if name in self.registers:
             return Register(name)
@@ -309,7 +313,7 @@ class _Body:
             return Address(constant)
         match = _NAMED.match(text)
         if match is None:
-            raise EmulationError(f"PTX address [{text}] cannot be read.")
+            raise EmulatorFault(f"PTX address [{text}] cannot be read.")
         name = self.resolve(match[1])
         return Address(Register(name) if name in self.registers else Symbol(name), _offset(match))
 
@@ -332,7 +336,7 @@ def split_operands(text: str) -> list[str]:
             items.append(text[start:position].strip())
             start = position + 1
     if depth:
-        raise EmulationError(f"PTX operands {text!r} cannot be read.")
+        raise EmulatorFault(f"PTX operands {text!r} cannot be read.")
     last = text[start:].strip()
     if last:
         items.append(last)
@@ -340,7 +344,9 @@ def split_operands(text: str) -> list[str]:
 
 
 def immediate(text: str) -> Immediate | None:
-    """A constant, or None if the text is none."""
+    """A constant, or None if the text is none. `WARP_SZ` is one: the only identifier that the PTX ISA predefines."""
+    if text == "WARP_SZ":
+        return Immediate(32)
     if text[:2] in ("0f", "0F") and len(text) == 10:
         return Immediate(int(text[2:], 16), "f32")
     if text[:2] in ("0d", "0D") and len(text) == 18:
@@ -392,7 +398,7 @@ def _initial(text: str, kind: str) -> tuple[bytes, tuple[tuple[int, str, int], .
         if constant is None:
             named = re.search(r"([A-Za-z_$][\w$]*)\)?\s*(?:\+\s*(\d+))?$", item)
             if named is None or size != 8:
-                raise EmulationError(f"PTX initial value {item!r} cannot be read.")
+                raise EmulatorFault(f"PTX initial value {item!r} cannot be read.")
             relocations.append((len(data), named[1], int(named[2] or 0)))
             data += bytes(8)
         else:

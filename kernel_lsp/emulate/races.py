@@ -233,6 +233,7 @@ class GlobalShadow:
         self._looked = np.zeros(blocks, np.int64)
         self.now = 1
         self._touched: set[Buffer] = set()
+        self.written: set[Buffer] = set()
 
     def fence(self, blocks: Array) -> None:
         """These blocks have fenced."""
@@ -313,6 +314,7 @@ class GlobalShadow:
                 stamps = buffer.shadow(kind, self.grain)[where].reshape(shape)
                 conflict = self._conflict(buffer, kind, where, stamps, mine, changed)
         self._note(buffer, "write", where, mine, shape, site)
+        self.written.add(buffer)
         return conflict
 
     def atomic(self, buffer: Buffer, where: Any, blocks: Array, shape: tuple[int, ...], site: int) -> Conflict | None:
@@ -323,6 +325,7 @@ class GlobalShadow:
             stamps = buffer.shadow("write", self.grain)[where].reshape(shape)
             conflict = self._conflict(buffer, "write", where, stamps, mine)
         self._note(buffer, "atomic", where, mine, shape, site)
+        self.written.add(buffer)
         return conflict
 
     def touched(self) -> tuple[int, int]:

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from kernel_lsp.emulate import counters
 from kernel_lsp.emulate.access import LocalMemory
 from kernel_lsp.emulate.counters import Site
-from kernel_lsp.emulate.errors import EmulationError
+from kernel_lsp.emulate.errors import EmulatorFault, Unfinished
 from kernel_lsp.emulate.lanes import Lanes
-from kernel_lsp.emulate.memory import Buffer, GlobalMemory, raw_type
+from kernel_lsp.emulate.memory import Buffer, GlobalMemory, Unwritten, raw_type
 from kernel_lsp.emulate.races import GlobalShadow, SharedShadow
 from kernel_lsp.emulate.registers import Activation
 from kernel_lsp.emulate.reports import Reports
@@ -56,6 +56,7 @@ class Launch:
         environment: values of %envreg registers.
         changes: made by any of its threads.
         waits: whether threads may wait in loops for what others change.
+        unwritten: what is made of global memory that nothing is known to have written.
     """
 
     memory: GlobalMemory
@@ -69,6 +70,7 @@ class Launch:
     environment: dict[str, int]
     changes: Changes
     waits: bool
+    unwritten: Unwritten
 
 
 class Resident:
@@ -87,7 +89,8 @@ class Resident:
         self._shared_views: dict[np.dtype[Any], Array] = {}
         self.shared_shadow = SharedShadow(self.extent[0], size, launch.shared_grain, self.extent[1])
         self.local = LocalMemory(self.living)
-        self._special = geometry.registers()
+        environment = {name: np.full((1, 1), value, np.uint32) for name, value in launch.environment.items()}
+        self._special = geometry.registers() | environment
         self.last_buffer: Buffer | None = None
         self.steps = 0
         self.forced = False  # whether a group that waits for mates must go on without them
@@ -99,12 +102,7 @@ class Resident:
     def special(self, name: str) -> Array:
         """A special register, for all threads."""
         found = self._special.get(name)
-        if found is None:
-            if name in self.launch.environment:
-                found = self._special[name] = np.full((1, 1), self.launch.environment[name], np.uint32)
-            else:
-                return clock(name, self.steps)
-        return found
+        return clock(name, self.steps) if found is None else found
 
     def address_of(self, symbol: str, activation: Activation) -> int:
         """The address of a variable, in the window of its space."""
@@ -115,7 +113,7 @@ class Resident:
         if known is None and symbol in self.launch.offsets:
             known = self.launch.parameters.address + self.launch.offsets[symbol]
         if known is None:
-            raise EmulationError(f"the PTX does not define `{symbol}`.")
+            raise EmulatorFault(f"the PTX does not define `{symbol}`.")
         return known
 
     def shared_view(self, kind: np.dtype[Any]) -> Array:
@@ -154,11 +152,13 @@ class Resident:
         threads = np.zeros(self.extent, np.bool_)
         for each in spread:
             lanes.write(threads, lanes.read(threads) | (each != 0))
-        everyone, reports = self.everyone, self.reports
+        everyone, reports, policy = self.everyone, self.reports, self.launch.unwritten
 
         def report(used: Array) -> None:
             if buffer is None:
                 reports.unwritten_shared(places, used, size, everyone, site)
+            elif policy is Unwritten.UNKNOWN:
+                raise Unfinished
             else:
                 reports.unwritten(buffer, places, used, size, everyone, site)
 

@@ -17,6 +17,25 @@ from kernel_lsp.emulate.lanes import WARP
 Array: TypeAlias = NDArray[Any]
 Triple: TypeAlias = tuple[int, int, int]
 
+_MULTIPROCESSORS = 132  # of an H100
+_WARP_PLACES = 64  # of one multiprocessor
+# One value for all threads: nothing else runs on this machine, and nothing counts or places anything.
+_ALIKE = {
+    "%nwarpid": _WARP_PLACES,
+    "%smid": 0,
+    "%nsmid": _MULTIPROCESSORS,
+    "%reserved_smem_offset_begin": 0,
+    "%reserved_smem_offset_end": 0,
+    "%reserved_smem_offset_cap": 0,
+    "%reserved_smem_offset_0": 0,
+    "%reserved_smem_offset_1": 0,
+    "%cluster_ctarank": 0,
+    "%cluster_nctarank": 1,
+    **{f"%pm{number}": 0 for number in range(8)},
+    **{f"%envreg{number}": 0 for number in range(32)},
+}
+_ALIKE_64 = {"%gridid": 1, "%current_graph_exec": 0, **{f"%pm{number}_64": 0 for number in range(8)}}
+
 
 @dataclass(frozen=True)
 class Geometry:
@@ -57,7 +76,7 @@ class Geometry:
         return _split(number, self.grid)
 
     def registers(self) -> dict[str, Array]:
-        """Special registers that do not change while blocks run."""
+        """Return the special registers of the PTX ISA that do not change while blocks run, by name."""
         columns = np.arange(self.threads, dtype=np.uint32)[None, :]
         numbers = self.numbers[:, None].astype(np.uint64)
         lane = columns % np.uint32(WARP)
@@ -73,23 +92,13 @@ class Geometry:
             "%lanemask_gt": ~(below | bit),
             "%lanemask_ge": ~below,
         }
-        same = {
-            "%nwarpid": 64,
-            "%smid": 0,
-            "%nsmid": 132,
-            "%gridid": 1,
+        shared = {
             "%dynamic_smem_size": self.dynamic_bytes,
             "%total_smem_size": self.shared_bytes,
             "%aggr_smem_size": self.shared_bytes,
-            "%reserved_smem_offset_begin": 0,
-            "%reserved_smem_offset_end": 0,
-            "%reserved_smem_offset_cap": 0,
-            "%WARP_SZ": WARP,
-            "%cluster_ctarank": 0,
-            "%cluster_nctarank": 1,
         }
-        found |= {"WARP_SZ": np.full((1, 1), WARP, np.uint32)}
-        found |= {name: np.full((1, 1), value, np.uint32) for name, value in same.items()}
+        found |= {name: np.full((1, 1), value, np.uint32) for name, value in (_ALIKE | shared).items()}
+        found |= {name: np.full((1, 1), value, np.uint64) for name, value in _ALIKE_64.items()}
         step_thread, step_block = 1, 1
         for axis, threads, blocks in zip("xyz", self.shape, self.grid, strict=True):
             found[f"%tid.{axis}"] = columns // np.uint32(step_thread) % np.uint32(threads)

@@ -2,148 +2,45 @@
 
 import asyncio
 import contextlib
-import hashlib
 import itertools
 import shutil
-import zlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
-from kernel_lsp.build.binary import Binary, Build, Diagnostic, Severity
-from kernel_lsp.build.cache import FileCache
-from kernel_lsp.build.cubin import code_digest
+from kernel_lsp.build.binary import Binary
+from kernel_lsp.build.built import Built, failed, in_given_terms, with_extensions
 from kernel_lsp.build.host.record import ExtensionBuild
-from kernel_lsp.build.known import build_keys
-from kernel_lsp.build.plan import Plan
-from kernel_lsp.build.together import apart, launches_of, together
+from kernel_lsp.build.host.request import ExtensionRequest
+from kernel_lsp.build.kept import keep_build
+from kernel_lsp.build.options import BuildOptions
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import RunnerError, WorkloadError
-from kernel_lsp.runner import protocol
+from kernel_lsp.runner.messages.build import (
+    BuildCandidate,
+    BuildExtension,
+    BuildExtensionFully,
+    BuildOwnKernels,
+    CacheFolder,
+    CandidateBuild,
+    PrepareHeader,
+)
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.runner.shield import start
 from kernel_lsp.runner.worker import Worker, WorkerDied, WorkerTimedOut
-from kernel_lsp.source.candidate import Candidate
+from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.files import surroundings
-from kernel_lsp.source.host_launches import find_host_launches
 from kernel_lsp.source.kernel import Language
-from kernel_lsp.source.modules import device_units, in_place
+from kernel_lsp.source.modules import in_place
 from kernel_lsp.workload.spec import WorkloadFile
 
 BUILD_SECONDS = 120.0
 DEFAULT_ARCH = "sm_90"
 EXTENSION_SECONDS = 600.0
-_ANSWERS = ".answer"
 _NUMBERS = itertools.count(1)
-
-
-@dataclass(frozen=True, slots=True)
-class Built:
-    """A candidate's build: the binary or why there is none, the launches each case makes, and where files were left.
-
-    Attributes:
-        build: what the compiler made and said.
-        plans: the launches of each case.
-        extensions: with host code that is called: the torch extension that a CUDA file is, or those that a Python
-            file asks for.
-        binaries: Triton: each compilation by itself, in the order of `build.binary.kernels`.
-        host_texts: what a Python file gives to `load_inline` and `load`, as far as may be on its lines.
-        lasting: whether building the same text again would end the same; a process that died says nothing lasting.
-    """
-
-    build: Build
-    plans: tuple[Plan, ...]
-    extensions: tuple[ExtensionBuild, ...] = ()
-    binaries: tuple[Binary, ...] = ()
-    host_texts: tuple[str, ...] = ()
-    lasting: bool = True
-
-    @property
-    def images(self) -> tuple[Binary, ...]:
-        """Every piece of machine code there is."""
-        return self.binaries or ((self.build.binary,) if self.build.binary else ())
-
-    @property
-    def ok(self) -> bool:
-        """Whether there is something to run."""
-        if self.extensions:
-            return all(extension.ok for extension in self.extensions)
-        if self.build.way == "torch":
-            return not self.build.diagnostics
-        return self.build.binary is not None
-
-    @property
-    def code(self) -> str | None:
-        """What runs on the GPU and how it is launched, as a hash; None where it is not all known (Triton, extensions).
-
-        Two versions of one hash are the same program, whatever their texts say.
-        """
-        binary = self.build.binary
-        if binary is None or self.extensions or self.build.way == "triton":
-            return None
-        return hashlib.sha256(f"{code_digest(binary.cubin)} {self.plans}".encode()).hexdigest()
-
-    @property
-    def first_error(self) -> str:
-        """The first error as a person would be told it."""
-        for diagnostic in self.build.diagnostics:
-            if diagnostic.severity is Severity.ERROR:
-                return f"{Path(diagnostic.path).name}:{diagnostic.line}: {diagnostic.message}"
-        return "the compiler failed without a message"
-
-
-_BUILT = TypeAdapter(Built)
-_EXTENSION = TypeAdapter(ExtensionBuild)
-
-
-def known_build(settings: Settings, arch: str, workload: WorkloadFile | None, candidate: Candidate) -> Built | None:
-    """What building a candidate brought before, if nothing that goes into it has changed since and it is still kept.
-
-    Starts no process, imports nothing heavy and takes about a millisecond.
-    """
-    cache = kept_files(settings, _ANSWERS)
-    for key in _keys(settings, arch, workload, candidate) or ():
-        if (stored := cache.read(key)) is not None:
-            try:
-                built = _BUILT.validate_python(protocol.decode(zlib.decompress(stored)))
-            except (ValueError, ValidationError, zlib.error):  # of an older version
-                cache.drop(key)
-                continue
-            return _in_given_terms(replace(built, build=replace(built.build, cached=True)), candidate)
-    return None
-
-
-def _remember(
-    settings: Settings, arch: str, workload: WorkloadFile | None, candidate: Candidate, answer: dict[str, Any]
-) -> None:
-    keys = _keys(settings, arch, workload, candidate)
-    if keys is None:
-        return
-    by_slice, by_file = keys
-    sliced = answer["build"]["binary"] is not None and answer["build"]["way"] != "nvcc"
-    body = protocol.encode(answer)[protocol.HEADER.size :]
-    kept_files(settings, _ANSWERS).write(by_slice if sliced else by_file, zlib.compress(body, 1))
-
-
-def kept_files(settings: Settings, suffix: str) -> FileCache:
-    """The cache of builds and of what was read from them; each kind of content has a suffix of its own."""
-    return _kept_files(settings.paths.cache / "builds", settings.build.cache_limit, suffix)
-
-
-@lru_cache
-def _kept_files(folder: Path, limit: int, suffix: str) -> FileCache:
-    return FileCache(folder, limit, suffix)  # one for all callers, as each counts once what lies in the folder
-
-
-def _keys(settings: Settings, arch: str, workload: WorkloadFile | None, candidate: Candidate) -> tuple[str, str] | None:
-    return build_keys(candidate, workload, arch, settings.build.options, settings.build.include_dirs)
 
 
 class Builders:
@@ -188,21 +85,24 @@ class Builders:
         while self._idle:
             self._idle.pop().kill()
 
-    async def own(self, name: str) -> dict[str, Any]:
-        """The harness's own kernels of `device/NAME.cu`, for this architecture."""
+    async def own(self, name: str) -> Binary:
+        """Build our own kernels of `device/NAME.cu`, for this architecture."""
         async with self._worker() as worker:
-            return await worker.call(
-                "build_own", deadline=BUILD_SECONDS, name=name, arch=self.arch, **self._cache_options()
-            )
+            request = BuildOwnKernels(name=name, arch=self.arch, cache=self._cache())
+            return await worker.ask(request, deadline=BUILD_SECONDS)
 
     async def prepare_header(self) -> None:
         """Compile ahead what every extension on the fast path begins with; where it fails, they build without."""
         with contextlib.suppress(WorkerFailure, RunnerError):
             async with self._worker() as worker:
-                await worker.call("prepare_header", deadline=BUILD_SECONDS, cache_folder=str(self._cache_folder))
+                await worker.ask(PrepareHeader(folder=self._cache_folder.absolute()), deadline=BUILD_SECONDS)
 
-    def _cache_options(self) -> dict[str, Any]:
-        return {"cache_folder": str(self._cache_folder), "cache_limit": self._settings.build.cache_limit}
+    def _cache(self) -> CacheFolder:
+        return CacheFolder(self._cache_folder.absolute(), self._settings.build.cache_limit)
+
+    def _options(self) -> BuildOptions:
+        settings = self._settings.build
+        return BuildOptions(tuple(settings.options), tuple(folder.absolute() for folder in settings.include_dirs))
 
     def triton_cache(self, candidate: Candidate) -> Path:
         """Folder of Triton's own cache for one candidate, so that none can reach into another's.
@@ -241,73 +141,72 @@ class Builders:
             shutil.copytree(self._first_triton, folder)
 
     async def _build(self, workload: WorkloadFile | None, candidate: Candidate, arch: str) -> Built:
-        settings = self._settings.build
         if candidate.language is Language.TRITON:
             self._seed_triton_cache(candidate)
-        triton_cache, extension = self.triton_cache(candidate), self.extensions() / candidate.digest[:32]
-        request = {
-            "language": str(candidate.language),
-            "path": str(candidate.kernel.path.absolute()),  # a worker lives in a folder of its own
-            "text": candidate.kernel.text,
-            "launch_path": str(candidate.launch.path.absolute()) if candidate.launch else None,
-            "launch_text": candidate.launch.text if candidate.launch else None,
-            "workload_path": str(workload.source.path.absolute()) if workload else None,
-            "workload_text": workload.source.text if workload else None,
-            "arch": arch,
-            "options": settings.options,
-            "include_dirs": [str(folder.absolute()) for folder in settings.include_dirs],
-            **self._cache_options(),
-            "triton_cache": str(triton_cache),
-            "extension_folder": str(extension),
-        }
-        builds = self._cache_folder
-        with contextlib.suppress(OSError):
-            builds.mkdir(parents=True, exist_ok=True)
-        files = (candidate.kernel, candidate.launch, workload.source if workload else None)
-        self._pool.allow(read=[*surroundings(*filter(None, files)), builds, *settings.include_dirs])
-        self._pool.allow(read=[self._pool.scratch(Flavour.BUILD), self.extensions()])
-        given = (None, workload.source.text if workload else None)
-        own_launch = candidate.origin != "baseline" and (candidate.launch and candidate.launch.text) not in given
+        self._allow(workload, candidate)
         try:
-            made = candidate.language is Language.TORCH and workload is not None  # its model is constructed
-            runs_candidate = candidate.language is Language.TRITON or made or own_launch
-            problem = workload is not None and workload.problem
-            async with self._worker(triton_cache if runs_candidate else None, problem=problem) as worker:
-                processes = self._settings.runner.compile_workers // self._busy  # alone it has all of them
-                answer = await worker.call("build", deadline=BUILD_SECONDS, processes=processes, **request)
-            requests = answer.pop("requests", [])
-            asked = [await self._requested(asked, request, extension) for asked in requests]
+            answer = await self._candidate(workload, candidate, arch)
+            asked = [await self._extension(request, candidate, arch) for request in answer.requests]
         except (WorkerDied, WorkerTimedOut) as error:
-            return replace(_failed(candidate, str(error)), lasting=False)
+            return failed(candidate, str(error), lasting=False)
         except WorkerFailure as error:
-            return _failed(candidate, str(error))
+            return failed(candidate, str(error))
         except WorkloadError as error:
             if workload is not None and error.path == workload.source.path.absolute():
                 error.path = workload.source.path
             if candidate.origin == "baseline":
                 raise
-            return _failed(candidate, str(error))
+            return failed(candidate, str(error))
+        built = Built(answer.build, answer.plans, binaries=answer.binaries)
         # Variants are many, and seldom asked for again; host code is no part of the key.
         if candidate.origin == "baseline" and not asked:
-            _remember(self._settings, arch, workload, candidate, answer)
-        built = _BUILT.validate_python(answer)
+            keep_build(self._settings, arch, workload, candidate, built)
         if asked:
-            built = _with_extensions(built, asked, candidate)
-            if candidate.language is not Language.CUDA:
-                given = [unit["text"] for one in requests for unit in one["units"]]
-                texts = (in_place(candidate.kernel.text, text) or text for text in given)
-                built = replace(built, host_texts=tuple(texts))
-        return _in_given_terms(built, candidate)
+            built = replace(
+                with_extensions(built, asked, candidate), host_texts=_host_texts(candidate, answer.requests)
+            )
+        return in_given_terms(built, candidate)
 
-    async def _requested(self, asked: dict[str, Any], request: dict[str, Any], folder: Path) -> ExtensionBuild:
+    def _allow(self, workload: WorkloadFile | None, candidate: Candidate) -> None:
+        """Let workers read what building a candidate may need."""
+        builds = self._cache_folder
+        with contextlib.suppress(OSError):
+            builds.mkdir(parents=True, exist_ok=True)
+        files = (candidate.kernel, candidate.launch, workload.source if workload else None)
+        self._pool.allow(read=[*surroundings(*filter(None, files)), builds, *self._settings.build.include_dirs])
+        self._pool.allow(read=[self._pool.scratch(Flavour.BUILD), self.extensions()])
+
+    async def _candidate(self, workload: WorkloadFile | None, candidate: Candidate, arch: str) -> CandidateBuild:
+        triton_cache = self.triton_cache(candidate)
+        own = triton_cache if _runs_candidate(workload, candidate) else None
+        async with self._worker(own, problem=workload is not None and workload.problem) as worker:
+            request = BuildCandidate(
+                language=candidate.language,
+                kernel=_absolute(candidate.kernel),
+                workload=_absolute(workload.source) if workload else None,
+                launch=_absolute(candidate.launch) if candidate.launch else None,
+                arch=arch,
+                options=self._options(),
+                cache=self._cache(),
+                triton_cache=triton_cache,
+                processes=self._settings.runner.compile_workers // self._busy,  # alone it has all of them
+            )
+            return await worker.ask(request, deadline=BUILD_SECONDS)
+
+    async def _extension(self, request: ExtensionRequest, candidate: Candidate, arch: str) -> ExtensionBuild:
         """Build one extension that a candidate asks for; its own code is run only where torch has to build it."""
+        origin, options = _absolute(candidate.kernel), self._options()
         async with self._worker() as worker:
-            answer = await worker.call("build_requested", deadline=BUILD_SECONDS, **request | {"request": asked})
-        if isinstance(answer, str):
-            async with self._worker(folder) as worker:
-                whole = request | {"request": asked, "reason": answer}
-                answer = await worker.call("build_requested_fully", deadline=EXTENSION_SECONDS, **whole)
-        return _EXTENSION.validate_python(answer)
+            fast = BuildExtension(extension=request, origin=origin, arch=arch, options=options, cache=self._cache())
+            answer = await worker.ask(fast, deadline=BUILD_SECONDS)
+        if isinstance(answer, ExtensionBuild):
+            return answer
+        folder = (self.extensions() / candidate.digest[:32]).absolute()
+        async with self._worker(folder) as worker:
+            full = BuildExtensionFully(
+                extension=request, origin=origin, arch=arch, options=options, folder=folder, reason=answer
+            )
+            return await worker.ask(full, deadline=EXTENSION_SECONDS)
 
     def _idle_worker(self) -> Worker | None:
         """An idle worker that may read what a new one might; those that may not have served their time."""
@@ -351,31 +250,23 @@ def arch_of(gpu: Gpu | None, settings: Settings) -> str:
     return settings.arch[0] if settings.arch else DEFAULT_ARCH
 
 
-def _in_given_terms(built: Built, candidate: Candidate) -> Built:
-    """A build whose messages name the kernel file as it was named here."""
-    given, absolute = str(candidate.kernel.path), str(candidate.kernel.path.absolute())
-    said = tuple(replace(d, path=given) if d.path == absolute else d for d in built.build.diagnostics)
-    return replace(built, build=replace(built.build, diagnostics=said))
+def _runs_candidate(workload: WorkloadFile | None, candidate: Candidate) -> bool:
+    """Return True if a build runs code of the candidate."""
+    if candidate.language is Language.TRITON:
+        return True
+    if candidate.language is Language.TORCH and workload is not None:  # its model is constructed
+        return True
+    users_own = (None, workload.source.text if workload else None)
+    return candidate.origin != "baseline" and (candidate.launch and candidate.launch.text) not in users_own
 
 
-def _with_extensions(built: Built, extensions: list[ExtensionBuild], candidate: Candidate) -> Built:
-    """A candidate's build with that of the extensions that it asks for: the one that a CUDA file is, or any number."""
+def _absolute(file: SourceFile) -> SourceFile:
+    return replace(file, path=file.path.absolute())
+
+
+def _host_texts(candidate: Candidate, requests: Sequence[ExtensionRequest]) -> tuple[str, ...]:
+    """Return what a Python file gives to `load_inline` and `load`, as far as may be on its lines."""
     if candidate.language is Language.CUDA:
-        return replace(built, build=extensions[0].build, extensions=tuple(extensions))
-    taken: dict[str, int] = {}
-    binaries = [apart(extension.binary, taken) for extension in extensions if extension.binary is not None]
-    merged = together([extension.build for extension in extensions], binaries)
-    written = [launch for unit in device_units(candidate.kernel.text) for launch in find_host_launches(unit.text)]
-    launches = tuple(launch for b in binaries for kernel in b.kernels for launch in launches_of(kernel, written))
-    return replace(
-        built,
-        build=replace(merged, seconds=merged.seconds + built.build.seconds),
-        plans=(Plan(0, launches),),
-        extensions=tuple(extensions),
-        binaries=tuple(binaries),
-    )
-
-
-def _failed(candidate: Candidate, message: str) -> Built:
-    diagnostic = Diagnostic(str(candidate.kernel.path), 1, 1, 1, 1, Severity.ERROR, message)
-    return Built(Build(None, (diagnostic,), "none", 0.0), ())
+        return ()
+    texts = [unit.text for request in requests for unit in request.units]
+    return tuple(in_place(candidate.kernel.text, text) or text for text in texts)

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_lsp.build.binary import Diagnostic
+from kernel_lsp.build.built import Built
+from kernel_lsp.build.kept import kept_files, known_build
 from kernel_lsp.build.sass import MachineCode, disassemble, mix
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import find_gpus
 from kernel_lsp.errors import CannotJudgeError
-from kernel_lsp.judge.building import DEFAULT_ARCH, Builders, Built, kept_files, known_build
+from kernel_lsp.judge.building import DEFAULT_ARCH, Builders
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import KernelResources

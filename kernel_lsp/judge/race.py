@@ -9,14 +9,16 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernel_lsp.judge import correctness, statistics, timing
-from kernel_lsp.judge.bench import Subject
-from kernel_lsp.judge.correctness import Failure
-from kernel_lsp.judge.pipeline import Session
-from kernel_lsp.judge.verdict import Outcome, Stage
-
-LEAST_ROUNDS = 5
-MOST_ROUNDS = 10
+from kernel_lsp import policy
+from kernel_lsp.judge.harness import Subject
+from kernel_lsp.judge.inputs.findings import RUN_ERRORS, ruling_of
+from kernel_lsp.judge.inputs.replay import Replays
+from kernel_lsp.judge.integrity.launches import check_recordings
+from kernel_lsp.judge.measure import statistics
+from kernel_lsp.judge.measure.blocks import warm_up
+from kernel_lsp.judge.measure.cases import NothingTimed, prepare, ready, run_segment, segment_us
+from kernel_lsp.judge.ruling import Ruling, rejected
+from kernel_lsp.judge.session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,43 +28,45 @@ class Standing:
     subject: Subject
     ratio: float | None
     interval: tuple[float, float] | None
-    failure: Failure | None = None
+    ruling: Ruling | None = None
 
 
 async def race(session: Session, subjects: Sequence[Subject], rng: random.Random) -> list[Standing]:
     """Time candidates that are right against the baseline, all on the same rounds; in the order given."""
     measured, settings = session.measured, session.settings.judge
     assert measured is not None, "only what runs is raced"
-    failures: dict[int, Failure] = {}
+    rulings: dict[int, Ruling] = {}
     blocks: dict[int, list[float]] = {}
-    await measured.bench.settle()
+    await measured.harness.settle()
     async with session.timer():
+        theirs = await ready(measured.harness, measured.baseline, measured.cases) or measured.recorded
         for index, subject in enumerate(subjects):
             try:
-                await timing.prepare(measured.bench, subject, measured.cases)
-                wrong = await timing.verify_timed_outputs(measured.bench, subject, measured.cases, measured.yard)
-            except (*correctness.RUN_ERRORS, timing.TimedOutputsDiffer) as error:
-                failures[index] = _failure(error)
-                continue
-            if wrong is not None:
-                failures[index] = Failure(Outcome.ILLEGITIMATE, Stage.LEGITIMATE, wrong)
+                made = await prepare(measured.harness, subject, measured.cases)
+                ruling = check_recordings(measured.harness, measured.cases, made, theirs)
+                replays = Replays(measured.harness, subject, measured.profile, rng)
+                ruling = ruling or await replays.on_new_inputs(measured.cases)
+            except (*RUN_ERRORS, NothingTimed) as error:
+                ruling = _ruling(error)
+            if ruling is not None:
+                rulings[index] = ruling
             else:
                 blocks[index] = []
         alive = list(blocks)
         if alive:
-            await timing.warm_up((measured.baseline, subjects[alive[0]]), measured.cases[-1])
-        for number in range(MOST_ROUNDS):
+            await warm_up((measured.baseline, subjects[alive[0]]), measured.cases[-1])
+        for number in range(policy.RACE_MOST_ROUNDS):
             if not alive:
                 break
-            await _round(session, subjects, alive, blocks, failures, rng)
-            alive = [index for index in alive if index not in failures]
-            if number + 1 >= LEAST_ROUNDS:
+            await _round(session, subjects, alive, blocks, rulings, rng)
+            alive = [index for index in alive if index not in rulings]
+            if number + 1 >= policy.RACE_LEAST_ROUNDS:
                 field = {index: blocks[index] for index in alive}
                 alive = statistics.survivors(field, len(subjects), settings.delta, settings.alpha)
     standings: list[Standing] = []
     for index, subject in enumerate(subjects):
-        if index in failures or not blocks.get(index):
-            standings.append(Standing(subject, None, None, failures.get(index)))
+        if index in rulings or not blocks.get(index):
+            standings.append(Standing(subject, None, None, rulings.get(index)))
             continue
         alpha = statistics.race_alpha(settings.alpha, len(subjects))
         found = statistics.decide(blocks[index], settings.delta, alpha)
@@ -76,7 +80,7 @@ async def _round(
     subjects: Sequence[Subject],
     alive: Sequence[int],
     blocks: dict[int, list[float]],
-    failures: dict[int, Failure],
+    rulings: dict[int, Ruling],
     rng: random.Random,
 ) -> None:
     """One round on every case; a candidate that fails meanwhile is out, and the round does not count for it."""
@@ -84,29 +88,29 @@ async def _round(
     assert measured is not None, "only what runs is raced"
     sums: dict[int, list[float]] = {index: [] for index in alive}
     for case in measured.cases:
-        running = [index for index in alive if index not in failures]
+        running = [index for index in alive if index not in rulings]
         schedule = statistics.race_schedule(running, rng)
         segments: list[float] = []
         for entry in schedule:
-            if entry is not None and entry in failures:
+            if entry is not None and entry in rulings:
                 segments.append(math.nan)
                 continue
             subject = measured.baseline if entry is None else subjects[entry]
             try:
-                segments.append(math.log((await timing.segment(subject, case)).us))
-            except (*correctness.RUN_ERRORS, timing.TimedOutputsDiffer) as error:
+                segments.append(math.log(segment_us(await run_segment(subject, case))))
+            except (*RUN_ERRORS, NothingTimed) as error:
                 if entry is None:
                     raise
-                failures[entry] = _failure(error)
+                rulings[entry] = _ruling(error)
                 segments.append(math.nan)
         for index, difference in statistics.race_differences(schedule, segments).items():
             sums[index].append(difference)
     for index, differences in sums.items():
-        if index not in failures:
+        if index not in rulings:
             blocks[index].append(math.fsum(differences) / len(differences))
 
 
-def _failure(error: Exception) -> Failure:
-    if isinstance(error, timing.TimedOutputsDiffer):
-        return Failure(Outcome.ILLEGITIMATE, Stage.LEGITIMATE, "what is timed does nothing on the GPU")
-    return correctness.failure_of(error, "being timed", "of the workload")
+def _ruling(error: Exception) -> Ruling:
+    if isinstance(error, NothingTimed):
+        return rejected("what is timed does nothing on the GPU")
+    return ruling_of(error, "being timed", "of the workload")

@@ -22,6 +22,21 @@ class Outcome(StrEnum):
     TIMED_OUT = "TIMED_OUT"
     UNTIMED = "UNTIMED"
 
+    @property
+    def is_failure(self) -> bool:
+        """True where the candidate is out, whatever its speed."""
+        return self in _FAILURES
+
+    @property
+    def was_timed(self) -> bool:
+        """True where it is right and its speed was measured."""
+        return self is not Outcome.UNTIMED and not self.is_failure
+
+
+_FAILURES = frozenset(
+    (Outcome.WRONG, Outcome.ILLEGITIMATE, Outcome.BUILD_FAILED, Outcome.RUN_FAILED, Outcome.TIMED_OUT)
+)
+
 
 class Stage(StrEnum):
     """The steps of a judgement in order; a verdict names the one that decided it."""
@@ -93,8 +108,8 @@ class CaseTiming(Record):
 
     Attributes:
         case: its parameters, as text.
-        mode: `cold` (L2 flushed before each launch), `streaming` (footprint over 5x L2, no flush needed) or `graph`
-            (too short for events: difference of two graphs of copies, warm).
+        mode: `cold` (L2 flushed before each launch) or `short` (too short for events: many launches between two of
+            them, each on inputs of its own).
         launches: launches per segment.
         baseline_us, candidate_us: median time of one launch, microseconds.
         speedup: baseline over candidate, with its 95 % interval.
@@ -102,6 +117,8 @@ class CaseTiming(Record):
         roofline_share: what memory was seen to take for that traffic, over the candidate's time; None unknown.
         blocks: log ratio candidate / baseline of each block, in order, confirmation blocks last.
         confirmation_blocks: how many of `blocks` belong to the confirmation.
+        baseline_call_us, candidate_call_us: an eager call until the GPU is done, by the parent's clock; None where no
+            gain was confirmed.
     """
 
     case: str
@@ -116,6 +133,8 @@ class CaseTiming(Record):
     roofline_share: float | None
     blocks: tuple[float, ...]
     confirmation_blocks: int
+    baseline_call_us: float | None = None
+    candidate_call_us: float | None = None
 
 
 class TracedGroup(Record):

@@ -5,12 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernel_lsp.build.kept import known_build
 from kernel_lsp.check.baseline import find_root, name_in, read_baseline, regressions
 from kernel_lsp.check.places import base_name
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import find_gpus
 from kernel_lsp.errors import ConfigurationError, KernelLspError, SourceError
-from kernel_lsp.judge.building import DEFAULT_ARCH, known_build
+from kernel_lsp.judge.building import DEFAULT_ARCH
 from kernel_lsp.judge.facts import as_it_stands
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.verdict import KernelResources

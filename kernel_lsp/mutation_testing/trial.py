@@ -13,10 +13,11 @@ from kernel_lsp.build.emulated import emulated_archs
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import CannotJudgeError, WorkloadError
-from kernel_lsp.judge import correctness
-from kernel_lsp.judge.bench import Bench
 from kernel_lsp.judge.building import Builders, Built
-from kernel_lsp.judge.correctness import Findings, Yardstick
+from kernel_lsp.judge.harness import Harness
+from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile, measure_baseline
+from kernel_lsp.judge.inputs.check import check
+from kernel_lsp.judge.inputs.findings import RUN_ERRORS, Findings, ruling_of
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import Outcome
 from kernel_lsp.mutation_testing.advice import advice_for, reason_for
@@ -36,10 +37,10 @@ _SLOWER = 10  # times what the kernel itself took on all inputs: then a mutant o
 
 @dataclass(frozen=True, slots=True)
 class _Ground:
-    """A place where mutants run: a bench with the kernel measured on it."""
+    """A place where mutants run: a harness with the kernel measured on it."""
 
-    bench: Bench
-    yard: Yardstick
+    harness: Harness
+    profile: BaselineProfile
     seconds: float
 
 
@@ -72,10 +73,10 @@ async def measure_file(target: Target, settings: Settings, pool: Pool, gpu: Gpu 
     cases: dict[str, None] = {}
     for place in (None, gpu) if gpu else (None,):
         try:
-            async with _ground(Bench(pool, target, settings, builders, place, timed=False), built) as ground:
-                if (failure := ground.yard.findings.failure) is not None:
-                    return replace(report, problem=f"the kernel itself fails: {failure.reason}")
-                cases |= dict.fromkeys(ground.bench.cases[draw.case] for draw in ground.yard.draws)
+            async with _ground(Harness(pool, target, settings, builders, place, timed=False), built) as ground:
+                if (ruling := ground.profile.findings.ruling) is not None:
+                    return replace(report, problem=f"the kernel itself fails: {ruling.reason}")
+                cases |= dict.fromkeys(ground.harness.cases[draw.case] for draw in ground.profile.draws)
                 alive = [
                     (number, mutation)
                     for number, mutation in enumerate(mutations)
@@ -111,40 +112,40 @@ async def _emulated_arch(target: Target, settings: Settings, pool: Pool) -> str:
 
 
 @asynccontextmanager
-async def _ground(bench: Bench, built: Built) -> AsyncGenerator[_Ground]:
+async def _ground(harness: Harness, built: Built) -> AsyncGenerator[_Ground]:
     try:
-        await bench.open()
+        await harness.open()
         started = time.perf_counter()
-        subject = await bench.enter(bench.target.baseline, built)
-        yard = await correctness.measure_baseline(bench, subject)
-        await bench.leave(subject)
-        yield _Ground(bench, yard, time.perf_counter() - started)
+        subject = await harness.enter(harness.target.baseline, built)
+        profile = await measure_baseline(harness, subject)
+        await harness.leave(subject)
+        yield _Ground(harness, profile, time.perf_counter() - started)
     finally:
-        await bench.close()
+        await harness.close()
 
 
 async def _try(ground: _Ground, built: Built, mutation: Mutation, rooms: Rooms) -> Mutant:
     """What becomes of one mutation."""
-    target = ground.bench.target
+    target = ground.harness.target
     text = mutation.applied_to(target.source.text)
     kernel = SourceFile(target.source.path, text)
     candidate = replace(target.baseline, kernel=kernel, label=mutation.what, origin="mutation")
-    async with rooms.gpu if ground.bench.gpu else rooms.emulated:
+    async with rooms.gpu if ground.harness.gpu else rooms.emulated:
         started = time.perf_counter()
         try:
             fate, by, reason = await _fate(ground, built, candidate)
         finally:
-            ground.bench.builders.forget(candidate)
+            ground.harness.builders.forget(candidate)
     seconds = time.perf_counter() - started
     return Mutant(mutation.bug, mutation.function, mutation.line, mutation.what, fate, by, reason, seconds)
 
 
 async def _fate(ground: _Ground, baseline: Built, candidate: Candidate) -> tuple[Fate, str, str]:
     """Its fate, what caught it, and what was found."""
-    bench = ground.bench
+    harness = ground.harness
     built = _UNBUILT  # Triton's own compiler runs when a kernel is launched
     if candidate.language is Language.CUDA:
-        built = await bench.builders.build(bench.target.workload, candidate)
+        built = await harness.builders.build(harness.target.workload, candidate)
         if not built.ok:
             return Fate.NOT_BUILT, "", built.first_error
         if built.code is not None and built.code == baseline.code:
@@ -155,33 +156,33 @@ async def _fate(ground: _Ground, baseline: Built, candidate: Candidate) -> tuple
         return Fate.UNKNOWN, "", error.message
     except TimeoutError:
         return Fate.CAUGHT, "deadline", f"it does not end within {_limit(ground):.0f} s on the emulator"
-    if (failure := findings.failure) is None:
-        return await _survived(bench, baseline, candidate)
-    if _NO_KERNEL.search(failure.reason):
-        return Fate.NOT_BUILT, "", failure.reason
-    if failure.outcome is Outcome.UNTIMED:
-        return Fate.UNKNOWN, "", failure.reason
-    if bench.gpu is None and failure.outcome is Outcome.RUN_FAILED and not _seen_emulated(findings):
-        return Fate.UNKNOWN, "", failure.reason  # the bug is in a kernel: whatever raised here is not it
-    return Fate.CAUGHT, _caught_by(findings), failure.reason
+    if (ruling := findings.ruling) is None:
+        return await _survived(harness, baseline, candidate)
+    if _NO_KERNEL.search(ruling.reason):
+        return Fate.NOT_BUILT, "", ruling.reason
+    if ruling.outcome is Outcome.UNTIMED:
+        return Fate.UNKNOWN, "", ruling.reason
+    if harness.gpu is None and ruling.outcome is Outcome.RUN_FAILED and not _seen_emulated(findings):
+        return Fate.UNKNOWN, "", ruling.reason  # the bug is in a kernel: whatever raised here is not it
+    return Fate.CAUGHT, _caught_by(findings), ruling.reason
 
 
 async def _findings(ground: _Ground, candidate: Candidate, built: Built) -> Findings:
-    bench = ground.bench
-    async with asyncio.timeout(_limit(ground) if bench.gpu is None else None):
+    harness = ground.harness
+    async with asyncio.timeout(_limit(ground) if harness.gpu is None else None):
         try:
-            subject = await bench.enter(candidate, built)
+            subject = await harness.enter(candidate, built)
         except (CannotJudgeError, WorkloadError):
             raise
-        except correctness.RUN_ERRORS as error:
+        except RUN_ERRORS as error:
             findings = Findings()
-            findings.fail("load", correctness.failure_of(error, "being loaded", "(none yet)"))
+            findings.fail("load", ruling_of(error, "being loaded", "(none yet)"))
             return findings
         try:
-            return await correctness.check(bench, subject, ground.yard)
+            return await check(harness, subject, ground.profile)
         finally:
-            await bench.leave(subject)
-            bench.refill()
+            await harness.leave(subject)
+            harness.refill()
 
 
 def _limit(ground: _Ground) -> float:
@@ -200,10 +201,10 @@ def _caught_by(findings: Findings) -> str:
     return findings.checks[-1].name if findings.checks else "load"
 
 
-async def _survived(bench: Bench, baseline: Built, candidate: Candidate) -> tuple[Fate, str, str]:
+async def _survived(harness: Harness, baseline: Built, candidate: Candidate) -> tuple[Fate, str, str]:
     """Nothing was found: is it a bug at all? For Triton that is known only once it is built."""
     if candidate.language is Language.TRITON:
-        built = await bench.builders.build(bench.target.workload, candidate)
+        built = await harness.builders.build(harness.target.workload, candidate)
         if built.ok and _codes(built) == _codes(baseline):
             return Fate.SAME_CODE, "", ""
     return Fate.SURVIVED, "", ""

@@ -19,7 +19,7 @@ from typing import Any
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import find_gpus
 from kernel_lsp.errors import ConfigurationError, KernelLspError
-from kernel_lsp.judge.pipeline import Session, open_session, start_pool
+from kernel_lsp.judge.session import Session, open_session, start_pool
 from kernel_lsp.judge.target import Target, make_target
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.model.client import Message, estimate_tokens

@@ -11,7 +11,7 @@ from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import find_gpus
 from kernel_lsp.errors import CannotJudgeError, ConfigurationError, WorkloadError
 from kernel_lsp.judge.building import Builders
-from kernel_lsp.judge.pipeline import Session, open_session
+from kernel_lsp.judge.session import Session, open_session
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.model.client import Client, Limits
@@ -148,7 +148,7 @@ def variant_changes(target: Target, found: Refinement) -> list[Change]:
 
 def _require_sound(session: Session) -> None:
     """A baseline that is wrong itself cannot be improved on."""
-    if session.measured is not None and (failure := session.measured.yard.findings.failure) is not None:
+    if session.measured is not None and (ruling := session.measured.profile.findings.ruling) is not None:
         cure = "Mend the kernel or its workload first; `kernel-lsp check` shows more."
-        message = f"the kernel itself fails as it stands: {failure.reason}"
+        message = f"the kernel itself fails as it stands: {ruling.reason}"
         raise WorkloadError(message, session.target.source.path, cure=cure)

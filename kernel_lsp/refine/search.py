@@ -2,7 +2,7 @@
 
 import asyncio
 
-from kernel_lsp.judge.pipeline import Session
+from kernel_lsp.judge.session import Session
 from kernel_lsp.refine.outcome import OnExchange, OnProgress, OnTried, Refinement
 from kernel_lsp.refine.strategies import STRATEGIES
 from kernel_lsp.refine.workbench import Workbench

@@ -7,8 +7,8 @@ from contextlib import aclosing, contextmanager
 
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
-from kernel_lsp.judge.pipeline import Session
 from kernel_lsp.judge.resources import resources_of
+from kernel_lsp.judge.session import Session
 from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.model.client import Client, Limits, Message, Sampling
 from kernel_lsp.model.endpoint import find_endpoint
@@ -166,12 +166,12 @@ def brief(session: Session, tried: Sequence[Tried]) -> Briefing:
     device = ""
     standing: list[str] = []
     if session.gpu is not None and measured is not None:
-        roof = measured.bench.bandwidth
+        roof = measured.harness.bandwidth
         device = f"{gpu} ({session.arch})"
         if roof is not None:
             device += f", measured bandwidth {roof.copy / 1e9:,.0f} GB/s to copy, {roof.read / 1e9:,.0f} GB/s to read"
         for case in measured.cases:
-            name = measured.bench.cases[case.draw.case]
+            name = measured.harness.cases[case.draw.case]
             share = case.roofline_share(roof, case.baseline_us)
             shown = f", {share:.0%} of the measured bandwidth on compulsory traffic" if share else ""
             standing.append(f"{name}: {case.baseline_us:.1f} us{shown}")

@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from kernel_lsp.build.binary import Severity
 from kernel_lsp.build.plan import Launch
 from kernel_lsp.errors import CannotJudgeError
-from kernel_lsp.judge import correctness
-from kernel_lsp.judge.bench import Subject
 from kernel_lsp.judge.building import Built
-from kernel_lsp.judge.correctness import Failure
-from kernel_lsp.judge.pipeline import Session, enter
+from kernel_lsp.judge.harness import Subject
+from kernel_lsp.judge.inputs.check import check
 from kernel_lsp.judge.race import Standing, race
 from kernel_lsp.judge.resources import resources_of
+from kernel_lsp.judge.ruling import Ruling
+from kernel_lsp.judge.session import Session
+from kernel_lsp.judge.stages.load import enter
 from kernel_lsp.judge.verdict import Outcome, Stage, Verdict
 from kernel_lsp.refine.outcome import Exchange, OnExchange, OnProgress, OnTried, Refinement, Tried
 from kernel_lsp.refine.progress import Best, Progress, Talking
@@ -47,7 +48,7 @@ class _Checked:
     candidate: Candidate
     facts: Facts | None
     subject: Subject | None
-    failure: Failure | None
+    ruling: Ruling | None
     log: str = ""
 
 
@@ -105,8 +106,8 @@ class Workbench:
         measured = self.session.measured
         if not self.timed or measured is None:
             return None
-        if measured.yard.weak:
-            return f"the workload cannot tell right from wrong: {measured.yard.weak[0]}; nothing was tried"
+        if measured.profile.weak:
+            return f"the workload cannot tell right from wrong: {measured.profile.weak[0]}; nothing was tried"
         share = self._roofline_share(self.result.best)
         if share is not None and share >= NEAR_ROOFLINE:
             return f"already at {share:.0%} of what this GPU's memory gives; nothing worth it is left"
@@ -191,7 +192,7 @@ class Workbench:
     async def _judge_untimed(self, candidate: Candidate, proposers: Sequence[Proposer]) -> Feedback:
         async with self._measuring:
             built = await self._build(candidate)  # judging finds it made
-            if isinstance(built, Failure):
+            if isinstance(built, Ruling):
                 feedback = Feedback(built.stage, built.outcome, message=built.reason)
                 self._note(Tried(candidate, feedback))
                 for proposer in proposers:
@@ -257,17 +258,17 @@ class Workbench:
         async with self._measuring:
             return await self._race_built(candidates, builds, proposers, base_ratio)
 
-    async def _build(self, candidate: Candidate) -> Built | Failure:
+    async def _build(self, candidate: Candidate) -> Built | Ruling:
         """A build; or why there can be none on this machine, which is no reason to end the search."""
         try:
             return await self.session.builders.build(self.session.target.workload, candidate)
         except CannotJudgeError as error:
-            return Failure(Outcome.BUILD_FAILED, Stage.BUILD, error.message)
+            return Ruling(Outcome.BUILD_FAILED, Stage.BUILD, error.message)
 
     async def _race_built(
         self,
         candidates: Sequence[Candidate],
-        builds: Sequence[Built | Failure],
+        builds: Sequence[Built | Ruling],
         proposers: Sequence[Proposer],
         base_ratio: float,
     ) -> list[Standing]:
@@ -289,30 +290,30 @@ class Workbench:
             self._tell(entry, by_digest.get(entry.candidate.digest), proposers, base_ratio)
         return standings
 
-    async def _check(self, candidate: Candidate, built: Built | Failure, room: asyncio.Semaphore) -> _Checked:
+    async def _check(self, candidate: Candidate, built: Built | Ruling, room: asyncio.Semaphore) -> _Checked:
         measured = self.session.measured
         assert measured is not None, "the caller checks that there is a GPU"
-        if isinstance(built, Failure):
+        if isinstance(built, Ruling):
             return _Checked(candidate, None, None, built)
         if not built.ok:
-            failure = Failure(Outcome.BUILD_FAILED, Stage.BUILD, built.first_error)
-            return _Checked(candidate, None, None, failure, _errors(built, candidate))
+            ruling = Ruling(Outcome.BUILD_FAILED, Stage.BUILD, built.first_error)
+            return _Checked(candidate, None, None, ruling, _errors(built, candidate))
         self._counts["built"] += 1
         facts = _facts(built)
         if (why := self._prune(built, measured.baseline.built)) is not None:
-            return _Checked(candidate, facts, None, Failure(Outcome.BUILD_FAILED, Stage.BUILD, why))
+            return _Checked(candidate, facts, None, Ruling(Outcome.BUILD_FAILED, Stage.BUILD, why))
         async with room:
-            entered = await enter(measured.bench, candidate, built)
-            if isinstance(entered, Failure):
+            entered = await enter(measured.harness, candidate, built)
+            if isinstance(entered, Ruling):
                 return _Checked(candidate, facts, None, entered)
             try:
-                findings = await correctness.check(measured.bench, entered, measured.yard, quick=True)
+                findings = await check(measured.harness, entered, measured.profile, quick=True)
             except BaseException:
                 await self._leave(entered)
                 raise
-        if findings.failure is not None:
+        if findings.ruling is not None:
             await self._leave(entered)
-            return _Checked(candidate, facts, None, findings.failure)
+            return _Checked(candidate, facts, None, findings.ruling)
         self._counts["correct"] += 1
         return _Checked(candidate, facts, entered, None)
 
@@ -332,15 +333,15 @@ class Workbench:
     def _tell(
         self, entry: _Checked, standing: Standing | None, proposers: Sequence[Proposer], base_ratio: float
     ) -> None:
-        failure = entry.failure or (standing.failure if standing else None)
-        if failure is not None:
+        ruling = entry.ruling or (standing.ruling if standing else None)
+        if ruling is not None:
             feedback = Feedback(
-                failure.stage,
-                failure.outcome,
-                message=failure.reason,
+                ruling.stage,
+                ruling.outcome,
+                message=ruling.reason,
                 facts=entry.facts,
                 log=entry.log,
-                mismatch=failure.mismatch,
+                mismatch=ruling.mismatch,
             )
         elif standing is None or standing.ratio is None:
             feedback = Feedback(Stage.TIMED, Outcome.AMBIGUOUS, message="it was not timed", facts=entry.facts)
@@ -398,7 +399,7 @@ class Workbench:
         if verdict is not None:
             shares = [case.roofline_share for case in verdict.cases]
         else:
-            shares = [case.roofline_share(measured.bench.bandwidth, case.baseline_us) for case in measured.cases]
+            shares = [case.roofline_share(measured.harness.bandwidth, case.baseline_us) for case in measured.cases]
         return None if not shares or None in shares else min(s for s in shares if s is not None)
 
     def _falls(self) -> str:
@@ -417,7 +418,7 @@ class Workbench:
     async def _leave(self, subject: Subject) -> None:
         measured = self.session.measured
         assert measured is not None, "the caller checks that there is a GPU"
-        await measured.bench.leave(subject)
+        await measured.harness.leave(subject)
 
 
 def _facts(built: Built) -> Facts:

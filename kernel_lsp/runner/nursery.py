@@ -14,7 +14,6 @@ import contextlib
 import ctypes
 import gc
 import importlib
-import json
 import os
 import select
 import shutil
@@ -27,15 +26,35 @@ import traceback
 from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import NoReturn, cast
+
+import msgspec
 
 from kernel_lsp.runner import protocol, watch
-from kernel_lsp.runner.sandbox import confine
+from kernel_lsp.runner.sandbox import Confinement, confine
 from kernel_lsp.runner.sessions import kill_session
 
 _PR_SET_PDEATHSIG = 1
 _LOG = "output.log"
 _PATIENCE_SECONDS = 3.0
+
+
+class ForkRequest(msgspec.Struct, frozen=True):
+    """A worker to be forked.
+
+    Attributes:
+        module: of its role.
+        scratch: the folder that it lives in.
+        first: a module that is imported before that one; None for none.
+        environment: all of its environment.
+        confinement: what it is allowed.
+    """
+
+    module: str
+    scratch: str
+    first: str | None
+    environment: dict[str, str]
+    confinement: Confinement
 
 
 def main() -> None:
@@ -51,7 +70,7 @@ def main() -> None:
             return
         for name in modules:
             end.importing(name)
-        signal.signal(signal.SIGCHLD, lambda *_: _reap(children))
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: _reap(children))
         control.sendall(b"ready\n")
         most_memory = watch.most_memory()
         while True:
@@ -61,8 +80,8 @@ def main() -> None:
             data, descriptors, _, _ = socket.recv_fds(control, 1 << 16, 1)
             if not data:
                 break
-            request = json.loads(data)
-            for name in filter(None, (request["first"], request["module"])):
+            request = msgspec.json.decode(data, type=ForkRequest)
+            for name in filter(None, (request.first, request.module)):
                 end.importing(name)  # does nothing the second time
             gc.freeze()  # what was imported stays; looking through it for garbage would copy all of it in every worker
             pid = os.fork()
@@ -70,7 +89,7 @@ def main() -> None:
                 control.close()
                 _become_worker(request, descriptors[0])
             os.close(descriptors[0])
-            children[pid] = Path(request["scratch"])
+            children[pid] = Path(request.scratch)
             control.sendall(f"{pid}\n".encode())
     finally:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -121,7 +140,7 @@ def _is_alone(control: socket.socket) -> bool:
         return False
 
 
-def _become_worker(request: dict[str, Any], descriptor: int) -> NoReturn:
+def _become_worker(request: ForkRequest, descriptor: int) -> NoReturn:
     """The forked child: own session, own folder, scrubbed environment, confined; then the role's loop until the end."""
     status = 1
     try:
@@ -130,14 +149,14 @@ def _become_worker(request: dict[str, Any], descriptor: int) -> NoReturn:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        scratch = Path(request["scratch"])
+        scratch = Path(request.scratch)
         os.chdir(scratch)
         _redirect_output(scratch / _LOG)
         os.environ.clear()
-        os.environ.update(request["environment"])
+        os.environ.update(request.environment)
         tempfile.tempdir = None  # what an import made it find in the nursery is not this worker's
-        role = sys.modules[request["module"]]
-        protections = confine(request["confinement"])
+        role = sys.modules[request.module]
+        protections = confine(request.confinement)
         connection = socket.socket(fileno=descriptor)  # closed by the exit: its end is what the parent notices first
         protocol.serve(connection, role.methods, protections)
         status = 0
@@ -152,8 +171,7 @@ def _redirect_output(path: Path) -> None:
 
     Lines are written at once: what is buffered when a process is killed would be missing from its last words.
     """
-    assert isinstance(sys.stdout, TextIOWrapper)
-    sys.stdout.reconfigure(line_buffering=True)
+    cast(TextIOWrapper, sys.stdout).reconfigure(line_buffering=True)
     null = os.open(os.devnull, os.O_RDONLY)
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(null, 0)

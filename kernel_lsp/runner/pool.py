@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -14,10 +13,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
+
+import msgspec
 
 from kernel_lsp.errors import RunnerError
 from kernel_lsp.runner import protocol
+from kernel_lsp.runner.nursery import ForkRequest
 from kernel_lsp.runner.sandbox import Confinement
 from kernel_lsp.runner.sessions import kill_session
 from kernel_lsp.runner.worker import Worker
@@ -52,7 +54,7 @@ _FIRST = {
     (True, True): f"{_ONCE}.problem_once",
 }
 _RECIPES = {
-    Flavour.GPU: _Recipe((*_WORKERS, "cuda.bindings.driver", "kernel_lsp.runner.workers.stopwatch")),
+    Flavour.GPU: _Recipe((*_WORKERS, "cuda.bindings.driver", "kernel_lsp.runner.workers.recording")),
     Flavour.BUILD: _Recipe(("torch", "cuda.bindings.nvrtc"), {"CUDA_VISIBLE_DEVICES": ""}),
     Flavour.EMULATE: _Recipe((*_WORKERS, "kernel_lsp.runner.workers.emulator"), {"CUDA_VISIBLE_DEVICES": ""}),
 }
@@ -66,7 +68,7 @@ class _Nursery:
         self._control = control
         self._turn = asyncio.Lock()
 
-    async def fork(self, request: dict[str, Any], connection: socket.socket) -> int:
+    async def fork(self, request: ForkRequest, connection: socket.socket) -> int:
         # To the end, whatever becomes of who asked: an answer left unread would be taken for the next one's.
         async with self._turn:
             asking = asyncio.ensure_future(self._ask(request, connection))
@@ -78,10 +80,10 @@ class _Nursery:
                     os.kill(pid, signal.SIGKILL)
                 raise
 
-    async def _ask(self, request: dict[str, Any], connection: socket.socket) -> int:
+    async def _ask(self, request: ForkRequest, connection: socket.socket) -> int:
         try:
             await asyncio.to_thread(
-                socket.send_fds, self._control, [json.dumps(request).encode()], [connection.fileno()]
+                socket.send_fds, self._control, [msgspec.json.encode(request)], [connection.fileno()]
             )
             async with asyncio.timeout(_FORK_SECONDS):
                 answer = await asyncio.get_running_loop().sock_recv(self._control, 64)
@@ -166,7 +168,7 @@ class Pool:
         problem: bool = False,
         write: Iterable[Path] = (),
         processes: bool = True,
-        **parameters: Any,
+        **parameters: object,
     ) -> Worker:
         """A fresh worker running `kernel_lsp.runner.workers.ROLE` with `parameters`.
 
@@ -190,16 +192,16 @@ class Pool:
             # Address space stays unlimited: CUDA reserves far more than it uses.
             "limits": {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 4 << 30},
         }
-        request = {
-            "module": f"kernel_lsp.runner.workers.{role}",
-            "scratch": str(scratch),
-            "first": _FIRST.get((triton, problem)),
-            "environment": _environment(scratch) | self._visible | _RECIPES[flavour].environment,
-            "confinement": confinement,
-        }
+        request = ForkRequest(
+            module=f"kernel_lsp.runner.workers.{role}",
+            scratch=str(scratch),
+            first=_FIRST.get((triton, problem)),
+            environment=_environment(scratch) | self._visible | _RECIPES[flavour].environment,
+            confinement=confinement,
+        )
         try:
             pid = await nursery.fork(request, theirs)
-            await asyncio.to_thread(ours.sendall, protocol.encode(parameters))
+            await asyncio.to_thread(ours.sendall, protocol.frame(parameters))
         except BaseException:
             ours.close()
             shutil.rmtree(scratch, ignore_errors=True)

@@ -2,25 +2,25 @@
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Never, TypeVar
 
 _T = TypeVar("_T")
 _U = TypeVar("_U")
 
 
-def start(work: Coroutine[Any, Any, _T]) -> "asyncio.Task[_T]":
+def start(work: Coroutine[object, Never, _T]) -> "asyncio.Task[_T]":
     """A task that nobody need look after: an error in it that nobody waits for any more is not reported."""
     task = asyncio.create_task(work)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     return task
 
 
-async def to_the_end(work: Coroutine[Any, Any, _T]) -> _T:
+async def to_the_end(work: Coroutine[object, Never, _T]) -> _T:
     """Await `work`; being cancelled meanwhile does not cancel it."""
     return await asyncio.shield(start(work))
 
 
-async def both(one: Coroutine[Any, Any, _T], other: Coroutine[Any, Any, _U]) -> tuple[_T, _U]:
+async def both(one: Coroutine[object, Never, _T], other: Coroutine[object, Never, _U]) -> tuple[_T, _U]:
     """Await two works side by side; where one fails or the wait is cancelled, the other is ended first.
 
     `asyncio.gather` leaves the other running then, or comes back before it has cleaned up.

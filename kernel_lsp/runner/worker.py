@@ -7,13 +7,17 @@ import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Never, TypeVar
+
+import msgspec
 
 from kernel_lsp import errors
-from kernel_lsp.runner import protocol
+from kernel_lsp.runner import messages, protocol
+from kernel_lsp.runner.messages import Answer, Request
 from kernel_lsp.runner.sessions import kill_session
 
 _LAST_BYTES = 4096
+_Message = TypeVar("_Message", protocol.Greeting, protocol.Reply)
 _KNOWN: dict[str, type[errors.KernelLspError]] = {
     kind.__name__: kind
     for kind in (
@@ -49,10 +53,10 @@ class Worker:
         self._turn = asyncio.Lock()
         self._at_close: list[Callable[[], None]] = []
 
-    async def call(self, method: str, /, *, deadline: float, **params: Any) -> Any:
-        """The worker's answer to one request. `deadline` in seconds, from when it is asked.
+    async def ask(self, request: Request[Never, Answer], *, deadline: float) -> Answer:
+        """Return the worker's answer to a request. `deadline` in seconds, from when it is asked.
 
-        Cancelling a call that the worker has begun kills the worker.
+        Cancelling a request that the worker has begun kills the worker.
 
         Raises:
             WorkerTimedOut: no answer in time; the worker's process group has been killed.
@@ -61,32 +65,32 @@ class Worker:
             KernelLspError: the worker reports something the user can mend.
         """
         async with self._turn:
-            return await self._ask(method, deadline, params)
+            return await self._ask(request, deadline)
 
-    async def _ask(self, method: str, deadline: float, params: dict[str, Any]) -> Any:
+    async def _ask(self, request: Request[Never, Answer], deadline: float) -> Answer:
+        doing = type(request).__name__
         if not self.alive:
             raise WorkerDied(f"the {self.role} process is gone")
-        nonce = secrets.token_hex(16)
+        call = protocol.Call(secrets.token_hex(16), doing, messages.encode(request))
         try:
             async with asyncio.timeout(deadline):
-                answer = await self._exchange({"id": nonce, "method": method, "params": params})
+                reply = await self._exchange(call)
+            if reply.nonce != call.nonce:
+                raise ValueError("it answered without the request's nonce")
+            if reply.error is None:
+                return messages.decode_answer(request, reply.body)
         except TimeoutError:
             self.kill()
-            raise WorkerTimedOut(f"the {self.role} process did not finish `{method}` in {deadline:.1f} s") from None
-        except (OSError, EOFError, ValueError) as error:
+            raise WorkerTimedOut(f"the {self.role} process did not finish `{doing}` in {deadline:.1f} s") from None
+        except (OSError, EOFError, ValueError, RecursionError) as error:
             words = self._last_words()
             self.kill()
-            raise WorkerDied(f"the {self.role} process ended during `{method}`{words}") from error
+            raise WorkerDied(f"the {self.role} process ended during `{doing}`{words}") from error
         except asyncio.CancelledError:
             # An answer may still be on its way: this worker cannot be asked again.
             self.kill()
             raise
-        if answer.get("id") != nonce:
-            self.kill()
-            raise WorkerDied(f"the {self.role} process answered `{method}` without the request's nonce")
-        if "error" in answer:
-            protocol.raise_error(answer["error"], _KNOWN)
-        return answer.get("result")
+        raise protocol.error_of(reply.error, _KNOWN)
 
     def at_close(self, action: Callable[[], None]) -> None:
         """Run `action` when the worker is killed."""
@@ -106,20 +110,20 @@ class Worker:
         for action in self._at_close:
             action()
 
-    async def _exchange(self, request: dict[str, Any]) -> dict[str, Any]:
+    async def _exchange(self, call: protocol.Call) -> protocol.Reply:
         if self._streams is None:
             self._streams = await asyncio.open_connection(sock=self._connection, limit=1 << 20)
-            self.protections = tuple((await self._receive(self._streams[0]))["protections"])
+            self.protections = (await self._receive(self._streams[0], protocol.Greeting)).protections
         reader, writer = self._streams
-        writer.write(protocol.encode(request))
+        writer.write(protocol.frame(call))
         await writer.drain()
-        return await self._receive(reader)
+        return await self._receive(reader, protocol.Reply)
 
-    async def _receive(self, reader: asyncio.StreamReader) -> dict[str, Any]:
+    async def _receive(self, reader: asyncio.StreamReader, kind: type[_Message]) -> _Message:
         (length,) = protocol.HEADER.unpack(await reader.readexactly(protocol.HEADER.size))
         if length > protocol.MAX_MESSAGE:
             raise ValueError("the answer is larger than any answer can be")
-        return protocol.decode(await reader.readexactly(length))
+        return msgspec.msgpack.decode(await reader.readexactly(length), type=kind)
 
     def _last_words(self) -> str:
         """The end of what the worker printed, for the message about its death."""

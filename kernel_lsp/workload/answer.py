@@ -6,8 +6,7 @@ never the problem's text.
 
 import ast
 import contextlib
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,46 +15,19 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from kernel_lsp.errors import WorkloadError
+from kernel_lsp.workload.call import Call
 from kernel_lsp.workload.constants import with_constants
 from kernel_lsp.workload.execute import blame, load_module
 
 _CLASSES = ("ModelNew", "Model")
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """How a problem builds and calls its model on one case, as plain data.
-
-    Attributes:
-        init: arguments of the constructor, as a Python literal.
-        tree: how inputs are nested, as `torch.utils._pytree` writes it.
-        fixed: inputs that are neither tensors nor numbers, by position, as Python literals.
-        inputs: how many of the leaves are inputs; the rest are weights.
-        weights: their names.
-        forms: their types and shapes, as `form` writes them.
-        seed: of the random numbers that the constructor draws.
-        constants: the problem's sizes, where they are other than `written`.
-        written: all of its sizes as written.
-    """
-
-    init: str
-    tree: str
-    fixed: Sequence[tuple[int, str]]
-    inputs: int
-    weights: tuple[str, ...]
-    forms: tuple[str, ...]
-    seed: int
-    constants: Mapping[str, int]
-    written: Mapping[str, int]
-
-    def nest(self, leaves: Sequence[Any]) -> Sequence[Any]:
-        """The positional arguments of `forward`, from the leaves that are inputs."""
-        given, fixed = iter(leaves), dict(self.fixed)
-        spec = pytree.treespec_loads(self.tree)
-        whole = [
-            ast.literal_eval(fixed[number]) if number in fixed else next(given) for number in range(spec.num_leaves)
-        ]
-        return pytree.tree_unflatten(whole, spec)
+def nest(call: Call, leaves: Sequence[Any]) -> Sequence[Any]:
+    """The positional arguments of `forward`, from the leaves that are inputs."""
+    given, fixed = iter(leaves), dict(call.fixed)
+    spec = pytree.treespec_loads(call.tree)
+    whole = [ast.literal_eval(fixed[number]) if number in fixed else next(given) for number in range(spec.num_leaves)]
+    return pytree.tree_unflatten(whole, spec)
 
 
 class Answer:
@@ -102,6 +74,10 @@ class Answer:
         self.build(case)
         return self._built[case]
 
+    def lacking(self, case: int) -> tuple[str, ...]:
+        """Return weights that the model for a case cannot be given, as far as that is known so far."""
+        return self._built[case].lacking
+
     def unbind(self) -> None:
         """Have the models keep no memory of the leaves that they were called on."""
         for bound in self._built.values():
@@ -113,22 +89,46 @@ class _Bound:
 
     def __init__(self, model: nn.Module, call: Call) -> None:
         self._model, self._call = model, call
-        own: dict[str, Tensor] = dict(model.named_parameters()) | dict(model.named_buffers())
+        self._tensors: dict[str, Tensor] = dict(model.named_parameters()) | dict(model.named_buffers())
         wanted = zip(call.weights, call.forms, strict=True)
-        self._own = [own[name] if name in own and form(own[name]) == wants else None for name, wants in wanted]
+        self._own = [self._named(name, wants) for name, wants in wanted]
         self._seen: tuple[Any, ...] = ()
-        self.lacking = tuple(name for name, tensor in zip(call.weights, self._own, strict=True) if tensor is None)
+        self._looked = False
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """Weights that the model cannot be given."""
+        return tuple(name for name, own in zip(self._call.weights, self._own, strict=True) if own is None)
+
+    def _named(self, name: str, wanted: str) -> Tensor | None:
+        own = self._tensors.get(name)
+        return own if own is not None and form(own) == wanted else None
 
     def __call__(self, *leaves: Any) -> tuple[Tensor, ...]:
         given, weights = leaves[: self._call.inputs], leaves[self._call.inputs :]
+        if not self._looked:
+            self._looked = True
+            self._find_by_value(weights)
         if len(self._seen) != len(weights) or any(a is not b for a, b in zip(self._seen, weights, strict=True)):
             for own, weight in zip(self._own, weights, strict=True):
                 if own is not None:
-                    own.data = weight
+                    own.data = weight.view(own.shape)
             self._seen = weights
-        return outputs_of(self._model(*self._call.nest(given)))
+        return outputs_of(self._model(*nest(self._call, given)))
+
+    def _find_by_value(self, weights: Sequence[Tensor]) -> None:
+        """Take a tensor of the model under another name for a weight whose values it holds, as constructed."""
+        taken = {id(own) for own in self._own if own is not None}
+        for number, weight in enumerate(weights):
+            for tensor in self._tensors.values() if self._own[number] is None else ():
+                alike = tensor.dtype is weight.dtype and tensor.numel() == weight.numel() and id(tensor) not in taken
+                if alike and bool(torch.equal(tensor.detach().reshape(-1), weight.reshape(-1))):
+                    self._own[number] = tensor
+                    taken.add(id(tensor))
+                    break
 
     def unbind(self) -> None:
+        """Have the model keep no memory of the leaves."""
         if self._seen:
             for own in self._own:
                 if own is not None:

@@ -6,7 +6,7 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
-from kernel_lsp.errors import WorkloadError
+from kernel_lsp.errors import CannotJudgeError, WorkloadError
 
 
 def load_module(text: str, path: Path) -> ModuleType:
@@ -32,7 +32,10 @@ def load_module(text: str, path: Path) -> ModuleType:
 
 
 class blame:  # noqa: N801 - reads as a phrase at its call sites
-    """Context in which any exception becomes a `WorkloadError` at the line of `path` that caused it."""
+    """Context in which any exception becomes a `WorkloadError` at the line of `path` that caused it.
+
+    What this machine lacks is nobody's fault and stays a `CannotJudgeError`.
+    """
 
     def __init__(self, path: Path, what: str) -> None:
         self._path, self._what = path, what
@@ -41,7 +44,7 @@ class blame:  # noqa: N801 - reads as a phrase at its call sites
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None or isinstance(error, (WorkloadError, KeyboardInterrupt)):
+        if error is None or isinstance(error, (WorkloadError, CannotJudgeError, KeyboardInterrupt)):
             return
         frames = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(self._path)]
         line = frames[-1] if frames else None

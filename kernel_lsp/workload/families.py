@@ -6,13 +6,31 @@ data, for aligned contiguous tensors, or without ties, outliers and non-finite v
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 import torch
 from torch import Generator, Tensor
 
-_LONG = 16  # elements
+from kernel_lsp.workload.leaves import Leaf, Leaves, laid_out_as, own_elements
+from kernel_lsp.workload.structure import NONE, Structure, preserve
+
+LONG = 16
+"""Elements of a dimension whose end gets outliers."""
+RANGE_EXPONENT = 40
+"""Power of two that values are multiplied by, or divided, to reach the ends of a type's range.
+
+Squares, and products of two, of normal values stay normal in float32 and bfloat16.
+"""
+HALF_EXPONENT = 12
+"""The same for float16, whose largest number is 2^16 and whose smallest normal one 2^-14."""
+SPIKE_EXPONENT = 10
+"""Power of two that one element of each row is multiplied by: its exp() is infinite unless the maximum is taken off."""
+FEWEST_TOUCHED, TOUCHED_ONE_IN = 4, 4096
+"""Elements of a tensor that are touched one by one: so many at least, and one in so many."""
+STRETCH_ONE_IN = 256
+"""Elements of a tensor, one in so many side by side, that are touched besides: a whole row if it is no longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +57,6 @@ class Family:
     coarse: bool = False
 
 
-_FEWEST_TOUCHED, _TOUCHED_ONE_IN = 4, 4096
-
-
 def _shifted(x: Tensor, _: Generator) -> Tensor:
     return x * 1.5 + 0.75
 
@@ -52,6 +67,32 @@ def _large(x: Tensor, _: Generator) -> Tensor:
 
 def _tiny(x: Tensor, _: Generator) -> Tensor:
     return x * 2.0**-8
+
+
+def _vast(x: Tensor, _: Generator) -> Tensor:
+    return _finite_as(x, x * 2.0 ** _range_exponent(x))
+
+
+def _minute(x: Tensor, _: Generator) -> Tensor:
+    return x * 2.0 ** -_range_exponent(x)
+
+
+def _spiked(x: Tensor, generator: Generator) -> Tensor:
+    """One element of each row is huge."""
+    if not x.dim():
+        return _finite_as(x, x * 2.0**SPIKE_EXPONENT)
+    where = torch.randint(x.shape[-1], (*x.shape[:-1], 1), generator=generator, device=x.device)
+    return _finite_as(x, x * torch.ones_like(x).scatter_(-1, where, 2.0**SPIKE_EXPONENT))
+
+
+def _range_exponent(x: Tensor) -> int:
+    return HALF_EXPONENT if x.dtype == torch.float16 else RANGE_EXPONENT
+
+
+def _finite_as(x: Tensor, changed: Tensor) -> Tensor:
+    """Return changed values, the type's largest number where only the change made them infinite."""
+    largest = torch.finfo(x.dtype).max
+    return torch.where(torch.isinf(x), changed, changed.clamp(-largest, largest))
 
 
 def _ties(x: Tensor, _: Generator) -> Tensor:
@@ -71,7 +112,7 @@ def _outliers(x: Tensor, generator: Generator) -> Tensor:
     where = _places(flat, flat.numel() // 1024, generator)
     flat[where] = flat[where].sign() * 24.0
     made = flat.reshape(x.shape)
-    for dimension in (number for number, size in enumerate(made.shape) if size >= _LONG):
+    for dimension in (number for number, size in enumerate(made.shape) if size >= LONG):
         end = made.select(dimension, -1)
         chosen = torch.rand(end.shape, generator=generator, device=end.device) < 1 / 8
         chosen.view(-1)[0] = True
@@ -127,9 +168,9 @@ def made_different(x: Tensor) -> Tensor:
 def renewed(x: Tensor, generator: Generator) -> Tensor:
     """Weights by values of their own size; those that are all alike, as of a normalisation, become different ones."""
     noise = torch.rand(x.shape, generator=generator, device=x.device, dtype=torch.float32).to(x.dtype)
-    if bool((x == x.flatten()[0]).all()):
-        return x + (x.abs() + 1) * noise / 4
-    return x * (0.5 + noise) + x.std() * (noise - 0.5)
+    # No look at the values from here: a GPU would be waited for, between timed blocks.
+    alike = (x == x.flatten()[0]).all()
+    return torch.where(alike, x + (x.abs() + 1) * noise / 4, x * (0.5 + noise) + x.std(correction=0) * (noise - 0.5))
 
 
 def _places(flat: Tensor, count: int, generator: Generator) -> Tensor:
@@ -152,60 +193,78 @@ VALUE_FAMILIES = (
 )
 SIGNED = Family("signed", _signed)
 """For KernelBench's problems: their inputs are seldom negative, so that half of a function goes unseen."""
+VAST = Family("vast", _vast)
+MINUTE = Family("minute", _minute)
+SPIKED = Family("spiked", _spiked)
+RANGE_FAMILIES = (VAST, MINUTE, SPIKED)
+"""Ends of the range of a type: what leaves it on the way shows here, and many baselines do, too."""
 NONFINITE = Family("nonfinite", _nonfinite, finite=False)
 UNALIGNED = Family("unaligned", layout=Layout(shifted=True))
 STRIDED = Family("strided", layout=Layout(strided=True))
 WEIGHTS = Family("weights", renewed, of_weights=True)
-FAMILIES = {family.name: family for family in (*VALUE_FAMILIES, SIGNED, NONFINITE, UNALIGNED, STRIDED, WEIGHTS)}
+FAMILIES = {
+    family.name: family for family in (*VALUE_FAMILIES, *RANGE_FAMILIES, SIGNED, NONFINITE, UNALIGNED, STRIDED, WEIGHTS)
+}
 
 
-def apply(family: Family, leaves: tuple[object, ...], generator: Generator) -> tuple[object, ...]:
-    """The leaves with the family's values, each lying in memory as before.
+def apply(
+    family: Family, leaves: Leaves, generator: Generator, structures: Sequence[Structure] | None = None
+) -> Leaves:
+    """Return the leaves with the family's values and the structure of their own, each lying in memory as before.
 
     Integers are left alone, and so are 8-bit floats, on which torch cannot calculate. The family's layout is not
-    applied here: whoever owns the memory lays tensors out.
+    applied here: whoever owns the memory lays tensors out. Without `structures` leaves have none.
     """
     change = family.change
     if change is None:
         return leaves
+    known = [NONE] * len(leaves) if structures is None else structures
     return tuple(
-        _changed(change, leaf, generator)
-        if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.itemsize > 1 and leaf.numel()
-        else leaf
-        for leaf in leaves
+        _changed(change, leaf, generator, structure) if is_changed(leaf) else leaf
+        for leaf, structure in zip(leaves, known, strict=True)
     )
 
 
-def touched(leaves: tuple[object, ...], fresh: tuple[object, ...], generator: Generator) -> tuple[object, ...]:
-    """The leaves with a few elements of each floating-point tensor taken from `fresh`, another draw of the same."""
+def touched(
+    leaves: Leaves, fresh: Leaves, generator: Generator, structures: Sequence[Structure] | None = None
+) -> Leaves:
+    """Return the leaves with some elements of each floating-point tensor taken from `fresh`, another draw of the same.
 
-    def touch(leaf: object, other: object) -> object:
-        if not (isinstance(leaf, Tensor) and isinstance(other, Tensor) and leaf.is_floating_point() and leaf.numel()):
+    A few places are so few that whoever looks at samples takes the tensor for the same. A row, or as much of one as is
+    still little of the whole, makes a difference that no tolerance for rounding covers.
+    """
+
+    def touch(leaf: Leaf, other: Leaf, structure: Structure) -> Leaf:
+        if not (is_changed(leaf) and isinstance(other, Tensor)) or leaf.shape != other.shape:
             return leaf
-        if leaf.itemsize == 1 or (leaf.shape, leaf.stride()) != (other.shape, other.stride()):
-            return leaf
-        own, values = own_elements(leaf), own_elements(other)
-        changed = torch.empty_strided(own.shape, own.stride(), dtype=own.dtype, device=own.device).copy_(own)
-        flat = changed.flatten()  # a copy where the elements do not lie side by side
-        places = _places(flat, max(_FEWEST_TOUCHED, flat.numel() // _TOUCHED_ONE_IN), generator)
-        flat[places] = values.flatten()[places].to(flat.dtype)
-        changed.copy_(flat.view(changed.shape))
-        return changed.expand(leaf.shape)
+        own = own_elements(leaf)
+        flat = own.flatten().clone()
+        values = other[tuple(slice(extent) for extent in own.shape)].flatten().to(flat.dtype)
+        few = _places(flat, max(FEWEST_TOUCHED, flat.numel() // TOUCHED_ONE_IN), generator)
+        places = torch.cat([few, _stretch(own, generator)])
+        flat[places] = values[places]
+        return laid_out_as(preserve(structure, own, flat.view(own.shape)), leaf)
 
-    return tuple(touch(leaf, other) for leaf, other in zip(leaves, fresh, strict=False))
-
-
-def own_elements(tensor: Tensor) -> Tensor:
-    """The elements that have memory of their own: an expanded dimension counts once."""
-    for dim, step in enumerate(tensor.stride()):
-        if step == 0:
-            tensor = tensor.narrow(dim, 0, min(1, tensor.shape[dim]))
-    return tensor
+    known = [NONE] * len(leaves) if structures is None else structures
+    return tuple(touch(*each) for each in zip(leaves, fresh, known, strict=True))
 
 
-def _changed(change: Callable[[Tensor, Generator], Tensor], x: Tensor, generator: Generator) -> Tensor:
+def is_changed(leaf: Leaf) -> TypeGuard[Tensor]:
+    """Return True for what families change: floating-point tensors with elements, on which torch can calculate."""
+    return isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.itemsize > 1 and leaf.numel() > 0
+
+
+def _stretch(own: Tensor, generator: Generator) -> Tensor:
+    """Places side by side in a flattened tensor."""
+    row, count = own.shape[-1] if own.dim() else 1, own.numel()
+    length = min(row, max(FEWEST_TOUCHED, count // STRETCH_ONE_IN))
+    starts, step = (count // row, row) if length == row else (count - length + 1, 1)
+    start = torch.randint(starts, (1,), generator=generator, device=own.device) * step
+    return start + torch.arange(length, device=own.device)
+
+
+def _changed(
+    change: Callable[[Tensor, Generator], Tensor], x: Tensor, generator: Generator, structure: Structure
+) -> Tensor:
     own = own_elements(x)
-    changed = change(own, generator)
-    if changed.stride() != own.stride():
-        changed = torch.empty_strided(own.shape, own.stride(), dtype=x.dtype, device=x.device).copy_(changed)
-    return changed.expand(x.shape)
+    return laid_out_as(preserve(structure, own, change(own, generator)), x)

@@ -29,7 +29,8 @@ from torch.utils import _pytree as pytree
 
 from kernel_lsp.errors import CannotJudgeError, WorkloadError
 from kernel_lsp.workload import families
-from kernel_lsp.workload.answer import Call, build_model, form, on_device, outputs_of, seeded
+from kernel_lsp.workload.answer import build_model, form, nest, on_device, outputs_of, seeded
+from kernel_lsp.workload.call import Call
 from kernel_lsp.workload.constants import Case, constants_of, with_constants
 from kernel_lsp.workload.execute import blame, load_module
 from kernel_lsp.workload.placement import Instead
@@ -223,7 +224,7 @@ class Problem:
                 state[name] = tensor.detach().to(torch.float64 if widened else tensor.dtype, copy=True)
         with on_device():
             # A copy, for what a forward assigns to the model itself must not reach the next one.
-            arguments = tuple(call.nest(leaves[: call.inputs]))
+            arguments = tuple(nest(call, leaves[: call.inputs]))
             returned = torch.func.functional_call(copy.copy(model), state, arguments)
         return outputs_of(returned)
 
@@ -243,7 +244,7 @@ class Problem:
         return Call(
             init=self._literal(instance.init, "get_init_inputs"),
             tree=pytree.treespec_dumps(spec),
-            fixed=[(n, self._literal(leaf, "get_inputs")) for n, leaf in enumerate(leaves) if not given[n]],
+            fixed=tuple((n, self._literal(leaf, "get_inputs")) for n, leaf in enumerate(leaves) if not given[n]),
             inputs=sum(given),
             weights=self.weight_names,
             forms=forms,

@@ -12,7 +12,7 @@ from kernel_lsp.errors import WorkloadError
 from kernel_lsp.workload.execute import blame
 
 if TYPE_CHECKING:
-    from kernel_lsp.workload.answer import Call
+    from kernel_lsp.workload.call import Call
     from kernel_lsp.workload.problem import Problem
 
 Leaf = Any  # a torch.Tensor, or a bool, int or float

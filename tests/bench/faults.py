@@ -29,7 +29,7 @@ from unittest import mock
 from kernel_lsp.config.settings import JudgeSettings
 from kernel_lsp.device.nvml import find_gpus
 from kernel_lsp.judge import pipeline
-from kernel_lsp.judge.pipeline import Session
+from kernel_lsp.judge.session import Session
 from kernel_lsp.store.store import open_store
 from tests.bench import misfits, shards
 from tests.bench.misfits import Misfit, Scale

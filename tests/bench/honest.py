@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_lsp.errors import KernelLspError
-from kernel_lsp.judge.pipeline import Session, open_session
+from kernel_lsp.judge.session import Session, open_session
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import CheckStatus, Outcome, Verdict
 from kernel_lsp.runner.pool import Pool

@@ -27,7 +27,7 @@ from kernel_lsp.config.load import load_settings
 from kernel_lsp.device.nvml import Gpu, find_gpus
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.judge.building import Builders, arch_of
-from kernel_lsp.judge.pipeline import open_session
+from kernel_lsp.judge.session import open_session
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.runner.pool import Pool

@@ -25,7 +25,7 @@ import torch
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import find_gpus, free_bytes
 from kernel_lsp.errors import KernelLspError
-from kernel_lsp.judge.pipeline import open_session, start_pool
+from kernel_lsp.judge.session import open_session, start_pool
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Outcome, Verdict
 from kernel_lsp.runner.pool import Pool

@@ -1,9 +1,10 @@
-"""A GPU that is never quite steady: simulated launch times with the noise met on real ones.
+"""A GPU that is never quite steady, and processes that never lie alike: simulated times with the noise of real ones.
 
 The logarithm of a launch time is the kernel's own plus a drift (an Ornstein-Uhlenbeck walk, a warm-up and a
 two-state clock that steps up and down at random), plus white noise and rare one-sided spikes; short times are
 rounded to the timer's resolution. Three regimes: a *quiet* machine, one whose *boost* clock wanders, and one *shared*
-with another process. All times in milliseconds, no wall clock; a run is reproducible from its generator's seed.
+with another process. Each pair of processes adds a difference of its own between baseline and candidate (`Pairing`).
+All times in milliseconds, no wall clock; a run is reproducible from its generator's seed.
 """
 
 import math
@@ -12,12 +13,25 @@ from typing import Literal
 
 import numpy as np
 
+from kernel_lsp.policy import PLACES
+
 FLUSH_MS = 0.06
-"""What flushing the L2 cache costs before each launch."""
+"""Time of flushing the L2 cache before each launch."""
 FINE_TIMER_MS = 0.000032
 """Step of the simulated event timer unless a test asks for another one."""
 COARSE_TIMER_MS = 0.0005
 """Step of the event timer that CUDA's manual promises."""
+
+CODE_MS = 0.00012
+"""Standard deviation by which a pair of processes differs from another, in ms: 0.11 and 0.13 us for kernels under 50 us
+whose cache is flushed, from the scatter of estimates in `aa_idle` and `aa_busy` less their own noise."""
+CODE_SHARE = 0.0005
+"""The same as a share of the time. With places this makes 0.14 % at 0.2 ms, as `power` measured of such a kernel whose
+limit is memory, and 0.05 % without them at 0.7 ms, where it measured 0.04 to 0.08 %."""
+PLACES_DEVIATION = 0.0033
+"""Standard deviation of one side between places of memory (`placement`)."""
+RETUNED_SHARE = 0.5
+"""How often a process of a kernel that tunes itself takes the slower one of two settings. Chosen: the worst case."""
 
 Regime = Literal["quiet", "boost", "shared"]
 
@@ -104,6 +118,32 @@ def launches_per_segment(kernel_ms: float) -> int:
 def segment(gpu: NoisyGpu, kernel_ms: float) -> float:
     """Logarithm of the median launch time of one segment."""
     return math.log(float(np.median(gpu.launches(kernel_ms, launches_per_segment(kernel_ms)))))
+
+
+class Pairing:
+    """One pair of processes: the difference that it alone makes, by block.
+
+    Code lies elsewhere in every process, blocks use places of memory in turn, and a kernel that tunes itself takes one
+    of two settings.
+
+    Args:
+        rng: where the differences come from.
+        kernel_ms: time of the kernel.
+        retuned: by how much the settings of a kernel that tunes itself differ, as ln of their times.
+    """
+
+    def __init__(self, rng: np.random.Generator, kernel_ms: float, retuned: float = 0.0) -> None:
+        code = math.hypot(CODE_MS / kernel_ms, CODE_SHARE) * rng.standard_normal()
+        baseline, candidate = rng.random(2) < RETUNED_SHARE
+        self._offset = code + retuned * (int(candidate) - int(baseline))
+        self._places = math.sqrt(2) * PLACES_DEVIATION * rng.standard_normal(PLACES)
+        self._blocks = 0
+
+    def next(self) -> float:
+        """Return ln(B/A) of the next block between versions that are the same on a GPU without noise."""
+        place = self._places[self._blocks % PLACES]
+        self._blocks += 1
+        return float(self._offset + place)
 
 
 def block(gpu: NoisyGpu, a_ms: float, b_ms: float) -> float:

@@ -20,8 +20,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, S
 from contextlib import asynccontextmanager
 from typing import Any
 
-from kernel_lsp.config.settings import JudgeSettings
 from kernel_lsp.judge.timing import PLACES
+
+from kernel_lsp.config.settings import JudgeSettings
 from tests.bench import power, shards, specimens
 from tests.bench.record import record
 from tests.bench.sessions import scratch_folder, session_of, settings_below, warm_pool

@@ -14,7 +14,7 @@ from kernel_lsp.check import find_kernel_files
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import find_gpus
 from kernel_lsp.errors import KernelLspError
-from kernel_lsp.judge.pipeline import open_session
+from kernel_lsp.judge.session import open_session
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.refine.outcome import Refinement
 from kernel_lsp.refine.search import refine

@@ -16,7 +16,7 @@ from typing import Any
 from kernel_lsp.check import find_kernel_files
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import find_gpus
-from kernel_lsp.judge.pipeline import open_session
+from kernel_lsp.judge.session import open_session
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Verdict
 from tests.bench.record import record

@@ -8,7 +8,7 @@ from typing import Any
 
 from kernel_lsp.config.settings import JudgeSettings, PathSettings, RunnerSettings, Settings
 from kernel_lsp.device.nvml import find_gpus
-from kernel_lsp.judge.pipeline import Session
+from kernel_lsp.judge.session import Session
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import CaseTiming, Verdict
 from kernel_lsp.runner.pool import Flavour, Pool

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from kernel_lsp.build.binary import Binary
-from kernel_lsp.judge.pipeline import Session
+from kernel_lsp.judge.session import Session
 from kernel_lsp.source.candidate import Candidate
 
 TRIALS = 100

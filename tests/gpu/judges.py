@@ -10,10 +10,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from kernel_lsp.judge.correctness import Failure, Findings
+
 from kernel_lsp.config.settings import PathSettings, Settings
 from kernel_lsp.device.nvml import Gpu
-from kernel_lsp.judge.correctness import Failure, Findings
-from kernel_lsp.judge.pipeline import Session, open_session
+from kernel_lsp.judge.session import Session, open_session
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Verdict
 

@@ -7,7 +7,7 @@ import spinning
 from judges import EXAMPLES, Judges, edited
 
 from kernel_lsp.device.nvml import Gpu
-from kernel_lsp.judge.statistics import CONFIRMATION_BLOCKS
+from kernel_lsp.judge.measure.statistics import CONFIRMATION_BLOCKS
 from kernel_lsp.judge.verdict import CheckStatus, Outcome, Stage, Verdict
 
 pytestmark = pytest.mark.gpu

@@ -11,12 +11,13 @@ from pathlib import Path
 
 from kernel_lsp.build.binary import Build, Diagnostic, Severity
 from kernel_lsp.build.cache import BuildCache, FileCache
-from kernel_lsp.build.cuda import BuildOptions, build_cuda, wants_host_code
+from kernel_lsp.build.cuda import build_cuda, wants_host_code
 from kernel_lsp.build.host.compiler import compile_host
 from kernel_lsp.build.host.flags import Flags, translate
 from kernel_lsp.build.host.record import ExtensionBuild, HostBuild, Launchable
 from kernel_lsp.build.host.request import ExtensionRequest, Unit
 from kernel_lsp.build.host.stubs import Stub, read_stubs
+from kernel_lsp.build.options import BuildOptions
 from kernel_lsp.build.prelude import HALF_HEADER
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.cuda import find_cuda_kernels

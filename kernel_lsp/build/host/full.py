@@ -18,7 +18,6 @@ import torch
 
 from kernel_lsp.build.binary import Build, Diagnostic, Severity
 from kernel_lsp.build.cache import cache_key
-from kernel_lsp.build.cuda import BuildOptions
 from kernel_lsp.build.diagnostics import has_errors, parse_diagnostics
 from kernel_lsp.build.headers import user_headers
 from kernel_lsp.build.host.build import placed, quoted
@@ -27,6 +26,7 @@ from kernel_lsp.build.host.record import ExtensionBuild, HostBuild
 from kernel_lsp.build.host.request import ExtensionRequest, Unit
 from kernel_lsp.build.host.torch_extension import cpp_extension
 from kernel_lsp.build.occupancy import base_arch
+from kernel_lsp.build.options import BuildOptions
 from kernel_lsp.build.toolchain import tool
 from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.source.candidate import SourceFile

@@ -22,8 +22,8 @@ from typing import Any
 from kernel_lsp.check import FileReport, check, record_baseline
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import RunnerError, SourceError
-from kernel_lsp.judge.pipeline import open_session, start_pool
-from kernel_lsp.judge.statistics import Decision
+from kernel_lsp.judge.measure.statistics import Decision
+from kernel_lsp.judge.session import open_session, start_pool
 from kernel_lsp.judge.target import Target, make_target
 from kernel_lsp.judge.verdict import CheckStatus, Verdict
 from kernel_lsp.lsp.service import Emit, Handler

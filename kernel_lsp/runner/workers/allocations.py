@@ -1,22 +1,24 @@
 """Watched allocations: what a launch allocates is filled with one byte, 0xFF (NaN) at first, and fenced by guards."""
 
-from typing import Any, Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernel_lsp.device.slab import GUARD, POISON
+from kernel_lsp.runner.messages.subject import Trampled
+from kernel_lsp.runner.workers.dispatch import Operation, written_by
 
 _aten = torch.ops.aten
-_UNSET = {
+_UNSET: set[object] = {
     _aten.empty.memory_format,
     _aten.empty_strided.default,
     _aten.empty_like.default,
     _aten.new_empty.default,
     _aten.new_empty_strided.default,
 }
-_SET = {
+_SET: set[object] = {
     _aten.zeros.default,
     _aten.zeros_like.default,
     _aten.new_zeros.default,
@@ -43,16 +45,18 @@ class WatchedAllocations(TorchDispatchMode):
     """While active, every tensor made by a factory function lies between guards; unset ones hold `unset` bytes."""
 
     def __init__(self, listener: Listener | None = None, unset: int = POISON) -> None:
-        super().__init__()
+        super().__init__()  # pyright: ignore[reportUnknownMemberType] - torch leaves its parameter untyped
         self._unset = unset
         self._watched: list[tuple[Tensor, Tensor]] = []
         self._listener = listener
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Operation, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
+    ) -> object:
         made = func(*args, **(kwargs or {}))
         if func not in _UNSET and func not in _SET:
             if self._listener is not None:
-                for tensor in _written(func, args, kwargs or {}):
+                for tensor in written_by(func, args, kwargs or {}):
                     self._listener.written(tensor)
             return made
         if not isinstance(made, Tensor) or made.device.type == "meta" or not made.numel():
@@ -70,37 +74,21 @@ class WatchedAllocations(TorchDispatchMode):
             self._listener.allocated(fenced, func in _SET)
         return fenced
 
-    def trampled(self) -> list[dict[str, Any]]:
-        """Writes outside the tensors made so far: the tensor's shape, and how many bytes before or past it."""
-        found: list[dict[str, Any]] = []
+    def trampled(self) -> tuple[Trampled, ...]:
+        """Writes outside the tensors made so far."""
+        found: list[Trampled] = []
         for raw, fenced in self._watched:
             span = (sum((n - 1) * s for n, s in zip(fenced.shape, fenced.stride(), strict=True)) + 1) * fenced.itemsize
             before, after = raw[:GUARD], raw[GUARD + span :]
-            for side, guard in (("before", before), ("past", after)):
+            sides: tuple[tuple[Literal["before", "past"], Tensor], ...] = (("before", before), ("past", after))
+            for side, guard in sides:
                 touched = guard != POISON
                 if bool(touched.any()):
                     first = int(touched.to(torch.uint8).argmax())
                     away = first if side == "past" else GUARD - first
-                    found.append(
-                        {
-                            "shape": list(fenced.shape),
-                            "side": side,
-                            "bytes": away,
-                            "element": fenced.numel() + away // fenced.itemsize if side == "past" else -1,
-                            "count": int(touched.sum()),
-                        }
-                    )
-        return found
-
-
-def _written(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
-    """Tensors that an operation writes to, by its schema: `out=`, `x.copy_(y)`, `x.fill_(0)`."""
-    written: list[Tensor] = []
-    for position, argument in enumerate(func._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            value = kwargs.get(argument.name, args[position] if position < len(args) else None)
-            written += [value] if isinstance(value, Tensor) else list(value or ())
-    return written
+                    element = fenced.numel() + away // fenced.itemsize if side == "past" else -1
+                    found.append(Trampled(tuple(fenced.shape), side, away, element, int(touched.sum())))
+        return tuple(found)
 
 
 # The first use of a dispatch mode imports hundreds of modules. Paid here, it is paid once, by the nursery.

@@ -13,6 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from kernel_lsp.runner.workers.error_bounds import Bounds
+
 _CHUNK = 1 << 24
 _CHUNK_OF_BITS = 1 << 28  # on a GPU: each chunk is waited for
 _ROW = 1 << 12
@@ -22,24 +24,6 @@ _GAP = 2.0**6  # the least factor between the largest of most elements and the s
 _HIDDEN = 2.0**-6  # of the size of most elements: what rounding those that stand apart must reach to hide their errors
 _FEWEST, _FEWEST_ONE_IN = 16, 64  # elements that may be most
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-FLOOR_MAX = 4.0
-FLOOR_RMS = 1.0
-_WIDER = {  # floors (largest, RMS) for a coarse family, and beside library code for types that sums are made in
-    torch.float64: (128.0, 32.0),
-    torch.float32: (128.0, 32.0),
-    torch.float16: (32.0, 8.0),
-    torch.bfloat16: (8.0, 2.0),
-}
-_TABLE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 1e-2}
-_MODEL_MAX, _MODEL_RMS = 1.0, 1e-1
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """The largest and the root-mean-square error allowed, in units."""
-
-    max: float
-    rms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,53 +44,8 @@ class Distance:
     diffuse: bool = False
 
 
-EXACT = Bounds(0.0, 0.0)
-
-
-def table_bounds(dtype: torch.dtype, *, whole_model: bool = False) -> Bounds:
-    """What a baseline may be off by where nothing better is known (the table of KernelBench v0.2, per type).
-
-    Of a `whole_model` the root mean square is a tenth: cuDNN's convolutions round what they multiply to TF32, 5e-4 off,
-    and that grows from layer to layer, most of all where few samples are normalised. Among millions of elements a few
-    cancel, and may be off by as much as they are large.
-    """
-    if not dtype.is_floating_point:
-        return EXACT
-    share = _TABLE.get(dtype, 1e-1)
-    largest, rms = (_MODEL_MAX, _MODEL_RMS) if whole_model else (share, share)
-    eps = torch.finfo(dtype).eps
-    return Bounds(max(largest / eps, FLOOR_MAX), max(rms / eps, FLOOR_MAX))
-
-
-def relative_bounds(
-    baseline: Distance,
-    factor: float,
-    dtype: torch.dtype,
-    slack: float = 1.0,
-    *,
-    plain: bool = False,
-    coarse: bool = False,
-) -> Bounds:
-    """What a candidate may be off by: `factor` times the baseline's own error, or a few units if that is less.
-
-    Both `slack` times over, where the baseline is more exact than it would be on a GPU. Beside a `plain` baseline,
-    PyTorch alone, more units in types that sums are made in: its libraries add up in parts, where an honest loop over
-    a million terms of both signs is up to 66 units off; products rounded to TF32 are thousands off there.
-    More also for a `coarse` family: where all values lie in the tail of a function, or equal ones make every rounding
-    go the same way, honest versions were seen 62 units off (RMS 10) in float32 and 18 (RMS 4.5) in float16.
-    """
-    if not dtype.is_floating_point:
-        return EXACT
-    loops = plain and dtype in (torch.float32, torch.float64)
-    floors = _WIDER.get(dtype, (FLOOR_MAX, FLOOR_RMS)) if coarse or loops else (FLOOR_MAX, FLOOR_RMS)
-    largest = min(slack * factor * baseline.max, sys.float_info.max)  # an infinite error is wrong in any case
-    return Bounds(
-        max(floors[0], slack * FLOOR_MAX, largest), max(floors[1], slack * max(FLOOR_RMS, factor * baseline.rms))
-    )
-
-
 def scale(expected: Tensor, dtype: torch.dtype, brink: float = math.inf) -> float:
-    """RMS of the elements up to `brink` that an output of type `dtype` can hold: larger ones would hide the others."""
+    """Return the RMS of the elements up to `brink` that an output of type `dtype` holds; larger ones would hide it."""
     largest = min(torch.finfo(dtype).max if dtype.is_floating_point else sys.float_info.max, brink)
     total, count, root = 0.0, expected.numel(), math.sqrt(expected.numel())
     for (part,) in _chunks(expected):
@@ -123,7 +62,7 @@ def scale(expected: Tensor, dtype: torch.dtype, brink: float = math.inf) -> floa
 
 
 def brink(expected: Tensor, dtype: torch.dtype) -> float:
-    """A magnitude that some elements lie far above and none near, as -1e9 in masked scores does; infinite if none is.
+    """Return a magnitude that some elements lie far above and none near, as -1e9 in masked scores; infinite if none is.
 
     Judged by a sample. What lies above would hide the errors of the rest in an output of type `dtype`; what lies less
     far above would not, and the rest may then be no more than the tail of a softmax, which nobody computes so exactly.
@@ -138,7 +77,7 @@ def brink(expected: Tensor, dtype: torch.dtype) -> float:
 
 
 def all_finite(tensor: Tensor) -> bool:
-    """Whether no element is infinite or NaN."""
+    """Return True where no element is infinite or NaN."""
     return all(
         math.isfinite(float(torch.linalg.vector_norm(part.double()))) or bool(torch.isfinite(part).all())
         for (part,) in _chunks(tensor)
@@ -146,7 +85,7 @@ def all_finite(tensor: Tensor) -> bool:
 
 
 def mean(tensor: Tensor) -> float:
-    """Mean of the elements that are numbers; NaN if none is."""
+    """Return the mean of the elements that are numbers; NaN if none is."""
     total, count = 0.0, 0
     for (part,) in _chunks(tensor):
         wide = part.double()
@@ -165,7 +104,7 @@ class Reading(NamedTuple):
 
 
 Measure = Callable[[Tensor, Tensor, float, float], Reading | None]
-"""What takes readings as `read` does, or answers None."""
+"""Takes a reading as `read` does, or answers None."""
 
 
 def distance(
@@ -190,7 +129,7 @@ def distance(
 
 
 def read(actual: Tensor, expected: Tensor, rms_of_expected: float, allowed: float) -> Reading:
-    """The errors of an output by tensor operations, chunk by chunk; at most `allowed` units are no error."""
+    """Read the errors of an output by tensor operations, chunk by chunk; at most `allowed` units are no error."""
     largest, squares, wrong, first = 0.0, 0.0, 0, None
     at = 0
     for a, e in _chunks(actual, expected):
@@ -209,7 +148,7 @@ def read(actual: Tensor, expected: Tensor, rms_of_expected: float, allowed: floa
 
 
 def unravel(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Position in a tensor of `shape` of its `flat`-th element in row-major order."""
+    """Return the position in a tensor of `shape` of its `flat`-th element in row-major order."""
     index: list[int] = []
     for extent in reversed(shape):
         flat, rest = divmod(flat, extent)
@@ -218,7 +157,7 @@ def unravel(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def fingerprint(data: Tensor, salt: int = 0) -> int:
-    """A checksum of a flat byte tensor's content that depends on order, computed where the tensor is.
+    """Return a checksum of a flat byte tensor's content that depends on order, computed where the tensor is.
 
     The words are laid out in rows; the sums of rows and of columns, each weighted by its place, tell what changed.
     Who does not know `salt` (up to 62 bits) does not know the weights.
@@ -235,12 +174,12 @@ def fingerprint(data: Tensor, salt: int = 0) -> int:
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors of one type and shape hold the same bits."""
+    """Return True where two tensors of one type and shape hold the same bits."""
     return all(torch.equal(_bits(x), _bits(y)) for x, y in _chunks(a, b, size=_CHUNK_OF_BITS if a.is_cuda else _CHUNK))
 
 
 def holds_blank(tensor: Tensor) -> bool:
-    """Whether an element consists of 0xFF bytes, as memory does that nothing was written to."""
+    """Return True where an element consists of 0xFF bytes, as memory does that nothing was written to."""
     parts = (_bits(part) for (part,) in _chunks(tensor))
     return any(bool((bits == (255 if bits.dtype is torch.uint8 else -1)).any()) for bits in parts)
 

@@ -56,15 +56,19 @@ class FusedChecksum:
         self._module, self._salt = module, salt
 
     def __call__(self, tensor: Tensor) -> Tensor:
-        """The sum as a tensor of one int64, made on the current stream; it can be captured in a graph."""
+        """Return the sum as a tensor of one int64, made on the current stream."""
+        total = torch.zeros((), dtype=torch.int64, device=tensor.device)
+        self.add(tensor, total, self._salt)
+        return total
+
+    def add(self, tensor: Tensor, total: Tensor, salt: int) -> None:
+        """Add the sum under another `salt` to `total`, on the current stream; a graph may capture it."""
         flat = tensor.detach().contiguous()
         if flat.data_ptr() % _ALIGNED:
             flat = flat.clone()
-        total = torch.zeros((), dtype=torch.int64, device=tensor.device)
         if flat.nbytes:
             blocks = min(-(-flat.nbytes // (_ALIGNED * _THREADS * _EACH)), _MOST_BLOCKS)
-            self._module["kernel_lsp_checksum"][blocks, _THREADS](flat, flat.nbytes, self._salt, total)
-        return total
+            self._module["kernel_lsp_checksum"][blocks, _THREADS](flat, flat.nbytes, salt, total)
 
 
 def _beyond(dtype: torch.dtype) -> float:

@@ -6,7 +6,7 @@ A candidate's text is run in three places, and its calls of these functions mean
    called yet. For the process that finds out what there is to build.
 2. `build_extension(request, ...)` builds one request on the fast path and runs none of its code; where it answers
    with a reason instead, `build_fully` builds it as torch does, in a process of its own. Either way the outcome is an
-   `ExtensionBuild`, which travels as JSON (`dataclasses.asdict`, `from_json`); its `host` goes into the evidence.
+   `ExtensionBuild`, a record that may travel; its `host` goes into the evidence.
 3. `serving(builds, device)`: each request is answered with what was built for it, found by its digest, and launches go
    to `device`: a `GpuLaunches` or an `EmulatedLaunches`. For a subject, which may start no compiler.
 
@@ -22,33 +22,27 @@ import types
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Never, ParamSpec, Protocol, cast
 from unittest import mock
 
 import torch
-from pydantic import TypeAdapter
 from torch import Tensor
 
 from kernel_lsp.build.cache import BuildCache, FileCache
-from kernel_lsp.build.cuda import BuildOptions
 from kernel_lsp.build.host.build import fast_build
 from kernel_lsp.build.host.full import full_build
 from kernel_lsp.build.host.record import ExtensionBuild, Launchable
 from kernel_lsp.build.host.request import ExtensionRequest, file_request, inline_request
 from kernel_lsp.build.host.torch_extension import cpp_extension
 from kernel_lsp.build.occupancy import occupancy
+from kernel_lsp.build.options import BuildOptions
 from kernel_lsp.device.arguments import LaunchShape
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.source.candidate import SourceFile
 
-_BUILD = TypeAdapter(ExtensionBuild)
+_P = ParamSpec("_P")
 _DEFAULTS = BuildOptions()
 _DEFAULT_SHARED_BYTES = 48 << 10
-
-
-def from_json(answer: Any) -> ExtensionBuild:
-    """An `ExtensionBuild` from what `dataclasses.asdict` made of it."""
-    return _BUILD.validate_python(answer)
 
 
 @contextlib.contextmanager
@@ -66,18 +60,15 @@ def recording() -> Generator[list[ExtensionRequest]]:
 
 
 @contextlib.contextmanager
-def answering(answer: Callable[[ExtensionRequest], Any]) -> Generator[None]:
+def answering(answer: Callable[[ExtensionRequest], types.ModuleType]) -> Generator[None]:
     """Within it `load_inline` and `load` give what `answer` makes of a request."""
 
-    def load_inline(*args: Any, **named: Any) -> Any:
-        return answer(inline_request(*args, **named))
-
-    def load(*args: Any, **named: Any) -> Any:
-        return answer(file_request(*args, **named))
+    def answered(request: Callable[_P, ExtensionRequest]) -> Callable[_P, types.ModuleType]:
+        return lambda *arguments, **named: answer(request(*arguments, **named))
 
     with (
-        mock.patch.object(cpp_extension, "load_inline", load_inline),
-        mock.patch.object(cpp_extension, "load", load),
+        mock.patch.object(cpp_extension, "load_inline", answered(inline_request)),
+        mock.patch.object(cpp_extension, "load", answered(file_request)),
     ):
         yield
 
@@ -125,11 +116,11 @@ def build_fully(
 class _Unbuilt(types.ModuleType):
     """Stands for an extension that is not built yet: it has any function, and none can be called."""
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    def __getattr__(self, name: str) -> Callable[..., Never]:
         if name.startswith("__"):
             raise AttributeError(name)
 
-        def call(*_: object, **__: object) -> Any:
+        def call(*_: object, **__: object) -> Never:
             raise WorkloadError(f"`{self.__name__}.{name}` is called before the extension is built")
 
         return call
@@ -280,7 +271,8 @@ class Runtime:
 
     def device_attribute(self, attribute: int) -> int:
         """A value of CUDA's `cudaDeviceAttr`."""
-        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+        ask = cast(Callable[[int], object], torch.cuda.get_device_properties)  # pyright: ignore[reportUnknownMemberType]
+        properties = ask(torch.cuda.current_device())
         names = {
             8: "shared_memory_per_block",
             10: "warp_size",

@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,8 +24,8 @@ class GpuLaunches:
 
     def __init__(self, listeners: Sequence[Listener] = ()) -> None:
         self._listeners = listeners
-        self._functions: dict[tuple[str, str], tuple[Any, tuple[int, ...]]] = {}
-        self._modules: dict[str, Any] = {}
+        self._functions: dict[tuple[str, str], tuple[object, tuple[int, ...]]] = {}
+        self._modules: dict[str, object] = {}
         self._reached: deque[Tensor] = deque(maxlen=_REMEMBERED)
 
     def pointer(self, tensor: Tensor) -> int:
@@ -67,7 +66,7 @@ class GpuLaunches:
         """Copy bytes from device to device."""
         check(cu.cuMemcpyDtoDAsync(to, source, nbytes, _current(stream)), "copying device memory")
 
-    def _function(self, build: ExtensionBuild, kernel: Launchable) -> tuple[Any, tuple[int, ...]]:
+    def _function(self, build: ExtensionBuild, kernel: Launchable) -> tuple[object, tuple[int, ...]]:
         key = (build.digest, kernel.entry)
         if key not in self._functions:
             binary = build.binary

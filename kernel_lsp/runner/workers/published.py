@@ -15,15 +15,15 @@ MIT licence, github.com/ScalingIntelligence/KernelBench), in words of our own:
 """
 
 import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
 from kernel_lsp.errors import CannotJudgeError
-from kernel_lsp.runner.workers.inline import from_json, serving
+from kernel_lsp.runner.messages.published import JudgePublished, PublishedRole, PublishedVerdict
+from kernel_lsp.runner.workers.inline import serving
 from kernel_lsp.workload.answer import on_device
 from kernel_lsp.workload.execute import load_module
 
@@ -31,82 +31,84 @@ SEED = 42
 TOLERANCES = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 1e-2}
 _WARM_UPS, _DISCARDED = 3, 1
 _FLUSHED_BYTES = 256 << 20
-_EXCESSIVE = 10.0
 _DEVICE = torch.device("cuda", 0)
 
 
-def methods(device: str, arch: str = "sm_80") -> Mapping[str, Callable[..., Any]]:
-    """What this role answers to. On `cpu` kernels are emulated as on `arch`, and nothing is timed."""
-    if device != "cpu":
+class _Problem(Protocol):
+    """A problem's module."""
+
+    def get_init_inputs(self) -> list[object]: ...
+    def get_inputs(self) -> list[object]: ...
+    def Model(self, *arguments: object) -> nn.Module: ...  # noqa: N802 - KernelBench's name
+
+
+def methods(device: str, arch: str = "sm_80") -> PublishedRole:
+    """Return what answers this role's requests. On `cpu` kernels are emulated as on `arch`, and nothing is timed."""
+    return _Emulated(arch) if device == "cpu" else _OnGpu()
+
+
+class _OnGpu:
+    def judge(self, request: JudgePublished) -> PublishedVerdict:
+        """Judge on the GPU."""
         from kernel_lsp.runner.workers.inline_gpu import GpuLaunches
 
-        def judge_on_gpu(*, extensions: list[Any], triton: bool, **asked: Any) -> dict[str, Any]:
-            with serving(map(from_json, extensions), GpuLaunches()):
-                return judge_published(**asked)
+        with serving(request.extensions, GpuLaunches()):
+            return judge_published(request)
 
-        return {"judge": judge_on_gpu}
-    from kernel_lsp.runner.workers.emulator import EmulatedLaunches, Emulator
 
-    emulator = Emulator(arch)
+class _Emulated:
+    def __init__(self, arch: str) -> None:
+        from kernel_lsp.runner.workers.emulator import Emulator
 
-    def judge(*, extensions: list[Any], triton: bool, path: str, **asked: Any) -> dict[str, Any]:
-        emulator.expect(Path(path), triton=triton)
+        self._emulator = Emulator(arch)
+
+    def judge(self, request: JudgePublished) -> PublishedVerdict:
+        """Judge on the emulator."""
+        from kernel_lsp.runner.workers.emulator import EmulatedLaunches
+
+        emulator = self._emulator
+        emulator.expect(request.candidate.path, triton=request.triton)
         emulator.begin((), ())
-        with emulator.placement(), serving(map(from_json, extensions), EmulatedLaunches(emulator)):
-            return judge_published(path=path, **asked)
-
-    return {"judge": judge}
+        with emulator.placement(), serving(request.extensions, EmulatedLaunches(emulator)):
+            return judge_published(request)
 
 
-def judge_published(
-    *, problem: str, candidate: str, path: str, trials: int, repeats: int, precision: str = "float32"
-) -> dict[str, Any]:
-    """The verdict, as the fields of `bench.records.Published`.
-
-    Args:
-        problem: text that defines `Model`, `get_inputs` and `get_init_inputs`.
-        candidate: text that defines `ModelNew`.
-        path: where the candidate lies.
-        trials: how many sets of inputs are tried.
-        repeats: how many calls are timed, where the candidate is correct; 0 times none.
-        precision: name of the type that all tensors are cast to.
+def judge_published(request: JudgePublished) -> PublishedVerdict:
+    """Return the verdict.
 
     Raises:
         CannotJudgeError: the candidate needs more than this machine has.
         Exception: the problem itself fails.
     """
-    started, dtype = time.perf_counter(), getattr(torch, precision)
-    said: dict[str, Any] = {"compiled": False, "correct": False, "trials": (0, trials), "detail": ""}
-    said |= {"mean_ms": None, "reference_ms": None, "excessive": False, "scaled": False}
+    started, dtype, path = time.perf_counter(), getattr(torch, request.precision), request.candidate.path
     with torch.no_grad():
-        given = load_module(problem, Path(path).with_name("problem.py"))
+        given = cast(_Problem, load_module(request.problem, path.with_name("problem.py")))
         _seed(SEED)
         arguments = _cast(given.get_init_inputs(), dtype)
         _seed(SEED)
-        model = given.Model(*arguments)
+        model, compiled = given.Model(*arguments), False
         try:
-            made = load_module(candidate, Path(path)).ModelNew
-            said["compiled"] = True
+            made = load_module(request.candidate.text, path).ModelNew
+            compiled = True
             _seed(SEED)
             other = made(*arguments).to(device=_DEVICE, dtype=dtype)
             model = model.to(device=_DEVICE, dtype=dtype)
-            passed, said["detail"] = _try_out(model, other, given.get_inputs, trials, dtype)
-            said |= {"trials": (passed, trials), "correct": passed == trials}
+            passed, detail = _try_out(model, other, given.get_inputs, request.trials, dtype)
         except CannotJudgeError:
             raise
         except Exception as error:
-            said["detail"] = _words(error)
-            return said | {"seconds": time.perf_counter() - started}
-        if said["correct"] and repeats:
+            return PublishedVerdict(compiled, detail=_words(error), seconds=time.perf_counter() - started)
+        mean_ms, reference_ms = None, None
+        if (correct := passed == request.trials) and request.repeats:
             _seed(SEED)
             inputs = _drawn(given.get_inputs, dtype)
-            said["mean_ms"], said["reference_ms"] = _mean_ms(other, inputs, repeats), _mean_ms(model, inputs, repeats)
-            said["excessive"] = said["reference_ms"] > _EXCESSIVE * said["mean_ms"]
-    return said | {"seconds": time.perf_counter() - started}
+            mean_ms, reference_ms = (_mean_ms(timed, inputs, request.repeats) for timed in (other, model))
+    seconds = time.perf_counter() - started
+    return PublishedVerdict(compiled, correct, passed, detail, mean_ms, reference_ms, seconds)
 
 
 def _try_out(
-    model: nn.Module, other: nn.Module, get_inputs: Callable[[], list[Any]], trials: int, dtype: torch.dtype
+    model: nn.Module, other: nn.Module, get_inputs: Callable[[], list[object]], trials: int, dtype: torch.dtype
 ) -> tuple[int, str]:
     """How many trials passed, and what was wrong with the last that did not; another shape ends them."""
     _seed(SEED)
@@ -132,7 +134,7 @@ def _try_out(
     return passed, detail
 
 
-def _mean_ms(model: nn.Module, inputs: list[Any], repeats: int) -> float:
+def _mean_ms(model: nn.Module, inputs: Sequence[object], repeats: int) -> float:
     """Mean milliseconds of a call, to three digits."""
     for _ in range(_WARM_UPS):
         model(*inputs)
@@ -153,16 +155,16 @@ def _mean_ms(model: nn.Module, inputs: list[Any], repeats: int) -> float:
 
 
 def _seed(seed: int) -> None:
-    torch.manual_seed(seed)
+    torch.manual_seed(seed)  # pyright: ignore[reportUnknownMemberType]
     torch.cuda.manual_seed(seed)
 
 
-def _drawn(get_inputs: Callable[[], list[Any]], dtype: torch.dtype) -> list[Any]:
+def _drawn(get_inputs: Callable[[], list[object]], dtype: torch.dtype) -> list[object]:
     with on_device():
         return _cast(get_inputs(), dtype)
 
 
-def _cast(values: list[Any], dtype: torch.dtype) -> list[Any]:
+def _cast(values: list[object], dtype: torch.dtype) -> list[object]:
     return [value.to(device=_DEVICE, dtype=dtype) if isinstance(value, Tensor) else value for value in values]
 
 

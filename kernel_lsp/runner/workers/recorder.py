@@ -12,15 +12,16 @@ import struct
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import torch
-from cuda.bindings import driver as cu  # pyright: ignore[reportAttributeAccessIssue]
 from torch import Tensor
 
 from kernel_lsp.build.cubin import read_cubin
+from kernel_lsp.build.launchers import Kind, TritonDriver, TritonMetadata, TritonSource
 from kernel_lsp.device.arguments import LaunchShape, pack_argument
-from kernel_lsp.device.driver import check
+from kernel_lsp.device.driver import check, cu
+from kernel_lsp.runner.workers.replay import Launch, Pointer, Recorded, Value
 
 _MOST_BYTES = 64 << 20
 
@@ -47,7 +48,7 @@ class Recorder:
     _memories: list[_Memory] = field(default_factory=list[_Memory])
     _images: dict[bytes, int] = field(default_factory=dict[bytes, int])
     _data: list[bytes] = field(default_factory=list[bytes])
-    _launches: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    _launches: list[Launch] = field(default_factory=list[Launch])
     _size: int = 0
 
     def pause(self) -> None:
@@ -55,7 +56,7 @@ class Recorder:
         self.begun = False
         self._memories.clear()
 
-    def begin(self, inputs: Sequence[Any]) -> None:
+    def begin(self, inputs: Sequence[object]) -> None:
         """Start a run on these inputs; launches before it are not kept."""
         self.begun = True
         for value in inputs:
@@ -74,7 +75,7 @@ class Recorder:
             memory.written = True
 
     def launch(
-        self, image: bytes, entry: str, shape: LaunchShape, packed: Sequence[bytes], given: Sequence[Any]
+        self, image: bytes, entry: str, shape: LaunchShape, packed: Sequence[bytes], given: Sequence[object]
     ) -> None:
         """Keep a launch that is about to be made; `given` are the arguments before they were packed.
 
@@ -90,7 +91,7 @@ class Recorder:
                 self._memories.append(_Memory(storage.data_ptr(), storage.nbytes(), written=True, owner=value))
         reached: dict[int, int] = {}
         memories: list[tuple[int, int | None]] = []
-        arguments: list[dict[str, Any]] = []
+        arguments: list[Value | Pointer] = []
         for data in packed:
             memory = self._find(struct.unpack("<Q", data)[0]) if len(data) == 8 else None
             if memory is None:
@@ -119,7 +120,8 @@ class Recorder:
         """Write what was kept; how many launches that is."""
         images = [base64.b64encode(image).decode() for image in self._images]
         data = [base64.b64encode(content).decode() for content in self._data]
-        path.write_text(json.dumps({"images": images, "data": data, "launches": self._launches}), encoding="utf-8")
+        recorded = Recorded(images=images, data=data, launches=self._launches)
+        path.write_text(json.dumps(recorded), encoding="utf-8")
         return len(self._launches)
 
     def _find(self, address: int) -> _Memory | None:
@@ -144,13 +146,13 @@ def hearing_triton(recorder: Recorder) -> Generator[None]:
     """Within it Triton's launches reach the recorder before they are made; those of kernels launched before do not."""
     from triton.runtime.driver import driver as active_driver
 
-    active: Any = active_driver.active
+    active = cast(TritonDriver, active_driver.active)
     make = active.launcher_cls
 
-    def launcher(source: Any, metadata: Any) -> Callable[..., Any]:
+    def launcher(source: TritonSource, metadata: TritonMetadata) -> Callable[..., object]:
         made = make(source, metadata)
 
-        def launch(x: int, y: int, z: int, stream: int, function: Any, *rest: Any) -> Any:
+        def launch(x: int, y: int, z: int, stream: int, function: object, *rest: object) -> object:
             # Packed metadata, launch metadata and two hooks come before the arguments.
             if x * y * z and recorder.begun:
                 recorder.launch(*_triton_launch(source, metadata, images[function], (x, y, z), rest[4:]))
@@ -158,10 +160,10 @@ def hearing_triton(recorder: Recorder) -> Generator[None]:
 
         return launch
 
-    images: dict[Any, bytes] = {}
+    images: dict[object, bytes] = {}
     load = active.utils.load_binary
 
-    def load_binary(name: str, cubin: bytes, *rest: Any) -> Any:
+    def load_binary(name: str, cubin: bytes, *rest: object) -> Sequence[object]:
         loaded = load(name, cubin, *rest)
         images[loaded[1]] = cubin
         return loaded
@@ -174,14 +176,18 @@ def hearing_triton(recorder: Recorder) -> Generator[None]:
 
 
 def _triton_launch(
-    source: Any, metadata: Any, cubin: bytes, grid: tuple[int, int, int], arguments: Sequence[Any]
-) -> tuple[bytes, str, LaunchShape, list[bytes], list[Any]]:
+    source: TritonSource,
+    metadata: TritonMetadata,
+    cubin: bytes,
+    grid: tuple[int, int, int],
+    arguments: Sequence[object],
+) -> tuple[bytes, str, LaunchShape, list[bytes], list[object]]:
     """A launch as `Recorder.launch` takes it."""
     if getattr(metadata, "num_ctas", 1) > 1 or metadata.launch_cooperative_grid:
         raise NotRepeatableError("a Triton kernel is launched in clusters or as a cooperative grid")
     if metadata.global_scratch_size or getattr(metadata, "profile_scratch_size", 0):
         raise NotRepeatableError("a Triton kernel asks for scratch memory")
-    given: list[Any] = []
+    given: list[object] = []
     for kind, argument in zip(source.signature.values(), arguments, strict=True):
         given += _machine_values(kind, argument)
     facts = next(k for k in read_cubin(cubin) if k.entry == metadata.name)
@@ -194,15 +200,16 @@ def _triton_launch(
     return cubin, metadata.name, LaunchShape(grid, (32 * metadata.num_warps, 1, 1), metadata.shared), packed, given
 
 
-def _machine_values(kind: Any, argument: Any) -> list[Any]:
+def _machine_values(kind: Kind, argument: object) -> list[object]:
     """The machine's arguments for one of a Triton function's; none for what is known at compile time."""
     if kind == "constexpr":
         return []
     if isinstance(kind, tuple):
-        return [v for one, value in zip(kind, argument, strict=True) for v in _machine_values(one, value)]
+        values = zip(kind, cast(Sequence[object], argument), strict=True)
+        return [machine for one, value in values for machine in _machine_values(one, value)]
     if kind.startswith(("tensordesc", "nvTmaDesc")):
         raise NotRepeatableError("a Triton kernel is given a tensor descriptor")
-    return [float(argument) if kind.startswith(("fp", "bf")) else argument]
+    return [float(cast(float, argument)) if kind.startswith(("fp", "bf")) else argument]
 
 
 def _span(tensor: Tensor) -> int:

@@ -17,15 +17,48 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 _SHARED_LIMIT = 48 << 10
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 
+class Value(TypedDict):
+    """An argument by its bytes, base64."""
+
+    bytes: str
+
+
+class Pointer(TypedDict):
+    """An argument that points into a memory, by the memory's number and how far."""
+
+    memory: int
+    offset: int
+
+
+class Launch(TypedDict):
+    """One launch."""
+
+    image: int
+    entry: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    memories: list[tuple[int, int | None]]
+    arguments: list[Value | Pointer]
+
+
+class Recorded(TypedDict):
+    """The content of a file."""
+
+    images: list[str]
+    data: list[str]
+    launches: list[Launch]
+
+
 def main(path: str) -> None:
     """Repeat the launches in a file, each from the memory it was given."""
-    told = json.loads(Path(path).read_text(encoding="utf-8"))
+    told: Recorded = json.loads(Path(path).read_text(encoding="utf-8"))
     images = [base64.b64decode(image) for image in told["images"]]
     data = [base64.b64decode(content) for content in told["data"]]
     driver = _Driver()
@@ -43,12 +76,12 @@ class _Driver:
         self._check("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
         self._check("cuCtxSetCurrent", context)
 
-    def repeat(self, launch: dict[str, Any], image: bytes, data: list[bytes]) -> None:
+    def repeat(self, launch: Launch, image: bytes, data: list[bytes]) -> None:
         places = [self._allocate(nbytes) for nbytes, _ in launch["memories"]]
         for place, (_, content) in zip(places, launch["memories"], strict=True):
             if content is not None and data[content]:
                 self._check("cuMemcpyHtoD_v2", place, data[content], ctypes.c_size_t(len(data[content])))
-        buffers: list[Any] = []
+        buffers: list[ctypes.c_uint64 | ctypes.Array[ctypes.c_char]] = []
         for argument in launch["arguments"]:
             if "memory" in argument:
                 value = places[argument["memory"]].value + argument["offset"]
@@ -79,7 +112,7 @@ class _Driver:
             self._functions[number, entry] = function
         return self._functions[number, entry]
 
-    def _check(self, call: str, *arguments: Any) -> None:
+    def _check(self, call: str, *arguments: object) -> None:
         status = getattr(self._cuda, call)(*arguments)
         if status:
             sys.exit(f"{call} failed: CUDA error {status}")

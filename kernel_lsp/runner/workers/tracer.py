@@ -3,31 +3,32 @@
 CUPTI's activity records, through torch's profiler. What is needed of it is bound here, before any candidate is loaded.
 """
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
+import msgspec
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from kernel_lsp.runner.messages.subject import TracedOperation
+
 _T = TypeVar("_T")
 _KINDS = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
-_synchronize, _read, _profile = torch.cuda.synchronize, json.loads, profile
+_synchronize, _read, _profile = torch.cuda.synchronize, msgspec.json.decode, profile
 
 
-def trace(work: Callable[[], _T], file: Path) -> tuple[_T, dict[str, Any]]:
-    """Do `work` and wait for the GPU; what `work` returned, and what the GPU did. `file` is written and removed.
+def trace(work: Callable[[], _T], file: Path) -> tuple[_T, tuple[TracedOperation, ...], str]:
+    """Do `work` and wait for the GPU; `file` is written and removed.
 
-    The second is `operations`, and `failed`: why there are none, if the profiler says so. An operation is `kind`,
-    `name` (C++ names as declarations), `stream`, `start_us` and `us` in microseconds, and where known `grid`, `block`,
-    `nbytes`. What `work` raises is passed on.
+    Returns:
+        The result of `work`, the GPU's operations, and why there are none, if the profiler says so.
     """
     profiler = _profile(activities=[ProfilerActivity.CUDA])
     try:
         profiler.start()
     except RuntimeError as error:
-        return work(), {"operations": [], "failed": str(error)}
+        return work(), (), str(error)
     try:
         done = work()
         _synchronize()
@@ -35,21 +36,46 @@ def trace(work: Callable[[], _T], file: Path) -> tuple[_T, dict[str, Any]]:
         profiler.stop()
     try:
         profiler.export_chrome_trace(str(file))
-        events = _read(file.read_text(encoding="utf-8"))["traceEvents"]
+        events = _read(file.read_bytes(), type=_Trace).events
     finally:
         file.unlink(missing_ok=True)
-    return done, {"operations": [_operation(e) for e in events if e.get("cat") in _KINDS], "failed": None}
+    return done, tuple(_operation(event) for event in events if event.category in _KINDS), ""
 
 
-def _operation(event: dict[str, Any]) -> dict[str, Any]:
-    told = event["args"]
-    return {
-        "kind": _KINDS[event["cat"]],
-        "name": event["name"],
-        "stream": told.get("stream", 0),
-        "start_us": event["ts"],
-        "us": event["dur"],
-        "grid": told.get("grid"),
-        "block": told.get("block"),
-        "nbytes": told.get("bytes"),
-    }
+class _Details(msgspec.Struct, frozen=True):
+    """Details of an event, as far as they are told."""
+
+    stream: int = 0
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+    nbytes: int | None = msgspec.field(name="bytes", default=None)
+
+
+class _Event(msgspec.Struct, frozen=True):
+    """One event of a trace in Chrome's format; times in microseconds."""
+
+    name: str = ""
+    category: str = msgspec.field(name="cat", default="")
+    start: float = msgspec.field(name="ts", default=0.0)
+    duration: float = msgspec.field(name="dur", default=0.0)
+    details: msgspec.Raw = msgspec.field(name="args", default=msgspec.Raw(b"{}"))
+
+
+class _Trace(msgspec.Struct, frozen=True):
+    """A trace in Chrome's format."""
+
+    events: tuple[_Event, ...] = msgspec.field(name="traceEvents")
+
+
+def _operation(event: _Event) -> TracedOperation:
+    told = _read(event.details, type=_Details)
+    return TracedOperation(
+        _KINDS[event.category],
+        event.name,
+        told.stream,
+        event.start,
+        event.duration,
+        told.grid,
+        told.block,
+        told.nbytes,
+    )

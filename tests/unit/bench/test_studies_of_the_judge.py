@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from kernel_lsp.judge.timing import PLACES
+
 from tests.bench import aa, faults, judge_speed, misfits, placement, power, shards, specimens
 
 ROOT = Path(__file__).parents[3]

@@ -7,8 +7,9 @@ import pytest
 from kernel_lsp.build import cuda
 from kernel_lsp.build.binary import Build, Severity
 from kernel_lsp.build.cache import BuildCache
-from kernel_lsp.build.cuda import BuildOptions, build_cuda
+from kernel_lsp.build.cuda import build_cuda
 from kernel_lsp.build.headers import user_headers
+from kernel_lsp.build.options import BuildOptions
 from kernel_lsp.build.toolchain import Tool, tool
 from kernel_lsp.source.candidate import SourceFile
 

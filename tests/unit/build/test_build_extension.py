@@ -10,15 +10,17 @@ import torch
 from torch.utils import cpp_extension
 
 from kernel_lsp.build.binary import Build
-from kernel_lsp.build.cuda import BuildOptions
 from kernel_lsp.build.host import full
 from kernel_lsp.build.host.full import full_build
 from kernel_lsp.build.host.record import ExtensionBuild
 from kernel_lsp.build.host.request import cuda_file_request, inline_request
+from kernel_lsp.build.options import BuildOptions
 from kernel_lsp.build.toolchain import Tool
 from kernel_lsp.errors import CannotJudgeError
+from kernel_lsp.runner.messages.build import BuildCandidate, BuildExtensionFully, CacheFolder
 from kernel_lsp.runner.workers import build as build_worker
 from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.kernel import Language
 
 SOURCE = "#include <torch/extension.h>\ntorch::Tensor run(torch::Tensor x) { return x; }\n"
 
@@ -128,23 +130,32 @@ def reference(x): return x
 def launch(module, x): return module.run(x)
 """
     text = "__global__ void kernel(float* x) {}\n" + SOURCE + "int unused() { return 0; }\n"
-    asked = {
-        "path": str(tmp_path / "run.cu"),
-        "text": text,
-        "workload_path": str(tmp_path / "run_workload.py"),
-        "workload_text": workload,
-        "launch_path": None,
-        "launch_text": None,
-        "arch": "sm_90",
-        "options": ["-DTILE=64"],
-        "include_dirs": [str(tmp_path / "include")],
-        "cache_folder": str(tmp_path / "cache"),
-        "extension_folder": str(tmp_path / "kept"),
-    }
-    rest = {"language": "cuda", "cache_limit": 0, "triton_cache": str(tmp_path / "triton"), "processes": 1}
-    (request,) = build_worker.build(**asked, **rest)["requests"]
-    made = build_worker.build_requested_fully(request=request, **asked, **rest, reason="it is asked for")
-    assert made["extension"].endswith(".so")
+    worker = build_worker.methods()
+    source = SourceFile(tmp_path / "run.cu", text)
+    options = BuildOptions(("-DTILE=64",), (tmp_path / "include",))
+    asked = BuildCandidate(
+        language=Language.CUDA,
+        kernel=source,
+        workload=SourceFile(tmp_path / "run_workload.py", workload),
+        launch=None,
+        arch="sm_90",
+        options=options,
+        cache=CacheFolder(tmp_path / "cache", 0),
+        triton_cache=tmp_path / "triton",
+        processes=1,
+    )
+    (request,) = worker.build(asked).requests
+    fully = BuildExtensionFully(
+        extension=request,
+        origin=source,
+        arch="sm_90",
+        options=options,
+        folder=tmp_path / "kept",
+        reason="it is asked for",
+    )
+    made = worker.build_extension_fully(fully)
+    assert made.extension is not None
+    assert made.extension.endswith(".so")
     (call,) = loads
     assert 'm.def("run", &run);' in call["text"]
     assert "&unused" not in call["text"]

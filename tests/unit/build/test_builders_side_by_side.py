@@ -35,12 +35,12 @@ def test_a_header_that_takes_too_long_to_prepare_keeps_nobody(tmp_path: Path):
     settings = load_settings(None, overrides={"paths.cache": str(tmp_path)})[0]
     asked: list[str] = []
 
-    async def call(method: str, **_: object) -> None:
-        asked.append(method)
-        raise WorkerTimedOut("`prepare_header` took longer than 120 s")
+    async def ask(request: object, *, deadline: float) -> None:
+        asked.append(type(request).__name__)
+        raise WorkerTimedOut("`PrepareHeader` took longer than 120 s")
 
     async def worker(*_: object, **__: object) -> Any:
-        return SimpleNamespace(call=call, alive=False, kill=lambda: None)
+        return SimpleNamespace(ask=ask, alive=False, kill=lambda: None)
 
     asyncio.run(Builders(cast(Pool, SimpleNamespace(worker=worker)), settings, "sm_90").prepare_header())
-    assert asked == ["prepare_header"]
+    assert asked == ["PrepareHeader"]

@@ -1,15 +1,20 @@
 """The address of a build: what must change it and what must not, and that an unchanged file starts no process."""
 
 import asyncio
+import zlib
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from kernel_lsp.build.binary import Build
+from kernel_lsp.build.built import Built
 from kernel_lsp.build.cache import FileCache
+from kernel_lsp.build.kept import known_build
 from kernel_lsp.build.known import build_keys
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.config.settings import Settings
-from kernel_lsp.judge.building import Builders, known_build
+from kernel_lsp.judge.building import Builders
 from kernel_lsp.runner.pool import Pool
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.imports import local_imports
@@ -35,6 +40,7 @@ def launch(module, x):
     module.scale[1, LENGTH](x)
     return x
 """
+KEPT = Built(Build(None, (), "none", 0.0), ())
 
 
 @pytest.fixture
@@ -134,11 +140,21 @@ def test_an_unchanged_file_is_known_and_a_changed_one_is_not(folder: Path) -> No
     assert known_build(settings(folder), "sm_90", workload, candidate) is None
 
 
-def test_a_stored_answer_of_another_shape_is_dropped(folder: Path) -> None:
+@pytest.mark.parametrize(
+    "stored",
+    [
+        b"not what it was",
+        zlib.compress(b"no msgpack"),
+        zlib.compress(msgspec.msgpack.encode({"format": 0, "built": KEPT})),
+        zlib.compress(msgspec.msgpack.encode({"format": 1, "built": {"build": 5}})),
+    ],
+    ids=["not compressed", "garbage", "an older format", "another shape"],
+)
+def test_a_stored_answer_of_another_shape_is_dropped(folder: Path, stored: bytes) -> None:
     pair = keys(folder, flag="-DX")
     assert pair is not None
     cache = FileCache(folder / "cache" / "builds", 1 << 20, ".answer")
-    cache.write(pair[0], b"not what it was")
+    cache.write(pair[0], stored)
     source = SourceFile(folder / "scale.cu", KERNEL)
     file = SourceFile(folder / "scale_workload.py", WORKLOAD)
     workload = WorkloadFile(file, source.path, in_kernel_file=False, has_launch=True)

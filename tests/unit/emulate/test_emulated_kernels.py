@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from emulator_kit import compiled, launch
 
-from kernel_lsp.emulate.errors import EmulationError, NeedsGpu
+from kernel_lsp.emulate.errors import EmulatorFault, LaunchError, NeedsGpu
 from kernel_lsp.emulate.machine import Options, run
 from kernel_lsp.emulate.memory import GlobalMemory
 from kernel_lsp.emulate.ptx import load
@@ -397,7 +397,7 @@ def test_what_only_a_gpu_can_do_is_named(ptx):
     assert raised.value.line is not None
 
 
-@pytest.mark.parametrize(("entry", "block"), [("nothing", 32), ("clocked", 2048)])
-def test_launches_that_make_no_sense(ptx, entry, block):
-    with pytest.raises(EmulationError):
+@pytest.mark.parametrize(("entry", "block", "error"), [("nothing", 32, EmulatorFault), ("clocked", 2048, LaunchError)])
+def test_launches_that_make_no_sense(ptx, entry, block, error):
+    with pytest.raises(error):
         run(load(ptx), entry, (1, 1, 1), (block, 1, 1), 0, bytes(8), GlobalMemory())

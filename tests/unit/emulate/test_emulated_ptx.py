@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from emulator_kit import compiled, launch
 
-from kernel_lsp.emulate.errors import EmulationError
+from kernel_lsp.emulate.errors import EmulatorFault
 from kernel_lsp.emulate.program import Address, Immediate, Location, Register, Special, Symbol, Vector
 from kernel_lsp.emulate.ptx import immediate, immediate_bits, load
 
@@ -127,7 +127,7 @@ def test_constants(text, kind, bits):
 
 
 def test_text_that_is_no_ptx():
-    with pytest.raises(EmulationError):
+    with pytest.raises(EmulatorFault):
         load(body(".reg .b32 %r<2>;\nmov.u32 %r1, (;"))
 
 

@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 
-from kernel_lsp.runner.workers import comparison
+from kernel_lsp.runner.workers import comparison, error_bounds
 from kernel_lsp.workload.execute import load_module
 from kernel_lsp.workload.families import NONFINITE, VALUE_FAMILIES, apply
 from kernel_lsp.workload.load import load_workload, workload_of
@@ -114,7 +114,7 @@ def interpret(path, cases):
         outputs = as_outputs(path, launch(*inputs), "launch")
         wide = (x.double() if x.is_floating_point() else x for x in before)
         for output, want in zip(outputs, as_outputs(path, workload.reference(*wide), "reference"), strict=True):
-            size, bounds = comparison.scale(want, output.dtype), comparison.table_bounds(output.dtype)
+            size, bounds = comparison.scale(want, output.dtype), error_bounds.table_bounds(output.dtype)
             found = comparison.distance(output, want, size, bounds)
             if found.first_wrong is not None:
                 raise AssertionError(f"wrong for {family.name} inputs of {case}: {found}")

@@ -8,14 +8,14 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from kernel_lsp.judge.bench import Draw
+from kernel_lsp.judge.correctness import Failure
+from kernel_lsp.judge.timing import Series, TimedCase
 
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.judge import pipeline, statistics, timing
-from kernel_lsp.judge.bench import Draw
-from kernel_lsp.judge.correctness import Failure
-from kernel_lsp.judge.pipeline import Judgement, Remeasured, Session
+from kernel_lsp.judge.session import Judgement, Remeasured, Session
 from kernel_lsp.judge.target import make_target
-from kernel_lsp.judge.timing import Series, TimedCase
 from kernel_lsp.judge.verdict import Outcome, Stage
 
 SAXPY = Path(__file__).parents[3] / "examples" / "cuda" / "saxpy.cu"

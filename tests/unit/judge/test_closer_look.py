@@ -6,10 +6,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from kernel_lsp.judge.correctness import Failure
 
 from kernel_lsp.config.settings import Settings
-from kernel_lsp.judge.correctness import Failure
-from kernel_lsp.judge.pipeline import Judgement, Remeasured, Session
+from kernel_lsp.judge.session import Judgement, Remeasured, Session
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.runner.protocol import WorkerFailure

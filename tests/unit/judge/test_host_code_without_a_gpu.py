@@ -8,7 +8,7 @@ import pytest
 
 from kernel_lsp.build.host.compiler import host_compiler
 from kernel_lsp.config.settings import PathSettings, Settings
-from kernel_lsp.judge.pipeline import open_session
+from kernel_lsp.judge.session import open_session
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Outcome, Verdict
 

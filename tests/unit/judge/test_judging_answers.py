@@ -11,8 +11,8 @@ from kernel_lsp.bench.records import comparison_of
 from kernel_lsp.config.settings import PathSettings, Settings
 from kernel_lsp.device.nvml import find_gpus
 from kernel_lsp.judge import correctness
-from kernel_lsp.judge.likeness import same_model
-from kernel_lsp.judge.pipeline import open_session
+from kernel_lsp.judge.program_equality import same_model
+from kernel_lsp.judge.session import open_session
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import CheckStatus, Outcome, Stage, Verdict
 from kernel_lsp.source.candidate import SourceFile
@@ -123,7 +123,7 @@ ANSWERS = {
     "words": INLINE.replace("rows.scale_rows(x,", "rows.scale_rows(x.clone(),")
     .replace("auto y = torch::empty_like(x)", "auto y = x.clone()")
     .replace("def __init__(self, size):", 'def __init__(self, size):\n        """The constructor (open to all)."""'),
-    "hidden": INLINE.replace("cuda_sources=SOURCE", "cuda_sources=SOURCE.replace('int n =', 'ex' 'it(0); int n =')"),
+    "hidden": INLINE.replace("cuda_sources=SOURCE", "cuda_sources=SOURCE.replace('int n =', 'as' 'm(\"syscall\"); int n =')"),
 }
 
 
@@ -242,7 +242,7 @@ def test_sizes_that_the_problem_fixes_may_be_relied_on(verdicts):
         ("no_answer", Outcome.BUILD_FAILED, Stage.PARSE, "no `ModelNew`"),
         ("raises", Outcome.BUILD_FAILED, Stage.BUILD, "ValueError: no"),
         ("reaches", Outcome.ILLEGITIMATE, Stage.LEGITIMATE, "imports `ctypes`"),
-        ("hidden", Outcome.ILLEGITIMATE, Stage.LEGITIMATE, "line 13 of its host code uses `exit`"),
+        ("hidden", Outcome.ILLEGITIMATE, Stage.LEGITIMATE, "line 13 of its host code runs machine instructions on the host"),
         ("syntax", Outcome.BUILD_FAILED, Stage.BUILD, "syntax.py:"),
     ],
 )

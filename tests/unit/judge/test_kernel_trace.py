@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from kernel_lsp.judge.trace import (
+from kernel_lsp.judge.integrity.trace import (
     Operation,
     OwnKernels,
     claims_too_little,

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-
-from kernel_lsp.judge import timing
 from kernel_lsp.judge.bench import Draw
 from kernel_lsp.judge.timing import TimedCase
+
+from kernel_lsp.judge import timing
 
 CASE = TimedCase(Draw("0/normal/0", 0, "normal", [], 0, 0), "cold", 4, 100.0, 1 << 20)
 LAUNCHES = timing._UNSEEN  # of a side in one look

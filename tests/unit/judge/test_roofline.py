@@ -5,11 +5,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-
 from kernel_lsp.judge.bench import Draw
-from kernel_lsp.judge.pipeline import impossible
-from kernel_lsp.judge.roofline import Bandwidth
 from kernel_lsp.judge.timing import Series, TimedCase
+
+from kernel_lsp.judge.measure.roofline import Bandwidth
+from kernel_lsp.judge.session import impossible
 
 H200 = Bandwidth(copy=3.774e12, read=4.4e12, write=4.0e12, peak=4.917e12)
 GIB = 1 << 30

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-
-from kernel_lsp.judge import sanitizer
 from kernel_lsp.judge.correctness import Findings
 from kernel_lsp.judge.finalists import Finalists
-from kernel_lsp.judge.sanitizer import TOOLS, Hazard, Sanitized, failure_of_hazard, note_hazards, read_hazards
+
+from kernel_lsp.judge import sanitizer
+from kernel_lsp.judge.integrity.sanitizer import TOOLS, Hazard, Sanitized, failure_of_hazard, note_hazards, read_hazards
 from kernel_lsp.judge.verdict import CheckStatus, Outcome, Stage
 
 PAST_END = """========= COMPUTE-SANITIZER

@@ -6,12 +6,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from kernel_lsp.judge.bench import Bench
 
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
-from kernel_lsp.judge.bench import Bench
 from kernel_lsp.judge.building import Built
-from kernel_lsp.judge.pipeline import enter
+from kernel_lsp.judge.session import enter
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.runner.worker import WorkerDied

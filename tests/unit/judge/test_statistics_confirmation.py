@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_lsp.judge import statistics
-from kernel_lsp.judge.statistics import Interval, Outcome
+from kernel_lsp.judge.measure import statistics
+from kernel_lsp.judge.measure.statistics import Interval, Outcome
 
 
 def blocks(mean: float, deviation: float, n: int, seed: int = 0) -> list[float]:

@@ -7,8 +7,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from kernel_lsp.judge import statistics
-from kernel_lsp.judge.statistics import Outcome
+from kernel_lsp.judge.measure import statistics
+from kernel_lsp.judge.measure.statistics import Outcome
+from kernel_lsp.policy import ALPHA
 from tests.bench.noise import NoisyGpu
 from tests.bench.paired_verdict_simulation import (
     SETTINGS,
@@ -23,8 +24,10 @@ from tests.bench.paired_verdict_simulation import (
     spiky_blocks,
 )
 
-UNTAGGED = [setting for setting in SETTINGS if not setting.shared]
-by_setting = pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+STABLE = [setting for setting in SETTINGS if not setting.retuned]
+RETUNED = [setting for setting in SETTINGS if setting.retuned]
+UNTAGGED = [setting for setting in STABLE if not setting.shared]
+by_setting = pytest.mark.parametrize("setting", STABLE, ids=lambda setting: setting.name)
 by_untagged = pytest.mark.parametrize("setting", UNTAGGED, ids=lambda setting: setting.name)
 
 
@@ -41,7 +44,15 @@ def outcomes(found: list[Verdict]) -> Counter[Outcome]:
 def test_a_kernel_against_itself_is_not_faster(setting: Setting) -> None:
     found = [verdict for kernel_ms in (0.02, 0.1, 1.0) for verdict in verdicts(setting, kernel_ms, 0.0, 100)]
     assert outcomes(found)[Outcome.FASTER] <= 0.01 * len(found)
-    assert outcomes(found)[Outcome.SLOWER] <= 0.05 * len(found)
+    assert outcomes(found)[Outcome.SLOWER] <= 0.01 * len(found)
+
+
+@pytest.mark.parametrize("setting", RETUNED, ids=lambda setting: setting.name)
+def test_a_second_look_spares_a_kernel_that_tunes_itself_most_false_losses(setting: Setting) -> None:
+    found = verdicts(setting, 0.1, 0.0, 100)
+    at_first = sum(verdict.loss_at_first for verdict in found)
+    assert at_first >= 0.15 * len(found), "one side alone takes the slower setting in one pair of four"
+    assert outcomes(found)[Outcome.SLOWER] <= 0.5 * at_first
 
 
 @pytest.mark.parametrize("regime", ["quiet", "boost"])
@@ -57,8 +68,8 @@ def test_a_kernel_against_itself_costs_little(regime: str) -> None:
 @pytest.mark.parametrize("effect", [-0.02, -0.05])
 def test_a_gain_is_found(setting: Setting, kernel_ms: float, effect: float) -> None:
     found = verdicts(setting, kernel_ms, effect, 40)
-    # 95 %, less what 40 pairs can differ by; a shared device is noisiest with kernels too long to repeat.
-    required = 0.85 if (setting.regime, kernel_ms, effect) == ("shared", 1.0, -0.02) else 0.95
+    # A shared device that nobody tagged is noisiest with kernels too long to repeat.
+    required = {0.1: 0.85, 1.0: 0.7}[kernel_ms] if (setting.regime, effect) == ("shared", -0.02) else 0.95
     assert outcomes(found)[Outcome.FASTER] >= required * len(found)
 
 
@@ -100,7 +111,7 @@ def test_a_candidate_slower_by_30_percent_dies_in_about_four_blocks(setting: Set
 @pytest.mark.parametrize("blocks", [gaussian_blocks, spiky_blocks])
 @pytest.mark.parametrize(("entrants", "series"), [(1, 400), (16, 1000)])
 def test_the_interval_holds_at_every_look(blocks, entrants: int, series: int) -> None:
-    alpha = statistics.race_alpha(statistics.ALPHA, entrants)
+    alpha = statistics.race_alpha(ALPHA, entrants)
     rng = np.random.default_rng(11)
     missed = share(ever_missed(statistics.half_width, blocks(rng, 40), alpha) for _ in range(series))
     # Three standard errors of the simulation above what is allowed.
@@ -108,7 +119,7 @@ def test_the_interval_holds_at_every_look(blocks, entrants: int, series: int) ->
 
 
 def test_the_boundary_that_was_replaced_misses_too_often_in_a_race() -> None:
-    alpha = statistics.race_alpha(statistics.ALPHA, 16)
+    alpha = statistics.race_alpha(ALPHA, 16)
     rng = np.random.default_rng(16)
     missed = share(ever_missed(robbins_half_width, gaussian_blocks(rng, 40), alpha) for _ in range(1500))
     assert missed > 1.5 * alpha

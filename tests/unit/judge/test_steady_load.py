@@ -5,12 +5,12 @@ import io
 from types import SimpleNamespace
 
 import pytest
+from kernel_lsp.judge.bench import Draw
+from kernel_lsp.judge.timing import Series, TimedCase
 from rich.console import Console
 
 from kernel_lsp.device.nvml import GpuLoad
 from kernel_lsp.judge import sustained
-from kernel_lsp.judge.bench import Draw
-from kernel_lsp.judge.timing import Series, TimedCase
 from kernel_lsp.judge.verdict import CheckStatus
 from kernel_lsp.report import terminal
 

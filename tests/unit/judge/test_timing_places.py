@@ -7,10 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-from kernel_lsp.judge import timing
 from kernel_lsp.judge.bench import Draw, Subject
 from kernel_lsp.judge.timing import Pair, Series, TimedCase
+
+from kernel_lsp.judge import timing
 from kernel_lsp.runner.protocol import WorkerFailure
 
 DRAW = Draw("0/normal/0", 0, "normal", [], nbytes=1 << 20, input_bytes=1 << 20)

@@ -4,13 +4,13 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from kernel_lsp.judge.bench import Bench, UnjudgedError
 
 from kernel_lsp.bench.records import comparison_of
 from kernel_lsp.config.settings import PathSettings, Settings
 from kernel_lsp.device.nvml import find_gpus
 from kernel_lsp.errors import RunnerError
-from kernel_lsp.judge.bench import Bench, UnjudgedError
-from kernel_lsp.judge.pipeline import open_session
+from kernel_lsp.judge.session import open_session
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Outcome, Stage, Verdict
 from kernel_lsp.refine.dialogue.feedback import message_of

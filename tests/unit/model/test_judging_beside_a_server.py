@@ -6,7 +6,7 @@ import pytest
 
 from kernel_lsp.config.settings import ModelSettings, Settings
 from kernel_lsp.device.nvml import find_gpus
-from kernel_lsp.judge.pipeline import open_session
+from kernel_lsp.judge.session import open_session
 from kernel_lsp.judge.target import make_target
 
 pytestmark = [pytest.mark.gpu, pytest.mark.asyncio]

@@ -5,13 +5,13 @@ import json
 from pathlib import Path
 
 import pytest
+from kernel_lsp.judge.bench import Bench, UnjudgedError
 from rich.console import Console
 from typer.testing import CliRunner
 
 from kernel_lsp import mutation_testing as strength
 from kernel_lsp.cli.main import app
 from kernel_lsp.config.load import load_settings
-from kernel_lsp.judge.bench import Bench, UnjudgedError
 from kernel_lsp.mutation_testing import Fate, FileStrength, Mutant, measure_strength
 from kernel_lsp.mutation_testing.advice import advice_for, always_equal, always_round, reason_for
 from kernel_lsp.report.strength import strength_summary, strength_view

@@ -5,7 +5,7 @@ import pytest_asyncio
 
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.errors import KernelLspError
-from kernel_lsp.judge.pipeline import open_session
+from kernel_lsp.judge.session import open_session
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.model.errors import ModelError
 from tests.served_model.module import BROKEN, CHEAT, PROBLEM, RIGHT, TRITON, WRONG, code_of, write_answer, write_module

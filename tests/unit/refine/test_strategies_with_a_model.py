@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from kernel_lsp.config.load import load_settings
-from kernel_lsp.judge.pipeline import open_session
+from kernel_lsp.judge.session import open_session
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.model.errors import ModelError
 from kernel_lsp.refine.strategies.turns import Trajectory, survivors

@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 
 import pytest
+from runner_support import SECONDS, bind_nothing
 
+from kernel_lsp.runner.messages.subject import Load
 from kernel_lsp.runner.pool import Flavour, Pool
 
 
@@ -38,8 +40,9 @@ def subject(pool, run):
         async def start(text: str, path: str = "/home/me/kernel.py", launch_text: str | None = None):
             worker = await pool.worker(Flavour.EMULATE, "subject", device="cpu")
             stack.callback(worker.kill)
-            await worker.call("load", deadline=60, path=path, text=text, launch_path=path, launch_text=launch_text)
-            await worker.call("bind", deadline=60, name="nothing", arguments=[], nbytes=1)
+            load = Load(path=path, text=text, launch_path=path, launch_text=launch_text)
+            await worker.ask(load, deadline=SECONDS)
+            await bind_nothing(worker)
             return worker
 
         yield start

@@ -1,52 +1,60 @@
-"""An oracle and versions of a kernel, driven as the judge drives them, on the CPU."""
+"""An oracle and versions of a kernel in workers of their own, driven as the judge drives them, on the CPU."""
 
-from typing import Any
+from collections.abc import Iterable
 
+from kernel_lsp.runner.messages import oracle as asked_of_oracle
+from kernel_lsp.runner.messages import subject as asked_of_subject
+from kernel_lsp.runner.messages.oracle import Compared, Made
+from kernel_lsp.runner.messages.subject import Published, Ran
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.worker import Worker
 
 SECONDS = 60.0
 KERNEL_PATH = "/home/me/scale.py"
+NOTHING = "nothing"
+
+
+async def bind_nothing(worker: Worker) -> None:
+    """Give a worker under test the inputs `NOTHING`, of which there are none."""
+    await worker.ask(asked_of_subject.Bind(slabs=(NOTHING,), arguments=(), nbytes=1), deadline=SECONDS)
+
+
+async def run_on_nothing(worker: Worker, deadline: float = 30.0) -> Ran:
+    return await worker.ask(asked_of_subject.Run(slab=NOTHING), deadline=deadline)
 
 
 class Trial:
     """One oracle with a workload loaded, and the versions that were entered."""
 
     def __init__(self, pool: Pool, oracle: Worker) -> None:
-        self.pool, self._oracle = pool, oracle
-        self._draws: dict[str, Any] = {}
+        self.pool, self.oracle = pool, oracle
+        self._draws: dict[str, Made] = {}
         self._versions = 0
 
     @classmethod
     async def start(cls, pool: Pool, workload: str, factor: float = 2.0) -> "Trial":
         oracle = await pool.worker(Flavour.EMULATE, "oracle", device="cpu", factor=factor)
-        await oracle.call("load", deadline=SECONDS, text=workload, path="/home/me/scale_workload.py")
+        load = asked_of_oracle.LoadWorkload(text=workload, path="/home/me/scale_workload.py")
+        await oracle.ask(load, deadline=SECONDS)
         return cls(pool, oracle)
-
-    async def oracle(self, method: str, **params: Any) -> Any:
-        return await self._oracle.call(method, deadline=SECONDS, **params)
 
     async def enter(self, text: str) -> "Version":
         worker = await self.pool.worker(Flavour.EMULATE, "subject", device="cpu")
-        await worker.call("load", deadline=SECONDS, path=KERNEL_PATH, text=text)
+        await worker.ask(asked_of_subject.Load(path=KERNEL_PATH, text=text), deadline=SECONDS)
         self._versions += 1
         return Version(self, worker, f"{self._versions}")
 
-    async def draw(self, family: str = "normal", number: int = 0, case: int = 0, seed: int | None = None) -> str:
-        key = f"{case}/{family}/{number}"
+    async def draw(self, family: str = "normal", number: int = 0) -> str:
+        key = f"0/{family}/{number}"
         if key not in self._draws:
-            seed = number if seed is None else seed
-            self._draws[key] = await self.oracle("prepare", key=key, case=case, family=family, seed=seed)
+            prepare = asked_of_oracle.Prepare(key=key, case=0, family=family, seed=number)
+            self._draws[key] = await self.oracle.ask(prepare, deadline=SECONDS)
         return key
 
-    def take(self, key: str, made: dict[str, Any]) -> None:
-        """Know how inputs lie that the oracle made otherwise than by `draw`."""
-        self._draws[key] = made
-
-    def arguments(self, key: str) -> dict[str, Any]:
+    def made(self, key: str) -> Made:
         return self._draws[key]
 
-    async def baseline(self, text: str, *keys: str) -> list[dict[str, Any]]:
+    async def baseline(self, text: str, keys: Iterable[str]) -> list[Compared]:
         """What the oracle finds of the baseline; sets what others are measured by."""
         version = await self.enter(text)
         found = [(await version.judge(key, baseline=True))[1] for key in keys]
@@ -54,7 +62,7 @@ class Trial:
         return found
 
     def kill(self) -> None:
-        self._oracle.kill()
+        self.oracle.kill()
 
 
 class Version:
@@ -62,37 +70,38 @@ class Version:
 
     def __init__(self, trial: Trial, worker: Worker, name: str) -> None:
         self.trial, self.worker, self.name = trial, worker, name
-        self._bound: dict[str, Any] = {}
-
-    async def call(self, method: str, **params: Any) -> Any:
-        return await self.worker.call(method, deadline=SECONDS, **params)
+        self._bound: dict[str, Made] = {}
 
     async def fill(self, key: str) -> str:
-        slab, made = key.rsplit("/", 1)[0], self.trial.arguments(key)
-        if self._bound.get(slab) != made["arguments"]:
-            handle = await self.call("bind", name=slab, arguments=made["arguments"], nbytes=made["nbytes"])
-            await self.trial.oracle("attach", subject=self.name, name=slab, handle=handle)
-            self._bound[slab] = made["arguments"]
-        await self.trial.oracle("fill", subject=self.name, slab=slab, key=key)
+        slab, made, oracle = key.rsplit("/", 1)[0], self.trial.made(key), self.trial.oracle
+        known = self._bound.get(slab)
+        if known is None or known.arguments != made.arguments:
+            bind = asked_of_subject.Bind(slabs=(slab,), arguments=made.arguments, nbytes=made.nbytes)
+            handle = await self.worker.ask(bind, deadline=SECONDS)
+            attach = asked_of_oracle.Attach(subject=self.name, slabs=(slab,), nbytes=made.nbytes, handle=handle)
+            await oracle.ask(attach, deadline=SECONDS)
+            self._bound[slab] = made
+        await oracle.ask(asked_of_oracle.Fill(subject=self.name, slabs=(slab,), key=key), deadline=SECONDS)
         return slab
 
     def forget(self) -> None:
         """Take other memory from now on."""
         self._bound.clear()
 
-    async def compare(self, key: str, published: dict[str, Any], *, baseline: bool = False) -> dict[str, Any]:
-        if published["outbox"] is not None:
-            await self.trial.oracle("attach", subject=self.name, name="out", handle=published["outbox"])
-        slab, outputs = key.rsplit("/", 1)[0], published["outputs"]
-        return await self.trial.oracle(
-            "compare", subject=self.name, slab=slab, key=key, outputs=outputs, baseline=baseline
-        )
+    async def compare(self, key: str, published: Published, *, baseline: bool = False) -> Compared:
+        oracle, outbox = self.trial.oracle, published.outbox
+        if outbox is not None:
+            attach = asked_of_oracle.Attach(subject=self.name, slabs=("out",), nbytes=outbox.nbytes, handle=outbox)
+            await oracle.ask(attach, deadline=SECONDS)
+        slab, outputs = key.rsplit("/", 1)[0], published.outputs
+        compare = asked_of_oracle.Compare(subject=self.name, slab=slab, key=key, outputs=outputs, baseline=baseline)
+        return await oracle.ask(compare, deadline=SECONDS)
 
-    async def judge(self, key: str, *, baseline: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What the worker published of a run on these inputs, and what the oracle says of it."""
-        published = await self.call("run", name=await self.fill(key))
-        return published, await self.compare(key, published, baseline=baseline)
+    async def judge(self, key: str, *, baseline: bool = False) -> tuple[Ran, Compared]:
+        """What the worker answers to a run on these inputs, and what the oracle says of it."""
+        ran = await self.worker.ask(asked_of_subject.Run(slab=await self.fill(key)), deadline=SECONDS)
+        return ran, await self.compare(key, ran.published, baseline=baseline)
 
     async def leave(self) -> None:
         self.worker.kill()
-        await self.trial.oracle("detach", subject=self.name)
+        await self.trial.oracle.ask(asked_of_oracle.Detach(subject=self.name), deadline=SECONDS)

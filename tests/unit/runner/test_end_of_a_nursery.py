@@ -12,18 +12,22 @@ from pathlib import Path
 
 import pytest
 
-from kernel_lsp.runner import protocol
+from kernel_lsp.runner import messages, protocol
 from kernel_lsp.runner.sessions import members
 
 ROOT = Path(__file__).parents[3]
 WORKER = """
 import pathlib, subprocess, sys, time
+from kernel_lsp.runner.messages import Request
+class Say(Request[object, str], frozen=True, kw_only=True):
+    def answered_by(self, role):
+        return "answer"
 def methods():
     writer = "import itertools; [open(f'{n % 100}', 'w').close() for n in itertools.count()]"
     subprocess.Popen([sys.executable, "-c", writer])
     while not pathlib.Path("99").exists():
         time.sleep(0.01)
-    return {"ask": lambda: "answer"}
+    return None
 """
 
 
@@ -57,7 +61,7 @@ class Parent:
             socket.send_fds(self.control, [json.dumps(request).encode()], [theirs.fileno()])
             worker = int(self.control.recv(64))
         ours.settimeout(20)
-        ours.sendall(protocol.encode({}) + protocol.encode({"id": "1", "method": "ask", "params": {}}))
+        ours.sendall(protocol.frame({}) + protocol.frame(protocol.Call("1", "Say", messages.encode({}))))
         said = b""
         while b"answer" not in said:
             said += ours.recv(1 << 10)

@@ -1,6 +1,7 @@
 """The measure of an output's error: units of rounding, exactness of integers, and the special values."""
 
 import math
+from unittest.mock import Mock
 
 import pytest
 
@@ -8,20 +9,21 @@ torch = pytest.importorskip("torch")
 
 from kernel_lsp.runner.workers import comparison  # noqa: E402
 from kernel_lsp.runner.workers.comparison import (  # noqa: E402
-    EXACT,
-    FLOOR_MAX,
-    FLOOR_RMS,
-    Bounds,
     Distance,
     distance,
     fingerprint,
-    relative_bounds,
     same_bits,
     scale,
-    table_bounds,
     unravel,
 )
-from kernel_lsp.runner.workers.oracle import Oracle  # noqa: E402
+from kernel_lsp.runner.workers.error_bounds import (  # noqa: E402
+    EXACT,
+    Bounds,
+    relative_bounds,
+    table_bounds,
+)
+from kernel_lsp.runner.workers.input_sets import InputSets  # noqa: E402
+from kernel_lsp.runner.workers.output_errors import OutputErrors  # noqa: E402
 from kernel_lsp.workload import families  # noqa: E402
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -135,7 +137,7 @@ def test_the_same_special_value_is_right(special):
         (1.0, -math.inf),
     ],
 )
-@pytest.mark.parametrize("bounds", [TIGHT, relative_bounds(Distance(math.inf, math.inf, None, 0), 2.0, torch.float32)])
+@pytest.mark.parametrize("bounds", [TIGHT, relative_bounds(Bounds(math.inf, math.inf), 2.0, torch.float32)])
 def test_another_special_value_is_wrong_however_wide_the_bounds(expected, actual, bounds):
     truth = exact(16)
     truth[5] = expected
@@ -208,26 +210,6 @@ def test_scale_is_the_rms_of_what_is_finite(small_chunks):
     assert scale(torch.empty(0), torch.float32) == 0.0
 
 
-def test_bounds():
-    assert table_bounds(torch.int32) == EXACT
-    assert table_bounds(torch.bool) == EXACT
-    assert table_bounds(torch.float32).max == pytest.approx(1e-4 / torch.finfo(torch.float32).eps)
-    assert table_bounds(torch.bfloat16).max == FLOOR_MAX
-    baseline = Distance(10.0, 0.25, None, 0)
-    assert relative_bounds(baseline, 2.0, torch.float32) == Bounds(20.0, FLOOR_RMS)
-    assert relative_bounds(Distance(1.0, 3.0, None, 0), 2.0, torch.float32) == Bounds(FLOOR_MAX, 6.0)
-    assert relative_bounds(baseline, 2.0, torch.int64) == EXACT
-    assert relative_bounds(baseline, 2.0, torch.float32, 4.0) == Bounds(80.0, 4 * FLOOR_RMS)
-    assert relative_bounds(Distance(1.0, 3.0, None, 0), 2.0, torch.float32, 4.0) == Bounds(4 * FLOOR_MAX, 24.0)
-
-
-def test_beside_library_code_an_honest_loop_may_be_off_by_what_a_loop_is_off_by():
-    library = Distance(3.0, 1.0, None, 0)
-    assert relative_bounds(library, 2.0, torch.float32, plain=True) == Bounds(128.0, 32.0)
-    assert relative_bounds(library, 2.0, torch.float16, plain=True) == Bounds(6.0, 2.0)
-    assert relative_bounds(Distance(90.0, 20.0, None, 0), 2.0, torch.float32, plain=True) == Bounds(180.0, 40.0)
-
-
 def test_of_a_whole_model_a_few_elements_that_cancel_may_be_off_and_not_all_of_them():
     bounds, truth = table_bounds(torch.float32, whole_model=True), exact(4096)
     few, all_of_them, one = truth.float(), 1.5 * truth.float(), truth.float()
@@ -253,7 +235,7 @@ def test_equal_values_summed_in_another_order_are_right(family):
     for later in by_thread.unbind(1)[1:]:
         sums += later
     expected = of_family(family, 64, 16384).exp().sum(-1)
-    exact_baseline = Distance(0.5, 0.3, None, 0)
+    exact_baseline = Bounds(0.5, 0.3)
     usual, coarse = (relative_bounds(exact_baseline, 2.0, torch.float32, coarse=coarse) for coarse in (False, True))
     found = compare(sums.sum(-1), expected, coarse)
     assert found.first_wrong is None
@@ -262,7 +244,7 @@ def test_equal_values_summed_in_another_order_are_right(family):
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_a_gross_mistake_is_wrong_for_every_coarse_family(dtype):
-    coarse = relative_bounds(Distance(0.0, 0.0, None, 0), 2.0, dtype, coarse=True)
+    coarse = relative_bounds(Bounds(0.0, 0.0), 2.0, dtype, coarse=True)
     above, below = of_family("above", 64, 512), of_family("below", 64, 512)
     products = of_family("alternating", 64, 2048).cumprod(-1)
     stopped = torch.where(torch.arange(2048) < 256, products, 0.0)
@@ -386,5 +368,6 @@ def test_what_rounding_leaves_beside_larger_values_is_measured_by_these():
     actual = (truth + 1e-8 * exact(64, 64)).float()
     assert comparison.brink(truth, torch.float32) < 1e-10
     whole = scale(truth, torch.float32)
-    size, found = Oracle("cpu", 2.0)._measured(actual, truth, table_bounds(torch.float32))
+    errors = OutputErrors(Mock(spec=InputSets), 2.0, 1.0, plain=False)
+    size, found = errors.by_scale(actual, truth, table_bounds(torch.float32))
     assert (size, found.first_wrong) == (whole, None)

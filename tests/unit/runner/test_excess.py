@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernel_lsp.runner import watch
+from kernel_lsp.runner.messages.subject import Load
 from kernel_lsp.runner.pool import Flavour
 from kernel_lsp.runner.sessions import members
 from kernel_lsp.runner.watch import Usage, cap_output, excess, look
@@ -92,7 +93,7 @@ def test_a_worker_that_starts_many_processes_is_ended(pool, run):
     async def main() -> tuple[int, str]:
         worker = await pool.worker(Flavour.EMULATE, "subject", device="cpu")
         with pytest.raises(WorkerDied) as caught:
-            await worker.call("load", deadline=30, path="/home/me/k.py", text=bomb)
+            await worker.ask(Load(path="/home/me/k.py", text=bomb), deadline=30)
         return worker.pid, caught.value.message
 
     leader, message = run(main())

@@ -12,8 +12,9 @@ from kernel_lsp import device  # noqa: E402
 from kernel_lsp.build.cuda import build_cuda  # noqa: E402
 from kernel_lsp.runner.workers import fused  # noqa: E402
 from kernel_lsp.runner.workers.allocations import WatchedAllocations  # noqa: E402
-from kernel_lsp.runner.workers.comparison import Bounds, distance, read, scale  # noqa: E402
+from kernel_lsp.runner.workers.comparison import distance, read, scale  # noqa: E402
 from kernel_lsp.runner.workers.emulator import Emulator  # noqa: E402
+from kernel_lsp.runner.workers.error_bounds import Bounds  # noqa: E402
 from kernel_lsp.source.candidate import SourceFile  # noqa: E402
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

@@ -1,19 +1,20 @@
 """What the oracle keeps in memory, and what it makes again."""
 
-from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 import torch
+from oracle_support import MIXER, Trial, Version, kernel
 
-from kernel_lsp.device.slab import make_slab, row_major
 from kernel_lsp.errors import WorkloadError
+from kernel_lsp.runner.messages import oracle as messages
 from kernel_lsp.runner.workers import comparison
-from kernel_lsp.runner.workers.comparison import Bounds, Distance
-from kernel_lsp.runner.workers.oracle import Oracle, _Baseline
+from kernel_lsp.runner.workers.comparison import Distance
+from kernel_lsp.runner.workers.error_bounds import Bounds
+from kernel_lsp.runner.workers.input_sets import InputSets
+from kernel_lsp.runner.workers.output_errors import Allowance
 from kernel_lsp.workload.families import FAMILIES
 
-MIXER = Path(__file__).parents[2] / "fixtures" / "kernelbench_mixer.py"
 WORKLOAD = """import torch
 CASES = [dict(n=12)]
 def inputs(n):
@@ -23,176 +24,191 @@ def reference(x, bias, scale):
 """
 
 
-def oracle(text: str, keep: int | None) -> Oracle:
-    made = Oracle("cpu", 2.0)
-    made.load(text, str(MIXER), seed=3, keep=keep)
-    return made
+def draw_all(trial: Trial) -> list[str]:
+    keys = [trial.draw(family, number, key=family) for number, family in enumerate(FAMILIES)]
+    varied = [
+        f"normal/{number}" for number in range(len(trial.workload.arguments)) if trial.vary("normal", number).made
+    ]
+    return [*keys, *varied, trial.touch("normal")]
 
 
-def draw_all(made: Oracle, arguments: int) -> list[str]:
-    for number, family in enumerate(FAMILIES):
-        made.prepare(family, 0, family, number)
-    varied = [f"normal/{argument}" for argument in range(arguments)]
-    known = [key for key in varied if made.vary(key, "normal", int(key[-1]), 7)["varied"]]
-    made.touch("touched", "normal", 8)
-    return [*FAMILIES, *known, "touched"]
-
-
-def content(made: Oracle, key: str) -> list[object]:
+def content(trial: Trial, key: str) -> list[object]:
     """Bits, types and strides of inputs, and what is expected."""
     leaves = [
         (leaf.stride(), leaf.dtype, leaf.contiguous().view(-1).view(torch.uint8).tolist())
         if isinstance(leaf, torch.Tensor)
         else leaf
-        for leaf in made._leaves(key)
+        for leaf in trial.leaves(key)
     ]
-    return [*leaves, *(output.tolist().__repr__() for output in made._expect(key).outputs)]
+    return [*leaves, *(repr(output.tolist()) for output in trial.oracle.inputs.expected(key).outputs)]
 
 
 @pytest.mark.parametrize("text", [WORKLOAD, MIXER.read_text()], ids=["workload", "problem"])
 def test_inputs_that_are_made_again_have_the_same_bits(text):
-    lavish, thrifty = oracle(text, None), oracle(text, 0)
-    keys = draw_all(lavish, 7 if "Model" in text else 3)
-    assert draw_all(thrifty, 7 if "Model" in text else 3) == keys
-    assert len(lavish._kept) == len(keys) > len(FAMILIES) + 2
+    lavish, thrifty = (Trial(text, keep=keep, path=str(MIXER)) for keep in (None, 0))
+    keys = draw_all(lavish)
+    assert draw_all(thrifty) == keys
+    assert len(lavish.oracle.inputs.kept) == len(keys) > len(FAMILIES) + 2
     for key in (*keys, *reversed(keys)):
         assert content(thrifty, key) == content(lavish, key)
-        assert list(thrifty._kept) == [key]
+        assert thrifty.oracle.inputs.kept == (key,)
 
 
 def test_nothing_is_made_twice_while_it_fits(monkeypatch):
-    made = oracle(WORKLOAD, 15_000)
-    keys = draw_all(made, 3)
-    monkeypatch.setattr(Oracle, "_made", lambda *_: pytest.fail("made again"))
-    monkeypatch.setattr(Oracle, "_reference", lambda *_: [torch.zeros(1)])
+    trial = Trial(WORKLOAD, keep=30_000)
+    keys = draw_all(trial)
+    monkeypatch.setattr(InputSets, "_made", lambda *_: pytest.fail("made again"))
+    monkeypatch.setattr(InputSets, "reference", lambda *_: (torch.zeros(1),))
     for key in keys:
-        made._expect(key)
+        trial.oracle.inputs.expected(key)
 
 
 def test_what_was_used_last_is_kept():
-    made = oracle(WORKLOAD, 2 * (12 * 8 + 1) * 4 + 100)
-    nbytes = [made.prepare(str(number), 0, "normal", number)["input_bytes"] for number in range(5)]
-    assert list(made._kept) == ["2", "3", "4"], nbytes
-    made._leaves("2")
-    made._leaves("0")
-    assert list(made._kept) == ["4", "2", "0"]
+    trial = Trial(WORKLOAD, keep=2 * (12 * 8 + 1) * 4 + 100)
+    for number in range(5):
+        trial.draw(number=number, key=str(number))
+    assert trial.oracle.inputs.kept == ("2", "3", "4")
+    trial.leaves("2")
+    trial.leaves("0")
+    assert trial.oracle.inputs.kept == ("4", "2", "0")
 
 
 def test_an_expanded_input_is_counted_once():
-    assert oracle(WORKLOAD, None).prepare("0", 0, "normal", 0)["input_bytes"] == (12 * 8 + 1) * 4
+    trial = Trial(WORKLOAD)
+    assert trial.made[trial.draw()].input_bytes == (12 * 8 + 1) * 4
 
 
 def test_inputs_that_cannot_be_made_again_are_refused():
     text = "import itertools\n" + WORKLOAD.replace("def inputs", "count = itertools.count()\ndef inputs")
-    made = oracle(text.replace(", 0.5", " + next(count), 0.5"), 0)
-    for number in range(2):
-        made.prepare(str(number), 0, "normal", number)
+    trial = Trial(text.replace(", 0.5", " + next(count), 0.5"), keep=0)
+    first, _ = trial.draw(), trial.draw(number=1)
     with pytest.raises(WorkloadError, match="other values under the same seed"):
-        made._leaves("0")
+        trial.leaves(first)
 
 
 def test_inputs_outlive_that_memory_was_short_when_they_were_to_go(monkeypatch):
-    made = oracle(WORKLOAD, 0)
-    made.prepare("0", 0, "normal", 0)
-    usual = content(made, "0")
+    trial = Trial(WORKLOAD, keep=0)
+    first = trial.draw()
+    usual = content(trial, first)
     with monkeypatch.context() as patch:
-        patch.setattr(Oracle, "_prints_of", Mock(side_effect=torch.OutOfMemoryError))
+        patch.setattr(InputSets, "_prints_of", Mock(side_effect=torch.OutOfMemoryError))
         with pytest.raises(torch.OutOfMemoryError):
-            made.prepare("1", 0, "normal", 1)
-    made.prepare("1", 0, "normal", 1)
-    assert content(made, "0") == usual
+            trial.draw(number=1)
+    trial.draw(number=1)
+    assert content(trial, first) == usual
 
 
 def test_a_trivial_answer_passes_whatever_is_kept():
     text = WORKLOAD.replace("(x + bias) * scale", "x.clone()")
     found = []
     for keep in (None, 0):
-        made = oracle(text, keep)
+        trial = Trial(text, keep=keep)
         for key, number in (("normal", 1), ("other", 2)):
-            made.prepare(key, 0, "normal", number)
-        made._baseline["normal"] = _Baseline(
+            trial.draw(number=number, key=key)
+        trial.oracle.errors._allowances["normal"] = Allowance(
             (torch.float32,), (1.0,), (Distance(0.5, 0.2, None, 0),), (Bounds(4.0, 1.0),)
         )
-        found.append(made.discriminate("normal", "other", ["float32"]))
-    assert found == [["a copy of `x`"]] * 2
+        request = messages.Discriminate(key="normal", other="other", outputs=("float32",))
+        found.append(trial.oracle.discriminate(request))
+    assert found == [("a copy of `x`",)] * 2
 
 
-class Version:
-    """What the oracle sees of a process under test: memory for inputs and for outputs."""
+class Exact(Version):
+    """A version that returns the right answer, or one that is off by a given amount."""
 
-    def __init__(self, made: Oracle, key: str) -> None:
-        self.made, self.key = made, key
-        self.inputs = make_slab(made._inputs[key].nbytes, "cpu")
-        truth = made._expect(key).outputs[0]
-        self.spec = row_major(truth.float(), 0)
-        self.outputs = make_slab(self.spec.span, "cpu")
-        made.attach("1", "in", self.inputs.handle)
-        made.attach("1", "out", self.outputs.handle)
+    def __init__(self, trial: Trial, key: str) -> None:
+        super().__init__(trial, kernel("x"))
+        self.trial, self.key = trial, key
 
-    def compare(self, off: float = 0.0, *, baseline: bool = False) -> dict:
-        self.made.fill("1", "in", self.key)
-        self.outputs.view(self.spec).copy_(self.made._expect(self.key).outputs[0] + off)
-        return self.made.compare("1", "in", self.key, [self.spec.to_json()], baseline=baseline)
+    def answer(self, off: float = 0.0, *, baseline: bool = False) -> messages.Compared:
+        self.fill(self.key)
+        truth = self.trial.oracle.inputs.expected(self.key).outputs[0]
+        return self.compare(self.key, self.publish((truth + off).float()), baseline=baseline)
 
 
 @pytest.fixture
 def version(monkeypatch):
-    made = oracle(WORKLOAD, None)
-    made.prepare("normal", 0, "normal", 1)
-    made.touch("touched", "normal", 2)
-    one = Version(made, "normal")
-    one.compare(baseline=True)
-    made.touch("touched", "normal", 2)  # it has the errors that are allowed now
-    read = comparison.distance
-    one.readings = Mock(side_effect=read)
+    trial = Trial(WORKLOAD)
+    trial.draw(number=1, key="normal")
+    trial.touch("normal")
+    one = Exact(trial, "normal")
+    one.answer(baseline=True)
+    trial.touch("normal")  # it has the errors that are allowed now
+    one.readings = Mock(side_effect=comparison.distance)
     monkeypatch.setattr(comparison, "distance", one.readings)
     return one
 
 
 def test_bits_that_were_right_are_read_once(version):
-    first, again = version.compare(), version.compare()
+    first, again = version.answer(), version.answer()
     assert first == again
-    assert first["distances"][0]["first_wrong"] is None
+    assert first.distances[0].index is None
     assert version.readings.call_count == 1
-    nearly = version.compare(off=1e-7)
-    assert nearly["fingerprints"] != first["fingerprints"]
+    nearly = version.answer(off=1e-7)
+    assert nearly.fingerprints != first.fingerprints
     assert version.readings.call_count == 2
 
 
 def test_what_is_wrong_is_read_each_time(version):
-    found = [version.compare(off=1.0) for _ in range(2)]
-    assert [one["distances"][0]["first_wrong"] for one in found] == [0, 0]
+    found = [version.answer(off=1.0) for _ in range(2)]
+    assert [one.distances[0].index for one in found] == [(0, 0), (0, 0)]
     assert version.readings.call_count == 2
 
 
 def test_inputs_that_were_changed_show_where_the_outputs_are_known(version):
-    version.compare()
-    version.made.fill("1", "in", "normal")
-    version.inputs.data[version.made._inputs["normal"].specs[0].offset] ^= 1
-    found = version.made.compare("1", "in", "normal", [version.spec.to_json()], baseline=False)
+    version.answer()
+    version.fill("normal")
+    specs = version.publish(version.trial.oracle.inputs.expected("normal").outputs[0].float())
+    place = version.trial.made["normal"].arguments[0].offset
+    version.bind("in", version.trial.made["normal"]).data[place] ^= 1
+    found = version.compare("normal", specs)
+    assert found.changed_inputs == ("x",)
     assert version.readings.call_count == 1
-    assert found["changed_inputs"] == ["x"]
 
 
-def test_an_answer_to_inputs_before_is_not_known_for_new_ones(version):
-    version.key = "touched"
-    right = version.compare()
-    assert right["distances"][0]["first_wrong"] is None
-    version.made.touch("touched", "normal", 99)
-    stale = version.made.compare("1", "in", "touched", [version.spec.to_json()], baseline=False)
-    assert stale["fingerprints"] == right["fingerprints"]
-    assert stale["distances"][0]["first_wrong"] is not None
+def test_inputs_that_lie_there_no_longer_are_not_looked_at(version):
+    version.fill("normal")
+    specs = version.publish(version.trial.oracle.inputs.expected("normal").outputs[0].float())
+    version.fill("normal/touched")
+    assert version.compare("normal", specs).changed_inputs == ("x", "bias")
+    assert version.compare("normal", specs, untouched=False).changed_inputs == ()
+
+
+def test_bits_that_were_right_for_other_inputs_of_the_key_are_read_again(version):
+    right = version.answer()
+    version.fill("normal/touched")
+    specs = version.publish(version.trial.oracle.inputs.expected("normal/touched").outputs[0].float())
+    known = version.compare("normal/touched", specs)
+    assert known.distances[0].index is None
+    version.trial.touch("normal", 99)
+    version.fill("normal/touched")
+    stale = version.compare("normal/touched", specs)
+    assert stale.fingerprints == known.fingerprints != right.fingerprints
+    assert stale.distances[0].index is not None
 
 
 def test_known_bits_are_read_again_beside_a_new_baseline(version):
-    version.compare()
-    version.compare(baseline=True)
+    version.answer()
+    version.answer(baseline=True)
     before = version.readings.call_count
-    version.compare()
+    version.answer()
     assert version.readings.call_count == before + 1
 
 
 def test_outputs_of_one_checksum_cannot_be_made_by_who_does_not_know_the_oracle():
     output = torch.randn(4096)
-    prints = {tuple(oracle(WORKLOAD, None)._prints_of((output,))) for _ in range(3)}
-    assert len(prints) == 3
+    assert len({Trial(WORKLOAD).oracle.checksum(output) for _ in range(3)}) == 3
+
+
+def test_a_fresh_draw_is_held_to_what_the_baseline_was_held_to_on_another():
+    trial = Trial(WORKLOAD)
+    first, second = trial.draw(), trial.draw(number=1, like="0/normal/0")
+    later = trial.draw("large", 3, like=second)
+    assert "like" not in later
+    rough = kernel("((x + bias) * scale) * (1 + 3e-6)", "x, bias, scale")
+    (own,) = trial.baseline(rough, first)
+    fresh = trial.draw(number=2, like=first)
+    found = Version(trial, rough).judge(fresh)
+    assert found.baseline == own.baseline
+    assert found.distances[0].index is None
+    assert Version(trial, kernel("(x + bias) * scale + 1e-3", "x, bias, scale")).judge(fresh).distances[0].index

@@ -7,9 +7,13 @@ import time
 from pathlib import Path
 
 import pytest
-from runner_support import KERNEL_PATH, Trial
+from runner_support import KERNEL_PATH, SECONDS, Trial
 
 from kernel_lsp.errors import WorkloadError
+from kernel_lsp.runner.messages import oracle as asked_of_oracle
+from kernel_lsp.runner.messages import subject as asked_of_subject
+from kernel_lsp.runner.messages.oracle import Compared, TrampledInput
+from kernel_lsp.runner.messages.subject import Ran
 from kernel_lsp.runner.protocol import WorkerFailure
 
 ROWS, COLS = 3, 40
@@ -38,9 +42,9 @@ RIGHT = launch(ALLOCATE, FILL, RETURN)
 def trial(pool, run):
     async def start() -> Trial:
         made = await Trial.start(pool, WORKLOAD)
-        keys = [await made.draw(family) for family in FAMILIES] + [await made.draw(number=1)]
-        for found in await made.baseline(RIGHT, *keys):
-            assert found["distances"][0]["first_wrong"] is None
+        keys = [*[await made.draw(family) for family in FAMILIES], await made.draw(number=1)]
+        for found in await made.baseline(RIGHT, keys):
+            assert found.distances[0].index is None
         return made
 
     made = run(start())
@@ -65,26 +69,26 @@ def judge(trial, run):
     return on
 
 
-def faults(published, compared) -> list[str]:
+def faults(ran: Ran, compared: Compared) -> list[str]:
     """Names of everything that was found."""
     return [
-        *(["shape"] if compared["shape_error"] else []),
-        *("wrong" for d in compared["distances"] if d["first_wrong"] is not None),
-        *("past an output" for _ in published["trampled"]),
-        *("past an input" for _ in compared["trampled"]),
-        *("input changed" for _ in compared["changed_inputs"]),
+        *(["shape"] if compared.mismatch else []),
+        *("wrong" for distance in compared.distances if distance.index is not None),
+        *("past an output" for _ in ran.trampled),
+        *("past an input" for _ in compared.trampled),
+        *("input changed" for _ in compared.changed_inputs),
     ]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_right_candidate_has_no_fault(judge, family):
     y = "torch.mul(x, weight, out=y).add_(bias)"
-    published, compared = judge(launch(ALLOCATE, y, RETURN), f"0/{family}/0")
-    assert faults(published, compared) == []
-    assert not published["in_place"]
-    (found,) = compared["distances"]
-    assert found["total"] == ROWS * COLS
-    assert 0 < found["max"] <= 4
+    ran, compared = judge(launch(ALLOCATE, y, RETURN), f"0/{family}/0")
+    assert faults(ran, compared) == []
+    assert not ran.in_place
+    (found,) = compared.distances
+    assert found.total == ROWS * COLS
+    assert 0 < found.max <= 4
 
 
 @pytest.mark.parametrize(
@@ -99,20 +103,19 @@ def test_a_right_candidate_has_no_fault(judge, family):
     ids=["zeros", "one element", "the last element", "half precision", "a parameter ignored"],
 )
 def test_a_wrong_element_is_named(judge, lines, first, count):
-    published, compared = judge(launch(*lines))
-    assert faults(published, compared) == ["wrong"]
-    (found,) = compared["distances"]
+    ran, compared = judge(launch(*lines))
+    assert faults(ran, compared) == ["wrong"]
+    (found,) = compared.distances
     if first is not None:
-        assert (found["first_wrong"], found["wrong"]) == (first, count)
-    assert found["index"] == list(divmod(found["first_wrong"], COLS))
-    assert not math.isclose(float(found["expected"]), float(found["actual"]), rel_tol=1e-5)
+        assert (found.index, found.wrong) == (divmod(first, COLS), count)
+    assert not math.isclose(float(found.expected), float(found.actual), rel_tol=1e-5)
 
 
 def test_an_element_that_is_not_written_holds_poison(judge):
-    published, compared = judge(launch(ALLOCATE, "y.view(-1)[:-1] = (x * weight + bias).view(-1)[:-1]", RETURN))
-    assert faults(published, compared) == ["wrong"]
-    (found,) = compared["distances"]
-    assert (found["index"], found["wrong"], found["actual"]) == ([ROWS - 1, COLS - 1], 1, "nan")
+    ran, compared = judge(launch(ALLOCATE, "y.view(-1)[:-1] = (x * weight + bias).view(-1)[:-1]", RETURN))
+    assert faults(ran, compared) == ["wrong"]
+    (found,) = compared.distances
+    assert (found.index, found.wrong, found.actual) == ((ROWS - 1, COLS - 1), 1, "nan")
 
 
 @pytest.mark.parametrize(
@@ -127,9 +130,9 @@ def test_an_element_that_is_not_written_holds_poison(judge):
     ],
 )
 def test_every_way_to_allocate_is_poisoned(judge, make):
-    published, compared = judge(launch(f"y = {make}", RETURN))
-    assert faults(published, compared) == ["wrong"]
-    assert compared["distances"][0]["actual"] == "nan"
+    ran, compared = judge(launch(f"y = {make}", RETURN))
+    assert faults(ran, compared) == ["wrong"]
+    assert compared.distances[0].actual == "nan"
 
 
 @pytest.mark.parametrize(
@@ -138,8 +141,8 @@ def test_every_way_to_allocate_is_poisoned(judge, make):
 )
 def test_every_way_to_allocate_keeps_its_values_and_is_guarded(judge, make):
     lines = (f"y = {make}", "before = y.clone()", "ctypes.memset(y.data_ptr() + y.nbytes, 0, 4)")
-    published, compared = judge(launch(*lines, "assert not torch.isnan(before).any()", FILL, RETURN))
-    assert faults(published, compared) == ["past an output"]
+    ran, compared = judge(launch(*lines, "assert not torch.isnan(before).any()", FILL, RETURN))
+    assert faults(ran, compared) == ["past an output"]
 
 
 @pytest.mark.parametrize(
@@ -153,18 +156,18 @@ def test_every_way_to_allocate_keeps_its_values_and_is_guarded(judge, make):
     ],
 )
 def test_a_write_outside_of_an_output_is_seen(judge, line, side, away, count):
-    published, compared = judge(launch(ALLOCATE, FILL, line, RETURN))
-    assert faults(published, compared) == ["past an output"]
-    (found,) = published["trampled"]
-    assert (found["shape"], found["side"], found["bytes"], found["count"]) == ([ROWS, COLS], side, away, count)
-    assert found["element"] == (ROWS * COLS + away // 4 if side == "past" else -1)
+    ran, compared = judge(launch(ALLOCATE, FILL, line, RETURN))
+    assert faults(ran, compared) == ["past an output"]
+    (found,) = ran.trampled
+    assert (found.shape, found.side, found.away, found.count) == ((ROWS, COLS), side, away, count)
+    assert found.element == (ROWS * COLS + away // 4 if side == "past" else -1)
 
 
 def test_a_write_past_scratch_memory_that_is_not_returned_is_seen(judge):
     line = "scratch = torch.empty(7, dtype=torch.uint8, device='cuda'); ctypes.memset(scratch.data_ptr() + 7, 1, 1)"
-    published, compared = judge(launch(ALLOCATE, FILL, line, RETURN))
-    assert faults(published, compared) == ["past an output"]
-    assert (published["trampled"][0]["shape"], published["trampled"][0]["element"]) == ([7], 7)
+    ran, compared = judge(launch(ALLOCATE, FILL, line, RETURN))
+    assert faults(ran, compared) == ["past an output"]
+    assert (ran.trampled[0].shape, ran.trampled[0].element) == ((7,), 7)
 
 
 @pytest.mark.parametrize(
@@ -176,27 +179,26 @@ def test_a_write_past_scratch_memory_that_is_not_returned_is_seen(judge):
 )
 @pytest.mark.parametrize("family", ["normal", "unaligned"])
 def test_a_write_outside_of_an_input_is_seen(judge, line, name, side, away, family):
-    published, compared = judge(launch(ALLOCATE, FILL, line, RETURN), f"0/{family}/0")
-    assert faults(published, compared) == ["past an input"]
-    (found,) = compared["trampled"]
-    assert found == {"input": name, "side": side, "bytes": away, "count": 2}
+    ran, compared = judge(launch(ALLOCATE, FILL, line, RETURN), f"0/{family}/0")
+    assert faults(ran, compared) == ["past an input"]
+    assert compared.trampled == (TrampledInput(name, side, away, 2),)
 
 
 def test_an_input_that_is_changed_is_named(judge):
-    published, compared = judge(launch(ALLOCATE, FILL, "weight[0] += 1", RETURN))
-    assert faults(published, compared) == ["input changed"]
-    assert compared["changed_inputs"] == ["weight"]
+    ran, compared = judge(launch(ALLOCATE, FILL, "weight[0] += 1", RETURN))
+    assert faults(ran, compared) == ["input changed"]
+    assert compared.changed_inputs == ("weight",)
 
 
 def test_one_bit_changed_in_an_input_is_seen(judge):
     _, compared = judge(launch(ALLOCATE, FILL, "x.view(torch.int32)[0, 3] ^= 1", RETURN))
-    assert compared["changed_inputs"] == ["x"]
+    assert compared.changed_inputs == ("x",)
 
 
 def test_an_output_in_place_of_an_input_is_said_to_be(judge):
-    published, compared = judge(launch("return x.mul_(weight).add_(bias)"))
-    assert published["in_place"]
-    assert faults(published, compared) == ["input changed"]
+    ran, compared = judge(launch("return x.mul_(weight).add_(bias)"))
+    assert ran.in_place
+    assert faults(ran, compared) == ["input changed"]
 
 
 @pytest.mark.parametrize(
@@ -209,14 +211,14 @@ def test_an_output_in_place_of_an_input_is_said_to_be(judge):
     ],
 )
 def test_outputs_of_another_shape_or_number_are_refused(judge, line, says):
-    assert judge(launch(ALLOCATE, FILL, line))[1]["shape_error"] == says
+    assert judge(launch(ALLOCATE, FILL, line))[1].mismatch == says
 
 
 def test_the_type_and_strides_of_an_output_are_told(judge):
-    published, compared = judge(launch(ALLOCATE, FILL, "return y.t().contiguous().t().double()"))
-    assert published["outputs"][0]["dtype"] == "float64"
-    assert published["strides"] == [[1, ROWS]]
-    assert compared["shape_error"] == "output 0 has type float64 where the baseline's has float32"
+    ran, compared = judge(launch(ALLOCATE, FILL, "return y.t().contiguous().t().double()"))
+    assert ran.published.outputs[0].dtype == "float64"
+    assert ran.published.strides == ((1, ROWS),)
+    assert compared.mismatch == "output 0 has type float64 where the baseline's has float32"
 
 
 @pytest.mark.parametrize(
@@ -240,8 +242,9 @@ def test_the_worker_under_test_cannot_ask_for_expected_values(trial, run):
     async def main():
         version = await trial.enter(RIGHT)
         try:
-            with pytest.raises(WorkerFailure, match="KeyError"):
-                await version.call("compare", key="0/normal/0")
+            compare = asked_of_oracle.Compare(subject=version.name, slab="0/normal", key="0/normal/0", outputs=())
+            with pytest.raises(WorkerFailure, match="AttributeError"):
+                await version.worker.ask(compare, deadline=SECONDS)
         finally:
             await version.leave()
 
@@ -263,10 +266,8 @@ def test_new_values_at_the_same_addresses_give_new_answers(trial, run):
     assert run(main(memo)) == [[], ["wrong"], []]
 
 
-@pytest.mark.parametrize("room", [None, 0])
 @pytest.mark.parametrize("buffers", [1, 2, 3])
-def test_output_buffers_that_later_calls_overwrite_are_found(trial, run, buffers, room):
-    """Also where memory allows for two outputs only."""
+def test_output_buffers_that_later_calls_overwrite_are_found(trial, run, buffers):
     keys = ["0/normal/0", "0/normal/1", "0/normal/1", "0/normal/1"]
     static = launch(
         f"while len(held) < {buffers}: held.append(torch.empty_like(x))",
@@ -280,15 +281,16 @@ def test_output_buffers_that_later_calls_overwrite_are_found(trial, run, buffers
         version = await trial.enter(text)
         try:
             await version.judge(keys[0])
-            await version.call("forget", room=room)
+            await version.worker.ask(asked_of_subject.Forget(), deadline=SECONDS)
             for key in keys:
-                published, compared = await version.judge(key)
-                assert faults(published, compared) == []
+                ran, compared = await version.judge(key)
+                assert faults(ran, compared) == []
             found = []
-            assert published["held"] == ([3, 2, 1, 0] if room is None else [3, 0])
-            for back in published["held"][:-1]:
-                compared = await version.compare(keys[-1 - back], await version.call("publish_earlier", back=back))
-                found.append(compared["distances"][0]["first_wrong"] is None)
+            assert ran.held == (3, 2, 1, 0)
+            for back in ran.held[:-1]:
+                earlier = asked_of_subject.PublishEarlier(back=back)
+                published = await version.worker.ask(earlier, deadline=SECONDS)
+                found.append((await version.compare(keys[-1 - back], published)).distances[0].index is None)
             return found
         finally:
             await version.leave()
@@ -309,7 +311,7 @@ def test_an_answer_kept_by_the_inputs_values_is_found(trial, run):
         version = await trial.enter(text)
         try:
             assert faults(*await version.judge("0/normal/0")) == []
-            await version.call("spoil")
+            await version.worker.ask(asked_of_subject.Spoil(), deadline=SECONDS)
             version.forget()
             return faults(*await version.judge("0/normal/0"))
         finally:
@@ -325,7 +327,7 @@ def test_the_same_bits_have_the_same_fingerprint_and_others_another(trial, run):
     async def prints(text: str, *keys: str) -> set:
         version = await trial.enter(text)
         try:
-            return {tuple((await version.judge(key))[1]["fingerprints"]) for key in keys}
+            return {(await version.judge(key))[1].fingerprints for key in keys}
         finally:
             await version.leave()
 
@@ -340,14 +342,15 @@ def test_the_same_bits_have_the_same_fingerprint_and_others_another(trial, run):
 def test_memory_of_a_worker_that_is_gone_is_gone(trial, run):
     async def main() -> tuple[bool, bool]:
         version = await trial.enter(RIGHT)
-        made = trial.arguments("0/normal/0")
-        handle = await version.call("bind", name="a", arguments=made["arguments"], nbytes=made["nbytes"])
-        before = Path(handle["file"]).exists()
+        made = trial.made("0/normal/0")
+        bind = asked_of_subject.Bind(slabs=("a",), arguments=made.arguments, nbytes=made.nbytes)
+        handle = await version.worker.ask(bind, deadline=SECONDS)
+        before = Path(handle.file).exists()
         version.worker.kill()
         end = time.monotonic() + 5
-        while Path(handle["file"]).exists() and time.monotonic() < end:
+        while Path(handle.file).exists() and time.monotonic() < end:
             await asyncio.sleep(0.01)
-        return before, Path(handle["file"]).exists()
+        return before, Path(handle.file).exists()
 
     assert run(main()) == (True, False)
 
@@ -387,16 +390,17 @@ def test_trivial_answers_to_a_weak_workload_are_named(pool, run, reference, triv
     workload = WORKLOAD.replace("x * weight + bias", reference)
     baseline = f"import torch\ndef launch(module, x, weight, bias):\n    return {reference}\n"
 
-    async def main() -> list[str]:
+    async def main() -> tuple[str, ...]:
         trial = await Trial.start(pool, workload)
         try:
             keys = [await trial.draw(), await trial.draw(number=1)]
             version = await trial.enter(baseline)
-            published, compared = await version.judge(keys[0], baseline=True)
-            assert faults(published, compared) == []
+            ran, compared = await version.judge(keys[0], baseline=True)
+            assert faults(ran, compared) == []
             await version.leave()
-            kinds = [output["dtype"] for output in published["outputs"]]
-            return await trial.oracle("discriminate", key=keys[0], other=keys[1], outputs=kinds)
+            kinds = tuple(output.dtype for output in ran.published.outputs)
+            weak = asked_of_oracle.Discriminate(key=keys[0], other=keys[1], outputs=kinds)
+            return await trial.oracle.ask(weak, deadline=SECONDS)
         finally:
             trial.kill()
 

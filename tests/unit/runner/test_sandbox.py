@@ -8,8 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
+from runner_support import run_on_nothing
 
 from kernel_lsp.runner import sandbox
+from kernel_lsp.runner.messages.subject import Load
 from kernel_lsp.runner.pool import Flavour
 from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.runner.sessions import members
@@ -150,7 +152,7 @@ def launch(module):
 def test_a_worker_under_test_is_confined(run, subject, attempt):
     worker = run(subject(TRIES.format(attempt=attempt)))
     with pytest.raises(WorkerFailure, match="ValueError: PermissionError"):
-        run(worker.call("run", deadline=30, name="nothing"))
+        run(run_on_nothing(worker))
     assert {"files", "network", "system calls", "limits"} <= set(worker.protections)
 
 
@@ -159,24 +161,24 @@ def test_a_pool_lets_its_workers_into_the_folders_it_is_told(pool, run, subject,
     (tmp_path / "table.txt").write_text("7")
     text = TRIES.format(attempt=f"raise ValueError(open({str(tmp_path / 'table.txt')!r}).read())")
     with pytest.raises(WorkerFailure, match="PermissionError"):
-        run(run(subject(text)).call("run", deadline=30, name="nothing"))
+        run(run_on_nothing(run(subject(text))))
     pool.allow(read=[tmp_path])
     with pytest.raises(WorkerFailure, match="ValueError: 7"):
-        run(run(subject(text)).call("run", deadline=30, name="nothing"))
+        run(run_on_nothing(run(subject(text))))
 
 
 def test_temporary_files_lie_in_the_workers_own_folder(run, subject):
     text = TRIES.format(attempt="import tempfile; raise ValueError(tempfile.mkdtemp())")
     worker = run(subject(text))
     with pytest.raises(WorkerFailure, match=f"ValueError: {worker.scratch}"):
-        run(worker.call("run", deadline=30, name="nothing"))
+        run(run_on_nothing(worker))
 
 
 def test_a_child_in_a_group_of_its_own_dies_with_its_worker(pool, run):
     async def scenario() -> int:
         worker = await pool.worker(Flavour.EMULATE, "subject", device="cpu")
         spawn = "import subprocess\nsubprocess.Popen(['sleep', '600'], process_group=0)\ndef launch(module): return 1\n"
-        await worker.call("load", deadline=30, path="/home/me/k.py", text=spawn)
+        await worker.ask(Load(path="/home/me/k.py", text=spawn), deadline=30)
         assert len(members(worker.pid)) == 2
         worker.kill()
         return worker.pid
@@ -219,7 +221,7 @@ def test_a_version_under_test_cannot_write_where_builds_are_kept(pool, run, tmp_
         worker = await pool.worker(Flavour.EMULATE, "subject", device="cpu", **allowed)
         text = f"open({str(tmp_path / 'kept')!r}, 'a').write('more')\ndef launch(module): pass\n"
         try:
-            await worker.call("load", deadline=60, path="/home/me/k.py", text=text)
+            await worker.ask(Load(path="/home/me/k.py", text=text), deadline=60)
         except Exception as error:
             return str(error)
         else:

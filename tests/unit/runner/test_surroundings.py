@@ -1,9 +1,10 @@
 """A version that changes what others use, or leaves threads behind, is seen; one that only computes is not."""
 
 import pytest
-from runner_support import SECONDS
+from runner_support import SECONDS, run_on_nothing
 
 from kernel_lsp.errors import WorkloadError
+from kernel_lsp.runner.messages.subject import Changes, LookForChanges
 
 PLAIN = "import torch\ndef launch(module):\n    return torch.ones(3)\n"
 CHANGES = {
@@ -23,19 +24,19 @@ CHANGES = {
 }
 
 
-async def changes_of(subject, text: str) -> dict[str, list[str]]:
+async def changes_of(subject, text: str) -> Changes:
     worker = await subject(text)
-    await worker.call("run", deadline=SECONDS, name="nothing")
-    return await worker.call("surroundings", deadline=SECONDS)
+    await run_on_nothing(worker)
+    return await worker.ask(LookForChanges(), deadline=SECONDS)
 
 
 def test_a_version_that_only_computes_changes_nothing(subject, run) -> None:
-    assert run(changes_of(subject, PLAIN)) == {"changes": [], "threads": []}
+    assert run(changes_of(subject, PLAIN)) == Changes((), ())
 
 
 def test_importing_more_of_torch_changes_nothing(subject, run) -> None:
     text = f"import torch._dynamo, torch._inductor, triton\n{PLAIN}"
-    assert run(changes_of(subject, text))["changes"] == []
+    assert run(changes_of(subject, text)).changed == ()
 
 
 @pytest.mark.parametrize("statement", CHANGES)
@@ -45,19 +46,19 @@ def test_what_is_changed_is_named(subject, run, statement: str, where: str) -> N
         text = f"import torch\n{statement}\n{PLAIN}"
     else:
         text = f"import torch\ndef launch(module):\n    y = torch.ones(3)\n    {statement}\n    return y\n"
-    assert any(name.startswith(CHANGES[statement]) for name in run(changes_of(subject, text))["changes"])
+    assert any(name.startswith(CHANGES[statement]) for name in run(changes_of(subject, text)).changed)
 
 
 def test_a_thread_that_still_runs_is_named(subject, run) -> None:
     start = "threading.Thread(target=time.sleep, args=(30,), name='later', daemon=True).start()"
     text = f"import threading, time, torch\ndef launch(module):\n    {start}\n    return torch.ones(3)\n"
-    assert run(changes_of(subject, text))["threads"] == ["later"]
+    assert run(changes_of(subject, text)).threads == ("later",)
 
 
 def test_a_thread_that_has_ended_is_none(subject, run) -> None:
     body = "t = threading.Thread(target=int)\n    t.start()\n    t.join()"
     text = f"import threading, torch\ndef launch(module):\n    {body}\n    return torch.ones(3)\n"
-    assert run(changes_of(subject, text))["threads"] == []
+    assert run(changes_of(subject, text)).threads == ()
 
 
 @pytest.mark.parametrize(

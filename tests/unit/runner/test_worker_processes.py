@@ -10,9 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
+from runner_support import run_on_nothing
 
 from kernel_lsp.errors import RunnerError, WorkloadError
 from kernel_lsp.runner import pool as pool_module
+from kernel_lsp.runner.messages.oracle import Probe
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.runner.worker import WorkerDied, WorkerTimedOut
@@ -25,10 +27,6 @@ def launch(*lines: str) -> str:
     return "import os, signal, subprocess, sys, time\nimport torch\ndef launch(module):\n" + "".join(
         f"    {line}\n" for line in (*lines, "return torch.zeros(1)")
     )
-
-
-def call_run(worker, deadline: float = 30.0):
-    return worker.call("run", deadline=deadline, name="nothing")
 
 
 def living(group: int) -> list[int]:
@@ -56,7 +54,7 @@ def test_a_worker_starts_and_answers(pool, run, subject):
     worker = run(subject(launch()))
     assert worker.pid in pool.pids()
     assert worker.scratch.is_dir()
-    assert run(call_run(worker))["outputs"][0]["shape"] == [1]
+    assert run(run_on_nothing(worker)).published.outputs[0].shape == (1,)
 
 
 def test_an_error_of_the_users_comes_back_with_its_place_and_cure(run, subject):
@@ -75,12 +73,12 @@ def test_an_error_of_the_code_under_judgement_leaves_its_worker_alive(run, subje
         subject(launch("if not os.path.exists('second'):", "    open('second', 'w'); raise ValueError('bad n')"))
     )
     with pytest.raises(WorkerFailure) as caught:
-        run(call_run(worker))
+        run(run_on_nothing(worker))
     assert (caught.value.kind, caught.value.message) == ("ValueError", "bad n")
     assert 'File "/home/me/kernel.py", line 5, in launch' in caught.value.trace
     assert "raise ValueError('bad n')" in caught.value.trace
     assert worker.alive
-    assert run(call_run(worker))["outputs"][0]["shape"] == [1]
+    assert run(run_on_nothing(worker)).published.outputs[0].shape == (1,)
 
 
 @pytest.mark.parametrize("hang", ["time.sleep(600)", "exec('while True: pass')", "signal.pause()"])
@@ -88,7 +86,7 @@ def test_a_worker_that_hangs_is_killed_with_its_children(pool, run, subject, han
     worker = run(subject(launch("subprocess.Popen(['sleep', '600'])", hang)))
     started = time.monotonic()
     with pytest.raises(WorkerTimedOut, match=r"the subject process did not finish `run` in 0\.5 s"):
-        run(call_run(worker, deadline=0.5))
+        run(run_on_nothing(worker, deadline=0.5))
     assert time.monotonic() - started < 3
     assert gone(worker.pid)
     assert not worker.scratch.exists()
@@ -99,7 +97,7 @@ def test_a_worker_that_ignores_signals_is_killed(run, subject):
     ignore = "for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP): signal.signal(s, signal.SIG_IGN)"
     worker = run(subject(launch(ignore, "time.sleep(600)")))
     with pytest.raises(WorkerTimedOut):
-        run(call_run(worker, deadline=0.5))
+        run(run_on_nothing(worker, deadline=0.5))
     assert gone(worker.pid)
 
 
@@ -117,19 +115,19 @@ def test_a_worker_that_ignores_signals_is_killed(run, subject):
 def test_a_worker_that_ends_is_reported_with_its_last_words_and_its_children_are_killed(run, subject, end):
     worker = run(subject(launch("subprocess.Popen(['sleep', '600'])", "print('about to end')", end)))
     with pytest.raises(WorkerDied, match="the subject process ended during `run`; its last words: ") as caught:
-        run(call_run(worker))
+        run(run_on_nothing(worker))
     if end.startswith("os._exit") or "kill" in end:
         assert caught.value.message.endswith("its last words: about to end")
     assert gone(worker.pid)
     assert not worker.scratch.exists()
     with pytest.raises(WorkerDied, match="the subject process is gone"):
-        run(call_run(worker))
+        run(run_on_nothing(worker))
 
 
 def test_a_worker_that_cannot_be_set_up_says_why(pool, run):
     async def start():
         worker = await pool.worker(Flavour.EMULATE, "oracle", no_such_parameter=1)
-        await worker.call("load", deadline=30)
+        await worker.ask(Probe(), deadline=30)
 
     with pytest.raises(WorkerDied, match="no_such_parameter"):
         run(start())
@@ -138,13 +136,13 @@ def test_a_worker_that_cannot_be_set_up_says_why(pool, run):
 def test_a_worker_after_one_that_died_works(run, subject):
     dying = run(subject(launch("os._exit(1)")))
     with pytest.raises(WorkerDied):
-        run(call_run(dying))
-    assert run(call_run(run(subject(launch()))))["outputs"]
+        run(run_on_nothing(dying))
+    assert run(run_on_nothing(run(subject(launch())))).published.outputs
 
 
 def test_printing_without_end_disturbs_nothing(run, subject):
     worker = run(subject(launch("for _ in range(40): os.write(1, b'x' * 65536); os.write(2, b'\\xff' * 65536)")))
-    assert run(call_run(worker))["outputs"][0]["shape"] == [1]
+    assert run(run_on_nothing(worker)).published.outputs[0].shape == (1,)
     assert (worker.scratch / "output.log").stat().st_size > 5_000_000
 
 
@@ -152,19 +150,19 @@ def test_last_words_are_the_end_of_a_long_log(run, subject):
     flood = "for _ in range(40): os.write(1, b'flood\\n' * 10000)"
     worker = run(subject(launch(flood, "os.write(2, b'the \\xff end\\n')", "os._exit(1)")))
     with pytest.raises(WorkerDied, match=r"its last words: the \ufffd end$"):
-        run(call_run(worker))
+        run(run_on_nothing(worker))
 
 
 def test_reading_from_standard_input_finds_its_end(run, subject):
     worker = run(subject(launch("assert sys.stdin.read() == ''")))
-    assert run(call_run(worker))["outputs"]
+    assert run(run_on_nothing(worker)).published.outputs
 
 
 def test_cancelling_a_call_kills_its_worker(run, subject):
     worker = run(subject(launch("time.sleep(600)")))
 
     async def cancel() -> None:
-        task = asyncio.create_task(call_run(worker))
+        task = asyncio.create_task(run_on_nothing(worker))
         await asyncio.sleep(0.2)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -179,14 +177,14 @@ def test_cancelling_a_call_that_waits_for_its_turn_leaves_the_worker_alone(run, 
     worker = run(subject(launch("time.sleep(0.5)")))
 
     async def cancel() -> None:
-        first = asyncio.create_task(call_run(worker))
+        first = asyncio.create_task(run_on_nothing(worker))
         await asyncio.sleep(0.1)
-        second = asyncio.create_task(call_run(worker))
+        second = asyncio.create_task(run_on_nothing(worker))
         await asyncio.sleep(0.1)
         second.cancel()
         with pytest.raises(asyncio.CancelledError):
             await second
-        assert (await first)["outputs"]
+        assert (await first).published.outputs
 
     run(cancel())
     assert worker.alive
@@ -197,7 +195,7 @@ def test_calls_at_once_take_turns(run, subject):
     worker = run(subject(launch(*lines, "assert not busy")))
 
     async def all_at_once():
-        return await asyncio.gather(*(call_run(worker) for _ in range(5)))
+        return await asyncio.gather(*(run_on_nothing(worker) for _ in range(5)))
 
     assert len(run(all_at_once())) == 5
 
@@ -205,7 +203,7 @@ def test_calls_at_once_take_turns(run, subject):
 def test_starting_many_workers_at_once_gives_each_its_own_process(pool, run, subject):
     async def start():
         workers = await asyncio.gather(*(subject(launch("raise ValueError(os.getpid())")) for _ in range(4)))
-        answers = await asyncio.gather(*(call_run(worker) for worker in workers), return_exceptions=True)
+        answers = await asyncio.gather(*(run_on_nothing(worker) for worker in workers), return_exceptions=True)
         return [(worker.pid, int(answer.message)) for worker, answer in zip(workers, answers, strict=True)]
 
     pairs = run(start())
@@ -223,7 +221,7 @@ def test_a_start_that_is_cancelled_does_not_mix_up_the_next_workers(pool, run, s
         with contextlib.suppress(asyncio.CancelledError):
             (await task).kill()
         workers = [await subject(launch("raise ValueError(os.getpid())")) for _ in range(2)]
-        answers = await asyncio.gather(*(call_run(worker) for worker in workers), return_exceptions=True)
+        answers = await asyncio.gather(*(run_on_nothing(worker) for worker in workers), return_exceptions=True)
         return [(worker.pid, int(answer.message)) for worker, answer in zip(workers, answers, strict=True)]
 
     assert all(told == actual for told, actual in run(start()))
@@ -234,7 +232,7 @@ def test_a_worker_sees_nothing_of_the_parents_environment_or_files(run, subject,
     dump = "import json; raise ValueError(json.dumps([dict(os.environ), os.getcwd(), os.listdir('/proc/self/fd')]))"
     worker = run(subject(launch(dump)))
     with pytest.raises(WorkerFailure) as caught:
-        run(call_run(worker))
+        run(run_on_nothing(worker))
     environment, folder, _ = json.loads(caught.value.message)
     assert "hunter2" not in caught.value.message
     assert set(environment) <= {
@@ -250,6 +248,7 @@ def test_a_worker_sees_nothing_of_the_parents_environment_or_files(run, subject,
 SCRIPT = """
 import asyncio, os, sys
 os.environ["MY_API_KEY"] = "hunter2"
+from kernel_lsp.runner.messages.subject import Bind, Load, Run
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.protocol import WorkerFailure
 
@@ -265,10 +264,10 @@ def launch(module):
 async def main():
     pool = Pool()
     worker = await pool.worker(Flavour.EMULATE, "subject", device="cpu")
-    await worker.call("load", deadline=60, path="/home/me/kernel.py", text=TEXT)
-    await worker.call("bind", deadline=60, name="nothing", arguments=[], nbytes=1)
+    await worker.ask(Load(path="/home/me/kernel.py", text=TEXT), deadline=60)
+    await worker.ask(Bind(slabs=("nothing",), arguments=(), nbytes=1), deadline=60)
     try:
-        await worker.call("run", deadline=60, name="nothing")
+        await worker.ask(Run(slab="nothing"), deadline=60)
     except WorkerFailure as error:
         print(error.message, pool.folder, flush=True)
     sys.stdin.readline()

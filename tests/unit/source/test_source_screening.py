@@ -1,4 +1,4 @@
-"""What a candidate's host code reaches for is named, unless the user's own does the same."""
+"""Objections to a candidate's host code are named, unless the user's own does the same."""
 
 from pathlib import Path
 
@@ -26,8 +26,8 @@ def found(text: str, baseline: str = USUAL, workload: str = "") -> list[str]:
     ("text", "what"),
     [
         ("import gc", "imports `gc`"),
-        ("import torch.utils.cpp_extension", "uses `torch.utils`"),
-        ("from os import environ", "imports `os`"),
+        ("import torch.utils.cpp_extension", "uses `torch.utils.cpp_extension`"),
+        ("from os import kill", "reaches for `os.kill`"),
         ("from . import other", "imports from `.`"),
         ("import torch\ntorch.cuda.synchronize = None", "changes `torch.cuda.synchronize`"),
         ("import torch as t\nt.cuda.Event.elapsed_time = None", "changes `torch.cuda.Event.elapsed_time`"),
@@ -35,8 +35,8 @@ def found(text: str, baseline: str = USUAL, workload: str = "") -> list[str]:
         ("import torch\nx = torch\nx.cuda.synchronize = None", "changes `torch.cuda.synchronize`"),
         ("import torch\ndel torch.Tensor.add_", "changes `torch.Tensor.add_`"),
         ("import torch\nfor torch.empty in []: pass", "changes `torch.empty`"),
-        ("import torch\ntorch._C", "reaches for `_C`"),
-        ("import torch\ntorch.nn.functional.sys", "reaches for `sys`"),
+        ("import torch\ntorch._C", "hands round `torch._C`"),
+        ("import torch\ntorch.nn.functional.sys", "reaches for `torch.nn.functional.sys`"),
         ("f = lambda: 0\nf.__globals__", "reaches for `__globals__`"),
         ("getattr(f, '__globals__')", "reaches for `__globals__`"),
         ("getattr(f, name)", "uses `getattr` with a name that is computed"),
@@ -48,15 +48,15 @@ def found(text: str, baseline: str = USUAL, workload: str = "") -> list[str]:
         ("import torch\ntorch.load('x')", "reads or writes files with `torch.load`"),
         ("from torch import load", "reads or writes files with `torch.load`"),
         ("import torch\ntorch.set_default_dtype(torch.half)", "changes a setting of the whole process with"),
-        ("import torch\ntorch.cuda.manual_seed(0)", "changes a setting of the whole process with"),
+        ("import torch\ntorch.use_deterministic_algorithms(True)", "changes a setting of the whole process with"),
         ("import torch\ntorch.hub", "uses `torch.hub`"),
         ("import enum\nenum.bltns.exec('x')", "reaches for `enum.bltns`"),
         ("from enum import bltns", "reaches for `enum.bltns`"),
         ("import dataclasses\ndataclasses.types.CodeType", "reaches for `dataclasses.types`"),
         ("import torch\ntorch.nn.functional.warnings", "reaches for `torch.nn.functional.warnings`"),
-        ("import torch\ntorch.nn.functional.torch.utils", "uses `torch.utils`"),
+        ("import torch\ntorch.nn.functional.torch.utils", "hands round `torch.utils`"),
         ("import triton\ntriton.runtime.build", "uses `triton.runtime.build`"),
-        ("import torch\nt = torch\nt.utils", "uses `torch.utils`"),
+        ("import torch\nt = torch\nt.utils.data", "uses `torch.utils.data`"),
         ("from torch import nn\nn = nn.functional\nn.torch.save", "reads or writes files with `torch.save`"),
         ("import torch\n[torch][0].save", "hands round `torch`"),
         ("import torch\nmatch torch:\n    case t: t.save", "hands round `torch`"),
@@ -67,7 +67,7 @@ def found(text: str, baseline: str = USUAL, workload: str = "") -> list[str]:
         ("import functools\nfunctools.update_wrapper(a, b, names)", "reaches for `update_wrapper`"),
         ("import torch\nself = torch.Tensor\nself.copy_ = None", "calls what is no object of its own `self`"),
         ("import torch\ndef f(cls=torch.Tensor):\n    cls.copy_ = None", "calls what is no object of its own `cls`"),
-        ("import torch as ctx\nctx._C", "calls what is no object of its own `ctx`"),
+        ("import torch as ctx\nctx._C", "hands round `torch._C`"),
         ("class A:\n    def __torch_function__(self): ...", "defines `__torch_function__`"),
         ("class A:\n    __setattr__ = print", "defines `__setattr__`"),
         ("class A(B, metaclass=M): ...", "chooses a metaclass"),
@@ -102,8 +102,8 @@ def test_what_kernels_need_is_no_objection(text):
 
 
 def test_the_users_own_text_may_do_what_it_does():
-    assert found("import os\nimport gc", baseline="import os") == ["imports `gc`"]
-    assert found("import os", workload="import os") == []
+    assert found("import io\nimport gc", baseline="import io") == ["imports `gc`"]
+    assert found("import io", workload="import io") == []
 
 
 @pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in EXAMPLES.glob("*/*.py")])
@@ -126,13 +126,8 @@ HOST = "#include <torch/extension.h>\n#include <cuda_runtime.h>\n#include <vecto
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("#include <dlfcn.h>", "includes `<dlfcn.h>`"),
-        ("  #  include <sys/mman.h>", "includes `<sys/mman.h>`"),
-        ("__attribute__((constructor)) void g() {}", "uses `constructor`"),
-        ("void g() { std::thread([] {}).detach(); }", "uses `std::thread`"),
+        ("void g() { dlopen(name, 2); }", "uses `dlopen`"),
         ("void g() { mprotect(0, 0, 7); }", "uses `mprotect`"),
-        ("void g() { _exit(0); }", "uses `_exit`"),
-        ("void g() { ::clone(h, stack, 0, 0); }", "uses `clone`"),
         ("void g() { cudaDeviceSetLimit(cudaLimitStackSize, 1); }", "uses `cudaDeviceSetLimit`"),
         ("void g() { kernel_lsp::torch_attribute(name); }", "uses `kernel_lsp`"),
         ("void g() { py::module_::import(name); }", "uses `py::module_::import`"),
@@ -188,17 +183,17 @@ def test_an_answer_may_build_extensions(text):
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("import torch.utils.cpp_extension as e\ne.os", "reaches for `os`"),
-        ("import torch\ntorch.utils.data", "uses `torch.utils`"),
-        ("from torch.utils.cpp_extension import load_inline, os", "uses `torch.utils`"),
-        ("from torch.utils import cpp_extension, data", "uses `torch.utils`"),
+        ("import torch.utils.cpp_extension as e\ne.os", "reaches for `torch.utils.cpp_extension.os`"),
+        ("import torch\ntorch.utils.data", "uses `torch.utils.data`"),
+        ("from torch.utils.cpp_extension import load_inline, os", "reaches for `torch.utils.cpp_extension.os`"),
+        ("from torch.utils import cpp_extension, data", "uses `torch.utils.data`"),
         ("import ctypes", "imports `ctypes`"),
         ("import torch\ntorch.matmul = None", "changes `torch.matmul`"),
-        ("import os\nos.environ['LD_PRELOAD'] = 'x'", "imports `os`"),
-        ("import os\nos.environ['MAX_JOBS'] = '4'\nos.kill", "imports `os`"),
-        ("import os\nos.environ['MAX_JOBS'] = '4'\ndef f(o=os): pass", "imports `os`"),
-        ("import os\nos.environ['MAX_JOBS'] = '4'\nimport torch\ntorch.os", "reaches for `os`"),
-        ("import os as o\nimport torch", "imports `os`"),
+        ("import os\nos.environ['LD_PRELOAD'] = 'x'", "changes the environment of the whole process"),
+        ("import os\nos.environ['MAX_JOBS'] = '4'\nos.kill", "reaches for `os.kill`"),
+        ("import os\nos.environ['MAX_JOBS'] = '4'\ndef f(o=os): pass", "hands round `os`"),
+        ("import os\nos.environ['MAX_JOBS'] = '4'\nimport torch\ntorch.os", "reaches for `torch.os`"),
+        ("import os as o\no.system", "reaches for `os.system`"),
         ("import os, gc\nos.environ['MAX_JOBS'] = '4'", "imports `gc`"),
     ],
 )
@@ -213,10 +208,10 @@ def test_host_code_may_include_what_gives_it_nothing_more(header):
 
 
 def test_cpp_given_to_load_inline_is_read_in_its_place():
-    body = 'int f() {\n  return system("ls");\n}\n'
+    body = 'int f() {\n  return dlclose(dlopen("ls", 2));\n}\n'
     call = f'load_inline(name="x", cpp_sources="""\n{body}""")\n'
     text = f"from torch.utils.cpp_extension import load_inline\n{call}"
     candidate = Candidate(Language.TORCH, SourceFile(Path("answer.py"), text), None, "", "user")
     problem = SourceFile(Path("problem.py"), PROBLEM)
     seen = objections(candidate, Candidate(Language.TORCH, problem, None, "", "baseline"), problem)
-    assert [(o.line, o.what) for o in seen] == [(4, "uses `system`")]
+    assert [(o.line, o.what) for o in seen] == [(4, "uses `dlopen`")]

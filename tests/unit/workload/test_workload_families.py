@@ -5,6 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from kernel_lsp.workload import families  # noqa: E402
+from kernel_lsp.workload.leaves import own_elements  # noqa: E402
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -55,7 +56,7 @@ def test_a_family_keeps_how_a_tensor_lies_in_memory(name, made):
     x = made()
     (changed,) = draw(name, x)
     assert (changed.shape, changed.stride()) == (x.shape, x.stride())
-    contiguous = draw(name, families.own_elements(x).contiguous())[0].expand(x.shape)
+    contiguous = draw(name, own_elements(x).contiguous())[0].expand(x.shape)
     assert torch.equal(changed.contiguous().view(torch.int32), contiguous.contiguous().view(torch.int32))
 
 
@@ -131,14 +132,43 @@ def test_what_has_no_negative_values_gets_none():
     assert torch.equal(draw("below", x)[0], x)
 
 
-def test_large_values_of_half_precision_stay_finite():
-    assert bool(torch.isfinite(draw("large", normal(64, 64, dtype=torch.float16))[0]).all())
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("family", [*families.VALUE_FAMILIES, *families.RANGE_FAMILIES], ids=lambda family: family.name)
+def test_families_of_finite_values_are_finite(family, dtype):
+    assert family.finite
+    assert bool(torch.isfinite(draw(family.name, normal(64, 64, dtype=dtype))[0]).all())
 
 
-@pytest.mark.parametrize("name", [family.name for family in families.VALUE_FAMILIES])
-def test_families_of_finite_values_are_finite(name):
-    assert families.FAMILIES[name].finite
-    assert bool(torch.isfinite(draw(name, normal(64, 64))[0]).all())
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_values_reach_the_ends_of_their_types_range(dtype):
+    x, power = normal(64, 64, dtype=dtype), 2.0 ** (12 if dtype is torch.float16 else 40)
+    assert torch.equal(draw("vast", x)[0], x * power)
+    assert torch.equal(draw("minute", x)[0], x / power)
+    small = draw("minute", x)[0].abs()
+    assert float((small >= torch.finfo(dtype).smallest_normal).double().mean()) > (
+        0.75 if dtype is torch.float16 else 0.99
+    )
+
+
+@pytest.mark.parametrize("name", ["vast", "spiked"])
+def test_values_stay_as_large_as_their_type_holds_and_infinities_stay(name):
+    x = torch.tensor([[1e38, -1e38, float("inf"), float("-inf")]] * 8)
+    found = draw(name, x)[0]
+    assert bool(torch.isfinite(found[:, :2]).all())
+    assert found[0, 2:].tolist() == [float("inf"), float("-inf")]
+
+
+def test_one_element_of_each_row_is_huge():
+    x = normal(64, 256)
+    factors = draw("spiked", x)[0] / x
+    assert bool(((factors == 1024).sum(-1) == 1).all())
+    assert bool(((factors == 1).sum(-1) == 255).all())
+    assert (factors == 1024).nonzero()[:, 1].unique().numel() > 32
+
+
+def test_half_precision_does_not_hold_what_tf32_does():
+    x = draw("vast", normal(16, 64))[0]
+    assert bool(torch.isinf(x.half()).any())
 
 
 @pytest.mark.parametrize("shape", [(128, 128), (5, 300)], ids=str)
@@ -159,10 +189,10 @@ def test_nonfinite_finds_a_place_in_the_smallest_tensor():
 
 
 def test_elements_with_memory_of_their_own():
-    assert families.own_elements(normal(4, 6)).shape == (4, 6)
-    assert families.own_elements(normal(6).expand(4, 6)).shape == (1, 6)
-    assert families.own_elements(normal(1).expand(0)).shape == (0,)
-    assert families.own_elements(torch.tensor(1.0)).shape == ()
+    assert own_elements(normal(4, 6)).shape == (4, 6)
+    assert own_elements(normal(6).expand(4, 6)).shape == (1, 6)
+    assert own_elements(normal(1).expand(0)).shape == (0,)
+    assert own_elements(torch.tensor(1.0)).shape == ()
 
 
 def test_the_layouts_change_no_values():
@@ -189,6 +219,8 @@ def test_touched_tensors_differ_in_a_few_places_and_lie_as_before(layout):
     (changed,) = families.touched((leaf,), (fresh,), torch.Generator().manual_seed(2))
     assert (changed.shape, changed.stride()) == (leaf.shape, leaf.stride())
     differs = changed != leaf
+    stretch = 64 * 96 // families.STRETCH_ONE_IN
+    assert differs.sum() > stretch // 2 or layout in ("expanded", "one number")
     assert 0 < differs.sum() < max(2, differs.numel() // 4) or layout in ("expanded", "one number")
     assert torch.equal(changed[differs], fresh[differs])
     assert torch.equal(leaf, made(0)), "the inputs themselves stay as they are"
@@ -201,3 +233,29 @@ def test_signs_change_row_by_row_and_always_somewhere():
     assert bool((signs == signs[:, :1, :1]).all())
     assert draw("signed", x[:1])[0].lt(0).all()
     assert draw("signed", torch.tensor(2.0))[0] == -2.0
+
+
+@pytest.mark.parametrize(
+    ("shape", "length"), [((512, 16), 16), ((4, 4096), 64), ((5000,), 19), ((3,), 3), ((), 1)], ids=str
+)
+def test_touched_tensors_differ_in_one_stretch_of_a_row(shape, length):
+    zeros, ones = torch.zeros(shape), torch.ones(shape)
+    (changed,) = families.touched((zeros,), (ones,), torch.Generator().manual_seed(4))
+    flat, most = changed.flatten().tolist(), 0
+    for number, _ in enumerate(flat):
+        end = number
+        while end < len(flat) and flat[end]:
+            end += 1
+        most = max(most, end - number)
+    assert length <= most <= length + 4
+    if len(shape) == 2 and length == shape[1]:
+        assert bool((changed.sum(-1) == length).any()), "a whole row"
+
+
+def test_renewed_weights_that_were_alike_differ_and_others_keep_their_size():
+    alike, others = torch.ones(64, 8), 0.1 * normal(64, 8)
+    first, second = (families.renewed(x, torch.Generator().manual_seed(1)) for x in (alike, others))
+    assert first.unique().numel() > 100
+    assert bool(((first >= 1) & (first <= 1.5)).all())
+    assert float(second.std()) == pytest.approx(float(others.std()), rel=0.2)
+    assert not bool((second == others).any())

@@ -1,0 +1,27 @@
+"""How CUDA files are compiled, as a record that processes without a compiler may hold."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+_STANDARD = re.compile(r"-{1,2}std[= ]")
+
+
+@dataclass(frozen=True, slots=True)
+class BuildOptions:
+    """How CUDA files are compiled.
+
+    Attributes:
+        flags: further options, understood by NVRTC and nvcc alike where both are to be used (`-DTILE=64`,
+            `--use_fast_math`, `--maxrregcount=64`). C++17 unless one of them says otherwise.
+        include_dirs: folders searched for headers, after the file's own.
+    """
+
+    flags: tuple[str, ...] = ()
+    include_dirs: tuple[Path, ...] = ()
+
+    @property
+    def all_flags(self) -> tuple[str, ...]:
+        """`flags` with the language standard."""
+        stated = any(_STANDARD.match(flag) for flag in self.flags)
+        return self.flags if stated else ("-std=c++17", *self.flags)

@@ -1,0 +1,38 @@
+"""Records of tensors that lie in shared memory: plain data, for processes without torch too."""
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """Where a tensor lies in a slab: `offset` of its first element and `span` in bytes, strides in elements."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    span: int
+
+    @property
+    def numbers(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def holds_integers(self) -> bool:
+        """True for integers and bools."""
+        return self.dtype.startswith(("int", "uint", "bool"))
+
+
+Argument = TensorSpec | bool | int | float
+"""One leaf of a workload's inputs as another process may know it: a number as it is, a tensor by its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlabHandle:
+    """How another process opens a slab of `nbytes`: by CUDA's handle `ipc`, or as an open `file` without a GPU."""
+
+    nbytes: int
+    ipc: bytes = b""
+    file: str = ""

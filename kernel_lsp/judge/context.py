@@ -1,0 +1,172 @@
+"""What stages of a judgement work on: the measured baseline, and all that is gathered of one candidate."""
+
+import time
+from collections.abc import Callable, Generator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from dataclasses import dataclass, field
+
+from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.nvml import Gpu
+from kernel_lsp.judge.building import Builders, Built
+from kernel_lsp.judge.harness import Harness, Subject
+from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile
+from kernel_lsp.judge.inputs.findings import Findings
+from kernel_lsp.judge.integrity.accesses import FinalLooks
+from kernel_lsp.judge.integrity.host_time import CallTimes
+from kernel_lsp.judge.integrity.launches import Seen
+from kernel_lsp.judge.measure.blocks import Series
+from kernel_lsp.judge.measure.cases import TimedCase
+from kernel_lsp.judge.measure.procedure import FirstLook
+from kernel_lsp.judge.measure.statistics import Decision
+from kernel_lsp.judge.target import Target
+from kernel_lsp.judge.verdict import DeviceState, SustainedRun, Trace
+from kernel_lsp.model.gate import Quieted
+from kernel_lsp.runner.messages.subject import Recorded
+from kernel_lsp.source.candidate import Candidate
+from kernel_lsp.source.screening import Note
+
+
+@dataclass
+class Timeline:
+    """Wall seconds by stage; some stages run side by side."""
+
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+    started: float = field(default_factory=time.perf_counter)
+
+    @contextmanager
+    def stage(self, name: str) -> Generator[None]:
+        """Count the time of the block under `name`."""
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begun
+
+    def finished(self) -> dict[str, float]:
+        """Return all stages, and `total` since the start."""
+        return self.seconds | {"total": time.perf_counter() - self.started}
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The baseline, loaded and measured: what a candidate is compared with.
+
+    Attributes:
+        harness: where it lives.
+        baseline: its process.
+        profile: its answers on all inputs.
+        cases: how each case is timed; empty without a GPU, or where the baseline itself is wrong.
+        untimed: cases that are too short beside the others.
+        recorded: its recordings, as described by its process.
+        seen: its launches on the GPU.
+        looks: the last looks at confirmed gains.
+    """
+
+    harness: Harness
+    baseline: Subject
+    profile: BaselineProfile
+    cases: tuple[TimedCase, ...] = ()
+    untimed: tuple[TimedCase, ...] = ()
+    recorded: tuple[Recorded, ...] = ()
+    seen: Seen = field(default_factory=Seen)
+    looks: FinalLooks | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """The surroundings of all judgements of one session.
+
+    Attributes:
+        target: what is judged.
+        settings: in force at its file.
+        gpu: None where kernels are emulated.
+        builders: compile workers.
+        baseline_built: the baseline's build.
+        measured: the baseline; None where there is no GPU and it cannot be emulated.
+        unmeasured: why it is not measured.
+        timer: holds the GPU for timing, with model servers kept off it.
+        pids: processes of ours.
+    """
+
+    target: Target
+    settings: Settings
+    gpu: Gpu | None
+    builders: Builders
+    baseline_built: Built
+    measured: Measured | None
+    unmeasured: str
+    timer: Callable[[], AbstractAsyncContextManager[tuple[Quieted, ...]]]
+    pids: Callable[[], frozenset[int]]
+
+
+@dataclass
+class Context:
+    """One judgement on its way through the stages; each stage fills in its part.
+
+    Attributes:
+        bench: the session's part.
+        candidate: under judgement.
+        known: judged in full before, beside another baseline: plain inputs only, and no last look.
+        always_run: run it even if it is the baseline's own program.
+        on_decision: told of each block.
+        timeline: seconds by stage.
+        built: its build.
+        subject: its process.
+        reloaded: baseline and candidate in the fresh processes of a confirmation.
+        notes: what its host code does beyond making tensors and launching, for the evidence.
+        findings: checks so far.
+        cases: how it is timed.
+        series: all blocks.
+        first: the first look at them.
+        confirmation_blocks: blocks of the second look.
+        device: the GPU while timing.
+        protections: what confined its process.
+        seen: its launches on the GPU.
+        traces: the same for the evidence.
+        calls: host and GPU time of eager calls.
+        sustained: a steady load, if one was run.
+    """
+
+    bench: Bench
+    candidate: Candidate
+    known: bool = False
+    always_run: bool = False
+    on_decision: Callable[[Decision], None] | None = None
+    timeline: Timeline = field(default_factory=Timeline)
+    built: Built | None = None
+    subject: Subject | None = None
+    reloaded: list[Subject] = field(default_factory=list[Subject])
+    notes: list[Note] = field(default_factory=list[Note])
+    findings: Findings = field(default_factory=Findings)
+    cases: tuple[TimedCase, ...] = ()
+    series: Series | None = None
+    first: FirstLook | None = None
+    confirmation_blocks: int = 0
+    device: DeviceState | None = None
+    protections: tuple[str, ...] = ()
+    seen: Seen = field(default_factory=Seen)
+    traces: list[Trace] = field(default_factory=list[Trace])
+    calls: list[CallTimes] = field(default_factory=list[CallTimes])
+    sustained: SustainedRun | None = None
+
+    @property
+    def measured(self) -> Measured:
+        """The measured baseline; later stages come only where there is one."""
+        assert self.bench.measured is not None, "an earlier stage ends where nothing is measured"
+        return self.bench.measured
+
+    @property
+    def harness(self) -> Harness:
+        """The harness."""
+        return self.measured.harness
+
+    @property
+    def running(self) -> Subject:
+        """The candidate's process; later stages come only where there is one."""
+        assert self.subject is not None, "an earlier stage ends where nothing is loaded"
+        return self.subject
+
+    @property
+    def same_bits(self) -> bool:
+        """True where every launch on the same inputs must leave the same bits."""
+        return self.measured.profile.deterministic and not self.harness.workload.nondeterministic

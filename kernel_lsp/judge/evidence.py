@@ -1,0 +1,166 @@
+"""From a judgement to its verdict, with the evidence that it rests on."""
+
+import hashlib
+import json
+import shlex
+from dataclasses import asdict
+from datetime import UTC, datetime
+from statistics import median
+
+from kernel_lsp import __version__
+from kernel_lsp.build.toolchain import versions
+from kernel_lsp.device.nvml import Faults
+from kernel_lsp.judge.building import Built, arch_of
+from kernel_lsp.judge.context import Bench, Context
+from kernel_lsp.judge.facts import opcodes
+from kernel_lsp.judge.measure import statistics
+from kernel_lsp.judge.measure.blocks import Series
+from kernel_lsp.judge.measure.digest import policy_digest
+from kernel_lsp.judge.resources import resources_of
+from kernel_lsp.judge.ruling import Ruling
+from kernel_lsp.judge.target import Target
+from kernel_lsp.judge.verdict import CaseTiming, Check, CheckStatus, Evidence, ExtensionRecord, Outcome, Verdict
+from kernel_lsp.source.candidate import Candidate
+
+_SHOWN_NOTES = 8
+
+
+def verdict_of(context: Context, ruling: Ruling, faults: Faults | None) -> Verdict:
+    """Return the verdict on a judgement that has come to its ruling."""
+    bench, candidate = context.bench, context.candidate
+    known = {"kernel-lsp": __version__, "judge": policy_digest()} | versions()
+    address = address_of(bench, candidate, known)
+    return Verdict(
+        id=address,
+        verdict=ruling.outcome,
+        stage=ruling.stage,
+        reason=ruling.reason,
+        cases=_case_timings(context),
+        speedup=None if ruling.speedup is None else ruling.speedup.ratio,
+        interval=None if ruling.speedup is None else ruling.speedup.interval,
+        seconds=context.timeline.finished(),
+        evidence=_evidence(context, ruling, known, address, faults),
+    )
+
+
+def _evidence(context: Context, ruling: Ruling, known: dict[str, str], address: str, faults: Faults | None) -> Evidence:
+    bench, candidate, target = context.bench, context.candidate, context.bench.target
+    return Evidence(
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        baseline_digest=target.baseline.digest,
+        candidate_digest=candidate.digest,
+        candidate_label=candidate.label,
+        candidate_origin=candidate.origin,
+        kernel_path=str(target.source.path),
+        workload_path=str(target.workload.source.path),
+        sources=_sources(target, candidate),
+        seed=bench.measured.harness.seed if bench.measured else None,
+        checks=(*_notes(context), *context.findings.checks),
+        traces=tuple(context.traces),
+        xids=faults.drain() if faults else (),
+        errors=tuple(context.findings.errors),
+        mismatch=ruling.mismatch,
+        baseline_resources=resources_of(bench.baseline_built),
+        candidate_resources=resources_of(context.built) if context.built else (),
+        device=context.device,
+        versions=known,
+        build_way=_build_way(context.built),
+        extensions=_extensions(context.built),
+        build_log=context.built.build.log if context.built else "",
+        settings=bench.settings.judge.model_dump(mode="json", exclude={"families"}),
+        discarded_blocks=context.series.discarded if context.series else 0,
+        protections=context.protections,
+        command=_command(target, address),
+        sustained=context.sustained,
+        baseline_opcodes=_opcodes(bench, bench.baseline_built, ruling),
+        candidate_opcodes=_opcodes(bench, context.built, ruling),
+    )
+
+
+def _notes(context: Context) -> tuple[Check, ...]:
+    """Return notes on host code as a check that passed."""
+    if not context.notes:
+        return ()
+    said = "; ".join(f"line {note.line} {note.what}" for note in context.notes[:_SHOWN_NOTES])
+    return (Check(name="host code", status=CheckStatus.PASSED, detail=said),)
+
+
+def address_of(bench: Bench, candidate: Candidate, known: dict[str, str]) -> str:
+    """Return the content address of a verdict: a hash of texts, settings, toolchain, device, and the judge itself."""
+    made_of = {
+        "baseline": bench.target.baseline.digest,
+        "candidate": candidate.digest,
+        "workload": bench.target.workload.source.text,
+        "settings": bench.settings.judge.model_dump(mode="json"),
+        "versions": known,
+        "device": bench.gpu.uuid if bench.gpu else arch_of(bench.gpu, bench.settings),
+    }
+    return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:20]
+
+
+def _opcodes(bench: Bench, built: Built | None, ruling: Ruling) -> dict[str, int]:
+    """Take apart an offer only: it takes a quarter of a second for each side."""
+    return opcodes(built, bench.settings) if built is not None and ruling.outcome is Outcome.FASTER else {}
+
+
+def _sources(target: Target, candidate: Candidate) -> dict[str, str]:
+    sources = {"baseline": target.source.text, "candidate": candidate.kernel.text}
+    sources["workload"] = target.workload.source.text
+    if candidate.launch is not None and candidate.launch.text != target.workload.source.text:
+        sources["candidate_launch"] = candidate.launch.text
+    if target.launch_text not in (None, target.workload.source.text):
+        sources["baseline_launch"] = target.launch_text
+    return sources
+
+
+def _command(target: Target, address: str) -> str:
+    """Return the command that repeats the judgement: write out the files that evidence keeps, and judge them."""
+    name, folder = target.source.path.name, address[:8]
+    files = shlex.join([f"{folder}/baseline/{name}", f"{folder}/candidate/{name}"])
+    return f"kernel-lsp report {folder} --sources {folder} && kernel-lsp judge {files}"
+
+
+def _build_way(built: Built | None) -> str:
+    if built is None:
+        return "none"
+    ways = {extension.host.path for extension in built.extensions}
+    return "full" if "full" in ways else "fast" if ways else built.build.way
+
+
+def _extensions(built: Built | None) -> tuple[ExtensionRecord, ...]:
+    return tuple(ExtensionRecord(name=e.name, **asdict(e.host)) for e in (built.extensions if built else ()))
+
+
+def _case_timings(context: Context) -> tuple[CaseTiming, ...]:
+    series = context.series
+    if series is None or not series.combined:
+        return ()
+    return tuple(_case_timing(context, series, index) for index in range(len(series.cases)))
+
+
+def _case_timing(context: Context, series: Series, index: int) -> CaseTiming:
+    timed, bandwidth = series.cases[index], context.harness.bandwidth
+    a, b = median(series.baseline_us[index]), median(series.candidate_us[index])
+    summary = statistics.summarise(series.blocks[index][-context.confirmation_blocks :])
+    if context.confirmation_blocks:
+        half = statistics.t_quantile(0.975, summary.n - 1) * summary.deviation / summary.n**0.5
+    else:
+        half = statistics.half_width(summary.deviation, summary.n)
+    interval = statistics.Interval(summary.mean - half, summary.mean + half).speedup
+    calls = next((call for call in context.calls if call.case.draw.case == timed.draw.case), None)
+    return CaseTiming(
+        case=context.harness.cases[timed.draw.case],
+        mode=timed.mode,
+        launches=timed.launches,
+        baseline_us=a,
+        candidate_us=b,
+        speedup=statistics.Interval(summary.mean, summary.mean).speedup.lower,
+        interval=(interval.lower, interval.upper),
+        bytes_moved=timed.bytes_moved,
+        baseline_roofline_share=timed.roofline_share(bandwidth, a),
+        roofline_share=timed.roofline_share(bandwidth, b),
+        blocks=tuple(series.blocks[index]),
+        confirmation_blocks=context.confirmation_blocks,
+        baseline_call_us=calls.baseline_us if calls else None,
+        candidate_call_us=calls.candidate_us if calls else None,
+    )

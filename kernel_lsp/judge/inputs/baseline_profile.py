@@ -1,0 +1,249 @@
+"""The baseline's own behaviour on every set of inputs: what a candidate is held to.
+
+The baseline goes first, alone. Its error on each set of inputs becomes the measure, and inputs on which the baseline
+itself is wrong or fails are held against no candidate. See ARCHITECTURE.md, "What a verdict rests on".
+"""
+
+import random
+import time
+from dataclasses import dataclass, field
+
+from kernel_lsp import policy
+from kernel_lsp.errors import CannotJudgeError, RunnerError, WorkloadError
+from kernel_lsp.judge.harness import WEIGHTS, Draw, Harness, Subject
+from kernel_lsp.judge.inputs import plan, runs
+from kernel_lsp.judge.inputs.compare import OutputForm, form_of, ruling_on
+from kernel_lsp.judge.inputs.findings import RUN_ERRORS, Findings, ruling_of
+from kernel_lsp.judge.inputs.strength import measure_strength
+from kernel_lsp.judge.ruling import Ruling, wrong
+from kernel_lsp.judge.verdict import Outcome, Stage
+from kernel_lsp.runner.messages.subject import Forget, Ran, Rehearse, Run
+
+
+@dataclass(slots=True)
+class BaselineProfile:
+    """What the baseline did.
+
+    Attributes:
+        draws: inputs on which the baseline is right, the quickest case first.
+        fresh: by case, other plain inputs, for memory that has held the first ones.
+        outputs: by case, the form of each output.
+        output_bytes: by case, bytes of all outputs.
+        places: by key of the inputs, where outputs lie that have no memory of their own.
+        in_place: True where an output lies in an input.
+        keeps_outputs: numbers of outputs whose memory the baseline keeps when its caller has let go of them.
+        deterministic: True where the baseline gives the same bits each time.
+        weak: trivial answers that the workload would accept, as sentences.
+        run_seconds: by case, longest wall time of one run.
+        rehearsal_seconds: longest wall time of a launch before the first one, in which it may compile or tune itself.
+        unvaried: by argument, why no other value of it is tried.
+        findings: checks on the way, among them inputs that are not used and why.
+    """
+
+    draws: list[Draw] = field(default_factory=list[Draw])
+    fresh: dict[int, Draw] = field(default_factory=dict[int, Draw])
+    outputs: dict[int, list[OutputForm]] = field(default_factory=dict[int, list[OutputForm]])
+    output_bytes: dict[int, int] = field(default_factory=dict[int, int])
+    places: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    in_place: bool = False
+    keeps_outputs: tuple[int, ...] = ()
+    deterministic: bool = True
+    weak: list[str] = field(default_factory=list[str])
+    run_seconds: dict[int, float] = field(default_factory=dict[int, float])
+    rehearsal_seconds: float = 0.0
+    unvaried: dict[str, str] = field(default_factory=dict[str, str])
+    findings: Findings = field(default_factory=Findings)
+
+    def plain(self, case: int) -> Draw | None:
+        """Return the plain inputs of a case, if the baseline is right on them."""
+        return next((draw for draw in self.draws if draw.is_plain and draw.case == case), None)
+
+    def deadline(self, harness: Harness, draw: Draw) -> float:
+        """Return seconds that one run may take: so many times the baseline's own, and never less than the floor."""
+        own = self.run_seconds.get(draw.case)
+        if harness.gpu is None or own is None:
+            return policy.FIRST_RUN_SECONDS
+        return max(harness.settings.runner.deadline_floor_s, harness.settings.runner.deadline_factor * own)
+
+
+async def measure_baseline(harness: Harness, baseline: Subject) -> BaselineProfile:
+    """Run the baseline on every set of inputs and learn what may be asked of a candidate.
+
+    `findings.ruling` is set where the baseline itself is wrong, hangs or crashes on plain inputs.
+
+    Raises:
+        CannotJudgeError: there is no GPU, and the emulator cannot run it.
+        RunnerError: the judge itself lacks memory.
+        WorkloadError: the workload's contract is not kept by its `launch`.
+    """
+    profile = BaselineProfile()
+    order = await plan.case_order(harness, profile.findings)
+    if harness.large:
+        detail = "inputs so large take ten times their memory to be sorted, and longer than all else"
+        profile.findings.skipped(f"inputs: {plan.SORTED}", detail, harness.cases[order[0]])
+    measuring = _Measuring(harness, baseline, profile)
+    try:
+        for case, family in plan.first_inputs(harness, order, random.SystemRandom()):
+            await measuring.family(case, family)
+            if profile.findings.ruling is not None:
+                return profile
+        for case in order:
+            if case not in harness.workload.advisory:
+                await measuring.touched(case)
+                await measuring.arguments(case)
+        for family in plan.last_families(harness):
+            await measuring.family(order[0], family)
+    finally:
+        await measuring.leave()
+    if harness.contract.mutates and not profile.in_place:
+        raise WorkloadError(
+            f"CONTRACT mutates {', '.join(harness.contract.mutates)}, but `launch` returns none of it",
+            harness.target.workload.source.path,
+            cure="Return what is changed in place from `launch`, and its right value from `reference`.",
+        )
+    if harness.gpu is not None:
+        await _measure_repeats(harness, baseline, profile)
+    profile.weak += await measure_strength(harness, profile.draws, profile.fresh, profile.outputs)
+    return profile
+
+
+class _Measuring:
+    """One pass over all inputs; those that may end in a fault run in a process apart from the timed one."""
+
+    def __init__(self, harness: Harness, baseline: Subject, profile: BaselineProfile) -> None:
+        self._harness, self._baseline, self._profile = harness, baseline, profile
+        self._probe: Subject | None = None
+
+    async def family(self, case: int, family: str) -> None:
+        """Add a family's inputs on a case if the baseline is right on them; plain ones end it where it is not."""
+        harness, profile = self._harness, self._profile
+        draw = await harness.draw(case, family)
+        if not plan.affordable(harness, draw, profile.findings):
+            profile.findings.skipped(f"inputs: {family}", plan.TOO_SLOW, harness.cases[case])
+            return
+        ruling = await self._run(self._baseline if draw.is_plain else await self._other_process(), draw)
+        if ruling is None and draw.is_plain:
+            harness.keep_launchers(self._baseline)
+            profile.fresh[case] = await harness.draw(case, family, 1)
+            if harness.gpu is not None:
+                ruling = await self._run(self._baseline, profile.fresh[case])
+        if ruling is None:
+            profile.draws.append(draw)
+        elif draw.is_plain and case not in harness.workload.advisory:
+            if ruling.outcome is Outcome.UNTIMED:
+                raise RunnerError(ruling.reason, cure="End what else takes memory, or leave out large cases.")
+            profile.findings.fail("baseline", ruling, harness.cases[case])
+        else:
+            await self._leave_out(draw, ruling)
+
+    async def touched(self, case: int) -> None:
+        """Add inputs that a version which remembers its last answer by samples of the inputs takes for the same."""
+        plain = self._profile.plain(case)
+        if plain is not None:
+            await self._add(await self._harness.touch(plain), self._baseline)
+
+    async def arguments(self, case: int) -> None:
+        """Add inputs that differ from plain ones of a case in one argument each: none of them may be ignored."""
+        harness, profile, begun = self._harness, self._profile, time.perf_counter()
+        plain = profile.plain(case)
+        if plain is None:
+            return
+        together = any(draw.family == WEIGHTS for draw in profile.draws)
+        for number, name in enumerate(harness.workload.arguments[: policy.VARIED_ARGUMENTS]):
+            if name in profile.unvaried:  # on another case before
+                continue
+            long = time.perf_counter() - begun > policy.VARIED_WEIGHTS_SECONDS
+            if together and long and name in harness.workload.weights:
+                detail = "right answers take long here; all weights are tried together"
+                profile.findings.skipped("inputs: each weight alone", detail, harness.cases[case])
+                break
+            draw, why = await harness.vary(plain, number)
+            if draw is None:
+                profile.unvaried[name] = why
+                profile.findings.skipped(f"inputs: other `{name}`", why, harness.cases[case])
+            else:
+                await self._add(draw, await self._other_process())
+
+    async def leave(self) -> None:
+        """End the process for inputs that may end in a fault."""
+        if self._probe is not None:
+            await self._harness.leave(self._probe)
+            self._probe = None
+
+    async def _add(self, draw: Draw, subject: Subject) -> None:
+        if not plan.affordable(self._harness, draw, self._profile.findings):
+            self._profile.findings.skipped(f"inputs: {draw.family}", plan.TOO_SLOW, self._harness.cases[draw.case])
+        elif (ruling := await self._run(subject, draw)) is None:
+            self._profile.draws.append(draw)
+        else:
+            await self._leave_out(draw, ruling)
+
+    async def _other_process(self) -> Subject:
+        if self._harness.gpu is None:
+            return self._baseline  # no fault on the emulator outlives its run
+        if self._probe is None:
+            await self._harness.rest(self._baseline)
+            self._probe = await self._harness.enter(self._baseline.candidate, self._baseline.built)
+        return self._probe
+
+    async def _leave_out(self, draw: Draw, ruling: Ruling) -> None:
+        """Hold inputs against nobody that the baseline itself does not manage."""
+        findings = self._profile.findings
+        if ruling.stage is Stage.RUN:  # after a fault another process is taken
+            await self.leave()
+        if findings.runs and findings.runs[-1].findings:
+            findings.runs.pop()  # nobody promised to manage them
+        detail = f"the baseline itself does not manage them: {ruling.reason}"
+        findings.skipped(f"inputs: {draw.family}", detail, self._harness.cases[draw.case])
+
+    async def _run(self, subject: Subject, draw: Draw) -> Ruling | None:
+        try:
+            return await self._measure(subject, draw)
+        except RUN_ERRORS as error:
+            if isinstance(error, WorkloadError):
+                if draw.is_plain:
+                    raise
+                reason = f"there is no right answer to them: {error.message}"
+                return Ruling(Outcome.UNTIMED, Stage.CORRECT, reason)
+            if isinstance(error, CannotJudgeError) and not draw.is_plain:
+                return Ruling(Outcome.UNTIMED, Stage.RUN, error.message)
+            runs.raise_what_needs_a_gpu(self._harness, error)
+            return ruling_of(error, "running", self._harness.cases[draw.case])
+
+    async def _measure(self, subject: Subject, draw: Draw) -> Ruling | None:
+        """Run the baseline once and keep what it did, if that is right."""
+        harness, profile = self._harness, self._profile
+        await harness.fill(subject, draw)
+        if harness.gpu is not None:
+            started = time.perf_counter()
+            await subject.ask(Rehearse(slab=draw.slab), deadline=policy.FIRST_RUN_SECONDS)
+            profile.rehearsal_seconds = max(time.perf_counter() - started, profile.rehearsal_seconds)
+            await harness.fill(subject, draw)
+        started = time.perf_counter()
+        ran = await subject.ask(Run(slab=draw.slab), deadline=policy.FIRST_RUN_SECONDS)
+        profile.run_seconds[draw.case] = max(time.perf_counter() - started, profile.run_seconds.get(draw.case, 0.0))
+        compared = await harness.compare(subject, draw, ran.published, baseline=True)
+        ruling = runs.take_emulated(harness, draw, ran, profile.findings)
+        ruling = ruling or ruling_on(harness, draw, compared, ran.trampled)
+        if ruling is None and compared.blank:
+            ruling = await runs.check_unwritten(harness, subject, draw, policy.FIRST_RUN_SECONDS)
+        if ruling is None and harness.target.workload.problem and not compared.finite and not draw.is_plain:
+            ruling = wrong("the right answer to them is not finite")
+        if ruling is None:
+            profile.findings.prints[draw.key] = compared.fingerprints
+            self._keep(draw, ran)
+        return ruling
+
+    def _keep(self, draw: Draw, ran: Ran) -> None:
+        profile = self._profile
+        profile.in_place = profile.in_place or ran.in_place
+        profile.places[draw.key] = ran.places
+        profile.outputs.setdefault(draw.case, form_of(ran.published))
+        profile.output_bytes[draw.case] = sum(spec.span for spec in ran.published.outputs)
+
+
+async def _measure_repeats(harness: Harness, baseline: Subject, profile: BaselineProfile) -> None:
+    draw = profile.draws[0]
+    prints = await runs.fingerprints(harness, baseline, draw, profile.findings, profile.deadline(harness, draw))
+    profile.deterministic = len(set(prints)) == 1
+    profile.keeps_outputs = await baseline.ask(Forget())

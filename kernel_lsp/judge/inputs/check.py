@@ -1,0 +1,254 @@
+"""Is a candidate right? Its eager launches on all inputs, fenced and watched.
+
+It runs in its own process, is given inputs by the oracle, and never meets an expected value. That what is timed is
+right too is looked at by itself (`inputs.replay`).
+"""
+
+from kernel_lsp import policy
+from kernel_lsp.judge.harness import Draw, Harness, Subject
+from kernel_lsp.judge.inputs import plan, runs
+from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile
+from kernel_lsp.judge.inputs.compare import difference, form_of, moved, ruling_on, where
+from kernel_lsp.judge.inputs.findings import RUN_ERRORS, Findings, ruling_of
+from kernel_lsp.judge.ruling import Ruling, wrong
+from kernel_lsp.judge.verdict import CheckStatus, ErrorFigures, Outcome, Stage
+from kernel_lsp.runner.messages.oracle import Compared
+from kernel_lsp.runner.messages.subject import Forget, PublishEarlier, Ran, Rehearse, Spoil
+
+_NEW_CONTENTS = "new values at the same addresses"
+_NEW_ADDRESSES = "the same values at other addresses"
+_COMPILED = ("nvrtc", "nvcc-slice", "nvcc")  # ways of building that leave nothing to compile at first use
+
+
+async def check(harness: Harness, subject: Subject, profile: BaselineProfile, *, quick: bool = False) -> Findings:
+    """Check a candidate on all inputs of the profile, or on the plain ones of each case only (`quick`).
+
+    The first failure ends it: after a wrong answer or a fault nothing more is to be learned.
+    """
+    findings = Findings()
+    _note_limits(harness, findings)
+    draws = [draw for draw in profile.draws if draw.is_plain or not quick]
+    for draw in draws:
+        if await _check_draw(harness, subject, draw, profile, findings) is not None:
+            return findings
+    if all(cannot_be_given(draw, subject) for draw in draws):
+        reason = "with weights as constructed the problem's answer is rounding alone, and it makes its weights itself"
+        findings.fail("weights", Ruling(Outcome.UNTIMED, Stage.RUN, reason))
+        return findings
+    if harness.gpu is None:
+        findings.skipped("determinism", "the emulator gives the same bits each time; needs a GPU")
+        findings.skipped(_NEW_CONTENTS, "needs a GPU")
+        findings.skipped(_NEW_ADDRESSES, "needs a GPU")
+    elif not quick:
+        for further in (_check_repeats, _check_new_contents, _check_new_addresses):
+            if findings.ruling is None:
+                await further(harness, subject, profile, findings)
+    _note_weights(harness, subject, findings)
+    findings.checks += [c for c in profile.findings.checks if c.status is CheckStatus.SKIPPED]
+    return findings
+
+
+def cannot_be_given(draw: Draw, subject: Subject) -> str | None:
+    """Name a weight that is changed in a draw and that a version makes itself, if there is one."""
+    return min(set(draw.changed_weights) & set(subject.own_weights), default=None)
+
+
+def _note_limits(harness: Harness, findings: Findings) -> None:
+    """Note how judging here differs from judging the problem as written on a GPU."""
+    if harness.workload.scaled:
+        findings.skipped("the case as written", harness.workload.scaled, harness.cases[0])
+    if harness.slack > 1:
+        why = f"PyTorch runs on the CPU, where it is more exact; errors are allowed {harness.slack:.0f} times over"
+        findings.skipped("the baseline's error on a GPU", why)
+
+
+def _note_weights(harness: Harness, subject: Subject, findings: Findings) -> None:
+    """Note how a version of a KernelBench problem came by its weights."""
+    if not harness.workload.weights:
+        return
+    if not subject.own_weights:
+        findings.passed("weights", f"by state: all {len(harness.workload.weights)} are given to it")
+        return
+    own = subject.own_weights
+    named = ", ".join(f"`{name}`" for name in own[:3]) + (f" and {len(own) - 3} more" if len(own) > 3 else "")
+    findings.skipped("weights", f"by construction under the same seed: it has no {named}, so these are never varied")
+
+
+async def _check_draw(
+    harness: Harness, subject: Subject, draw: Draw, profile: BaselineProfile, findings: Findings
+) -> Ruling | None:
+    """Check one set of inputs and note it; return the ruling that ends the checks, if any."""
+    name, case = f"inputs: {draw.family}", harness.cases[draw.case]
+    if own := cannot_be_given(draw, subject):
+        detail = f"it makes `{own}` itself, or what takes its place, and is not given another"
+        findings.skipped(name, detail, case)
+        return None
+    if not plan.affordable(harness, draw, findings):
+        findings.skipped(name, plan.TOO_SLOW, case)
+        return None
+    ruling = await _run(harness, subject, draw, profile, findings)
+    if ruling is None:
+        findings.passed(name, case=case)
+        return None
+    if draw.case in harness.workload.advisory:
+        if findings.runs and findings.runs[-1].findings:
+            findings.runs.pop()
+        detail = f"not held against it, as the problem asks for its own sizes only: {ruling.reason}"
+        findings.skipped("other sizes", detail, case)
+        return None
+    return findings.fail(name, ruling, case)
+
+
+async def _run(
+    harness: Harness, subject: Subject, draw: Draw, profile: BaselineProfile, findings: Findings
+) -> Ruling | None:
+    deadline = profile.deadline(harness, draw)
+    try:
+        await _rehearse(harness, subject, draw, profile)
+        ran = await runs.run_again(harness, subject, draw, deadline)
+        if draw.is_plain:
+            subject.own_weights = ran.own_weights
+        compared = await harness.compare(subject, draw, ran.published)
+        ruling = runs.take_emulated(harness, draw, ran, findings) or _form(harness, draw, ran, compared, profile)
+        if ruling is not None:
+            return ruling
+        findings.prints[draw.key] = compared.fingerprints
+        findings.errors += _figures(harness, draw, compared)
+        ruling = ruling_on(harness, draw, compared, ran.trampled)
+        if ruling is None and compared.blank:
+            ruling = await runs.check_unwritten(harness, subject, draw, deadline)
+    except RUN_ERRORS as error:
+        runs.raise_what_needs_a_gpu(harness, error)
+        return ruling_of(error, "running", harness.cases[draw.case])
+    return ruling
+
+
+async def _rehearse(harness: Harness, subject: Subject, draw: Draw, profile: BaselineProfile) -> None:
+    """Launch for nothing where a version may compile or tune itself first."""
+    if draw.slab in subject.bound or harness.gpu is None or subject.built.build.way in _COMPILED:
+        return
+    await harness.fill(subject, draw)
+    seconds = max(policy.REHEARSAL_SECONDS, harness.settings.runner.deadline_factor * profile.rehearsal_seconds)
+    await subject.ask(Rehearse(slab=draw.slab), deadline=min(seconds, policy.FIRST_RUN_SECONDS))
+
+
+def _form(harness: Harness, draw: Draw, ran: Ran, compared: Compared, profile: BaselineProfile) -> Ruling | None:
+    """Return the ruling on outputs that differ from the baseline's in form or in where they lie."""
+    place = f"on case {harness.cases[draw.case]}"
+    if not compared.changed_inputs and (why := moved(profile.places[draw.key], ran.places)):
+        return wrong(f"{place} {why}")
+    wanted = profile.outputs.get(draw.case)
+    if draw.family == "strided" or not wanted:
+        return None
+    found = difference(wanted, form_of(ran.published), strides=not harness.target.workload.problem)
+    return wrong(f"{place} {found}") if found else None
+
+
+def _figures(harness: Harness, draw: Draw, compared: Compared) -> list[ErrorFigures]:
+    return [
+        ErrorFigures(
+            case=harness.cases[draw.case],
+            family=draw.family,
+            baseline_max=theirs.max,
+            baseline_rms=theirs.rms,
+            candidate_max=ours.max,
+            candidate_rms=ours.rms,
+        )
+        for ours, theirs in zip(compared.distances, compared.baseline, strict=True)
+    ]
+
+
+async def _check_repeats(harness: Harness, subject: Subject, profile: BaselineProfile, findings: Findings) -> None:
+    """The same inputs give the same bits."""
+    if harness.workload.nondeterministic or not profile.deterministic:
+        declared = harness.workload.nondeterministic
+        why = "the workload declares it nondeterministic" if declared else "nor is the baseline"
+        findings.skipped("determinism", why)
+        return
+    draw = profile.draws[0]
+    case = harness.cases[draw.case]
+    try:
+        prints = await runs.fingerprints(harness, subject, draw, findings, profile.deadline(harness, draw))
+    except RUN_ERRORS as error:
+        findings.fail("determinism", ruling_of(error, "running again", case))
+        return
+    if len(set(prints)) == 1:
+        findings.passed("determinism", f"{policy.DETERMINISM_RUNS} runs, same bits")
+        return
+    reason = (
+        f"{policy.DETERMINISM_RUNS} runs on the same inputs of case {case} gave different bits: "
+        "it adds up in random order, or it races; with `NONDETERMINISTIC = True` in the workload that is "
+        "accepted, and compute-sanitizer still looks for races"
+    )
+    findings.fail("determinism", wrong(reason))
+
+
+async def _check_new_contents(harness: Harness, subject: Subject, profile: BaselineProfile, findings: Findings) -> None:
+    """New values at the same addresses give the new answer, and leave the answers before untouched."""
+    first = profile.draws[0]
+    other = profile.fresh[first.case]
+    case = harness.cases[first.case]
+    try:
+        await subject.ask(Forget())
+        ruling, held = await _held(harness, subject, [first, *[other] * (policy.HELD_OUTPUTS - 1)], profile)
+        kept = sorted(set(await subject.ask(Forget())) - set(profile.keeps_outputs))
+        if ruling is None and kept and not profile.in_place:
+            ruling = wrong(
+                f"on case {case} it keeps the memory of output {kept[0]} for itself when its caller has let go of it, "
+                "and a later call may overwrite it"
+            )
+    except RUN_ERRORS as error:
+        ruling, held = ruling_of(error, "running on new values", case), 0
+    if ruling is not None:
+        findings.fail(_NEW_CONTENTS, ruling, case)
+        return
+    fewer = "" if held == policy.HELD_OUTPUTS else f" after {policy.HELD_OUTPUTS} runs: more take too much memory"
+    findings.passed(_NEW_CONTENTS, f"{held} outputs held at once{fewer}", case)
+
+
+async def _held(
+    harness: Harness, subject: Subject, draws: list[Draw], profile: BaselineProfile
+) -> tuple[Ruling | None, int]:
+    """Run on these inputs in turn while outputs are held; return the ruling, and how many were held."""
+    ran: Ran | None = None
+    for number, draw in enumerate(draws):
+        ran = await runs.run_again(harness, subject, draw, profile.deadline(harness, draw))
+        if number == 1 and (ruling := await _right(harness, subject, draw, ran)) is not None:
+            return ruling, len(ran.held)
+    assert ran is not None, "there are inputs"
+    if ran.in_place:
+        return None, len(ran.held)
+    for back in sorted(set(ran.held) - {0}):
+        earlier = await subject.ask(PublishEarlier(back=back))
+        compared = await harness.compare(subject, draws[-1 - back], earlier)
+        if any(distance.index is not None for distance in compared.distances):
+            reason = f"{where(harness, draws[0])} a later call overwrites the output of an earlier one"
+            return wrong(reason), len(ran.held)
+    return None, len(ran.held)
+
+
+async def _check_new_addresses(
+    harness: Harness, subject: Subject, profile: BaselineProfile, findings: Findings
+) -> None:
+    """The same values at other addresses give the answer anew: earlier outputs are spoiled before.
+
+    The values are those of the run before this check.
+    """
+    draw = profile.fresh[profile.draws[0].case]
+    case = harness.cases[draw.case]
+    try:
+        ran = await runs.run_again(harness, subject, draw, profile.deadline(harness, draw))
+        await subject.ask(Spoil())
+        subject.bound.pop(draw.slab, None)  # the memory it has stays taken until there is other
+        ran = await runs.run_again(harness, subject, draw, profile.deadline(harness, draw))
+        ruling = await _right(harness, subject, draw, ran)
+    except RUN_ERRORS as error:
+        ruling = ruling_of(error, "running at other addresses", case)
+    if ruling is not None:
+        findings.fail(_NEW_ADDRESSES, ruling, case)
+    else:
+        findings.passed(_NEW_ADDRESSES, case=case)
+
+
+async def _right(harness: Harness, subject: Subject, draw: Draw, ran: Ran) -> Ruling | None:
+    return ruling_on(harness, draw, await harness.compare(subject, draw, ran.published), ran.trampled)

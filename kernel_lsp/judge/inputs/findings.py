@@ -1,0 +1,77 @@
+"""Notes of checks as they are made, and rulings from errors and findings."""
+
+from dataclasses import dataclass, field
+
+from kernel_lsp.errors import CannotJudgeError, KernelLspError
+from kernel_lsp.judge.emulation import EmulatedFinding, EmulatedRun
+from kernel_lsp.judge.harness import UnjudgedError
+from kernel_lsp.judge.ruling import Ruling
+from kernel_lsp.judge.verdict import Check, CheckStatus, ErrorFigures, Outcome, Stage
+from kernel_lsp.runner.protocol import WorkerFailure
+from kernel_lsp.runner.worker import WorkerDied, WorkerTimedOut
+
+RUN_ERRORS = (WorkerFailure, KernelLspError)
+"""Errors that running a version may end in."""
+_AMISS = ("uninitialised", "shared-race", "global-race")  # a GPU would run it, and may give any answer
+_NO_ROOM = "CUDA_ERROR_OUT_OF_MEMORY"  # for memory that the judge makes
+
+
+@dataclass(slots=True)
+class Findings:
+    """Checks of one version, in order.
+
+    Attributes:
+        checks: each with how it ended.
+        errors: errors against the truth.
+        runs: emulated ones, where there is no GPU.
+        prints: by key of the inputs, checksums of the outputs.
+        ruling: the failure that ended the checks.
+    """
+
+    checks: list[Check] = field(default_factory=list[Check])
+    errors: list[ErrorFigures] = field(default_factory=list[ErrorFigures])
+    runs: list[EmulatedRun] = field(default_factory=list[EmulatedRun])
+    prints: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    ruling: Ruling | None = None
+
+    def passed(self, name: str, detail: str = "", case: str | None = None) -> None:
+        """Note a check that found nothing."""
+        self.checks.append(Check(name=name, status=CheckStatus.PASSED, detail=detail, case=case))
+
+    def skipped(self, name: str, detail: str, case: str | None = None) -> None:
+        """Note a check that did not run, and why."""
+        self.checks.append(Check(name=name, status=CheckStatus.SKIPPED, detail=detail, case=case))
+
+    def fail(self, name: str, ruling: Ruling, case: str | None = None) -> Ruling:
+        """Note the check that ends it, and return the ruling."""
+        self.checks.append(Check(name=name, status=CheckStatus.FAILED, detail=ruling.reason, case=case))
+        self.ruling = ruling
+        return ruling
+
+
+def ruling_of(error: Exception, doing: str, case: str) -> Ruling:
+    """Return what an exception while running a version says about that version.
+
+    It says nothing where the judge itself came to an end of memory, or met something that this machine cannot do.
+    """
+    if isinstance(error, CannotJudgeError):
+        return Ruling(Outcome.UNTIMED, Stage.RUN, f"it could not be judged, {doing} on case {case}: {error.message}")
+    if isinstance(error, UnjudgedError) or (isinstance(error, WorkerFailure) and _NO_ROOM in error.message):
+        said = "this GPU has too little memory free" if _NO_ROOM in str(error) else str(error)
+        return Ruling(Outcome.UNTIMED, Stage.RUN, f"it could not be judged, {doing} on case {case}: {said}")
+    if isinstance(error, WorkerTimedOut):
+        return Ruling(Outcome.TIMED_OUT, Stage.RUN, f"it did not finish {doing} on case {case}: {error.message}")
+    if isinstance(error, WorkerDied):
+        return Ruling(Outcome.RUN_FAILED, Stage.RUN, f"its process died {doing} on case {case}: {error.message}")
+    if isinstance(error, WorkerFailure):
+        said = error.message.splitlines()[0] if error.message else error.kind
+        return Ruling(Outcome.RUN_FAILED, Stage.RUN, f"it failed {doing} on case {case}: {error.kind}: {said}")
+    return Ruling(Outcome.RUN_FAILED, Stage.RUN, f"it failed {doing} on case {case}: {error}")
+
+
+def ruling_of_finding(finding: EmulatedFinding, run: EmulatedRun) -> Ruling:
+    """Return what a finding of the emulator's says of a version: it fails on a GPU, or answers differently at times."""
+    place = f"line {finding.line}: " if finding.line else ""
+    inputs = "" if run.family == "normal" else f" with {run.family} inputs"
+    outcome, stage = (Outcome.WRONG, Stage.CORRECT) if finding.kind in _AMISS else (Outcome.RUN_FAILED, Stage.RUN)
+    return Ruling(outcome, stage, f"on case {run.case}{inputs}, {place}{finding.message}")

@@ -1,0 +1,72 @@
+"""Which inputs are tried: families of values and layouts on the quickest case, some by chance on all others."""
+
+import random
+from collections.abc import Iterator, Sequence
+
+from kernel_lsp import policy
+from kernel_lsp.judge.harness import PLAIN, WEIGHTS, Draw, Harness
+from kernel_lsp.judge.inputs.findings import Findings
+from kernel_lsp.runner.messages.oracle import InputSizes
+
+SORTED, SIGNED = "sorted", "signed"
+_VALUES = ("shifted", "large", "tiny", "vast", "minute", "spiked", "ties", SORTED, "outliers")
+_LAST = ("alternating", "above", "below")
+TOO_SLOW = "too slow on the emulator; needs a GPU"
+
+
+def first_inputs(harness: Harness, order: Sequence[int], rng: random.Random) -> Iterator[tuple[int, str]]:
+    """Yield (case, family): all families on the first case, plain inputs and two families by chance on the rest."""
+    values = [f for f in _wanted(harness, _VALUES) if f != SORTED or not harness.large]
+    yield order[0], PLAIN
+    for family in values:
+        yield order[0], family
+    if harness.target.workload.problem:
+        yield order[0], SIGNED
+    if harness.workload.weights:
+        yield order[0], WEIGHTS
+    for case in order[1:]:
+        yield case, PLAIN
+        if case in harness.workload.advisory:
+            continue
+        chosen = [*values, *([WEIGHTS] if harness.workload.weights else [])]
+        for family in rng.sample(chosen, min(policy.FAMILIES_PER_TIMED_CASE, len(chosen))):
+            yield case, family
+    layouts = {
+        "nonfinite": not harness.contract.finite,
+        "unaligned": not harness.contract.aligned,
+        "strided": not harness.contract.contiguous,
+    }
+    for family in _wanted(harness, [name for name, applies in layouts.items() if applies]):
+        yield order[0], family
+
+
+def last_families(harness: Harness) -> list[str]:
+    """Return families for the first case that look for gross mistakes, rarer ones than the others find."""
+    signed = harness.target.workload.problem  # inputs are negative in the family `signed`
+    return [f for f in _wanted(harness, _LAST) if not (signed and f == "below")]
+
+
+async def case_order(harness: Harness, findings: Findings) -> list[int]:
+    """Return cases by the size of their inputs, smallest first; without a GPU only those that are emulated in time."""
+    sizes = await harness.oracle(InputSizes())
+    order = sorted(harness.workload.decisive, key=lambda case: sizes[case])
+    if harness.gpu is not None:
+        return order
+    small = [case for case in order if case == order[0] or sizes[case] <= policy.EMULATED_INPUT_BYTES]
+    for case in (case for case in order if case not in small):
+        findings.skipped("inputs: normal", "too large for the emulator; needs a GPU", harness.cases[case])
+    return [*small, *harness.workload.advisory]
+
+
+def affordable(harness: Harness, draw: Draw, findings: Findings) -> bool:
+    """Say if one more run fits the time for emulated ones, going by the run before it and the bytes of the inputs."""
+    if harness.gpu is not None or not findings.runs:
+        return True
+    last = findings.runs[-1]
+    growth = max(1.0, draw.input_bytes / max(last.input_bytes, 1))
+    return sum(run.seconds for run in findings.runs) + last.seconds * growth <= policy.EMULATED_SECONDS
+
+
+def _wanted(harness: Harness, families: Sequence[str]) -> list[str]:
+    chosen = harness.settings.judge.families
+    return [family for family in families if not chosen or family in chosen]

@@ -1,0 +1,133 @@
+"""Correctness through the timed path: what is recorded is what computes, on all inputs and in every launch.
+
+A candidate may tell a launch that is checked from one that is timed: by the state of a capture, by its stream, by
+counters. So recordings are replayed on inputs of all families, and any launch of theirs may be the one that is looked
+at. Before timing, after it, and again in the processes of the confirmation.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kernel_lsp import policy
+from kernel_lsp.judge.harness import Draw, Harness, Subject
+from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile
+from kernel_lsp.judge.inputs.check import cannot_be_given
+from kernel_lsp.judge.inputs.compare import how_wrong, ruling_on, where
+from kernel_lsp.judge.measure.cases import TimedCase, fill, prepare, run_segment
+from kernel_lsp.judge.ruling import Ruling, rejected
+from kernel_lsp.runner.messages.oracle import OutputDistance
+from kernel_lsp.runner.messages.subject import Publish
+
+AS_TIMED = ", as it is timed,"
+
+
+class Replays:
+    """Replays of one version's recordings."""
+
+    def __init__(self, harness: Harness, subject: Subject, profile: BaselineProfile, rng: random.Random) -> None:
+        self._harness, self._subject, self._profile, self._rng = harness, subject, profile, rng
+
+    async def on_new_inputs(self, cases: Sequence[TimedCase]) -> Ruling | None:
+        """Replay each case on inputs that it was not recorded on: all launches must leave the right bits."""
+        for case in cases:
+            if (ruling := await self._all_launches(case)) is not None:
+                return ruling
+        return None
+
+    async def on_all_inputs(self, cases: Sequence[TimedCase], most: int | None = None) -> Ruling | None:
+        """Replay each case on the inputs of all families and with other arguments, or on `most` of them by chance."""
+        for case in cases:
+            draws = [d for d in self._profile.draws if d.case == case.draw.case and not d.is_plain]
+            draws = [draw for draw in draws if cannot_be_given(draw, self._subject) is None]
+            if most is not None:
+                draws = self._rng.sample(draws, min(most, len(draws)))
+            if (ruling := await self._on(case, draws)) is not None:
+                return ruling
+        return None
+
+    async def on_other_cases(self, cases: Sequence[TimedCase]) -> Ruling | None:
+        """Record cases that are not timed, and replay them on all inputs."""
+        for case in cases:
+            single = replace(case, slabs=1, launches=1, mode="cold", place=0)
+            await prepare(self._harness, self._subject, [single])
+            ruling = await self.on_all_inputs([single])
+            await self._harness.unbind(self._subject, single.names[0])
+            if ruling is not None:
+                return ruling
+        return None
+
+    async def _all_launches(self, case: TimedCase) -> Ruling | None:
+        draw = self._profile.fresh[case.draw.case]
+        if draw.slab != case.draw.slab:  # inputs of another shape, or with other numbers
+            return await self._recorded_apart(case, draw)
+        harness, subject = self._harness, self._subject
+        await fill(harness, subject, case, draw)
+        segment = await run_segment(subject, case)
+        deterministic = self._profile.deterministic and not harness.workload.nondeterministic
+        if deterministic and len(set(segment.checksums)) > 1:
+            odd = _odd_one(segment.checksums)
+            ruling = rejected(
+                f"{where(harness, draw)} launch {odd + 1} of those timed answers otherwise than the others"
+            )
+        else:
+            ruling = await self._compare(case, draw, self._rng.randrange(case.launches))
+        await fill(harness, subject, case, case.draw)
+        return ruling
+
+    async def _on(self, case: TimedCase, draws: Sequence[Draw]) -> Ruling | None:
+        """Replay a case on these inputs, several at a time; its plain ones are in place again afterwards."""
+        alike = [draw for draw in draws if draw.slab == case.draw.slab]
+        for start in range(0, len(alike), case.slabs):
+            group = alike[start : start + case.slabs]
+            slots = self._rng.sample(range(case.slabs), len(group))
+            for slot, draw in zip(slots, group, strict=True):
+                await fill(self._harness, self._subject, case, draw, [case.names[slot]])
+            await run_segment(self._subject, case)
+            for slot, draw in zip(slots, group, strict=True):
+                launch = self._rng.choice(range(slot, case.launches, case.slabs))
+                if (ruling := await self._compare(case, draw, launch)) is not None:
+                    return ruling
+            await fill(self._harness, self._subject, case, case.draw, [case.names[slot] for slot in slots])
+        for draw in (draw for draw in draws if draw.slab != case.draw.slab):
+            if (ruling := await self._recorded_apart(case, draw)) is not None:
+                return ruling
+        return None
+
+    async def _recorded_apart(self, case: TimedCase, draw: Draw) -> Ruling | None:
+        """Record inputs of another layout, or with other numbers, and replay them."""
+        launches = min(case.launches, policy.LEAST_LAUNCHES)
+        apart = replace(case, draw=draw, slabs=1, launches=launches, place=0)
+        await prepare(self._harness, self._subject, [apart])
+        await run_segment(self._subject, apart)
+        ruling = await self._compare(apart, draw, self._rng.randrange(launches))
+        await self._harness.unbind(self._subject, apart.names[0])
+        return ruling
+
+    async def _compare(self, case: TimedCase, draw: Draw, launch: int) -> Ruling | None:
+        return await compare_launch(self._harness, self._subject, case, draw, launch)
+
+
+async def compare_launch(harness: Harness, subject: Subject, case: TimedCase, draw: Draw, launch: int) -> Ruling | None:
+    """Hold the outputs of one launch of the last segment against the truth for `draw`.
+
+    An answer that rounding explains is inexact, and wrong; any other is not that of the launch that was checked.
+    """
+    published = await subject.ask(Publish(recording=case.recording, launch=launch))
+    compared = await harness.compare(subject, draw, published, slab=case.sequence[launch], untouched=False)
+    ruling = ruling_on(harness, draw, compared, what=AS_TIMED)
+    if ruling is None:
+        return None
+    found = next((distance for distance in compared.distances if distance.index is not None), None)
+    if found is None or _inexact(found):
+        return ruling
+    return rejected(f"{where(harness, draw)} what is timed is not what was checked: an output {how_wrong(found)}")
+
+
+def _inexact(found: OutputDistance) -> bool:
+    return found.diffuse or found.max <= policy.ROUNDING_FACTOR * found.allowed
+
+
+def _odd_one(checksums: Sequence[tuple[int, ...]]) -> int:
+    """Return the first launch whose outputs are not those of the last."""
+    return next(number for number, sums in enumerate(checksums) if sums != checksums[-1])

@@ -1,0 +1,65 @@
+"""Single eager runs of a version, for baseline and candidate alike."""
+
+from dataclasses import replace
+
+from kernel_lsp import policy
+from kernel_lsp.errors import CannotJudgeError
+from kernel_lsp.judge.emulation import read_run
+from kernel_lsp.judge.harness import Draw, Harness, Subject
+from kernel_lsp.judge.inputs.compare import ruling_on
+from kernel_lsp.judge.inputs.findings import Findings, ruling_of_finding
+from kernel_lsp.judge.ruling import Ruling
+from kernel_lsp.runner.messages.subject import Ran, Run
+from kernel_lsp.runner.worker import WorkerTimedOut
+
+
+async def run_again(harness: Harness, subject: Subject, draw: Draw, deadline: float) -> Ran:
+    """Run a version once on inputs that are filled in anew."""
+    await harness.fill(subject, draw)
+    return await subject.ask(Run(slab=draw.slab), deadline=deadline)
+
+
+async def fingerprints(
+    harness: Harness, subject: Subject, draw: Draw, findings: Findings, deadline: float
+) -> list[tuple[int, ...]]:
+    """Return checksums of the outputs of so many runs, the one that was checked among them."""
+    prints = [findings.prints[draw.key]]
+    while len(prints) < policy.DETERMINISM_RUNS:
+        ran = await run_again(harness, subject, draw, deadline)
+        prints.append((await harness.compare(subject, draw, ran.published)).fingerprints)
+    return prints
+
+
+async def check_unwritten(harness: Harness, subject: Subject, draw: Draw, deadline: float) -> Ruling | None:
+    """Run once more in memory that holds zeros.
+
+    Where NaN, -1 or True is right, 0xFF bytes that nothing was written over pass for it.
+    """
+    await harness.fill(subject, draw)
+    ran = await subject.ask(Run(slab=draw.slab, unset=0), deadline=deadline)
+    ruling = ruling_on(harness, draw, await harness.compare(subject, draw, ran.published), ran.trampled)
+    if ruling is None:
+        return None
+    return replace(ruling, reason=f"{ruling.reason}; it is right only in memory that holds 0xFF bytes before")
+
+
+def take_emulated(harness: Harness, draw: Draw, ran: Ran, findings: Findings) -> Ruling | None:
+    """Keep the record of an emulated run; return the ruling on what it found, if anything."""
+    if ran.emulated is None:
+        return None
+    run = read_run(harness.cases[draw.case], draw.family, draw.input_bytes, ran.emulated)
+    findings.runs.append(run)
+    return ruling_of_finding(run.findings[0], run) if run.findings else None
+
+
+def raise_what_needs_a_gpu(harness: Harness, error: Exception) -> None:
+    """Raise an error that says nothing of the version: the emulator cannot run it.
+
+    Raises:
+        CannotJudgeError: there is no GPU, and the emulator cannot do it, or not in time.
+    """
+    if isinstance(error, CannotJudgeError) and harness.gpu is None:
+        raise error
+    if harness.gpu is None and isinstance(error, WorkerTimedOut):
+        why = f"the emulator did not finish a run in {policy.FIRST_RUN_SECONDS:.0f} s"
+        raise CannotJudgeError(why, harness.target.source.path, cure="Add a smaller case, or use a GPU.") from error

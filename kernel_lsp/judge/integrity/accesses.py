@@ -1,0 +1,168 @@
+"""Single accesses of a candidate that is about to be called faster, where a run shows only results.
+
+compute-sanitizer repeats its launches on the GPU, and the emulator runs it on the CPU, side by side. Both compare with
+what they say of the baseline. On small cases all blocks run; of the timed launches the emulator runs a few, with the
+whole grid. Only a candidate that was confirmed to be faster is looked at in this way.
+"""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kernel_lsp import policy
+from kernel_lsp.errors import CannotJudgeError
+from kernel_lsp.judge.emulation import EmulatedRun
+from kernel_lsp.judge.harness import PLAIN, Draw, Harness, Subject
+from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile, measure_baseline
+from kernel_lsp.judge.inputs.check import check
+from kernel_lsp.judge.inputs.findings import RUN_ERRORS, Findings, ruling_of_finding
+from kernel_lsp.judge.integrity import sanitizer
+from kernel_lsp.judge.integrity.sanitizer import Sanitized
+from kernel_lsp.judge.measure.cases import TimedCase
+from kernel_lsp.judge.ruling import Ruling
+from kernel_lsp.runner.emulated import SampledRun
+from kernel_lsp.runner.messages.subject import SampleBlocks
+from kernel_lsp.runner.shield import both, start
+
+_EMULATOR, _SAMPLE = "emulator", "blocks of the timed launch on the emulator"
+
+
+@dataclass(frozen=True, slots=True)
+class _Emulated:
+    """The baseline on the emulator; `told` are kinds of findings that it shows itself in a sample, by case."""
+
+    harness: Harness
+    profile: BaselineProfile
+    baseline: Subject
+    told: dict[int, set[str]] = field(default_factory=dict[int, set[str]])
+
+
+@dataclass
+class FinalLooks:
+    """Looks at candidates of one session; the baseline on the emulator is kept from one to the next. Close it."""
+
+    harness: Harness
+    baseline: Subject
+    profile: BaselineProfile
+    timed: Sequence[TimedCase]
+    _emulated: "asyncio.Task[_Emulated | str] | None" = field(default=None, init=False)
+
+    async def examine(self, candidate: Subject, findings: Findings) -> Ruling | None:
+        """Look at a candidate and note what was done; return the ruling on what is wrong with it, if anything."""
+        if self.harness.settings.judge.sanitize == "off":
+            for name in ("compute-sanitizer", _EMULATOR):
+                findings.skipped(name, "judge.sanitize is off")
+            return None
+        seen = Findings()
+        found = await both(self._sanitize(candidate, findings), self._emulate(candidate, seen))
+        findings.checks += seen.checks
+        return next(filter(None, found), None)
+
+    async def close(self) -> None:
+        """End the emulator's workers."""
+        if self._emulated is not None:
+            made = await self._emulated
+            if not isinstance(made, str):
+                await made.harness.close()
+
+    async def _sanitize(self, candidate: Subject, findings: Findings) -> Ruling | None:
+        names = [self.harness.cases[draw.case] for draw in sanitizer.small_draws(self.profile)]
+        case = f"case {names[0]}" if len(names) == 1 else f"cases {'; '.join(names)}"
+        found = await self._hazards(candidate, sanitizer.TOOLS)
+        if isinstance(found, str):
+            findings.skipped("compute-sanitizer", found, case)
+            return None
+        suspicious = [tool for tool in sanitizer.TOOLS if any(hazard.tool == tool for hazard in found.hazards)]
+        theirs = await self._hazards(self.baseline, suspicious) if suspicious else None
+        known = theirs.hazards if isinstance(theirs, Sanitized) else ()
+        return sanitizer.note_hazards(found, known, case, candidate.candidate.kernel.path, findings)
+
+    async def _hazards(self, version: Subject, tools: Sequence[str]) -> Sanitized | str:
+        """Return what tools say of a version, loaded into a process of its own, or why they say nothing."""
+        try:
+            subject = await self.harness.enter(version.candidate, version.built)
+            try:
+                return await sanitizer.sanitize(self.harness, subject, self.profile, tools)
+            finally:
+                await self.harness.leave(subject)
+        except RUN_ERRORS as error:
+            return f"the launches could not be recorded: {error}"
+
+    async def _emulate(self, candidate: Subject, findings: Findings) -> Ruling | None:
+        if self._emulated is None:
+            self._emulated = start(self._open_emulator())
+        made = await asyncio.shield(self._emulated)
+        if isinstance(made, str):
+            findings.skipped(_EMULATOR, made)
+            return None
+        try:
+            subject = await made.harness.enter(candidate.candidate, candidate.built)
+            try:
+                seen = await check(made.harness, subject, made.profile, quick=True)
+                if seen.ruling is not None:
+                    return findings.fail(_EMULATOR, seen.ruling)
+                findings.passed(_EMULATOR, f"{len(seen.runs)} runs, every access checked")
+                return await self._sample(made, subject, findings)
+            finally:
+                await made.harness.leave(subject)
+        except RUN_ERRORS as error:
+            findings.skipped(_EMULATOR, f"it cannot run the candidate: {error}")
+            return None
+
+    async def _sample(self, made: _Emulated, subject: Subject, findings: Findings) -> Ruling | None:
+        """Run a few blocks of each timed launch; kinds of findings that the baseline shows too are no fault."""
+        for case in self.timed:
+            number, name = case.draw.case, made.harness.cases[case.draw.case]
+            if case.draw.input_bytes > policy.SAMPLED_INPUT_BYTES or made.harness.workload.scaled:
+                findings.skipped(_SAMPLE, "its inputs are too large for it", name)
+                continue
+            try:
+                ruling, detail = await self._sample_case(made, subject, number)
+            except RUN_ERRORS as error:
+                findings.skipped(_SAMPLE, f"it cannot run them: {error}", name)
+                continue
+            if ruling is not None:
+                return findings.fail(_SAMPLE, ruling, name)
+            findings.passed(_SAMPLE, detail, name)
+        return None
+
+    async def _sample_case(self, made: _Emulated, subject: Subject, number: int) -> tuple[Ruling | None, str]:
+        """Return the ruling on a sample of blocks, and how far it went."""
+        draw = await made.harness.draw(number, PLAIN)
+        seed = random.SystemRandom().getrandbits(32)
+        most = policy.EMULATED_SAMPLE_INSTRUCTIONS
+        request = SampleBlocks(slab=draw.slab, count=policy.EMULATED_TIMED_BLOCKS, seed=seed, instructions=most)
+        case = made.harness.cases[number]
+        if number not in made.told:
+            told = await self._sampled(made, made.baseline, draw, request)
+            made.told[number] = {finding.kind for finding in told.findings}
+        ran = await self._sampled(made, subject, draw, request)
+        found = next((finding for finding in ran.findings if finding.kind not in made.told[number]), None)
+        if found is not None:
+            return ruling_of_finding(found, EmulatedRun(case, draw.family, draw.input_bytes)), ""
+        blocks = "; ".join(f"`{each.kernel}` {len(each.blocks)} of {each.grid_blocks:,}" for each in ran.launches[:3])
+        return None, blocks + (f"; not further, for {ran.ended}" if ran.ended else "")
+
+    async def _sampled(self, made: _Emulated, version: Subject, draw: Draw, request: SampleBlocks) -> SampledRun:
+        await made.harness.fill(version, draw)
+        ran = await version.ask(request, deadline=policy.EMULATED_SAMPLE_SECONDS)
+        await made.harness.unbind(version, draw.slab)
+        return ran
+
+    async def _open_emulator(self) -> _Emulated | str:
+        """Return the baseline on the emulator, or why it cannot run there."""
+        harness = Harness(self.harness.pool, self.harness.target, self.harness.settings, self.harness.builders, None)
+        try:
+            await harness.open()
+            subject = await harness.enter(self.baseline.candidate, self.baseline.built)
+            profile = await measure_baseline(harness, subject)
+            if (broken := profile.findings.ruling) is None:
+                return _Emulated(harness, profile, subject)
+            why = f"the baseline itself fails there: {broken.reason}"
+        except CannotJudgeError as error:
+            why = error.message + (f" (line {error.line})" if error.line else "")
+        except RUN_ERRORS as error:
+            why = str(error)
+        await harness.close()
+        return why

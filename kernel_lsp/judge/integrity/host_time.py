@@ -1,0 +1,73 @@
+"""The host's time in a call, which captured launches do not show: measured by the parent's clock, on both sides."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernel_lsp import policy
+from kernel_lsp.judge.harness import Harness, Subject
+from kernel_lsp.judge.measure.cases import TimedCase
+from kernel_lsp.judge.ruling import Ruling
+from kernel_lsp.judge.verdict import Outcome, Stage
+from kernel_lsp.runner.messages.subject import CallRepeatedly
+
+
+@dataclass(frozen=True, slots=True)
+class CallTimes:
+    """Microseconds of one eager call until the GPU is done, host and GPU together, on one case."""
+
+    case: TimedCase
+    baseline_us: float
+    candidate_us: float
+
+
+async def time_calls(
+    harness: Harness, baseline: Subject, candidate: Subject, cases: Sequence[TimedCase]
+) -> list[CallTimes]:
+    """Time eager calls of both sides in turn; the least of several tries counts, for others only add."""
+    found: list[CallTimes] = []
+    for case in cases:
+        count = max(1, min(policy.HOST_TIME_CALLS, int(policy.HOST_TIME_TRY_US / max(case.baseline_us, 1.0))))
+        least = [float("inf"), float("inf")]
+        for _ in range(policy.HOST_TIME_TRIES + 1):  # the first one may compile
+            for side, subject in enumerate((baseline, candidate)):
+                request = CallRepeatedly(slab=case.names[0], count=count)
+                started = time.perf_counter()
+                await subject.ask(request, deadline=policy.FIRST_RUN_SECONDS)
+                least[side] = min(least[side], (time.perf_counter() - started) * 1e6 / count)
+        found.append(CallTimes(case, *least))
+    return found
+
+
+def longer_calls(harness: Harness, calls: Sequence[CallTimes], gains_us: Sequence[float]) -> Ruling | None:
+    """Return the ruling on a candidate whose calls take longer by more than it gains on the GPU, or None.
+
+    Args:
+        harness: of the target.
+        calls: by case.
+        gains_us: by case, microseconds that a launch gains on the GPU.
+    """
+    for call, gain_us in zip(calls, gains_us, strict=True):
+        slack = max(policy.HOST_TIME_SLACK_US, policy.HOST_TIME_SLACK_SHARE * call.baseline_us)
+        if call.candidate_us - call.baseline_us > slack:
+            return Ruling(
+                Outcome.NOT_WORTH_IT,
+                Stage.TIMED,
+                f"on case {harness.cases[call.case.draw.case]} a call takes {call.candidate_us:,.0f} us until the GPU "
+                f"is done, where the baseline's takes {call.baseline_us:,.0f} us: the host's time takes back the "
+                f"{max(gain_us, 0.0):,.1f} us that a launch gains",
+            )
+        unseen = not call.case.captured and gain_us > slack
+        if unseen and call.baseline_us - call.candidate_us < policy.EAGER_GAIN_SEEN_SHARE * gain_us:
+            return Ruling(
+                Outcome.NOT_WORTH_IT,
+                Stage.TIMED,
+                f"on case {harness.cases[call.case.draw.case]} launches are said to gain {gain_us:,.1f} us, of which "
+                f"calls by the parent's clock show {call.baseline_us - call.candidate_us:,.1f} us",
+            )
+    return None
+
+
+def describe(calls: Sequence[CallTimes]) -> str:
+    """Say what calls take, for the evidence."""
+    return "; ".join(f"{c.baseline_us:,.0f} us before, {c.candidate_us:,.0f} us now" for c in calls)

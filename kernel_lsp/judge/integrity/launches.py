@@ -1,0 +1,212 @@
+"""Is what computes the answer the version's own work? Seen from a trace of the GPU, beside the baseline's.
+
+Each version's launches on the timed cases are traced, and before a FASTER what was timed once more. Work that the
+baseline does too (libraries it calls, state it changes) is no fault of a candidate.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kernel_lsp import policy
+from kernel_lsp.judge.harness import Harness, Subject
+from kernel_lsp.judge.inputs.findings import RUN_ERRORS, Findings, ruling_of
+from kernel_lsp.judge.integrity import trace
+from kernel_lsp.judge.integrity.trace import Launched, Operation, OwnKernels
+from kernel_lsp.judge.measure.cases import TimedCase
+from kernel_lsp.judge.ruling import Ruling, rejected
+from kernel_lsp.judge.verdict import Trace, TracedGroup
+from kernel_lsp.runner.messages.subject import LookForChanges, Recorded, Traced, TraceSegment
+from kernel_lsp.runner.messages.subject import Trace as TraceLaunch
+
+_SHOWN = 12
+_OWN = "its own kernels do the work"
+_ORDER = "no work on other streams is left behind"
+_STATE = "torch's settings, functions and threads are left alone"
+_SAME = "what was timed is what was launched"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One version's doings round a launch.
+
+    Attributes:
+        launches: by case, its work on the GPU.
+        operations: by case, the same one by one.
+        changes: settings and functions that it changed.
+        threads: threads that it left running.
+        untraced: why nothing was traced; empty if something was.
+    """
+
+    launches: dict[int, Launched] = field(default_factory=dict[int, Launched])
+    operations: dict[int, tuple[Operation, ...]] = field(default_factory=dict[int, tuple[Operation, ...]])
+    changes: frozenset[str] = frozenset()
+    threads: int = 0
+    untraced: str = ""
+
+
+async def observe(harness: Harness, subject: Subject, cases: Sequence[TimedCase]) -> Seen:
+    """Trace a launch on each of the cases.
+
+    Raises:
+        WorkerFailure, KernelLspError: the version did not survive being launched again.
+    """
+    launches: dict[int, Launched] = {}
+    operations: dict[int, tuple[Operation, ...]] = {}
+    untraced, threads = "", 0
+    for case in cases:
+        await harness.fill(subject, case.draw)
+        told = await subject.ask(TraceLaunch(slab=case.draw.slab), deadline=policy.FIRST_RUN_SECONDS)
+        threads = max(threads, told.threads)
+        operations[case.draw.case] = trace.read_operations(told.operations)
+        try:
+            launches[case.draw.case] = trace.read_launch(operations[case.draw.case], own_kernels(subject, told))
+        except ValueError as error:
+            untraced = told.failed or str(error)
+            break
+    left = await subject.ask(LookForChanges())
+    return Seen(launches, operations, frozenset(left.changed), threads + len(left.threads), untraced)
+
+
+def own_kernels(subject: Subject, told: Traced) -> OwnKernels:
+    """Return how a version's kernels are told from others in this trace."""
+    built = subject.built
+    entries = frozenset(k.entry.partition("#")[0] for image in built.images for k in image.kernels)  # numbered if alike
+    unheard = any(extension.extension for extension in built.extensions)  # built whole, it launches by itself
+    return OwnKernels(entries, None if unheard else told.heard, told.in_graphs)
+
+
+async def check_launches(
+    harness: Harness, subject: Subject, cases: Sequence[TimedCase], baseline: Seen, findings: Findings
+) -> tuple[Seen, list[Trace]]:
+    """Trace a candidate's launches and hold them against the baseline's; a ruling is noted in `findings`."""
+    try:
+        seen = await observe(harness, subject, cases)
+    except RUN_ERRORS as error:
+        findings.fail("kernel trace", ruling_of(error, "being traced", harness.cases[cases[0].draw.case]))
+        return Seen(), []
+    if why := _disturbs(seen, baseline):
+        findings.fail(_STATE, rejected(f"the version {why}"))
+        return seen, []
+    findings.passed(_STATE)
+    if unknown := baseline.untraced or seen.untraced:
+        findings.skipped(_ORDER, f"{unknown}; work on another stream would not be seen")
+        findings.skipped(_OWN, f"{unknown}; so a library in place of its kernels would not be seen")
+        return seen, []
+    records: list[Trace] = []
+    for number, launched in seen.launches.items():
+        case, theirs = harness.cases[number], baseline.launches[number]
+        records.append(_record(case, launched, theirs))
+        if (why := trace.out_of_order(launched)) and not trace.out_of_order(theirs):
+            findings.fail(_ORDER, rejected(f"on case {case} it {why}"), case)
+            return seen, records
+        if why := trace.passed_off(launched, theirs):
+            findings.fail(_OWN, rejected(f"on case {case} {why}"), case)
+            return seen, records
+    findings.passed(_ORDER, _streams(seen))
+    findings.passed(_OWN, _shares(records))
+    return seen, records
+
+
+def check_recordings(
+    harness: Harness, cases: Sequence[TimedCase], candidate: Sequence[Recorded], baseline: Sequence[Recorded]
+) -> Ruling | None:
+    """Return the ruling on a candidate whose recorded launches run into each other, unless the baseline's do too."""
+    disorderly = any(recorded.disorder for recorded in baseline)
+    overlapping = any(recorded.overlap for recorded in baseline)
+    between = max((recorded.between for recorded in baseline), default=0)
+    for number, recorded in enumerate(candidate):
+        name = harness.cases[cases[number % len(cases)].draw.case]
+        if recorded.disorder and not disorderly:
+            return rejected(f"on case {name}, as it is timed, it {recorded.disorder}")
+        if recorded.overlap and not overlapping:
+            return rejected(f"on case {name}, as it is timed, it {recorded.overlap}")
+        if baseline and recorded.between > between:
+            return rejected(f"on case {name} it does work between the launches that are timed")
+    return None
+
+
+async def check_timed(
+    harness: Harness,
+    baseline: Subject,
+    candidate: Subject,
+    timed: Sequence[tuple[TimedCase, float]],
+    seen: tuple[Seen, Seen],
+    findings: Findings,
+) -> list[Trace]:
+    """Trace segments as they are timed, and hold them against launches by themselves and against measured times.
+
+    Args:
+        harness: where both live.
+        baseline: with its segments recorded.
+        candidate: likewise.
+        timed: each case, and the microseconds that a launch of the candidate is said to take.
+        seen: launches by themselves of the baseline and of the candidate.
+        findings: where the check and its ruling are noted.
+
+    Returns:
+        The traces.
+    """
+    of_baseline, of_candidate = seen
+    if unknown := of_baseline.untraced or of_candidate.untraced:
+        findings.skipped(_SAME, unknown)
+        return []
+    records: list[Trace] = []
+    for case, claimed_us in timed:
+        number, name = case.draw.case, harness.cases[case.draw.case]
+        told = [await side.ask(TraceSegment(recording=case.recording)) for side in (baseline, candidate)]
+        theirs, ours = (trace.read_operations(answer.operations) for answer in told)
+        known = trace.harness_names(theirs, of_baseline.operations[number])
+        ran = trace.read_timed(ours, of_candidate.launches[number], known)
+        before = trace.read_timed(theirs, of_baseline.launches[number], known)
+        records.append(_record(name, ran, before, case.launches, claimed_us))
+        why = (
+            trace.left_out(of_candidate.launches[number], ran, case.launches)
+            or trace.passed_off(ran, before)
+            or trace.claims_too_little(ran, case.launches, claimed_us)
+        )
+        if why:
+            findings.fail(_SAME, rejected(f"on case {name} {why}"), name)
+            return records
+    findings.passed(_SAME, _shares(records))
+    return records
+
+
+def _disturbs(seen: Seen, baseline: Seen) -> str | None:
+    if changed := sorted(seen.changes - baseline.changes):
+        return f"changes {', '.join(changed[:3])}, which others use"
+    if seen.threads > baseline.threads:
+        return "leaves a thread running when `launch` has returned"
+    return None
+
+
+def _record(
+    case: str, launched: Launched, baseline: Launched, launches: int = 1, claimed_us: float | None = None
+) -> Trace:
+    return Trace(
+        case=case,
+        timed=claimed_us is not None,
+        launches=launches,
+        span_us=launched.span_us,
+        own_share=launched.own_share,
+        baseline_own_share=baseline.own_share,
+        claimed_us=claimed_us,
+        groups=tuple(
+            TracedGroup(kind=g.kind, name=g.name, own=g.own, calls=g.calls, us=g.us, streams=g.streams)
+            for g in launched.groups[:_SHOWN]
+        ),
+        never_launched=launched.never,
+    )
+
+
+def _streams(seen: Seen) -> str:
+    streams = [{s for group in launched.groups for s in group.streams} for launched in seen.launches.values()]
+    used = max(map(len, streams), default=0)
+    return "one stream" if used <= 1 else f"{used} streams, joined"
+
+
+def _shares(records: Sequence[Trace]) -> str:
+    shares = [record.own_share for record in records if record.own_share is not None]
+    if not shares:
+        return "nothing computes"
+    low, high = min(shares), max(shares)
+    return f"{low:.0%} of the time" if high - low < 0.01 else f"{low:.0%} to {high:.0%} of the time"

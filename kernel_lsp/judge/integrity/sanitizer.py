@@ -1,0 +1,213 @@
+"""compute-sanitizer's four tools on a candidate's launches, and what they say at lines of the user's file.
+
+A candidate's launches on the smallest cases are recorded in a worker and repeated by a program that knows nothing but
+the driver (`runner/workers/replay.py`), under each tool in a process of its own, side by side. What the baseline's
+launches show as well is not held against a candidate.
+"""
+
+import asyncio
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kernel_lsp import policy, runner
+from kernel_lsp.build.toolkit import find_tool
+from kernel_lsp.judge.harness import Draw, Harness, Subject
+from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile
+from kernel_lsp.judge.inputs.findings import Findings
+from kernel_lsp.judge.ruling import Ruling
+from kernel_lsp.judge.verdict import Outcome, Stage
+from kernel_lsp.runner.messages.subject import RecordLaunches
+from kernel_lsp.runner.pool import Pool
+
+TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+NOT_INSTALLED = "it is not installed; it comes with the CUDA toolkit (package cuda-sanitizer)"
+_REPLAY = Path(runner.__file__).parent / "workers" / "replay.py"
+_FOUND = 86  # the exit status that we ask for where a tool finds something
+_LINE = re.compile(r"^=========(?P<indent>\s*)(?P<text>.*?)\s*$")
+_ABOUT_THE_RUN = re.compile(
+    r"COMPUTE-SANITIZER|(ERROR|RACECHECK|LEAK) SUMMARY|Program hit|Target application|No attachable process|"
+    r"Error: (process|Target|No |Failed|Unable)|Internal|Warning:"
+)
+_PLACE = re.compile(r"\bat (?P<kernel>.+?)\+0x[0-9a-f]+(?: in (?P<file>.+?):(?P<line>\d+))?(?:\s|$)")
+_THREAD = re.compile(r"by (thread \([\d,]+\) in block \([\d,]+\))")
+
+
+@dataclass(frozen=True, slots=True)
+class Hazard:
+    """What one tool found at one place.
+
+    Attributes:
+        tool: `memcheck`, `racecheck`, `initcheck` or `synccheck`.
+        message: what it is, in the tool's words.
+        kernel: the function it is in.
+        file: name of the source file, without folders; empty where the machine code names none.
+        line: from 1, or 0.
+        other: line of the other access of a race, or 0.
+        where: thread and block of the first one, if the tool says so.
+        count: how many times it was reported.
+    """
+
+    tool: str
+    message: str
+    kernel: str
+    file: str = ""
+    line: int = 0
+    other: int = 0
+    where: str = ""
+    count: int = 1
+
+    @property
+    def place(self) -> tuple[str, str, str, int]:
+        """What tells it from another."""
+        return self.tool, self.message, self.file, self.line
+
+
+@dataclass(frozen=True, slots=True)
+class Sanitized:
+    """What tools said of one version's launches; `failed` is why a tool has nothing to say, by tool."""
+
+    hazards: tuple[Hazard, ...]
+    failed: dict[str, str]
+
+
+def read_hazards(tool: str, said: str) -> tuple[Hazard, ...]:
+    """The errors in what a tool printed, those of one kind at one place as one; warnings are left out."""
+    found: dict[tuple[str, str, str, int], Hazard] = {}
+    for block in _blocks(said):
+        hazard = _hazard(tool, block)
+        known = found.get(hazard.place)
+        found[hazard.place] = hazard if known is None else replace(known, count=known.count + 1)
+    return tuple(found.values())
+
+
+def ruling_of_hazard(hazard: Hazard, case: str, source: Path) -> Ruling:
+    """What a hazard says of a version."""
+    place = "" if not hazard.line else f"line {hazard.line}: "
+    if hazard.line and hazard.file and hazard.file != source.name:
+        place = f"{hazard.file}:{hazard.line}: "
+    other = f" (the other access: line {hazard.other})" if hazard.other and hazard.other != hazard.line else ""
+    where = f", by {hazard.where}" if hazard.where else ""
+    message = hazard.message[0].lower() + hazard.message[1:].rstrip(".")
+    reason = f"on {case}, {place}{message}{other} in `{hazard.kernel}`{where} ({hazard.tool})"
+    faults = hazard.tool in ("memcheck", "synccheck")
+    return Ruling(Outcome.RUN_FAILED, Stage.RUN, reason) if faults else Ruling(Outcome.WRONG, Stage.CORRECT, reason)
+
+
+async def sanitize(
+    harness: Harness, subject: Subject, profile: BaselineProfile, tools: Sequence[str]
+) -> Sanitized | str:
+    """Run tools on what a freshly loaded version launches on small cases; why it cannot be done, if so.
+
+    Nothing may have been launched in the version's process before. Some 1.5 s.
+    """
+    program = find_tool("compute-sanitizer")
+    if program is None:
+        return NOT_INSTALLED
+    draws = small_draws(profile)
+    if draws[0].input_bytes > policy.SANITIZER_RECORDED_BYTES:
+        return "the inputs are too large to be recorded"
+    for draw in draws:
+        await harness.fill(subject, draw)
+    slabs = tuple(draw.slab for draw in draws)
+    kept = await subject.ask(RecordLaunches(slabs=slabs), deadline=policy.FIRST_RUN_SECONDS)
+    if not kept.file:
+        return kept.reason
+    told = await asyncio.gather(*(_run(harness.pool, program, tool, Path(kept.file)) for tool in tools))
+    hazards = tuple(hazard for found, _ in told for hazard in found)
+    return Sanitized(hazards, {tool: why for tool, (_, why) in zip(tools, told, strict=True) if why})
+
+
+def small_draws(profile: BaselineProfile) -> list[Draw]:
+    """Plain inputs of the smallest cases: at most three, and more than one only as far as they are small."""
+    plain = [draw for draw in profile.draws if draw.is_plain]
+    chosen = plain[:1]
+    for draw in plain[1 : policy.SANITIZER_CASES]:
+        if sum(one.input_bytes for one in (*chosen, draw)) <= policy.SANITIZER_SMALL_BYTES:
+            chosen.append(draw)
+    return chosen
+
+
+def note_hazards(
+    found: Sanitized, baseline: Sequence[Hazard], case: str, source: Path, findings: Findings
+) -> Ruling | None:
+    """Note what the tools found on these cases; the first thing that they do not say of the baseline too, if any.
+
+    Baseline and candidate are different code, so a hazard is known if the same tool says the same of both.
+    """
+    known = {(hazard.tool, hazard.message) for hazard in baseline}
+    ruling: Ruling | None = None
+    for tool in TOOLS:
+        name = f"compute-sanitizer {tool}"
+        hazards = [hazard for hazard in found.hazards if hazard.tool == tool]
+        new = [hazard for hazard in hazards if (hazard.tool, hazard.message) not in known]
+        if new:
+            broken = ruling_of_hazard(new[0], case, source)
+            findings.fail(name, broken, case)
+            ruling = ruling or broken
+        elif tool in found.failed:
+            findings.skipped(name, found.failed[tool], case)
+        else:
+            findings.passed(name, "nothing that the baseline does not do too" if hazards else "", case)
+    return ruling
+
+
+async def _run(pool: Pool, program: Path, tool: str, file: Path) -> tuple[tuple[Hazard, ...], str]:
+    command = [str(program), "--tool", tool, "--error-exitcode", str(_FOUND), "--print-limit", "64"]
+    if tool == "memcheck":
+        command += ["--padding", str(policy.SANITIZER_PADDING_BYTES)]
+    status, said = await pool.run(
+        [*command, sys.executable, "-I", str(_REPLAY), str(file)], deadline=policy.SANITIZER_SECONDS
+    )
+    hazards = read_hazards(tool, said)
+    if hazards or status == 0:
+        return hazards, ""
+    if status is None:
+        return (), f"not finished after {policy.SANITIZER_SECONDS:.0f} s"
+    last = next((line for line in reversed(said.splitlines()) if line.strip("= ")), f"it ended with {status}")
+    return (), last.strip("= ")[:200]
+
+
+def _blocks(said: str) -> Iterator[list[str]]:
+    """The reports in a tool's output: the line that says what it is, and those that belong to it."""
+    block: list[str] = []
+    for line in said.splitlines():
+        found = _LINE.match(line)
+        if found is None or not found["text"]:
+            continue
+        if len(found["indent"]) > 1:
+            if block:
+                block.append(found["text"])
+            continue
+        if block:
+            yield block
+        block = [] if _ABOUT_THE_RUN.match(found["text"]) else [found["text"]]
+    if block:
+        yield block
+
+
+def _hazard(tool: str, block: list[str]) -> Hazard:
+    head, *rest = block
+    head = head.removeprefix("Error: ")
+    places = [place for line in block if not line.startswith("Host Frame") for place in [_PLACE.search(line)] if place]
+    first = places[0] if places else None
+    message = re.sub(r" between (\w+) access at .*", r" between \1 access and another", head)
+    message = _with_reason(message, rest)
+    thread = next((found[1] for line in rest if (found := _THREAD.search(line))), "")
+    return Hazard(
+        tool,
+        message,
+        first["kernel"] if first else "",
+        Path(first["file"]).name if first and first["file"] else "",
+        int(first["line"]) if first and first["line"] else 0,
+        int(places[1]["line"]) if len(places) > 1 and places[1]["line"] and tool == "racecheck" else 0,
+        thread,
+    )
+
+
+def _with_reason(message: str, rest: list[str]) -> str:
+    """`Invalid __global__ read of size 4 bytes` with why it is invalid."""
+    why = next((found[1] for line in rest if (found := re.search(r"^(?:Access|Address) .* is (.*)$", line))), None)
+    return f"{message}: {why}" if why else message

@@ -1,0 +1,117 @@
+"""One judgement: stage after stage, until one of them rules."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from kernel_lsp.judge.context import Context
+from kernel_lsp.judge.inputs.findings import RUN_ERRORS, ruling_of
+from kernel_lsp.judge.measure.blocks import TimedOutputsDiffer
+from kernel_lsp.judge.measure.cases import NothingTimed, prepare
+from kernel_lsp.judge.ruling import Ruling, rejected
+from kernel_lsp.judge.stages.build import build
+from kernel_lsp.judge.stages.confirm import confirm
+from kernel_lsp.judge.stages.correct import correct
+from kernel_lsp.judge.stages.final_checks import check_finally
+from kernel_lsp.judge.stages.launches import look_at_launches
+from kernel_lsp.judge.stages.load import load
+from kernel_lsp.judge.stages.screen import screen
+from kernel_lsp.judge.stages.time import time
+from kernel_lsp.judge.verdict import Outcome, Stage
+from kernel_lsp.runner.protocol import WorkerFailure
+
+StageFunction = Callable[[Context], Awaitable[Ruling | None]]
+
+STAGES: tuple[StageFunction, ...] = (screen, build, load, correct, look_at_launches)
+"""Before anything is timed; the first ruling ends a judgement."""
+TIMING: tuple[StageFunction, ...] = (time, confirm)
+"""On the GPU, where what was timed must also be what was checked."""
+
+
+async def judge(context: Context) -> Ruling:
+    """Return the ruling on a candidate, and leave nothing of it running."""
+    try:
+        for stage in STAGES:
+            if (ruling := await stage(context)) is not None:
+                return ruling
+        context.cases = context.measured.cases
+        ruling = await _timed(context)
+        if context.known or ruling.outcome is not Outcome.FASTER:
+            return ruling
+        return await check_finally(context, ruling)
+    finally:
+        await _leave(context)
+
+
+async def _timed(context: Context) -> Ruling:
+    """Time a candidate; one that cannot be captured launch by launch, and the baseline then in the same way."""
+    try:
+        return await _through(context)
+    except WorkerFailure as error:
+        if error.kind != "NotCapturableError":
+            return ruling_of(error, "being timed", "of the workload")
+    except RUN_ERRORS as error:
+        return _broken(context, error)
+    except TimedOutputsDiffer:
+        return rejected("launches that were timed left other outputs than the launches that were checked")
+    except NothingTimed:
+        return rejected("what is timed does nothing on the GPU")
+    except TimeoutError as error:
+        return Ruling(Outcome.AMBIGUOUS, Stage.TIMED, str(error))
+    return await _launch_by_launch(context)
+
+
+async def _through(context: Context) -> Ruling:
+    for stage in TIMING:
+        if (ruling := await stage(context)) is not None:
+            return ruling
+    raise AssertionError("the last stage rules")
+
+
+def _broken(context: Context, error: Exception) -> Ruling:
+    """Return the ruling on a candidate that broke while it was timed.
+
+    Raises:
+        KernelLspError: it is the baseline that broke.
+    """
+    if not context.measured.baseline.worker.alive:
+        raise error
+    return ruling_of(error, "being timed", "of the workload")
+
+
+async def _launch_by_launch(context: Context) -> Ruling:
+    measured = context.measured
+    cases = tuple(replace(c, captured=False, mode="cold") for c in measured.cases)
+    assert context.built is not None, "it was built before"
+    await context.harness.leave(context.running)
+    context.subject = await context.harness.enter(context.candidate, context.built)
+    context.cases = cases
+    try:
+        await prepare(context.harness, measured.baseline, cases)
+        return await _through(context)
+    except TimedOutputsDiffer:
+        return rejected("launches that were timed left other outputs than the launches that were checked")
+    except NothingTimed:
+        return rejected("what is timed does nothing on the GPU")
+    except TimeoutError as error:
+        return Ruling(Outcome.AMBIGUOUS, Stage.TIMED, str(error))
+    except RUN_ERRORS as error:
+        return _broken(context, error)
+    finally:
+        if measured.baseline.worker.alive:
+            await prepare(context.harness, measured.baseline, measured.cases)
+
+
+async def _leave(context: Context) -> None:
+    """End the candidate's processes, and see that the GPU works where one of them broke."""
+    if context.subject is None:
+        return
+    harness, worker = context.harness, context.subject.worker
+    ruling = context.findings.ruling
+    broken = not worker.alive or (ruling is not None and ruling.stage is Stage.RUN)
+    for version in (context.subject, *context.reloaded):
+        await harness.leave(version)
+    context.reloaded.clear()
+    await harness.rest(context.measured.baseline)
+    if broken:
+        await harness.recover(worker.pid)
+    harness.refill()

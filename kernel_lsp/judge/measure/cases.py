@@ -1,0 +1,206 @@
+"""Which cases are timed and how, and the recordings that are made for that."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from kernel_lsp import policy
+from kernel_lsp.device.nvml import free_bytes
+from kernel_lsp.judge.harness import Draw, Harness, Subject
+from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile
+from kernel_lsp.judge.measure.roofline import Bandwidth
+from kernel_lsp.runner.messages.oracle import Fill
+from kernel_lsp.runner.messages.subject import Mode, Record, Recorded, Refresh, RunSegments, Segment
+
+
+class NothingTimed(Exception):  # noqa: N818 - a finding about a candidate, not an error of ours
+    """What was recorded takes no time at all on the GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedCase:
+    """How one case is timed, in one place of memory.
+
+    Attributes:
+        draw: its plain inputs.
+        mode: `cold` or `short`; see `runner.workers.recording`.
+        launches: in a segment.
+        slabs: on so many sets of inputs; launches take them in turn.
+        baseline_us: the baseline's own time, microseconds.
+        output_bytes: of all outputs.
+        restores: inputs are put back before each launch, for kernels that change them.
+        unflushed: a second recording on the same slabs, `short` whatever the usual one is.
+        captured: segments are CUDA graphs; both sides of a comparison are timed in the same way.
+        place: number of the place.
+    """
+
+    draw: Draw
+    mode: Mode
+    launches: int
+    baseline_us: float
+    output_bytes: int
+    slabs: int = 1
+    restores: bool = False
+    captured: bool = True
+    place: int = 0
+    unflushed: bool = False
+
+    def at(self, place: int) -> "TimedCase":
+        """Return the same case in another place."""
+        return replace(self, place=place)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of its slabs in this place."""
+        return tuple(f"{self.draw.slab}@{self.place}.{number}" for number in range(self.slabs))
+
+    @property
+    def recording(self) -> str:
+        """Name of its recording in this place: that of the first slab, and how it differs from the usual one."""
+        return self.names[0] + ("/unflushed" if self.unflushed else "")
+
+    @property
+    def sequence(self) -> tuple[str, ...]:
+        """The slab of each launch of a segment."""
+        names = self.names
+        return tuple(names[number % len(names)] for number in range(self.launches))
+
+    @property
+    def how(self) -> tuple[object, ...]:
+        """How it is recorded."""
+        return (self.mode, self.launches, self.slabs, self.restores, self.captured)
+
+    @property
+    def footprint(self) -> int:
+        """Bytes of inputs and outputs of one launch."""
+        return (1 + self.restores) * self.draw.nbytes + self.output_bytes
+
+    @property
+    def bytes_moved(self) -> int:
+        """Compulsory traffic: each input read once, each output written once."""
+        return self.draw.input_bytes + self.output_bytes
+
+    def roofline_share(self, bandwidth: Bandwidth | None, us: float) -> float | None:
+        """Return the share of `us` microseconds that memory needs for the compulsory traffic; None if unknown.
+
+        A kernel that is faster and may pick from a table leaves out some of the traffic: then that is not known.
+        """
+        if bandwidth is None or self.mode == "short":
+            return None
+        share = bandwidth.seconds(self.draw.input_bytes, self.output_bytes) / (us * 1e-6)
+        return None if share > 1 and self.draw.may_pick else share
+
+
+@dataclass(frozen=True, slots=True)
+class CaseChoice:
+    """The cases of a workload that are timed, and those that are too short beside them."""
+
+    timed: tuple[TimedCase, ...]
+    untimed: tuple[TimedCase, ...] = ()
+
+
+async def choose_cases(harness: Harness, baseline: Subject, profile: BaselineProfile, *, captured: bool) -> CaseChoice:
+    """Decide how each case is timed, from the baseline's time.
+
+    Raises:
+        WorkerFailure: of kind `NotCapturableError`, when `captured` is asked for and cannot be.
+        NothingTimed: a launch of the baseline does nothing on the GPU.
+    """
+    chosen: list[TimedCase] = []
+    for draw in (draw for draw in profile.draws if draw.is_plain and draw.case not in harness.workload.advisory):
+        outputs = profile.output_bytes[draw.case]
+        probe = TimedCase(draw, "cold", 3, 0.0, outputs, restores=profile.in_place, captured=captured, place=-1)
+        await prepare(harness, baseline, [probe])
+        await run_segment(baseline, probe)
+        us = segment_us(await run_segment(baseline, probe))
+        await harness.unbind(baseline, probe.names[0])
+        short = us < policy.SHORT_LAUNCH_US and captured and not profile.in_place
+        launches = launches_of(us)
+        made = replace(probe, mode="short" if short else "cold", launches=launches, baseline_us=us, place=0)
+        chosen.append(replace(made, slabs=_slabs(harness, made, launches)))
+    longest = max((case.baseline_us for case in chosen), default=0.0)
+    return CaseChoice(
+        tuple(case for case in chosen if not launch_bound(case.baseline_us, longest)),
+        tuple(case for case in chosen if launch_bound(case.baseline_us, longest)),
+    )
+
+
+def launch_bound(us: float, longest: float) -> bool:
+    """Say if a case tells more about launching than about the kernel, beside the longest one of its workload."""
+    brief = us < policy.SHORT_LAUNCH_US and us < longest / policy.UNTIMED_CASE_RATIO
+    return us < longest and (us < policy.UNTIMED_CASE_US or brief)
+
+
+def launches_of(us: float) -> int:
+    """Return launches per segment for a launch of so many microseconds."""
+    if us >= policy.TWO_LAUNCHES_US:
+        return 2 if us < policy.ONE_LAUNCH_US else 1
+    return max(policy.LEAST_LAUNCHES, min(policy.MOST_LAUNCHES, math.ceil(policy.SEGMENT_US / us)))
+
+
+def _slabs(harness: Harness, case: TimedCase, wanted: int) -> int:
+    """Return on how many sets of inputs a segment of a case works: one for each launch where memory allows."""
+    assert harness.gpu is not None, "only a GPU is timed"
+    room = free_bytes(harness.gpu) * policy.PLACES_MEMORY_SHARE
+    return max(1, min(wanted, int(room // max(1, case.footprint + case.output_bytes))))
+
+
+async def prepare(harness: Harness, subject: Subject, cases: Sequence[TimedCase]) -> list[Recorded]:
+    """Fill the memory of cases with their plain inputs and record their segments, in their places."""
+    made: list[Recorded] = []
+    for case in cases:
+        await harness.bind(subject, case.names, case.draw)
+        await fill(harness, subject, case, case.draw)
+        request = Record(
+            recording=case.recording,
+            slabs=case.sequence,
+            mode=case.mode,
+            restores=case.restores,
+            capture=case.captured,
+            salt=harness.salt,
+        )
+        made.append(await subject.ask(request))
+        subject.recorded[case.recording] = case.how
+    return made
+
+
+async def ready(harness: Harness, subject: Subject, cases: Sequence[TimedCase]) -> list[Recorded]:
+    """Prepare those cases that are not recorded in this way already."""
+    waiting = [case for case in cases if subject.recorded.get(case.recording) != case.how]
+    return await prepare(harness, subject, waiting)
+
+
+async def fill(
+    harness: Harness, subject: Subject, case: TimedCase, draw: Draw, slabs: Sequence[str] | None = None
+) -> None:
+    """Put inputs into slabs of a recorded case, into all of them unless told otherwise."""
+    chosen = tuple(case.names if slabs is None else slabs)
+    await harness.oracle(Fill(subject=subject.name, slabs=chosen, key=draw.key))
+    if case.restores:
+        await subject.ask(Refresh(slabs=chosen))
+
+
+async def run_segment(subject: Subject, case: TimedCase) -> Segment:
+    """Run one segment of a recorded case.
+
+    Raises:
+        NothingTimed: what was recorded takes no time at all.
+    """
+    request = RunSegments(recording=case.recording)
+    (segment,) = await subject.ask(request, deadline=policy.SEGMENT_DEADLINE_SECONDS)
+    if segment_us(segment) <= 0:
+        raise NothingTimed
+    return segment
+
+
+def segment_us(segment: Segment) -> float:
+    """Return the median microseconds of a launch."""
+    return median(segment.times_us)
+
+
+def spent_ms(case: TimedCase, segment: Segment) -> float:
+    """Return the GPU milliseconds that a segment took, flushes included."""
+    if case.mode == "short":
+        return segment.times_us[0] * case.launches / 1000
+    return (sum(segment.times_us) + policy.FLUSH_US * len(segment.times_us)) / 1000

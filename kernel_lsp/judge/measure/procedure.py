@@ -1,0 +1,272 @@
+"""The rule by which blocks become an outcome: everything between "one more block was measured" and "do this next".
+
+Pure: numbers in, records out, so that the GPU and `tests/bench/paired_verdict_simulation.py` run the same rule.
+
+1. `Rule.of` fixes margins and the placement blur for the timed cases.
+2. A `FirstLook` takes block after block until its decision says `stop`.
+3. Where that decision is `provisional`, both sides are loaded into fresh processes, and a `SecondLook` takes
+   `policy.CONFIRMATION_BLOCKS` fresh blocks and concludes.
+
+Both claims, of a gain and of a loss, need two looks in different processes: code and memory lie elsewhere in each, and
+a kernel that tunes itself may choose otherwise, which no number of blocks in one process shows. Only a loss that is
+larger than that (`policy.CLEAR_LOSS`) is believed at once, so that bad candidates stay cheap.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from statistics import NormalDist
+from typing import Protocol
+
+from kernel_lsp import policy
+from kernel_lsp.config.settings import JudgeSettings
+from kernel_lsp.judge.measure import statistics
+from kernel_lsp.judge.measure.statistics import Confirmation, Decision, Interval, Outcome
+
+NEVER_STEADY = "the GPU's clock never kept still long enough to time anything"
+"""Message of the `TimeoutError` that too many discarded blocks raise."""
+
+
+class Timed(Protocol):
+    """A timed case, as far as the rule needs to know it."""
+
+    @property
+    def mode(self) -> str:
+        """How it is timed: `cold` or `short`."""
+        ...
+
+    @property
+    def baseline_us(self) -> float:
+        """The baseline's own time, in microseconds."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Margins for one pair of baseline and candidate, all of ln(B/A) unless stated otherwise.
+
+    Attributes:
+        delta: smallest gain worth having.
+        alpha: error probability of each look.
+        budget_ms: GPU milliseconds for the blocks of the first look.
+        blur: bound on the difference that processes make by themselves, for the mean over cases.
+        scatter: standard deviation of that difference.
+        clear: distance from 0 that the mean over cases must exceed to be a gain or a loss: the blur, and on a shared
+            GPU `policy.SHARED_CLEARANCE_DELTAS` times delta at least.
+        case_clear: the same for each case by itself.
+        allow_slower_cases: a gain on the whole may come with a loss on single cases.
+    """
+
+    delta: float
+    alpha: float
+    budget_ms: float
+    blur: float
+    scatter: float
+    clear: float
+    case_clear: tuple[float, ...]
+    allow_slower_cases: bool = False
+
+    @classmethod
+    def of(cls, cases: Sequence[Timed], settings: JudgeSettings, *, shared: bool) -> "Rule":
+        """Return the rule for these cases; `shared` says that others compute on the GPU too.
+
+        The placement blur of a case is a share of its time; over cases it averages as independent errors do.
+        """
+        blurs = [policy.PLACEMENT_BLUR_US[case.mode] / case.baseline_us for case in cases]
+        scatters = [policy.PROCESS_SCATTER_US[case.mode] / case.baseline_us for case in cases]
+        blur = math.hypot(*blurs) / len(blurs)
+        least = policy.SHARED_CLEARANCE_DELTAS * settings.delta if shared else 0.0
+        return cls(
+            delta=settings.delta,
+            alpha=settings.alpha,
+            budget_ms=settings.budget_ms,
+            blur=blur,
+            scatter=math.hypot(*scatters, *[policy.PROCESS_SCATTER_SHARE] * len(cases)) / len(cases),
+            clear=max(blur, least),
+            case_clear=tuple(max(blur, least) for blur in blurs),
+            allow_slower_cases=settings.allow_slower_cases,
+        )
+
+    def widened(self, interval: Interval) -> Interval:
+        """Return an interval of one pair of processes widened by what the next pair would differ by."""
+        centre, half = (interval.lower + interval.upper) / 2, (interval.upper - interval.lower) / 2
+        half = math.hypot(half, NormalDist().inv_cdf(1 - self.alpha / 2) * self.scatter)
+        return Interval(centre - half, centre + half)
+
+    @property
+    def clear_loss(self) -> float:
+        """Loss from which on one look is enough."""
+        return self.clear + policy.CLEAR_LOSS
+
+
+@dataclass(slots=True)
+class FirstLook:
+    """The blocks of a first measurement; ask after each one whether it is over.
+
+    Attributes:
+        rule: by which it is decided.
+        blocks: for each case ln(B/A) of each block that counts.
+        gpu_ms: GPU milliseconds spent, discarded blocks included.
+        discarded: blocks that do not count.
+    """
+
+    rule: Rule
+    blocks: tuple[list[float], ...] = field(init=False)
+    gpu_ms: float = 0.0
+    discarded: int = 0
+
+    def __post_init__(self) -> None:
+        """Begin without blocks."""
+        self.blocks = tuple([] for _ in self.rule.case_clear)
+
+    def add(self, block: Sequence[float], gpu_ms: float) -> Decision:
+        """Take in one block, ln(B/A) of each case, and return the decision on all so far.
+
+        Raises:
+            ValueError: the block has not one value for each case.
+        """
+        for case, value in zip(self.blocks, block, strict=True):
+            case.append(value)
+        self.gpu_ms += gpu_ms
+        return self.decision
+
+    def discard(self, gpu_ms: float) -> Decision:
+        """Note a block that does not count and return the decision on the others.
+
+        After too many of them it is decided as if the budget were spent.
+
+        Raises:
+            TimeoutError: too many were discarded, and too few count to decide anything.
+        """
+        self.discarded += 1
+        self.gpu_ms += gpu_ms
+        decision = self.decision
+        if self.discarded > policy.MOST_DISCARDED_BLOCKS and not decision.stop:
+            raise TimeoutError(NEVER_STEADY)
+        return decision
+
+    @property
+    def decision(self) -> Decision:
+        """The decision on the blocks so far: CONTINUE, PROVISIONAL_FASTER, PROVISIONAL_SLOWER, or a final outcome.
+
+        NOT_WORTH_IT is followed for `policy.FOLLOWED_BLOCKS`, for it may turn out SAME or a loss; and a loss for as
+        many while its estimate is a clear one, for more blocks cost less than a second look.
+        """
+        rule = self.rule
+        spent_ms = math.inf if self.discarded > policy.MOST_DISCARDED_BLOCKS else self.gpu_ms
+        look = statistics.decide(
+            statistics.combine(self.blocks),
+            rule.delta,
+            rule.alpha,
+            spent_ms,
+            rule.budget_ms,
+            clear=rule.clear,
+            blur=rule.blur,
+        )
+        final = spent_ms >= rule.budget_ms or look.blocks >= policy.FOLLOWED_BLOCKS
+        if look.outcome is Outcome.NOT_WORTH_IT and not final:
+            return replace(look, outcome=Outcome.CONTINUE)
+        if look.outcome is not Outcome.SLOWER or look.interval.lower > rule.clear_loss:
+            return look
+        early = look.blocks < policy.PROVISIONAL_BLOCKS or look.mean > rule.clear_loss
+        return replace(look, outcome=Outcome.CONTINUE if early and not final else Outcome.PROVISIONAL_SLOWER)
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """The end of a second look.
+
+    Attributes:
+        outcome: FASTER, SLOWER, SAME, NOT_WORTH_IT or AMBIGUOUS.
+        measured: estimates from the fresh blocks, with the intervals that decided.
+        interval: of ln(B/A), to be shown: the t interval of the fresh blocks, widened by the scatter of processes.
+        slower_cases: indices of cases that got slower beyond doubt, where the whole got faster.
+    """
+
+    outcome: Outcome
+    measured: Confirmation
+    interval: Interval
+    slower_cases: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class SecondLook:
+    """Fresh blocks, measured later and in fresh processes, after a first look whose decision is provisional."""
+
+    first: FirstLook
+    blocks: tuple[list[float], ...] = field(init=False)
+    discarded: int = 0
+
+    def __post_init__(self) -> None:
+        """Begin without blocks."""
+        self.blocks = tuple([] for _ in self.first.blocks)
+
+    @property
+    def complete(self) -> bool:
+        """True once there are as many blocks as a conclusion rests on."""
+        return len(self.blocks[0]) >= policy.CONFIRMATION_BLOCKS
+
+    def add(self, block: Sequence[float]) -> None:
+        """Take in one block, ln(B/A) of each case.
+
+        Raises:
+            ValueError: the block has not one value for each case.
+        """
+        for case, value in zip(self.blocks, block, strict=True):
+            case.append(value)
+
+    def discard(self) -> None:
+        """Note a block that does not count.
+
+        Raises:
+            TimeoutError: too many were discarded.
+        """
+        self.discarded += 1
+        if self.discarded > policy.MOST_DISCARDED_BLOCKS:
+            raise TimeoutError(NEVER_STEADY)
+
+    def conclude(self, seed: int) -> Conclusion:
+        """Return the outcome of both looks; `seed` is that of the bootstrap, so that a verdict can be repeated.
+
+        A claim holds if the fresh blocks make it again. Looks that contradict each other claim neither a gain nor a
+        loss: after a provisional gain a loss is NOT_WORTH_IT, after a provisional loss a gain is AMBIGUOUS.
+        """
+        return confirm(self.first.rule, self.first.decision.outcome, self.first.blocks, self.blocks, seed)
+
+
+def confirm(
+    rule: Rule, claim: Outcome, earlier: Sequence[Sequence[float]], fresh: Sequence[Sequence[float]], seed: int
+) -> Conclusion:
+    """Return the outcome of a second look.
+
+    Args:
+        rule: by which both looks are decided.
+        claim: PROVISIONAL_FASTER or PROVISIONAL_SLOWER.
+        earlier: for each case the blocks of the first look.
+        fresh: for each case the blocks of the second one, 4 at least.
+        seed: of the bootstrap.
+
+    Raises:
+        ValueError: the claim is none, or there are too few fresh blocks.
+    """
+    if claim not in (Outcome.PROVISIONAL_FASTER, Outcome.PROVISIONAL_SLOWER):
+        raise ValueError(f"a first look that ended in {claim.name} needs no second one")
+    measured = statistics.confirm(
+        statistics.combine(fresh),
+        statistics.combine(earlier),
+        rule.delta,
+        seed,
+        rule.alpha,
+        clear=rule.clear,
+        blur=rule.blur,
+    )
+    outcome, slower = measured.outcome, tuple[int, ...]()
+    if outcome is Outcome.SLOWER and claim is Outcome.PROVISIONAL_FASTER:
+        outcome = Outcome.NOT_WORTH_IT
+    elif outcome is Outcome.FASTER and claim is Outcome.PROVISIONAL_SLOWER:
+        outcome = Outcome.AMBIGUOUS
+    elif outcome is Outcome.FASTER:
+        slower = tuple(statistics.guard(fresh, rule.delta, rule.alpha, clear=rule.case_clear))
+        if slower and not rule.allow_slower_cases:
+            outcome = Outcome.NOT_WORTH_IT
+    return Conclusion(outcome, measured, rule.widened(measured.interval), slower)

@@ -1,0 +1,480 @@
+"""The statistics of the paired verdict: from block differences to a decision.
+
+Everything here is pure: numbers in, frozen records out. A *block* measures the baseline A and the candidate B as ABBA
+or BAAB and gives one d = ln(B/A), so negative means that the candidate is faster. The order of work is
+
+1. `decide` on all blocks after every one,
+2. for a provisional outcome, `confirm` on fresh blocks measured later,
+3. for many candidates, `race_schedule` and `race_differences` make the blocks and `survivors` thins the field;
+   for several cases, `combine` makes one series of blocks and `guard` names the cases that got slower.
+
+`judge.measure.procedure` puts these together to the rule that runs.
+
+**The interval** of step 1 may be looked at after every block and stopped on, which ordinary confidence intervals do not
+survive. It is the confidence sequence of the Gaussian mixture t-test: with t = sqrt(n) mean / s and the prior
+N(0, g sigma^2) on the effect, the Bayes factor
+
+    (1 + n g)^(-1/2) * [(1 + t^2 / (n - 1)) / (1 + t^2 / ((n - 1) (1 + n g)))]^(n / 2)
+
+is a test martingale under "no effect", whatever sigma is, so by Ville's inequality it exceeds 1/alpha with a
+probability of at most alpha over all n together; solving for t gives `half_width` in closed form. As n grows it
+becomes Robbins' normal mixture, the boundary behind the asymptotic confidence sequences of Waudby-Smith et al.
+That boundary with the small-sample factor t(1 - alpha / 2, n - 1) / z(1 - alpha / 2) was tried first: looked at from
+the 4th to the 60th Gaussian block it missed the truth in 5.7 % of the series for alpha = 5 %, and in 0.67 % for
+alpha = 5 % / 16 = 0.31 %, twice what a race of 16 candidates allows. The exact form missed in 2.0 % and 0.33 %; where
+noise is high it takes about a quarter more blocks. The program `tests/bench/paired_verdict_simulation.py` measures
+both.
+
+**Winsorising** tames the spikes that timers see: values beyond median +- 3 * 1.4826 * MAD are drawn in to that
+border. With g values drawn in, the deviation is scaled by (n - 1) / (n - 1 - g), as Tukey and McLaughlin do; without
+it the t interval of 10 Gaussian blocks covers 93.9 % instead of 94.7 %.
+
+Sources:
+    - Waudby-Smith, Arbour, Sinha, Kennedy, Ramdas: Time-uniform central limit theory and asymptotic confidence
+      sequences, arXiv 2103.06476.
+    - Robbins: Statistical methods related to the law of the iterated logarithm, Ann. Math. Statist. 41 (1970).
+    - Lai: On confidence sequences, Ann. Statist. 4 (1976); Wang, Ramdas: Anytime-valid t-tests and confidence
+      sequences for Gaussian means with unknown variance, arXiv 2310.03722.
+    - Goenen, Johnson, Lu, Westfall: The Bayesian two-sample t test, Am. Stat. 59 (2005), for the Bayes factor.
+    - Tukey, McLaughlin: Less vulnerable confidence and significance procedures for location, Sankhya A 25 (1963).
+"""
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from itertools import pairwise
+from statistics import NormalDist
+
+from kernel_lsp.policy import (
+    ALPHA,
+    AUTOCORRELATION_FROM_BLOCKS,
+    BOOTSTRAP_RESAMPLES,
+    BUDGET_MS,
+    DELTA,
+    DETECTION_POWER,
+    LEAST_DEVIATION,
+    MAD_TO_SIGMA,
+    MIN_BLOCKS,
+    MOST_AUTOCORRELATION,
+    PRIOR_VARIANCE,
+    PROVISIONAL_BLOCKS,
+    WINSOR_FROM_BLOCKS,
+    WINSOR_SIGMAS,
+)
+
+
+class Outcome(StrEnum):
+    """A conclusion from blocks; CONTINUE and the provisional ones ask for more of them, the others are final."""
+
+    CONTINUE = "continue"
+    PROVISIONAL_FASTER = "provisional_faster"
+    PROVISIONAL_SLOWER = "provisional_slower"
+    FASTER = "faster"
+    SLOWER = "slower"
+    SAME = "same"
+    NOT_WORTH_IT = "not_worth_it"
+    AMBIGUOUS = "ambiguous"
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Blocks in three numbers: robust mean of ln(B/A), deviation of one block, number of blocks."""
+
+    mean: float
+    deviation: float
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Closed interval of ln(B/A), or of a ratio."""
+
+    lower: float
+    upper: float
+
+    @property
+    def ratio(self) -> "Interval":
+        """For an interval of ln(B/A): that of B/A, candidate time over baseline time."""
+        return Interval(_exp(self.lower), _exp(self.upper))
+
+    @property
+    def speedup(self) -> "Interval":
+        """For an interval of ln(B/A): that of A/B, how many times faster the candidate is."""
+        return Interval(_exp(-self.upper), _exp(-self.lower))
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The next step after a block.
+
+    Attributes:
+        outcome: every `Outcome` but FASTER.
+        mean: estimate of ln(B/A).
+        interval: confidence sequence of ln(B/A) at this look, infinite while nothing can be said.
+        blocks: how many blocks it rests on.
+        detectable: with AMBIGUOUS, the smallest |ln(B/A)| that so many blocks would have found, see `min_detectable`.
+    """
+
+    outcome: Outcome
+    mean: float
+    interval: Interval
+    blocks: int
+    detectable: float | None = None
+
+    @property
+    def stop(self) -> bool:
+        """True if this series of blocks is over: a verdict is reached, or `confirm` has the word."""
+        return self.outcome is not Outcome.CONTINUE
+
+    @property
+    def provisional(self) -> bool:
+        """True if only fresh blocks can tell, see `confirm`."""
+        return self.outcome in (Outcome.PROVISIONAL_FASTER, Outcome.PROVISIONAL_SLOWER)
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """The verdict on a provisionally faster or slower candidate, with the interval to report.
+
+    Attributes:
+        outcome: FASTER, SLOWER, SAME, NOT_WORTH_IT or AMBIGUOUS.
+        mean: estimate of ln(B/A) from the fresh blocks alone, free of the luck that selected the candidate.
+        interval: t interval of ln(B/A) from the fresh blocks; `interval.speedup` is what a report shows.
+        bootstrap: percentile interval of the same mean over resampled fresh blocks.
+        pooled: estimate of ln(B/A) from earlier and fresh blocks together.
+        blocks: number of fresh blocks.
+        detectable: with AMBIGUOUS, the smallest |ln(B/A)| that the fresh blocks would have found.
+    """
+
+    outcome: Outcome
+    mean: float
+    interval: Interval
+    bootstrap: Interval
+    pooled: float
+    blocks: int
+    detectable: float | None = None
+
+    @property
+    def speedup(self) -> float:
+        """Best estimate from the fresh blocks: baseline time over candidate time."""
+        return math.exp(-self.mean)
+
+
+def summarise(d: Sequence[float], floor: float = LEAST_DEVIATION) -> Summary:
+    """Winsorised mean and deviation of blocks in the order in which they ran.
+
+    From 6 blocks on outliers are drawn in, from 12 on a positive lag-1 autocorrelation r (at most 0.6) widens the
+    deviation by sqrt((1 + r) / (1 - r)): slow drift makes blocks tell less than their number.
+
+    Args:
+        d: at least one ln(B/A).
+        floor: least deviation, and least MAD, to believe in.
+    """
+    n = len(d)
+    if n == 1:
+        return Summary(d[0], math.inf, 1)
+    values, drawn_in = _winsorised(d, floor)
+    mean = math.fsum(values) / n
+    errors = [value - mean for value in values]
+    squares = math.fsum(error * error for error in errors)
+    deviation = math.sqrt(squares / (n - 1)) * (n - 1) / (n - 1 - drawn_in)
+    if n >= AUTOCORRELATION_FROM_BLOCKS and squares > 0:
+        r = math.fsum(a * b for a, b in pairwise(errors)) / squares
+        r = min(max(r, 0.0), MOST_AUTOCORRELATION)
+        deviation *= math.sqrt((1 + r) / (1 - r))
+    return Summary(mean, max(deviation, floor), n)
+
+
+def half_width(deviation: float, n: int, alpha: float = ALPHA) -> float:
+    """Half the width of the confidence sequence after `n` blocks: mean +- this holds at all looks with 1 - alpha.
+
+    Infinite while n is too small for alpha (under 4 blocks for 5 %, under 5 for 5 % / 16).
+    """
+    if n < 2:
+        return math.inf
+    q = 1 + n * PRIOR_VARIANCE
+    a = (math.sqrt(q) / alpha) ** (2 / n)
+    if a >= q:
+        return math.inf
+    return deviation * math.sqrt((n - 1) / n * (a - 1) / (1 - a / q))
+
+
+def min_detectable(deviation: float, n: int, alpha: float = ALPHA) -> float:
+    """The smallest |ln(B/A)| whose interval excludes 0 after `n` blocks with a probability of 95 %."""
+    return half_width(deviation, n, alpha) + NormalDist().inv_cdf(DETECTION_POWER) * deviation / math.sqrt(n)
+
+
+def decide(
+    d: Sequence[float],
+    delta: float = DELTA,
+    alpha: float = ALPHA,
+    spent_ms: float = 0.0,
+    budget_ms: float = BUDGET_MS,
+    floor: float = LEAST_DEVIATION,
+    clear: float = 0.0,
+    blur: float = 0.0,
+) -> Decision:
+    """Return the decision on the blocks so far; it is valid at every look, so call it after each one.
+
+    In this order: the interval lies above `clear`, SLOWER; it excludes a gain of `delta` or beyond `blur`, SAME when it
+    excludes a loss of `delta` beyond `clear` too and NOT_WORTH_IT otherwise; it lies below -`clear` and the estimate is
+    a gain of at least `delta`, PROVISIONAL_FASTER, from 8 blocks on or when the budget is spent; the budget is spent,
+    AMBIGUOUS. A real gain under `delta` is never PROVISIONAL_FASTER for long: with more blocks its interval excludes
+    `delta`.
+
+    Args:
+        d: ln(B/A) of each block, in order of time. Under 4 blocks the answer is CONTINUE, whatever was spent.
+        delta: smallest gain worth having.
+        alpha: error probability over all looks.
+        spent_ms: GPU time spent on the blocks.
+        budget_ms: GPU time allowed for them.
+        floor: least deviation of a block to believe in.
+        clear: distance from 0 that an interval must keep to be a gain or a loss.
+        blur: difference that processes make by themselves; no number of blocks tells a gain of that size.
+    """
+    if len(d) < MIN_BLOCKS:
+        mean = math.fsum(d) / len(d) if d else 0.0
+        return Decision(Outcome.CONTINUE, mean, Interval(-math.inf, math.inf), len(d))
+    s = summarise(d, floor)
+    h = half_width(s.deviation, s.n, alpha)
+    interval = Interval(s.mean - h, s.mean + h)
+    spent = spent_ms >= budget_ms
+    outcome = _no_gain(interval, delta, clear, blur)
+    if outcome is None and _gain(interval, s.mean, delta, clear) and (spent or s.n >= PROVISIONAL_BLOCKS):
+        outcome = Outcome.PROVISIONAL_FASTER
+    if outcome is None and spent:
+        return Decision(Outcome.AMBIGUOUS, s.mean, interval, s.n, min_detectable(s.deviation, s.n, alpha))
+    return Decision(outcome or Outcome.CONTINUE, s.mean, interval, s.n)
+
+
+def confirm(
+    fresh: Sequence[float],
+    earlier: Sequence[float],
+    delta: float = DELTA,
+    seed: int = 0,
+    alpha: float = ALPHA,
+    floor: float = LEAST_DEVIATION,
+    clear: float = 0.0,
+    blur: float = 0.0,
+) -> Confirmation:
+    """Return the verdict on a provisionally faster or slower candidate.
+
+    FASTER needs the t interval and the bootstrap of the fresh blocks to lie below -`clear`, and both the fresh and the
+    pooled estimate to be a gain of at least `delta`. A candidate no faster than the baseline passes the t
+    interval alone with alpha / 2, after having passed `decide`. SLOWER needs both intervals to lie above `clear`. All
+    else is SAME or NOT_WORTH_IT by the rules of `decide`, or AMBIGUOUS.
+
+    Args:
+        fresh: ln(B/A) of at least 4 blocks (10 by rule) measured after a pause, none of them used in `decide`.
+        earlier: the blocks that made the outcome provisional.
+        delta: smallest gain worth having.
+        seed: of the bootstrap, so that a verdict can be repeated.
+        alpha: error probability of both intervals.
+        floor: least deviation of a block to believe in.
+        clear: distance from 0 that both intervals must keep to be a gain or a loss.
+        blur: see `decide`.
+
+    Raises:
+        ValueError: fewer than 4 fresh blocks.
+    """
+    if len(fresh) < MIN_BLOCKS:
+        raise ValueError(f"{len(fresh)} fresh blocks confirm nothing, at least {MIN_BLOCKS} are needed")
+    s = summarise(fresh, floor)
+    scale = s.deviation / math.sqrt(s.n)
+    t = t_quantile(1 - alpha / 2, s.n - 1)
+    interval = Interval(s.mean - t * scale, s.mean + t * scale)
+    bootstrap = bootstrap_interval(fresh, alpha, seed, floor)
+    pooled = summarise([*earlier, *fresh], floor).mean
+    gains = _gain(interval, s.mean, delta, clear) and _gain(bootstrap, pooled, delta, clear)
+    doubtful = Interval(min(interval.lower, bootstrap.lower), interval.upper)
+    outcome = Outcome.FASTER if gains else _no_gain(doubtful, delta, clear, blur) or Outcome.AMBIGUOUS
+    detectable = (t + t_quantile(DETECTION_POWER, s.n - 1)) * scale if outcome is Outcome.AMBIGUOUS else None
+    return Confirmation(outcome, s.mean, interval, bootstrap, pooled, s.n, detectable)
+
+
+def bootstrap_interval(
+    d: Sequence[float], alpha: float = ALPHA, seed: int = 0, floor: float = LEAST_DEVIATION
+) -> Interval:
+    """Percentile interval of the winsorised mean over 2,000 resamples of whole blocks, so that pairs stay paired."""
+    rng = random.Random(seed)
+    means = sorted(
+        math.fsum(_winsorised(rng.choices(d, k=len(d)), floor)[0]) / len(d) for _ in range(BOOTSTRAP_RESAMPLES)
+    )
+    tail = int(alpha / 2 * BOOTSTRAP_RESAMPLES)
+    return Interval(means[tail], means[-1 - tail])
+
+
+def combine(per_case: Sequence[Sequence[float]]) -> list[float]:
+    """One series from the blocks of several cases: the mean of ln(B/A) block by block, so a geometric mean of ratios.
+
+    Args:
+        per_case: for each case ln(B/A) of each block; all of the same length.
+    """
+    return [math.fsum(block) / len(block) for block in zip(*per_case, strict=True)]
+
+
+def guard(
+    per_case: Sequence[Sequence[float]],
+    delta: float = DELTA,
+    alpha: float = ALPHA,
+    floor: float = LEAST_DEVIATION,
+    clear: Sequence[float] | None = None,
+) -> list[int]:
+    """Return the indices of the cases that got slower: by more than `delta` as estimated, and beyond doubt.
+
+    Beyond doubt is an interval that lies above 0, or above the case's own `clear`. Each case has its own `alpha`: a
+    correction for their number would hide real losses to spare a few false alarms.
+    """
+    slower: list[int] = []
+    for index, d in enumerate(per_case):
+        s = summarise(d, floor)
+        lower = s.mean - half_width(s.deviation, s.n, alpha)
+        if s.mean > delta and lower > (clear[index] if clear is not None else 0.0):
+            slower.append(index)
+    return slower
+
+
+def race_alpha(alpha: float, candidates: int) -> float:
+    """The error probability of each of so many candidates that are judged together (Bonferroni)."""
+    return alpha / candidates
+
+
+def race_schedule(candidates: Sequence[int], rng: random.Random) -> list[int | None]:
+    """The order of one round: A, the candidates shuffled, A, the same reversed, A; None stands for the baseline."""
+    order = rng.sample(candidates, len(candidates))
+    return [None, *order, None, *reversed(order), None]
+
+
+def race_differences(schedule: Sequence[int | None], segments: Sequence[float]) -> dict[int, float]:
+    """One ln(B/A) for each candidate of a round: b's two segments against (a1 + 2 a2 + a3) / 4.
+
+    Both have the same centre in time, so linear drift cancels. Interpolating between the runs of A that bracket each
+    segment was tried: no less noise in simulated drift and clock steps.
+
+    Args:
+        schedule: from `race_schedule`.
+        segments: ln(median time) of each segment, in the order of `schedule`.
+    """
+    times: dict[int | None, list[float]] = {}
+    for candidate, segment in zip(schedule, segments, strict=True):
+        times.setdefault(candidate, []).append(segment)
+    first, middle, last = times[None]
+    baseline = (first + 2 * middle + last) / 4
+    return {candidate: (b[0] + b[1]) / 2 - baseline for candidate, b in times.items() if candidate is not None}
+
+
+def survivors(
+    blocks: Mapping[int, Sequence[float]],
+    entrants: int,
+    delta: float = DELTA,
+    alpha: float = ALPHA,
+    floor: float = LEAST_DEVIATION,
+    keep: int | None = None,
+) -> list[int]:
+    """The candidates of a race whose interval still allows a gain of `delta`, fastest first.
+
+    Args:
+        blocks: for each candidate still running, ln(B/A) of each round.
+        entrants: how many candidates started; each is judged at `race_alpha(alpha, entrants)`.
+        delta: smallest gain worth having.
+        alpha: error probability of the whole race.
+        floor: least deviation of a block to believe in.
+        keep: cut the field to so many, for the end of a race; by default all go on.
+    """
+    each = race_alpha(alpha, entrants)
+    decisions = {candidate: decide(d, delta, each, budget_ms=math.inf, floor=floor) for candidate, d in blocks.items()}
+    out = (Outcome.SLOWER, Outcome.SAME, Outcome.NOT_WORTH_IT)
+    alive = [candidate for candidate, decision in decisions.items() if decision.outcome not in out]
+    return sorted(alive, key=lambda candidate: decisions[candidate].mean)[:keep]
+
+
+@lru_cache(maxsize=1024)
+def t_quantile(p: float, dof: int) -> float:
+    """The p-quantile of Student's t distribution, to 1e-9 relative for p from 1e-6 to 1 - 1e-6.
+
+    Raises:
+        ValueError: p is not inside (0, 1) or dof is not positive.
+    """
+    if not 0 < p < 1 or dof < 1:
+        raise ValueError(f"no t quantile for p = {p}, dof = {dof}")
+    if p < 0.5:
+        return -t_quantile(1 - p, dof)
+    tail = 1 - p
+    scale = math.exp(math.lgamma((dof + 1) / 2) - math.lgamma(dof / 2)) / math.sqrt(dof * math.pi)
+    # On t > 0 the distribution function is concave and t's quantile lies above the normal one: Newton's steps
+    # from there rise to the root without passing it.
+    t = NormalDist().inv_cdf(p)
+    for _ in range(200):
+        density = scale * (1 + t * t / dof) ** (-(dof + 1) / 2)
+        step = (_t_tail(t, dof) - tail) / density
+        t += step
+        if abs(step) <= 1e-12 * t:
+            break
+    return t
+
+
+def _t_tail(t: float, dof: int) -> float:
+    """P(T > t) for t >= 0."""
+    x = dof / (dof + t * t)
+    return _incomplete_beta(dof / 2, 0.5, x, t * t / (dof + t * t)) / 2
+
+
+def _incomplete_beta(a: float, b: float, x: float, complement: float) -> float:
+    """Regularised I_x(a, b), `complement` being 1 - x: continued fraction, Lentz's method (Numerical Recipes 6.4)."""
+    if x > (a + 1) / (a + b + 2):
+        return 1 - _incomplete_beta(b, a, complement, x)
+    if x == 0:
+        return 0.0
+    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log(complement))
+    c, d = 1.0, 1 / (1 - (a + b) * x / (a + 1))
+    fraction = d
+    for m in range(1, 500):
+        for factor in (
+            m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
+            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
+        ):
+            d = 1 / (1 + factor * d)
+            c = 1 + factor / c
+            fraction *= c * d
+        if abs(c * d - 1) < 1e-15:
+            break
+    return front * fraction / a
+
+
+def _winsorised(d: Sequence[float], floor: float) -> tuple[list[float], int]:
+    """The values with outliers drawn in to median +- 3 robust deviations, and how many were."""
+    if len(d) < WINSOR_FROM_BLOCKS:
+        return list(d), 0
+    centre = _median(d)
+    reach = WINSOR_SIGMAS * max(MAD_TO_SIGMA * _median([abs(value - centre) for value in d]), floor)
+    low, high = centre - reach, centre + reach
+    return [min(max(value, low), high) for value in d], sum(not low <= value <= high for value in d)
+
+
+def _median(values: Sequence[float]) -> float:
+    """`statistics.median` without its generality: the bootstrap takes four thousand of them."""
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def _no_gain(interval: Interval, delta: float, clear: float, blur: float) -> Outcome | None:
+    """Return the verdict of an interval that rules out a gain worth the name, else None."""
+    if interval.lower > clear:
+        return Outcome.SLOWER
+    if interval.lower > -max(delta, blur):
+        return Outcome.SAME if interval.upper < delta + clear else Outcome.NOT_WORTH_IT
+    return None
+
+
+def _gain(interval: Interval, mean: float, delta: float, clear: float) -> bool:
+    """Return True if the interval lies below -`clear` with an estimate of at least `delta`."""
+    return interval.upper < -clear and mean <= -delta
+
+
+def _exp(x: float) -> float:
+    """exp that is infinite where it overflows."""
+    return math.exp(x) if x < 700 else math.inf

@@ -1,0 +1,157 @@
+"""Seconds of one launch after another, for kernels that the GPU's power limits.
+
+The blocks of a judgement are short: the GPU has hardly grown warm when they are over. Where a kernel draws more power
+than the GPU may for long, its clock falls under a steady load, and a candidate that needs more energy gains less there,
+or loses. So both sides run for seconds, in turn, and the energy of a launch is read from the GPU's own counter, which
+counts what else runs on the GPU as well. Where neither turn shows a loss, four stretches tell enough; else there are
+four more: only what is sure to lose is refused.
+"""
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kernel_lsp import policy
+from kernel_lsp.device.nvml import Gpu, read_load
+from kernel_lsp.judge.harness import Harness, Subject
+from kernel_lsp.judge.measure import statistics
+from kernel_lsp.judge.measure.cases import TimedCase
+from kernel_lsp.judge.verdict import Check, CheckStatus, SustainedRun
+from kernel_lsp.runner.messages.subject import Sustain
+
+ORDER = "ABBA"
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """One side run for a while: launches, GPU seconds, joules (None where they are not counted), clock, power."""
+
+    launches: int = 0
+    seconds: float = 0.0
+    joules: float | None = None
+    clock_mhz: float | None = None
+    watts: list[float] = field(default_factory=list[float])
+    throttle: set[str] = field(default_factory=set[str])
+
+    @property
+    def us(self) -> float:
+        """Microseconds of a launch."""
+        return self.seconds / self.launches * 1e6
+
+
+async def measure(
+    harness: Harness, baseline: Subject, candidate: Subject, case: TimedCase
+) -> tuple[Check, SustainedRun | None]:
+    """Both sides under a steady load on one case, if power limits either; not to be used without the GPU's lock.
+
+    Memory of both subjects must hold the case's inputs.
+
+    Returns:
+        What was done or why it was not, and what was found.
+    """
+    gpu = harness.gpu
+    assert gpu is not None, "only a GPU is loaded"
+    probes = [await _run(gpu, subject, case, policy.SUSTAINED_PROBE_SECONDS) for subject in (baseline, candidate)]
+    limit = read_load(gpu).limit_w
+    peak = max((watts for probe in probes for watts in probe.watts), default=None)
+    throttle = set[str]().union(*(probe.throttle for probe in probes))
+    if peak is None or limit is None:
+        return _skipped("the GPU does not tell its power"), None
+    drawn = f"{peak:.0f} W of {limit:.0f} W"
+    if peak <= policy.SUSTAINED_POWER_SHARE * limit and not throttle:
+        return _skipped(f"power is no limit: {drawn}"), None
+    stretches: dict[str, list[_Stretch]] = {"A": [], "B": []}
+    for _ in range(policy.SUSTAINED_TURNS):
+        for side in ORDER:
+            stretches[side].append(
+                await _run(gpu, baseline if side == "A" else candidate, case, policy.SUSTAINED_STRETCH_SECONDS)
+            )
+        if all(b.us < a.us for a, b in zip(stretches["A"], stretches["B"], strict=True)):
+            break
+    found = summarise(harness.cases[case.draw.case], stretches["A"], stretches["B"], limit)
+    said = f"{found.speedup:.3f}x ({found.interval[0]:.3f} to {found.interval[1]:.3f}) at {drawn}"
+    return Check(name="steady load", status=CheckStatus.PASSED, detail=said, case=found.case), found
+
+
+def summarise(case: str, baseline: Sequence[_Stretch], candidate: Sequence[_Stretch], limit_w: float) -> SustainedRun:
+    """What the stretches of both sides, in the order in which they ran, say."""
+    logs = [math.log(b.us / a.us) for a, b in zip(baseline, candidate, strict=True)]
+    mean = math.fsum(logs) / len(logs)
+    deviation = math.sqrt(math.fsum((log - mean) ** 2 for log in logs) / (len(logs) - 1))
+    half = statistics.t_quantile(0.975, len(logs) - 1) * deviation / math.sqrt(len(logs))
+    interval = statistics.Interval(mean - half, mean + half).speedup
+    return SustainedRun(
+        case=case,
+        seconds=math.fsum(s.seconds for s in baseline),
+        baseline_us=_us(baseline),
+        candidate_us=_us(candidate),
+        speedup=math.exp(-mean),
+        interval=(interval.lower, interval.upper),
+        baseline_mj=_millijoules(baseline),
+        candidate_mj=_millijoules(candidate),
+        baseline_w=_watts(baseline),
+        candidate_w=_watts(candidate),
+        limit_w=limit_w,
+        baseline_clock_mhz=_clock(baseline),
+        candidate_clock_mhz=_clock(candidate),
+        throttle=tuple(sorted(set[str]().union(*(s.throttle for s in (*baseline, *candidate))))),
+    )
+
+
+def _us(stretches: Sequence[_Stretch]) -> float:
+    return math.fsum(s.seconds for s in stretches) / sum(s.launches for s in stretches) * 1e6
+
+
+def _millijoules(stretches: Sequence[_Stretch]) -> float | None:
+    joules = [s.joules for s in stretches if s.joules is not None]
+    return math.fsum(joules) / sum(s.launches for s in stretches) * 1e3 if len(joules) == len(stretches) else None
+
+
+def _watts(stretches: Sequence[_Stretch]) -> float | None:
+    """Mean power: by energy where it is counted, else of the readings."""
+    millijoules = _millijoules(stretches)
+    if millijoules is not None:
+        return millijoules / _us(stretches) * 1e3
+    watts = [each for s in stretches for each in s.watts]
+    return math.fsum(watts) / len(watts) if watts else None
+
+
+def _clock(stretches: Sequence[_Stretch]) -> float | None:
+    clocks = [s.clock_mhz for s in stretches if s.clock_mhz is not None]
+    return math.fsum(clocks) / len(clocks) if clocks else None
+
+
+async def _run(gpu: Gpu, subject: Subject, case: TimedCase, seconds: float) -> _Stretch:
+    """Run one side for a while, and look at the GPU meanwhile."""
+    stretch = _Stretch()
+    before = read_load(gpu).energy_j
+    running = asyncio.ensure_future(
+        subject.ask(
+            Sustain(
+                slab=case.names[0],
+                seconds=seconds,
+                launch_us=case.baseline_us,
+                restores=case.restores,
+                capture=case.captured,
+            ),
+            deadline=policy.SUSTAINED_SLACK_SECONDS + seconds,
+        )
+    )
+    try:
+        while not (await asyncio.wait({running}, timeout=policy.SUSTAINED_READING_SECONDS))[0]:
+            load = read_load(gpu)
+            stretch.watts += [] if load.watts is None else [load.watts]
+            stretch.throttle |= set(load.throttle)
+        answer = running.result()
+    except BaseException:
+        running.cancel()
+        raise
+    after = read_load(gpu).energy_j
+    stretch.launches, stretch.seconds, stretch.clock_mhz = answer.launches, answer.seconds, answer.clock_mhz
+    stretch.joules = after - before if before is not None and after is not None else None
+    return stretch
+
+
+def _skipped(why: str) -> Check:
+    return Check(name="steady load", status=CheckStatus.SKIPPED, detail=why)

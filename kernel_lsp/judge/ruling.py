@@ -1,0 +1,42 @@
+"""A ruling: what one stage decides of a candidate, be it out, right or faster."""
+
+from dataclasses import dataclass
+
+from kernel_lsp.judge.verdict import Mismatch, Outcome, Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Speedup:
+    """Baseline time over candidate time, with its confidence interval."""
+
+    ratio: float
+    interval: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """The end of a judgement.
+
+    Attributes:
+        outcome: the outcome.
+        stage: the stage that decided.
+        reason: one sentence for a person.
+        mismatch: the first wrong element, where an output is wrong.
+        speedup: where it was timed.
+    """
+
+    outcome: Outcome
+    stage: Stage
+    reason: str
+    mismatch: Mismatch | None = None
+    speedup: Speedup | None = None
+
+
+def rejected(reason: str) -> Ruling:
+    """Return the ruling on a candidate that cheats, or that cannot be told from one that does."""
+    return Ruling(Outcome.ILLEGITIMATE, Stage.LEGITIMATE, f"rejected: {reason}")
+
+
+def wrong(reason: str, mismatch: Mismatch | None = None) -> Ruling:
+    """Return the ruling on a candidate whose answer is wrong."""
+    return Ruling(Outcome.WRONG, Stage.CORRECT, reason, mismatch)

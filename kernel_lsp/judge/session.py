@@ -1,0 +1,225 @@
+"""Judging candidates of one target: a baseline that is measured once, and verdicts on what would replace it."""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from kernel_lsp import policy
+from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.lock import gpu_lock
+from kernel_lsp.device.nvml import Faults, Gpu, find_gpus, free_bytes
+from kernel_lsp.errors import CannotJudgeError, KernelLspError, WorkloadError
+from kernel_lsp.judge.building import Builders, Built, arch_of
+from kernel_lsp.judge.context import Bench, Context, Measured
+from kernel_lsp.judge.evidence import verdict_of
+from kernel_lsp.judge.harness import Harness, Subject
+from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile, measure_baseline
+from kernel_lsp.judge.inputs.replay import Replays
+from kernel_lsp.judge.integrity.accesses import FinalLooks
+from kernel_lsp.judge.integrity.launches import observe
+from kernel_lsp.judge.judgement import judge
+from kernel_lsp.judge.measure.cases import CaseChoice, NothingTimed, choose_cases, prepare
+from kernel_lsp.judge.measure.statistics import Decision
+from kernel_lsp.judge.target import Target
+from kernel_lsp.judge.verdict import Verdict
+from kernel_lsp.model import gate
+from kernel_lsp.runner.messages.subject import Recorded
+from kernel_lsp.runner.pool import Flavour, Pool
+from kernel_lsp.runner.protocol import WorkerFailure
+from kernel_lsp.source.candidate import Candidate
+
+
+class Session:
+    """Judges candidates of one target. Make it with `open_session`.
+
+    `measured` is None where there is no GPU and the baseline cannot be emulated, which `unmeasured` explains: then
+    candidates are only built.
+    """
+
+    def __init__(
+        self, pool: Pool, target: Target, settings: Settings, gpu: Gpu | None, builders: Builders | None = None
+    ) -> None:
+        self.pool, self.target, self.settings, self.gpu = pool, target, settings, gpu
+        self.arch = arch_of(gpu, settings)
+        self.builders = builders or Builders(pool, settings, self.arch)
+        self._own_builders = builders is None
+        self.baseline_built: Built | None = None
+        self.harness: Harness | None = None
+        self.measured: Measured | None = None
+        self.unmeasured = ""
+        self.faults = Faults(gpu) if gpu is not None else None
+        self._slept = AsyncExitStack()
+
+    async def open(self) -> None:
+        """Build and measure the baseline.
+
+        Raises:
+            KernelLspError: the baseline does not build.
+            WorkloadError: the workload does not work, or disagrees with the baseline.
+        """
+        target = self.target
+        if self.gpu is not None:
+            await self._make_room(self.gpu)
+        harness = self.harness = Harness(self.pool, target, self.settings, self.builders, self.gpu)
+        self.baseline_built, _ = await asyncio.gather(
+            self.builders.build(target.workload, target.baseline), harness.open()
+        )
+        if not self.baseline_built.ok:
+            raise KernelLspError(
+                f"the kernel does not build as it stands: {self.baseline_built.first_error}",
+                target.source.path,
+                cure="Mend it first; `kernel-lsp check` shows every message.",
+            )
+        try:
+            baseline = await harness.enter(target.baseline, self.baseline_built)
+            profile = await measure_baseline(harness, baseline)
+        except CannotJudgeError as error:
+            if self.gpu is not None:
+                raise
+            self.unmeasured = error.message
+            return
+        self.measured = Measured(harness, baseline, profile)
+        if self.gpu is not None and profile.findings.ruling is None:
+            baseline, chosen, recorded = await self._prepare_timing(harness, baseline, profile)
+            seen = await observe(harness, baseline, chosen.timed)
+            await harness.rest(baseline)
+            looks = FinalLooks(harness, baseline, profile, chosen.timed)
+            self.measured = Measured(harness, baseline, profile, chosen.timed, chosen.untimed, recorded, seen, looks)
+        harness.refill()
+
+    async def _prepare_timing(
+        self, harness: Harness, baseline: Subject, profile: BaselineProfile
+    ) -> tuple[Subject, CaseChoice, tuple[Recorded, ...]]:
+        """Choose how to time, as CUDA graphs if the baseline allows it; return also the process that is ready for it.
+
+        Raises:
+            WorkloadError: the baseline cannot be timed in any way.
+        """
+        await harness.settle()
+        await harness.rest(baseline)
+        wrong = ""
+        for captured in (True, False):
+            try:
+                async with self.timer():
+                    chosen = await choose_cases(harness, baseline, profile, captured=captured)
+                    recorded = await prepare(harness, baseline, chosen.timed)
+                    ruling = await Replays(harness, baseline, profile, random.SystemRandom()).on_new_inputs(
+                        chosen.timed
+                    )
+                if ruling is None:
+                    return baseline, chosen, tuple(recorded)
+                wrong = ruling.reason
+            except NothingTimed:
+                wrong = "what is timed does nothing on the GPU"
+            except WorkerFailure as error:
+                if not captured:
+                    raise
+                wrong = str(error)
+            if captured:
+                await harness.leave(baseline)
+                baseline = await harness.enter(baseline.candidate, baseline.built)
+        raise WorkloadError(f"the kernel cannot be timed as it stands: {wrong}", self.target.workload.source.path)
+
+    async def close(self) -> None:
+        """End the workers, and wake what slept for them."""
+        try:
+            if self.faults is not None:
+                self.faults.close()
+            if self.measured is not None and self.measured.looks is not None:
+                await self.measured.looks.close()
+            if self.harness is not None:
+                await self.harness.close()
+            if self._own_builders:
+                self.builders.close()
+        finally:
+            await self._slept.aclose()
+
+    async def _make_room(self, gpu: Gpu) -> None:
+        """Have model servers sleep until the end if they leave too little memory."""
+        free, wanted = free_bytes(gpu), self.settings.model.reserve // 2
+        if await self._slept.enter_async_context(gate.asleep(gpu.uuid, wanted=wanted, free=free)):
+            self._slept.push_async_callback(_memory_is_back, gpu, free_bytes(gpu))
+
+    @asynccontextmanager
+    async def timer(self) -> AsyncGenerator[tuple[gate.Quieted, ...]]:
+        """Hold the GPU for timing, with every model server kept off it; those are what it gives."""
+        assert self.gpu is not None, "only a GPU is timed"
+        lock = gpu_lock(self.gpu.uuid, self.settings.paths.cache / "locks")
+        async with lock, gate.quiet(self.gpu.uuid) as quieted:
+            yield quieted
+
+    async def judge(
+        self,
+        candidate: Candidate,
+        on_decision: Callable[[Decision], None] | None = None,
+        *,
+        always_run: bool = False,
+        known: bool = False,
+    ) -> Verdict:
+        """Return the verdict on one candidate.
+
+        A candidate that is the baseline's own program under another text is SAME without being run, unless
+        `always_run` asks for it, as measurements of the judge itself do. One that is `known` has been judged in full
+        beside another baseline of the same workload: it is checked on plain inputs only, and a gain is not looked at
+        more closely.
+        """
+        context = Context(self._bench(), candidate, known, always_run, on_decision)
+        ruling = await judge(context)
+        return verdict_of(context, ruling, self.faults)
+
+    def _bench(self) -> Bench:
+        assert self.baseline_built is not None, "open the session first"
+        return Bench(
+            self.target,
+            self.settings,
+            self.gpu,
+            self.builders,
+            self.baseline_built,
+            self.measured,
+            self.unmeasured,
+            self.timer,
+            self.pool.pids,
+        )
+
+
+async def _memory_is_back(gpu: Gpu, free: int) -> None:
+    """Wait until the memory of workers that were killed is free again, as it was before them."""
+    until = time.monotonic() + policy.LET_GO_SECONDS
+    while free_bytes(gpu) < free and time.monotonic() < until:
+        await asyncio.sleep(0.05)
+
+
+def start_pool() -> Pool:
+    """Return workers for sessions on the GPU that is found first, or for a machine without one."""
+    gpu = next(iter(find_gpus()), None)
+    return Pool(gpu.uuid if gpu else None)
+
+
+@asynccontextmanager
+async def open_session(
+    target: Target, settings: Settings, pool: Pool | None = None, builders: Builders | None = None
+) -> AsyncGenerator[Session]:
+    """Open a session with its baseline measured; its workers end with it.
+
+    Args:
+        target: the kernel and its workload.
+        settings: in force at its file.
+        pool: for sessions one after another, which then import the heavy libraries once; they are on its GPU.
+        builders: of that pool, for builds that are wanted before a session is open or after it.
+
+    Raises:
+        KernelLspError: the baseline or the workload cannot be used, or workers cannot be started.
+    """
+    gpu = next((gpu for gpu in find_gpus() if pool is None or gpu.uuid == pool.gpu), None)
+    async with AsyncExitStack() as stack:
+        workers = pool or await stack.enter_async_context(Pool(gpu.uuid if gpu else None))
+        stack.enter_context(workers.allowing())
+        session = Session(workers, target, settings, gpu, builders)
+        workers.preload(Flavour.BUILD, Flavour.GPU if gpu else Flavour.EMULATE)
+        try:
+            await session.open()
+            yield session
+        finally:
+            await session.close()

@@ -1,0 +1,64 @@
+"""Stage: build the candidate, and see if there is anything to run."""
+
+from kernel_lsp.build.host.symbols import forbidden_symbols
+from kernel_lsp.errors import CannotJudgeError
+from kernel_lsp.judge.building import Built
+from kernel_lsp.judge.context import Context
+from kernel_lsp.judge.program_equality import same_model, same_python
+from kernel_lsp.judge.ruling import Ruling, rejected
+from kernel_lsp.judge.stages.screen import ruling_on
+from kernel_lsp.judge.verdict import Outcome, Stage
+from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.screening import host_notes, host_objections
+
+
+async def build(context: Context) -> Ruling | None:
+    """Build the candidate."""
+    bench, candidate = context.bench, context.candidate
+    with context.timeline.stage("build"):
+        try:
+            built = context.built = await bench.builders.build(bench.target.workload, candidate)
+        except CannotJudgeError as error:
+            return Ruling(Outcome.UNTIMED, Stage.BUILD, f"it cannot be built on this machine: {error.message}")
+    if built.extensions and (ruling := _screen_host_code(context, built)) is not None:
+        return ruling
+    if not built.ok:
+        return Ruling(Outcome.BUILD_FAILED, Stage.BUILD, built.first_error)
+    if not context.always_run and _same_program(context, built):
+        return Ruling(Outcome.SAME, Stage.BUILD, "both are the same program to the machine: nothing was run")
+    if bench.measured is None:
+        reason = f"it builds; running it needs a GPU, and this machine has none: {bench.unmeasured}"
+        return Ruling(Outcome.UNTIMED, Stage.BUILD, reason)
+    if (broken := bench.measured.profile.findings.ruling) is not None:
+        return Ruling(broken.outcome, broken.stage, f"the baseline itself fails: {broken.reason}", broken.mismatch)
+    return None
+
+
+def _screen_host_code(context: Context, built: Built) -> Ruling | None:
+    """Read the C++ of a candidate's extensions, and the symbols that their libraries ask for."""
+    baseline = context.bench.target.baseline.kernel
+    texts = built.host_texts or (context.candidate.kernel.text,)
+    context.notes += host_notes(texts, baseline)
+    if found := host_objections(texts, baseline):
+        return ruling_on(found[0])
+    known = next((e.library for e in context.bench.baseline_built.extensions if e.library), None)
+    for extension in built.extensions:
+        if extension.library and (named := forbidden_symbols(extension.library, known)):
+            return rejected(
+                f"the host code of `{extension.name}` calls {', '.join(f'`{name}`' for name in named[:3])}, which the "
+                "kernel as it stands does not: a candidate may make tensors, compute sizes and launch; nothing was run"
+            )
+    return None
+
+
+def _same_program(context: Context, built: Built) -> bool:
+    """Say if the machine would do the same: for CUDA by machine code and launches, for Python by its syntax."""
+    baseline, candidate = context.bench.target.baseline, context.candidate
+    if context.bench.target.workload.problem:
+        return same_model(baseline.kernel.text, candidate.kernel.text)
+    texts = [(baseline.launch, candidate.launch)]
+    if candidate.language is Language.TRITON:
+        texts.append((baseline.kernel, candidate.kernel))
+    elif built.code is None or built.code != context.bench.baseline_built.code:
+        return False
+    return all(same_python(a.text if a else "", b.text if b else "") for a, b in texts)

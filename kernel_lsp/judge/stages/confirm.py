@@ -1,0 +1,177 @@
+"""Stage: a claim, of a gain or of a loss, is measured again in fresh processes and on inputs that nobody has seen."""
+
+import asyncio
+import random
+import time
+from statistics import median
+
+from kernel_lsp import policy
+from kernel_lsp.judge.context import Context
+from kernel_lsp.judge.inputs.replay import Replays
+from kernel_lsp.judge.integrity import host_time
+from kernel_lsp.judge.integrity.fresh_inputs import FreshInputs, remembers
+from kernel_lsp.judge.integrity.launches import check_recordings, check_timed
+from kernel_lsp.judge.integrity.outside_clock import seen_from_outside
+from kernel_lsp.judge.integrity.untimed_cases import slow_where_untimed
+from kernel_lsp.judge.measure.blocks import Pair, Series, warm_up
+from kernel_lsp.judge.measure.cases import fill
+from kernel_lsp.judge.measure.device_state import device_state
+from kernel_lsp.judge.measure.procedure import Conclusion, SecondLook
+from kernel_lsp.judge.measure.statistics import Outcome
+from kernel_lsp.judge.ruling import Ruling, Speedup, rejected
+from kernel_lsp.judge.stages.time import make_pair
+from kernel_lsp.judge.verdict import Outcome as VerdictOutcome
+from kernel_lsp.judge.verdict import Stage
+
+_FRESH, _CLOCK, _AGAIN = "inputs that it has not seen", "a clock out of reach", "families again, after timing"
+_HOST = "host time of a call"
+
+
+async def confirm(context: Context) -> Ruling | None:
+    """Measure baseline and candidate again; the ruling is FASTER where nothing speaks against a gain."""
+    assert context.first is not None, "there was a first look"
+    for version in (context.measured.baseline, context.running):
+        await context.harness.rest(version)
+    ended = time.perf_counter()
+    with context.timeline.stage("reload"):
+        for version in (context.measured.baseline, context.running):
+            context.reloaded.append(await context.harness.enter(version.candidate, version.built))
+    with context.timeline.stage("settle"):
+        await context.harness.settle()
+    rng = random.Random(random.SystemRandom().getrandbits(64))
+    baseline, candidate = context.reloaded
+    other = None if context.harness.large else context.running
+    gains = context.first.decision.outcome is Outcome.PROVISIONAL_FASTER
+    fresh = FreshInputs(context.harness, baseline, candidate, other, context.same_bits, rng)
+    async with context.bench.timer() as quieted:
+        with context.timeline.stage("record again"):
+            pair = make_pair(context, baseline, candidate, rng, renewal=fresh if gains else None)
+            await pair.make_ready()
+        with context.timeline.stage("wait"):
+            await asyncio.sleep(max(0.0, policy.CONFIRM_AFTER_SECONDS - (time.perf_counter() - ended)))
+        with context.timeline.stage("confirm"):
+            look, series = await _second_look(context, pair)
+            context.device = device_state(context.harness, series, context.bench.pids(), quieted)
+        concluded = look.conclude(rng.getrandbits(32))
+        if gains and (ruling := await _doubt_gain(context, pair, fresh, series, concluded)) is not None:
+            return ruling
+        return _said(context, concluded)
+
+
+async def _second_look(context: Context, pair: Pair) -> tuple[SecondLook, Series]:
+    """Measure the blocks of a second look, and keep them behind the first ones in the context."""
+    assert context.first is not None, "there was a first look"
+    assert context.series is not None, "it has blocks"
+    look, series = SecondLook(context.first), Series.empty(context.cases)
+    await warm_up(context.reloaded, context.cases[-1])
+    while not look.complete:
+        if await pair.watched_block(series):
+            look.add(series.last)
+        else:
+            look.discard()
+    context.series = context.series.joined(series)
+    context.confirmation_blocks = len(series.combined)
+    return look, series
+
+
+async def _doubt_gain(
+    context: Context, pair: Pair, fresh: FreshInputs, series: Series, concluded: Conclusion
+) -> Ruling | None:
+    """Return the ruling on a provisional gain that is not what it seems to be, or None.
+
+    Who claims no gain any more has nothing to lie about; a disturbed GPU would make it look like a lie at times.
+    """
+    if (ruling := await fresh.finish(pair.placed)) is not None:
+        return context.findings.fail(_FRESH, ruling)
+    gains = concluded.measured.interval.speedup.lower > 1
+    if not (gains and fresh.renewed):
+        with context.timeline.stage("remembers"):
+            if (ruling := await remembers(fresh, pair.placed)) is not None:
+                return context.findings.fail(_FRESH, ruling)
+    context.findings.passed(_FRESH, fresh.summary())
+    if not gains:
+        return None
+    with context.timeline.stage("legitimate again"):
+        return await _doubt(context, pair, series, fresh.rng)
+
+
+async def _doubt(context: Context, pair: Pair, series: Series, rng: random.Random) -> Ruling | None:
+    """Return the ruling on a gain that is not what was measured, or that costs elsewhere; None if it holds."""
+    baseline, candidate = context.reloaded
+    harness, findings, measured = context.harness, context.findings, context.measured
+    if (ruling := check_recordings(harness, context.cases, pair.recorded["B"], pair.recorded["A"])) is not None:
+        return findings.fail(_AGAIN, ruling)
+    replays = Replays(harness, candidate, measured.profile, rng)
+    for case in pair.placed:
+        await _put_plain_back(context, case.place)
+    ruling = await replays.on_new_inputs(pair.placed)
+    if ruling is None and not context.known:
+        ruling = await replays.on_all_inputs(pair.placed, policy.FAMILIES_AFTER_TIMING)
+    if ruling is not None:
+        return findings.fail(_AGAIN, ruling)
+    findings.passed(_AGAIN)
+    if (ruling := await seen_from_outside(harness, baseline, candidate, pair.placed)) is not None:
+        return findings.fail(_CLOCK, ruling)
+    findings.passed(_CLOCK)
+    times = [(median(a), median(b)) for a, b in zip(series.baseline_us, series.candidate_us, strict=True)]
+    claimed = [(case, us) for case, (_, us) in zip(pair.placed, times, strict=True)]
+    seen = (measured.seen, context.seen)
+    context.traces += await check_timed(harness, baseline, candidate, claimed, seen, findings)
+    if findings.ruling is not None:
+        return findings.ruling
+    if (why := impossible(context, series)) is not None:
+        return rejected(why)
+    context.calls = await host_time.time_calls(harness, baseline, candidate, pair.placed)
+    ruling = host_time.longer_calls(harness, context.calls, [a - b for a, b in times])
+    if ruling is not None:
+        return findings.fail(_HOST, ruling)
+    findings.passed(_HOST, host_time.describe(context.calls))
+    ruling = await slow_where_untimed(harness, baseline, candidate, measured.untimed)
+    return findings.fail("cases that are not timed", ruling) if ruling is not None else None
+
+
+async def _put_plain_back(context: Context, place: int) -> None:
+    """Put plain inputs back where a confirmation has drawn others."""
+    for subject in context.reloaded:
+        for case in context.cases:
+            await fill(context.harness, subject, case.at(place), case.draw)
+
+
+def _said(context: Context, concluded: Conclusion) -> Ruling:
+    """Return the ruling of both looks in words."""
+    measured, interval = concluded.measured, concluded.interval.speedup
+    speedup = Speedup(measured.speedup, (interval.lower, interval.upper))
+    outcome = VerdictOutcome[concluded.outcome.name]
+    shown = f"{measured.speedup:.3f}x"
+    if outcome is VerdictOutcome.FASTER:
+        reason = f"{shown} faster ({interval.lower:.3f} to {interval.upper:.3f}), confirmed in fresh processes"
+    elif outcome is VerdictOutcome.SLOWER:
+        reason = f"slower: {shown} ({interval.lower:.3f} to {interval.upper:.3f}), confirmed in fresh processes"
+    elif concluded.slower_cases:
+        names = "; ".join(context.harness.cases[context.cases[i].draw.case] for i in concluded.slower_cases)
+        reason = f"{shown} over all cases, but slower on {names}"
+    else:
+        assert context.first is not None, "there was a first look"
+        gained = context.first.decision.outcome is Outcome.PROVISIONAL_FASTER
+        reason = f"it looked {'faster' if gained else 'slower'} at first; measured again it was {shown}"
+    return Ruling(outcome, Stage.TIMED, reason, speedup=speedup)
+
+
+def impossible(context: Context, series: Series) -> str | None:
+    """Say why the times cannot be: more is read from memory each second than memory can give.
+
+    Nothing is said where integers may pick what is read.
+    """
+    bandwidth = context.harness.bandwidth
+    if bandwidth is None:
+        return None
+    for timed, times in zip(series.cases, series.candidate_us, strict=True):
+        read, us = timed.draw.input_bytes, median(times)
+        if timed.mode == "short" or timed.draw.may_pick or read / (timed.baseline_us * 1e-6) > bandwidth.limit:
+            continue
+        if read / (us * 1e-6) > bandwidth.limit:
+            return (
+                f"on case {context.harness.cases[timed.draw.case]} reading its inputs once in {us:.1f} us would take "
+                f"{read / us / 1e3:,.0f} GB/s, more than this GPU's memory gives ({bandwidth.limit / 1e9:,.0f} GB/s)"
+            )
+    return None

@@ -1,0 +1,42 @@
+"""Stage: is the candidate right, launch by launch?"""
+
+from kernel_lsp.errors import CannotJudgeError
+from kernel_lsp.judge.context import Context
+from kernel_lsp.judge.inputs.check import check
+from kernel_lsp.judge.ruling import Ruling, rejected
+from kernel_lsp.judge.stages.load import not_emulated
+from kernel_lsp.judge.verdict import Outcome, Stage
+
+WEAK = "the workload cannot tell right from wrong"
+"""Beginning of the reason where a trivial answer would pass for the right one."""
+
+
+async def correct(context: Context) -> Ruling | None:
+    """Check the candidate's eager launches on all inputs."""
+    profile = context.measured.profile
+    with context.timeline.stage("correct"):
+        try:
+            context.findings = await check(context.harness, context.running, profile, quick=context.known)
+        except CannotJudgeError as error:
+            return not_emulated(context, error)
+    if context.findings.ruling is not None:
+        return context.findings.ruling
+    if own := context.running.own_weights:
+        return context.findings.fail("weights", rejected(derived_weights(own)))
+    if profile.weak:
+        reason = f"{WEAK}: {profile.weak[0]}; nothing was timed"
+        return Ruling(Outcome.UNTIMED, Stage.CORRECT, reason)
+    if context.bench.gpu is None:
+        reason = "right on the emulator; timing needs a GPU, and this machine has none"
+        return Ruling(Outcome.UNTIMED, Stage.CORRECT, reason)
+    return None
+
+
+def derived_weights(own: tuple[str, ...]) -> str:
+    """Say why weights that a version makes of its own are no answer to a problem."""
+    names = ", ".join(f"`{name}`" for name in own[:3]) + (" and others" if len(own) > 3 else "")
+    return (
+        f"it cannot be given the problem's weights {names}: it leaves them out or computes with what it made of them "
+        "when it was constructed, which is wrong once they are trained or loaded; keep each under its name, type and "
+        "shape, or a parameter or buffer of the same values"
+    )

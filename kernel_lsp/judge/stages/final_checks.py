@@ -1,0 +1,57 @@
+"""Stage: a confirmed gain under a steady load, and its single accesses."""
+
+from dataclasses import replace
+
+from kernel_lsp.judge.context import Context
+from kernel_lsp.judge.measure import steady_load
+from kernel_lsp.judge.ruling import Ruling
+from kernel_lsp.judge.verdict import Outcome, Stage
+from kernel_lsp.runner.protocol import WorkerFailure
+from kernel_lsp.runner.shield import both
+
+
+async def check_finally(context: Context, confirmed: Ruling) -> Ruling:
+    """Return what was confirmed, or why it is no gain.
+
+    Both looks run side by side, for tools that watch accesses work mostly on the CPU. Where the GPU's memory is needed
+    whole by either, one comes after the other, and what was timed is left between them.
+    """
+    if context.harness.large:
+        await _load_steadily(context)
+        for version in context.reloaded:
+            await context.harness.leave(version)
+        context.reloaded.clear()
+        broken = await _look_at_accesses(context)
+    else:
+        broken, _ = await both(_look_at_accesses(context), _load_steadily(context))
+    if broken is not None:
+        return replace(broken, speedup=confirmed.speedup)
+    sustained = context.sustained
+    if sustained is not None and sustained.interval[1] < 1 and confirmed.speedup is not None:
+        reason = f"{confirmed.speedup.ratio:.3f}x in short runs, but {sustained.speedup:.3f}x under a steady load"
+        return Ruling(Outcome.NOT_WORTH_IT, Stage.TIMED, reason, speedup=confirmed.speedup)
+    return confirmed
+
+
+async def _load_steadily(context: Context) -> None:
+    """Run both sides under a steady load, where power limits them; left out where the GPU lacks memory for it."""
+    if context.bench.settings.judge.steady_load != "auto":
+        return
+    async with context.bench.timer():
+        with context.timeline.stage("steady load"):
+            longest = max(context.cases, key=lambda case: case.baseline_us)
+            baseline, candidate = context.reloaded
+            try:
+                loaded, context.sustained = await steady_load.measure(context.harness, baseline, candidate, longest)
+            except WorkerFailure as error:
+                if not context.harness.large or error.kind != "OutOfMemoryError":
+                    raise
+                context.findings.skipped("steady load", "too little of the GPU's memory is free for it")
+            else:
+                context.findings.checks.append(loaded)
+
+
+async def _look_at_accesses(context: Context) -> Ruling | None:
+    assert context.measured.looks is not None, "a session that times has them"
+    with context.timeline.stage("sanitize"):
+        return await context.measured.looks.examine(context.running, context.findings)

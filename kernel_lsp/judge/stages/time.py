@@ -1,0 +1,112 @@
+"""Stage: the first look at times. Most candidates end here."""
+
+import random
+
+from kernel_lsp import policy
+from kernel_lsp.judge.context import Context
+from kernel_lsp.judge.harness import Subject
+from kernel_lsp.judge.inputs.replay import Replays
+from kernel_lsp.judge.integrity.launches import check_recordings
+from kernel_lsp.judge.measure.blocks import Pair, Renewal, Series, warm_up
+from kernel_lsp.judge.measure.device_state import device_state
+from kernel_lsp.judge.measure.procedure import FirstLook, Rule
+from kernel_lsp.judge.measure.statistics import Decision, Interval, Outcome
+from kernel_lsp.judge.ruling import Ruling, Speedup
+from kernel_lsp.judge.verdict import Outcome as VerdictOutcome
+from kernel_lsp.judge.verdict import Stage
+
+_SPREAD = 8
+"""Launches that work in memory of their own in a first look; the second one takes `policy.PLACES`."""
+AS_TIMED = "inputs of all families, as it is timed"
+
+
+async def time(context: Context) -> Ruling | None:
+    """Record the candidate, see that recordings compute what launches did, and measure it beside the baseline."""
+    measured, subject = context.measured, context.running
+    series = context.series = Series.empty(context.cases)
+    rng = random.Random(random.SystemRandom().getrandbits(64))
+    with context.timeline.stage("settle"):
+        await context.harness.settle()
+        await context.harness.rest(subject)
+    async with context.bench.timer() as quieted:
+        with context.timeline.stage("record"):
+            pair = make_pair(context, measured.baseline, subject, rng, spread=_SPREAD)
+            await pair.make_ready()
+            recorded = pair.recorded["B"]
+            if (ruling := check_recordings(context.harness, context.cases, recorded, measured.recorded)) is not None:
+                return context.findings.fail(AS_TIMED, ruling)
+        with context.timeline.stage("correct as timed"):
+            replays = Replays(context.harness, subject, measured.profile, rng)
+            ruling = await replays.on_new_inputs(context.cases)
+            if ruling is None and not context.known:
+                ruling = await replays.on_all_inputs(context.cases)
+            if ruling is None and not context.known:
+                ruling = await replays.on_other_cases(measured.untimed)
+            if ruling is not None:
+                return context.findings.fail(AS_TIMED, ruling)
+            context.findings.passed(AS_TIMED)
+        with context.timeline.stage("time"):
+            await warm_up((measured.baseline, subject), context.cases[-1])
+            shared = device_state(context.harness, series, context.bench.pids(), quieted).shared
+            rule = Rule.of(context.cases, context.bench.settings.judge, shared=shared)
+            context.first = FirstLook(rule)
+            decision = await _first_look(context, pair, series, context.first)
+            context.device = device_state(context.harness, series, context.bench.pids(), quieted)
+    return (
+        None
+        if decision.outcome in (Outcome.PROVISIONAL_FASTER, Outcome.PROVISIONAL_SLOWER)
+        else decided(context, decision)
+    )
+
+
+def make_pair(
+    context: Context,
+    baseline: Subject,
+    candidate: Subject,
+    rng: random.Random,
+    *,
+    spread: int = policy.PLACES,
+    renewal: Renewal | None = None,
+) -> Pair:
+    """Return the pair of a baseline and the candidate, on this judgement's cases."""
+    return Pair(
+        context.harness,
+        baseline,
+        candidate,
+        context.cases,
+        rng,
+        same_bits=context.same_bits,
+        spread=spread,
+        renewal=renewal,
+    )
+
+
+async def _first_look(context: Context, pair: Pair, series: Series, look: FirstLook) -> Decision:
+    """Measure blocks until the statistics have decided."""
+    while True:
+        before = series.gpu_ms
+        counts = await pair.watched_block(series)
+        spent = series.gpu_ms - before
+        decision = look.add(series.last, spent) if counts else look.discard(spent)
+        if context.on_decision is not None:
+            context.on_decision(decision)
+        if decision.stop:
+            return decision
+
+
+def decided(context: Context, decision: Decision) -> Ruling:
+    """Return the ruling on a candidate that is no gain by its first blocks."""
+    low, high = decision.interval.speedup.lower, decision.interval.speedup.upper
+    ratio = Interval(decision.mean, decision.mean).speedup.lower
+    delta = context.bench.settings.judge.delta
+    words = {
+        Outcome.SLOWER: f"slower: {ratio:.3f}x ({low:.3f} to {high:.3f})",
+        Outcome.SAME: f"no difference that can be told ({low:.3f}x to {high:.3f}x)",
+        Outcome.NOT_WORTH_IT: f"a gain of {delta:.0%} or more is excluded ({low:.3f}x to {high:.3f}x)",
+        Outcome.AMBIGUOUS: (
+            f"undecided after {decision.blocks} blocks ({low:.3f}x to {high:.3f}x); "
+            f"a difference of {decision.detectable or 0:.1%} would have shown"
+        ),
+    }
+    outcome = VerdictOutcome[decision.outcome.name]
+    return Ruling(outcome, Stage.TIMED, words[decision.outcome], speedup=Speedup(ratio, (low, high)))

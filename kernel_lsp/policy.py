@@ -1,0 +1,395 @@
+"""Every threshold of the judge: one name each, its unit in the name or below it, and its source.
+
+Plain numbers and nothing else, so that every room and every worker may read them. A source is a paper, a result file
+below `tests/bench/results/`, or a reason why the value was *chosen*. Settings of the user's (`config/settings.py`) have
+their defaults here. `judge.measure.digest` hashes all of them into a verdict's id.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+# How sure a verdict must be, and what it may cost
+
+DELTA: Final = 0.01
+"""Smallest difference worth having, as |ln(B/A)|. Chosen: six times or more the 0.04 to 0.15 % by which pairs
+of processes differ (`power`, deviation_between_processes)."""
+ALPHA: Final = 0.05
+"""Probability with which an interval may miss the truth. Chosen: the usual 5 %."""
+BUDGET_MS: Final = 300.0
+"""GPU milliseconds for the blocks of one candidate. Chosen: ten times the median of `aa`, 32 ms."""
+ERROR_FACTOR: Final = 2.0
+"""A candidate's error may be so many times the baseline's own. Chosen: another order of summation changes it."""
+
+# Statistics of blocks (`judge/statistics.py` derives them)
+
+MIN_BLOCKS: Final = 4
+"""Blocks before anything is decided: with fewer the interval is infinite at `ALPHA`."""
+PROVISIONAL_BLOCKS: Final = 8
+"""Blocks before a candidate is provisionally faster or slower. Chosen: winsorising starts at 6."""
+FOLLOWED_BLOCKS: Final = 16
+"""Blocks up to which no gain is followed until it is known to be a loss, or a loss until it is a clear one. Chosen:
+of 17 GEMMs 1 % slower 8 were only NOT_WORTH_IT without that (tests/bench/README.md, known differences)."""
+CONFIRMATION_BLOCKS: Final = 10
+"""Fresh blocks of a second look. Chosen: its t interval is as wide as the first look's after 25 (0.72 deviations)."""
+CONFIRM_AFTER_SECONDS: Final = 0.3
+"""Pause before a second look. Chosen: longer than a first look lasts."""
+CLEAR_LOSS: Final = 0.05
+"""A loss, as ln(B/A) beyond the placement blur, that is believed at the first look. Chosen: beyond the largest seen of
+a kernel against itself, 2.9 % (`judge_speed`, a Triton kernel as it stands). Errors: `paired_verdict_simulation`."""
+MOST_DISCARDED_BLOCKS: Final = 20
+"""Discarded blocks after which a clock counts as never steady. Chosen: five times `MIN_BLOCKS`."""
+LEAST_DEVIATION: Final = 5e-4
+"""No block is believed to repeat better. Chosen: places within one process differ by 0.3 % (`placement`)."""
+SHARED_CLEARANCE_DELTAS: Final = 2.0
+"""Margins of delta that a difference must clear on a GPU that others use. Chosen: `aa_busy` has no false FASTER."""
+PLACEMENT_BLUR_US: Final[Mapping[str, float]] = MappingProxyType({"short": 0.1, "cold": 0.5})
+"""Microseconds, by mode, by which a kernel may differ from itself in another process: twice the median of
+`self_judgement` where the cache is flushed (0.24 us), four times that between graphs (0.024 us)."""
+PROCESS_SCATTER_US: Final[Mapping[str, float]] = MappingProxyType({"short": 0.002, "cold": 0.12})
+"""Microseconds, by mode, by which pairs of processes scatter about the mean of many (one standard deviation): from the
+scatter of estimates in `aa_idle` and `aa_busy`, less their own noise (0.11 and 0.13 us where the cache is flushed)."""
+PROCESS_SCATTER_SHARE: Final = 5e-4
+"""The same as a share of the time, to be added in squares: long kernels of `power` scatter by 0.04 to 0.08 %."""
+MAD_TO_SIGMA: Final = 1.4826
+"""Makes a median absolute deviation a standard one (Rousseeuw, Croux, J. Am. Stat. Assoc. 88, 1993)."""
+WINSOR_SIGMAS: Final = 3.0
+"""Robust deviations beyond which a block is drawn in: one in 370 Gaussian ones."""
+WINSOR_FROM_BLOCKS: Final = 6
+"""Blocks from which outliers are drawn in. Chosen: a median of fewer is moved by two of them."""
+AUTOCORRELATION_FROM_BLOCKS: Final = 12
+"""Blocks from which their autocorrelation widens the interval. Chosen: of fewer it is mostly chance."""
+MOST_AUTOCORRELATION: Final = 0.6
+"""Largest lag-1 autocorrelation that is believed. Chosen: it doubles the deviation."""
+PRIOR_VARIANCE: Final = 4.0
+"""g of the mixture t-test. Chosen: effects worth deciding about are of the order of two deviations of a block."""
+BOOTSTRAP_RESAMPLES: Final = 2000
+"""Resamples of blocks in a second look. Chosen: 50 of them lie in each tail of 2.5 %."""
+DETECTION_POWER: Final = 0.95
+"""Probability with which an AMBIGUOUS verdict says that a difference would have shown."""
+RACE_LEAST_ROUNDS: Final = 5
+"""Rounds of a race before anybody is dropped: with fewer the interval is infinite at `ALPHA` / 16."""
+RACE_MOST_ROUNDS: Final = 10
+"""Rounds of a race. Chosen: six candidates of twelve that are slower by 30 % are gone after five on a steady GPU
+(`paired_verdict_simulation`), and a judgement has the last word on the others."""
+
+# Segments and modes
+
+SHORT_LAUNCH_US: Final = 10.0
+"""A shorter launch is timed as the difference of two graphs, not between events: below it do_bench calls a kernel
+faster than itself in 9 to 16 of 40 pairs (`aa`)."""
+UNTIMED_CASE_US: Final = 7.0
+"""A case that short says more about launching than about the kernel, and is not timed beside longer ones. Chosen."""
+UNTIMED_CASE_RATIO: Final = 20.0
+"""Nor is one under `SHORT_LAUNCH_US` whose longest neighbour takes so many times as long. Chosen."""
+SEGMENT_US: Final = 100.0
+"""Least length of a segment, all launches together. Chosen: 200 steps of an event timer of 0.5 us (CUDA's manual)."""
+LEAST_LAUNCHES: Final = 4
+"""Launches in a segment of launches under `TWO_LAUNCHES_US`. Chosen: a median needs three."""
+MOST_LAUNCHES: Final = 32
+"""Launches in a segment. Chosen: more than ten of the shortest one fill `SEGMENT_US`."""
+TWO_LAUNCHES_US: Final = 1000.0
+"""From this length on a segment has two launches. Chosen: noise of a launch falls with its length."""
+ONE_LAUNCH_US: Final = 2000.0
+"""From this length on a segment has one launch."""
+STREAMING_L2_FACTOR: Final = 5.0
+"""Inputs and outputs of so many L2 caches are timed without a flush: a fifth of them at most can still be there."""
+FLUSH_L2_FACTOR: Final = 2
+"""A flush writes so many times the L2 cache. Chosen: lines go to sets by a hash, so once could leave some."""
+FLUSH_US: Final = 45.0
+"""Microseconds of a flush, for what a segment costs; measured on an H200."""
+GRAPH_SPREAD: Final = 3
+"""The longer of two graphs holds so many times the launches of the shorter."""
+GRAPH_REPEATS: Final = 5
+"""Replays of both graphs in one segment; their median counts."""
+PLACES: Final = 16
+"""Places of memory that blocks take in turn: their scatter of 0.33 % averages down to 0.08 % (`placement`)."""
+PLACES_MEMORY_SHARE: Final = 1 / 8
+"""Share of free GPU memory for the places of one version. Chosen: two versions and the oracle fit beside them."""
+EAGER_SPIN_FACTOR: Final = 1.5
+"""Launches that cannot be captured wait behind a kernel that spins for so many times their host time. Chosen."""
+EAGER_SPIN_SLACK_US: Final = 20.0
+"""Host microseconds added to each launch for that. Chosen: flush and two events."""
+MOST_SPIN_US: Final = 50_000.0
+"""Longest spin. Chosen: a display's watchdog takes seconds."""
+SEGMENT_DEADLINE_SECONDS: Final = 30.0
+"""Deadline of one segment, which takes milliseconds. Chosen."""
+
+# Clocks and other users of the GPU
+
+STEADY_CLOCK_SHARE: Final = 0.01
+"""The SM clock is steady while `STEADY_CLOCK_READINGS` of it differ by less. Chosen: `DELTA`."""
+STEADY_CLOCK_READINGS: Final = 3
+"""Readings of the SM clock that warming up compares."""
+WARM_UP_LEAST_SECONDS: Final = 0.01
+"""Least time of warming up. Chosen."""
+WARM_UP_MOST_SECONDS: Final = 0.3
+"""Most time of warming up. Chosen: blocks are paired, so what drift is left cancels."""
+CLOCK_JUMP_SHARE: Final = 0.05
+"""A block in which one side's SM clock moved by more does not count. Chosen: pairing no longer cancels a step."""
+PROBED_MULTIPROCESSORS: Final = 16
+"""Multiprocessors whose clock is read; their median counts."""
+SHARED_BUSY_PERCENT: Final = 5.0
+"""Others who keep the GPU busier make it a shared one. Chosen."""
+QUIET_SAMPLE_SECONDS: Final = 0.2
+"""A younger sample of the driver's can still tell of the time before a server was quiet."""
+
+# The clock out of reach of the candidate
+
+OUTSIDE_CLOCK_BASELINE_MS: Final = 50.0
+"""The parent's clock watches so many milliseconds of the baseline's launches on each timed case. Chosen: messages
+and flushes, which the clock sees too, are few beside them."""
+OUTSIDE_CLOCK_AGREEMENT_SHARE: Final = 0.08
+"""Share by which the candidate's claimed total may fall short of the parent's clock. Chosen between 5
+and 10 %: more than both clocks differ by, less than a lie is told for."""
+OUTSIDE_CLOCK_LOOKS: Final = 5
+"""Looks by the parent's clock, at least, before a claim is doubted. Others only ever add time: the least counts."""
+OUTSIDE_CLOCK_DOUBT_SECONDS: Final = 2.0
+"""Least seconds that those looks are spread over. Chosen: a busy machine puts this process off for a second on end."""
+UNTIMED_CASE_FACTOR: Final = 2.0
+"""On a case that is not timed a candidate may take so many times the baseline's time, ... Chosen."""
+UNTIMED_CASE_SLACK_US: Final = 5.0
+"""... and so many microseconds more. Chosen: the baseline's time there is mostly launching."""
+HOST_TIME_SLACK_US: Final = 20.0
+"""Host time of an eager call that a candidate may take longer than the baseline, beyond its gain, ... Chosen: Python
+launchers scatter."""
+HOST_TIME_SLACK_SHARE: Final = 0.10
+"""... and as a share of the baseline's host time."""
+FRESH_INPUTS_RATIO: Final = 1.1
+"""A first launch on inputs and weights never seen may take so many times a launch on known ones, beside the
+baseline's own ratio. Chosen: little more than the scatter of a median."""
+FRESH_INPUTS_SLACK_US: Final = 2.0
+"""Microseconds that it may take longer in any case. Chosen: four times the placement blur."""
+FRESH_INPUTS_LAUNCHES: Final = 5
+"""First launches on inputs never seen; their median counts."""
+FRESH_LAUNCHES_COMPARED: Final = 6
+"""Launches of a case in a confirmation that are held against the truth, at most. Chosen: a reference may be slow."""
+FRESH_COMPARED_SHARE: Final = 0.3
+"""Chance of each segment of a confirmation that a launch in it is held against the truth. Chosen: the fifth one on
+average is, which nobody foresees."""
+FRESH_REPEATED_SHARE: Final = 0.5
+"""Chance of each other segment that all of its launches are run again in another process. Chosen: twenty segments of
+eight launches leave a version that fakes one launch in twenty undetected once in fifty times."""
+RENEWAL_SECONDS: Final = 1.5
+"""Seconds for drawing inputs anew in one confirmation. Chosen: the confirmation itself takes as long at most."""
+FAMILIES_AFTER_TIMING: Final = 4
+"""Sets of inputs of each timed case, by chance, that recordings are replayed on after timing. Chosen."""
+OUTSIDE_CLOCK_LOOK_MS: Final = 250.0
+"""Longest look by the parent's clock at one side of a case, milliseconds, flushes included. Chosen."""
+HOST_TIME_CALLS: Final = 20
+"""Eager calls in one try, at most. Chosen: a call of 10 us is above the parent's own message then."""
+HOST_TIME_TRY_US: Final = 5000.0
+"""Length of a try, microseconds, beyond which it has fewer calls. Chosen."""
+HOST_TIME_TRIES: Final = 5
+"""Tries on each side; the least counts. Chosen: others of the machine only ever add."""
+EAGER_GAIN_SEEN_SHARE: Final = 0.5
+"""Share of a gain that the parent's clock must show where launches cannot be captured. Chosen."""
+EMULATED_SAMPLE_INSTRUCTIONS: Final = 10_000
+"""Instructions that sampled blocks of one timed launch execute together. Chosen: about a second of the emulator's."""
+EMULATED_SAMPLE_SECONDS: Final = 20.0
+"""Deadline of a sample of blocks of one timed launch on the emulator. Chosen: tools beside it take as long."""
+SAMPLED_INPUT_BYTES: Final = 256 << 20
+"""Inputs of a timed case of which a sample of blocks is emulated. Chosen: the CPU has to draw them."""
+FRESH_INPUTS_LOOKS: Final = 3
+"""Looks before a candidate is said to remember its inputs. Others slow single launches; memory is slow each time."""
+PEAK_BANDWIDTH_FACTOR: Final = 1.2
+"""Memory may give so many times the bandwidth measured, where its peak is not known: reading reaches 95 % of the peak
+of an H200, and a copy a quarter less (ARCHITECTURE.md, Legitimacy)."""
+BANDWIDTH_BYTES: Final = 1 << 30
+"""Bytes of the copy that measures bandwidth. Chosen: far beyond any L2 cache."""
+BANDWIDTH_REPEATS: Final = 6
+"""Repeats of that copy; the fastest counts."""
+
+# Launches, as the kernel trace shows them
+
+LEAST_OWN_SHARE: Final = 0.5
+"""Beside a baseline with library compute, own kernels take this share of the rest at least. Chosen."""
+SHORT_CLAIM_SHARE: Final = 0.75
+"""Launches may not be said to take less than this share of what their kernels took in the trace. Chosen."""
+TRACE_SLACK_US: Final = 2.0
+"""Microseconds by which a trace makes a short kernel look longer."""
+TRACE_OVERLAP_US: Final = 2.0
+"""Microseconds by which two streams may overlap by the trace's own error."""
+
+# Repeats, outputs, arguments
+
+DETERMINISM_RUNS: Final = 3
+"""Runs on the same inputs that must leave the same bits. Chosen: two could agree by chance."""
+HELD_OUTPUTS: Final = 4
+"""Outputs that keep their values while later ones are made. Chosen: buffers used in turn are seldom more."""
+HELD_OUTPUTS_MEMORY_SHARE: Final = 0.05
+"""Share of the GPU's memory for those; first and latest are held whatever they take. Chosen."""
+VARIED_ARGUMENTS: Final = 16
+"""Arguments that are varied one by one. Chosen: a kernel seldom has more."""
+VARIED_WEIGHTS_SECONDS: Final = 5.0
+"""Seconds for weights one by one, where all are varied together too. Chosen: convolutions in float64."""
+FAMILIES_PER_TIMED_CASE: Final = 2
+"""Input families, by chance, for each timed case beyond the plain one. Chosen: so that each verdict stays quick."""
+GUARD_BYTES: Final = 16 << 10
+"""Guard before and past each tensor. Chosen: a row of 4,096 floats."""
+POISON_BYTE: Final = 0xFF
+"""Value of memory that nothing was written to: NaN in all floating-point types, -1 in integers."""
+
+# Errors, in units of eps(dtype) * (|expected| + rms(expected))
+
+FLOOR_MAX_UNITS: Final = 4.0
+"""An element may always be off by so many. Chosen: rounding once costs half a unit, a short chain a few."""
+FLOOR_RMS_UNITS: Final = 1.0
+"""The root mean square may always be off by so many."""
+WIDE_FLOORS_UNITS: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
+    {"float64": (128.0, 32.0), "float32": (128.0, 32.0), "float16": (32.0, 8.0), "bfloat16": (8.0, 2.0)}
+)
+"""Floors (largest, RMS) for coarse families, and beside library code: there honest loops over a million terms were up
+to 66 units off in float32, honest versions of coarse families 62 (RMS 10) in float32 and 18 (RMS 4.5) in float16."""
+TABLE_TOLERANCES: Final[Mapping[str, float]] = MappingProxyType(
+    {"float64": 1e-10, "float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2}
+)
+"""Relative errors that a baseline may make where nothing better is known (KernelBench v0.2; float64 chosen)."""
+OTHER_TOLERANCE: Final = 1e-1
+"""The same for types that are not in the table, 8-bit floats. Chosen: they have three bits and a sign."""
+MODEL_MAX_TOLERANCE: Final = 1.0
+"""The same for a single element of a whole model: among millions a few cancel. Chosen."""
+MODEL_RMS_TOLERANCE: Final = 1e-1
+"""The same for a whole model's root mean square: TF32 products are 5e-4 off, and that grows from layer to layer."""
+CPU_SLACK: Final = 4.0
+"""Errors are allowed so many times over beside PyTorch on a CPU, which adds up in float64 or in blocks. Chosen."""
+ROUNDING_FACTOR: Final = 64.0
+"""An error beyond so many times the bound is not told in units: it is no matter of precision. Chosen."""
+BRINK_GAP: Final = 2.0**6
+"""Least factor between most elements and those that stand far apart, as -1e9 in masked scores. Chosen."""
+BRINK_HIDDEN_SHARE: Final = 2.0**-6
+"""Rounding those that stand apart hides errors of this share of most elements' size. Chosen."""
+BRINK_LEAST_ELEMENTS: Final = 16
+"""Elements that may be most. Chosen."""
+BRINK_LEAST_ONE_IN: Final = 64
+"""One element in so many may be most. Chosen."""
+BRINK_SAMPLE_ELEMENTS: Final = 1 << 16
+"""Elements of the sample that tells. Chosen."""
+
+# Input families: how they change values
+
+SHIFT_FACTOR: Final = 1.5
+"""`shifted` inputs are so many times theirs, ... Chosen: a layer norm is no identity then, and no value overflows."""
+SHIFT_OFFSET: Final = 0.75
+"""... plus this."""
+LARGE_FACTOR: Final = 256.0
+"""`large` inputs are so many times theirs. Chosen: a square still fits float32."""
+LARGE_FACTOR_FLOAT16: Final = 16.0
+"""The same in float16, whose largest value is 65,504."""
+TINY_POWER: Final = -8
+"""`tiny` inputs are 2 to this power times theirs. Chosen: the inverse of `LARGE_FACTOR`."""
+LARGE_SCALE_POWER: Final = 40
+"""Inputs of extreme scale are 2 to this power times theirs, and 2 to its negative. Chosen: beyond
+float16 either way, so that float16 in float32's or TF32's place shows; their squares are still float32 numbers."""
+ONE_HUGE_POWER: Final = 10
+"""One element in each row is 2 to this power times its value. Chosen: exp of it overflows unless the maximum is taken
+off first."""
+OUTLIER_VALUE: Final = 24.0
+"""Magnitude of planted outliers. Chosen: exp of it still adds up in float32."""
+OUTLIERS_ONE_IN: Final = 1024
+"""One element in so many is an outlier."""
+OUTLIERS_AT_ENDS_ONE_IN: Final = 8
+"""One element in so many at the end of each longer dimension is one, for loops that end too early."""
+LONG_DIMENSION: Final = 16
+"""Elements from which a dimension is a longer one."""
+ABOVE_FACTOR: Final = 4.0
+"""`above` and `below` inputs have so many times their magnitude, ..."""
+ABOVE_OFFSET: Final = 1.5
+"""... plus this: minima and maxima that start from 0 or 1 are wrong then."""
+TOUCHED_LEAST: Final = 4
+"""Elements, at least, in which `touched` inputs differ from those before."""
+TOUCHED_ONE_IN: Final = 4096
+"""One element in so many does. Chosen: samples of the inputs miss them."""
+NONFINITE_ELEMENTS: Final = 6
+"""NaN and infinities in `nonfinite` inputs: two of each kind, by position."""
+KEPT_ZERO_SHARE: Final = 0.25
+"""Exact zeros that make up this share of a tensor are structure, as of a triangle, and stay zero. Chosen."""
+
+# Sizes: emulated runs, scaled problems, memory
+
+EMULATED_INPUT_BYTES: Final = 1 << 20
+"""Inputs of an emulated case. Chosen: larger ones take the emulator too long."""
+EMULATED_SECONDS: Final = 1.5
+"""Processor seconds for all emulated runs of one version; the first is made whatever it takes. Chosen."""
+EMULATED_TIMED_BLOCKS: Final = 4
+"""Blocks of a timed launch that the emulator runs: the first, the last and others by chance. Chosen."""
+PROBLEM_EMULATED_BYTES: Final = 1 << 18
+"""Size to which a KernelBench problem is scaled for the emulator. Chosen."""
+PROBLEM_SMALL_BYTES: Final = 1 << 17
+"""Inputs and outputs that are not made smaller: fewer values say less."""
+PROBLEM_CPU_BYTES: Final = 1 << 28
+"""Size of a problem that is still run on a CPU. Chosen."""
+PROBLEM_TRIED_BYTES: Final = 1 << 26
+"""Size of a problem that is tried out on a CPU to see whether its sizes fit together. Chosen."""
+PROBLEM_LEAST_SIZE: Final = 4
+"""Smaller constants are kernel sizes, strides and groups rather than extents."""
+PROBLEM_LEAST_OF_MANY: Final = 8
+"""The same where several are halved together."""
+PROBLEM_MOST_PROBES: Final = 80
+"""Sizes of a problem that are tried. Chosen."""
+PROBLEM_WORTHWHILE_SHARE: Final = 0.9
+"""A halved size that leaves more of the bytes is not what makes a case large. Chosen."""
+JUDGED_MEMORY_SHARE: Final = 0.9
+"""Share of free GPU memory that judging a problem may take. Chosen: the rest may be in pieces."""
+LARGE_CASE_MEMORY_SHARE: Final = 0.25
+"""A case that takes a larger share of it is lean with memory."""
+KEPT_DRAWS_MEMORY_SHARE: Final = 0.25
+"""Share of it for past inputs and expected values. Chosen: they can be made again."""
+RELEASED_BYTES: Final = 1 << 30
+"""Unused memory of torch's from this size on is given back where others may want it. Chosen."""
+SHORT_MEMORY_SHARE: Final = 0.35
+"""Memory is given back between any two uses where a smaller share of the GPU's is free. Chosen."""
+
+# Final checks of a confirmed gain
+
+SANITIZER_CASES: Final = 3
+"""Small cases whose launches compute-sanitizer repeats. Chosen."""
+SANITIZER_SMALL_BYTES: Final = 16 << 20
+"""Inputs of these together, beyond the first one."""
+SANITIZER_RECORDED_BYTES: Final = 1 << 30
+"""Inputs of a case whose launches are recorded. Chosen: they are written to a file."""
+SANITIZER_SECONDS: Final = 20.0
+"""Deadline of one tool; all four take 1.2 s on an H200 for small kernels (ARCHITECTURE.md, the last look)."""
+SANITIZER_PADDING_BYTES: Final = 256
+"""Padding that memcheck puts round each buffer. Chosen: a few vector loads."""
+SUSTAINED_POWER_SHARE: Final = 0.7
+"""A kernel that draws a larger share of the power limit is run under a steady load. Chosen: clocks fall beyond."""
+SUSTAINED_STRETCH_SECONDS: Final = 0.5
+"""Length of one side's stretch."""
+SUSTAINED_TURNS: Final = 2
+"""Turns of ABBA, at most; the second only where the first shows a loss."""
+SUSTAINED_PROBE_SECONDS: Final = 0.15
+"""Length of the run that tells the power. Chosen: several readings fit in."""
+SUSTAINED_READING_SECONDS: Final = 0.02
+"""Time between two readings of the power."""
+SUSTAINED_SLACK_SECONDS: Final = 30.0
+"""Deadline of a stretch beyond its length."""
+BURST_LAUNCHES: Final = 1000
+"""Launches that are enqueued together under a steady load, at most."""
+BURST_US: Final = 5000.0
+"""Length of such a burst, about. Chosen: one waits while another runs, and the queue never empties."""
+
+# Processes: deadlines and limits; what runs longer is stopped, and the verdict says so
+
+FIRST_RUN_SECONDS: Final = 60.0
+"""Deadline of a first launch, which may compile. Chosen."""
+REHEARSAL_SECONDS: Final = 10.0
+"""Least deadline of a candidate's first launch; more if the baseline took long. Chosen."""
+WORKER_ANSWER_SECONDS: Final = 60.0
+"""Deadline of an answer that runs nothing of the user's. Chosen."""
+LOAD_SECONDS: Final = 120.0
+"""Deadline of loading a workload: a problem is tried out on several sizes first. Chosen."""
+BUILD_SECONDS: Final = 120.0
+"""Deadline of a build. Chosen."""
+EXTENSION_BUILD_SECONDS: Final = 600.0
+"""Deadline of a build with torch's own headers. Chosen."""
+LET_GO_SECONDS: Final = 5.0
+"""Time for a worker to end by itself, and for its memory to be free again. Chosen."""
+MOST_PROCESSES: Final = 64
+"""Processes of one worker's session. Chosen."""
+MOST_DISK_BYTES: Final = 8 << 30
+"""Files of one worker's session. Chosen."""
+MOST_LOG_BYTES: Final = 64 << 20
+"""Log of one worker, which then starts anew. Chosen."""
+WATCH_SECONDS: Final = 0.25
+"""Time between two looks at the sessions of workers. Chosen."""

@@ -1,0 +1,136 @@
+"""What the parent asks of a build worker, which plans and compiles candidates without a GPU.
+
+All paths are absolute: a worker lives in a folder of its own.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from kernel_lsp.build.binary import Binary, Build
+from kernel_lsp.build.host.record import ExtensionBuild
+from kernel_lsp.build.host.request import ExtensionRequest
+from kernel_lsp.build.options import BuildOptions
+from kernel_lsp.build.plan import Plan
+from kernel_lsp.runner.messages import Request
+from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.kernel import Language
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFolder:
+    """A folder of builds by content address, and how many bytes it may hold."""
+
+    path: Path
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateBuild:
+    """A candidate that was built, but for the extensions that it asks for.
+
+    Attributes:
+        build: what the compiler made and said.
+        plans: the launches of each case.
+        binaries: Triton: each compilation by itself.
+        requests: the extensions, to be built one by one.
+    """
+
+    build: Build
+    plans: tuple[Plan, ...] = ()
+    binaries: tuple[Binary, ...] = ()
+    requests: tuple[ExtensionRequest, ...] = ()
+
+
+class BuildRole(Protocol):
+    """The requests that a build worker answers."""
+
+    def build(self, request: "BuildCandidate", /) -> CandidateBuild: ...
+    def build_extension(self, request: "BuildExtension", /) -> ExtensionBuild | str: ...
+    def build_extension_fully(self, request: "BuildExtensionFully", /) -> ExtensionBuild: ...
+    def build_own_kernels(self, request: "BuildOwnKernels", /) -> Binary: ...
+    def prepare_header(self, request: "PrepareHeader", /) -> None: ...
+
+
+class BuildCandidate(Request[BuildRole, CandidateBuild], frozen=True, kw_only=True):
+    """Build a candidate and plan its launches.
+
+    A CUDA file is an extension itself, and asked for as such, when its workload calls host functions of it.
+
+    Attributes:
+        language: of the kernel file.
+        kernel: the kernel file.
+        workload: says which launches there are; without it a CUDA file is compiled as it is, a Triton file not at all.
+        launch: the file whose `launch` belongs to the candidate, where that is not the kernel file.
+        arch: `sm_90` and the like.
+        options: the user's own compiler options.
+        cache: of builds.
+        triton_cache: folder of Triton's own cache.
+        processes: how many Triton may compile in at a time.
+    """
+
+    language: Language
+    kernel: SourceFile
+    workload: SourceFile | None
+    launch: SourceFile | None
+    arch: str
+    options: BuildOptions
+    cache: CacheFolder
+    triton_cache: Path
+    processes: int
+
+    def answered_by(self, role: BuildRole) -> CandidateBuild:
+        return role.build(self)
+
+
+class BuildExtension(Request[BuildRole, ExtensionBuild | str], frozen=True, kw_only=True):
+    """Build an extension on the fast path, or answer why that cannot be; runs none of its code.
+
+    `origin` is the file whose text holds the sources, so that messages name its lines.
+    """
+
+    extension: ExtensionRequest
+    origin: SourceFile
+    arch: str
+    options: BuildOptions
+    cache: CacheFolder
+
+    def answered_by(self, role: BuildRole) -> ExtensionBuild | str:
+        return role.build_extension(self)
+
+
+class BuildExtensionFully(Request[BuildRole, ExtensionBuild], frozen=True, kw_only=True):
+    """Build an extension as torch does, which takes minutes and runs its code.
+
+    `reason` is what keeps it from the fast path; `folder` is where its library is left.
+    """
+
+    extension: ExtensionRequest
+    origin: SourceFile
+    arch: str
+    options: BuildOptions
+    folder: Path
+    reason: str
+
+    def answered_by(self, role: BuildRole) -> ExtensionBuild:
+        return role.build_extension_fully(self)
+
+
+class BuildOwnKernels(Request[BuildRole, Binary], frozen=True, kw_only=True):
+    """Build our own kernels of `device/NAME.cu`."""
+
+    name: str
+    arch: str
+    cache: CacheFolder
+
+    def answered_by(self, role: BuildRole) -> Binary:
+        return role.build_own_kernels(self)
+
+
+class PrepareHeader(Request[BuildRole, None], frozen=True, kw_only=True):
+    """Compile what every extension on the fast path begins with, into a folder of builds."""
+
+    folder: Path
+
+    def answered_by(self, role: BuildRole) -> None:
+        role.prepare_header(self)

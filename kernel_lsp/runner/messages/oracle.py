@@ -1,0 +1,354 @@
+"""What the parent asks of the oracle: the worker that makes inputs and knows what is right, and runs no candidate.
+
+A *key* names one set of inputs, a *subject* the memory of one worker under test, a *slab* one part of it.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from kernel_lsp.build.binary import Binary
+from kernel_lsp.device.tensors import Argument, SlabHandle, TensorSpec
+from kernel_lsp.runner.messages import Request
+from kernel_lsp.workload.call import Call
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """What the workload says its callers guarantee; see `kernel_lsp.workload.workload.Contract`."""
+
+    contiguous: bool = False
+    aligned: int = 0
+    mutates: tuple[str, ...] = ()
+    finite: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A workload that was loaded.
+
+    Attributes:
+        cases: each as a person would write it.
+        arguments: names of the leaves of its inputs, weights last.
+        decisive: numbers of the cases that decide.
+        advisory: numbers of those that are tried for information only.
+        scaled: why a case is smaller than written; empty if none is.
+        weights: names of a problem's weights.
+        renews_weights: True where weights as constructed cannot be judged by.
+        calls: by case, how a problem's model is built and called.
+        large: True where judging needs much of the GPU's memory.
+        nondeterministic: True where the workload declares that runs may differ.
+        contract: what callers guarantee.
+        l2_bytes: size of the L2 cache; 0 without a GPU.
+    """
+
+    cases: tuple[str, ...]
+    arguments: tuple[str, ...]
+    decisive: tuple[int, ...]
+    advisory: tuple[int, ...] = ()
+    scaled: str = ""
+    weights: tuple[str, ...] = ()
+    renews_weights: bool = False
+    calls: tuple[Call, ...] = ()
+    large: bool = False
+    nondeterministic: bool = False
+    contract: Contract = field(default_factory=Contract)
+    l2_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Inputs that were made: how a worker lays out `nbytes` of memory for them; `input_bytes` are their elements'."""
+
+    arguments: tuple[Argument, ...]
+    nbytes: int
+    input_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Varied:
+    """Inputs with another value of one argument.
+
+    Attributes:
+        made: the inputs; None where no other value is known.
+        matters: True where the right answer is another one.
+        why: what kept the argument from being varied; empty if nothing did.
+    """
+
+    made: Made | None = None
+    matters: bool = False
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Slabs of one worker under test that are filled in turn."""
+
+    subject: str
+    slabs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputDistance:
+    """The error of one output.
+
+    Attributes:
+        max, rms: largest and root-mean-square error, in units of rounding.
+        wrong: elements beyond what is allowed, out of `total`.
+        index: position of the first of them; None if there is none.
+        expected, actual: its values, as text.
+        allowed: the bound that it exceeds, in units.
+        diffuse: True where no element exceeds its bound and the root mean square exceeds its own.
+    """
+
+    max: float
+    rms: float
+    wrong: int
+    total: int
+    index: tuple[int, ...] | None = None
+    expected: str = ""
+    actual: str = ""
+    allowed: float = 0.0
+    diffuse: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineError:
+    """The baseline's error on one output, in units of rounding."""
+
+    max: float
+    rms: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrampledInput:
+    """A write past an end of an input: which, on which side, how many bytes away and how many bytes."""
+
+    input: str
+    side: Literal["before", "past"]
+    away: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Outputs beside the truth.
+
+    Attributes:
+        mismatch: how outputs differ in kind from the reference's, as a sentence; empty if they do not.
+        distances: by output.
+        fingerprints: by output, a checksum that differs where bits do.
+        baseline: by output, the baseline's errors.
+        blank: True where an output holds 0xFF bytes that might be right.
+        finite: True where all expected values are finite.
+        changed_inputs: inputs that were changed though nothing allows it.
+        trampled: writes past ends of inputs.
+    """
+
+    mismatch: str = ""
+    distances: tuple[OutputDistance, ...] = ()
+    fingerprints: tuple[int, ...] = ()
+    baseline: tuple[BaselineError, ...] = ()
+    blank: bool = False
+    finite: bool = True
+    changed_inputs: tuple[str, ...] = ()
+    trampled: tuple[TrampledInput, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRates:
+    """Bytes per second of the GPU's memory: see `kernel_lsp.judge.measure.roofline.Bandwidth`."""
+
+    copy: float
+    read: float
+    write: float
+    peak: float
+
+
+class OracleRole(Protocol):
+    """The requests that the oracle answers."""
+
+    def load(self, request: "LoadWorkload", /) -> Workload: ...
+    def sizes(self) -> tuple[int, ...]: ...
+    def prepare(self, request: "Prepare", /) -> Made: ...
+    def vary(self, request: "Vary", /) -> Varied: ...
+    def touch(self, request: "Touch", /) -> Made: ...
+    def rehearse(self, request: "RehearseReference", /) -> None: ...
+    def attach(self, request: "Attach", /) -> None: ...
+    def detach(self, request: "Detach", /) -> None: ...
+    def fill(self, request: "Fill", /) -> None: ...
+    def renew(self, request: "Renew", /) -> None: ...
+    def compare(self, request: "Compare", /) -> Compared: ...
+    def discriminate(self, request: "Discriminate", /) -> tuple[str, ...]: ...
+    def rates(self) -> MemoryRates: ...
+    def probe(self) -> bool: ...
+
+
+class LoadWorkload(Request[OracleRole, Workload], frozen=True, kw_only=True):
+    """Load a workload and describe it.
+
+    Attributes:
+        text, path: its file.
+        seed: of a problem's weights.
+        keep: bytes of past inputs and expected values that may be kept, where memory is not to say so.
+        distance, probes: our own kernels, where there is a GPU.
+    """
+
+    text: str
+    path: str
+    seed: int = 0
+    keep: int | None = None
+    distance: Binary | None = None
+    probes: Binary | None = None
+
+    def answered_by(self, role: OracleRole) -> Workload:
+        return role.load(self)
+
+
+class InputSizes(Request[OracleRole, tuple[int, ...]], frozen=True, kw_only=True):
+    """Say how many bytes the inputs of each case take."""
+
+    def answered_by(self, role: OracleRole) -> tuple[int, ...]:
+        return role.sizes()
+
+
+class Prepare(Request[OracleRole, Made], frozen=True, kw_only=True):
+    """Make inputs of a case and family under `key`.
+
+    Errors are held to those of the baseline on the inputs `like`, where that is given; else the baseline is measured
+    on these inputs first.
+    """
+
+    key: str
+    case: int
+    family: str
+    seed: int
+    like: str = ""
+
+    def answered_by(self, role: OracleRole) -> Made:
+        return role.prepare(self)
+
+
+class Vary(Request[OracleRole, Varied], frozen=True, kw_only=True):
+    """Keep the inputs of `base` under `key` with another value of one argument, by number."""
+
+    key: str
+    base: str
+    argument: int
+    seed: int
+
+    def answered_by(self, role: OracleRole) -> Varied:
+        return role.vary(self)
+
+
+class Touch(Request[OracleRole, Made], frozen=True, kw_only=True):
+    """Keep the inputs of `base` under `key` with fresh values in a few places and in one whole slice."""
+
+    key: str
+    base: str
+    seed: int
+
+    def answered_by(self, role: OracleRole) -> Made:
+        return role.touch(self)
+
+
+class RehearseReference(Request[OracleRole, None], frozen=True, kw_only=True):
+    """Run the reference on the inputs of `key`."""
+
+    key: str
+
+    def answered_by(self, role: OracleRole) -> None:
+        role.rehearse(self)
+
+
+class Attach(Request[OracleRole, None], frozen=True, kw_only=True):
+    """Open an allocation of a worker under test, which holds slabs of `nbytes` one after another."""
+
+    subject: str
+    slabs: tuple[str, ...]
+    nbytes: int
+    handle: SlabHandle
+
+    def answered_by(self, role: OracleRole) -> None:
+        role.attach(self)
+
+
+class Detach(Request[OracleRole, None], frozen=True, kw_only=True):
+    """Let go of slabs of a worker, of all of them where none is named."""
+
+    subject: str
+    slabs: tuple[str, ...] = ()
+
+    def answered_by(self, role: OracleRole) -> None:
+        role.detach(self)
+
+
+class Fill(Request[OracleRole, None], frozen=True, kw_only=True):
+    """Write the inputs of `key` into slabs of a worker and fence them."""
+
+    subject: str
+    slabs: tuple[str, ...]
+    key: str
+
+    def answered_by(self, role: OracleRole) -> None:
+        role.fill(self)
+
+
+class Renew(Request[OracleRole, None], frozen=True, kw_only=True):
+    """Draw inputs that nobody has seen, and write the i-th draw into the i-th slab of each place.
+
+    Values are those that `Prepare` makes with the same case, family and seed. Nothing is kept of them.
+    """
+
+    case: int
+    family: str
+    seeds: tuple[int, ...]
+    places: tuple[Place, ...]
+
+    def answered_by(self, role: OracleRole) -> None:
+        role.renew(self)
+
+
+class Compare(Request[OracleRole, Compared], frozen=True, kw_only=True):
+    """Compare what a worker published for the inputs of `key`, which lie in `slab`.
+
+    The `baseline`'s own errors set what a candidate may be off by. Where the slab holds other inputs by now, it is
+    not `untouched` and not looked at.
+    """
+
+    subject: str
+    slab: str
+    key: str
+    outputs: tuple[TensorSpec, ...]
+    baseline: bool = False
+    untouched: bool = True
+
+    def answered_by(self, role: OracleRole) -> Compared:
+        return role.compare(self)
+
+
+class Discriminate(Request[OracleRole, tuple[str, ...]], frozen=True, kw_only=True):
+    """Name trivial answers that would pass as right for `key`.
+
+    `other` are inputs with another answer; `outputs` the types of the baseline's outputs.
+    """
+
+    key: str
+    other: str
+    outputs: tuple[str, ...]
+
+    def answered_by(self, role: OracleRole) -> tuple[str, ...]:
+        return role.discriminate(self)
+
+
+class MeasureRates(Request[OracleRole, MemoryRates], frozen=True, kw_only=True):
+    """Measure how fast the GPU's memory is read, written and copied."""
+
+    def answered_by(self, role: OracleRole) -> MemoryRates:
+        return role.rates()
+
+
+class Probe(Request[OracleRole, bool], frozen=True, kw_only=True):
+    """Say if the GPU still computes."""
+
+    def answered_by(self, role: OracleRole) -> bool:
+        return role.probe()

@@ -1,0 +1,78 @@
+"""From how many elements of the inputs an element of an output is made, found by changing one of them.
+
+An element of an input that changes c of the m elements of an output, where the input has n, stands for c n / m terms of
+each: k for a product of matrices with k columns and rows, the length of a row for a softmax, 1 element by element.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from kernel_lsp.errors import WorkloadError
+from kernel_lsp.runner.workers import comparison
+from kernel_lsp.runner.workers.comparison import Measure
+from kernel_lsp.workload.leaves import Leaves, laid_out_as, own_elements
+
+MOST_INPUTS = 3
+"""Inputs, largest first, of which one element is changed; each takes a run of the reference."""
+CHANGED_UNITS = 4096.0
+"""Units of the reference's own type from which an output counts as changed: sums in any order are not so far off."""
+
+
+def terms_by_output(
+    reference: Callable[[Leaves], Sequence[Tensor]], leaves: Leaves, expected: Sequence[Tensor], measure: Measure | None
+) -> tuple[float, ...]:
+    """Return by output how many terms each element is made of, about; at least 1.
+
+    Where the reference cannot be run once more, as many elements of the largest input as there are for each is
+    returned.
+
+    Args:
+        reference: what says what is right.
+        leaves: inputs.
+        expected: what it says of these.
+        measure: reads errors faster than `comparison.read`.
+    """
+    inputs = sorted(((tensor.numel(), place) for place, tensor in _floating(leaves)), reverse=True)
+    found = [1.0] * len(expected)
+    try:
+        for size, place in inputs[:MOST_INPUTS]:
+            if (changed := _with_one_changed(leaves, place)) is None:
+                continue
+            for number, (other, usual) in enumerate(zip(reference(changed), expected, strict=True)):
+                if usual.numel() and other.shape == usual.shape:
+                    terms = _differing(other, usual, measure) * size / usual.numel()
+                    found[number] = max(found[number], terms)
+    except (WorkloadError, ValueError, torch.OutOfMemoryError):
+        largest = inputs[0][0]
+        return tuple(max(1.0, largest / max(output.numel(), 1)) for output in expected)
+    return tuple(found)
+
+
+def _floating(leaves: Leaves) -> Iterator[tuple[int, Tensor]]:
+    for place, leaf in enumerate(leaves):
+        if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.itemsize > 1 and leaf.numel():
+            yield place, leaf
+
+
+def _with_one_changed(leaves: Leaves, place: int) -> Leaves | None:
+    """Return leaves with the middle element of one of them at the tensor's other end; None if all are alike."""
+    tensor = leaves[place]
+    assert isinstance(tensor, Tensor)
+    own = own_elements(tensor)
+    least, most = own.amin(), own.amax()
+    flat = own.flatten().clone()
+    middle = flat.numel() // 2
+    other = torch.where(flat[middle] < most, most, least)
+    if bool(flat[middle] == other):
+        return None
+    flat[middle] = other
+    return (*leaves[:place], laid_out_as(flat.view(own.shape), tensor), *leaves[place + 1 :])
+
+
+def _differing(other: Tensor, usual: Tensor, measure: Measure | None) -> int:
+    """Return how many elements of an output are others than usual."""
+    size = comparison.scale(usual, usual.dtype)
+    reading = measure(other, usual, size, CHANGED_UNITS) if measure is not None else None
+    return (reading or comparison.read(other, usual, size, CHANGED_UNITS)).wrong

@@ -1,0 +1,130 @@
+"""Inputs made from seeds: the same case, family and seed give the same bits in any process on one machine."""
+
+import contextlib
+from collections.abc import Generator as Yields
+from itertools import islice
+
+import torch
+from torch import Generator
+
+from kernel_lsp.errors import WorkloadError
+from kernel_lsp.workload import families
+from kernel_lsp.workload.leaves import Leaves, tensors
+from kernel_lsp.workload.other_values import other_values
+from kernel_lsp.workload.placement import Instead
+from kernel_lsp.workload.structure import Structure, common, observe
+from kernel_lsp.workload.workload import Workload, describe_case, make_inputs
+
+_OBSERVED = (0x5EED0, 0x5EED1)
+"""Seeds of the two draws that structure is looked for in."""
+
+
+@contextlib.contextmanager
+def placing(device: str) -> Yields[None]:
+    """Run the user's code within this: without gradients, and on the CPU where `device` is that."""
+    with Instead() if device == "cpu" else contextlib.nullcontext(), torch.no_grad():
+        yield
+
+
+class Draws:
+    """Makes a workload's inputs and keeps none of them."""
+
+    def __init__(self, workload: Workload, device: str) -> None:
+        """Take a loaded workload; `device` is `cuda`, or `cpu` where the GPU is only stood in for."""
+        self.workload, self._device = workload, device
+        self._structures: dict[int, tuple[Structure, ...]] = {}
+
+    def placing(self) -> contextlib.AbstractContextManager[None]:
+        """Return the context that the workload's own functions run in; see `placing`."""
+        return placing(self._device)
+
+    def make(self, case: int, family: str, seed: int) -> Leaves:
+        """Return the inputs of a case with the values of a family.
+
+        Raises:
+            WorkloadError: the workload's `inputs` raises, or makes tensors elsewhere than on the GPU.
+        """
+        chosen, generator = families.FAMILIES[family], self.generator(seed + 1)
+        with self.placing():
+            if chosen.change is None:
+                return self.fresh(case, seed)
+            known, leaves = self._structure(case), self.fresh(case, seed)
+            given = self._given(leaves)
+            if chosen.of_weights:
+                return (*leaves[:given], *families.apply(chosen, leaves[given:], generator, known[given:]))
+            return (*families.apply(chosen, leaves[:given], generator, known[:given]), *leaves[given:])
+
+    def vary(self, case: int, base: Leaves, argument: int, seed: int, attempt: int) -> Leaves | None:
+        """Return inputs of a case with another value of one argument.
+
+        Args:
+            case: the case.
+            base: its inputs, of which all others stay as they are.
+            argument: number of the one.
+            seed: of random numbers.
+            attempt: which of the other values that may be tried, counted from 0; None is returned after the last.
+        """
+        with self.placing():
+            value, structure, generator = base[argument], self._structure(case)[argument], self.generator(seed)
+            if argument >= self._given(base) and families.is_changed(value):
+                others = iter(families.apply(families.WEIGHTS, (value,), generator, (structure,)))
+            else:
+                fresh = self.fresh(case, seed)
+                drawn = fresh[argument] if argument < len(fresh) else None
+                others = other_values(value, drawn, structure, generator)
+            other = next(islice(others, attempt, None), None)
+        return None if other is None else (*base[:argument], other, *base[argument + 1 :])
+
+    def touch(self, case: int, base: Leaves, seed: int) -> Leaves:
+        """Return inputs of a case that differ from `base` in a few places, weights by values of their own size."""
+        with self.placing():
+            given, known, generator = self._given(base), self._structure(case), self.generator(seed + 1)
+            weights = families.apply(families.WEIGHTS, base[given:], generator, known[given:])
+            return families.touched(base, (*self.fresh(case, seed)[:given], *weights), generator, known)
+
+    def fresh(self, case: int, seed: int) -> Leaves:
+        """Return inputs of a case as the workload makes them; to be called within `placing`."""
+        constants = self.workload.cases[case]
+        if self.workload.problem is not None:  # the first time its module is executed, and might draw random numbers
+            self.workload.problem.call(constants)
+        torch.manual_seed(seed)
+        leaves = make_inputs(self.workload, constants)
+        for tensor in tensors(leaves):
+            if tensor.device.type != self._device:
+                raise WorkloadError(
+                    f"`inputs` made a tensor on {tensor.device} for case {describe_case(constants)}",
+                    self.workload.path,
+                    cure='Make inputs with device="cuda".',
+                )
+        return leaves
+
+    def sizes(self) -> tuple[int, ...]:
+        """Return the bytes of each case's inputs, found without making them where `inputs` allows that."""
+        found: list[int] = []
+        for case in self.workload.cases:
+            try:
+                with Instead("meta"), torch.no_grad():
+                    leaves = make_inputs(self.workload, case)
+            except WorkloadError:  # it looks at values, which shapes alone do not have
+                with self.placing():
+                    leaves = make_inputs(self.workload, case)
+            found.append(sum(tensor.nbytes for tensor in tensors(leaves)))
+        return tuple(found)
+
+    def generator(self, seed: int) -> Generator:
+        """Return random numbers that follow from a seed."""
+        return Generator(device=self._device).manual_seed(seed)
+
+    def _structure(self, case: int) -> tuple[Structure, ...]:
+        """Return the structure that the inputs of a case always have; to be called within `placing`.
+
+        The same draws tell it in any process, so that a seed gives the same inputs there.
+        """
+        if case not in self._structures:
+            first, second = (observe(self.fresh(case, seed)) for seed in _OBSERVED)
+            self._structures[case] = common(first, second)
+        return self._structures[case]
+
+    def _given(self, leaves: Leaves) -> int:
+        """Return how many of the leaves are inputs; the rest are weights."""
+        return len(leaves) - len(self.workload.weights)

@@ -1,0 +1,88 @@
+"""Hears the launches that our own launchers make, so that a trace shows which kernels are a version's own.
+
+A kernel's name proves nothing: a candidate may give its own kernel the name of a library's. A launch by our launchers
+(`driver.LoadedModule`, `inline_gpu.GpuLaunches`, the launchers that Triton's driver makes) does.
+"""
+
+import contextlib
+from collections.abc import Callable, Generator, Sequence
+from typing import cast
+
+import torch
+
+from kernel_lsp.build.launchers import TritonDriver, TritonMetadata, TritonSource
+from kernel_lsp.device.arguments import LaunchShape
+from kernel_lsp.runner.messages.subject import HeardLaunch
+
+_is_capturing = torch.cuda.is_current_stream_capturing
+
+
+class Ears:
+    """Launches heard since `listen`, until `heard` is asked for, and those that graphs of the version's own hold.
+
+    A graph repeats its launches without telling anybody. So launches under a capture that is not the harness's are kept
+    for good: whenever such a kernel runs, it is the version's own.
+    """
+
+    def __init__(self) -> None:
+        self._launches: list[HeardLaunch] | None = None
+        self._in_graphs: dict[HeardLaunch, None] = {}
+        self._recording = False
+
+    def listen(self) -> None:
+        """Begin to keep launches."""
+        self._launches = []
+
+    def heard(self) -> tuple[HeardLaunch, ...]:
+        """Return the launches kept, and keep no more."""
+        launches, self._launches = self._launches or [], None
+        return tuple(launches)
+
+    @property
+    def in_graphs(self) -> tuple[HeardLaunch, ...]:
+        """Launches that graphs of the version's own may repeat."""
+        return tuple(self._in_graphs)
+
+    @contextlib.contextmanager
+    def recording(self) -> Generator[None]:
+        """Within it captures are the harness's."""
+        self._recording = True
+        try:
+            yield
+        finally:
+            self._recording = False
+
+    def launch(
+        self, _image: bytes, entry: str, shape: LaunchShape, _packed: Sequence[bytes], _given: Sequence[object]
+    ) -> None:
+        """Hear of a launch of a compiled CUDA kernel; a listener of `driver.LoadedModule`."""
+        self._keep(entry, shape.grid, shape.block)
+
+    def _keep(self, entry: str, grid: tuple[int, int, int], block: tuple[int, int, int]) -> None:
+        if self._launches is None and self._recording:
+            return
+        launch = HeardLaunch(entry, grid, block)
+        if self._launches is not None:
+            self._launches.append(launch)
+        if not self._recording and _is_capturing():
+            self._in_graphs[launch] = None
+
+    def hear_triton(self) -> None:
+        """Hear Triton's launches from now on, of kernels that are launched for the first time after this."""
+        from triton.runtime.driver import driver
+
+        active = cast(TritonDriver, driver.active)
+        make = active.launcher_cls
+
+        def launcher(source: TritonSource, metadata: TritonMetadata) -> Callable[..., object]:
+            made = make(source, metadata)
+            name, warps, blocks = metadata.name, metadata.num_warps, getattr(metadata, "num_ctas", 1)
+
+            def launch(x: int, y: int, z: int, *rest: object) -> object:
+                if x * y * z:
+                    self._keep(name, (x * blocks, y, z), (32 * warps, 1, 1))
+                return made(x, y, z, *rest)
+
+            return launch
+
+        active.launcher_cls = launcher

@@ -1,0 +1,108 @@
+"""Findings and counters of emulated launches, put together by lines of the user's file. Worker processes only."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from kernel_lsp.emulate.counters import Counters, RunCounters
+from kernel_lsp.emulate.findings import Finding
+from kernel_lsp.emulate.machine import Result
+from kernel_lsp.emulate.program import Location
+from kernel_lsp.runner.emulated import EmulatedFinding, EmulatedReport, KernelTotals, LineCounters
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one launch: the kernel's name, what the machine says of it, and processor seconds."""
+
+    kernel: str
+    result: Result
+    seconds: float
+
+
+def place(location: Location | None, file: Path | None) -> tuple[str, int]:
+    """Return path and line in the user's `file` that code comes from, else its own; `("", 0)` where none is known."""
+    if location is None:
+        return "", 0
+    here = (location.within(file) if file else None) or location
+    return here.file, here.line
+
+
+def report(outcomes: Sequence[Outcome], file: Path | None, seconds: float) -> EmulatedReport:
+    """Return the report of launches from `file` that took `seconds` of processor time together."""
+    return EmulatedReport(findings(outcomes, file), _counters(outcomes, file), _totals(outcomes), seconds)
+
+
+def findings(outcomes: Sequence[Outcome], file: Path | None) -> tuple[EmulatedFinding, ...]:
+    """Return the findings, once for each kind, line, kernel and buffer."""
+    found: dict[tuple[object, ...], EmulatedFinding] = {}
+    for outcome in outcomes:
+        for finding in outcome.result.findings:
+            made = _finding(finding, outcome.kernel, file)
+            key = (made.kind, made.path, made.line, made.kernel, made.space, made.access, finding.buffer)
+            known = found.get(key)
+            found[key] = made if known is None else replace(known, count=known.count + made.count)
+    return tuple(found.values())
+
+
+def _finding(finding: Finding, kernel: str, file: Path | None) -> EmulatedFinding:
+    path, line = place(finding.location, file)
+    at = finding.location.within(path) if finding.location else None
+    return EmulatedFinding(
+        kind=finding.kind.value,
+        message=finding.message,
+        path=path,
+        line=line,
+        kernel=kernel,
+        column=(at.column or None) if at else None,
+        space=finding.space,
+        access=finding.access,
+        values=_values(finding),
+        other=place(finding.other, file) if finding.other else None,
+        count=finding.count,
+    )
+
+
+def _values(finding: Finding) -> dict[str, int | str]:
+    """Return the values of a finding that are known, a thread or block as `(0, 1, 0)`."""
+    known = {
+        "buffer": finding.buffer,
+        "address": finding.address,
+        "index": finding.index,
+        "size": finding.size,
+        "thread": None if finding.thread is None else str(finding.thread),
+        "block": None if finding.block is None else str(finding.block),
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _counters(outcomes: Sequence[Outcome], file: Path | None) -> tuple[LineCounters, ...]:
+    lines: dict[tuple[str, str, int], Counters] = {}
+    for outcome in outcomes:
+        for location, counters in outcome.result.counters.lines.items():
+            lines.setdefault((outcome.kernel, *place(location, file)), Counters()).add(counters)
+    return tuple(LineCounters(*key, **asdict(counters)) for key, counters in sorted(lines.items(), key=lambda i: i[0]))
+
+
+def _totals(outcomes: Sequence[Outcome]) -> tuple[KernelTotals, ...]:
+    by_kernel: dict[str, list[Result]] = {}
+    for outcome in outcomes:
+        by_kernel.setdefault(outcome.kernel, []).append(outcome.result)
+    return tuple(_total(kernel, results) for kernel, results in by_kernel.items())
+
+
+def _total(kernel: str, results: Sequence[Result]) -> KernelTotals:
+    counted: list[RunCounters] = [result.counters for result in results]
+    opcodes = Counter[str]()
+    for counters in counted:
+        opcodes.update(counters.opcodes)
+    return KernelTotals(
+        kernel=kernel,
+        launches=len(results),
+        blocks=sum(result.blocks for result in results),
+        opcodes=dict(opcodes),
+        least_bytes_read=sum(counters.least_bytes_read for counters in counted),
+        least_bytes_written=sum(counters.least_bytes_written for counters in counted),
+        approximate=any(result.approximate for result in results),
+    )

@@ -1,0 +1,113 @@
+"""The order of work in a captured CUDA graph: does each launch begin after its start and end before its end?
+
+A recording marks where each launch starts and ends by the nodes that its stream's next work would wait for. A node
+belongs to the first launch whose end waits for it. It is in order if it waits for that launch's start; work that was
+forked from an earlier launch, or is never joined, is not.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernel_lsp.device.driver import check, cu
+
+Mark = frozenset[int]
+"""Nodes that the next work of a stream waits for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Where work of a graph runs.
+
+    Attributes:
+        early: launches with work that does not wait for their start, from 0.
+        loose: nodes that no launch's end waits for.
+        between: the most nodes between the end of a launch and the start of the next.
+    """
+
+    early: tuple[int, ...] = ()
+    loose: int = 0
+    between: int = 0
+
+    def disorder(self) -> str:
+        """Say what is out of order as the end of a sentence; empty if nothing is."""
+        if self.early:
+            return f"lets work of launch {self.early[0] + 1} begin before that launch does"
+        return "leaves work behind that nothing waits for" if self.loose else ""
+
+
+def tail(stream: int) -> Mark:
+    """Nodes that the next work on a stream under capture waits for."""
+    _, _, _, nodes, *_ = check(cu.cuStreamGetCaptureInfo(stream), "asking for the state of a capture")
+    return frozenset(map(int, nodes))
+
+
+def edges_of(graph: int) -> tuple[list[int], list[tuple[int, int]]]:
+    """Nodes of a graph, and those pairs of them of which the second waits for the whole of the first."""
+    handle = cu.CUgraph(graph)
+    _, count = check(cu.cuGraphGetNodes(handle), "counting the nodes of a graph")
+    nodes, _ = check(cu.cuGraphGetNodes(handle, count), "reading the nodes of a graph")
+    *_, count = check(cu.cuGraphGetEdges(handle), "counting the edges of a graph")
+    begins, ends, data, _ = check(cu.cuGraphGetEdges(handle, count), "reading the edges of a graph")
+    whole = int(cu.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_DEFAULT)
+    edges = [
+        (int(a), int(b))
+        for number, (a, b) in enumerate(zip(begins, ends, strict=True))
+        if not data or int(data[number].type) == whole  # a programmatic one lets work begin early
+    ]
+    return [int(node) for node in nodes], edges
+
+
+def order(
+    nodes: Sequence[int], edges: Sequence[tuple[int, int]], launches: Sequence[tuple[Mark, Mark]], end: Mark
+) -> Order:
+    """Hold the nodes of a graph against the marks (start, end) of its launches; `end` is the mark after all of them."""
+    before = _ancestors(nodes, edges)
+    early: list[int] = []
+    between, done = 0, 0
+    for number, (start, finish) in enumerate(launches):
+        started, finished = _up_to(before, start), _up_to(before, finish)
+        if number:
+            between = max(between, (started & ~done).bit_count())
+        work = finished & ~started
+        wanted = sum(1 << _place(before, node) for node in start)
+        if any(before[node][1] & wanted != wanted for node in before if work >> before[node][0] & 1):
+            early.append(number)
+        done = finished
+    loose = len(nodes) - (_up_to(before, end) | done).bit_count()
+    return Order(tuple(early), loose, between)
+
+
+def _ancestors(nodes: Sequence[int], edges: Sequence[tuple[int, int]]) -> dict[int, tuple[int, int]]:
+    """By node, its place and the set of places that it waits for, itself among them, as bits."""
+    waits: dict[int, list[int]] = {node: [] for node in nodes}
+    missing = dict.fromkeys(nodes, 0)
+    followed: dict[int, list[int]] = {node: [] for node in nodes}
+    for first, second in edges:
+        waits[second].append(first)
+        followed[first].append(second)
+        missing[second] += 1
+    ready = [node for node in nodes if not missing[node]]
+    found: dict[int, tuple[int, int]] = {}
+    while ready:
+        node = ready.pop()
+        place = len(found)
+        bits = 1 << place
+        for earlier in waits[node]:
+            bits |= found[earlier][1]
+        found[node] = (place, bits)
+        for later in followed[node]:
+            missing[later] -= 1
+            if not missing[later]:
+                ready.append(later)
+    return found
+
+
+def _up_to(before: dict[int, tuple[int, int]], mark: Mark) -> int:
+    bits = 0
+    for node in mark:
+        bits |= before[node][1] if node in before else 0
+    return bits
+
+
+def _place(before: dict[int, tuple[int, int]], node: int) -> int:
+    return before[node][0]

@@ -1,0 +1,206 @@
+"""Sets of inputs by key, and the right answers to them, as many of both as memory has room for.
+
+What there is no room for is made again from its seed when it is asked for.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from kernel_lsp.device.slab import give_back, lay_out
+from kernel_lsp.device.tensors import TensorSpec
+from kernel_lsp.errors import WorkloadError
+from kernel_lsp.runner.messages.oracle import Made
+from kernel_lsp.runner.workers import comparison
+from kernel_lsp.runner.workers.draws import Draws
+from kernel_lsp.workload import families
+from kernel_lsp.workload.execute import blame
+from kernel_lsp.workload.leaves import Leaves, own_elements, tensors
+from kernel_lsp.workload.workload import as_outputs, describe_case, in_float64
+
+LARGE_BYTES = 1 << 30
+"""Bytes of inputs: what is made beside so many is given back to the GPU where little of its memory is free."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputSet:
+    """One set of inputs.
+
+    Attributes:
+        case: its case.
+        coarse: True where honest versions may be further off than usual; see `families.Family`.
+        make: makes its leaves, the same ones each time.
+        specs: places of its tensors in a slab.
+        nbytes: size of that slab.
+    """
+
+    case: int
+    coarse: bool
+    make: Callable[[], Leaves]
+    specs: tuple[TensorSpec, ...]
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The right answer to a set of inputs; `finite` where all of it is."""
+
+    outputs: tuple[Tensor, ...]
+    finite: bool
+
+
+@dataclass(slots=True)
+class Kept:
+    """One set of inputs in memory: its leaves, and the right answer once that was asked for."""
+
+    leaves: Leaves
+    expected: Expected | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of both."""
+        return sum(t.nbytes for t in (*tensors(self.leaves), *(self.expected.outputs if self.expected else ())))
+
+
+class InputSets:
+    """All sets of inputs of one oracle."""
+
+    def __init__(self, draws: Draws, device: str, budget: float, checksum: Callable[[Tensor], int]) -> None:
+        """Take what makes inputs.
+
+        Args:
+            draws: makes leaves.
+            device: `cuda` or `cpu`.
+            budget: bytes that may be kept beside the set of inputs in use.
+            checksum: tells whether leaves that are made again are the same ones.
+        """
+        self.draws, self._device, self._budget, self._checksum = draws, device, budget, checksum
+        self._sets: dict[str, InputSet] = {}
+        self._kept: OrderedDict[str, Kept] = OrderedDict()  # least recently used first
+        self._prints: dict[str, tuple[int, ...]] = {}  # of leaves that were not kept at some time
+        self._finite: dict[str, bool] = {}  # True where what is expected is
+
+    def __getitem__(self, key: str) -> InputSet:
+        return self._sets[key]
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Keys of the sets that are in memory, the one used last at the end."""
+        return tuple(self._kept)
+
+    def prepare(self, key: str, case: int, family: str, seed: int) -> Made:
+        """Make inputs under `key`.
+
+        Raises:
+            WorkloadError: the workload's `inputs` fails.
+        """
+
+        def make() -> Leaves:
+            return self.draws.make(case, family, seed)
+
+        leaves = self._made(make)
+        specs, nbytes = lay_out_family(leaves, family)
+        return self.keep(key, InputSet(case, families.FAMILIES[family].coarse, make, specs, nbytes), leaves)
+
+    def keep(self, key: str, inputs: InputSet, leaves: Leaves) -> Made:
+        """Remember a set of inputs under `key`, whatever was there; return how its leaves lie in a slab."""
+        self._sets[key] = inputs
+        self._prints.pop(key, None)
+        self._finite.pop(key, None)
+        self._kept[key] = Kept(leaves)
+        self._forget_old(key)
+        remaining = iter(inputs.specs)
+        arguments = tuple(next(remaining) if isinstance(leaf, Tensor) else leaf for leaf in leaves)
+        return Made(arguments, inputs.nbytes, sum(own_elements(t).nbytes for t in tensors(leaves)))
+
+    def remake(self, key: str, inputs: InputSet) -> Made:
+        """Make a set of inputs as it says itself, and remember it under `key`."""
+        return self.keep(key, inputs, self._made(inputs.make))
+
+    def drop(self, key: str) -> None:
+        """Forget a set of inputs."""
+        for held in (self._sets, self._kept, self._prints, self._finite):
+            held.pop(key, None)
+
+    def leaves(self, key: str) -> Leaves:
+        """Return the leaves of a set of inputs, made again where they are no longer kept.
+
+        Raises:
+            WorkloadError: they came out otherwise than before.
+        """
+        if key not in self._kept:
+            leaves = self._made(self._sets[key].make)
+            if self._prints_of(leaves) != self._prints[key]:
+                workload = self.draws.workload
+                case = describe_case(workload.cases[self._sets[key].case])
+                said = f"`inputs` makes other values under the same seed for case {case}, which is too large to be kept"
+                raise WorkloadError(said, workload.path, cure="Draw them from torch's random numbers alone.")
+            self._kept[key] = Kept(leaves)
+        self._forget_old(key)
+        return self._kept[key].leaves
+
+    def expected(self, key: str) -> Expected:
+        """Return the right answer to a set of inputs: the reference's, in float64 where its operations exist there.
+
+        Raises:
+            WorkloadError: the reference fails.
+        """
+        leaves, kept = self.leaves(key), self._kept[key]
+        if kept.expected is None:
+            outputs = self.reference(self._sets[key].case, leaves)
+            if key not in self._finite:
+                self._finite[key] = all(map(comparison.all_finite, outputs))
+            kept.expected = Expected(outputs, self._finite[key])
+            self.free_temporaries()
+        return kept.expected
+
+    def finite(self, key: str) -> bool:
+        """Return True where the right answer, asked for before, is finite."""
+        return self._finite[key]
+
+    def free_temporaries(self, *, whatever: bool = False) -> None:
+        """Give cached memory back as `give_back` does: the workers under test share this GPU."""
+        if self._device == "cuda":
+            give_back(whatever=whatever)
+
+    def _made(self, make: Callable[[], Leaves]) -> Leaves:
+        leaves = make()
+        if sum(tensor.nbytes for tensor in tensors(leaves)) > LARGE_BYTES:
+            self.free_temporaries()
+        return leaves
+
+    def _prints_of(self, leaves: Leaves) -> tuple[int, ...]:
+        return tuple(self._checksum(tensor) for tensor in tensors(leaves))
+
+    def _forget_old(self, key: str) -> None:
+        """Keep what was made for `key`, and of what was made before as much as fits, the latest first."""
+        self._kept.move_to_end(key)
+        total = sum(kept.nbytes for kept in self._kept.values()) - self._kept[key].nbytes
+        while total > self._budget and len(self._kept) > 1:
+            old, kept = next(iter(self._kept.items()))
+            if old not in self._prints:  # may want memory that is not there: only what has them can be made again
+                self._prints[old] = self._prints_of(kept.leaves)
+            del self._kept[old]
+            total -= kept.nbytes
+
+    def reference(self, case: int, leaves: Leaves) -> tuple[Tensor, ...]:
+        """Return what the reference of a case says of leaves, contiguous.
+
+        Raises:
+            WorkloadError: it fails.
+        """
+        workload = self.draws.workload
+        constants = workload.cases[case]
+        blaming = blame(workload.path, f"`reference` raised for case {describe_case(constants)}")
+        with self.draws.placing():
+            returned = in_float64(workload.reference_on(constants), leaves, blaming)
+        return tuple(t.detach().contiguous() for t in as_outputs(workload.path, returned, "reference"))
+
+
+def lay_out_family(leaves: Leaves, family: str) -> tuple[tuple[TensorSpec, ...], int]:
+    """Return the places of leaves in one slab, as the family's layout asks, and the slab's size in bytes."""
+    layout = families.FAMILIES[family].layout
+    forms = [(t.dtype, tuple(t.shape), t.stride()) for t in tensors(leaves)]
+    return lay_out(forms, shifted=layout.shifted, strided=layout.strided)

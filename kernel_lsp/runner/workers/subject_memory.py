@@ -1,0 +1,100 @@
+"""The memory of workers under test, as the oracle sees it: inputs are written there and outputs are read there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from kernel_lsp.device.slab import GUARD, POISON, Slab, open_slab
+from kernel_lsp.device.tensors import SlabHandle, TensorSpec
+from kernel_lsp.runner.messages.oracle import TrampledInput
+from kernel_lsp.workload.leaves import own_elements
+
+OUTBOX = "out"
+"""The name of the slab that a worker's outputs lie in."""
+
+
+@dataclass(slots=True)
+class _Opened:
+    """One slab, and where the inputs lie that it is fenced for."""
+
+    slab: Slab
+    specs: tuple[TensorSpec, ...] | None = None
+    targets: list[Tensor] = field(default_factory=list[Tensor])
+
+    def fence(self, specs: tuple[TensorSpec, ...]) -> None:
+        """Fill guard regions, and whatever else inputs at `specs` will not cover, with 0xFF."""
+        self.slab.poison(specs)
+        if self.specs != specs:
+            self.specs, self.targets = specs, [own_elements(self.slab.view(spec)) for spec in specs]
+
+    def write(self, values: Sequence[Tensor]) -> None:
+        """Copy the tensors' own elements to where they belong; the GPU may still be at it afterwards."""
+        for target, tensor in zip(self.targets, values, strict=True):
+            target.copy_(own_elements(tensor))
+
+
+class SubjectMemory:
+    """The slabs of all workers under test."""
+
+    def __init__(self, device: str) -> None:
+        """Take `cuda` or `cpu`."""
+        self._device = device
+        self._opened: dict[str, dict[str, _Opened]] = {}
+
+    def attach(self, subject: str, slabs: Sequence[str], nbytes: int, handle: SlabHandle) -> None:
+        """Open an allocation of a worker that holds slabs of `nbytes` one after another."""
+        whole, opened = open_slab(handle), self._opened.setdefault(subject, {})
+        for number, slab in enumerate(slabs):
+            opened[slab] = _Opened(Slab(whole.data[number * nbytes : (number + 1) * nbytes], handle, whole))
+
+    def detach(self, subject: str, slabs: Sequence[str] = ()) -> None:
+        """Close slabs of a worker, all of them where none is named."""
+        if not slabs:
+            self._opened.pop(subject, None)
+        for slab in slabs:
+            self._opened.get(subject, {}).pop(slab, None)
+
+    def fill(self, subject: str, slabs: Sequence[str], specs: tuple[TensorSpec, ...], values: Sequence[Tensor]) -> None:
+        """Write inputs into slabs and fence them."""
+        for name in slabs:
+            opened = self._opened[subject][name]
+            opened.fence(specs)
+            opened.write(values)
+        self.synchronize()
+
+    def renew(self, subject: str, slab: str, specs: tuple[TensorSpec, ...], values: Sequence[Tensor]) -> None:
+        """Write inputs into a slab, fenced only if that was for others; `synchronize` waits until it is done."""
+        opened = self._opened[subject][slab]
+        if opened.specs != specs:
+            opened.fence(specs)
+        opened.write(values)
+
+    def output(self, subject: str, spec: TensorSpec) -> Tensor:
+        """Return an output that a worker has published."""
+        return self._opened[subject][OUTBOX].slab.view(spec)
+
+    def view(self, subject: str, slab: str, spec: TensorSpec) -> Tensor:
+        """Return a tensor in a worker's slab."""
+        return self._opened[subject][slab].slab.view(spec)
+
+    def trampled(
+        self, subject: str, slab: str, specs: Sequence[TensorSpec], names: Sequence[str]
+    ) -> tuple[TrampledInput, ...]:
+        """Return the writes past ends of the inputs at `specs`, which are called `names`."""
+        data, found = self._opened[subject][slab].slab.data, list[TrampledInput]()
+        for name, spec in zip(names, specs, strict=True):
+            end = spec.offset + spec.span
+            before, past = data[spec.offset - GUARD : spec.offset] != POISON, data[end : end + GUARD] != POISON
+            if bool(before.any()):
+                away = GUARD - int(before.to(torch.uint8).argmax())
+                found.append(TrampledInput(name, "before", away, int(before.sum())))
+            if bool(past.any()):
+                found.append(TrampledInput(name, "past", int(past.to(torch.uint8).argmax()), int(past.sum())))
+        return tuple(found)
+
+    def synchronize(self) -> None:
+        """Wait until the GPU has done what it was asked for."""
+        if self._device == "cuda":
+            torch.cuda.synchronize()

@@ -1,0 +1,83 @@
+"""Allocations of a run of which only some blocks are emulated: heard of, never filled. Worker processes only."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernel_lsp.emulate.errors import Unfinished
+from kernel_lsp.runner.workers.dispatch import Operation, written_by
+from kernel_lsp.runner.workers.emulated_memory import EmulatedMemory
+
+_FACTORIES = {  # whether what they make holds values
+    **dict.fromkeys(("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided"), False),
+    **dict.fromkeys(("zeros", "zeros_like", "new_zeros", "ones", "ones_like", "new_ones"), True),
+    **dict.fromkeys(("full", "full_like", "new_full"), True),
+}
+_READS = ("tolist", "numpy", "__array__")  # they go past the dispatcher
+_DECIDING = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+
+
+class Unfilled:
+    """Within it, `memory` hears of what torch makes and writes; torch may not decide anything by unknown values."""
+
+    def __init__(self, memory: EmulatedMemory) -> None:
+        self._modes = _Operations(memory), _Reads(memory)
+        self._entered = ExitStack()
+
+    def __enter__(self) -> None:
+        self._entered.enter_context(torch.no_grad())
+        for mode in self._modes:
+            self._entered.enter_context(mode)
+
+    def __exit__(self, *_: object) -> None:
+        self._entered.close()
+
+
+class _Operations(TorchDispatchMode):
+    def __init__(self, memory: EmulatedMemory) -> None:
+        super().__init__()  # pyright: ignore[reportUnknownMemberType] - torch leaves its parameter untyped
+        self._memory = memory
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled here, and asking would import hundreds of modules
+
+    def __torch_dispatch__(
+        self, func: Operation, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
+    ) -> object:
+        if self._memory.obscured and not _DECIDING.isdisjoint(func.tags):
+            _stop(func.overloadpacket.__name__)
+        named = kwargs or {}
+        made = func(*args, **named)
+        initialised = _FACTORIES.get(func.overloadpacket.__name__)
+        if initialised is not None and isinstance(made, Tensor) and made.device.type == "cpu":
+            self._memory.allocated(made, initialised)
+        for tensor in written_by(func, args, named):
+            self._memory.written(tensor)
+        return made
+
+
+class _Reads(TorchFunctionMode):
+    def __init__(self, memory: EmulatedMemory) -> None:
+        super().__init__()
+        self._memory = memory
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
+        name = getattr(func, "__name__", "")
+        if self._memory.obscured and name in _READS:
+            _stop(name)
+        return func(*args, **(kwargs or {}))
+
+
+def _stop(name: str) -> None:
+    raise Unfinished(f"`{name}` reads what blocks that were left out would have written")

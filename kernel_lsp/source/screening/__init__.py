@@ -1,0 +1,74 @@
+"""A tripwire in the host code of a candidate, which names what that code reaches for beyond its kernels.
+
+Host code of a candidate runs in the process that times it. A kernel needs little of Python and C++ there: it makes
+tensors, computes sizes and launches. Code that would replace functions of others, or open files, processes and memory,
+meets an objection; code that is merely unusual gets a note; neither is told where the user's own text does the same.
+This cannot find everything that is hidden well enough: the judge's verdicts do not rest on it.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from kernel_lsp.source.candidate import Candidate, SourceFile
+from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.modules import inline_sources, is_problem
+from kernel_lsp.source.screening.findings import Finding, Note, Objection
+from kernel_lsp.source.screening.host import cpp_findings
+from kernel_lsp.source.screening.python import python_findings
+
+__all__ = ["Note", "Objection", "host_notes", "host_objections", "notes", "objections"]
+
+
+def objections(candidate: Candidate, baseline: Candidate, workload: SourceFile) -> tuple[Objection, ...]:
+    """Return what rejects a candidate's Python host code, in order; nothing that the baseline or workload does too.
+
+    That code is the kernel file of a candidate in Python, with the C++ that it gives to `load_inline`, and the
+    candidate's launch. An answer to a KernelBench problem may build extensions. A text that does not parse has no
+    objections: whoever executes it says what is wrong.
+    """
+    found = _findings(candidate, baseline, workload)
+    return tuple(finding for finding in found if isinstance(finding, Objection))
+
+
+def notes(candidate: Candidate, baseline: Candidate, workload: SourceFile) -> tuple[Note, ...]:
+    """Return what a reader may want to know of a candidate's Python host code; the texts are those of `objections`."""
+    return tuple(finding for finding in _findings(candidate, baseline, workload) if isinstance(finding, Note))
+
+
+def host_objections(candidate: Sequence[str], baseline: SourceFile) -> tuple[Objection, ...]:
+    """Return what rejects the C++ host code of torch extensions, text by text; nothing that the baseline's does too."""
+    return tuple(finding for finding in _host_findings(candidate, baseline) if isinstance(finding, Objection))
+
+
+def host_notes(candidate: Sequence[str], baseline: SourceFile) -> tuple[Note, ...]:
+    """Return what a reader may want to know of the C++ host code; the texts are those of `host_objections`."""
+    return tuple(finding for finding in _host_findings(candidate, baseline) if isinstance(finding, Note))
+
+
+def _findings(candidate: Candidate, baseline: Candidate, workload: SourceFile) -> tuple[Finding, ...]:
+    builds = is_problem(workload.text)
+    own = [file for file in (baseline.kernel, baseline.launch, workload) if file is not None]
+    own = [file for file in own if file.path.suffix == ".py"]
+    bare = candidate.language is Language.CUDA
+    usual = {found.what for file in own for found in _of_file(file.text, builds=builds, beside_device_code=bare)}
+    files = [candidate.kernel] if not bare else []
+    files += [candidate.launch] if candidate.launch is not None else []
+    found = [one for file in files for one in _of_file(file.text, builds=builds, beside_device_code=bare)]
+    return tuple(one for one in found if one.what not in usual)
+
+
+def _host_findings(candidate: Sequence[str], baseline: SourceFile) -> tuple[Finding, ...]:
+    usual = {found.what for found in cpp_findings(baseline.text)}
+    return tuple(found for text in candidate for found in cpp_findings(text) if found.what not in usual)
+
+
+@lru_cache(maxsize=32)  # a baseline and a workload stand beside every candidate
+def _of_file(text: str, *, builds: bool, beside_device_code: bool) -> tuple[Finding, ...]:
+    data, found = (
+        text.encode(errors="replace"),
+        list(python_findings(text, builds=builds, beside_device_code=beside_device_code)),
+    )
+    for source in inline_sources(text):
+        above = data.count(b"\n", 0, source.span.start)
+        found += [type(one)(above + one.line, one.what) for one in cpp_findings(source.text)]
+    return tuple(sorted(found, key=lambda one: one.line))

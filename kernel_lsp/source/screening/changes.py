@@ -1,0 +1,102 @@
+"""Rules for what Python host code assigns to or deletes from objects: its own, or those of others."""
+
+import ast
+from collections.abc import Iterator
+
+from kernel_lsp.source.screening import policy
+from kernel_lsp.source.screening.findings import Finding, Note, Objection, words
+from kernel_lsp.source.screening.methods import Methods
+from kernel_lsp.source.screening.names import Names
+
+_HARMLESS = words(
+    "__doc__ __module__ __name__ __qualname__ bias block_shape data grad kwargs num_stages num_warps pre_hook "
+    "requires_grad training weight"
+)
+"""Attributes of tensors, layers, configurations and functions that no other code relies on."""
+_LONGEST = 60  # characters of an expression that a person wants to read
+
+
+class Changes:
+    """The rules for what is assigned and deleted.
+
+    A change of what was imported is refused. So is one of an unknown object where the file has a class or an object of
+    others in hand; elsewhere that is a note.
+    """
+
+    def __init__(self, names: Names, methods: Methods) -> None:
+        self._nodes, self._names, self._methods = names.nodes, names, methods
+        self._fresh, self._returned = self._bound_to_fresh(), self._bound_to_returned()
+
+    def findings(self, *, foreign: bool) -> Iterator[Finding]:
+        """Yield what each assignment and deletion changes; `foreign` says whether objects of others are in hand."""
+        for node in self._nodes:
+            if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
+                yield from self._of_attribute(node, foreign=foreign)
+            elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+                yield from self._of_item(node)
+
+    def _of_attribute(self, node: ast.Attribute, *, foreign: bool) -> Iterator[Finding]:
+        name, of = node.attr, node.value
+        if (path := self._names.path(node)) is not None:
+            yield Objection(node.lineno, f"changes `{'.'.join(path)}`")
+        elif name.startswith("__") and name.endswith("__") and name not in policy.DEFINED | _HARMLESS:
+            yield Objection(node.lineno, f"defines `{name}`")
+        elif policy.is_refused(name):
+            yield Objection(node.lineno, f"changes `{_written(node)}`")
+        elif not (name in _HARMLESS or self._is_own(of)):
+            refused = foreign or self._comes_from_import(of)
+            yield (Objection if refused else Note)(node.lineno, f"changes `{_written(node)}`")
+
+    def _of_item(self, node: ast.Subscript) -> Iterator[Finding]:
+        path = self._names.path(node.value)
+        if path == ("os", "environ"):
+            if not (isinstance(node.slice, ast.Constant) and policy.sets_a_harmless_variable(node.slice.value)):
+                yield Objection(node.lineno, "changes the environment of the whole process")
+        elif path is not None:
+            yield Objection(node.lineno, f"changes `{'.'.join(path)}`")
+
+    def _is_own(self, node: ast.expr) -> bool:
+        """Return whether an object is the file's own: of its classes, its functions, or made by torch for it alone."""
+        if self._methods.is_own(node) or self._methods.is_own_instance(node) or self._methods.is_own_class(node):
+            return True
+        return isinstance(node, ast.Name) and (node.id in self._fresh or self._methods.is_own_function(node))
+
+    def _comes_from_import(self, node: ast.expr) -> bool:
+        """Return whether an object is what an imported function returned, a part of that, or a class by `type`."""
+        while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
+            node = node.func if isinstance(node, ast.Call) else node.value
+        if self._names.path(node) is not None:
+            return True
+        return isinstance(node, ast.Name) and (node.id == "type" or node.id in self._returned)
+
+    def _bound_to_returned(self) -> set[str]:
+        """Return names that are bound to what functions of torch or Triton return, new objects aside."""
+        found: set[str] = set()
+        for node in self._nodes:
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and not self._makes(node.value):
+                path = self._names.path(node.value.func) or ("",)
+                if path[0] in ("torch", "triton"):
+                    found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        return found
+
+    def _bound_to_fresh(self) -> set[str]:
+        """Return names that are bound to new objects of torch and to nothing else."""
+        fresh: set[str] = set()
+        own: set[int] = set()
+        for node in self._nodes:
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and self._makes(node.value):
+                targets = [target for target in node.targets if isinstance(target, ast.Name)]
+                fresh |= {target.id for target in targets}
+                own |= {id(target) for target in targets}
+        fresh -= {name for node, name, _ in self._names.bindings if id(node) not in own}
+        return fresh - {node.arg for node in self._nodes if isinstance(node, ast.arg)}
+
+    def _makes(self, call: ast.Call) -> bool:
+        path = self._names.path(call.func) or ()
+        of_torch = path[:1] == ("torch",) and (len(path) == 2 or path[1:2] == ("nn",))
+        return of_torch or path in (("triton", "Config"), ("types", "SimpleNamespace"), ("copy", "deepcopy"))
+
+
+def _written(node: ast.expr) -> str:
+    text = ast.unparse(node)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}.."

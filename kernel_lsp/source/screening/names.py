@@ -1,0 +1,143 @@
+"""Names of a Python file: imports, their aliases, and where these are used in plain sight."""
+
+import ast
+from collections.abc import Iterable, Iterator
+
+Parents = dict[int, ast.AST]
+_PLAIN_ARGUMENTS = {"isinstance": 1, "issubclass": 1, "super": 0, "hasattr": 0, "getattr": 0}
+"""Built-in functions with the argument that they only look at."""
+
+
+class Names:
+    """The dotted names that the names of a file stand for, whatever block they are bound in.
+
+    Attributes:
+        nodes: all nodes of the file's tree.
+        bindings: where names are bound but for parameters: the node that binds, the name, its line.
+        parents: the node above each one, by `id`.
+        annotations: of variables, parameters and what functions return.
+    """
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.nodes = list(ast.walk(tree))
+        self.bindings = [(node, name, line) for node in self.nodes for name, line in _bound_names(node)]
+        self._stand_for = dict(_imports(self.nodes))
+        self._aliases = self._follow()
+        self.parents: Parents = {id(child): node for node in self.nodes for child in ast.iter_child_nodes(node)}
+        self.annotations = _annotations(self.nodes)
+        self._annotations = {id(part) for note in self.annotations for part in ast.walk(note)}
+
+    def path(self, node: ast.AST) -> tuple[str, ...] | None:
+        """Return the dotted name of what was imported that an expression stands for; None where it is another."""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name) or node.id not in self._stand_for:
+            return None
+        path = (*self._stand_for[node.id], *reversed(parts))
+        tops = [place for place, name in enumerate(path) if name in ("torch", "triton")]
+        return path[tops[-1] :] if tops and path[0] in ("torch", "triton") else path  # their modules know them too
+
+    def is_imported(self, name: str) -> bool:
+        """Return whether a name stands for something that was imported."""
+        return name in self._stand_for
+
+    def is_plain(self, node: ast.expr) -> bool:
+        """Return whether an expression is only called, looked into, compared, inherited from or given another name."""
+        if id(node) in self._aliases or id(node) in self._annotations:
+            return True
+        above = self.parents.get(id(node))
+        match above:
+            case ast.Attribute() | ast.MatchClass():
+                return True
+            case ast.Compare(ops=ops):  # others ask the other side, which may be an object of the file's own
+                return all(isinstance(op, (ast.Is, ast.IsNot)) for op in ops)
+            case ast.ClassDef():
+                return any(part is node for part in (*above.bases, *above.decorator_list))
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                return any(part is node for part in above.decorator_list)
+            case ast.Call() if above.func is node:
+                return True
+            case _:
+                return self._is_a_kind(node)
+
+    def _is_a_kind(self, node: ast.AST) -> bool:
+        """Return whether an expression, or a tuple with it, says what to look for: `isinstance(x, (A, B))`."""
+        above, below = self.parents.get(id(node)), node
+        while isinstance(above, (ast.Tuple, ast.BinOp)):
+            above, below = self.parents.get(id(above)), above
+        return isinstance(above, ast.ExceptHandler) or (isinstance(above, ast.Call) and _is_looked_at(above, below))
+
+    def _follow(self) -> set[int]:
+        """Take names that stand for something by plain assignments for imported; return the values, by `id`."""
+        values: set[int] = set()
+        of_classes = {id(part) for node in self.nodes if isinstance(node, ast.ClassDef) for part in node.body}
+        every = (node for node in self.nodes if id(node) not in of_classes)  # theirs are attributes, not names
+        assigned = [node for node in every if isinstance(node, (ast.Assign, ast.AnnAssign))]
+        while True:
+            before = len(values)
+            for node in assigned:
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                names = [target.id for target in targets if isinstance(target, ast.Name)]
+                path = self.path(node.value) if node.value is not None else None
+                if node.value is not None and path is not None and len(names) == len(targets):
+                    self._stand_for |= dict.fromkeys(names, path)
+                    values.add(id(node.value))
+            if len(values) == before:
+                return values
+
+
+def _bound_names(node: ast.AST) -> Iterator[tuple[str, int]]:
+    """Yield the names that a statement, expression or pattern binds by itself, but for parameters, with their lines."""
+    match node:
+        case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+            yield name, node.lineno
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name, node.lineno
+        case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+            yield name, node.lineno
+        case ast.MatchMapping(rest=str(name)):
+            yield name, node.lineno
+        case ast.Global(names=names) | ast.Nonlocal(names=names):
+            yield from ((name, node.lineno) for name in names)
+        case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+            yield from ((alias.asname or alias.name.split(".")[0], node.lineno) for alias in aliases)
+        case _:
+            return
+
+
+def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> list[ast.arg]:
+    """Return all parameters of a function, in order."""
+    given = node.args
+    every = (*given.posonlyargs, *given.args, given.vararg, *given.kwonlyargs, given.kwarg)
+    return [argument for argument in every if argument is not None]
+
+
+def _is_looked_at(call: ast.Call, argument: ast.AST) -> bool:
+    """Return whether a call of a built-in function only looks at an argument, for a name that stands there."""
+    if not isinstance(call.func, ast.Name) or call.func.id not in _PLAIN_ARGUMENTS:
+        return False
+    place = _PLAIN_ARGUMENTS[call.func.id]
+    return len(call.args) > place and call.args[place] is argument
+
+
+def _imports(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                path = tuple(alias.name.split("."))
+                yield (alias.asname, path) if alias.asname else (path[0], path[:1])
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            for alias in node.names:
+                yield alias.asname or alias.name, (*(node.module or "").split("."), alias.name)
+
+
+def _annotations(nodes: Iterable[ast.AST]) -> list[ast.expr]:
+    found: list[ast.expr | None] = []
+    for node in nodes:
+        if isinstance(node, (ast.arg, ast.AnnAssign)):
+            found.append(node.annotation)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            found.append(node.returns)
+    return [note for note in found if note is not None]

@@ -1,0 +1,30 @@
+"""The leaves of a workload's inputs: tensors and numbers, and how tensors lie in memory. Runner processes only."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+Leaf = Tensor | bool | int | float
+Leaves = tuple[Leaf, ...]
+
+
+def tensors(leaves: Iterable[object]) -> list[Tensor]:
+    """Return the leaves that are tensors, in order."""
+    return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+
+
+def own_elements(tensor: Tensor) -> Tensor:
+    """Return the elements that have memory of their own: an expanded dimension counts once."""
+    for dim, step in enumerate(tensor.stride()):
+        if step == 0:
+            tensor = tensor.narrow(dim, 0, min(1, tensor.shape[dim]))
+    return tensor
+
+
+def laid_out_as(values: Tensor, tensor: Tensor) -> Tensor:
+    """Return `values`, one for each of the tensor's own elements, in memory laid out as the tensor's."""
+    own = own_elements(tensor)
+    if values.stride() != own.stride():
+        values = torch.empty_strided(own.shape, own.stride(), dtype=tensor.dtype, device=tensor.device).copy_(values)
+    return values.expand(tensor.shape)

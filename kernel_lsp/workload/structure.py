@@ -1,0 +1,128 @@
+"""Structure of a tensor's values that callers always give it, so that a kernel may rely on it. Runner processes only.
+
+An input is symmetric, sparse or sorted because it means something; a kernel for triangular matrices that leaves out
+their zeros is right. So inputs whose values are changed keep what two independent draws of the workload have in common.
+Ranges are not structure: the contract tells them, and mistakes show outside of them.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kernel_lsp.workload.leaves import Leaves, own_elements
+
+ZERO_SHARE = 0.25
+"""Of a tensor's elements: so many exact zeros are there on purpose, as in a triangular or sparse matrix."""
+MOST_CHANCE = 1e-6
+"""Probability at most that rows of values in any order are sorted, for a sorted tensor to be so on purpose."""
+LEAST_PAIRS = 6
+"""Pairs of opposite elements that must differ from the first such pair for a symmetric matrix to be so on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """Properties that a tensor's values have exactly.
+
+    Attributes:
+        zeros: a quarter or more are zero, and others are not; triangular and sparse matrices.
+        symmetric: in the last two dimensions, which are of one size.
+        one_hot: every row is zero but for a single one.
+        ascending: every row is sorted.
+        descending: every row is sorted the other way.
+    """
+
+    zeros: bool = False
+    symmetric: bool = False
+    one_hot: bool = False
+    ascending: bool = False
+    descending: bool = False
+
+    def __and__(self, other: "Structure") -> "Structure":
+        """Return what holds of both."""
+        return Structure(
+            self.zeros and other.zeros,
+            self.symmetric and other.symmetric,
+            self.one_hot and other.one_hot,
+            self.ascending and other.ascending,
+            self.descending and other.descending,
+        )
+
+
+NONE = Structure()
+
+
+def detect(first: Leaves, second: Leaves) -> tuple[Structure, ...]:
+    """Return for each leaf the structure that it has in both of two independent draws."""
+    return common(observe(first), observe(second))
+
+
+def common(first: tuple[Structure, ...], second: tuple[Structure, ...]) -> tuple[Structure, ...]:
+    """Return for each leaf the structure that was observed twice; none where draws differ in their number."""
+    if len(first) != len(second):
+        return (NONE,) * len(first)
+    return tuple(a & b for a, b in zip(first, second, strict=True))
+
+
+def observe(leaves: Leaves) -> tuple[Structure, ...]:
+    """Return the structure of each leaf in one draw: numbers, integers and 8-bit floats have none."""
+    return tuple(
+        _observed(own_elements(leaf))
+        if isinstance(leaf, Tensor)
+        and leaf.is_floating_point()
+        and leaf.itemsize > 1
+        and leaf.dim()
+        and leaf.numel() > 1
+        else NONE
+        for leaf in leaves
+    )
+
+
+def preserve(structure: Structure, original: Tensor, changed: Tensor) -> Tensor:
+    """Return the changed values of a tensor with the structure that the original has; both are of one shape."""
+    if structure.one_hot:
+        return torch.zeros_like(changed).scatter_(-1, changed.argmax(-1, keepdim=True), 1)
+    if structure.zeros:
+        changed = torch.where(original == 0, torch.zeros_like(changed), changed)
+    if structure.symmetric:
+        upper = torch.ones(changed.shape[-2:], dtype=torch.bool, device=changed.device).triu_()
+        changed = torch.where(upper, changed, changed.mT)
+    if structure.ascending or structure.descending:
+        changed = changed.sort(-1, descending=structure.descending).values
+    return changed
+
+
+def _observed(x: Tensor) -> Structure:
+    if bool(x.amin() == x.amax()):  # a placeholder: ones, or zeros
+        return NONE
+    zero = x == 0
+    zeros = int(zero.sum()) >= ZERO_SHARE * x.numel()
+    one_hot = (
+        zeros and x.shape[-1] > 1 and bool(((x == 1).sum(-1) == 1).all() & (zero.sum(-1) == x.shape[-1] - 1).all())
+    )
+    return Structure(
+        zeros=zeros,
+        symmetric=_is_symmetric(x),
+        one_hot=one_hot,
+        ascending=_is_sorted(x[..., :-1], x[..., 1:]),
+        descending=_is_sorted(x[..., 1:], x[..., :-1]),
+    )
+
+
+def _is_sorted(lesser: Tensor, greater: Tensor) -> bool:
+    """Return True where no element is greater than its neighbour, and that is no matter of chance.
+
+    Of k + 1 different values in any order, one in (k + 1)! is sorted.
+    """
+    if not lesser.numel() or not bool((lesser <= greater).all()):
+        return False
+    steps = (lesser < greater).sum(-1).double()
+    return float(torch.lgamma(steps + 2).sum()) > -math.log(MOST_CHANCE)
+
+
+def _is_symmetric(x: Tensor) -> bool:
+    if x.dim() < 2 or x.shape[-1] != x.shape[-2] or not torch.equal(x, x.mT):
+        return False
+    others = (x != x[..., :1, 1:2]).triu_(1)
+    return int(others.sum()) >= LEAST_PAIRS

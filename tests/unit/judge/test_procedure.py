@@ -1,0 +1,264 @@
+"""From blocks to an outcome: when a first look ends, when a second one is needed, and how both conclude."""
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import pytest
+
+from kernel_lsp import policy
+from kernel_lsp.config.settings import JudgeSettings
+from kernel_lsp.judge.measure.procedure import Conclusion, FirstLook, Rule, SecondLook, confirm
+from kernel_lsp.judge.measure.statistics import Decision, Interval, Outcome
+from tests.bench.paired_verdict_simulation import Case
+
+SETTINGS = JudgeSettings()
+LONG = Case("cold", 1e3)
+SHORT = Case("cold", 20.0)
+SCATTER = (0.3, -0.3, -1.2, 1.2, 0.7, -0.7, -0.1, 0.1)
+
+
+def rule(*cases: Case, shared: bool = False, allow_slower_cases: bool = False) -> Rule:
+    settings = JudgeSettings(allow_slower_cases=allow_slower_cases)
+    return Rule.of(cases or (LONG,), settings, shared=shared)
+
+
+def scattered(mean: float, scatter: float, count: int = 0) -> list[float]:
+    """Values that scatter about the mean in a fixed order, 300 of them unless told."""
+    about = itertools.islice(itertools.cycle(SCATTER), count or 300)
+    return [mean + each * scatter for each in about]
+
+
+def looked(blocks: Sequence[float], by: Rule | None = None, block_ms: float = 1.0) -> tuple[FirstLook, list[Decision]]:
+    """A first look at one case, with its decision after each block."""
+    look, seen = FirstLook(by or rule()), list[Decision]()
+    for block in blocks:
+        seen.append(look.add([block], block_ms))
+        if seen[-1].stop:
+            break
+    return look, seen
+
+
+def concluded(claim: Outcome, earlier: Sequence[float], fresh: Sequence[float], by: Rule | None = None) -> Conclusion:
+    return confirm(by or rule(), claim, [earlier], [fresh], seed=1)
+
+
+# The rule
+
+
+def test_the_blur_of_a_case_is_a_share_of_its_time() -> None:
+    assert rule(SHORT).blur == pytest.approx(0.5 / 20)
+    assert rule(Case("short", 5.0)).blur == pytest.approx(0.1 / 5)
+    assert rule(SHORT).clear == rule(SHORT).blur
+
+
+def test_over_cases_blur_and_scatter_average_like_independent_errors() -> None:
+    one, four = rule(SHORT), rule(SHORT, SHORT, SHORT, SHORT)
+    assert four.blur == pytest.approx(one.blur / 2)
+    assert four.scatter == pytest.approx(one.scatter / 2)
+    assert four.case_clear == (one.blur,) * 4
+
+
+def test_a_shared_gpu_asks_for_two_margins_and_blurs_no_more() -> None:
+    shared = rule(LONG, shared=True)
+    assert shared.clear == pytest.approx(2 * policy.DELTA)
+    assert shared.case_clear == (shared.clear,)
+    assert shared.blur == rule(LONG).blur
+    assert rule(Case("short", 2.0), shared=True).clear == pytest.approx(0.05)
+
+
+def test_an_interval_is_widened_by_the_scatter_of_processes() -> None:
+    scatter = math.hypot(0.12 / 20, policy.PROCESS_SCATTER_SHARE)
+    widened = rule(SHORT).widened(Interval(-0.03, -0.01))
+    assert (widened.lower + widened.upper) / 2 == pytest.approx(-0.02)
+    assert (widened.upper - widened.lower) / 2 == pytest.approx(math.hypot(0.01, 1.959964 * scatter))
+
+
+# The first look
+
+
+@pytest.mark.parametrize(
+    ("mean", "scatter", "outcome", "blocks"),
+    [
+        (0.10, 0.01, Outcome.SLOWER, 4),
+        (0.02, 0.01, Outcome.PROVISIONAL_SLOWER, 8),
+        (0.015, 0.025, Outcome.NOT_WORTH_IT, 16),  # a loss or none, which 16 blocks do not tell
+        (0.03, 0.06, Outcome.NOT_WORTH_IT, 17),
+        (0.004, 0.005, Outcome.SAME, 8),
+        (0.0, 0.001, Outcome.SAME, 4),
+        (-0.05, 0.005, Outcome.PROVISIONAL_FASTER, 8),
+    ],
+)
+def test_a_look_ends_when_it_is_known_what_a_difference_is(
+    mean: float, scatter: float, outcome: Outcome, blocks: int
+) -> None:
+    look, seen = looked(scattered(mean, scatter))
+    assert (seen[-1].outcome, len(seen)) == (outcome, blocks)
+    assert look.decision == seen[-1]
+    assert [decision.stop for decision in seen] == [False] * (blocks - 1) + [True]
+
+
+def test_only_what_could_be_a_claim_is_looked_at_again() -> None:
+    ends = {looked(scattered(mean, 0.001))[1][-1] for mean in (-0.05, -0.005, 0.0, 0.005, 0.02, 0.3)}
+    assert {end.outcome for end in ends if end.provisional} == {Outcome.PROVISIONAL_FASTER, Outcome.PROVISIONAL_SLOWER}
+    assert {end.outcome for end in ends if not end.provisional} == {Outcome.SAME, Outcome.SLOWER}
+
+
+def test_a_loss_that_may_become_a_clear_one_is_followed() -> None:
+    _, seen = looked(scattered(0.08, 0.03))
+    assert seen[-1].outcome is Outcome.SLOWER
+    assert seen[-1].interval.lower > rule().clear_loss
+    earlier = seen[-2]
+    assert earlier.interval.lower > rule().clear, "it was a loss before, though not a clear one"
+    assert earlier.outcome is Outcome.CONTINUE
+    assert len(seen) <= policy.FOLLOWED_BLOCKS
+
+
+def test_a_loss_within_the_placement_blur_is_none() -> None:
+    _, seen = looked(scattered(0.02, 0.002), rule(SHORT))
+    assert seen[-1].interval.lower > 0
+    assert seen[-1].outcome is Outcome.SAME
+
+
+def test_a_gain_within_the_placement_blur_ends_the_look_soon() -> None:
+    _, seen = looked(scattered(-0.018, 0.002), rule(SHORT))
+    assert (seen[-1].outcome, len(seen)) == (Outcome.SAME, 5)
+
+
+def test_beside_others_a_gain_under_two_margins_is_not_called_the_same() -> None:
+    _, seen = looked(scattered(-0.018, 0.002), rule(LONG, shared=True))
+    assert seen[-1].outcome is Outcome.AMBIGUOUS
+
+
+def test_nothing_is_followed_beyond_the_gpu_time_there_is() -> None:
+    _, seen = looked(scattered(0.015, 0.025), block_ms=30.0)
+    assert (seen[-1].outcome, len(seen)) == (Outcome.NOT_WORTH_IT, 10)
+    _, seen = looked(scattered(0.02, 0.01), block_ms=50.0)
+    assert (seen[-1].outcome, len(seen)) == (Outcome.PROVISIONAL_SLOWER, 6)
+
+
+def test_several_cases_count_as_their_geometric_mean() -> None:
+    look = FirstLook(rule(LONG, LONG))
+    for value in scattered(0.0, 0.001, 3):
+        assert not look.add([value + 0.05, value - 0.05], 1.0).stop
+    decision = look.add([0.05, -0.05], 1.0)
+    assert (decision.outcome, decision.blocks) == (Outcome.SAME, 4)
+    assert look.gpu_ms == 4.0
+
+
+def test_a_block_needs_a_value_for_each_case() -> None:
+    look = FirstLook(rule(LONG, LONG))
+    with pytest.raises(ValueError, match="zip"):
+        look.add([0.1], 1.0)
+
+
+def test_discarded_blocks_cost_time_and_tell_nothing() -> None:
+    look, _ = looked(scattered(0.0, 0.05, 5))
+    before = look.decision
+    assert look.discard(7.0) == before
+    assert (look.discarded, look.gpu_ms) == (1, 12.0)
+
+
+def test_a_clock_that_never_keeps_still_ends_the_look() -> None:
+    look, seen = looked(scattered(0.0, 0.05, 5))
+    assert not seen[-1].stop
+    decisions = [look.discard(1.0) for _ in range(policy.MOST_DISCARDED_BLOCKS + 1)]
+    assert [decision.stop for decision in decisions] == [False] * policy.MOST_DISCARDED_BLOCKS + [True]
+    assert decisions[-1].outcome is Outcome.AMBIGUOUS
+
+    look = FirstLook(rule())
+    for _ in range(policy.MOST_DISCARDED_BLOCKS):
+        look.discard(1.0)
+    with pytest.raises(TimeoutError, match="never kept still"):
+        look.discard(1.0)
+
+
+# The second look
+
+
+GAIN, LOSS = Outcome.PROVISIONAL_FASTER, Outcome.PROVISIONAL_SLOWER
+
+
+@pytest.mark.parametrize(
+    ("claim", "earlier", "fresh", "scatter", "outcome"),
+    [
+        (GAIN, -0.05, -0.05, 0.005, Outcome.FASTER),
+        (GAIN, -0.05, 0.0, 0.002, Outcome.SAME),
+        (GAIN, -0.05, 0.0, 0.05, Outcome.AMBIGUOUS),
+        (GAIN, -0.05, 0.05, 0.005, Outcome.NOT_WORTH_IT),  # the looks contradict each other
+        (LOSS, 0.02, 0.02, 0.005, Outcome.SLOWER),
+        (LOSS, 0.02, 0.0, 0.002, Outcome.SAME),
+        (LOSS, 0.02, 0.005, 0.015, Outcome.NOT_WORTH_IT),
+        (LOSS, 0.02, 0.0, 0.05, Outcome.AMBIGUOUS),
+        (LOSS, 0.02, -0.05, 0.005, Outcome.AMBIGUOUS),  # nor is a loss followed by a gain a gain
+    ],
+)
+def test_a_claim_holds_if_fresh_blocks_make_it_again(
+    claim: Outcome, earlier: float, fresh: float, scatter: float, outcome: Outcome
+) -> None:
+    found = concluded(claim, scattered(earlier, 0.005, 8), scattered(fresh, scatter, 10))
+    assert found.outcome is outcome
+
+
+def test_a_loss_within_the_blur_is_not_confirmed() -> None:
+    earlier, fresh = scattered(0.04, 0.002, 8), scattered(0.02, 0.002, 10)
+    assert concluded(LOSS, earlier, fresh).outcome is Outcome.SLOWER
+    assert concluded(LOSS, earlier, fresh, rule(SHORT)).outcome is Outcome.SAME
+
+
+def test_a_gain_shows_the_interval_of_any_pair_of_processes() -> None:
+    found = concluded(GAIN, scattered(-0.05, 0.005, 8), scattered(-0.05, 0.005, 10), rule(SHORT))
+    assert found.outcome is Outcome.FASTER
+    assert found.interval == rule(SHORT).widened(found.measured.interval)
+    assert found.interval.lower < found.measured.interval.lower < found.measured.interval.upper < found.interval.upper
+
+
+@pytest.mark.parametrize(("allowed", "outcome"), [(False, Outcome.NOT_WORTH_IT), (True, Outcome.FASTER)])
+def test_a_gain_may_not_make_a_single_case_slower_unless_that_is_allowed(allowed: bool, outcome: Outcome) -> None:
+    by = rule(LONG, LONG, allow_slower_cases=allowed)
+    earlier = [scattered(-0.3, 0.005, 8), scattered(0.05, 0.005, 8)]
+    fresh = [scattered(-0.3, 0.005, 10), scattered(0.05, 0.005, 10)]
+    found = confirm(by, GAIN, earlier, fresh, seed=1)
+    assert (found.outcome, found.slower_cases) == (outcome, (1,))
+
+
+def test_a_case_slower_within_its_own_blur_does_not_spoil_a_gain() -> None:
+    fresh = [scattered(-0.3, 0.001, 10), scattered(0.02, 0.001, 10)]
+    assert confirm(rule(LONG, LONG), GAIN, fresh, fresh, seed=1).slower_cases == (1,)
+    assert confirm(rule(LONG, SHORT), GAIN, fresh, fresh, seed=1).slower_cases == ()
+
+
+def test_a_second_look_takes_ten_blocks_and_concludes_with_the_first() -> None:
+    first, _ = looked(scattered(-0.05, 0.005))
+    second = SecondLook(first)
+    for value in scattered(-0.05, 0.005, 10):
+        assert not second.complete
+        second.add([value])
+    assert second.complete
+    found = second.conclude(seed=3)
+    assert found == confirm(rule(), GAIN, first.blocks, second.blocks, seed=3)
+    assert (found.outcome, found.measured.blocks) == (Outcome.FASTER, 10)
+
+
+def test_a_second_look_needs_a_claim() -> None:
+    first, _ = looked(scattered(0.0, 0.001))
+    second = SecondLook(first)
+    for value in scattered(0.0, 0.001, 10):
+        second.add([value])
+    with pytest.raises(ValueError, match="SAME needs no second one"):
+        second.conclude(seed=3)
+
+
+def test_a_second_look_ends_where_the_clock_never_keeps_still() -> None:
+    second = SecondLook(FirstLook(rule()))
+    for _ in range(policy.MOST_DISCARDED_BLOCKS):
+        second.discard()
+    with pytest.raises(TimeoutError, match="never kept still"):
+        second.discard()
+
+
+def test_settings_make_the_rule() -> None:
+    settings = JudgeSettings(delta=0.03, alpha=0.01, budget_ms=50.0, allow_slower_cases=True)
+    made = Rule.of([LONG], settings, shared=False)
+    assert (made.delta, made.alpha, made.budget_ms, made.allow_slower_cases) == (0.03, 0.01, 50.0, True)
+    assert not Rule.of([LONG], SETTINGS, shared=False).allow_slower_cases

@@ -1,0 +1,146 @@
+"""Inputs that the oracle varies: one argument, a few places, weights, within the structure that inputs always have."""
+
+import pytest
+import torch
+from oracle_support import MIXER, Trial, Version, kernel, right
+
+from kernel_lsp.runner.workers.variation import (
+    NOT_FINITE,
+    OTHER_SHAPE,
+    SAME,
+    UNKNOWN,
+    UNTRIED,
+    Variation,
+)
+from kernel_lsp.workload.families import FAMILIES, RANGE_FAMILIES, VALUE_FAMILIES
+
+TRIANGLES = """import torch
+CASES = [dict(n=16)]
+def inputs(n):
+    return torch.randn(n, n, device="cuda").tril(), torch.randn(n, n, device="cuda").tril()
+def reference(a, b):
+    return (a @ b).tril()
+"""
+
+
+def workload(inputs: str, reference: str, parameters: str) -> str:
+    return (
+        f"import torch\nCASES = [dict(n=12)]\ndef inputs(n):\n    return {inputs}\n"
+        f"def reference({parameters}):\n    return {reference}\n"
+    )
+
+
+@pytest.mark.parametrize("family", [family.name for family in (*VALUE_FAMILIES, *RANGE_FAMILIES)])
+def test_a_kernel_may_rely_on_zeros_that_are_always_there(family):
+    trial = Trial(TRIANGLES)
+    keys = [trial.draw(family), trial.touch(trial.draw())]
+    triangular = kernel("(a.tril() @ b.tril())", "a, b")
+    trial.baseline(kernel("(a @ b).tril()", "a, b"), *keys)
+    assert [right(Version(trial, triangular).judge(key)) for key in keys] == [True, True]
+
+
+def test_what_is_always_the_same_triangle_stays_one_when_it_is_varied():
+    trial = Trial(workload("torch.randn(n, n, device='cuda'), torch.ones(n, n, device='cuda').tril()", "x @ m", "x, m"))
+    base = trial.draw()
+    assert trial.vary(base, 1).matters
+    mask = trial.leaves(f"{base}/1")[1]
+    assert not mask.triu(1).any()
+    assert bool((mask.tril() != torch.ones(12, 12).tril()).any())
+
+
+@pytest.mark.parametrize(
+    ("inputs", "reference", "ignores"),
+    [
+        ("torch.ones(n, device='cuda', dtype=torch.bool)", "torch.where(y, x, 0)", "x.clone()"),
+        ("torch.arange(n, device='cuda')", "x[y]", "x.clone()"),
+        ("torch.zeros(n, device='cuda', dtype=torch.int64) + 5", "x[y]", "x[5].expand(12).clone()"),
+        ("n // 4", "x * y", "x * 3"),
+        ("False", "x * (2 if y else 1)", "x.clone()"),
+        (
+            "torch.tensor([0, 2, 5, 12], device='cuda')",
+            "x * torch.bucketize(torch.arange(12), y[1:], right=True)",
+            None,
+        ),
+    ],
+    ids=["mask", "index", "one index", "integer", "bool", "offsets"],
+)
+def test_who_ignores_an_integer_or_a_bool_is_wrong_on_another_value_of_it(inputs, reference, ignores):
+    trial = Trial(workload(f"torch.randn(n, device='cuda'), {inputs}", reference, "x, y"))
+    base = trial.draw()
+    found = trial.vary(base, 1)
+    assert found.matters, found.why
+    keys = (base, f"{base}/1")
+    honest = kernel(reference, "x, y")
+    assert [right(compared) for compared in trial.baseline(honest, *keys)] == [True, True]
+    if ignores is not None:
+        assert [right(Version(trial, kernel(ignores, "x, y")).judge(key)) for key in keys] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "reference", "why"),
+    [
+        ("n", "x[:y]", OTHER_SHAPE),
+        ("torch.zeros(n, device='cuda', dtype=torch.int64)", "x[y]", UNKNOWN),
+        ("torch.randn(n, device='cuda')", "x * 2", SAME),
+        ("1", "x / (1 - (y != 1))", NOT_FINITE),
+        ("12", "x.view(y) * 1", "with another value `reference` raised for case n=12: RuntimeError: "),
+    ],
+)
+def test_what_could_not_be_varied_says_why(inputs, reference, why):
+    trial = Trial(workload(f"torch.randn(n, device='cuda'), {inputs}", reference, "x, y"))
+    found = trial.vary(trial.draw(), 1)
+    assert (found.made, found.matters) == (None, False)
+    assert found.why.startswith(why)
+    assert trial.oracle.inputs.kept == ("0/normal/0",)
+
+
+def on_gpu(trial: Trial) -> Variation:
+    """Variation as on a GPU, where other integers are tried on the CPU first."""
+    return Variation(trial.oracle.inputs, "cuda")
+
+
+def test_integers_that_would_reach_out_of_bounds_are_not_tried_on_a_gpu():
+    counts = "torch.zeros(y, device=x.device, dtype=x.dtype).index_add_(0, torch.arange(12, device=x.device), x)"
+    trial = Trial(workload("torch.randn(n, device='cuda'), n", counts, "x, y"))
+    variation = on_gpu(trial)
+    assert variation._harmful(12, 1, 0) == "with another value the reference raised IndexError on the CPU"
+    assert variation._harmful(12, 1, 1) == OTHER_SHAPE
+    assert variation._harmful(True, 1, 0) == variation._harmful(0.5, 1, 0) == ""
+    assert variation._harmful(torch.ones(3), 1, 0) == ""
+
+
+def test_integers_within_bounds_are_tried_on_a_gpu(monkeypatch):
+    trial = Trial(workload("torch.randn(n, device='cuda'), torch.arange(n, device='cuda')", "x[y]", "x, y"))
+    assert on_gpu(trial)._harmful(torch.arange(12), 1, 0) == "", "they only change order"
+    trial = Trial(workload("torch.randn(n, device='cuda'), 3", "x * y", "x, y"))
+    assert on_gpu(trial)._harmful(3, 1, 0) == ""
+    monkeypatch.setattr("kernel_lsp.runner.workers.variation.MOST_TRIED_BYTES", 8)
+    assert on_gpu(trial)._harmful(3, 1, 0) == UNTRIED
+
+
+def test_touched_weights_are_of_their_own_size():
+    trial = Trial(MIXER.read_text(), path=str(MIXER))
+    base = trial.draw()
+    before, after = trial.leaves(base), trial.leaves(trial.touch(base))
+    given = len(before) - len(trial.workload.weights)
+    assert given < len(before)
+    for old, new in zip(before, after, strict=True):
+        if isinstance(old, torch.Tensor) and old.is_floating_point():
+            assert not torch.equal(old, new)
+            assert float((new - old).abs().max()) <= 4 * float(old.abs().max()) + 1
+
+
+def test_fresh_weights_come_beside_plain_inputs():
+    trial = Trial(MIXER.read_text(), path=str(MIXER))
+    plain, fresh = (trial.leaves(trial.draw(family, 5)) for family in ("normal", "weights"))
+    given = len(plain) - len(trial.workload.weights)
+    for number, (old, new) in enumerate(zip(plain, fresh, strict=True)):
+        if isinstance(old, torch.Tensor):
+            assert torch.equal(old, new) is (number < given or not old.is_floating_point())
+        else:
+            assert old == new
+
+
+def test_every_family_can_be_asked_for():
+    trial = Trial(TRIANGLES)
+    assert [trial.draw(family) for family in FAMILIES] == [f"0/{family}/0" for family in FAMILIES]
