@@ -84,6 +84,9 @@ typedef long intptr_t;
 typedef unsigned long uintptr_t;
 #endif
 typedef long ptrdiff_t;
+typedef unsigned short ushort;
+typedef unsigned int uint;
+typedef unsigned long ulong;
 namespace std {
 using ::int8_t; using ::uint8_t; using ::int16_t; using ::uint16_t;
 using ::int32_t; using ::uint32_t; using ::int64_t; using ::uint64_t;

@@ -4,6 +4,7 @@ from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
+from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernel_lsp.device.slab import GUARD, POISON
@@ -44,6 +45,8 @@ class Listener(Protocol):
 class WatchedAllocations(TorchDispatchMode):
     """While active, every tensor made by a factory function lies between guards; unset ones hold `unset` bytes."""
 
+    supports_higher_order_operators = True  # `torch.library.wrap_triton` launches by one
+
     def __init__(self, listener: Listener | None = None, unset: int = POISON) -> None:
         super().__init__()  # pyright: ignore[reportUnknownMemberType] - torch leaves its parameter untyped
         self._unset = unset
@@ -54,6 +57,8 @@ class WatchedAllocations(TorchDispatchMode):
         self, func: Operation, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
     ) -> object:
         made = func(*args, **(kwargs or {}))
+        if isinstance(func, HigherOrderOperator):
+            return made
         if func not in _UNSET and func not in _SET:
             if self._listener is not None:
                 for tensor in written_by(func, args, kwargs or {}):

@@ -216,6 +216,7 @@ __global__ void k(__half* h, std::int64_t* i, uint8_t* b, float* f, size_t n) {
   b[0] = UINT8_MAX;
   h[0] = __float2half(std::fabs(f[n]));
   static_assert(sizeof(int64_t) == 8 && sizeof(uintptr_t) == 8 && sizeof(uint16_t) == 2);
+  static_assert(sizeof(uint) == 4 && sizeof(ushort) == 2 && sizeof(ulong) == 8);
 }
 """
 

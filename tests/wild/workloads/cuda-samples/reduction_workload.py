@@ -1,4 +1,7 @@
-"""NVIDIA's eight ways to sum a vector by blocks, called again until one number is left."""
+"""NVIDIA's ways to sum a vector by blocks, called again until one number is left.
+
+Version 7 is left out: its last shuffles read lanes that take no part, and what these give is undefined.
+"""
 
 import torch
 

@@ -6,7 +6,7 @@ CASES = [
     {"rows": 6, "columns": 1024},
     {"rows": 8192, "columns": 1024},
 ]
-CONTRACT = {"contiguous": True, "aligned": 16}
+CONTRACT = {"contiguous": True, "aligned": 16, "finite": True}
 VERSION = 1
 
 

@@ -4,7 +4,7 @@ import torch
 
 CASES = [
     {"rows": 6, "words": 500},
-    {"rows": 1024, "words": 32000},
+    {"rows": 4096, "words": 8000},
 ]
 CONTRACT = {"contiguous": True, "finite": True}
 

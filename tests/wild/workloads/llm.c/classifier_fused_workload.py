@@ -32,5 +32,5 @@ def launch(module, logits, losses, targets, words):
         module.fused_classifier_kernel1[rows // 4, 128](gradient, out, logits, losses, targets, *sizes)
     else:
         kernel = module.fused_classifier_kernel2 if VERSION == 2 else module.fused_classifier_kernel3
-        kernel[rows, 1024](gradient, out, None, logits, losses, targets, *sizes)
+        kernel[rows, 1024](gradient, out, 0, logits, losses, targets, *sizes)
     return gradient[:, :words], out

@@ -6,7 +6,7 @@ CASES = [
     {"rows": 8, "columns": 1000},
     {"rows": 1024, "columns": 50257},
 ]
-CONTRACT = {"contiguous": True, "aligned": 16}
+CONTRACT = {"contiguous": True, "aligned": 16, "finite": True}
 VERSION = 2
 
 

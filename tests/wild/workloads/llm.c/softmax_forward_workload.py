@@ -7,7 +7,7 @@ CASES = [
     {"rows": 8192, "columns": 1024},
     {"rows": 4096, "columns": 768},
 ]
-CONTRACT = {"contiguous": True, "aligned": 16}
+CONTRACT = {"contiguous": True, "aligned": 16, "finite": True}
 VERSION = 1
 
 
