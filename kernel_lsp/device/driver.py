@@ -21,6 +21,12 @@ cu: Any = SimpleNamespace(**vars(driver))
 
 Listener = Callable[[bytes, str, LaunchShape, Sequence[bytes], Sequence[Any]], None]
 """Who hears of a launch before it is made: the cubin, the entry, grid and block, arguments as packed and as given."""
+Ear = Callable[[str, LaunchShape], None]
+"""Who hears of each launch before it is made, and holds nothing of it: the entry, grid and block."""
+
+
+def unheard(_entry: str, _shape: LaunchShape) -> None:
+    """Hear of nothing."""
 
 
 class CudaError(Exception):
@@ -95,9 +101,13 @@ class LoadedModule:
     """
 
     def __init__(
-        self, binary: Binary, parameter_types: dict[str, tuple[str, ...]], listeners: Sequence[Listener] = ()
+        self,
+        binary: Binary,
+        parameter_types: dict[str, tuple[str, ...]],
+        listeners: Sequence[Listener] = (),
+        ear: Ear = unheard,
     ) -> None:
-        self._listeners = listeners
+        self._listeners, self._ear = listeners, ear
         self._binary = binary
         self._types = parameter_types
         self._module = check(cu.cuModuleLoadData(binary.cubin), "loading the compiled kernel")
@@ -120,6 +130,7 @@ class LoadedModule:
 
     def _tell(self, entry: str) -> Callable[[LaunchShape, Sequence[bytes], Sequence[Any]], None]:
         def tell(shape: LaunchShape, packed: Sequence[bytes], arguments: Sequence[Any]) -> None:
+            self._ear(entry, shape)
             for listener in self._listeners:
                 listener(self._binary.cubin, entry, shape, packed, arguments)
 

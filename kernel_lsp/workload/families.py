@@ -185,7 +185,7 @@ VALUE_FAMILIES = (
     Family("large", _large),
     Family("tiny", _tiny),
     Family("ties", _ties, coarse=True),
-    Family("sorted", _sorted),
+    Family("sorted", _sorted, coarse=True),
     Family("outliers", _outliers),
     Family("alternating", _alternating, coarse=True),
     Family("above", _above, coarse=True),

@@ -115,7 +115,7 @@ async def _doubt(context: Context, pair: Pair, series: Series, rng: random.Rando
     if (ruling := await seen_from_outside(harness, baseline, candidate, pair.placed)) is not None:
         if context.device is not None and context.device.shared:  # others take time between launches, which is no lie
             said = f"others use this GPU, and clocks disagree: {ruling.reason.removeprefix('rejected: ')}"
-            ruling = Ruling(VerdictOutcome.AMBIGUOUS, Stage.TIMED, said)
+            ruling = Ruling(Outcome.AMBIGUOUS, Stage.TIMED, said)
         return findings.fail(_CLOCK, ruling)
     findings.passed(_CLOCK)
     times = [(median(a), median(b)) for a, b in zip(series.baseline_us, series.candidate_us, strict=True)]

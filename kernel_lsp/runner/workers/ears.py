@@ -5,7 +5,7 @@ A kernel's name proves nothing: a candidate may give its own kernel the name of 
 """
 
 import contextlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from typing import cast
 
 import torch
@@ -52,10 +52,8 @@ class Ears:
         finally:
             self._recording = False
 
-    def launch(
-        self, _image: bytes, entry: str, shape: LaunchShape, _packed: Sequence[bytes], _given: Sequence[object]
-    ) -> None:
-        """Hear of a launch of a compiled CUDA kernel; a listener of `driver.LoadedModule`."""
+    def launch(self, entry: str, shape: LaunchShape) -> None:
+        """Hear of a launch of a compiled CUDA kernel, a `driver.Ear`."""
         self._keep(entry, shape.grid, shape.block)
 
     def _keep(self, entry: str, grid: tuple[int, int, int], block: tuple[int, int, int]) -> None:

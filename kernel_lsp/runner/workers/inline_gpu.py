@@ -8,7 +8,7 @@ from torch import Tensor
 
 from kernel_lsp.build.host.record import ExtensionBuild, Launchable
 from kernel_lsp.device.arguments import LaunchShape
-from kernel_lsp.device.driver import Listener, check, cu
+from kernel_lsp.device.driver import Ear, Listener, check, cu, unheard
 from kernel_lsp.runner.workers.inline import packed_arguments, resident_blocks
 
 _DEFAULT_SHARED_BYTES = 48 << 10
@@ -22,8 +22,8 @@ class GpuLaunches:
     changes streams; and timing, which launches on a stream of its own, can capture it.
     """
 
-    def __init__(self, listeners: Sequence[Listener] = ()) -> None:
-        self._listeners = listeners
+    def __init__(self, listeners: Sequence[Listener] = (), ear: Ear = unheard) -> None:
+        self._listeners, self._ear = listeners, ear
         self._functions: dict[tuple[str, str], tuple[object, tuple[int, ...]]] = {}
         self._modules: dict[str, object] = {}
         self._reached: deque[Tensor] = deque(maxlen=_REMEMBERED)
@@ -39,6 +39,7 @@ class GpuLaunches:
     ) -> None:
         """Launch a kernel of an extension."""
         function, sizes = self._function(build, kernel)
+        self._ear(kernel.entry, shape)
         if self._listeners:
             assert build.binary is not None, "its function was found there"
             packed = packed_arguments(arguments, sizes)

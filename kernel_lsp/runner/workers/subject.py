@@ -90,7 +90,7 @@ class Subject:
         self._answer: Answer | None = None
         self._launches: dict[str, Callable[..., Any]] = {}
         self._ears = Ears()
-        self._listeners: list[Listener] = [self._ears.launch] if device == "cuda" else []
+        self._listeners: list[Listener] = []
         self._path = Path()
         self._triton = False
         self._slabs: dict[str, _Slab] = {}
@@ -145,14 +145,14 @@ class Subject:
             return EmulatedLaunches(self._emulator)
         from kernel_lsp.runner.workers.inline_gpu import GpuLaunches
 
-        return GpuLaunches(self._listeners)
+        return GpuLaunches(self._listeners, self._ears.launch)
 
     def _load_binary(self, binary: Binary, request: messages.Load) -> Any:
         if self._emulator is not None:
             return self._emulator.module(binary, request.types_of, request.names_of)
         from kernel_lsp.device.driver import LoadedModule
 
-        return LoadedModule(binary, request.types_of, self._listeners)
+        return LoadedModule(binary, request.types_of, self._listeners, self._ears.launch)
 
     def bind(self, request: messages.Bind) -> SlabHandle:
         """Make memory for slabs that lie one after another."""
