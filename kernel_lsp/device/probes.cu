@@ -36,6 +36,19 @@ extern "C" __global__ void demote(const char* start, long long nbytes) {
 #endif
 }
 
+// Write `nbytes` from `start` on, which is aligned to 16, as lines to be kept: they drive out others that are.
+extern "C" __global__ void occupy(char* start, long long nbytes) {
+#if __CUDA_ARCH__ >= 800
+    const long long width = 16, stride = (long long)gridDim.x * blockDim.x * width;
+    unsigned long long last;
+    asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(last));
+    for (long long at = (blockIdx.x * (long long)blockDim.x + threadIdx.x) * width; at + width <= nbytes; at += stride)
+        asm volatile("st.global.L2::cache_hint.v4.b32 [%0], {%1, %1, %1, %1}, %2;" ::"l"(start + at), "r"(0x3F800000),
+                     "l"(last)
+                     : "memory");
+#endif
+}
+
 // An odd number for each place, so that no number can change and leave a sum of numbers times these as it was.
 __device__ unsigned long long weight(long long place) {
     const unsigned long long mixed = (place + 1) * 0x9E3779B97F4A7C15ull;

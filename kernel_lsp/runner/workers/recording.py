@@ -86,8 +86,8 @@ class Recording:
 
     def segment(self) -> Segment:
         """Run one segment."""
-        self._watch.forget_persisting()
         with torch.cuda.stream(self._stream):
+            self._watch.empty_cache()
             if self._graph is None:
                 self._enqueue()
             else:

@@ -35,9 +35,14 @@ class Stopwatch:
         stream = torch.cuda.current_stream().cuda_stream
         check(cu.cuMemsetD32Async(pointer, 0x3F800000, words, stream), "flushing the L2 cache")
 
-    def forget_persisting(self) -> None:
-        """Give lines of the L2 cache that were to persist the usual priority again; not to be captured."""
+    def empty_cache(self) -> None:
+        """Drive out of the L2 cache what earlier launches asked to be kept there; not to be captured.
+
+        Lines of the usual priority leave those alone. So lines to be kept are written first, and then made usual ones.
+        """
         check(cu.cuCtxResetPersistingL2Cache(), "resetting the L2 cache")
+        self._probes["occupy"][_DEMOTING](self._flush, self._flush.nbytes)
+        self._probes["demote"][_DEMOTING](self._flush, self._flush.nbytes)
 
     def read_clocks(self, which: int) -> None:
         """Enqueue a probe: the first multiprocessors write their cycle counter and the global timer."""
