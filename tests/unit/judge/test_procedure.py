@@ -48,7 +48,7 @@ def concluded(claim: Outcome, earlier: Sequence[float], fresh: Sequence[float], 
 
 def test_the_blur_of_a_case_is_a_share_of_its_time() -> None:
     assert rule(SHORT).blur == pytest.approx(0.5 / 20)
-    assert rule(Case("graph", 5.0)).blur == pytest.approx(0.1 / 5)
+    assert rule(Case("short", 5.0)).blur == pytest.approx(0.1 / 5)
     assert rule(SHORT).clear == rule(SHORT).blur
 
 
@@ -64,7 +64,7 @@ def test_a_shared_gpu_asks_for_two_margins_and_blurs_no_more() -> None:
     assert shared.clear == pytest.approx(2 * policy.DELTA)
     assert shared.case_clear == (shared.clear,)
     assert shared.blur == rule(LONG).blur
-    assert rule(Case("graph", 2.0), shared=True).clear == pytest.approx(0.05)
+    assert rule(Case("short", 2.0), shared=True).clear == pytest.approx(0.05)
 
 
 def test_an_interval_is_widened_by_the_scatter_of_processes() -> None:

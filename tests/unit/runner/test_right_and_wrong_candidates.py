@@ -243,7 +243,7 @@ def test_the_worker_under_test_cannot_ask_for_expected_values(trial, run):
         version = await trial.enter(RIGHT)
         try:
             compare = asked_of_oracle.Compare(subject=version.name, slab="0/normal", key="0/normal/0", outputs=())
-            with pytest.raises(WorkerFailure, match="KeyError|AttributeError"):
+            with pytest.raises(WorkerFailure, match=r"KeyError|AttributeError"):
                 await version.worker.ask(compare, deadline=SECONDS)
         finally:
             await version.leave()
