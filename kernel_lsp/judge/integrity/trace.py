@@ -217,9 +217,10 @@ def passed_off(candidate: Launched, baseline: Launched) -> str | None:
         )
     added = max(0.0, candidate.foreign_us - baseline.foreign_us)
     if candidate.own_us < policy.LEAST_OWN_SHARE * (candidate.own_us + added):
+        rest = [g.name for g in candidate.groups if not g.own and not _PREPARES.search(g.name)]
         return (
             f"its own kernels take {candidate.own_us:.1f} us of {candidate.own_us + candidate.foreign_us:.1f} us; "
-            f"the rest is {_named([g.name for g in foreign])}, which is not its own"
+            f"the rest is {_named(rest)}, which is not its own"
         )
     return None
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import pytest
 
+from kernel_lsp import policy
 from kernel_lsp.bench.records import comparison_of
 from kernel_lsp.config.settings import PathSettings, Settings
 from kernel_lsp.device.nvml import find_gpus
-from kernel_lsp.judge import correctness
 from kernel_lsp.judge.program_equality import same_model
 from kernel_lsp.judge.session import open_session
 from kernel_lsp.judge.target import make_target
@@ -114,7 +114,12 @@ ANSWERS = {
     "rounds": MODEL.replace("torch.relu(x)", "1.0001 * torch.relu(x)"),
     "rounds a little": MODEL.replace("torch.relu(x)", "1.0000155 * torch.relu(x)"),
     "overruns": INLINE.replace("fmaxf(x[i]", "fmaxf(x[i + 1]"),
-    "own_weights": MODEL.replace("self.scale", "self.factor"),
+    "other name": MODEL.replace("self.scale", "self.factor"),
+    "other shape": MODEL.replace("torch.ones(size)", "torch.ones(1, size)"),
+    "derived": MODEL.replace("torch.ones(size)", "2 * torch.ones(size)").replace("* self.scale", "* self.scale / 2"),
+    "left out": MODEL.replace("self.scale = nn.Parameter(torch.ones(size))", "self.size = size").replace(
+        "self.scale", "torch.ones(self.size, device=x.device)"
+    ),
     "fixed_size": MODEL.replace("        return", "        assert x.size(1) % 2 == 0\n        return"),
     "no_answer": PROBLEM.split("batch,")[0],
     "raises": MODEL.replace("super().__init__()", 'super().__init__()\n        raise ValueError("no")'),
@@ -155,7 +160,7 @@ def test_the_model_itself_is_the_same_program(verdicts):
     assert (verdicts["itself"].verdict, verdicts["itself"].stage) == (Outcome.SAME, Stage.BUILD)
 
 
-@pytest.mark.parametrize("name", ["another", "triton", "inline", "words"])
+@pytest.mark.parametrize("name", ["another", "triton", "inline", "words", "other name", "other shape"])
 def test_a_right_answer_is_right_on_the_emulator(verdicts, name):
     assert (verdicts[name].verdict, verdicts[name].stage) == (Outcome.UNTIMED, Stage.CORRECT), verdicts[name].reason
     found = checks(verdicts[name])
@@ -189,9 +194,11 @@ def test_a_wrong_answer_names_case_and_element(verdicts):
 
 def test_of_what_is_less_exact_than_allowed_the_reason_says_by_how_much(verdicts):
     of_one, of_all = verdicts["rounds"].reason, verdicts["rounds a little"].reason
-    assert re.search(r"elements are wrong, by up to [4-7]\d\d units of rounding where 128 are allowed$", of_one)
-    assert re.search(r"is off by [3-7]\d(\.\d)? units of rounding \(root mean square\) where 32 are allowed", of_all)
+    assert re.search(r" is inexact from index .* by up to [4-7]\d\d units of rounding where 128 are allowed$", of_one)
+    off = r" is inexact by [3-7]\d(\.\d)? units of rounding \(root mean square\) where 32 are allowed; most of all at"
+    assert re.search(off, of_all)
     assert "units" not in verdicts["wrong"].reason
+    assert " is wrong from index " in verdicts["wrong"].reason
 
 
 def test_ignored_weights_that_are_all_ones_are_found(verdicts):
@@ -201,7 +208,7 @@ def test_ignored_weights_that_are_all_ones_are_found(verdicts):
 
 @pytest.mark.parametrize("seconds", [math.inf, -1.0])
 def test_where_right_answers_take_long_weights_are_tried_together_only(seconds, tmp_path, monkeypatch):
-    monkeypatch.setattr(correctness, "_WEIGHTS_SECONDS", seconds)
+    monkeypatch.setattr(policy, "VARIED_WEIGHTS_SECONDS", seconds)
     path = tmp_path / "rows.py"
     path.write_text(PROBLEM)
 
@@ -224,12 +231,15 @@ def test_an_access_out_of_bounds_is_found_at_its_line(verdicts):
     assert f"line {line}" in verdict.reason
 
 
-def test_weights_under_other_names_are_said_to_be_its_own(verdicts):
-    verdict = verdicts["own_weights"]
-    assert verdict.verdict is Outcome.UNTIMED, verdict.reason
-    status, detail = checks(verdict)["weights"]
-    assert status is CheckStatus.SKIPPED
-    assert "has no `scale`" in detail
+@pytest.mark.parametrize("name", ["derived", "left out"])
+def test_an_answer_that_cannot_be_given_weights_is_rejected(verdicts, name):
+    verdict = verdicts[name]
+    assert (verdict.verdict, verdict.stage) == (Outcome.ILLEGITIMATE, Stage.LEGITIMATE), verdict.reason
+    assert verdict.reason.startswith("rejected: it cannot be given the problem's weights `scale`: ")
+    assert checks(verdict)["weights"] == (CheckStatus.FAILED, verdict.reason)
+    assert "inputs: weights" in checks(verdict), "and what was not varied is said"
+    assert checks(verdict)["inputs: weights"][0] is CheckStatus.SKIPPED
+    assert not comparison_of(verdict).right
 
 
 def test_sizes_that_the_problem_fixes_may_be_relied_on(verdicts):

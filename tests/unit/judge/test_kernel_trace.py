@@ -16,8 +16,10 @@ from kernel_lsp.judge.integrity.trace import (
     read_operations,
     read_timed,
 )
+from kernel_lsp.runner.messages.subject import HeardLaunch, TracedOperation
 
-OWN = OwnKernels(frozenset({"_Z5scalePKfPfi", "_ZN3ops7softmaxIfEEvPKT_PS1_i"}))
+SCALE_ENTRY, SOFTMAX_ENTRY = "_Z5scalePKfPfi", "_ZN3ops7softmaxIfEEvPKT_PS1_i"
+OWN = OwnKernels(frozenset({SCALE_ENTRY, SOFTMAX_ENTRY}))
 SCALE, SOFTMAX = "scale(float const*, float*, int)", "void ops::softmax<float>(float const*, float*, int)"
 GEMM = "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm>(cutlass::Params)"
 COPY = "void at::native::elementwise_kernel<128, 4, at::native::direct_copy_kernel_cuda>(int)"
@@ -39,16 +41,8 @@ def seen(*work: Operation):
 
 
 def test_a_workers_answer_is_read_in_the_order_of_time() -> None:
-    later = {
-        "kind": "kernel",
-        "name": "b",
-        "stream": 7,
-        "start_us": 10.5,
-        "us": 2.0,
-        "grid": [4, 1, 1],
-        "block": [9, 1, 1],
-    }
-    first = {"kind": "memset", "name": "Memset (Device)", "stream": 7, "start_us": 3.0, "us": 1.5, "nbytes": 64}
+    later = TracedOperation("kernel", "b", 7, 10.5, 2.0, grid=(4, 1, 1), block=(9, 1, 1))
+    first = TracedOperation("memset", "Memset (Device)", 7, 3.0, 1.5, nbytes=64)
     a, b = read_operations([later, first])
     assert (a.kind, a.nbytes, a.end_us, a.grid) == ("memset", 64, 4.5, None)
     assert (b.name, b.grid, b.block, b.us) == ("b", (4, 1, 1), (9, 1, 1), 2.0)
@@ -82,19 +76,48 @@ def test_a_version_that_launches_nothing_has_no_share() -> None:
         (GEMM, False),
     ],
 )
-def test_a_kernel_is_known_by_its_whole_declaration(name: str, own: bool) -> None:
-    assert OWN.holds(name) is own
+def test_where_no_launch_is_heard_a_kernel_is_known_by_its_whole_declaration(name: str, own: bool) -> None:
+    assert OWN.among([kernel(name, 301.0, 40.0)]) == [own]
 
 
-def test_where_only_the_source_is_known_names_are_compared_without_template_arguments() -> None:
-    own = OwnKernels(frozenset(), frozenset({"ops::softmax", "plain_kernel"}))
-    assert own.holds("void ops::softmax<float, 256>(float const*)")
-    assert own.holds("plain_kernel")
-    assert not own.holds("void softmax<float>(float const*)")
+def on(grid: int, name: str = SCALE, start: float = 301.0) -> Operation:
+    return dataclasses.replace(kernel(name, start, 10.0), grid=(grid, 1, 1))
 
 
-def test_who_names_a_kernel_like_a_librarys_has_none_of_its_own() -> None:
-    assert not OwnKernels(frozenset({"ampere_sgemm_128x64_nn"})).holds("ampere_sgemm_128x64_nn")
+def heard(*grids: int, entry: str = SCALE_ENTRY) -> OwnKernels:
+    """Launches of one symbol that our launchers made, on grids of so many blocks."""
+    launches = tuple(HeardLaunch(entry, (grid, 1, 1), (128, 1, 1)) for grid in grids)
+    return OwnKernels(frozenset({SCALE_ENTRY, SOFTMAX_ENTRY}), launches)
+
+
+def test_where_launches_are_heard_a_name_alone_proves_nothing() -> None:
+    assert heard().among([on(4)]) == [False]
+    assert heard(4).among([on(4)]) == [True]
+    assert heard(4).among([on(8)]) == [False], "another grid"
+    assert heard(4).among([on(4, SOFTMAX)]) == [False], "another symbol, though the build holds it"
+    assert heard(4).among([kernel(SCALE, 301.0, 10.0)]) == [False], "an unknown grid"
+
+
+def test_each_launch_that_was_heard_accounts_for_one_operation() -> None:
+    work = [on(4, start=float(start)) for start in range(300, 400, 20)]
+    assert heard(4, 8, 4).among(work) == [True, True, False, False, False]
+    assert heard(4, 4, 4, 4, 4, 4).among(work) == [True] * 5
+
+
+def test_a_heard_launch_is_no_copy_of_that_name() -> None:
+    copied = dataclasses.replace(on(4), kind="memcpy")
+    assert heard(4).among([copied, on(4)]) == [False, True]
+
+
+def test_a_triton_kernel_is_known_by_its_plain_symbol() -> None:
+    own = OwnKernels(frozenset({"add_kernel"}), (HeardLaunch("add_kernel", (4, 1, 1), (128, 1, 1)),))
+    assert own.among([on(4, "add_kernel"), on(4, "add_kernel_2")]) == [True, False]
+
+
+def test_a_library_that_is_called_like_an_own_kernel_does_not_pass_for_it() -> None:
+    """One launch was heard; what ran under its name a second time is a library's."""
+    work = launch(on(4), on(4, start=320.0))
+    assert [(g.own, g.calls) for g in read_launch(work, heard(4)).groups] == [(True, 1), (False, 1)]
 
 
 def test_kernels_that_were_built_and_never_launched_are_named() -> None:
@@ -149,14 +172,28 @@ def test_nor_is_doing_nothing() -> None:
     assert passed_off(seen(), BASELINE) == "none of its own kernels ran; nothing ran at all"
 
 
-@pytest.mark.parametrize("other", [kernel(GEMM, 310.0, 60.0), kernel(COPY, 310.0, 60.0)])
-def test_a_fig_leaf_beside_a_library_is_not(other: Operation) -> None:
-    found = passed_off(seen(kernel(SCALE, 301.0, 5.0), other), BASELINE)
+@pytest.mark.parametrize("us", [60.0, 1.0])
+def test_nor_is_a_library_that_computes_where_the_baseline_calls_none(us: float) -> None:
+    assert passed_off(seen(kernel(SCALE, 301.0, 5.0), kernel(GEMM, 310.0, us)), BASELINE) == (
+        "`cutlass::Kernel2` computes for it, which is not its own kernel, where the baseline computes "
+        "with its own alone"
+    )
+
+
+def test_nor_is_a_fig_leaf_beside_copies_that_take_most_of_the_time() -> None:
+    assert passed_off(seen(kernel(SCALE, 301.0, 5.0), kernel(COPY, 310.0, 60.0)), BASELINE) == (
+        "its own kernels take 5.0 us of 65.0 us; the rest is `at::native::elementwise_kernel`, which is not its own"
+    )
+
+
+def test_nor_is_a_fig_leaf_beside_more_of_the_baselines_library() -> None:
+    mixed = seen(kernel(SCALE, 301.0, 5.0), kernel(GEMM, 307.0, 60.0))
+    found = passed_off(seen(kernel(SCALE, 301.0, 5.0), kernel(GEMM, 307.0, 90.0)), mixed)
     assert found is not None
-    assert found.startswith("its own kernels take 5.0 us of 65.0 us; the rest is `")
+    assert found.startswith("its own kernels take 5.0 us of 95.0 us; the rest is `cutlass::Kernel2`")
 
 
-def test_a_small_share_of_a_library_is() -> None:
+def test_copies_beside_own_kernels_that_take_longer_are() -> None:
     assert passed_off(seen(kernel(SCALE, 301.0, 60.0), kernel(COPY, 362.0, 40.0)), BASELINE) is None
 
 
@@ -187,36 +224,41 @@ def recorded(count: int, us: float, *others: Operation) -> list[Operation]:
     return [*HARNESS, *(kernel(SCALE, 300.0 * i, us) for i in range(count)), *others]
 
 
+def test_in_a_recording_own_kernels_are_those_of_a_launch_by_itself() -> None:
+    ran = read_timed(recorded(4, 100.0, kernel(SOFTMAX, 5.0, 50.0)), LAUNCH, frozenset(o.name for o in HARNESS))
+    assert [(g.name, g.own) for g in ran.groups] == [(SCALE, True), (SOFTMAX, False)]
+
+
 def test_the_harness_is_known_by_what_the_baselines_launch_does_not_do() -> None:
     names = harness_names(recorded(4, 100.0), launch(kernel(SCALE, 301.0, 100.0)))
     assert names == {"Memset (Device)", "reduce_kernel", FILL}
-    timed = read_timed(recorded(4, 100.0), OWN, names)
+    timed = read_timed(recorded(4, 100.0), LAUNCH, names)
     assert (timed.own_us, timed.own_share) == (400.0, 1.0)
 
 
 def test_a_recording_must_run_what_a_launch_runs() -> None:
     names = frozenset(o.name for o in HARNESS)
-    assert left_out(LAUNCH, read_timed(recorded(4, 100.0), OWN, names), 4) is None
-    assert left_out(LAUNCH, read_timed(recorded(5, 100.0), OWN, names), 4) is None
-    assert left_out(LAUNCH, read_timed(recorded(1, 100.0), OWN, names), 4) == (
+    assert left_out(LAUNCH, read_timed(recorded(4, 100.0), LAUNCH, names), 4) is None
+    assert left_out(LAUNCH, read_timed(recorded(5, 100.0), LAUNCH, names), 4) is None
+    assert left_out(LAUNCH, read_timed(recorded(1, 100.0), LAUNCH, names), 4) == (
         "what was timed runs `scale` 1 times in 4 launches, where a launch by itself runs it 1 times"
     )
 
 
 def test_a_library_that_only_the_recording_calls_is_seen() -> None:
     names = frozenset(o.name for o in HARNESS)
-    ran = read_timed(recorded(4, 2.0, kernel(GEMM, 5.0, 200.0)), OWN, names)
-    assert passed_off(ran, read_timed(recorded(4, 100.0), OWN, names)) is not None
+    ran = read_timed(recorded(4, 2.0, kernel(GEMM, 5.0, 200.0)), LAUNCH, names)
+    assert passed_off(ran, read_timed(recorded(4, 100.0), LAUNCH, names)) is not None
 
 
 @pytest.mark.parametrize(("claimed", "believed"), [(100.0, True), (140.0, True), (80.0, True), (60.0, False)])
 def test_a_launch_cannot_take_less_time_than_its_kernels(claimed: float, believed: bool) -> None:
-    timed = read_timed(recorded(4, 100.0), OWN, frozenset(o.name for o in HARNESS))
+    timed = read_timed(recorded(4, 100.0), LAUNCH, frozenset(o.name for o in HARNESS))
     assert (claims_too_little(timed, 4, claimed) is None) is believed
 
 
 def test_a_trace_may_make_short_kernels_longer() -> None:
-    timed = read_timed(recorded(4, 3.0), OWN, frozenset(o.name for o in HARNESS))
+    timed = read_timed(recorded(4, 3.0), LAUNCH, frozenset(o.name for o in HARNESS))
     assert claims_too_little(timed, 4, 1.2) is None
 
 
