@@ -25,9 +25,9 @@ from typing import Any
 from kernel_lsp.judge.correctness import Failure
 
 from kernel_lsp.judge import correctness
-from kernel_lsp.judge.harness import Subject
 from kernel_lsp.judge.race import race
 from kernel_lsp.judge.session import Session, enter
+from kernel_lsp.judge.subject import Subject
 from kernel_lsp.refine.proposers import find_proposers
 from kernel_lsp.refine.rewrites import REWRITES
 from kernel_lsp.runner.pool import Pool

@@ -25,8 +25,8 @@ from typing import Any
 from kernel_lsp.config.settings import JudgeSettings
 from kernel_lsp.judge import statistics as judging
 from kernel_lsp.judge import timing
-from kernel_lsp.judge.harness import Subject
 from kernel_lsp.judge.session import Session
+from kernel_lsp.judge.subject import Subject
 from kernel_lsp.source.candidate import Candidate
 from tests.bench import shards, specimens
 from tests.bench.record import record
