@@ -21,7 +21,7 @@ BUDGET_MS: Final = 300.0
 ERROR_FACTOR: Final = 2.0
 """A candidate's error may be so many times the baseline's own. Chosen: another order of summation changes it."""
 
-# Statistics of blocks (`judge/statistics.py` derives them)
+# Statistics of blocks (`judge/measure/statistics.py` derives them)
 
 MIN_BLOCKS: Final = 4
 """Blocks before anything is decided: with fewer the interval is infinite at `ALPHA`."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.judge.building import Builders, Built
-from kernel_lsp.judge.harness import Harness, Subject
+from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile
 from kernel_lsp.judge.inputs.findings import Findings
 from kernel_lsp.judge.integrity.accesses import FinalLooks
@@ -18,6 +18,7 @@ from kernel_lsp.judge.measure.blocks import Series
 from kernel_lsp.judge.measure.cases import TimedCase
 from kernel_lsp.judge.measure.procedure import FirstLook
 from kernel_lsp.judge.measure.statistics import Decision
+from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import DeviceState, SustainedRun, Trace
 from kernel_lsp.model.gate import Quieted

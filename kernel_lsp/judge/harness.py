@@ -1,27 +1,26 @@
 """The harness of one target: an oracle, and versions of the kernel each in a process of its own."""
 
 import asyncio
-import contextlib
 import hashlib
 import itertools
 import os
 import secrets
 import shutil
 import time
-import zlib
-from collections.abc import Generator
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 
 from kernel_lsp import policy
 from kernel_lsp.build.binary import Binary
 from kernel_lsp.build.emulated import emulated_archs
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu, uses
-from kernel_lsp.device.tensors import Argument, TensorSpec
-from kernel_lsp.errors import CannotJudgeError, KernelLspError, RunnerError
+from kernel_lsp.errors import CannotJudgeError, RunnerError
 from kernel_lsp.judge.building import Builders, Built
+from kernel_lsp.judge.errors import UnjudgedError, named_as_given
+from kernel_lsp.judge.inputs.draw import TOUCHED, WEIGHTS, Draw
 from kernel_lsp.judge.measure.roofline import Bandwidth
+from kernel_lsp.judge.spares import PLENTY_BYTES, Spares
+from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.target import Target
 from kernel_lsp.runner import messages
 from kernel_lsp.runner.messages import Answer, Request
@@ -42,106 +41,16 @@ from kernel_lsp.runner.messages.oracle import (
     Vary,
     Workload,
 )
-from kernel_lsp.runner.messages.subject import Bind, Load, Published, Ready, Rest, Retire, SubjectRole, Unbind
+from kernel_lsp.runner.messages.subject import Bind, Load, Published, Ready, Rest, Retire, Unbind
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.protocol import WorkerFailure
-from kernel_lsp.runner.shield import start, to_the_end
+from kernel_lsp.runner.shield import to_the_end
 from kernel_lsp.runner.worker import Worker
-from kernel_lsp.source.candidate import Candidate, SourceFile
+from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.files import find_kernels, surroundings
 from kernel_lsp.source.kernel import Language
 
-START_SECONDS = policy.WORKER_ANSWER_SECONDS
-PLAIN, WEIGHTS, TOUCHED = "normal", "weights", "touched"
-"""Families of inputs: as the workload makes them; with other weights; different from earlier ones in a few elements."""
 _SLAB_ALIGNMENT = 512
-_SPARES = 3  # one judgement takes a process, and two fresh ones to confirm a gain
-_FEW_SPARES = 2  # that are left when others are made
-_MORE_SPARES, _MORE_BYTES = 6, 32 << 30  # where a GPU has so much, and judging needs little: each takes a GiB
-
-
-@dataclass(frozen=True, slots=True)
-class Draw:
-    """One set of inputs that the oracle has made: `arguments` say how they lie in memory, not what they are.
-
-    Weights of a KernelBench problem are as its `Model` constructs them but for `changed_weights`.
-    """
-
-    key: str
-    case: int
-    family: str
-    arguments: tuple[Argument, ...]
-    nbytes: int
-    input_bytes: int
-    changed_weights: tuple[str, ...] = ()
-
-    @property
-    def is_plain(self) -> bool:
-        """True for inputs as the workload makes them."""
-        return self.family == PLAIN
-
-    @property
-    def may_pick(self) -> bool:
-        """True where integers among the inputs may pick what is read of the others, as of a table."""
-        tensors = [argument for argument in self.arguments if isinstance(argument, TensorSpec)]
-        return len(tensors) > 1 and any(tensor.holds_integers for tensor in tensors)
-
-    @property
-    def slab(self) -> str:
-        """Name of the memory for it: inputs of one case share it, unless their layout or numbers differ."""
-        return f"{self.case}/{zlib.crc32(messages.encode(self.arguments)):08x}"
-
-
-@dataclass
-class Subject:
-    """One version of the kernel, loaded in a worker.
-
-    Attributes:
-        name: how the oracle knows its memory.
-        candidate: the version.
-        built: its build.
-        worker: the process.
-        bound: slabs that it has, by the first of those that were bound together.
-        recorded: how each recording was made, by its name.
-        own_weights: weights of a KernelBench problem that it does not have under their names, but makes itself.
-    """
-
-    name: str
-    candidate: Candidate
-    built: Built
-    worker: Worker
-    bound: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    recorded: dict[str, object] = field(default_factory=dict[str, object])
-    own_weights: tuple[str, ...] = ()
-
-    def forget_recordings(self, slab: str) -> None:
-        """Forget the recordings on slabs that were bound together, by the first of them."""
-        for name in [name for name in self.recorded if name.partition("/")[0] == slab]:
-            del self.recorded[name]
-
-    async def ask(self, request: Request[SubjectRole, Answer], *, deadline: float = START_SECONDS) -> Answer:
-        """Ask the worker; raises as `Worker.ask`."""
-        with _named_as_given(self.candidate.kernel, self.candidate.launch):
-            return await self.worker.ask(request, deadline=deadline)
-
-
-def _triton_cache(subject: Subject) -> Path:
-    """The folder of Triton's cache in a version's process."""
-    return subject.worker.scratch / "triton"
-
-
-@contextlib.contextmanager
-def _named_as_given(*files: SourceFile | None) -> Generator[None]:
-    """Within it errors name files as the user does."""
-    try:
-        yield
-    except KernelLspError as error:
-        error.path = next((file.path for file in files if file and file.path.absolute() == error.path), error.path)
-        raise
-
-
-class UnjudgedError(RunnerError):
-    """The judge could not do its own part, as for want of memory: that says nothing of any version."""
 
 
 class Harness:
@@ -175,7 +84,7 @@ class Harness:
         self.bandwidth: Bandwidth | None = None
         self._oracle: Worker | None = None
         self._probes: Binary | None = None
-        self._spares: list[asyncio.Task[Worker]] = []
+        self._spares = Spares(self._start_subject)
         self._subjects: dict[str, Worker] = {}
         self._numbers = itertools.count(1)
 
@@ -237,19 +146,18 @@ class Harness:
 
     async def close(self) -> None:
         """End every worker of this harness."""
-        for spare in self._spares:
-            spare.cancel()
-            with contextlib.suppress(asyncio.CancelledError, RunnerError, WorkerFailure):
-                (await spare).kill()
+        await self._spares.close()
         for worker in (*self._subjects.values(), *([self._oracle] if self._oracle else [])):
             worker.kill()
 
-    async def oracle(self, request: Request[OracleRole, Answer], *, deadline: float = START_SECONDS) -> Answer:
+    async def oracle(
+        self, request: Request[OracleRole, Answer], *, deadline: float = policy.WORKER_ANSWER_SECONDS
+    ) -> Answer:
         """Ask the oracle."""
         assert self._oracle is not None, "open the harness first"
         # The oracle serves every version: it must outlive the cancelling of any one of them.
         try:
-            with _named_as_given(self.target.workload.source):
+            with named_as_given(self.target.workload.source):
                 return await to_the_end(self._oracle.ask(request, deadline=deadline))
         except WorkerFailure as error:
             raise UnjudgedError(f"a check could not be made ({type(request).__name__}): {error}") from error
@@ -307,7 +215,7 @@ class Harness:
             WorkerDied, WorkerTimedOut: its process did not survive that.
             WorkloadError: its `launch` does not fit.
         """
-        worker = await self._take_spare()
+        worker = await self._spares.take()
         subject = Subject(f"{next(self._numbers)}", candidate, built, worker)
         self._subjects[subject.name] = worker
         try:
@@ -328,7 +236,7 @@ class Harness:
         cuda = candidate.language is Language.CUDA and not extensions
         kernels = find_kernels(candidate.kernel.text, candidate.kernel.path) if cuda else ()
         if candidate.language is Language.TRITON:  # what it compiles besides must reach no other version
-            known, own = self.builders.triton_cache(candidate), _triton_cache(subject)
+            known, own = self.builders.triton_cache(candidate), subject.triton_cache
             if known.is_dir():
                 await asyncio.to_thread(shutil.copytree, known, own, dirs_exist_ok=True)
         loaded = await subject.ask(
@@ -350,7 +258,7 @@ class Harness:
     def keep_launchers(self, baseline: Subject) -> None:
         """Spare versions to come the host code that Triton compiled in the baseline's process to launch it."""
         if self.gpu is not None and baseline.candidate.language is Language.TRITON:
-            self.builders.keep_launchers(_triton_cache(baseline))
+            self.builders.keep_launchers(baseline.triton_cache)
 
     async def _emulated(self, candidate: Candidate) -> Built:
         """A CUDA version as the emulator takes it; the last of the architectures is the one that it was built for."""
@@ -446,28 +354,14 @@ class Harness:
             raise RunnerError("the GPU computes wrongly since the last fault", cure="Start again, or reset the GPU.")
 
     def refill(self) -> None:
-        """Begin to set up workers for the versions to come, if few are left; not while anything is timed.
-
-        Several together: before the next one is timed they are waited for, which takes as long for one.
-        """
-        if self.gpu and len(self._spares) <= _FEW_SPARES:
-            plenty = self.gpu.memory_bytes > _MORE_BYTES and not self.large
-            most = _MORE_SPARES if self._subjects and plenty else _SPARES
-            self._spares += [start(self._start_subject()) for _ in range(most - len(self._spares))]
+        """Begin to set up workers for the versions to come, if few are left; not while anything is timed."""
+        if self.gpu:
+            roomy = self.gpu.memory_bytes > PLENTY_BYTES and not self.large
+            self._spares.refill(plenty=roomy and bool(self._subjects))
 
     async def settle(self) -> None:
         """Wait until no worker is being set up, for that takes the GPU's time too."""
-        if self._spares:
-            await asyncio.wait(self._spares)
-
-    async def _take_spare(self) -> Worker:
-        """A worker that is set up already, or else a new one."""
-        if not self._spares:
-            return await self._start_subject()
-        try:
-            return await self._spares.pop(0)
-        except RunnerError:
-            return await self._start_subject()
+        await self._spares.settle()
 
     async def _start_subject(self) -> Worker:
         python = self.target.language is Language.TRITON or self.target.workload.problem
@@ -481,7 +375,7 @@ class Harness:
                 probes=messages.encode(self._probes) if self._probes else b"",
                 arch=self.builders.arch,
             )
-            await worker.ask(Ready(), deadline=START_SECONDS)
+            await worker.ask(Ready(), deadline=policy.WORKER_ANSWER_SECONDS)
         except RunnerError as error:
             raise UnjudgedError(f"no process for it could be set up: {error.message}") from error
         return worker

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernel_lsp import policy
-from kernel_lsp.judge.harness import Subject
 from kernel_lsp.judge.inputs.findings import RUN_ERRORS, ruling_of
 from kernel_lsp.judge.inputs.replay import Replays
 from kernel_lsp.judge.integrity.launches import check_recordings
@@ -19,6 +18,7 @@ from kernel_lsp.judge.measure.blocks import warm_up
 from kernel_lsp.judge.measure.cases import NothingTimed, prepare, ready, run_segment, segment_us
 from kernel_lsp.judge.ruling import Ruling, rejected
 from kernel_lsp.judge.session import Session
+from kernel_lsp.judge.subject import Subject
 
 
 @dataclass(frozen=True, slots=True)

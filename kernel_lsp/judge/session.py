@@ -14,7 +14,7 @@ from kernel_lsp.errors import CannotJudgeError, KernelLspError, WorkloadError
 from kernel_lsp.judge.building import Builders, Built, arch_of
 from kernel_lsp.judge.context import Bench, Context, Measured
 from kernel_lsp.judge.evidence import verdict_of
-from kernel_lsp.judge.harness import Harness, Subject
+from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile, measure_baseline
 from kernel_lsp.judge.inputs.replay import Replays
 from kernel_lsp.judge.integrity.accesses import FinalLooks
@@ -22,6 +22,7 @@ from kernel_lsp.judge.integrity.launches import observe
 from kernel_lsp.judge.judgement import judge
 from kernel_lsp.judge.measure.cases import CaseChoice, NothingTimed, choose_cases, prepare
 from kernel_lsp.judge.measure.statistics import Decision
+from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.model import gate

@@ -14,13 +14,13 @@ from kernel_lsp.build.binary import Severity
 from kernel_lsp.build.plan import Launch
 from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.judge.building import Built
-from kernel_lsp.judge.harness import Subject
 from kernel_lsp.judge.inputs.check import check
 from kernel_lsp.judge.race import Standing, race
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.ruling import Ruling
 from kernel_lsp.judge.session import Session
 from kernel_lsp.judge.stages.load import enter
+from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import Outcome, Stage, Verdict
 from kernel_lsp.refine.outcome import Exchange, OnExchange, OnProgress, OnTried, Refinement, Tried
 from kernel_lsp.refine.progress import Best, Progress, Talking

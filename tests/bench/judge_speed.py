@@ -22,12 +22,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kernel_lsp.judge.harness import Subject
 from kernel_lsp.judge.inputs.check import check
 from kernel_lsp.judge.race import race
 from kernel_lsp.judge.ruling import Ruling
 from kernel_lsp.judge.session import Session
 from kernel_lsp.judge.stages.load import enter
+from kernel_lsp.judge.subject import Subject
 from kernel_lsp.refine.proposers import find_proposers
 from kernel_lsp.refine.rewrites import REWRITES
 from kernel_lsp.runner.pool import Pool

@@ -25,11 +25,12 @@ from typing import Any
 
 from kernel_lsp import policy
 from kernel_lsp.config.settings import JudgeSettings
-from kernel_lsp.judge.harness import Harness, Subject
+from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.measure import statistics as judging
 from kernel_lsp.judge.measure.blocks import Pair, Series, warm_up
 from kernel_lsp.judge.measure.cases import TimedCase, ready
 from kernel_lsp.judge.session import Session
+from kernel_lsp.judge.subject import Subject
 from kernel_lsp.source.candidate import Candidate
 from tests.bench import shards, specimens
 from tests.bench.record import record

@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 
 from kernel_lsp import policy
 from kernel_lsp.errors import CannotJudgeError, RunnerError, WorkloadError
-from kernel_lsp.judge.harness import WEIGHTS, Draw, Harness, Subject
+from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs import plan, runs
 from kernel_lsp.judge.inputs.compare import OutputForm, form_of, ruling_on
+from kernel_lsp.judge.inputs.draw import WEIGHTS, Draw
 from kernel_lsp.judge.inputs.findings import RUN_ERRORS, Findings, ruling_of
 from kernel_lsp.judge.inputs.strength import measure_strength
 from kernel_lsp.judge.ruling import Ruling, wrong
+from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.runner.messages.subject import Forget, Ran, Rehearse, Run
 

@@ -5,12 +5,14 @@ right too is looked at by itself (`inputs.replay`).
 """
 
 from kernel_lsp import policy
-from kernel_lsp.judge.harness import Draw, Harness, Subject
+from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs import plan, runs
 from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile
 from kernel_lsp.judge.inputs.compare import difference, form_of, moved, ruling_on, where
+from kernel_lsp.judge.inputs.draw import Draw
 from kernel_lsp.judge.inputs.findings import RUN_ERRORS, Findings, ruling_of
 from kernel_lsp.judge.ruling import Ruling, wrong
+from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import CheckStatus, ErrorFigures, Outcome, Stage
 from kernel_lsp.runner.messages.oracle import Compared
 from kernel_lsp.runner.messages.subject import Forget, PublishEarlier, Ran, Rehearse, Spoil

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from kernel_lsp import policy
-from kernel_lsp.judge.harness import Draw, Harness
+from kernel_lsp.judge.harness import Harness
+from kernel_lsp.judge.inputs.draw import Draw
 from kernel_lsp.judge.ruling import Ruling, wrong
 from kernel_lsp.judge.verdict import Mismatch
 from kernel_lsp.runner.messages.oracle import Compared, OutputDistance

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from kernel_lsp.errors import CannotJudgeError, KernelLspError
 from kernel_lsp.judge.emulation import EmulatedFinding, EmulatedRun
-from kernel_lsp.judge.harness import UnjudgedError
+from kernel_lsp.judge.errors import UnjudgedError
 from kernel_lsp.judge.ruling import Ruling
 from kernel_lsp.judge.verdict import Check, CheckStatus, ErrorFigures, Outcome, Stage
 from kernel_lsp.runner.protocol import WorkerFailure

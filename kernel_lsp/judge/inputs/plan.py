@@ -4,7 +4,8 @@ import random
 from collections.abc import Iterator, Sequence
 
 from kernel_lsp import policy
-from kernel_lsp.judge.harness import PLAIN, WEIGHTS, Draw, Harness
+from kernel_lsp.judge.harness import Harness
+from kernel_lsp.judge.inputs.draw import PLAIN, WEIGHTS, Draw
 from kernel_lsp.judge.inputs.findings import Findings
 from kernel_lsp.runner.messages.oracle import InputSizes
 

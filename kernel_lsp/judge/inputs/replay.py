@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kernel_lsp import policy
-from kernel_lsp.judge.harness import Draw, Harness, Subject
+from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile
 from kernel_lsp.judge.inputs.check import cannot_be_given
 from kernel_lsp.judge.inputs.compare import how_wrong, ruling_on, where
+from kernel_lsp.judge.inputs.draw import Draw
 from kernel_lsp.judge.measure.cases import TimedCase, fill, prepare, run_segment
 from kernel_lsp.judge.ruling import Ruling, rejected
+from kernel_lsp.judge.subject import Subject
 from kernel_lsp.runner.messages.oracle import OutputDistance
 from kernel_lsp.runner.messages.subject import Publish
 

@@ -5,10 +5,12 @@ from dataclasses import replace
 from kernel_lsp import policy
 from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.judge.emulation import read_run
-from kernel_lsp.judge.harness import Draw, Harness, Subject
+from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs.compare import ruling_on
+from kernel_lsp.judge.inputs.draw import Draw
 from kernel_lsp.judge.inputs.findings import Findings, ruling_of_finding
 from kernel_lsp.judge.ruling import Ruling
+from kernel_lsp.judge.subject import Subject
 from kernel_lsp.runner.messages.subject import Ran, Run
 from kernel_lsp.runner.worker import WorkerTimedOut
 

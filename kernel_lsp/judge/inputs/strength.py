@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from kernel_lsp.judge.harness import Draw, Harness
+from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs.compare import OutputForm
+from kernel_lsp.judge.inputs.draw import Draw
 from kernel_lsp.runner.messages.oracle import Discriminate
 
 

@@ -13,14 +13,16 @@ from dataclasses import dataclass, field
 from kernel_lsp import policy
 from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.judge.emulation import EmulatedRun
-from kernel_lsp.judge.harness import PLAIN, Draw, Harness, Subject
+from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile, measure_baseline
 from kernel_lsp.judge.inputs.check import check
+from kernel_lsp.judge.inputs.draw import PLAIN, Draw
 from kernel_lsp.judge.inputs.findings import RUN_ERRORS, Findings, ruling_of_finding
 from kernel_lsp.judge.integrity import sanitizer
 from kernel_lsp.judge.integrity.sanitizer import Sanitized
 from kernel_lsp.judge.measure.cases import TimedCase
 from kernel_lsp.judge.ruling import Ruling
+from kernel_lsp.judge.subject import Subject
 from kernel_lsp.runner.emulated import SampledRun
 from kernel_lsp.runner.messages.subject import SampleBlocks
 from kernel_lsp.runner.shield import both, start

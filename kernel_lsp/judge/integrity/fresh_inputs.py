@@ -16,11 +16,12 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from kernel_lsp import policy
-from kernel_lsp.judge.harness import Harness, Subject
+from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs.check import cannot_be_given
 from kernel_lsp.judge.inputs.replay import compare_launch
 from kernel_lsp.judge.measure.cases import TimedCase, run_segment, segment_us
 from kernel_lsp.judge.ruling import Ruling, rejected
+from kernel_lsp.judge.subject import Subject
 from kernel_lsp.runner.messages.oracle import Place, Renew
 from kernel_lsp.runner.messages.subject import Refresh, Segment
 

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kernel_lsp import policy
-from kernel_lsp.judge.harness import Harness, Subject
+from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs.findings import RUN_ERRORS, Findings, ruling_of
 from kernel_lsp.judge.integrity import trace
 from kernel_lsp.judge.integrity.trace import Launched, Operation, OwnKernels
 from kernel_lsp.judge.measure.cases import TimedCase
 from kernel_lsp.judge.ruling import Ruling, rejected
+from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import Trace, TracedGroup
 from kernel_lsp.runner.messages.subject import LookForChanges, Recorded, Traced, TraceSegment
 from kernel_lsp.runner.messages.subject import Trace as TraceLaunch

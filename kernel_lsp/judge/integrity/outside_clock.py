@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kernel_lsp import policy
-from kernel_lsp.judge.harness import Harness, Subject
+from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.measure.cases import TimedCase, ready
 from kernel_lsp.judge.ruling import Ruling, rejected
+from kernel_lsp.judge.subject import Subject
 from kernel_lsp.runner.messages.subject import RunSegments
 
 

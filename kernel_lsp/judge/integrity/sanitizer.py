@@ -14,10 +14,12 @@ from pathlib import Path
 
 from kernel_lsp import policy, runner
 from kernel_lsp.build.toolkit import find_tool
-from kernel_lsp.judge.harness import Draw, Harness, Subject
+from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile
+from kernel_lsp.judge.inputs.draw import Draw
 from kernel_lsp.judge.inputs.findings import Findings
 from kernel_lsp.judge.ruling import Ruling
+from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.runner.messages.subject import RecordLaunches
 from kernel_lsp.runner.pool import Pool

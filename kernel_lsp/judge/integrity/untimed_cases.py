@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kernel_lsp import policy
-from kernel_lsp.judge.harness import Harness, Subject
+from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.measure.cases import TimedCase, prepare, run_segment, segment_us
 from kernel_lsp.judge.ruling import Ruling
+from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import Outcome, Stage
 
 _LAUNCHES = 4

@@ -13,9 +13,10 @@ from typing import Protocol
 
 from kernel_lsp import policy
 from kernel_lsp.device.nvml import SLOWED_BY_HARDWARE, free_bytes, read_throttle
-from kernel_lsp.judge.harness import Harness, Subject
+from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.measure import statistics
 from kernel_lsp.judge.measure.cases import TimedCase, ready, run_segment, segment_us, spent_ms
+from kernel_lsp.judge.subject import Subject
 from kernel_lsp.runner.messages.subject import Recorded, Segment
 from kernel_lsp.runner.protocol import WorkerFailure
 

@@ -7,9 +7,11 @@ from statistics import median
 
 from kernel_lsp import policy
 from kernel_lsp.device.nvml import free_bytes
-from kernel_lsp.judge.harness import Draw, Harness, Subject
+from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile
+from kernel_lsp.judge.inputs.draw import Draw
 from kernel_lsp.judge.measure.roofline import Bandwidth
+from kernel_lsp.judge.subject import Subject
 from kernel_lsp.runner.messages.oracle import Fill
 from kernel_lsp.runner.messages.subject import Mode, Record, Recorded, Refresh, RunSegments, Segment
 

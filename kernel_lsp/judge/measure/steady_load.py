@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 
 from kernel_lsp import policy
 from kernel_lsp.device.nvml import Gpu, read_load
-from kernel_lsp.judge.harness import Harness, Subject
+from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.measure import statistics
 from kernel_lsp.judge.measure.cases import TimedCase
 from kernel_lsp.judge.measure.student_t import t_quantile
+from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import Check, CheckStatus, SustainedRun
 from kernel_lsp.runner.messages.subject import Sustain
 

@@ -4,7 +4,6 @@ import random
 
 from kernel_lsp import policy
 from kernel_lsp.judge.context import Context
-from kernel_lsp.judge.harness import Subject
 from kernel_lsp.judge.inputs.replay import Replays
 from kernel_lsp.judge.integrity.launches import check_recordings
 from kernel_lsp.judge.measure.blocks import Pair, Renewal, Series, warm_up
@@ -12,6 +11,7 @@ from kernel_lsp.judge.measure.device_state import device_state
 from kernel_lsp.judge.measure.procedure import FirstLook, Rule
 from kernel_lsp.judge.measure.statistics import Decision, Interval, LookOutcome
 from kernel_lsp.judge.ruling import Ruling, Speedup
+from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import Outcome, Stage
 
 _SPREAD = 8

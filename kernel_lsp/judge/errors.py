@@ -1,0 +1,21 @@
+"""Errors on the way to a verdict that say nothing of a version, and how errors name files."""
+
+import contextlib
+from collections.abc import Generator
+
+from kernel_lsp.errors import KernelLspError, RunnerError
+from kernel_lsp.source.candidate import SourceFile
+
+
+class UnjudgedError(RunnerError):
+    """The judge could not do its own part, as for want of memory: that says nothing of any version."""
+
+
+@contextlib.contextmanager
+def named_as_given(*files: SourceFile | None) -> Generator[None]:
+    """Within it errors name files as the user does."""
+    try:
+        yield
+    except KernelLspError as error:
+        error.path = next((file.path for file in files if file and file.path.absolute() == error.path), error.path)
+        raise

@@ -1,0 +1,52 @@
+"""A version of the kernel under judgement, loaded in a worker of its own."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kernel_lsp import policy
+from kernel_lsp.judge.building import Built
+from kernel_lsp.judge.errors import named_as_given
+from kernel_lsp.runner.messages import Answer, Request
+from kernel_lsp.runner.messages.subject import SubjectRole
+from kernel_lsp.runner.worker import Worker
+from kernel_lsp.source.candidate import Candidate
+
+
+@dataclass
+class Subject:
+    """One version of the kernel, loaded in a worker.
+
+    Attributes:
+        name: how the oracle knows its memory.
+        candidate: the version.
+        built: its build.
+        worker: the process.
+        bound: slabs that it has, by the first of those that were bound together.
+        recorded: how each recording was made, by its name.
+        own_weights: weights of a KernelBench problem that it does not have under their names, but makes itself.
+    """
+
+    name: str
+    candidate: Candidate
+    built: Built
+    worker: Worker
+    bound: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    recorded: dict[str, object] = field(default_factory=dict[str, object])
+    own_weights: tuple[str, ...] = ()
+
+    def forget_recordings(self, slab: str) -> None:
+        """Forget the recordings on slabs that were bound together, by the first of them."""
+        for name in [name for name in self.recorded if name.partition("/")[0] == slab]:
+            del self.recorded[name]
+
+    async def ask(
+        self, request: Request[SubjectRole, Answer], *, deadline: float = policy.WORKER_ANSWER_SECONDS
+    ) -> Answer:
+        """Ask the worker; raises as `Worker.ask`."""
+        with named_as_given(self.candidate.kernel, self.candidate.launch):
+            return await self.worker.ask(request, deadline=deadline)
+
+    @property
+    def triton_cache(self) -> Path:
+        """The folder of Triton's cache in its process."""
+        return self.worker.scratch / "triton"
