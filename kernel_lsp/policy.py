@@ -45,7 +45,7 @@ SHARED_CLEARANCE_DELTAS: Final = 2.0
 """Margins of delta that a difference must clear on a GPU that others use. Chosen: `aa_busy` has no false FASTER."""
 PLACEMENT_BLUR_US: Final[Mapping[str, float]] = MappingProxyType({"short": 0.1, "cold": 0.5})
 """Microseconds, by mode, by which a kernel may differ from itself in another process: twice the median of
-`self_judgement` where the cache is flushed (0.24 us), four times that between graphs (0.024 us)."""
+`self_judgement` where the cache is flushed (0.24 us), four times it for short launches (0.024 us)."""
 PROCESS_SCATTER_US: Final[Mapping[str, float]] = MappingProxyType({"short": 0.002, "cold": 0.12})
 """Microseconds, by mode, by which pairs of processes scatter about the mean of many (one standard deviation): from the
 scatter of estimates in `aa_idle` and `aa_busy`, less their own noise (0.11 and 0.13 us where the cache is flushed)."""
@@ -76,8 +76,8 @@ RACE_MOST_ROUNDS: Final = 10
 # Segments and modes
 
 SHORT_LAUNCH_US: Final = 10.0
-"""A shorter launch is timed as the difference of two graphs, not between events: below it do_bench calls a kernel
-faster than itself in 9 to 16 of 40 pairs (`aa`)."""
+"""Shorter launches are timed together, not each between two events: below it do_bench calls a kernel faster than itself
+in 9 to 16 of 40 pairs (`aa`)."""
 UNTIMED_CASE_US: Final = 7.0
 """A case that short says more about launching than about the kernel, and is not timed beside longer ones. Chosen."""
 UNTIMED_CASE_RATIO: Final = 20.0
@@ -92,16 +92,10 @@ TWO_LAUNCHES_US: Final = 1000.0
 """From this length on a segment has two launches. Chosen: noise of a launch falls with its length."""
 ONE_LAUNCH_US: Final = 2000.0
 """From this length on a segment has one launch."""
-STREAMING_L2_FACTOR: Final = 5.0
-"""Inputs and outputs of so many L2 caches are timed without a flush: a fifth of them at most can still be there."""
 FLUSH_L2_FACTOR: Final = 2
 """A flush writes so many times the L2 cache. Chosen: lines go to sets by a hash, so once could leave some."""
 FLUSH_US: Final = 45.0
 """Microseconds of a flush, for what a segment costs; measured on an H200."""
-GRAPH_SPREAD: Final = 3
-"""The longer of two graphs holds so many times the launches of the shorter."""
-GRAPH_REPEATS: Final = 5
-"""Replays of both graphs in one segment; their median counts."""
 PLACES: Final = 16
 """Places of memory that blocks take in turn: their scatter of 0.33 % averages down to 0.08 % (`placement`)."""
 PLACES_MEMORY_SHARE: Final = 1 / 8
