@@ -9,9 +9,11 @@ from typing import Any, Literal, cast
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.tensors import Argument
 from kernel_lsp.judge.context import Bench, Context, Measured
-from kernel_lsp.judge.harness import Draw, Harness, Subject
+from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile
+from kernel_lsp.judge.inputs.draw import Draw
 from kernel_lsp.judge.measure.cases import TimedCase
+from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.runner.messages.oracle import Workload
 

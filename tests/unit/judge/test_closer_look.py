@@ -9,9 +9,9 @@ import pytest
 from judge_support import fake_context, fake_harness, fake_subject, timed
 
 from kernel_lsp.judge.context import Context
-from kernel_lsp.judge.harness import Subject
 from kernel_lsp.judge.ruling import Ruling, Speedup, rejected
 from kernel_lsp.judge.stages.final_checks import check_finally
+from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import Check, CheckStatus, Outcome, Stage, SustainedRun
 from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.runner.shield import both

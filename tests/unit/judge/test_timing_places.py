@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from judge_support import fake_harness, fake_subject, timed
 
-from kernel_lsp.judge.harness import Draw, Subject
+from kernel_lsp.judge.inputs.draw import Draw
 from kernel_lsp.judge.measure import blocks as measuring
 from kernel_lsp.judge.measure.blocks import Pair, Series, TimedOutputsDiffer, warm_up
 from kernel_lsp.judge.measure.cases import TimedCase
+from kernel_lsp.judge.subject import Subject
 from kernel_lsp.runner.messages.subject import Record, Recorded, Refresh, RunSegments, Segment
 from kernel_lsp.runner.protocol import WorkerFailure
 
