@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kernel_lsp.errors import CannotJudgeError, WorkloadError
-from kernel_lsp.judge.harness import UnjudgedError
+from kernel_lsp.judge.errors import UnjudgedError
 from kernel_lsp.judge.inputs.findings import Findings, ruling_of
 from kernel_lsp.judge.ruling import Ruling, rejected, wrong
 from kernel_lsp.judge.verdict import CheckStatus, Mismatch, Outcome, Stage

@@ -10,7 +10,8 @@ from kernel_lsp.bench.records import comparison_of
 from kernel_lsp.config.settings import PathSettings, Settings
 from kernel_lsp.device.nvml import find_gpus
 from kernel_lsp.errors import RunnerError
-from kernel_lsp.judge.harness import Harness, UnjudgedError
+from kernel_lsp.judge.errors import UnjudgedError
+from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.session import open_session
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Outcome, Stage, Verdict

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from kernel_lsp import mutation_testing as strength
 from kernel_lsp.cli.main import app
 from kernel_lsp.config.load import load_settings
-from kernel_lsp.judge.harness import Harness, UnjudgedError
+from kernel_lsp.judge.errors import UnjudgedError
+from kernel_lsp.judge.harness import Harness
 from kernel_lsp.mutation_testing import Fate, FileStrength, Mutant, measure_strength
 from kernel_lsp.mutation_testing.advice import advice_for, always_equal, always_round, reason_for
 from kernel_lsp.report.strength import strength_summary, strength_view
