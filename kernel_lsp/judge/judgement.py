@@ -25,6 +25,8 @@ STAGES: tuple[StageFunction, ...] = (screen, build, load, correct, look_at_launc
 """Before anything is timed; the first ruling ends a judgement."""
 TIMING: tuple[StageFunction, ...] = (time, confirm)
 """On the GPU, where what was timed must also be what was checked."""
+_NOT_CAPTURABLE = "NotCapturableError"
+_NEITHER = "it failed being timed: its launches can neither be captured nor made one by one"
 
 
 async def judge(context: Context) -> Ruling:
@@ -44,11 +46,17 @@ async def judge(context: Context) -> Ruling:
 
 async def _timed(context: Context) -> Ruling:
     """Time a candidate; one that cannot be captured launch by launch, and the baseline then in the same way."""
+    return await _through(context) or await _launch_by_launch(context)
+
+
+async def _through(context: Context) -> Ruling | None:
+    """Return the ruling of the timing stages; None where launches cannot be captured."""
     try:
-        return await _through(context)
+        for stage in TIMING:
+            if (ruling := await stage(context)) is not None:
+                return ruling
     except WorkerFailure as error:
-        if error.kind != "NotCapturableError":
-            return ruling_of(error, "being timed", "of the workload")
+        return None if error.kind == _NOT_CAPTURABLE else ruling_of(error, "being timed", "of the workload")
     except RUN_ERRORS as error:
         return _broken(context, error)
     except TimedOutputsDiffer:
@@ -57,13 +65,6 @@ async def _timed(context: Context) -> Ruling:
         return rejected("what is timed does nothing on the GPU")
     except TimeoutError as error:
         return Ruling(Outcome.AMBIGUOUS, Stage.TIMED, str(error))
-    return await _launch_by_launch(context)
-
-
-async def _through(context: Context) -> Ruling:
-    for stage in TIMING:
-        if (ruling := await stage(context)) is not None:
-            return ruling
     raise AssertionError("the last stage rules")
 
 
@@ -91,15 +92,7 @@ async def _launch_by_launch(context: Context) -> Ruling:
     context.cases = cases
     try:
         await prepare(context.harness, measured.baseline, cases)
-        return await _through(context)
-    except TimedOutputsDiffer:
-        return rejected("launches that were timed left other outputs than the launches that were checked")
-    except NothingTimed:
-        return rejected("what is timed does nothing on the GPU")
-    except TimeoutError as error:
-        return Ruling(Outcome.AMBIGUOUS, Stage.TIMED, str(error))
-    except RUN_ERRORS as error:
-        return _broken(context, error)
+        return await _through(context) or Ruling(Outcome.RUN_FAILED, Stage.RUN, _NEITHER)
     finally:
         if measured.baseline.worker.alive:
             await prepare(context.harness, measured.baseline, measured.cases)
