@@ -45,7 +45,7 @@ SHARED_CLEARANCE_DELTAS: Final = 2.0
 """Margins of delta that a difference must clear on a GPU that others use. Chosen: `aa_busy` has no false FASTER."""
 PLACEMENT_BLUR_US: Final[Mapping[str, float]] = MappingProxyType({"short": 0.1, "cold": 0.5})
 """Microseconds, by mode, by which a kernel may differ from itself in another process: twice the median of
-`self_judgement` where the cache is flushed (0.24 us), four times that of short ones (0.024 us)."""
+`self_judgement` where the cache is flushed (0.24 us), four times it for short launches (0.024 us)."""
 PROCESS_SCATTER_US: Final[Mapping[str, float]] = MappingProxyType({"short": 0.002, "cold": 0.12})
 """Microseconds, by mode, by which pairs of processes scatter about the mean of many (one standard deviation): from the
 scatter of estimates in `aa_idle` and `aa_busy`, less their own noise (0.11 and 0.13 us where the cache is flushed)."""
@@ -75,8 +75,8 @@ RACE_MOST_ROUNDS: Final = 10
 # Segments and modes
 
 SHORT_LAUNCH_US: Final = 10.0
-"""Shorter launches are timed together, not each between events: below it do_bench calls a kernel faster than itself in
-9 to 16 of 40 pairs (`aa`)."""
+"""Shorter launches are timed together, not each between two events: below it do_bench calls a kernel faster than itself
+in 9 to 16 of 40 pairs (`aa`)."""
 UNTIMED_CASE_US: Final = 7.0
 """A case that short says more about launching than about the kernel, and is not timed beside longer ones. Chosen."""
 UNTIMED_CASE_RATIO: Final = 20.0

@@ -198,7 +198,10 @@ class Harness:
         return self.draws[key], ""
 
     async def touch(self, draw: Draw) -> Draw:
-        """Return the same inputs but for fresh values in a few places, other ones each time; only the last are kept."""
+        """Return the same inputs but for fresh values in a few places, other ones each time; only the last are kept.
+
+        Weights are among them.
+        """
         key = f"{draw.key}/touched"
         made = await self.oracle(Touch(key=key, base=draw.key, seed=self._seed(f"{key}/{next(self._numbers)}")))
         return replace(self._drawn(key, draw.case, TOUCHED, made), changed_weights=self.workload.weights)

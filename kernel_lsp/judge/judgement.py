@@ -82,8 +82,12 @@ async def _launch_by_launch(context: Context) -> Ruling:
     measured = context.measured
     cases = tuple(replace(c, captured=False, mode="cold") for c in measured.cases)
     assert context.built is not None, "it was built before"
-    await context.harness.leave(context.running)
+    for version in (context.running, *context.reloaded):
+        await context.harness.leave(version)
+    context.reloaded.clear()
+    own_weights = context.running.own_weights
     context.subject = await context.harness.enter(context.candidate, context.built)
+    context.subject.own_weights = own_weights
     context.cases = cases
     try:
         await prepare(context.harness, measured.baseline, cases)

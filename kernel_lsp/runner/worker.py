@@ -75,9 +75,7 @@ class Worker:
         try:
             async with asyncio.timeout(deadline):
                 reply = await self._exchange(call)
-            if reply.nonce != call.nonce:
-                raise ValueError("it answered without the request's nonce")
-            if reply.error is None:
+            if reply.nonce == call.nonce and reply.error is None:
                 return messages.decode_answer(request, reply.body)
         except TimeoutError:
             self.kill()
@@ -90,6 +88,9 @@ class Worker:
             # An answer may still be on its way: this worker cannot be asked again.
             self.kill()
             raise
+        if reply.nonce != call.nonce or reply.error is None:
+            self.kill()
+            raise WorkerDied(f"the {self.role} process answered `{doing}` without the request's nonce")
         raise protocol.error_of(reply.error, _KNOWN)
 
     def at_close(self, action: Callable[[], None]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernel_lsp.runner.workers.emulator import read_program
+from kernel_lsp.runner.workers.emulated_launch import read_program
 from kernel_lsp.workload.workload import describe_case
 from tests.bench.record import record
 from tests.bench.replay import Gpu, Memory, Step, Subject, each_example, input_bytes

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from kernel_lsp.device.arguments import LaunchShape
-from kernel_lsp.runner.workers.emulator import Emulated
+from kernel_lsp.runner.workers.emulated_launch import Emulated
 from tests.bench.access_counters import METRICS, measured
 from tests.bench.record import record
 from tests.bench.replay import Gpu, Memory, Step

@@ -20,10 +20,14 @@ import torch
 from kernel_lsp.build.cuda import build_cuda
 from kernel_lsp.build.planner import plan_cuda
 from kernel_lsp.check import find_kernel_files
+from kernel_lsp.emulate.sampling import BlockSample
 from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.runner.workers.allocations import WatchedAllocations
 from kernel_lsp.runner.workers.answers import execute_answer, load_answer
-from kernel_lsp.runner.workers.emulator import Emulated, EmulatedLaunches, Emulator, Outcome
+from kernel_lsp.runner.workers.emulated_launch import Emulated
+from kernel_lsp.runner.workers.emulated_memory import EmulatedMemory
+from kernel_lsp.runner.workers.emulated_report import Outcome
+from kernel_lsp.runner.workers.emulator import EmulatedLaunches, Emulator
 from kernel_lsp.runner.workers.inline import build_extension, serving
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels, read_source
@@ -60,6 +64,20 @@ class Step:
     outcome: Outcome
 
 
+class _Reached(EmulatedMemory):
+    """Memory that knows tensors by their addresses, which are all that host code passes on."""
+
+    def __init__(self, names: Sequence[str], inputs: Sequence[object]) -> None:
+        super().__init__(names, inputs)
+        self.tensors: dict[int, torch.Tensor] = {}
+
+    def reach(self, tensor: torch.Tensor) -> None:
+        """Make sure that a tensor lies in a buffer, and keep it."""
+        super().reach(tensor)
+        if tensor.numel():
+            self.tensors[tensor.data_ptr()] = tensor
+
+
 class Replaying(Emulator):
     """An emulator that keeps every launch, with the memory round it.
 
@@ -69,19 +87,12 @@ class Replaying(Emulator):
     def __init__(self, arch: str) -> None:
         super().__init__(ARCH)
         self._arch = arch
-        self.steps: list[Step] = []
-        self._reached: dict[int, torch.Tensor] = {}
 
-    def begin(self, names: Sequence[str], inputs: Sequence[Any]) -> None:
+    def begin(self, names: Sequence[str], inputs: Sequence[object], sample: BlockSample | None = None) -> None:
         """Start a run; what an earlier one left is let go of."""
-        super().begin(names, inputs)
-        self.steps, self._reached = [], {}
-
-    def reach(self, tensor: torch.Tensor) -> None:
-        """Make sure that a tensor lies in a buffer, and know it by its address: that is all host code passes on."""
-        super().reach(tensor)
-        if tensor.numel():
-            self._reached[tensor.data_ptr()] = tensor
+        super().begin(names, inputs, sample)
+        self.memory = self._reached = _Reached(names, inputs)
+        self.steps: list[Step] = []
 
     def run(self, launch: Emulated) -> None:
         """Run one launch and keep it."""
@@ -96,8 +107,8 @@ class Replaying(Emulator):
         """The tensors whose addresses are among the arguments of a launch, by the names of their buffers."""
         for data in packed:
             address = int.from_bytes(data, "little")
-            if len(data) == 8 and address in self._reached:
-                yield self.inside(address, 1).name, self._reached[address]
+            if len(data) == 8 and address in self._reached.tensors:
+                yield self.memory.inside(address, 1).name, self._reached.tensors[address]
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,9 @@ async def confirm(context: Context) -> Ruling | None:
     ended = time.perf_counter()
     with context.timeline.stage("reload"):
         for version in (context.measured.baseline, context.running):
-            context.reloaded.append(await context.harness.enter(version.candidate, version.built))
+            entered = await context.harness.enter(version.candidate, version.built)
+            entered.own_weights = version.own_weights  # some are found by their values once it runs
+            context.reloaded.append(entered)
     with context.timeline.stage("settle"):
         await context.harness.settle()
     rng = random.Random(random.SystemRandom().getrandbits(64))

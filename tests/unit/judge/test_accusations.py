@@ -64,7 +64,9 @@ class Confirmation:
         """What the stage says after a first look with these blocks, by case."""
 
         async def enter(*_: object) -> object:
-            return fake_subject()
+            version = fake_subject()
+            version.own_weights = ("scale",)  # by their names alone
+            return version
 
         context = fake_context(fake_harness(rest=nothing, settle=nothing, enter=enter), self.placed, timer)
         context.series = Series.empty(self.placed)
@@ -116,6 +118,7 @@ def test_a_gain_that_is_measured_again_is_doubted(monkeypatch: pytest.MonkeyPatc
     assert ruling == ACCUSED
     assert look.asked == ["ready", "doubt"]
     assert len(context.reloaded) == 2, "both sides were loaded anew"
+    assert [version.own_weights for version in context.reloaded] == [(), ()], "they are given other weights too"
 
 
 def test_so_is_one_that_is_slower_on_one_case(monkeypatch: pytest.MonkeyPatch) -> None:

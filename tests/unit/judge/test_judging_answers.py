@@ -116,7 +116,9 @@ ANSWERS = {
     "overruns": INLINE.replace("fmaxf(x[i]", "fmaxf(x[i + 1]"),
     "other name": MODEL.replace("self.scale", "self.factor"),
     "other shape": MODEL.replace("torch.ones(size)", "torch.ones(1, size)"),
-    "derived": MODEL.replace("torch.ones(size)", "2 * torch.ones(size)").replace("* self.scale", "* self.scale / 2"),
+    "derived": MODEL.replace("torch.ones(size)", "2 * torch.ones(size)")
+    .replace("* self.scale", "* self.scale / 2")
+    .replace("self.scale", "self.factor"),
     "left out": MODEL.replace("self.scale = nn.Parameter(torch.ones(size))", "self.size = size").replace(
         "self.scale", "torch.ones(self.size, device=x.device)"
     ),
@@ -128,9 +130,7 @@ ANSWERS = {
     "words": INLINE.replace("rows.scale_rows(x,", "rows.scale_rows(x.clone(),")
     .replace("auto y = torch::empty_like(x)", "auto y = x.clone()")
     .replace("def __init__(self, size):", 'def __init__(self, size):\n        """The constructor (open to all)."""'),
-    "hidden": INLINE.replace(
-        "cuda_sources=SOURCE", "cuda_sources=SOURCE.replace('int n =', 'as' 'm(\"syscall\"); int n =')"
-    ),
+    "hidden": INLINE.replace("cuda_sources=SOURCE", "cuda_sources=SOURCE.replace('int n =', 'prc' 'tl(0); int n =')"),
 }
 
 
@@ -164,7 +164,7 @@ def test_the_model_itself_is_the_same_program(verdicts):
 def test_a_right_answer_is_right_on_the_emulator(verdicts, name):
     assert (verdicts[name].verdict, verdicts[name].stage) == (Outcome.UNTIMED, Stage.CORRECT), verdicts[name].reason
     found = checks(verdicts[name])
-    assert found["weights"] == (CheckStatus.PASSED, "by state: all 1 are given to it, under their names")
+    assert found["weights"] == (CheckStatus.PASSED, "by state: all 1 are given to it")
     assert found["inputs: weights"][0] is CheckStatus.PASSED
     assert "needs a GPU" in found["the case as written"][1]
 
@@ -195,7 +195,7 @@ def test_a_wrong_answer_names_case_and_element(verdicts):
 def test_of_what_is_less_exact_than_allowed_the_reason_says_by_how_much(verdicts):
     of_one, of_all = verdicts["rounds"].reason, verdicts["rounds a little"].reason
     assert re.search(r" is inexact from index .* by up to [4-7]\d\d units of rounding where 128 are allowed$", of_one)
-    off = r" is inexact by [3-7]\d(\.\d)? units of rounding \(root mean square\) where 32 are allowed; most of all at"
+    off = r" is inexact by [3-7]\d(\.\d)? units of rounding \(root mean square\) where 3\d(\.\d)? are allowed; most"
     assert re.search(off, of_all)
     assert "units" not in verdicts["wrong"].reason
     assert " is wrong from index " in verdicts["wrong"].reason
@@ -254,7 +254,7 @@ def test_sizes_that_the_problem_fixes_may_be_relied_on(verdicts):
         ("no_answer", Outcome.BUILD_FAILED, Stage.PARSE, "no `ModelNew`"),
         ("raises", Outcome.BUILD_FAILED, Stage.BUILD, "ValueError: no"),
         ("reaches", Outcome.ILLEGITIMATE, Stage.LEGITIMATE, "imports `ctypes`"),
-        ("hidden", Outcome.ILLEGITIMATE, Stage.LEGITIMATE, "line 13 of its host code holds machine instructions"),
+        ("hidden", Outcome.ILLEGITIMATE, Stage.LEGITIMATE, "line 13 of its host code uses `prctl`"),
         ("syntax", Outcome.BUILD_FAILED, Stage.BUILD, "syntax.py:"),
     ],
 )

@@ -1,5 +1,6 @@
 """How inputs lie in the memory that two processes share: aligned, guarded, and as unaligned or strided as asked."""
 
+import msgspec
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -13,6 +14,7 @@ from kernel_lsp.device.slab import (  # noqa: E402
     torch_dtype,
 )
 from kernel_lsp.policy import GUARD_BYTES, POISON_BYTE  # noqa: E402
+from kernel_lsp.runner import messages  # noqa: E402
 
 DTYPES = (
     torch.bool,
@@ -112,7 +114,7 @@ def test_empty_tensors_and_single_values_have_a_place(layout):
 
 def test_a_place_travels_as_a_message():
     spec = TensorSpec("bfloat16", (3, 4), (4, 1), 16384, 24)
-    assert TensorSpec.from_json(spec.to_json()) == spec
+    assert msgspec.msgpack.decode(messages.encode(spec), type=TensorSpec) == spec
     assert (spec.numbers, spec.itemsize, torch_dtype(spec.dtype)) == (12, 2, torch.bfloat16)
 
 
