@@ -70,8 +70,7 @@ DETECTION_POWER: Final = 0.95
 RACE_LEAST_ROUNDS: Final = 5
 """Rounds of a race before anybody is dropped: with fewer the interval is infinite at `ALPHA` / 16."""
 RACE_MOST_ROUNDS: Final = 10
-"""Rounds of a race. Chosen: six candidates of twelve that are slower by 30 % are gone after five on a steady GPU
-(`paired_verdict_simulation`), and a judgement has the last word on the others."""
+"""Rounds of a race. Chosen: six of twelve that are 30 % slower are gone after five (`paired_verdict_simulation`)."""
 
 # Segments and modes
 
@@ -102,7 +101,7 @@ PLACES_MEMORY_SHARE: Final = 1 / 8
 """Share of free GPU memory for the places of one version. Chosen: two versions and the oracle fit beside them."""
 EAGER_SPIN_FACTOR: Final = 1.5
 """Launches that cannot be captured wait behind a kernel that spins for so many times their host time. Chosen."""
-EAGER_SPIN_SLACK_US: Final = 20.0
+EAGER_SPIN_SLACK_US: Final = 50.0
 """Host microseconds added to each launch for that. Chosen: flush and two events."""
 MOST_SPIN_US: Final = 50_000.0
 """Longest spin. Chosen: a display's watchdog takes seconds."""
@@ -131,11 +130,9 @@ QUIET_SAMPLE_SECONDS: Final = 0.2
 # The clock out of reach of the candidate
 
 OUTSIDE_CLOCK_BASELINE_MS: Final = 50.0
-"""The parent's clock watches so many milliseconds of the baseline's launches on each timed case. Chosen: messages
-and flushes, which the clock sees too, are few beside them."""
+"""The parent's clock watches so many milliseconds of the baseline on each timed case. Chosen: messages take less."""
 OUTSIDE_CLOCK_AGREEMENT_SHARE: Final = 0.08
-"""Share by which the candidate's claimed total may fall short of the parent's clock. Chosen between 5
-and 10 %: more than both clocks differ by, less than a lie is told for."""
+"""Share by which a claimed total may fall short of the parent's clock. Chosen: clocks differ by less, lies by more."""
 OUTSIDE_CLOCK_LOOKS: Final = 5
 """Looks by the parent's clock, at least, before a claim is doubted. Others only ever add time: the least counts."""
 OUTSIDE_CLOCK_DOUBT_SECONDS: Final = 2.0
@@ -145,13 +142,11 @@ UNTIMED_CASE_FACTOR: Final = 2.0
 UNTIMED_CASE_SLACK_US: Final = 5.0
 """... and so many microseconds more. Chosen: the baseline's time there is mostly launching."""
 HOST_TIME_SLACK_US: Final = 20.0
-"""Host time of an eager call that a candidate may take longer than the baseline, beyond its gain, ... Chosen: Python
-launchers scatter."""
+"""Host time that a candidate's eager call may take longer, beyond its gain, ... Chosen: Python launchers scatter."""
 HOST_TIME_SLACK_SHARE: Final = 0.10
 """... and as a share of the baseline's host time."""
 FRESH_INPUTS_RATIO: Final = 1.1
-"""A first launch on inputs and weights never seen may take so many times a launch on known ones, beside the
-baseline's own ratio. Chosen: little more than the scatter of a median."""
+"""A first launch on inputs never seen may take so many times one on known ones, beside the baseline's ratio. Chosen."""
 FRESH_INPUTS_SLACK_US: Final = 2.0
 """Microseconds that it may take longer in any case. Chosen: four times the placement blur."""
 FRESH_INPUTS_LAUNCHES: Final = 5
@@ -159,11 +154,10 @@ FRESH_INPUTS_LAUNCHES: Final = 5
 FRESH_LAUNCHES_COMPARED: Final = 6
 """Launches of a case in a confirmation that are held against the truth, at most. Chosen: a reference may be slow."""
 FRESH_COMPARED_SHARE: Final = 0.3
-"""Chance of each segment of a confirmation that a launch in it is held against the truth. Chosen: the fifth one on
-average is, which nobody foresees."""
+"""Chance of each segment of a confirmation that a launch in it is held against the truth. Chosen."""
 FRESH_REPEATED_SHARE: Final = 0.5
-"""Chance of each other segment that all of its launches are run again in another process. Chosen: twenty segments of
-eight launches leave a version that fakes one launch in twenty undetected once in fifty times."""
+"""Chance of each other segment that all its launches are run again in another process. Chosen: of twenty segments of
+eight that leaves who fakes one launch in twenty undetected once in fifty times."""
 RENEWAL_SECONDS: Final = 1.5
 """Seconds for drawing inputs anew in one confirmation. Chosen: the confirmation itself takes as long at most."""
 FAMILIES_AFTER_TIMING: Final = 4
@@ -184,11 +178,8 @@ EMULATED_SAMPLE_SECONDS: Final = 20.0
 """Deadline of a sample of blocks of one timed launch on the emulator. Chosen: tools beside it take as long."""
 SAMPLED_INPUT_BYTES: Final = 256 << 20
 """Inputs of a timed case of which a sample of blocks is emulated. Chosen: the CPU has to draw them."""
-FRESH_INPUTS_LOOKS: Final = 3
-"""Looks before a candidate is said to remember its inputs. Others slow single launches; memory is slow each time."""
 PEAK_BANDWIDTH_FACTOR: Final = 1.2
-"""Memory may give so many times the bandwidth measured, where its peak is not known: reading reaches 95 % of the peak
-of an H200, and a copy a quarter less (ARCHITECTURE.md, Legitimacy)."""
+"""Memory may give so many times a copy's bandwidth, where its peak is unknown: reading gives a quarter more (H200)."""
 BANDWIDTH_BYTES: Final = 1 << 30
 """Bytes of the copy that measures bandwidth. Chosen: far beyond any L2 cache."""
 BANDWIDTH_REPEATS: Final = 6
@@ -230,14 +221,24 @@ FLOOR_MAX_UNITS: Final = 4.0
 """An element may always be off by so many. Chosen: rounding once costs half a unit, a short chain a few."""
 FLOOR_RMS_UNITS: Final = 1.0
 """The root mean square may always be off by so many."""
+FLOOR_MAX_BY_ROOT: Final = 0.75
+"""So many by the root of the number of terms: the largest error among a million loops was 0.72 (`summation_errors`)."""
+FLOOR_RMS_BY_ROOT: Final = 0.1
+"""The same for the root mean square: that of a loop was 0.07 to 0.09 (`summation_errors`)."""
+FLOOR_MOST_TERMS: Final = 1 << 20
+"""Terms from which floors grow no more: the RMS floor is 102 units then, where TF32 is a thousand off."""
+RMS_SPREAD_SIGMAS: Final = 4.75
+"""Standard deviations that a normal number exceeds once in a million times."""
+TERMS_INPUTS: Final = 3
+"""Inputs, largest first, whose changed element tells how many terms an output has. Chosen: each takes a run."""
+TERMS_CHANGED_UNITS: Final = 4096.0
+"""Units by which an output has changed then. Chosen: sums in any order are not so far off."""
 WIDE_FLOORS_UNITS: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
     {"float64": (128.0, 32.0), "float32": (128.0, 32.0), "float16": (32.0, 8.0), "bfloat16": (8.0, 2.0)}
 )
 """Floors (largest, RMS) for coarse families, and beside library code: there honest loops over a million terms were up
 to 66 units off in float32, honest versions of coarse families 62 (RMS 10) in float32 and 18 (RMS 4.5) in float16."""
-TABLE_TOLERANCES: Final[Mapping[str, float]] = MappingProxyType(
-    {"float64": 1e-10, "float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2}
-)
+TABLE_TOLERANCES: Final = MappingProxyType({"float64": 1e-10, "float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2})
 """Relative errors that a baseline may make where nothing better is known (KernelBench v0.2; float64 chosen)."""
 OTHER_TOLERANCE: Final = 1e-1
 """The same for types that are not in the table, 8-bit floats. Chosen: they have three bits and a sign."""
@@ -273,11 +274,11 @@ LARGE_FACTOR_FLOAT16: Final = 16.0
 TINY_POWER: Final = -8
 """`tiny` inputs are 2 to this power times theirs. Chosen: the inverse of `LARGE_FACTOR`."""
 LARGE_SCALE_POWER: Final = 40
-"""Inputs of extreme scale are 2 to this power times theirs, and 2 to its negative. Chosen: beyond
-float16 either way, so that float16 in float32's or TF32's place shows; their squares are still float32 numbers."""
+"""`vast` inputs are 2 to this power times theirs, `minute` ones 2 to its negative. Chosen: squares fit float32."""
+LARGE_SCALE_POWER_FLOAT16: Final = 12
+"""The same in float16, whose largest number is 2^16 and whose smallest normal one 2^-14."""
 ONE_HUGE_POWER: Final = 10
-"""One element in each row is 2 to this power times its value. Chosen: exp of it overflows unless the maximum is taken
-off first."""
+"""One element in each row is 2 to this power times its value. Chosen: its exp overflows if no maximum is taken off."""
 OUTLIER_VALUE: Final = 24.0
 """Magnitude of planted outliers. Chosen: exp of it still adds up in float32."""
 OUTLIERS_ONE_IN: Final = 1024
@@ -294,10 +295,20 @@ TOUCHED_LEAST: Final = 4
 """Elements, at least, in which `touched` inputs differ from those before."""
 TOUCHED_ONE_IN: Final = 4096
 """One element in so many does. Chosen: samples of the inputs miss them."""
-NONFINITE_ELEMENTS: Final = 6
-"""NaN and infinities in `nonfinite` inputs: two of each kind, by position."""
+TOUCHED_STRETCH_ONE_IN: Final = 256
+"""One in so many besides, side by side: a row if it is no longer. Chosen: no tolerance for rounding covers a row."""
 KEPT_ZERO_SHARE: Final = 0.25
 """Exact zeros that make up this share of a tensor are structure, as of a triangle, and stay zero. Chosen."""
+SORTED_BY_CHANCE: Final = 1e-6
+"""Rows that chance sorts less often than this are sorted on purpose, and stay so. Chosen."""
+SYMMETRIC_LEAST_PAIRS: Final = 6
+"""Opposite elements that differ from the first pair, for a symmetric matrix to be so on purpose. Chosen."""
+SORTED_LEAST_ELEMENTS: Final = 3
+"""Integers of a row that are sorted on purpose rather than by chance. Chosen."""
+OTHER_VALUES_TRIED: Final = 4
+"""Other values of one argument that are tried until one matters. Chosen: each takes a run of the reference."""
+OTHER_VALUES_CPU_BYTES: Final = 64 << 20
+"""Inputs up to which other integers are tried on a CPU first, for they may be indices. Chosen."""
 
 # Sizes: emulated runs, scaled problems, memory
 
@@ -330,7 +341,7 @@ LARGE_CASE_MEMORY_SHARE: Final = 0.25
 KEPT_DRAWS_MEMORY_SHARE: Final = 0.25
 """Share of it for past inputs and expected values. Chosen: they can be made again."""
 RELEASED_BYTES: Final = 1 << 30
-"""Unused memory of torch's from this size on is given back where others may want it. Chosen."""
+"""Unused memory of torch's, or what is made beside inputs, is given back from this size on. Chosen."""
 SHORT_MEMORY_SHARE: Final = 0.35
 """Memory is given back between any two uses where a smaller share of the GPU's is free. Chosen."""
 

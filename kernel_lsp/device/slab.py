@@ -15,13 +15,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from kernel_lsp import policy
 from kernel_lsp.device.tensors import SlabHandle, TensorSpec
 
-GUARD = 16 << 10
-POISON = 0xFF
 _ALIGNMENT = 512
 _GRANULE = 2 << 20  # CUDA carves smaller allocations out of shared blocks, which must not travel between processes
-_SHORT_SHARE = 0.35  # of a GPU's memory
 
 
 def torch_dtype(name: str) -> torch.dtype:
@@ -43,14 +41,14 @@ def lay_out(
     second element of the memory belongs to the tensor.
     """
     specs: list[TensorSpec] = []
-    at = GUARD
+    at = policy.GUARD_BYTES
     for dtype, shape, stride in tensors:
         steps = tuple(2 * step for step in stride) if strided else tuple(stride)
         reach = sum((extent - 1) * step for extent, step in zip(shape, steps, strict=True)) + 1 if all(shape) else 0
         offset = at + (dtype.itemsize if shifted else 0)
         span = reach * dtype.itemsize
         specs.append(TensorSpec(dtype_name(dtype), tuple(shape), steps, offset, span))
-        at = -(-(offset + span + GUARD) // _ALIGNMENT) * _ALIGNMENT
+        at = -(-(offset + span + policy.GUARD_BYTES) // _ALIGNMENT) * _ALIGNMENT
     return tuple(specs), at
 
 
@@ -78,9 +76,9 @@ class Slab:
         at = 0
         for spec in besides:
             if self.view(spec).is_contiguous():
-                self.data[at : spec.offset].fill_(POISON)
+                self.data[at : spec.offset].fill_(policy.POISON_BYTE)
                 at = spec.offset + spec.span
-        self.data[at:].fill_(POISON)
+        self.data[at:].fill_(policy.POISON_BYTE)
 
 
 def give_back(*, whatever: bool = False) -> None:
@@ -90,7 +88,7 @@ def give_back(*, whatever: bool = False) -> None:
     """
     if not whatever:
         free, total = torch.cuda.mem_get_info()
-        if free >= _SHORT_SHARE * total:
+        if free >= policy.SHORT_MEMORY_SHARE * total:
             return
     torch.cuda.empty_cache()
 

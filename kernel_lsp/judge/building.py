@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from kernel_lsp import policy
 from kernel_lsp.build.binary import Binary
 from kernel_lsp.build.built import Built, failed, in_given_terms, with_extensions
 from kernel_lsp.build.host.record import ExtensionBuild
@@ -37,9 +38,7 @@ from kernel_lsp.source.kernel import Language
 from kernel_lsp.source.modules import in_place
 from kernel_lsp.workload.spec import WorkloadFile
 
-BUILD_SECONDS = 120.0
 DEFAULT_ARCH = "sm_90"
-EXTENSION_SECONDS = 600.0
 _NUMBERS = itertools.count(1)
 
 
@@ -89,13 +88,13 @@ class Builders:
         """Build our own kernels of `device/NAME.cu`, for this architecture."""
         async with self._worker() as worker:
             request = BuildOwnKernels(name=name, arch=self.arch, cache=self._cache())
-            return await worker.ask(request, deadline=BUILD_SECONDS)
+            return await worker.ask(request, deadline=policy.BUILD_SECONDS)
 
     async def prepare_header(self) -> None:
         """Compile ahead what every extension on the fast path begins with; where it fails, they build without."""
         with contextlib.suppress(WorkerFailure, RunnerError):
             async with self._worker() as worker:
-                await worker.ask(PrepareHeader(folder=self._cache_folder.absolute()), deadline=BUILD_SECONDS)
+                await worker.ask(PrepareHeader(folder=self._cache_folder.absolute()), deadline=policy.BUILD_SECONDS)
 
     def _cache(self) -> CacheFolder:
         return CacheFolder(self._cache_folder.absolute(), self._settings.build.cache_limit)
@@ -191,14 +190,14 @@ class Builders:
                 triton_cache=triton_cache,
                 processes=self._settings.runner.compile_workers // self._busy,  # alone it has all of them
             )
-            return await worker.ask(request, deadline=BUILD_SECONDS)
+            return await worker.ask(request, deadline=policy.BUILD_SECONDS)
 
     async def _extension(self, request: ExtensionRequest, candidate: Candidate, arch: str) -> ExtensionBuild:
         """Build one extension that a candidate asks for; its own code is run only where torch has to build it."""
         origin, options = _absolute(candidate.kernel), self._options()
         async with self._worker() as worker:
             fast = BuildExtension(extension=request, origin=origin, arch=arch, options=options, cache=self._cache())
-            answer = await worker.ask(fast, deadline=BUILD_SECONDS)
+            answer = await worker.ask(fast, deadline=policy.BUILD_SECONDS)
         if isinstance(answer, ExtensionBuild):
             return answer
         folder = (self.extensions() / candidate.digest[:32]).absolute()
@@ -206,7 +205,7 @@ class Builders:
             full = BuildExtensionFully(
                 extension=request, origin=origin, arch=arch, options=options, folder=folder, reason=answer
             )
-            return await worker.ask(full, deadline=EXTENSION_SECONDS)
+            return await worker.ask(full, deadline=policy.EXTENSION_BUILD_SECONDS)
 
     def _idle_worker(self) -> Worker | None:
         """An idle worker that may read what a new one might; those that may not have served their time."""

@@ -27,11 +27,6 @@ class Outcome(StrEnum):
         """True where the candidate is out, whatever its speed."""
         return self in _FAILURES
 
-    @property
-    def was_timed(self) -> bool:
-        """True where it is right and its speed was measured."""
-        return self is not Outcome.UNTIMED and not self.is_failure
-
 
 _FAILURES = frozenset(
     (Outcome.WRONG, Outcome.ILLEGITIMATE, Outcome.BUILD_FAILED, Outcome.RUN_FAILED, Outcome.TIMED_OUT)

@@ -30,6 +30,7 @@ from typing import NoReturn, cast
 
 import msgspec
 
+from kernel_lsp import policy
 from kernel_lsp.runner import protocol, watch
 from kernel_lsp.runner.sandbox import Confinement, confine
 from kernel_lsp.runner.sessions import kill_session
@@ -74,7 +75,7 @@ def main() -> None:
         control.sendall(b"ready\n")
         most_memory = watch.most_memory()
         while True:
-            if not select.select([control], [], [], watch.SECONDS if children else None)[0]:
+            if not select.select([control], [], [], policy.WATCH_SECONDS if children else None)[0]:
                 _look_after(children, most_memory)
                 continue
             data, descriptors, _, _ = socket.recv_fds(control, 1 << 16, 1)

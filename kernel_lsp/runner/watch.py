@@ -11,13 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernel_lsp import policy
 from kernel_lsp.runner.sessions import members
 
-SECONDS = 0.25
-"""Between two looks."""
-MOST_PROCESSES = 64
-MOST_DISK_BYTES = 8 << 30
-MOST_OUTPUT_BYTES = 64 << 20
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _OWN_MEMORY = (1, 2)  # fields of statm: resident pages, and those of them that are shared with files
 _SHARE = re.compile(r"^Pss_Anon: +(\d+) kB", re.MULTILINE)  # what forks have in common counts once among them
@@ -52,19 +48,19 @@ def look(leader: int, scratch: Path, most_memory_bytes: int = 0) -> Usage:
 
 def excess(usage: Usage, most_memory_bytes: int) -> str | None:
     """What there is too much of, as the end of a sentence; None if nothing."""
-    if usage.processes > MOST_PROCESSES:
-        return f"it started {usage.processes} processes, more than {MOST_PROCESSES}"
+    if usage.processes > policy.MOST_PROCESSES:
+        return f"it started {usage.processes} processes, more than {policy.MOST_PROCESSES}"
     if usage.memory_bytes > most_memory_bytes:
         return f"it took {usage.memory_bytes >> 20:,} MiB of memory, more than {most_memory_bytes >> 20:,}"
-    if usage.disk_bytes > MOST_DISK_BYTES:
-        return f"it wrote {usage.disk_bytes >> 20:,} MiB of files, more than {MOST_DISK_BYTES >> 20:,}"
+    if usage.disk_bytes > policy.MOST_DISK_BYTES:
+        return f"it wrote {usage.disk_bytes >> 20:,} MiB of files, more than {policy.MOST_DISK_BYTES >> 20:,}"
     return None
 
 
 def cap_output(log: Path) -> None:
     """Begin a log anew that has grown too long; what is appended to it goes on from its start."""
     with contextlib.suppress(OSError):
-        if log.stat().st_size > MOST_OUTPUT_BYTES:
+        if log.stat().st_size > policy.MOST_LOG_BYTES:
             os.truncate(log, 0)
 
 

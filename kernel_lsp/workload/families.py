@@ -13,24 +13,9 @@ from typing import TypeGuard
 import torch
 from torch import Generator, Tensor
 
+from kernel_lsp import policy
 from kernel_lsp.workload.leaves import Leaf, Leaves, laid_out_as, own_elements
 from kernel_lsp.workload.structure import NONE, Structure, preserve
-
-LONG = 16
-"""Elements of a dimension whose end gets outliers."""
-RANGE_EXPONENT = 40
-"""Power of two that values are multiplied by, or divided, to reach the ends of a type's range.
-
-Squares, and products of two, of normal values stay normal in float32 and bfloat16.
-"""
-HALF_EXPONENT = 12
-"""The same for float16, whose largest number is 2^16 and whose smallest normal one 2^-14."""
-SPIKE_EXPONENT = 10
-"""Power of two that one element of each row is multiplied by: its exp() is infinite unless the maximum is taken off."""
-FEWEST_TOUCHED, TOUCHED_ONE_IN = 4, 4096
-"""Elements of a tensor that are touched one by one: so many at least, and one in so many."""
-STRETCH_ONE_IN = 256
-"""Elements of a tensor, one in so many side by side, that are touched besides: a whole row if it is no longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +43,15 @@ class Family:
 
 
 def _shifted(x: Tensor, _: Generator) -> Tensor:
-    return x * 1.5 + 0.75
+    return x * policy.SHIFT_FACTOR + policy.SHIFT_OFFSET
 
 
 def _large(x: Tensor, _: Generator) -> Tensor:
-    return x * (16.0 if x.dtype == torch.float16 else 256.0)
+    return x * (policy.LARGE_FACTOR_FLOAT16 if x.dtype == torch.float16 else policy.LARGE_FACTOR)
 
 
 def _tiny(x: Tensor, _: Generator) -> Tensor:
-    return x * 2.0**-8
+    return x * 2.0**policy.TINY_POWER
 
 
 def _vast(x: Tensor, _: Generator) -> Tensor:
@@ -80,13 +65,13 @@ def _minute(x: Tensor, _: Generator) -> Tensor:
 def _spiked(x: Tensor, generator: Generator) -> Tensor:
     """One element of each row is huge."""
     if not x.dim():
-        return _finite_as(x, x * 2.0**SPIKE_EXPONENT)
+        return _finite_as(x, x * 2.0**policy.ONE_HUGE_POWER)
     where = torch.randint(x.shape[-1], (*x.shape[:-1], 1), generator=generator, device=x.device)
-    return _finite_as(x, x * torch.ones_like(x).scatter_(-1, where, 2.0**SPIKE_EXPONENT))
+    return _finite_as(x, x * torch.ones_like(x).scatter_(-1, where, 2.0**policy.ONE_HUGE_POWER))
 
 
 def _range_exponent(x: Tensor) -> int:
-    return HALF_EXPONENT if x.dtype == torch.float16 else RANGE_EXPONENT
+    return policy.LARGE_SCALE_POWER_FLOAT16 if x.dtype == torch.float16 else policy.LARGE_SCALE_POWER
 
 
 def _finite_as(x: Tensor, changed: Tensor) -> Tensor:
@@ -109,14 +94,14 @@ def _outliers(x: Tensor, generator: Generator) -> Tensor:
     A loop that ends too early misses those; among very many terms another one would hardly be missed.
     """
     flat = x.clone().reshape(-1)
-    where = _places(flat, flat.numel() // 1024, generator)
-    flat[where] = flat[where].sign() * 24.0
+    where = _places(flat, flat.numel() // policy.OUTLIERS_ONE_IN, generator)
+    flat[where] = flat[where].sign() * policy.OUTLIER_VALUE
     made = flat.reshape(x.shape)
-    for dimension in (number for number, size in enumerate(made.shape) if size >= LONG):
+    for dimension in (number for number, size in enumerate(made.shape) if size >= policy.LONG_DIMENSION):
         end = made.select(dimension, -1)
-        chosen = torch.rand(end.shape, generator=generator, device=end.device) < 1 / 8
+        chosen = torch.rand(end.shape, generator=generator, device=end.device) < 1 / policy.OUTLIERS_AT_ENDS_ONE_IN
         chosen.view(-1)[0] = True
-        end.copy_(torch.where(chosen, end.sign() * 24.0, end))
+        end.copy_(torch.where(chosen, end.sign() * policy.OUTLIER_VALUE, end))
     return made
 
 
@@ -143,7 +128,7 @@ def _alternating(x: Tensor, _: Generator) -> Tensor:
 
 def _above(x: Tensor, _: Generator) -> Tensor:
     """All above 1: a minimum that starts from 0 or 1 is wrong then."""
-    return x.abs().mul_(4).add_(1.5)
+    return x.abs().mul_(policy.ABOVE_FACTOR).add_(policy.ABOVE_OFFSET)
 
 
 def _below(x: Tensor, generator: Generator) -> Tensor:
@@ -240,7 +225,7 @@ def touched(
         own = own_elements(leaf)
         flat = own.flatten().clone()
         values = other[tuple(slice(extent) for extent in own.shape)].flatten().to(flat.dtype)
-        few = _places(flat, max(FEWEST_TOUCHED, flat.numel() // TOUCHED_ONE_IN), generator)
+        few = _places(flat, max(policy.TOUCHED_LEAST, flat.numel() // policy.TOUCHED_ONE_IN), generator)
         places = torch.cat([few, _stretch(own, generator)])
         flat[places] = values[places]
         return laid_out_as(preserve(structure, own, flat.view(own.shape)), leaf)
@@ -257,7 +242,7 @@ def is_changed(leaf: Leaf) -> TypeGuard[Tensor]:
 def _stretch(own: Tensor, generator: Generator) -> Tensor:
     """Places side by side in a flattened tensor."""
     row, count = own.shape[-1] if own.dim() else 1, own.numel()
-    length = min(row, max(FEWEST_TOUCHED, count // STRETCH_ONE_IN))
+    length = min(row, max(policy.TOUCHED_LEAST, count // policy.TOUCHED_STRETCH_ONE_IN))
     starts, step = (count // row, row) if length == row else (count - length + 1, 1)
     start = torch.randint(starts, (1,), generator=generator, device=own.device) * step
     return start + torch.arange(length, device=own.device)

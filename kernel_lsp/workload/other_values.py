@@ -9,12 +9,11 @@ from collections.abc import Iterator
 import torch
 from torch import Generator, Tensor
 
+from kernel_lsp import policy
 from kernel_lsp.workload import families
 from kernel_lsp.workload.leaves import Leaf, laid_out_as, own_elements
 from kernel_lsp.workload.structure import Structure, preserve
 
-FEWEST_SORTED = 3
-"""Elements of a row that are sorted on purpose rather than by chance."""
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 """Types that torch calculates in everywhere."""
 
@@ -61,7 +60,7 @@ def _other_tensors(value: Tensor, fresh: Leaf | None, structure: Structure, gene
 
 
 def _moved(x: Tensor, structure: Structure, generator: Generator) -> Iterator[Tensor]:
-    yield preserve(structure, x, 1.5 * x + 0.75)
+    yield preserve(structure, x, policy.SHIFT_FACTOR * x + policy.SHIFT_OFFSET)
     noise = torch.rand(x.shape, generator=generator, device=x.device, dtype=torch.float32)
     yield preserve(structure, x, noise.to(x.dtype))
 
@@ -78,7 +77,7 @@ def _other_integers(x: Tensor, generator: Generator) -> Iterator[Tensor]:
     rows = x if x.dim() else x.reshape(1)
     if least == most:
         yield from (other.view(x.shape) for other in _lowered(rows, most, generator))
-    elif rows.shape[-1] >= FEWEST_SORTED and bool((rows.diff(dim=-1) >= 0).all()):
+    elif rows.shape[-1] >= policy.SORTED_LEAST_ELEMENTS and bool((rows.diff(dim=-1) >= 0).all()):
         yield from _other_sorted(rows, generator)
     else:
         yield _shuffled(rows, generator)

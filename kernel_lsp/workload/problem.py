@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivateUsage]
 from torch.utils import _pytree as pytree
 
+from kernel_lsp import policy
 from kernel_lsp.errors import CannotJudgeError, WorkloadError
 from kernel_lsp.workload import families
 from kernel_lsp.workload.answer import build_model, form, nest, on_device, outputs_of, seeded
@@ -36,15 +37,7 @@ from kernel_lsp.workload.execute import blame, load_module
 from kernel_lsp.workload.placement import Instead
 from kernel_lsp.workload.workload import Contract, Workload, describe_case, in_float64
 
-_LEAST = 4  # smaller constants are kernel sizes, strides and groups rather than extents
-_LEAST_OF_MANY = 8
-_MOST_PROBES = 80
-_WORTHWHILE = 0.9  # of the bytes there were: what shrinks less is not what makes a case large
-_EMULATED_BYTES = 1 << 18
-_SMALL_BYTES = 1 << 17
-_MOST_CPU_BYTES = 1 << 28
 _PART = 1 << 24  # elements that are compared at once
-_RUN_BYTES = 1 << 26  # what is small enough to be tried on the CPU
 
 _CONTRACT = Contract(contiguous=True, aligned=16, finite=True)
 """Of what a problem hands over: nothing else is asked of an answer."""
@@ -70,9 +63,9 @@ class Footprint:
 
     def much_less_than(self, other: "Footprint") -> bool:
         """Whether a halved size was worth it, for the whole or for what is calculated on."""
-        if self.total <= _WORTHWHILE * other.total:
+        if self.total <= policy.PROBLEM_WORTHWHILE_SHARE * other.total:
             return True
-        return other.moved > _SMALL_BYTES and self.moved <= _WORTHWHILE * other.moved
+        return other.moved > policy.PROBLEM_SMALL_BYTES and self.moved <= policy.PROBLEM_WORTHWHILE_SHARE * other.moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +113,9 @@ def choose_for_emulator(problem: "Problem") -> Choice:
     Raises:
         CannotJudgeError: it cannot be made small enough for a CPU.
     """
-    case, found = problem.shrunk(lambda footprint: footprint.total <= _EMULATED_BYTES)
+    case, found = problem.shrunk(lambda footprint: footprint.total <= policy.PROBLEM_EMULATED_BYTES)
     written = dict(problem.constants)
-    if found is None or found.total > _MOST_CPU_BYTES:
+    if found is None or found.total > policy.PROBLEM_CPU_BYTES:
         raise CannotJudgeError("its sizes cannot be made small enough for a CPU", problem.path)
     if case == written:
         return Choice((written,))
@@ -296,7 +289,7 @@ class Problem:
         case = dict(self.constants)
         found = self.footprint(case)
         stuck: set[tuple[str, ...]] = set()
-        for _ in range(_MOST_PROBES):
+        for _ in range(policy.PROBLEM_MOST_PROBES):
             names = next(_halvable(case, stuck), None)
             if names is None or (found is not None and fits(found)):
                 break
@@ -334,7 +327,7 @@ class Problem:
                     inputs, kept = _nbytes(leaves[: len(leaves) - len(weights)]), _nbytes(weights.values())
                     if self._has_shapes:
                         return Footprint(inputs, kept, _nbytes(self.reference(case, *leaves)))
-                if inputs + kept > _RUN_BYTES:
+                if inputs + kept > policy.PROBLEM_TRIED_BYTES:
                     return Footprint(inputs, kept, 0)
                 with Instead("cpu"):
                     return Footprint(inputs, kept, _nbytes(self.reference(case, *self.inputs(**case))))
@@ -411,8 +404,8 @@ class Problem:
 
 def _halvable(case: Case, stuck: set[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
     """What to halve next: all sizes, or else one, largest first, or else two that may have to stay in proportion."""
-    names = sorted((n for n in case if case[n] >= _LEAST), key=lambda n: -case[n])
-    large = [n for n in names if case[n] >= _LEAST_OF_MANY]
+    names = sorted((n for n in case if case[n] >= policy.PROBLEM_LEAST_SIZE), key=lambda n: -case[n])
+    large = [n for n in names if case[n] >= policy.PROBLEM_LEAST_OF_MANY]
     tries = itertools.chain([tuple(large)], ((n,) for n in names), itertools.combinations(large, 2))
     yield from (tried for tried in tries if tried and tried not in stuck)
 

@@ -11,14 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from kernel_lsp import policy
 from kernel_lsp.workload.leaves import Leaves, own_elements
-
-ZERO_SHARE = 0.25
-"""Of a tensor's elements: so many exact zeros are there on purpose, as in a triangular or sparse matrix."""
-MOST_CHANCE = 1e-6
-"""Probability at most that rows of values in any order are sorted, for a sorted tensor to be so on purpose."""
-LEAST_PAIRS = 6
-"""Pairs of opposite elements that must differ from the first such pair for a symmetric matrix to be so on purpose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +91,7 @@ def _observed(x: Tensor) -> Structure:
     if bool(x.amin() == x.amax()):  # a placeholder: ones, or zeros
         return NONE
     zero = x == 0
-    zeros = int(zero.sum()) >= ZERO_SHARE * x.numel()
+    zeros = int(zero.sum()) >= policy.KEPT_ZERO_SHARE * x.numel()
     one_hot = (
         zeros and x.shape[-1] > 1 and bool(((x == 1).sum(-1) == 1).all() & (zero.sum(-1) == x.shape[-1] - 1).all())
     )
@@ -118,11 +112,11 @@ def _is_sorted(lesser: Tensor, greater: Tensor) -> bool:
     if not lesser.numel() or not bool((lesser <= greater).all()):
         return False
     steps = (lesser < greater).sum(-1).double()
-    return float(torch.lgamma(steps + 2).sum()) > -math.log(MOST_CHANCE)
+    return float(torch.lgamma(steps + 2).sum()) > -math.log(policy.SORTED_BY_CHANCE)
 
 
 def _is_symmetric(x: Tensor) -> bool:
     if x.dim() < 2 or x.shape[-1] != x.shape[-2] or not torch.equal(x, x.mT):
         return False
     others = (x != x[..., :1, 1:2]).triu_(1)
-    return int(others.sum()) >= LEAST_PAIRS
+    return int(others.sum()) >= policy.SYMMETRIC_LEAST_PAIRS

@@ -38,7 +38,6 @@ class Workload:
         large: True where judging needs much of the GPU's memory.
         nondeterministic: True where the workload declares that runs may differ.
         contract: what callers guarantee.
-        l2_bytes: size of the L2 cache; 0 without a GPU.
     """
 
     cases: tuple[str, ...]
@@ -52,7 +51,6 @@ class Workload:
     large: bool = False
     nondeterministic: bool = False
     contract: Contract = field(default_factory=Contract)
-    l2_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

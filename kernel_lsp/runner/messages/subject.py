@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from kernel_lsp import policy
 from kernel_lsp.build.binary import Binary
 from kernel_lsp.build.host.record import ExtensionBuild
 from kernel_lsp.device.tensors import Argument, SlabHandle, TensorSpec
@@ -16,7 +17,6 @@ from kernel_lsp.runner.emulated import EmulatedReport, SampledRun
 from kernel_lsp.runner.messages import Request
 from kernel_lsp.workload.call import Call
 
-POISON = 0xFF
 Mode = Literal["cold", "short"]
 
 
@@ -284,7 +284,7 @@ class Run(Request[SubjectRole, Ran], frozen=True, kw_only=True):
     """Launch once, everything that the launch allocates being fenced and full of `unset` bytes."""
 
     slab: str
-    unset: int = POISON
+    unset: int = policy.POISON_BYTE
 
     def answered_by(self, role: SubjectRole) -> Ran:
         return role.run(self)

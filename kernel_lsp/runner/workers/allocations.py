@@ -7,7 +7,7 @@ from torch import Tensor
 from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kernel_lsp.device.slab import GUARD, POISON
+from kernel_lsp.policy import GUARD_BYTES, POISON_BYTE
 from kernel_lsp.runner.messages.subject import Trampled
 from kernel_lsp.runner.workers.dispatch import Operation, written_by
 
@@ -47,7 +47,7 @@ class WatchedAllocations(TorchDispatchMode):
 
     supports_higher_order_operators = True  # `torch.library.wrap_triton` launches by one
 
-    def __init__(self, listener: Listener | None = None, unset: int = POISON) -> None:
+    def __init__(self, listener: Listener | None = None, unset: int = POISON_BYTE) -> None:
         super().__init__()  # pyright: ignore[reportUnknownMemberType] - torch leaves its parameter untyped
         self._unset = unset
         self._watched: list[tuple[Tensor, Tensor]] = []
@@ -68,12 +68,13 @@ class WatchedAllocations(TorchDispatchMode):
             return made
         span = (sum((n - 1) * s for n, s in zip(made.shape, made.stride(), strict=True)) + 1) * made.itemsize
         # Rounded up only behind the far guard, so that the first byte past the tensor is guarded.
-        raw = torch.full((-(-(span + 2 * GUARD) // 16) * 16,), POISON, dtype=torch.uint8, device=made.device)
-        fenced = raw[GUARD : GUARD + span].view(made.dtype).as_strided(made.shape, made.stride())
+        size = -(-(span + 2 * GUARD_BYTES) // 16) * 16
+        raw = torch.full((size,), POISON_BYTE, dtype=torch.uint8, device=made.device)
+        fenced = raw[GUARD_BYTES : GUARD_BYTES + span].view(made.dtype).as_strided(made.shape, made.stride())
         if func in _SET:
             fenced.copy_(made)
-        elif self._unset != POISON:
-            raw[GUARD : GUARD + span].fill_(self._unset)
+        elif self._unset != POISON_BYTE:
+            raw[GUARD_BYTES : GUARD_BYTES + span].fill_(self._unset)
         self._watched.append((raw, fenced))
         if self._listener is not None:
             self._listener.allocated(fenced, func in _SET)
@@ -84,13 +85,13 @@ class WatchedAllocations(TorchDispatchMode):
         found: list[Trampled] = []
         for raw, fenced in self._watched:
             span = (sum((n - 1) * s for n, s in zip(fenced.shape, fenced.stride(), strict=True)) + 1) * fenced.itemsize
-            before, after = raw[:GUARD], raw[GUARD + span :]
+            before, after = raw[:GUARD_BYTES], raw[GUARD_BYTES + span :]
             sides: tuple[tuple[Literal["before", "past"], Tensor], ...] = (("before", before), ("past", after))
             for side, guard in sides:
-                touched = guard != POISON
+                touched = guard != POISON_BYTE
                 if bool(touched.any()):
                     first = int(touched.to(torch.uint8).argmax())
-                    away = first if side == "past" else GUARD - first
+                    away = first if side == "past" else GUARD_BYTES - first
                     element = fenced.numel() + away // fenced.itemsize if side == "past" else -1
                     found.append(Trampled(tuple(fenced.shape), side, away, element, int(touched.sum())))
         return tuple(found)

@@ -4,10 +4,8 @@ from collections.abc import Callable
 
 import torch
 
+from kernel_lsp import policy
 from kernel_lsp.device.driver import check, cu
-
-_LARGEST = 1 << 30  # bytes
-_TIMES = 6
 
 
 def measure_bandwidth() -> dict[str, float]:
@@ -15,7 +13,7 @@ def measure_bandwidth() -> dict[str, float]:
 
     Reading alone is never taken to be slower than a copy, nor is writing.
     """
-    size = min(_LARGEST, torch.cuda.mem_get_info()[0] // 8) // 4 * 4
+    size = min(policy.BANDWIDTH_BYTES, torch.cuda.mem_get_info()[0] // 8) // 4 * 4
     source = torch.ones(size // 4, dtype=torch.float32, device="cuda")
     target = torch.empty_like(source)
     copy = 2 * size / _least_seconds(lambda: target.copy_(source))
@@ -26,7 +24,7 @@ def measure_bandwidth() -> dict[str, float]:
 
 def _least_seconds(do: Callable[[], object]) -> float:
     times: list[float] = []
-    for _ in range(_TIMES):
+    for _ in range(policy.BANDWIDTH_REPEATS):
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()
         do()

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from kernel_lsp import policy
 from kernel_lsp.runner.workers.error_bounds import Bounds
 from kernel_lsp.runner.workers.torch_types import norm
 
@@ -20,10 +21,6 @@ _CHUNK = 1 << 24
 _CHUNK_OF_BITS = 1 << 28  # on a GPU: each chunk is waited for
 _ROW = 1 << 12
 _MIX = -0x61C8_8646_80B5_83EB  # the golden ratio as a fraction of 2^64
-_SAMPLE = 1 << 16
-_GAP = 2.0**6  # the least factor between the largest of most elements and the smallest of those that stand apart
-_HIDDEN = 2.0**-6  # of the size of most elements: what rounding those that stand apart must reach to hide their errors
-_FEWEST, _FEWEST_ONE_IN = 16, 64  # elements that may be most
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -68,12 +65,13 @@ def brink(expected: Tensor, dtype: torch.dtype) -> float:
     Judged by a sample. What lies above would hide the errors of the rest in an output of type `dtype`; what lies less
     far above would not, and the rest may then be no more than the tail of a softmax, which nobody computes so exactly.
     """
-    gap = max(_GAP, _HIDDEN / torch.finfo(dtype).eps)
+    gap = max(policy.BRINK_GAP, policy.BRINK_HIDDEN_SHARE / torch.finfo(dtype).eps)
     flat = expected.reshape(-1)
-    sizes = flat[:: flat.numel() // _SAMPLE | 1].double().abs()  # an odd step, for what masks often goes by columns
+    step = flat.numel() // policy.BRINK_SAMPLE_ELEMENTS | 1  # an odd one, for what masks often goes by columns
+    sizes = flat[::step].double().abs()
     sizes = sizes[(sizes > 0) & torch.isfinite(sizes)].sort().values
     ends = (sizes[1:] / gap > sizes[:-1]).nonzero().flatten()
-    ends = ends[ends + 1 >= max(_FEWEST, sizes.numel() // _FEWEST_ONE_IN)]
+    ends = ends[ends + 1 >= max(policy.BRINK_LEAST_ELEMENTS, sizes.numel() // policy.BRINK_LEAST_ONE_IN)]
     return float(sizes[ends[0]]) * math.sqrt(gap) if ends.numel() else math.inf
 
 

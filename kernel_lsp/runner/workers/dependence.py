@@ -9,15 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
+from kernel_lsp import policy
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.runner.workers import comparison
 from kernel_lsp.runner.workers.comparison import Measure
 from kernel_lsp.workload.leaves import Leaves, laid_out_as, own_elements
-
-MOST_INPUTS = 3
-"""Inputs, largest first, of which one element is changed; each takes a run of the reference."""
-CHANGED_UNITS = 4096.0
-"""Units of the reference's own type from which an output counts as changed: sums in any order are not so far off."""
 
 
 def terms_by_output(
@@ -37,7 +33,7 @@ def terms_by_output(
     inputs = sorted(((tensor.numel(), place) for place, tensor in _floating(leaves)), reverse=True)
     found = [1.0] * len(expected)
     try:
-        for size, place in inputs[:MOST_INPUTS]:
+        for size, place in inputs[: policy.TERMS_INPUTS]:
             if (changed := _with_one_changed(leaves, place)) is None:
                 continue
             for number, (other, usual) in enumerate(zip(reference(changed), expected, strict=True)):
@@ -74,5 +70,5 @@ def _with_one_changed(leaves: Leaves, place: int) -> Leaves | None:
 def _differing(other: Tensor, usual: Tensor, measure: Measure | None) -> int:
     """Return how many elements of an output are others than usual."""
     size = comparison.scale(usual, usual.dtype)
-    reading = measure(other, usual, size, CHANGED_UNITS) if measure is not None else None
-    return (reading or comparison.read(other, usual, size, CHANGED_UNITS)).wrong
+    reading = measure(other, usual, size, policy.TERMS_CHANGED_UNITS) if measure is not None else None
+    return (reading or comparison.read(other, usual, size, policy.TERMS_CHANGED_UNITS)).wrong

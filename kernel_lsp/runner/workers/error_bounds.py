@@ -26,39 +26,9 @@ from dataclasses import dataclass
 
 import torch
 
-FLOOR_MAX = 4.0
-"""Units that a single element may always be off by: a few roundings, and a function of a library's last digits."""
-FLOOR_RMS = 1.0
-"""Units that all elements together may always be off by, as a root mean square."""
-MAX_BY_ROOT = 0.75
-"""Units by the root of the number of terms: the largest error among a million loops was 0.69 and 0.72 (as above)."""
-RMS_BY_ROOT = 0.1
-"""Units by the root of the number of terms: the RMS error of a loop was 0.07 to 0.09 (table above)."""
-MOST_TERMS = 1 << 20
-"""Terms beyond which floors grow no more: the RMS floor is 102 units then, where TF32 is a thousand off."""
-WIDER = {
-    torch.float64: (128.0, 32.0),
-    torch.float32: (128.0, 32.0),
-    torch.float16: (32.0, 8.0),
-    torch.bfloat16: (8.0, 2.0),
-}
-"""Floors (largest, RMS) in units for a coarse family, and beside library code for types that sums are made in.
+from kernel_lsp import policy
+from kernel_lsp.device.slab import dtype_name
 
-Where all values lie in the tail of a function, or equal ones make every rounding go the same way, honest versions were
-seen 62 units off (RMS 10) in float32 and 18 (RMS 4.5) in float16; beside a library a loop over a million terms 66.
-"""
-SPREAD_SIGMAS = 4.75
-"""Standard deviations that a normal number exceeds once in a million times."""
-TABLE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 1e-2}
-"""Relative errors that a baseline may have where nothing better is known: KernelBench v0.2, per type."""
-TABLE_OTHER = 1e-1
-"""The same for types that are not in that table, which have 8 bits or fewer."""
-MODEL_MAX, MODEL_RMS = 1.0, 1e-1
-"""Relative errors (largest, RMS) that a whole model may have: cuDNN's convolutions round factors to TF32, 5e-4 off.
-
-That grows from layer to layer, most of all where few samples are normalised, and among millions of elements a few
-cancel, which may be off by as much as they are large.
-"""
 SUMMED_IN = (torch.float32, torch.float64)
 """Types that sums are made in; those of narrower outputs are rounded afterwards, which hides their errors."""
 
@@ -85,13 +55,13 @@ SINGLE = Sums()
 
 
 def table_bounds(dtype: torch.dtype, *, whole_model: bool = False) -> Bounds:
-    """Return what a baseline may be off by where nothing better is known: `TABLE`, or for a whole model `MODEL_MAX`."""
+    """Return what a baseline may be off by where nothing better is known: by its type, or for a whole model."""
     if not dtype.is_floating_point:
         return EXACT
-    share = TABLE.get(dtype, TABLE_OTHER)
-    largest, rms = (MODEL_MAX, MODEL_RMS) if whole_model else (share, share)
+    share = policy.TABLE_TOLERANCES.get(dtype_name(dtype), policy.OTHER_TOLERANCE)
+    largest, rms = (policy.MODEL_MAX_TOLERANCE, policy.MODEL_RMS_TOLERANCE) if whole_model else (share, share)
     eps = torch.finfo(dtype).eps
-    return Bounds(max(largest / eps, FLOOR_MAX), max(rms / eps, FLOOR_MAX))
+    return Bounds(max(largest / eps, policy.FLOOR_MAX_UNITS), max(rms / eps, policy.FLOOR_MAX_UNITS))
 
 
 def relative_bounds(
@@ -112,28 +82,30 @@ def relative_bounds(
         dtype: type of the output; integers and bools must be equal.
         slack: how many times over all of it holds, where the baseline is more exact than it would be on a GPU.
         sums: how the output came about.
-        plain: True where the baseline is PyTorch alone, whose libraries add up in parts; see `WIDER`.
-        coarse: True for inputs of a coarse family; see `WIDER`.
+        plain: True where the baseline is PyTorch alone, whose libraries add up in parts.
+        coarse: True for inputs of a coarse family.
     """
     if not dtype.is_floating_point:
         return EXACT
     floor = floors(dtype, sums, wide=coarse or (plain and dtype in SUMMED_IN))
     largest = min(slack * factor * baseline.max, sys.float_info.max)  # an infinite error is wrong in any case
     return Bounds(
-        max(floor.max, slack * FLOOR_MAX, largest), max(floor.rms, slack * max(FLOOR_RMS, factor * baseline.rms))
+        max(floor.max, slack * policy.FLOOR_MAX_UNITS, largest),
+        max(floor.rms, slack * max(policy.FLOOR_RMS_UNITS, factor * baseline.rms)),
     )
 
 
 def floors(dtype: torch.dtype, sums: Sums, *, wide: bool) -> Bounds:
-    """Return what a candidate may be off by whatever the baseline does, at least what `WIDER` says where `wide`.
+    """Return what a candidate may be off by whatever the baseline does, and more where `wide`.
 
     Of few elements the RMS error is a matter of chance: the largest that comes up once in a million times is allowed,
     and it is never a stricter bound than that for single elements is for one alone.
     """
-    largest, rms = WIDER.get(dtype, (FLOOR_MAX, FLOOR_RMS)) if wide else (FLOOR_MAX, FLOOR_RMS)
+    narrow = (policy.FLOOR_MAX_UNITS, policy.FLOOR_RMS_UNITS)
+    largest, rms = policy.WIDE_FLOORS_UNITS.get(dtype_name(dtype), narrow) if wide else narrow
     if dtype in SUMMED_IN:
-        root = math.sqrt(min(sums.terms, MOST_TERMS))
-        largest, rms = max(largest, MAX_BY_ROOT * root), max(rms, RMS_BY_ROOT * root)
+        root = math.sqrt(min(sums.terms, policy.FLOOR_MOST_TERMS))
+        largest, rms = max(largest, policy.FLOOR_MAX_BY_ROOT * root), max(rms, policy.FLOOR_RMS_BY_ROOT * root)
     return Bounds(largest, max(rms, min(largest, rms * rms_spread(sums.elements))))
 
 
@@ -143,4 +115,4 @@ def rms_spread(elements: int) -> float:
     The sum of their squares is distributed as chi-squared (approximation of Wilson and Hilferty, 1931).
     """
     share = 2 / (9 * max(elements, 1))
-    return (1 - share + SPREAD_SIGMAS * math.sqrt(share)) ** 1.5
+    return (1 - share + policy.RMS_SPREAD_SIGMAS * math.sqrt(share)) ** 1.5

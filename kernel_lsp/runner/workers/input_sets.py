@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from kernel_lsp import policy
 from kernel_lsp.device.slab import give_back, lay_out
 from kernel_lsp.device.tensors import TensorSpec
 from kernel_lsp.errors import WorkloadError
@@ -19,9 +20,6 @@ from kernel_lsp.workload import families
 from kernel_lsp.workload.execute import blame
 from kernel_lsp.workload.leaves import Leaves, own_elements, tensors
 from kernel_lsp.workload.workload import as_outputs, describe_case, in_float64
-
-LARGE_BYTES = 1 << 30
-"""Bytes of inputs: what is made beside so many is given back to the GPU where little of its memory is free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +165,7 @@ class InputSets:
 
     def _made(self, make: Callable[[], Leaves]) -> Leaves:
         leaves = make()
-        if sum(tensor.nbytes for tensor in tensors(leaves)) > LARGE_BYTES:
+        if sum(tensor.nbytes for tensor in tensors(leaves)) > policy.RELEASED_BYTES:
             self.free_temporaries()
         return leaves
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from kernel_lsp import policy
 from kernel_lsp.build.binary import Binary
 from kernel_lsp.runner.messages import oracle as messages
 from kernel_lsp.runner.messages.oracle import Compared, Made, MemoryRates, OracleRole, Varied
@@ -22,7 +23,6 @@ from kernel_lsp.runner.workers.draws import Draws, placing
 from kernel_lsp.runner.workers.input_sets import InputSets, lay_out_family
 from kernel_lsp.runner.workers.output_errors import OutputErrors
 from kernel_lsp.runner.workers.subject_memory import SubjectMemory
-from kernel_lsp.runner.workers.torch_types import device_properties
 from kernel_lsp.runner.workers.variation import Variation
 from kernel_lsp.workload.leaves import Leaves, tensors
 from kernel_lsp.workload.load import load_workload
@@ -31,12 +31,6 @@ from kernel_lsp.workload.workload import Workload, describe_case
 if TYPE_CHECKING:
     from kernel_lsp.workload.problem import Choice, Problem
 
-FREE_SHARE = 0.9
-"""Of device memory that is free: what judging a problem may take."""
-KEEP_SHARE = 0.25
-"""Of device memory that is free: at most so much for past inputs and the expected values to them."""
-LARGE_SHARE = 0.25
-"""Of device memory that is free: what takes more to judge must be lean with it."""
 SALT_BITS = 62
 
 
@@ -99,7 +93,8 @@ class Oracle:
             errors.measure = _fused_measure(request.distance)
         self._loaded = _Parts(draws, inputs, errors, Variation(inputs, self._device))
         inputs.free_temporaries(whatever=True)
-        return self._described(workload, chosen, large=bool(takes and free and takes > LARGE_SHARE * free))
+        large = bool(takes and free and takes > policy.LARGE_CASE_MEMORY_SHARE * free)
+        return self._described(workload, chosen, large=large)
 
     def sizes(self) -> tuple[int, ...]:
         """Return the bytes of each case's inputs."""
@@ -231,7 +226,6 @@ class Oracle:
             large=large,
             nondeterministic=workload.nondeterministic,
             contract=messages.Contract(contract.contiguous, contract.aligned, contract.mutates, contract.finite),
-            l2_bytes=device_properties().L2_cache_size if self._device == "cuda" else 0,
         )
 
     def _with_looks_at_inputs(self, answer: Compared, request: messages.Compare) -> Compared:
@@ -253,7 +247,10 @@ def _choose(problem: "Problem", free: int | None) -> "Choice":
     """Return the cases of a problem that this machine runs, after a look whether it has a right answer."""
     from kernel_lsp.workload.problem import choose_for_emulator, choose_for_gpu
 
-    chosen = choose_for_emulator(problem) if free is None else choose_for_gpu(problem, int(FREE_SHARE * free))
+    if free is None:
+        chosen = choose_for_emulator(problem)
+    else:
+        chosen = choose_for_gpu(problem, int(policy.JUDGED_MEMORY_SHARE * free))
     problem.check(chosen.cases[chosen.decisive[0]])
     return chosen
 
@@ -269,7 +266,8 @@ def _budget(free: int | None, takes: int | None) -> float:
     """Return the bytes of past inputs that may be kept, of `free` ones where judging `takes` so many."""
     if free is None:
         return math.inf
-    return min(KEEP_SHARE * free, FREE_SHARE * free - takes) if takes is not None else KEEP_SHARE * free
+    kept = policy.KEPT_DRAWS_MEMORY_SHARE * free
+    return min(kept, policy.JUDGED_MEMORY_SHARE * free - takes) if takes is not None else kept
 
 
 def _fused_measure(distance: Binary) -> comparison.Measure:

@@ -8,11 +8,8 @@ from typing import cast
 import torch
 from torch import Tensor, UntypedStorage
 
-from kernel_lsp.device.slab import POISON
+from kernel_lsp import policy
 from kernel_lsp.errors import WorkloadError
-
-_HELD = 4  # runs whose outputs are kept
-_HELD_SHARE = 0.05  # of the GPU's memory, for these together; the oldest and the latest are kept whatever they take
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +25,14 @@ class HeldOutputs:
 
     def __init__(self, memory: float) -> None:
         """Keep as many as a share of `memory` bytes holds."""
-        self._room = _HELD_SHARE * memory
+        self._room = policy.HELD_OUTPUTS_MEMORY_SHARE * memory
         self._held: list[tuple[int, tuple[Tensor, ...]]] = []  # by the number of the run, the oldest first
         self._runs = 0
 
     def add(self, outputs: tuple[Tensor, ...]) -> tuple[int, ...]:
         """Keep what a run returned; return how many runs ago each kept one was."""
         self._runs += 1
-        self._held = [*self._held[-_HELD + 1 :], (self._runs, outputs)]
+        self._held = [*self._held[-policy.HELD_OUTPUTS + 1 :], (self._runs, outputs)]
         while len(self._held) > 2 and sum(t.nbytes for _, held in self._held for t in held) > self._room:
             del self._held[1]
         return tuple(self._runs - run for run, _ in self._held)
@@ -47,7 +44,8 @@ class HeldOutputs:
     def spoil(self) -> None:
         """Fill all of them with 0xFF, so that none can pass for the answer to a later run."""
         for output in (output for _, outputs in self._held for output in outputs):
-            torch.empty(0, dtype=torch.uint8, device=output.device).set_(output.untyped_storage()).fill_(POISON)
+            memory = torch.empty(0, dtype=torch.uint8, device=output.device).set_(output.untyped_storage())
+            memory.fill_(policy.POISON_BYTE)
 
     def forget(self) -> tuple[int, ...]:
         """Let go of all; return the numbers of those outputs whose memory something else still holds.

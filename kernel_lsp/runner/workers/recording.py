@@ -21,6 +21,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from kernel_lsp import policy
 from kernel_lsp.runner.messages.subject import Mode, Recorded, Segment
 from kernel_lsp.runner.workers import graphs
 from kernel_lsp.runner.workers.graphs import Mark
@@ -28,7 +29,6 @@ from kernel_lsp.runner.workers.stopwatch import Stopwatch, Timer, poison
 from kernel_lsp.runner.workers.torch_types import nested_list
 
 _current_stream, _set_stream = torch.cuda.current_stream, torch.cuda.set_stream
-_MOST_SPIN_US = 50_000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,8 @@ class Recording:
         if not self._restores:
             self._poison()
         self.outputs = []
-        self._watch.spin(min(1.5 * len(self._launches) * (self._host_us + 50), _MOST_SPIN_US))
+        host_us = len(self._launches) * (self._host_us + policy.EAGER_SPIN_SLACK_US)
+        self._watch.spin(min(host_us * policy.EAGER_SPIN_FACTOR, policy.MOST_SPIN_US))
         self._segment()
 
     def _segment(self) -> None:

@@ -6,12 +6,11 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from kernel_lsp import policy
 from kernel_lsp.device.driver import LoadedModule, check, cu
-from kernel_lsp.device.slab import POISON
 from kernel_lsp.runner.workers.fused import FusedChecksum
 from kernel_lsp.runner.workers.torch_types import device_properties, nested_list
 
-_PROBED = 16  # multiprocessors whose clock is read
 _EXTERNAL = 1  # CU_EVENT_RECORD_EXTERNAL: a node of its own in a captured graph
 _DEMOTING = (1024, 256)  # blocks and threads
 
@@ -25,8 +24,8 @@ class Stopwatch:
         self._probes = probes
         self._checksum = FusedChecksum(probes)
         self._multiprocessors = properties.multi_processor_count
-        self._flush = torch.empty(2 * properties.L2_cache_size, dtype=torch.uint8, device="cuda")
-        self._clocks = torch.zeros((2, _PROBED, 2), dtype=torch.int64, device="cuda")
+        self._flush = torch.empty(policy.FLUSH_L2_FACTOR * properties.L2_cache_size, dtype=torch.uint8, device="cuda")
+        self._clocks = torch.zeros((2, policy.PROBED_MULTIPROCESSORS, 2), dtype=torch.int64, device="cuda")
 
     def flush(self, inputs: Tensor) -> None:
         """Evict the L2 cache by writing twice its size, after taking the priority of lines of `inputs` away."""
@@ -46,7 +45,7 @@ class Stopwatch:
 
     def read_clocks(self, which: int) -> None:
         """Enqueue a probe: the first multiprocessors write their cycle counter and the global timer."""
-        self._probes["read_clock"][2 * self._multiprocessors, 1](self._clocks[which], _PROBED)
+        self._probes["read_clock"][2 * self._multiprocessors, 1](self._clocks[which], policy.PROBED_MULTIPROCESSORS)
 
     def spin(self, microseconds: float) -> None:
         """Enqueue a kernel that keeps the GPU busy for a while."""
@@ -95,7 +94,7 @@ class Timer:
 def poison(output: Tensor) -> None:
     """Fill an output with 0xFF bytes, or with NaN where its elements do not lie side by side."""
     if output.is_contiguous():
-        output.detach().view(-1).view(torch.uint8).fill_(POISON)
+        output.detach().view(-1).view(torch.uint8).fill_(policy.POISON_BYTE)
     elif output.is_floating_point():
         output.detach().fill_(float("nan"))
 

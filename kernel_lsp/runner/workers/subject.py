@@ -15,6 +15,7 @@ import msgspec
 import torch
 from torch import Tensor
 
+from kernel_lsp import policy
 from kernel_lsp.build.binary import Binary
 from kernel_lsp.build.shortfall import shortfall
 from kernel_lsp.device.slab import Slab, give_back, make_slab, row_major
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from kernel_lsp.runner.workers.recording import Recording
     from kernel_lsp.runner.workers.stopwatch import Stopwatch
 
-_LARGE_BYTES = 1 << 30  # unused memory of torch's that other processes may want
 _TRACE, _LAUNCHES = Path("trace.json"), Path("launches.json")
 _clock = time.perf_counter
 
@@ -434,7 +434,9 @@ class Subject:
 
     def _free_unused(self, *, whatever: bool = False) -> None:
         """Give cached memory back as `give_back` does, where it is much."""
-        if self._device == "cuda" and torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > _LARGE_BYTES:
+        if self._device != "cuda":
+            return
+        if torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > policy.RELEASED_BYTES:
             give_back(whatever=whatever)
 
     def _synchronize(self) -> None:

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from kernel_lsp.device.slab import GUARD, POISON, Slab, open_slab
+from kernel_lsp.device.slab import Slab, open_slab
 from kernel_lsp.device.tensors import SlabHandle, TensorSpec
+from kernel_lsp.policy import GUARD_BYTES, POISON_BYTE
 from kernel_lsp.runner.messages.oracle import TrampledInput
 from kernel_lsp.workload.leaves import own_elements
 
@@ -86,9 +87,10 @@ class SubjectMemory:
         data, found = self._opened[subject][slab].slab.data, list[TrampledInput]()
         for name, spec in zip(names, specs, strict=True):
             end = spec.offset + spec.span
-            before, past = data[spec.offset - GUARD : spec.offset] != POISON, data[end : end + GUARD] != POISON
+            before = data[spec.offset - GUARD_BYTES : spec.offset] != POISON_BYTE
+            past = data[end : end + GUARD_BYTES] != POISON_BYTE
             if bool(before.any()):
-                away = GUARD - int(before.to(torch.uint8).argmax())
+                away = GUARD_BYTES - int(before.to(torch.uint8).argmax())
                 found.append(TrampledInput(name, "before", away, int(before.sum())))
             if bool(past.any()):
                 found.append(TrampledInput(name, "past", int(past.to(torch.uint8).argmax()), int(past.sum())))

@@ -6,11 +6,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from kernel_lsp import policy
 from kernel_lsp.runner.messages.subject import Stretch
 from kernel_lsp.runner.workers.stopwatch import Stopwatch, Timer
-
-_BURST = 1000  # launches that are enqueued together
-_BURST_US = 5000.0  # and about how long they may take
 
 
 def run_for(
@@ -32,7 +30,7 @@ def run_for(
         restore: puts back inputs that the launch changes, before each launch; its time counts too.
         capture: replay launches as CUDA graphs.
     """
-    count = max(1, min(_BURST, int(_BURST_US / launch_us)))
+    count = max(1, min(policy.BURST_LAUNCHES, int(policy.BURST_US / launch_us)))
     stream = watch.stream if capture else torch.cuda.default_stream()
 
     def enqueue() -> None:

@@ -8,6 +8,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from kernel_lsp import policy
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.runner.messages.oracle import Varied, Vary
 from kernel_lsp.runner.workers import comparison
@@ -15,10 +16,6 @@ from kernel_lsp.runner.workers.draws import Draws
 from kernel_lsp.runner.workers.input_sets import InputSets
 from kernel_lsp.workload.leaves import Leaf, Leaves
 
-MOST_ATTEMPTS = 4
-"""Other values of one argument that are tried until one matters."""
-MOST_TRIED_BYTES = 64 << 20
-"""Bytes of the smallest case's inputs up to which other integers are tried on the CPU first."""
 UNKNOWN = "no other value of it is known"
 SAME = "the right answer is the same whatever it holds"
 OTHER_SHAPE = "another value changes the shape of the right answer, as a size does"
@@ -38,7 +35,7 @@ class Variation:
         """Keep inputs with the first other value that gives another right answer; the answer says why there is none."""
         draws, base = self._inputs.draws, self._inputs[request.base]
         reasons: list[str] = []
-        for attempt in range(MOST_ATTEMPTS):
+        for attempt in range(policy.OTHER_VALUES_TRIED):
 
             def make(attempt: int = attempt) -> Leaves | None:
                 return draws.vary(base.case, self._inputs.leaves(request.base), request.argument, request.seed, attempt)
@@ -86,7 +83,7 @@ class Variation:
         draws = Draws(self._inputs.draws.workload, "cpu")
         sizes = draws.sizes()
         case = sizes.index(min(sizes))
-        if sizes[case] > MOST_TRIED_BYTES:
+        if sizes[case] > policy.OTHER_VALUES_CPU_BYTES:
             return UNTRIED
         try:
             base = draws.make(case, "normal", 0)

@@ -9,11 +9,11 @@ from judge_support import fake_context, fake_harness, fake_subject, timed
 
 from kernel_lsp.judge import judgement
 from kernel_lsp.judge.context import Context
-from kernel_lsp.judge.harness import Subject
 from kernel_lsp.judge.judgement import judge
 from kernel_lsp.judge.measure.blocks import TimedOutputsDiffer
 from kernel_lsp.judge.measure.cases import NothingTimed
 from kernel_lsp.judge.ruling import Ruling, rejected, wrong
+from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.runner.worker import WorkerTimedOut

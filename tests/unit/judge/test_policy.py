@@ -31,6 +31,21 @@ def test_every_threshold_says_why_it_is_what_it_is() -> None:
     assert {name for name, _ in declared()} == set(thresholds())
 
 
+def test_every_threshold_is_read_somewhere() -> None:
+    package = Path(policy.__file__).parent
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in package.rglob("*.py")]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    read = {
+        node.attr
+        for node in nodes
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "policy"
+    }
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and node.module == "kernel_lsp.policy":
+            read |= {alias.name for alias in node.names}
+    assert sorted(thresholds().keys() - read) == []
+
+
 def test_thresholds_are_positive_numbers_or_tables_of_them() -> None:
     signed = {"TINY_POWER"}
     for name, value in thresholds().items():

@@ -17,11 +17,9 @@ MISMATCH = Mismatch(case="n=1", family="normal", output=0, index=(3,), expected=
 
 
 @pytest.mark.parametrize("outcome", Outcome)
-def test_an_outcome_is_a_failure_was_timed_or_is_untimed(outcome: Outcome) -> None:
+def test_who_is_out_whatever_its_speed(outcome: Outcome) -> None:
     failures = {"WRONG", "ILLEGITIMATE", "BUILD_FAILED", "RUN_FAILED", "TIMED_OUT"}
     assert outcome.is_failure is (outcome.name in failures)
-    assert outcome.was_timed is (outcome.name in {"FASTER", "SLOWER", "SAME", "NOT_WORTH_IT", "AMBIGUOUS"})
-    assert outcome.is_failure + outcome.was_timed + (outcome is Outcome.UNTIMED) == 1
 
 
 def test_who_cheats_is_rejected() -> None:

@@ -8,17 +8,12 @@ torch = pytest.importorskip("torch")
 
 from oracle_support import Trial, Version, kernel, right  # noqa: E402
 
+from kernel_lsp import policy  # noqa: E402
 from kernel_lsp.runner.workers.comparison import Distance, distance, scale  # noqa: E402
 from kernel_lsp.runner.workers.dependence import terms_by_output  # noqa: E402
 from kernel_lsp.runner.workers.error_bounds import (  # noqa: E402
     EXACT,
-    FLOOR_MAX,
-    FLOOR_RMS,
-    MAX_BY_ROOT,
-    MOST_TERMS,
-    RMS_BY_ROOT,
     SUMMED_IN,
-    WIDER,
     Bounds,
     Sums,
     relative_bounds,
@@ -39,14 +34,14 @@ def test_bounds():
     assert table_bounds(torch.int32) == EXACT
     assert table_bounds(torch.bool) == EXACT
     assert table_bounds(torch.float32).max == pytest.approx(1e-4 / torch.finfo(torch.float32).eps)
-    assert table_bounds(torch.bfloat16).max == FLOOR_MAX
+    assert table_bounds(torch.bfloat16).max == policy.FLOOR_MAX_UNITS
     baseline = Bounds(10.0, 0.25)
     assert relative_bounds(baseline, 2.0, torch.float32).max == 20.0
-    assert relative_bounds(baseline, 2.0, torch.float32).rms == pytest.approx(FLOOR_RMS, rel=1e-6)
-    assert relative_bounds(Bounds(1.0, 3.0), 2.0, torch.float32) == Bounds(FLOOR_MAX, 6.0)
+    assert relative_bounds(baseline, 2.0, torch.float32).rms == pytest.approx(policy.FLOOR_RMS_UNITS, rel=1e-6)
+    assert relative_bounds(Bounds(1.0, 3.0), 2.0, torch.float32) == Bounds(policy.FLOOR_MAX_UNITS, 6.0)
     assert relative_bounds(baseline, 2.0, torch.int64) == EXACT
-    assert relative_bounds(baseline, 2.0, torch.float32, 4.0) == Bounds(80.0, 4 * FLOOR_RMS)
-    assert relative_bounds(Bounds(1.0, 3.0), 2.0, torch.float32, 4.0) == Bounds(4 * FLOOR_MAX, 24.0)
+    assert relative_bounds(baseline, 2.0, torch.float32, 4.0) == Bounds(80.0, 4 * policy.FLOOR_RMS_UNITS)
+    assert relative_bounds(Bounds(1.0, 3.0), 2.0, torch.float32, 4.0) == Bounds(4 * policy.FLOOR_MAX_UNITS, 24.0)
 
 
 def test_beside_library_code_an_honest_loop_may_be_off_by_what_a_loop_is_off_by():
@@ -57,21 +52,26 @@ def test_beside_library_code_an_honest_loop_may_be_off_by_what_a_loop_is_off_by(
     assert relative_bounds(Bounds(90.0, 20.0), 2.0, torch.float32, plain=True) == Bounds(180.0, 40.0)
 
 
-@pytest.mark.parametrize("dtype", list(WIDER), ids=str)
-def test_floors_grow_with_the_root_of_the_terms_in_types_that_sums_are_made_in(dtype):
-    found = [floor(terms, 1 << 30, dtype) for terms in (1, 1 << 10, MOST_TERMS, 1 << 30)]
+@pytest.mark.parametrize("name", policy.WIDE_FLOORS_UNITS)
+def test_floors_grow_with_the_root_of_the_terms_in_types_that_sums_are_made_in(name):
+    dtype = getattr(torch, name)
+    found = [floor(terms, 1 << 30, dtype) for terms in (1, 1 << 10, policy.FLOOR_MOST_TERMS, 1 << 30)]
     if dtype not in SUMMED_IN:
         assert found == [found[0]] * 4
         return
-    assert [bounds.max for bounds in found] == [FLOOR_MAX, 32 * MAX_BY_ROOT, *[1024 * MAX_BY_ROOT] * 2]
+    assert [bounds.max for bounds in found] == [
+        policy.FLOOR_MAX_UNITS,
+        32 * policy.FLOOR_MAX_BY_ROOT,
+        *[1024 * policy.FLOOR_MAX_BY_ROOT] * 2,
+    ]
     assert [bounds.rms for bounds in found] == pytest.approx(
-        [FLOOR_RMS, 32 * RMS_BY_ROOT, *[1024 * RMS_BY_ROOT] * 2], 1e-3
+        [policy.FLOOR_RMS_UNITS, 32 * policy.FLOOR_RMS_BY_ROOT, *[1024 * policy.FLOOR_RMS_BY_ROOT] * 2], 1e-3
     )
-    assert floor(4, 9, dtype, coarse=True).max == WIDER[dtype][0]
+    assert floor(4, 9, dtype, coarse=True).max == policy.WIDE_FLOORS_UNITS[name][0]
 
 
 def test_of_few_elements_the_rms_is_a_matter_of_chance_and_no_stricter_than_the_largest():
-    assert floor(1, 1) == Bounds(FLOOR_MAX, FLOOR_MAX)
+    assert floor(1, 1) == Bounds(policy.FLOOR_MAX_UNITS, policy.FLOOR_MAX_UNITS)
     spreads = [rms_spread(count) for count in (0, 1, 10, 100, 1000, 10**6)]
     assert spreads == sorted(spreads, reverse=True)
     assert spreads[-1] == pytest.approx(1, abs=0.01)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from kernel_lsp.runner import watch
 from kernel_lsp.runner.messages.subject import Load
 from kernel_lsp.runner.pool import Flavour
 from kernel_lsp.runner.sessions import members
@@ -73,7 +72,7 @@ def test_what_has_ended_uses_nothing(tmp_path):
 
 
 def test_a_log_that_grows_too_long_begins_anew(tmp_path, monkeypatch):
-    monkeypatch.setattr(watch, "MOST_OUTPUT_BYTES", 1000)
+    monkeypatch.setattr("kernel_lsp.policy.MOST_LOG_BYTES", 1000)
     log = tmp_path / "output.log"
     with log.open("ab", buffering=0) as file:
         file.write(b"x" * 1000)

@@ -1,12 +1,11 @@
 """How inputs lie in the memory that two processes share: aligned, guarded, and as unaligned or strided as asked."""
 
+import msgspec
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from kernel_lsp.device.slab import (  # noqa: E402
-    GUARD,
-    POISON,
     TensorSpec,
     lay_out,
     make_slab,
@@ -14,6 +13,8 @@ from kernel_lsp.device.slab import (  # noqa: E402
     row_major,
     torch_dtype,
 )
+from kernel_lsp.policy import GUARD_BYTES, POISON_BYTE  # noqa: E402
+from kernel_lsp.runner import messages  # noqa: E402
 
 DTYPES = (
     torch.bool,
@@ -44,9 +45,12 @@ def test_tensors_hold_what_is_written_and_never_touch_a_guard_or_each_other(layo
     for spec, tensor, values in zip(specs, tensors, written, strict=True):
         assert (tensor.dtype, tensor.shape) == (values.dtype, values.shape)
         assert torch.equal(tensor, values)
-        for guard in (slab.data[spec.offset - GUARD : spec.offset], slab.data[spec.offset + spec.span :][:GUARD]):
-            assert guard.numel() == GUARD
-            assert bool((guard == POISON).all())
+        for guard in (
+            slab.data[spec.offset - GUARD_BYTES : spec.offset],
+            slab.data[spec.offset + spec.span :][:GUARD_BYTES],
+        ):
+            assert guard.numel() == GUARD_BYTES
+            assert bool((guard == POISON_BYTE).all())
 
 
 def test_plain_tensors_start_where_fresh_allocations_do():
@@ -87,8 +91,8 @@ def test_what_a_tensor_fills_whole_need_not_be_poisoned():
     assert bool((whole == 0).all())
     assert torch.isnan(turned).all()
     for spec in specs:
-        assert bool((slab.data[spec.offset - GUARD : spec.offset] == POISON).all())
-        assert bool((slab.data[spec.offset + spec.span :][:GUARD] == POISON).all())
+        assert bool((slab.data[spec.offset - GUARD_BYTES : spec.offset] == POISON_BYTE).all())
+        assert bool((slab.data[spec.offset + spec.span :][:GUARD_BYTES] == POISON_BYTE).all())
     gaps = slab.data[specs[3].offset : specs[3].offset + specs[3].span].view(torch.float32)
     assert torch.isnan(gaps).all()
 
@@ -110,7 +114,7 @@ def test_empty_tensors_and_single_values_have_a_place(layout):
 
 def test_a_place_travels_as_a_message():
     spec = TensorSpec("bfloat16", (3, 4), (4, 1), 16384, 24)
-    assert TensorSpec.from_json(spec.to_json()) == spec
+    assert msgspec.msgpack.decode(messages.encode(spec), type=TensorSpec) == spec
     assert (spec.numbers, spec.itemsize, torch_dtype(spec.dtype)) == (12, 2, torch.bfloat16)
 
 

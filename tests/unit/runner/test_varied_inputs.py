@@ -114,7 +114,7 @@ def test_integers_within_bounds_are_tried_on_a_gpu(monkeypatch):
     assert on_gpu(trial)._harmful(torch.arange(12), 1, 0) == "", "they only change order"
     trial = Trial(workload("torch.randn(n, device='cuda'), 3", "x * y", "x, y"))
     assert on_gpu(trial)._harmful(3, 1, 0) == ""
-    monkeypatch.setattr("kernel_lsp.runner.workers.variation.MOST_TRIED_BYTES", 8)
+    monkeypatch.setattr("kernel_lsp.policy.OTHER_VALUES_CPU_BYTES", 8)
     assert on_gpu(trial)._harmful(3, 1, 0) == UNTRIED
 
 

@@ -4,6 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from kernel_lsp import policy  # noqa: E402
 from kernel_lsp.workload import families  # noqa: E402
 from kernel_lsp.workload.leaves import own_elements  # noqa: E402
 
@@ -219,7 +220,7 @@ def test_touched_tensors_differ_in_a_few_places_and_lie_as_before(layout):
     (changed,) = families.touched((leaf,), (fresh,), torch.Generator().manual_seed(2))
     assert (changed.shape, changed.stride()) == (leaf.shape, leaf.stride())
     differs = changed != leaf
-    stretch = 64 * 96 // families.STRETCH_ONE_IN
+    stretch = 64 * 96 // policy.TOUCHED_STRETCH_ONE_IN
     assert differs.sum() > stretch // 2 or layout in ("expanded", "one number")
     assert 0 < differs.sum() < max(2, differs.numel() // 4) or layout in ("expanded", "one number")
     assert torch.equal(changed[differs], fresh[differs])
