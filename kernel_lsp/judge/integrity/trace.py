@@ -131,8 +131,9 @@ class OwnKernels:
         found: list[bool] = []
         for operation in work:
             key = (_plain(operation.name), operation.grid or (0, 0, 0))
-            found.append(operation.kind == "kernel" and (left[key] > 0 or key in repeated))
-            left[key] -= 1
+            own = operation.kind == "kernel" and (left[key] > 0 or key in repeated)
+            left[key] -= own
+            found.append(own)
         return found
 
 

@@ -65,9 +65,13 @@ class Version:
         """Memory for inputs, which the oracle opens; the slab itself."""
         if slab not in self._slabs or self._slabs[slab].handle.nbytes != made.nbytes:
             self._slabs[slab] = make_slab(made.nbytes, "cpu")
-            handle = self._slabs[slab].handle
-            self._trial.oracle.attach(messages.Attach(subject=self.name, slab=slab, handle=handle))
+            self._attach(slab)
         return self._slabs[slab]
+
+    def _attach(self, slab: str) -> None:
+        handle = self._slabs[slab].handle
+        request = messages.Attach(subject=self.name, slabs=(slab,), nbytes=handle.nbytes, handle=handle)
+        self._trial.oracle.attach(request)
 
     def values(self, slab: str, made: Made) -> list[Any]:
         """The leaves that lie in a slab."""
@@ -93,7 +97,7 @@ class Version:
             specs.append(row_major(output, at))
             at += -(-specs[-1].span // 512) * 512
         self._slabs["out"] = outbox = make_slab(at, "cpu")
-        self._trial.oracle.attach(messages.Attach(subject=self.name, slab="out", handle=outbox.handle))
+        self._attach("out")
         for spec, output in zip(specs, outputs, strict=True):
             outbox.view(spec).copy_(output)
         return tuple(specs)
