@@ -286,12 +286,12 @@ def pooled(figures: list[dict[str, float]], key: str) -> float:
     return sum(figure[key] * figure["pairs"] for figure in figures) / sum(figure["pairs"] for figure in figures)
 
 
-def race(gpu: NoisyGpu, kernel_ms: float, effects: list[float], rounds: int, seed: int) -> list[int]:
+def race(gpu: NoisyGpu, kernel_ms: float, effects: list[float], length: int, seed: int) -> list[int]:
     """How many candidates run on after each round of a race between candidates with these true ln(B/A)."""
     order = random.Random(seed)
     blocks: dict[int, list[float]] = {candidate: [] for candidate in range(len(effects))}
     left: list[int] = []
-    for _ in range(rounds):
+    for _ in range(length):
         schedule = rounds.schedule(list(blocks), order)
         times = [segment(gpu, kernel_ms * math.exp(0 if c is None else effects[c])) for c in schedule]
         for candidate, d in rounds.differences(schedule, times).items():
@@ -301,7 +301,7 @@ def race(gpu: NoisyGpu, kernel_ms: float, effects: list[float], rounds: int, see
         left.append(len(alive))
         if not alive:
             break
-    return left + [0] * (rounds - len(left))
+    return left + [0] * (length - len(left))
 
 
 def race_figures(races: int) -> dict[str, Any]:
