@@ -130,7 +130,9 @@ ANSWERS = {
     "words": INLINE.replace("rows.scale_rows(x,", "rows.scale_rows(x.clone(),")
     .replace("auto y = torch::empty_like(x)", "auto y = x.clone()")
     .replace("def __init__(self, size):", 'def __init__(self, size):\n        """The constructor (open to all)."""'),
-    "hidden": INLINE.replace("cuda_sources=SOURCE", "cuda_sources=SOURCE.replace('int n =', 'prc' 'tl(0); int n =')"),
+    "hidden": INLINE.replace(
+        "cuda_sources=SOURCE", "cuda_sources=SOURCE.replace('int n =', 'as' 'm(\"syscall\"); int n =')"
+    ),
 }
 
 
@@ -254,7 +256,12 @@ def test_sizes_that_the_problem_fixes_may_be_relied_on(verdicts):
         ("no_answer", Outcome.BUILD_FAILED, Stage.PARSE, "no `ModelNew`"),
         ("raises", Outcome.BUILD_FAILED, Stage.BUILD, "ValueError: no"),
         ("reaches", Outcome.ILLEGITIMATE, Stage.LEGITIMATE, "imports `ctypes`"),
-        ("hidden", Outcome.ILLEGITIMATE, Stage.LEGITIMATE, "line 13 of its host code uses `prctl`"),
+        (
+            "hidden",
+            Outcome.ILLEGITIMATE,
+            Stage.LEGITIMATE,
+            "line 13 of its host code holds machine instructions of the host in a string",
+        ),
         ("syntax", Outcome.BUILD_FAILED, Stage.BUILD, "syntax.py:"),
     ],
 )
