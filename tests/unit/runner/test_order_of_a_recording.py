@@ -27,17 +27,18 @@ LAUNCHES = [(0, 1), (2, 3)]
 
 
 def test_one_stream_is_in_order() -> None:
-    assert found(STREAM, LAUNCHES, 4) == Order(between=1)
+    assert found(STREAM, LAUNCHES, 4) == Order(between=1, sizes=(1, 1))
     assert found(STREAM, LAUNCHES, 4).disorder() == ""
 
 
 def test_a_side_stream_that_is_forked_and_joined_within_its_launch_is_fine() -> None:
     joined = [*STREAM, (2, 10), (10, 11), (11, 3)]
-    assert found(joined, LAUNCHES, 4) == Order(between=1)
+    assert found(joined, LAUNCHES, 4) == Order(between=1, sizes=(1, 3))
 
 
 def test_side_streams_of_a_side_stream_are_fine_too() -> None:
-    assert found([*STREAM, (2, 10), (10, 11), (10, 12), (12, 11), (11, 3)], LAUNCHES, 4) == Order(between=1)
+    joined = [*STREAM, (2, 10), (10, 11), (10, 12), (12, 11), (11, 3)]
+    assert found(joined, LAUNCHES, 4) == Order(between=1, sizes=(1, 4))
 
 
 @pytest.mark.parametrize("fork", [0, 1])
@@ -78,17 +79,17 @@ def test_work_between_launches_is_counted() -> None:
 
 
 def test_work_before_the_first_launch_and_after_the_last_is_not() -> None:
-    assert found(chain(7, 8, 0, 1, 2, 3, 4, 5), LAUNCHES, 5) == Order(between=1)
+    assert found(chain(7, 8, 0, 1, 2, 3, 4, 5), LAUNCHES, 5) == Order(between=1, sizes=(1, 1))
 
 
 def test_launches_that_begin_where_nothing_came_before() -> None:
     nothing: Mark = frozenset()
-    assert order([1], [], [(nothing, frozenset({1}))], frozenset({1})) == Order()
-    assert order([], [], [(nothing, nothing)], nothing) == Order()
+    assert order([1], [], [(nothing, frozenset({1}))], frozenset({1})) == Order(sizes=(1,))
+    assert order([], [], [(nothing, nothing)], nothing) == Order(sizes=(0,))
 
 
 def test_launches_that_run_nothing_are_in_order() -> None:
-    assert found(chain(0, 1), [(0, 0), (0, 1), (1, 1)], 1) == Order()
+    assert found(chain(0, 1), [(0, 0), (0, 1), (1, 1)], 1) == Order(sizes=(0, 1, 0))
 
 
 def test_the_numbers_of_nodes_and_the_order_of_edges_say_nothing() -> None:
