@@ -10,7 +10,7 @@ import traceback
 from pathlib import Path
 
 import kernel_lsp
-from kernel_lsp.errors import CannotJudgeError
+from kernel_lsp.errors import CannotJudgeError, WorkloadError
 
 _OURS = Path(kernel_lsp.__file__).parent
 _EMULATOR = (
@@ -27,6 +27,8 @@ def shortfall(error: BaseException) -> CannotJudgeError | None:
     """Return why only a GPU can run the code that raised `error`; None where that code itself is to blame."""
     if isinstance(error, CannotJudgeError):
         return error
+    if isinstance(error, WorkloadError):
+        return None  # ours, and about what the user's code asks for
     if isinstance(error, AttributeError) and type(error.obj).__module__.startswith(_PRETENDED):
         return _needs_gpu(f"`{error.name}` of `torch.cuda`'s {type(error.obj).__name__.strip('_')}")
     said = str(error).strip().splitlines()
