@@ -1,6 +1,7 @@
 """A candidate is accused of a claim only if it has one: what gains nothing when it is measured again is let be."""
 
 import asyncio
+import random
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -34,7 +35,8 @@ class Confirmation:
 
     def __init__(self, fresh: Sequence[Sequence[float]], *, renewed: bool = True, broken: Ruling | None = None) -> None:
         self.fresh = [iter(case) for case in fresh]
-        self.renewed, self.broken = renewed, broken
+        self.renewed, self.broken, self.drawn = renewed, broken, True
+        self.rng = random.Random(3)
         self.asked: list[str] = []
         self.placed = [timed(case=number, us=1000.0) for number in range(len(fresh))]
 
@@ -149,9 +151,18 @@ def test_memory_is_looked_for_where_fresh_inputs_took_the_gain_or_were_not_drawn
     assert (check.status, check.detail) == (CheckStatus.PASSED, "drawn anew 20 times")
 
 
-def test_a_wrong_answer_to_fresh_inputs_ends_it_whatever_was_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
-    for first, mean in ((GAIN, -0.05), (GAIN, 0.0), (LOSS, 0.02)):
+def test_a_wrong_answer_to_fresh_inputs_ends_it_whatever_is_left_of_the_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+    for mean in (-0.05, 0.0):
         look = Confirmation([scattered(mean, 0.002, policy.CONFIRMATION_BLOCKS)], broken=REMEMBERS)
-        context, ruling = look.ruled([first], monkeypatch)
+        context, ruling = look.ruled([GAIN], monkeypatch)
         assert ruling == REMEMBERS == context.findings.ruling
         assert look.asked == ["ready"]
+
+
+def test_memory_is_not_said_to_be_excluded_where_no_inputs_could_be_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    look = Confirmation([scattered(-0.05, 0.002, policy.CONFIRMATION_BLOCKS)], renewed=False)
+    look.drawn = False
+    context, _ = look.ruled([GAIN], monkeypatch)
+    (check,) = context.findings.checks
+    assert check.status is CheckStatus.SKIPPED
+    assert "memory is not excluded" in check.detail
