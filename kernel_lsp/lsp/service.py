@@ -21,6 +21,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any
 
+import msgspec
+
 from kernel_lsp.runner.protocol import describe_error
 
 LARGEST_LINE = 256 << 20
@@ -64,10 +66,8 @@ class _Service:
             handler = await self._handler(kind)
             result = await handler(params, lambda event: self._out({"id": number, "event": event}))
             self._out({"id": number, "result": result})
-        except asyncio.CancelledError as error:
-            self._out({"id": number, "error": describe_error(error)})  # pyright: ignore[reportArgumentType]
-        except Exception as error:
-            self._out({"id": number, "error": describe_error(error)})
+        except (asyncio.CancelledError, Exception) as error:
+            self._out({"id": number, "error": msgspec.to_builtins(describe_error(error))})
 
     async def _handler(self, kind: str) -> Handler:
         async with self._opening:

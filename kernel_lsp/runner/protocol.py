@@ -87,7 +87,7 @@ def serve(connection: socket.socket, role: Callable[..., object], protections: S
         connection.sendall(frame(reply))
 
 
-def describe_error(error: Exception) -> RemoteError:
+def describe_error(error: BaseException) -> RemoteError:
     """An exception as data."""
     trace = _utf8(traceback.format_exc())
     if isinstance(error, KernelLspError):
