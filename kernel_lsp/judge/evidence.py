@@ -155,7 +155,7 @@ def _case_timing(context: Context, series: Series, index: int) -> CaseTiming:
         launches=timed.launches,
         baseline_us=a,
         candidate_us=b,
-        speedup=statistics.Interval(summary.mean, summary.mean).speedup.lower,
+        speedup=statistics.speedup_of(summary.mean),
         interval=(interval.lower, interval.upper),
         bytes_moved=timed.bytes_moved,
         baseline_roofline_share=timed.roofline_share(bandwidth, a),

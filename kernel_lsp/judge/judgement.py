@@ -61,8 +61,8 @@ async def _through(context: Context) -> Ruling | None:
         return _broken(context, error)
     except TimedOutputsDiffer:
         return rejected("launches that were timed left other outputs than the launches that were checked")
-    except NothingTimed:
-        return rejected("what is timed does nothing on the GPU")
+    except NothingTimed as error:
+        return rejected(str(error))
     except TimeoutError as error:
         return Ruling(Outcome.AMBIGUOUS, Stage.TIMED, str(error))
     raise AssertionError("the last stage rules")

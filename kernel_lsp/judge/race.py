@@ -112,5 +112,5 @@ async def _round(
 
 def _ruling(error: Exception) -> Ruling:
     if isinstance(error, NothingTimed):
-        return rejected("what is timed does nothing on the GPU")
+        return rejected(str(error))
     return ruling_of(error, "being timed", "of the workload")

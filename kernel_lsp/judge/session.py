@@ -112,10 +112,8 @@ class Session:
                 if ruling is None:
                     return baseline, chosen, tuple(recorded)
                 wrong = ruling.reason
-            except NothingTimed:
-                wrong = "what is timed does nothing on the GPU"
-            except WorkerFailure as error:
-                if not captured:
+            except (NothingTimed, WorkerFailure) as error:
+                if isinstance(error, WorkerFailure) and not captured:
                     raise
                 wrong = str(error)
             if captured:

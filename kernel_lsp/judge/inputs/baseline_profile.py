@@ -60,6 +60,10 @@ class BaselineProfile:
         """Return the plain inputs of a case, if the baseline is right on them."""
         return next((draw for draw in self.draws if draw.is_plain and draw.case == case), None)
 
+    def same_bits(self, harness: Harness) -> bool:
+        """Return True where every launch on the same inputs must leave the same bits."""
+        return self.deterministic and not harness.workload.nondeterministic
+
     def deadline(self, harness: Harness, draw: Draw) -> float:
         """Return seconds that one run may take: so many times the baseline's own, and never less than the floor."""
         own = self.run_seconds.get(draw.case)

@@ -162,7 +162,7 @@ def _figures(harness: Harness, draw: Draw, compared: Compared) -> list[ErrorFigu
 
 async def _check_repeats(harness: Harness, subject: Subject, profile: BaselineProfile, findings: Findings) -> None:
     """The same inputs give the same bits."""
-    if harness.workload.nondeterministic or not profile.deterministic:
+    if not profile.same_bits(harness):
         declared = harness.workload.nondeterministic
         why = "the workload declares it nondeterministic" if declared else "nor is the baseline"
         findings.skipped("determinism", why)
@@ -215,7 +215,7 @@ async def _held(
     ran: Ran | None = None
     for number, draw in enumerate(draws):
         ran = await runs.run_again(harness, subject, draw, profile.deadline(harness, draw))
-        if number == 1 and (ruling := await _right(harness, subject, draw, ran)) is not None:
+        if number == 1 and (ruling := await runs.ruling_of_run(harness, subject, draw, ran)) is not None:
             return ruling, len(ran.held)
     assert ran is not None, "there are inputs"
     if ran.in_place:
@@ -243,14 +243,10 @@ async def _check_new_addresses(
         await subject.ask(Spoil())
         subject.bound.pop(draw.slab, None)  # the memory it has stays taken until there is other
         ran = await runs.run_again(harness, subject, draw, profile.deadline(harness, draw))
-        ruling = await _right(harness, subject, draw, ran)
+        ruling = await runs.ruling_of_run(harness, subject, draw, ran)
     except RUN_ERRORS as error:
         ruling = ruling_of(error, "running at other addresses", case)
     if ruling is not None:
         findings.fail(_NEW_ADDRESSES, ruling, case)
     else:
         findings.passed(_NEW_ADDRESSES, case=case)
-
-
-async def _right(harness: Harness, subject: Subject, draw: Draw, ran: Ran) -> Ruling | None:
-    return ruling_on(harness, draw, await harness.compare(subject, draw, ran.published), ran.trampled)

@@ -39,10 +39,15 @@ async def check_unwritten(harness: Harness, subject: Subject, draw: Draw, deadli
     """
     await harness.fill(subject, draw)
     ran = await subject.ask(Run(slab=draw.slab, unset=0), deadline=deadline)
-    ruling = ruling_on(harness, draw, await harness.compare(subject, draw, ran.published), ran.trampled)
+    ruling = await ruling_of_run(harness, subject, draw, ran)
     if ruling is None:
         return None
     return replace(ruling, reason=f"{ruling.reason}; it is right only in memory that holds 0xFF bytes before")
+
+
+async def ruling_of_run(harness: Harness, subject: Subject, draw: Draw, ran: Ran) -> Ruling | None:
+    """Return the ruling on the outputs of a run that has just ended, None where they are right."""
+    return ruling_on(harness, draw, await harness.compare(subject, draw, ran.published), ran.trampled)
 
 
 def take_emulated(harness: Harness, draw: Draw, ran: Ran, findings: Findings) -> Ruling | None:

@@ -19,6 +19,9 @@ from kernel_lsp.runner.messages.subject import Mode, Record, Recorded, Refresh, 
 class NothingTimed(Exception):  # noqa: N818 - a finding about a candidate, not an error of ours
     """What was recorded takes no time at all on the GPU."""
 
+    def __init__(self) -> None:
+        super().__init__("what is timed does nothing on the GPU")
+
 
 @dataclass(frozen=True, slots=True)
 class TimedCase:

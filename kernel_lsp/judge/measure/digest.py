@@ -9,8 +9,8 @@ from pathlib import Path
 import kernel_lsp
 from kernel_lsp import policy
 
-_ROOTS = ("judge", "runner", "device", "workload", "emulate", "source/screening", "source/screening.py")
-"""Code that decides on a candidate or runs it, below the package."""
+_ROOTS = ("judge", "build", "runner", "device", "workload", "emulate", "source/screening")
+"""Code that builds a candidate, runs it or decides on it, below the package."""
 _SUFFIXES = (".py", ".cu", ".h")
 
 

@@ -159,7 +159,7 @@ class Confirmation:
     @property
     def speedup(self) -> float:
         """Best estimate from the fresh blocks: baseline time over candidate time."""
-        return math.exp(-self.mean)
+        return speedup_of(self.mean)
 
 
 def summarise(d: Sequence[float], floor: float = LEAST_DEVIATION) -> Summary:
@@ -365,6 +365,11 @@ def _no_gain(interval: Interval, delta: float, clear: float, blur: float) -> Loo
 def _gain(interval: Interval, mean: float, delta: float, clear: float) -> bool:
     """Return True if the interval lies below -`clear` with an estimate of at least `delta`."""
     return interval.upper < -clear and mean <= -delta
+
+
+def speedup_of(mean: float) -> float:
+    """Return how many times faster the candidate is by a mean of ln(B/A); infinite where that overflows."""
+    return _exp(-mean)
 
 
 def _exp(x: float) -> float:

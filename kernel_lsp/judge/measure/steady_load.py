@@ -88,7 +88,7 @@ def summarise(case: str, baseline: Sequence[_Stretch], candidate: Sequence[_Stre
         seconds=math.fsum(s.seconds for s in baseline),
         baseline_us=_us(baseline),
         candidate_us=_us(candidate),
-        speedup=math.exp(-mean),
+        speedup=statistics.speedup_of(mean),
         interval=(interval.lower, interval.upper),
         baseline_mj=_millijoules(baseline),
         candidate_mj=_millijoules(candidate),

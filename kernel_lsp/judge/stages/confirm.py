@@ -106,8 +106,9 @@ async def _doubt(context: Context, pair: Pair, series: Series, rng: random.Rando
     if (ruling := check_recordings(harness, context.cases, pair.recorded["B"], pair.recorded["A"])) is not None:
         return findings.fail(_AGAIN, ruling)
     replays = Replays(harness, candidate, measured.profile, rng)
-    for case in pair.placed:
-        await _put_plain_back(context, case.place)
+    for subject in context.reloaded:  # others were drawn for the confirmation
+        for case in pair.placed:
+            await fill(harness, subject, case, case.draw)
     ruling = await replays.on_new_inputs(pair.placed)
     if ruling is None and not context.known:
         ruling = await replays.on_all_inputs(pair.placed, policy.FAMILIES_AFTER_TIMING)
@@ -135,13 +136,6 @@ async def _doubt(context: Context, pair: Pair, series: Series, rng: random.Rando
     findings.passed(_HOST, host_time.describe(context.calls))
     ruling = await slow_where_untimed(harness, baseline, candidate, context.untimed)
     return findings.fail("cases that are not timed", ruling) if ruling is not None else None
-
-
-async def _put_plain_back(context: Context, place: int) -> None:
-    """Put plain inputs back where a confirmation has drawn others."""
-    for subject in context.reloaded:
-        for case in context.cases:
-            await fill(context.harness, subject, case.at(place), case.draw)
 
 
 def _said(context: Context, concluded: Conclusion) -> Ruling:

@@ -9,7 +9,7 @@ from kernel_lsp.judge.integrity.launches import check_recordings
 from kernel_lsp.judge.measure.blocks import Pair, Renewal, Series, warm_up
 from kernel_lsp.judge.measure.device_state import device_state
 from kernel_lsp.judge.measure.procedure import FirstLook, Rule
-from kernel_lsp.judge.measure.statistics import Decision, Interval, LookOutcome
+from kernel_lsp.judge.measure.statistics import Decision, LookOutcome, speedup_of
 from kernel_lsp.judge.ruling import Ruling, Speedup
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import Outcome, Stage
@@ -96,7 +96,7 @@ async def _first_look(context: Context, pair: Pair, series: Series, look: FirstL
 def decided(context: Context, decision: Decision) -> Ruling:
     """Return the ruling on a candidate that is no gain by its first blocks."""
     low, high = decision.interval.speedup.lower, decision.interval.speedup.upper
-    ratio = Interval(decision.mean, decision.mean).speedup.lower
+    ratio = speedup_of(decision.mean)
     delta = context.bench.settings.judge.delta
     words = {
         LookOutcome.SLOWER: f"slower: {ratio:.3f}x ({low:.3f} to {high:.3f})",

@@ -64,10 +64,8 @@ def _host_findings(candidate: Sequence[str], baseline: SourceFile) -> tuple[Find
 
 @lru_cache(maxsize=32)  # a baseline and a workload stand beside every candidate
 def _of_file(text: str, *, builds: bool, beside_device_code: bool) -> tuple[Finding, ...]:
-    data, found = (
-        text.encode(errors="replace"),
-        list(python_findings(text, builds=builds, beside_device_code=beside_device_code)),
-    )
+    data = text.encode(errors="replace")
+    found = list(python_findings(text, builds=builds, beside_device_code=beside_device_code))
     for source in inline_sources(text):
         above = data.count(b"\n", 0, source.span.start)
         found += [type(one)(above + one.line, one.what) for one in cpp_findings(source.text)]
