@@ -53,6 +53,10 @@ class WatchedAllocations(TorchDispatchMode):
         self._watched: list[tuple[Tensor, Tensor]] = []
         self._listener = listener
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled here, and asking would import hundreds of modules
+
     def __torch_dispatch__(
         self, func: Operation, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
     ) -> object:
