@@ -56,7 +56,9 @@ _FIRST = {
 _RECIPES = {
     Flavour.GPU: _Recipe((*_WORKERS, "cuda.bindings.driver", "kernel_lsp.runner.workers.recording")),
     Flavour.BUILD: _Recipe(("torch", "cuda.bindings.nvrtc"), {"CUDA_VISIBLE_DEVICES": ""}),
-    Flavour.EMULATE: _Recipe((*_WORKERS, "kernel_lsp.runner.workers.emulator"), {"CUDA_VISIBLE_DEVICES": ""}),
+    Flavour.EMULATE: _Recipe(
+        (*_WORKERS, "kernel_lsp.runner.workers.emulator", "cuda.bindings.nvrtc"), {"CUDA_VISIBLE_DEVICES": ""}
+    ),
 }
 
 
@@ -105,8 +107,9 @@ class _Nursery:
 class Pool:
     """Starts workers. Use as an async context manager; leaving it kills every worker it started, and starts no more.
 
-    `gpu` is the UUID of the one GPU that its workers see. `folder` holds whatever they write and goes with the pool;
-    what a nursery leaves in its own part of it goes with the nursery, should this process be killed.
+    `gpu` is the UUID of the one GPU that its workers see. Without one, workers that build are forked from the nursery
+    of those that emulate: to import torch twice takes twice as long. `folder` holds whatever they write and goes with
+    the pool; what a nursery leaves in its own part of it goes with the nursery, should this process be killed.
     """
 
     def __init__(self, gpu: str | None = None) -> None:
@@ -149,15 +152,19 @@ class Pool:
 
     def preload(self, *flavours: Flavour) -> None:
         """Begin importing in the background, so that the first worker need not wait for it."""
-        for flavour in flavours:
-            if flavour not in self._nurseries:
-                self._nurseries[flavour] = asyncio.create_task(self._start(flavour))
+        for nursery in map(self._nursery, flavours):
+            if nursery not in self._nurseries:
+                self._nurseries[nursery] = asyncio.create_task(self._start(nursery))
 
     def scratch(self, flavour: Flavour) -> Path:
         """The folder in which workers of one flavour live."""
-        folder = self.folder / flavour
-        folder.mkdir(exist_ok=True)
+        folder = self.folder / self._nursery(flavour) / flavour
+        folder.mkdir(parents=True, exist_ok=True)
         return folder
+
+    def _nursery(self, flavour: Flavour) -> Flavour:
+        """Return the flavour whose nursery forks these workers."""
+        return Flavour.EMULATE if flavour is Flavour.BUILD and self.gpu is None else flavour
 
     async def worker(
         self,
@@ -181,7 +188,7 @@ class Pool:
         """
         self._require_open()
         self.preload(flavour)
-        nursery = await asyncio.shield(self._nurseries[flavour])
+        nursery = await asyncio.shield(self._nurseries[self._nursery(flavour)])
         scratch = Path(tempfile.mkdtemp(prefix=f"{role}-", dir=self.scratch(flavour)))
         ours, theirs = socket.socketpair()
         confinement: Confinement = {
@@ -279,13 +286,14 @@ class Pool:
 
     async def _start(self, flavour: Flavour) -> _Nursery:
         ours, theirs = socket.socketpair()
-        recipe = _RECIPES[flavour]
+        recipe, folder = _RECIPES[flavour], self.folder / flavour
+        folder.mkdir(exist_ok=True)
         environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
         root = str(Path(__file__).parents[2])
         path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
         environment |= {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "kernel_lsp.runner.nursery", str(self.scratch(flavour)), *recipe.imports),
+            *(sys.executable, "-P", "-m", "kernel_lsp.runner.nursery", str(folder), *recipe.imports),
             stdin=theirs.fileno(),
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
