@@ -83,7 +83,8 @@ def compile_nvcc(
             log, failed = f"nvcc error   : no result after {timeout:.0f} s", True
         own = {header.name: (str(header.path), header.text) for header in headers}
         own |= {str(header.path): (str(header.path), header.text) for header in headers}
-        diagnostics = parse_diagnostics(log, str(path), source, headers=own, locate=locate)
+        text = ptx.read_text(encoding="utf-8", errors="replace") if ptx.is_file() else None
+        diagnostics = parse_diagnostics(log, str(path), source, headers=own, locate=locate, ptx=text)
         if failed or not cubin.is_file():
             if not has_errors(diagnostics):
                 last = next((line for line in reversed(log.splitlines()) if line.strip()), "no message")
@@ -91,7 +92,6 @@ def compile_nvcc(
                 diagnostics = (Diagnostic(str(path), 1, 1, 1, 1, Severity.ERROR, words), *diagnostics)
             return Build(None, diagnostics, way, time.perf_counter() - start, log=log)
         image = cubin.read_bytes()
-        text = ptx.read_text(encoding="utf-8", errors="replace") if ptx.is_file() else None
     symbols = [fact.entry for fact in read_cubin(image)]
     asked = {name: symbol for name in instances for symbol in symbols if same_name(name, kernel_name(symbol))}
     return Build(binary_from(arch, image, text, log, asked), diagnostics, way, time.perf_counter() - start, log=log)

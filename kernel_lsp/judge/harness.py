@@ -231,7 +231,7 @@ class Harness:
     async def _load(self, subject: Subject, built: Built) -> None:
         candidate = subject.candidate
         if self.gpu is None and (candidate.language is Language.CUDA or built.extensions):
-            built = await self._emulated(candidate)
+            built = await self._emulated(candidate, built)
         binary, extensions = built.build.binary, built.extensions
         if self.gpu is None and any(extension.extension for extension in extensions):
             why = f"its host code is built whole, and runs on a GPU only ({extensions[0].host.reason})"
@@ -263,8 +263,13 @@ class Harness:
         if self.gpu is not None and baseline.candidate.language is Language.TRITON:
             self.builders.keep_launchers(baseline.triton_cache)
 
-    async def _emulated(self, candidate: Candidate) -> Built:
-        """A CUDA version as the emulator takes it; the last of the architectures is the one that it was built for."""
+    async def _emulated(self, candidate: Candidate, built: Built) -> Built:
+        """A CUDA version as the emulator takes it; the last of the architectures is the one that it was `built` for.
+
+        Code that only a GPU can run stays as it is: for an earlier architecture it may be other code, or none.
+        """
+        if built.needs_gpu:
+            return built
         *smaller, last = emulated_archs(self.builders.arch)
         for arch in smaller:
             built = await self.builders.build(self.target.workload, candidate, arch)
