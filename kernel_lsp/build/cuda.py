@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from kernel_lsp.build.binary import Build, Severity
 from kernel_lsp.build.cache import BuildCache, cache_key
 from kernel_lsp.build.diagnostics import Locate
-from kernel_lsp.build.headers import UserHeader, sliced_headers, user_headers
+from kernel_lsp.build.headers import UserHeader, halves_brought, sliced_headers, user_headers
 from kernel_lsp.build.nvcc import compile_nvcc
 from kernel_lsp.build.nvrtc import compile_nvrtc, nvrtc_version
 from kernel_lsp.build.options import BuildOptions
@@ -79,17 +79,20 @@ def _climb_down(
 ) -> Build:
     locate = _locator(source)
     folders = (source.path.parent, *options.include_dirs)
+    sliced_instead = sliced_headers(headers, slice_device)
+    halves = halves_brought((source.text, *(header.text for header in headers)))
     build = compile_nvrtc(
         sliced,
         str(source.path),
         arch,
         names=names,
-        options=options.all_flags,
+        options=(*options.all_flags, *(f"--pre-include={name}" for name in halves)),
         include_dirs=folders,
-        headers=sliced_headers(headers, slice_device),
+        headers=sliced_instead,
         locate=locate,
     )
     own = {str(source.path), *(str(header.path) for header in headers)}
+    brought = [part for name in halves for part in ("-include", name)]  # the slice lacks the includes that bring them
     for way, text in (("nvcc-slice", sliced), ("nvcc", source.text)):
         if build.binary is not None or nvcc.path is None or not wants_host_code(build, own):
             break
@@ -100,9 +103,10 @@ def _climb_down(
             arch,
             way=way,
             names=names,
-            options=options.all_flags,
+            options=(*options.all_flags, *brought) if way == "nvcc-slice" else options.all_flags,
             include_dirs=options.include_dirs,
             headers=headers,
+            instead=sliced_instead if way == "nvcc-slice" else (),
             locate=locate,
         )
     return build
