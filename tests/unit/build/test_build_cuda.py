@@ -221,7 +221,9 @@ COMMON = """#include <cuda_runtime.h>
 #include <cublasLt.h>
 typedef __nv_bfloat16 floatX;
 """
-WIDENED = '#include "common.h"\n__global__ void widen(const floatX* x, float* y) { y[threadIdx.x] = (float)x[threadIdx.x]; }\n'
+WIDENED = """#include "common.h"
+__global__ void widen(const floatX* x, float* y) { y[threadIdx.x] = (float)x[threadIdx.x]; }
+"""
 
 
 def test_16_bit_floats_come_with_the_host_headers_that_bring_them(
