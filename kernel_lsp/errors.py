@@ -50,3 +50,9 @@ class CannotJudgeError(KernelLspError):
 
 class RunnerError(KernelLspError):
     """A runner process died, hung or broke its protocol; the work it had can be given to another one."""
+
+
+def unforeseen(error: Exception) -> RunnerError:
+    """What is said of an exception that nobody foresaw, where one thing of many broke and the others go on."""
+    said = str(error).strip().partition("\n")[0]
+    return RunnerError(f"this program broke on it: {type(error).__name__}{f': {said}' if said else ''}")

@@ -8,11 +8,10 @@ from typing import TypeVar
 
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
-from kernel_lsp.errors import KernelLspError, RunnerError
+from kernel_lsp.errors import KernelLspError, RunnerError, unforeseen
 from kernel_lsp.judge.building import Builders, arch_of
-from kernel_lsp.runner.pool import Flavour, Pool
+from kernel_lsp.runner.pool import ATTEMPTS, Flavour, Pool
 
-_ATTEMPTS = 2
 _T = TypeVar("_T", bound=Hashable)
 
 
@@ -70,14 +69,15 @@ async def run_lanes(
                     tries[item] = tries.get(item, 0) + 1
                     try:
                         await attend(lane, item)
-                    except RunnerError as error:
-                        if tries[item] < _ATTEMPTS:
+                    except Exception as error:  # whatever breaks on one thing, the others go on
+                        broken = error if isinstance(error, KernelLspError) else unforeseen(error)
+                        again = isinstance(broken, RunnerError)
+                        if again and tries[item] < ATTEMPTS:
                             queue.appendleft(item)
                         else:
-                            fail(item, error)
-                        break
-                    except KernelLspError as error:
-                        fail(item, error)
+                            fail(item, broken)
+                        if again:
+                            break
                 builders.close()
         say(name, "done")
 

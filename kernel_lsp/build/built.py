@@ -9,6 +9,7 @@ from kernel_lsp.build.binary import Binary, Build, Diagnostic, Severity
 from kernel_lsp.build.cubin import code_digest
 from kernel_lsp.build.host.record import ExtensionBuild
 from kernel_lsp.build.plan import Plan
+from kernel_lsp.build.target import needs_gpu
 from kernel_lsp.build.together import apart, launches_of, together
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.host_launches import find_host_launches
@@ -41,6 +42,17 @@ class Built:
     def images(self) -> tuple[Binary, ...]:
         """Every piece of machine code there is."""
         return self.binaries or ((self.build.binary,) if self.build.binary else ())
+
+    @property
+    def arch(self) -> str:
+        """What the device code was compiled for, `sm_90a` where it asks for that; empty where there is none."""
+        targets = (*(image.arch for image in self.images), *(one.host.arch for one in self.extensions))
+        return next(filter(None, targets), "")
+
+    @property
+    def needs_gpu(self) -> bool:
+        """Whether its code holds instructions that only a GPU can run."""
+        return any(needs_gpu(image.ptx) for image in self.images)
 
     @property
     def ok(self) -> bool:

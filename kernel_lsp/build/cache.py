@@ -17,7 +17,7 @@ from typing import Any
 
 from kernel_lsp.build.binary import Binary, Build, Diagnostic, KernelFacts, Severity
 
-_FORMAT = 2
+_FORMAT = 3
 _AFTER_EVICTION = 0.9  # of the limit, so that not every further build evicts again
 
 

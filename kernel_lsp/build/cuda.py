@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 from kernel_lsp.build.binary import Build, Severity
 from kernel_lsp.build.cache import BuildCache, cache_key
 from kernel_lsp.build.diagnostics import Locate
-from kernel_lsp.build.headers import UserHeader, sliced_headers, user_headers
+from kernel_lsp.build.headers import UserHeader, halves_brought, sliced_headers, user_headers
 from kernel_lsp.build.nvcc import compile_nvcc
 from kernel_lsp.build.nvrtc import compile_nvrtc, nvrtc_version
 from kernel_lsp.build.options import BuildOptions
 from kernel_lsp.build.prelude import HOST_HEADERS, PRELUDE
+from kernel_lsp.build.target import target_of, wider_target
 from kernel_lsp.build.toolchain import Tool, tool
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.cuda import find_cuda_kernels
@@ -42,7 +43,7 @@ def build_cuda(
 
     Args:
         source: the file and its text; relative includes start from its folder.
-        arch: `sm_90`, `sm_90a` and the like.
+        arch: `sm_90` and the like; the build is for `sm_90a` where the code, its headers or the options ask for that.
         names: kernels that launches ask for; only these instances of a template are made.
         options: compiler options and include folders.
         cache: where the result is looked up and kept, failures included.
@@ -53,12 +54,15 @@ def build_cuda(
     headers = user_headers(source, options.include_dirs)
     sliced = slice_device(source.text)
     nvcc = tool("nvcc")
+    arch = target_of(arch, (sliced, *(header.text for header in headers)), options.targets)
     made_of = tuple(_made_of(source, arch, names, options, headers, nvcc))
     # What came from the slice holds whatever the host code says; a failure or a build of the whole file does not.
     by_slice, by_file = cache_key((*made_of, sliced)), cache_key((*made_of, "whole", source.text))
     if cache is not None and (known := cache.get(by_slice) or cache.get(by_file)):
         return known
     build = _climb_down(source, sliced, arch, names, options, headers, nvcc)
+    if build.binary is None and (wider := wider_target(arch, build.log)) is not None:
+        build = _climb_down(source, sliced, wider, names, options, headers, nvcc)
     if cache is not None:
         cache.put(by_slice if build.binary is not None and build.way != "nvcc" else by_file, build)
     return build
@@ -75,17 +79,20 @@ def _climb_down(
 ) -> Build:
     locate = _locator(source)
     folders = (source.path.parent, *options.include_dirs)
+    sliced_instead = sliced_headers(headers, slice_device)
+    halves = halves_brought((source.text, *(header.text for header in headers)))
     build = compile_nvrtc(
         sliced,
         str(source.path),
         arch,
         names=names,
-        options=options.all_flags,
+        options=(*options.all_flags, *(f"--pre-include={name}" for name in halves)),
         include_dirs=folders,
-        headers=sliced_headers(headers, slice_device),
+        headers=sliced_instead,
         locate=locate,
     )
     own = {str(source.path), *(str(header.path) for header in headers)}
+    brought = [part for name in halves for part in ("-include", name)]  # the slice lacks the includes that bring them
     for way, text in (("nvcc-slice", sliced), ("nvcc", source.text)):
         if build.binary is not None or nvcc.path is None or not wants_host_code(build, own):
             break
@@ -96,9 +103,10 @@ def _climb_down(
             arch,
             way=way,
             names=names,
-            options=options.all_flags,
+            options=(*options.all_flags, *brought) if way == "nvcc-slice" else options.all_flags,
             include_dirs=options.include_dirs,
             headers=headers,
+            instead=sliced_instead if way == "nvcc-slice" else (),
             locate=locate,
         )
     return build

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernel_lsp.build.binary import Diagnostic, Severity
 from kernel_lsp.build.symbols import kernel_name
@@ -16,6 +16,11 @@ _GCC = re.compile(
     r"(?P<kind>fatal error|error|warning|note): (?P<text>.*)$"
 )
 _TOOL = re.compile(r"^\s*(?P<tool>ptxas|nvrtc|nvcc|nvlink)\s*(?P<kind>fatal|error|warning)?\s*: (?P<text>.*)$")
+_ASSEMBLER = re.compile(r"^ptxas .*?, line (?P<line>\d+); (?P<kind>fatal|error|warning)\s*: (?P<text>.*)$")
+_ABORTED = "Ptx assembly aborted due to errors"  # says no more than the errors before it
+_QUOTED = re.compile(r"'([^']+)'")
+_FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.MULTILINE)
+_LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)\s+(\d+)(?:.*?inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?")
 _ENTRY = re.compile(r"(?:[Ee]ntry function|for entry|function) '?([\w$.]+)'?")
 _CARET = re.compile(r"^\s*\^\s*$")
 _WORD = re.compile(rb"[A-Za-z_]\w*|\d[\w.]*")
@@ -28,6 +33,8 @@ _ASKED = re.compile(r"(?:nv_mangled_name |\(const void\*\)&)(.+?);?$")
 _SEVERITIES = {"warning": Severity.WARNING, "remark": Severity.NOTE, "note": Severity.NOTE}
 _ORDER = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 
+_Texts = Mapping[str, tuple[str, Sequence[bytes]]]
+"""Name of a file in the log -> its path and its lines."""
 Locate = Callable[[str], tuple[int, int, int, int] | None]
 
 
@@ -40,6 +47,7 @@ class _Message:
     code: str | None
     text: str
     excerpt: str = ""
+    assembly: int = 0  # line of the PTX that it is about, from 1
 
 
 def parse_diagnostics(
@@ -49,6 +57,7 @@ def parse_diagnostics(
     *,
     headers: Mapping[str, tuple[str, str]] | None = None,
     locate: Locate | None = None,
+    ptx: str | None = None,
 ) -> tuple[Diagnostic, ...]:
     """Diagnostics in a compiler's log, errors first, each kind in order of appearance, repetitions once.
 
@@ -58,12 +67,16 @@ def parse_diagnostics(
         text: the user's text as it was compiled; gives columns.
         headers: name of a file in the log -> (path, text) of the user's header it stands for.
         locate: kernel name -> line, column, end line, end column, for messages that name a kernel and no line.
+        ptx: what ptxas was given, with its lines' places in the source.
     """
     texts = {path: (path, text), **(headers or {})}
     lines = {name: (own, content.encode().splitlines()) for name, (own, content) in texts.items()}
     found: list[Diagnostic] = []
     refused: set[str] = set()
-    for message in _messages(log.splitlines()):
+    said = _messages(log.splitlines())
+    if any(message.assembly for message in said):
+        said = [_in_source(message, ptx, lines, path) for message in said if message.text != _ABORTED]
+    for message in said:
         severity = _SEVERITIES.get(message.kind, Severity.ERROR)
         if message.path == NAMES_FILE:
             asked = _ASKED.search(message.excerpt)
@@ -109,10 +122,35 @@ def _messages(log: list[str]) -> list[_Message]:
         elif found := _GCC.match(line):
             column = int(found["column"]) if found["column"] else None
             messages.append(_Message(found["path"], int(found["line"]), column, found["kind"], None, found["text"]))
+        elif found := _ASSEMBLER.match(line):
+            messages.append(_Message("", 0, None, found["kind"], "ptxas", found["text"], assembly=int(found["line"])))
         elif (found := _TOOL.match(line)) and (found["kind"] or "error" in found["text"][:6]):
             words = found["text"].removeprefix("error: ")
             messages.append(_Message("", 0, None, found["kind"] or "error", found["tool"], words))
     return messages
+
+
+def _in_source(message: _Message, ptx: str | None, known: _Texts, path: str) -> _Message:
+    """A message of ptxas's at the place in the source that its line of PTX was made from.
+
+    Of a function that was inlined it is the function's own line, where the user can see that, else the call. Without
+    the PTX it is the first line of `path` that has the word which ptxas quotes.
+    """
+    if not message.assembly:
+        return message
+    if ptx is None:
+        word = _QUOTED.search(message.text)
+        sought = word[1].lstrip("%").encode() if word else b"\0"
+        line = next((number for number, line in enumerate(known[path][1], 1) if sought in line), 0)
+        return replace(message, path=path, line=line) if line else message
+    files = dict(_FILE.findall(ptx))
+    before = ptx.splitlines()[: message.assembly]
+    place = next((found for line in reversed(before) if (found := _LOC.match(line))), None)
+    if place is None:
+        return message
+    frames = [(files.get(place[at], ""), int(place[at + 1]), int(place[at + 2])) for at in (1, 4) if place[at]]
+    path, line, column = next((frame for frame in frames if frame[0] in known), frames[0])
+    return replace(message, path=path, line=line, column=column or None)
 
 
 def _extent(line: bytes, column: int | None) -> tuple[int, int]:

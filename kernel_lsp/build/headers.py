@@ -7,6 +7,11 @@ from pathlib import Path
 
 from kernel_lsp.source.candidate import SourceFile
 
+# Headers for host code that bring the types of 16-bit floats with them, which device code then uses.
+_BRINGS_HALVES = re.compile(
+    r'^[ \t]*#[ \t]*include[ \t]*["<](?:cublas\w*\.h|nccl\.h|(?:torch|ATen|c10)/)', re.MULTILINE
+)
+_HALF = re.compile(r"\b(?:__half|half)2?\b|\b(?:__)?nv_bfloat16")
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE)
 
 
@@ -47,6 +52,13 @@ def sliced_headers(headers: Sequence[UserHeader], slice_device: Callable[[str], 
     if len({header.name for header in headers}) < len(headers):
         return ()
     return tuple(UserHeader(header.name, header.path, slice_device(header.text)) for header in headers)
+
+
+def halves_brought(texts: Sequence[str]) -> tuple[str, ...]:
+    """CUDA's headers that files of these texts get by way of headers for host code, where they name what is in them."""
+    if not any(map(_HALF.search, texts)) or not any(map(_BRINGS_HALVES.search, texts)):
+        return ()
+    return "cuda_fp16.h", "cuda_bf16.h"
 
 
 def _resolve(name: str, folders: Sequence[Path]) -> Path | None:

@@ -27,6 +27,7 @@ def compile_nvcc(
     options: Sequence[str] = (),
     include_dirs: Sequence[Path] = (),
     headers: Sequence[UserHeader] = (),
+    instead: Sequence[UserHeader] = (),
     locate: Locate | None = None,
     timeout: float = 600.0,
 ) -> Build:
@@ -42,6 +43,7 @@ def compile_nvcc(
         options: further options of nvcc's.
         include_dirs: the user's include folders.
         headers: the user's headers, for columns in messages.
+        instead: those of them whose text is to be used instead of the file, where it lies below the folder of `path`.
         locate: see `parse_diagnostics`.
         timeout: seconds after which nvcc is killed and the build has failed.
     """
@@ -49,14 +51,14 @@ def compile_nvcc(
     instances = list(dict.fromkeys(name for name in names if "<" in name))
     with tempfile.TemporaryDirectory(prefix="kernel-lsp-nvcc-") as scratch:
         file, cubin, ptx = (Path(scratch) / name for name in ("kernel.cu", "kernel.cubin", "kernel.ptx"))
-        quoted = str(path).replace("\\", "\\\\").replace('"', '\\"')
         # The address of an instance in host code is what makes nvcc emit it.
         wanted = "".join(
             f"\n__attribute__((used)) static const void* const kernel_lsp_instance_{number} = (const void*)&{name};"
             for number, name in enumerate(instances)
         )
         marker = f'\n#line 1 "{NAMES_FILE}"' if instances else ""
-        file.write_text(f'#line 1 "{quoted}"\n{source}{marker}{wanted}\n', encoding="utf-8")
+        file.write_text(f"{_named(path)}{source}{marker}{wanted}\n", encoding="utf-8")
+        _lay_out(instead, path.parent.resolve(), Path(scratch))
         command = [
             str(nvcc),
             "-cubin",
@@ -83,7 +85,8 @@ def compile_nvcc(
             log, failed = f"nvcc error   : no result after {timeout:.0f} s", True
         own = {header.name: (str(header.path), header.text) for header in headers}
         own |= {str(header.path): (str(header.path), header.text) for header in headers}
-        diagnostics = parse_diagnostics(log, str(path), source, headers=own, locate=locate)
+        text = ptx.read_text(encoding="utf-8", errors="replace") if ptx.is_file() else None
+        diagnostics = parse_diagnostics(log, str(path), source, headers=own, locate=locate, ptx=text)
         if failed or not cubin.is_file():
             if not has_errors(diagnostics):
                 last = next((line for line in reversed(log.splitlines()) if line.strip()), "no message")
@@ -91,7 +94,21 @@ def compile_nvcc(
                 diagnostics = (Diagnostic(str(path), 1, 1, 1, 1, Severity.ERROR, words), *diagnostics)
             return Build(None, diagnostics, way, time.perf_counter() - start, log=log)
         image = cubin.read_bytes()
-        text = ptx.read_text(encoding="utf-8", errors="replace") if ptx.is_file() else None
     symbols = [fact.entry for fact in read_cubin(image)]
     asked = {name: symbol for name in instances for symbol in symbols if same_name(name, kernel_name(symbol))}
     return Build(binary_from(arch, image, text, log, asked), diagnostics, way, time.perf_counter() - start, log=log)
+
+
+def _named(path: Path) -> str:
+    """A directive by which the next line is the first one of `path`."""
+    quoted = str(path).replace("\\", "\\\\").replace('"', '\\"')
+    return f'#line 1 "{quoted}"\n'
+
+
+def _lay_out(headers: Sequence[UserHeader], folder: Path, scratch: Path) -> None:
+    """Write headers that lie below `folder` to the same places below `scratch`, where the compiler looks first."""
+    for header in headers:
+        if header.path.is_relative_to(folder):
+            place = scratch / header.path.relative_to(folder)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(f"{_named(header.path)}{header.text}", encoding="utf-8")

@@ -96,10 +96,11 @@ def compile_nvrtc(
             _check(nvrtc.nvrtcAddNameExpression(program, name.encode()))
         status, *_ = nvrtc.nvrtcCompileProgram(program, len(arguments), [argument.encode() for argument in arguments])
         log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
+        ptx = _ptx(program)
         own = {header.name: (str(header.path), header.text) for header in headers}
         diagnostics = tuple(
             diagnostic
-            for diagnostic in parse_diagnostics(log, path, source, headers=own, locate=locate)
+            for diagnostic in parse_diagnostics(log, path, source, headers=own, locate=locate, ptx=ptx)
             # A user who defines M_PI does nothing wrong.
             if diagnostic.severity is Severity.ERROR or PRELUDE_NAME not in diagnostic.message
         )
@@ -110,7 +111,6 @@ def compile_nvrtc(
             return Build(None, diagnostics, "nvrtc", time.perf_counter() - start, log=log)
         lowered = {name: _check(nvrtc.nvrtcGetLoweredName(program, name.encode())).decode() for name in instances}
         cubin = _bytes(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
-        ptx = _text(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program)
     binary = binary_from(arch, cubin, ptx, log, lowered)
     return Build(binary, diagnostics, "nvrtc", time.perf_counter() - start, log=log)
 
@@ -130,6 +130,14 @@ def _program(source: str, path: str, headers: dict[str, str]) -> Any:
         yield program
     finally:
         nvrtc.nvrtcDestroyProgram(program)
+
+
+def _ptx(program: Any) -> str | None:
+    """The PTX, which is there too where ptxas has refused it; None where the program did not come so far."""
+    status, size = nvrtc.nvrtcGetPTXSize(program)
+    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS or size <= 1:
+        return None
+    return _text(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program)
 
 
 def _text(size_of: Any, get: Any, program: Any) -> str:

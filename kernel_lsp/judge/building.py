@@ -15,6 +15,7 @@ from kernel_lsp.build.built import Built, failed, in_given_terms, with_extension
 from kernel_lsp.build.host.record import ExtensionBuild
 from kernel_lsp.build.host.request import ExtensionRequest
 from kernel_lsp.build.kept import keep_build
+from kernel_lsp.build.occupancy import base_arch
 from kernel_lsp.build.options import BuildOptions
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
@@ -243,9 +244,13 @@ class Builders:
 
 
 def arch_of(gpu: Gpu | None, settings: Settings) -> str:
-    """What candidates are built for: the GPU that runs them, else the first architecture set, else sm_90."""
+    """What candidates are built for.
+
+    With a GPU that is its own architecture, `sm_90a` instead of `sm_90` where that is set. Without one it is the first
+    architecture set, else sm_90.
+    """
     if gpu is not None:
-        return gpu.arch
+        return next((arch for arch in settings.arch if base_arch(arch) == gpu.arch), gpu.arch)
     return settings.arch[0] if settings.arch else DEFAULT_ARCH
 
 

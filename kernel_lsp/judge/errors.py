@@ -4,11 +4,21 @@ import contextlib
 from collections.abc import Generator
 
 from kernel_lsp.errors import KernelLspError, RunnerError
+from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.source.candidate import SourceFile
 
 
 class UnjudgedError(RunnerError):
     """The judge could not do its own part, as for want of memory: that says nothing of any version."""
+
+
+@contextlib.contextmanager
+def unattributed() -> Generator[None]:
+    """Within it a worker that fails, where no version is to blame for it, is an UnjudgedError."""
+    try:
+        yield
+    except WorkerFailure as error:
+        raise UnjudgedError(f"it could not be judged, for a process of the judge failed: {error}") from error
 
 
 @contextlib.contextmanager

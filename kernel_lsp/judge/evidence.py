@@ -66,6 +66,7 @@ def _evidence(context: Context, ruling: Ruling, known: dict[str, str], address: 
         device=context.device,
         versions=known,
         build_way=_build_way(context.built),
+        build_arch=context.built.arch if context.built else "",
         extensions=_extensions(context.built),
         build_log=context.built.build.log if context.built else "",
         settings=bench.settings.judge.model_dump(mode="json", exclude={"families"}),

@@ -96,8 +96,8 @@ async def open_compiler() -> AsyncGenerator[Callable[..., Awaitable[list[ArchFac
 
 
 def facts_of(arch: str, built: Built) -> ArchFacts:
-    """The facts in a build."""
-    return ArchFacts(arch, built.ok, built.build.way, built.build.diagnostics, resources_of(built))
+    """The facts in a build that was asked for `arch`; they name the target that it was made for."""
+    return ArchFacts(built.arch or arch, built.ok, built.build.way, built.build.diagnostics, resources_of(built))
 
 
 def machine_code(built: Built, settings: Settings) -> tuple[KernelCode, ...]:

@@ -45,7 +45,7 @@ from kernel_lsp.runner.messages.subject import Bind, Load, Published, Ready, Res
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.runner.shield import to_the_end
-from kernel_lsp.runner.worker import Worker
+from kernel_lsp.runner.worker import Worker, WorkerDied, WorkerTimedOut
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.files import find_kernels, surroundings
 from kernel_lsp.source.kernel import Language
@@ -159,8 +159,13 @@ class Harness:
         try:
             with named_as_given(self.target.workload.source):
                 return await to_the_end(self._oracle.ask(request, deadline=deadline))
-        except WorkerFailure as error:
+        except (WorkerFailure, WorkerDied, WorkerTimedOut) as error:
             raise UnjudgedError(f"a check could not be made ({type(request).__name__}): {error}") from error
+
+    @property
+    def whole(self) -> bool:
+        """True while the process that knows what is right lives, without which nothing more can be judged."""
+        return self._oracle is not None and self._oracle.alive
 
     async def draw(self, case: int, family: str, number: int = 0) -> Draw:
         """Return inputs of a case: the same ones each time for the same `number`; all follow from `seed`."""
@@ -231,7 +236,7 @@ class Harness:
     async def _load(self, subject: Subject, built: Built) -> None:
         candidate = subject.candidate
         if self.gpu is None and (candidate.language is Language.CUDA or built.extensions):
-            built = await self._emulated(candidate)
+            built = await self._emulated(candidate, built)
         binary, extensions = built.build.binary, built.extensions
         if self.gpu is None and any(extension.extension for extension in extensions):
             why = f"its host code is built whole, and runs on a GPU only ({extensions[0].host.reason})"
@@ -263,8 +268,13 @@ class Harness:
         if self.gpu is not None and baseline.candidate.language is Language.TRITON:
             self.builders.keep_launchers(baseline.triton_cache)
 
-    async def _emulated(self, candidate: Candidate) -> Built:
-        """A CUDA version as the emulator takes it; the last of the architectures is the one that it was built for."""
+    async def _emulated(self, candidate: Candidate, built: Built) -> Built:
+        """A CUDA version as the emulator takes it; the last of the architectures is the one that it was `built` for.
+
+        Code that only a GPU can run stays as it is: for an earlier architecture it may be other code, or none.
+        """
+        if built.needs_gpu:
+            return built
         *smaller, last = emulated_archs(self.builders.arch)
         for arch in smaller:
             built = await self.builders.build(self.target.workload, candidate, arch)

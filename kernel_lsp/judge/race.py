@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernel_lsp import policy
+from kernel_lsp.judge.errors import unattributed
 from kernel_lsp.judge.inputs.findings import RUN_ERRORS, ruling_of
 from kernel_lsp.judge.inputs.replay import Replays
 from kernel_lsp.judge.integrity.launches import check_recordings
@@ -32,7 +33,16 @@ class Standing:
 
 
 async def race(session: Session, subjects: Sequence[Subject], rng: random.Random) -> list[Standing]:
-    """Time candidates that are right against the baseline, all on the same rounds; in the order given."""
+    """Time candidates that are right against the baseline, all on the same rounds; in the order given.
+
+    Raises:
+        UnjudgedError: something broke that says nothing of any of them.
+    """
+    with unattributed():
+        return await _race(session, subjects, rng)
+
+
+async def _race(session: Session, subjects: Sequence[Subject], rng: random.Random) -> list[Standing]:
     measured, settings = session.measured, session.settings.judge
     assert measured is not None, "only what runs is raced"
     rulings: dict[int, Ruling] = {}

@@ -5,6 +5,7 @@ import random
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Self
 
 from kernel_lsp import policy
 from kernel_lsp.config.settings import Settings
@@ -13,6 +14,7 @@ from kernel_lsp.device.nvml import Faults, Gpu, find_gpus, free_bytes
 from kernel_lsp.errors import CannotJudgeError, KernelLspError, WorkloadError
 from kernel_lsp.judge.building import Builders, Built, arch_of
 from kernel_lsp.judge.context import Bench, Context, Measured
+from kernel_lsp.judge.errors import UnjudgedError, unattributed
 from kernel_lsp.judge.evidence import verdict_of
 from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile, measure_baseline
@@ -24,7 +26,7 @@ from kernel_lsp.judge.measure.cases import CaseChoice, NothingTimed, choose_case
 from kernel_lsp.judge.measure.statistics import Decision
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.target import Target
-from kernel_lsp.judge.verdict import Verdict
+from kernel_lsp.judge.verdict import Outcome, Verdict
 from kernel_lsp.model import gate
 from kernel_lsp.runner.messages.subject import Recorded
 from kernel_lsp.runner.pool import Flavour, Pool
@@ -163,9 +165,15 @@ class Session:
         `always_run` asks for it, as measurements of the judge itself do. One that is `known` has been judged in full
         beside another baseline of the same workload: it is checked on plain inputs only, and a gain is not looked at
         more closely.
+
+        Raises:
+            UnjudgedError: something broke that says nothing of the candidate; another session may judge it.
         """
         context = Context(self._bench(), candidate, known, always_run, on_decision)
-        ruling = await judge(context)
+        with unattributed():
+            ruling = await judge(context)
+        if ruling.outcome is Outcome.UNTIMED and self.harness is not None and not self.harness.whole:
+            raise UnjudgedError(ruling.reason)
         return verdict_of(context, ruling, self.faults)
 
     def _bench(self) -> Bench:
@@ -194,6 +202,30 @@ def start_pool() -> Pool:
     """Return workers for sessions on the GPU that is found first, or for a machine without one."""
     gpu = next(iter(find_gpus()), None)
     return Pool(gpu.uuid if gpu else None)
+
+
+class Pools:
+    """Workers for sessions one after another, started when they are first asked for; after `end`, others."""
+
+    def __init__(self) -> None:
+        self._pool: Pool | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.end()
+
+    def now(self) -> Pool:
+        """Return those there are."""
+        self._pool = self._pool or start_pool()
+        return self._pool
+
+    async def end(self) -> None:
+        """End them."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.close()
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ from kernel_lsp import policy
 from kernel_lsp.judge.building import Built
 from kernel_lsp.judge.errors import named_as_given
 from kernel_lsp.runner.messages import Answer, Request
-from kernel_lsp.runner.messages.subject import SubjectRole
+from kernel_lsp.runner.messages.subject import SubjectRole, slab_of
 from kernel_lsp.runner.worker import Worker
 from kernel_lsp.source.candidate import Candidate
 
@@ -36,7 +36,7 @@ class Subject:
 
     def forget_recordings(self, slab: str) -> None:
         """Forget the recordings on slabs that were bound together, by the first of them."""
-        for name in [name for name in self.recorded if name.partition("/")[0] == slab]:
+        for name in [name for name in self.recorded if slab_of(name) == slab]:
             del self.recorded[name]
 
     async def ask(

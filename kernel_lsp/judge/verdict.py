@@ -291,6 +291,7 @@ class ExtensionRecord(Record):
         reason: why it could not be the fast one; empty on that.
         seconds_host, seconds_device: wall time spent on each part; on the full path the first is all of it.
         cached_host, cached_device: whether that part was found built.
+        arch: what its device code was compiled for, `sm_90a` where it asks for all of an H100; empty without any.
     """
 
     name: str
@@ -300,6 +301,7 @@ class ExtensionRecord(Record):
     seconds_device: float
     cached_host: bool
     cached_device: bool
+    arch: str = ""
 
 
 class Evidence(Record):
@@ -309,7 +311,7 @@ class Evidence(Record):
     where the verdict is FASTER; `sustained` is there where power limits the kernel. `protections` are what confined the
     candidate's process (`runner.sandbox`); empty if it was never started. `traces` show what it ran on the GPU, `xids`
     which faults the driver reported meanwhile, by NVIDIA's numbers. `build_way` is `fast` or `full` where the candidate
-    has `extensions`, else that of its build.
+    has `extensions`, else that of its build; `build_arch` is what it was compiled for, empty where nothing was.
     """
 
     created: str
@@ -329,6 +331,7 @@ class Evidence(Record):
     device: DeviceState | None
     versions: dict[str, str]
     build_way: str
+    build_arch: str = ""
     build_log: str
     settings: dict[str, bool | float | int | str]
     discarded_blocks: int

@@ -13,7 +13,7 @@ from kernel_lsp.build.emulated import emulated_archs
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import CannotJudgeError, WorkloadError
-from kernel_lsp.judge.building import Builders, Built
+from kernel_lsp.judge.building import Builders, Built, arch_of
 from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile, measure_baseline
 from kernel_lsp.judge.inputs.check import check
@@ -64,7 +64,8 @@ async def measure_file(target: Target, settings: Settings, pool: Pool, gpu: Gpu 
     started = time.perf_counter()
     device = f"{gpu.name}, emulator" if gpu else "emulator"
     report = FileStrength(target.source.path, device)
-    builders = Builders(pool, settings, gpu.arch if gpu else await _emulated_arch(target, settings, pool))
+    arch = arch_of(gpu, settings) if gpu else await _emulated_arch(target, settings, pool)
+    builders = Builders(pool, settings, arch)
     built = await builders.build(target.workload, target.baseline)
     if not built.ok:
         return replace(report, problem=f"the kernel does not build: {built.first_error}")
@@ -103,12 +104,16 @@ async def measure_file(target: Target, settings: Settings, pool: Pool, gpu: Gpu 
 
 async def _emulated_arch(target: Target, settings: Settings, pool: Pool) -> str:
     """The first architecture for emulation that the kernel builds for."""
-    archs = emulated_archs(settings.arch[0] if settings.arch else "sm_80")
-    for arch in archs:
+    *smaller, last = emulated_archs(arch_of(None, settings))
+    if target.language is Language.TRITON:
+        return next(iter(smaller), last)
+    if (await Builders(pool, settings, last).build(target.workload, target.baseline)).needs_gpu:
+        return last
+    for arch in smaller:
         builders = Builders(pool, settings, arch)
-        if target.language is Language.TRITON or (await builders.build(target.workload, target.baseline)).ok:
+        if (await builders.build(target.workload, target.baseline)).ok:
             return arch
-    return archs[-1]
+    return last
 
 
 @asynccontextmanager

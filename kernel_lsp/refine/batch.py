@@ -10,7 +10,6 @@ every turn says the same of it.
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,13 +17,14 @@ from typing import Any
 
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import find_gpus
-from kernel_lsp.errors import ConfigurationError, KernelLspError
-from kernel_lsp.judge.session import Session, open_session, start_pool
+from kernel_lsp.errors import ConfigurationError, KernelLspError, RunnerError, unforeseen
+from kernel_lsp.judge.session import Pools, Session, open_session
 from kernel_lsp.judge.target import Target, make_target
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.model.client import Message, estimate_tokens
 from kernel_lsp.model.profile import Profile, find_profile
-from kernel_lsp.refine.dialogue.answer import Answer, read_answer
+from kernel_lsp.refine.batch_files import append_line, read_answers, read_lines, read_whole_lines, write_whole
+from kernel_lsp.refine.dialogue.answer import Answer
 from kernel_lsp.refine.dialogue.conversation import Attempt, messages, tell
 from kernel_lsp.refine.dialogue.kernelbench import Style
 from kernel_lsp.refine.dialogue.prompts import Prompts
@@ -33,9 +33,11 @@ from kernel_lsp.refine.outcome import Exchange, OnExchange, Tried
 from kernel_lsp.refine.reception import Reception
 from kernel_lsp.refine.speaker import brief, gpu_name, opening
 from kernel_lsp.refine.workbench import Workbench
-from kernel_lsp.runner.pool import Pool
+from kernel_lsp.runner.pool import ATTEMPTS
 from kernel_lsp.store.store import Store
 
+NOT_JUDGED = "NOT_JUDGED"
+"""Outcome of an answer on which what judges broke; the reason is in `told`."""
 _FORM = 1  # of the files
 
 
@@ -82,7 +84,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one answer: the verdict's name or REJECTED, and the speedup of what it led to, if it is FASTER."""
+    """What became of one answer: the verdict's name, REJECTED or NOT_JUDGED, and the speedup of what is FASTER."""
 
     kernel: str
     turn: int
@@ -143,7 +145,7 @@ def begin_batch(folder: Path, kernels: Sequence[str], settings: Settings) -> Bat
     shown = {"form": _FORM, **asdict(batch)}
     del shown["folder"]  # a sweep may be moved
     folder.mkdir(parents=True, exist_ok=True)
-    _write(file, json.dumps(shown, indent=2) + "\n")
+    write_whole(file, json.dumps(shown, indent=2) + "\n")
     return batch
 
 
@@ -156,18 +158,18 @@ async def advance_batch(batch: Batch, settings: Settings, store: Store, show: Sh
         ConfigurationError: a file of answers is not what a batch endpoint writes.
     """
     judged, troubles = 0, dict[str, str]()
-    async with start_pool() as pool:
-        work = _Work(batch, settings, store, pool, troubles, show)
+    async with Pools() as pools:
+        work = _Work(batch, settings, store, pools, troubles, show)
         for number in range(1, batch.turns + 1):
             folder = batch.turn(number)
             requests, answers = folder / "requests.jsonl", folder / "answers.jsonl"
             due = [i for i in batch.ids() if number == 1 or i in _outcomes(batch.turn(number - 1))]
             if not requests.exists():
                 await _ask(work, number, due)
-            asked = [str(line["custom_id"]) for line in _lines(requests)]
+            asked = [str(line["custom_id"]) for line in read_lines(requests)]
             if not answers.exists():
                 return Stand(number, answers if asked else None, judged, len(asked), tuple(troubles.values()))
-            said, outcomes = _answers(answers, troubles), _outcomes(folder)
+            said, outcomes = read_answers(answers, troubles), _outcomes(folder)
             judged += await _judge(work, number, {i: said[i] for i in asked if i in said and i not in outcomes})
             if missing := [i for i in asked if i not in said]:
                 return Stand(number, answers, judged, len(missing), tuple(troubles.values()))
@@ -181,7 +183,7 @@ class _Work:
     batch: Batch
     settings: Settings
     store: Store
-    pool: Pool
+    pools: Pools
     troubles: dict[str, str]
     show: Show
 
@@ -203,42 +205,89 @@ async def _ask(work: _Work, number: int, due: Sequence[str]) -> None:
                 attempts = [*begun, *(_attempt(outcomes[one]) for outcomes in before)]
                 said = await messages(task, profile.talk, briefing, attempts, _estimate)
                 lines.append(json.dumps(_request(batch, profile, one, number, said), ensure_ascii=False))
-        except KernelLspError as error:
-            work.troubles[kernel] = str(error)
+        except Exception as error:  # whatever breaks on one kernel, the others go on
+            work.troubles[kernel] = await _broken(work, error)
     batch.turn(number).mkdir(parents=True, exist_ok=True)
-    _write(batch.turn(number) / "requests.jsonl", "".join(f"{line}\n" for line in lines))
+    write_whole(batch.turn(number) / "requests.jsonl", "".join(f"{line}\n" for line in lines))
 
 
 async def _brief(work: _Work, kernel: str, target: Target, prompts: Prompts) -> Briefing:
     """What prompts say of a kernel, found out once and kept."""
     if prompts.tells_facts:
-        async with open_session(target, work.settings, work.pool) as session:
+        async with open_session(target, work.settings, work.pools.now()) as session:
             briefing = brief(session, ())
     else:
         briefing = Briefing(gpu_name(next(iter(find_gpus()), None)))
-    _append(work.batch.folder / "briefings.jsonl", {"kernel": kernel, **asdict(briefing)})
+    append_line(work.batch.folder / "briefings.jsonl", {"kernel": kernel, **asdict(briefing)})
     return briefing
 
 
 async def _judge(work: _Work, number: int, said: Mapping[str, Answer]) -> int:
     """Judge answers, kernel by kernel; each is stored, and then noted in `outcomes.jsonl`."""
     batch, judged = work.batch, 0
-    requests = _lines(batch.turn(number) / "requests.jsonl") if said else []
+    requests = read_lines(batch.turn(number) / "requests.jsonl") if said else []
     asked = {str(r["custom_id"]): json.dumps(r["body"]["messages"], ensure_ascii=False) for r in requests}
     for kernel, ids in _by_kernel(batch, list(said)).items():
         work.show(f"turn {number}: judging {len(ids)} answers for {kernel}")
-        try:
-            target = _target(kernel, work.settings)
-            _, prompts, task = _parts(target, work.settings, batch)
-            async with open_session(target, work.settings, work.pool) as session:
-                for one in ids:
-                    keep = _keeper(work, f"{batch.name}-{one}", number)
-                    line = await _judge_one(session, work, prompts, task, said[one], asked[one], keep)
-                    _append(batch.turn(number) / "outcomes.jsonl", {"custom_id": one, **line})
-                    judged += 1
-        except KernelLspError as error:
-            work.troubles[kernel] = str(error)
+        waiting = [_Waiting(one, said[one], asked[one]) for one in ids]
+        tries = 0
+        while waiting:
+            first = waiting[0]
+            try:
+                await _judge_in_turn(work, number, kernel, waiting)
+            except Exception as error:  # whatever breaks on one kernel, the others go on
+                reason = await _broken(work, error)
+                tries = tries + 1 if first in waiting else 1
+                opened = bool(waiting and waiting[0].begun)
+                if opened and waiting[0].begun >= ATTEMPTS:
+                    _note(batch, number, waiting.pop(0), _not_judged(reason))
+                elif not opened and (tries >= ATTEMPTS or not isinstance(error, RunnerError)):
+                    work.troubles[kernel] = reason
+                    break
+        judged += len(ids) - len(waiting)
     return judged
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """An answer to be judged: of which request, what was asked, and how often judging it was begun."""
+
+    id: str
+    answer: Answer
+    prompt: str
+    begun: int = 0
+
+
+async def _judge_in_turn(work: _Work, number: int, kernel: str, waiting: list[_Waiting]) -> None:
+    """Judge answers for one kernel in one session, and take each from the list when it is done."""
+    target = _target(kernel, work.settings)
+    _, prompts, task = _parts(target, work.settings, work.batch)
+    async with open_session(target, work.settings, work.pools.now()) as session:
+        while waiting:
+            one = waiting[0]
+            one.begun += 1
+            keep = _keeper(work, f"{work.batch.name}-{one.id}", number)
+            line = await _judge_one(session, work, prompts, task, one.answer, one.prompt, keep)
+            _note(work.batch, number, waiting.pop(0), line)
+
+
+def _note(batch: Batch, number: int, one: _Waiting, line: Mapping[str, Any]) -> None:
+    known = {"custom_id": one.id, "answer": one.answer.text}
+    append_line(batch.turn(number) / "outcomes.jsonl", {**known, **line})
+
+
+def _not_judged(reason: str) -> dict[str, Any]:
+    """The line of an answer that broke what judges, again and again."""
+    told = f"It could not be judged: {reason}"
+    return {"told": told, "candidate": None, "verdict": None, "outcome": NOT_JUDGED, "speedup": None}
+
+
+async def _broken(work: _Work, error: Exception) -> str:
+    """What an error says to a person; workers that may have caused it are ended."""
+    broken = error if isinstance(error, KernelLspError) else unforeseen(error)
+    if isinstance(broken, RunnerError):
+        await work.pools.end()
+    return str(broken)
 
 
 def _keeper(work: _Work, session: str, number: int) -> OnExchange:
@@ -272,7 +321,6 @@ async def _judge_one(
     bench.exchanged(0, prompt, answer.whole, candidate)
     best = bench.result.best
     return {
-        "answer": answer.text,
         "told": tell(prompts, outcome),
         "candidate": candidate.digest if candidate else None,
         "verdict": verdicts[-1].id if verdicts else None,
@@ -330,7 +378,7 @@ def _read_batch(file: Path) -> Batch:
 def _briefings(batch: Batch) -> dict[str, Briefing]:
     """What was found out of each kernel at the first turn."""
     found: dict[str, Briefing] = {}
-    for line in _whole_lines(batch.folder / "briefings.jsonl"):
+    for line in read_whole_lines(batch.folder / "briefings.jsonl"):
         lists = {name: tuple(line[name]) for name in ("facts", "standing", "tried")}
         found[str(line["kernel"])] = Briefing(line["gpu"], line["device"], **lists)
     return found
@@ -338,67 +386,4 @@ def _briefings(batch: Batch) -> dict[str, Briefing]:
 
 def _outcomes(folder: Path) -> dict[str, dict[str, Any]]:
     """What was judged of a turn, by `custom_id`."""
-    return {str(line["custom_id"]): line for line in _whole_lines(folder / "outcomes.jsonl")}
-
-
-def _whole_lines(file: Path) -> list[dict[str, Any]]:
-    """The lines of a file that calls append to. One that a killed call left unfinished is cut off."""
-    if not file.exists():
-        return []
-    text = file.read_text(encoding="utf-8")
-    whole = text[: text.rfind("\n") + 1]
-    if whole != text:
-        _write(file, whole)
-    return [json.loads(line) for line in whole.split("\n") if line]
-
-
-def _answers(file: Path, troubles: dict[str, str]) -> dict[str, Answer]:
-    """Answers by `custom_id`, as a batch endpoint writes them, the latest where there are several.
-
-    A request that failed there has none, and its error is one of the `troubles`.
-    """
-    found: dict[str, Answer] = {}
-    for number, line in enumerate(_lines(file), 1):
-        try:
-            one = str(line["custom_id"])
-            choices = ((line.get("response") or {}).get("body") or {}).get("choices")
-            if not choices:
-                error = line.get("error") or {}
-                said = (error.get("error") or error).get("message") or "there is no answer in it"
-                troubles[one] = f"{file}:{number}: {one} was not answered: {said}"
-                continue
-            message = choices[0]["message"]
-            thought = message.get("reasoning") or message.get("reasoning_content") or ""
-            whole = choices[0].get("finish_reason") != "length"
-            found[one] = read_answer(message.get("content") or "", thought, complete=whole)
-            troubles.pop(one, None)
-        except (KeyError, IndexError, TypeError, AttributeError) as error:
-            cure = "It must be the output of an OpenAI-compatible batch, one JSON object a line."
-            raise ConfigurationError(f"This is no answer of a batch endpoint: {error!r}.", file, number, cure) from None
-    return found
-
-
-def _lines(file: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), 1):
-        if line.strip():
-            try:
-                found.append(json.loads(line))
-            except ValueError as error:
-                raise ConfigurationError(f"This line is no JSON: {error}.", file, number) from None
-    return found
-
-
-def _write(file: Path, text: str) -> None:
-    """Whole or not at all."""
-    draft = file.with_name(f"{file.name}.{os.getpid()}")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(file)
-
-
-def _append(file: Path, line: Mapping[str, Any]) -> None:
-    """One more line, on the disk when this returns."""
-    with file.open("a", encoding="utf-8") as out:
-        out.write(json.dumps(line, ensure_ascii=False) + "\n")
-        out.flush()
-        os.fsync(out.fileno())
+    return {str(line["custom_id"]): line for line in read_whole_lines(folder / "outcomes.jsonl")}

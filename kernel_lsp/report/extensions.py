@@ -5,11 +5,13 @@ from kernel_lsp.report.units import seconds_text
 
 
 def extension_text(extension: ExtensionRecord) -> str:
-    """`relu fast, host 2.10 s, device cached`, or `relu in full, 61.0 s, since it calls torch::matmul`."""
-    if extension.path == "full":
-        return f"{extension.name} in full, {_spent(extension.seconds_host, extension.cached_host)}, {extension.reason}"
+    """`relu fast for sm_90a, host 2.10 s, device cached`, or `relu in full for sm_90, 61.0 s, since it calls ...`."""
+    target = f" for {extension.arch}" if extension.arch else ""
     host = _spent(extension.seconds_host, extension.cached_host)
-    return f"{extension.name} fast, host {host}, device {_spent(extension.seconds_device, extension.cached_device)}"
+    if extension.path == "full":
+        return f"{extension.name} in full{target}, {host}, {extension.reason}"
+    device = _spent(extension.seconds_device, extension.cached_device)
+    return f"{extension.name} fast{target}, host {host}, device {device}"
 
 
 def _spent(seconds: float, cached: bool) -> str:

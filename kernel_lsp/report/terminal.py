@@ -320,7 +320,8 @@ def _circumstances(verdict: Verdict, width: int) -> RenderableType:
     ]
     facts = {
         "measured": measured,
-        "built": [extension_text(extension) for extension in evidence.extensions],
+        "built": [extension_text(extension) for extension in evidence.extensions]
+        or [f"for {evidence.build_arch}" for _ in evidence.build_arch[:1]],
         "versions": [f"{tool} {version}" for tool, version in evidence.versions.items()],
         "settings": [f"{key} {_setting(value)}" for key, value in evidence.settings.items()],
         "confined": list(evidence.protections),

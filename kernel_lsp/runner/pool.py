@@ -24,6 +24,8 @@ from kernel_lsp.runner.sandbox import Confinement
 from kernel_lsp.runner.sessions import kill_session
 from kernel_lsp.runner.worker import Worker
 
+ATTEMPTS = 2
+"""How often anything is tried that breaks the workers, each time with others."""
 _START_SECONDS = 120.0
 _FORK_SECONDS = 30.0
 _MOST_SAID = 16 << 20  # bytes that are read of what a program prints

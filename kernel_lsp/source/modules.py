@@ -35,7 +35,8 @@ _BLANK_BREAKS = bytes.maketrans(b"\n\r\0", b"   ")
 _DEVICE_FLAG = re.compile(
     r"""(?x) ["'] (?P<flag>
         --?use_fast_math | --?(?:fmad|ftz|prec-div|prec-sqrt)=(?:true|false) | --?maxrregcount=\d+ | --?std=c\+\+\d\d
-      | -D\w+(?:=\w+)?
+      | -D\w+(?:=\w+)? | --?(?:gencode|generate-code|gpu-architecture|arch)(?:=[\w=,\[\]]+)?
+      | arch=compute_\w+,code=[\w,\[\]]+ | sm_\w+
     ) ["']"""
 )
 _EXTENDED_LAMBDA = re.compile(r"extended[-_]lambda")

@@ -149,7 +149,12 @@ def _with_device(device: _DeviceCode, library: bytes, record: HostBuild) -> Exte
     if (lambdas := next((name for name in names if "lambda" in name), None)) is not None:
         return f"`{lambdas}` is an instance for a lambda, which has no name"
     build = device.build(source, names)
-    record = replace(record, seconds_device=0.0 if build.cached else build.seconds, cached_device=build.cached)
+    record = replace(
+        record,
+        seconds_device=0.0 if build.cached else build.seconds,
+        cached_device=build.cached,
+        arch=build.binary.arch if build.binary else "",
+    )
     if build.binary is None:
         if wants_host_code(build, {str(source.path)}) or any("name expression" in d.message for d in build.diagnostics):
             return next(d.message for d in build.diagnostics if d.severity is Severity.ERROR)

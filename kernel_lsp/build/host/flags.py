@@ -4,6 +4,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kernel_lsp.build.target import split_targets
+
 # What torch gives nvcc with every extension.
 _TORCH = (
     "-D__CUDA_NO_HALF_OPERATORS__",
@@ -17,14 +19,13 @@ _DEVICE = re.compile(
 )
 _NOTHING = re.compile(
     r"|-O\w*|-{1,2}(?:lineinfo|generate-line-info|expt-\S+|extended-lambda|extended_lambda|allow-unsupported-compiler"
-    r"|threads=?\S*|ptxas-options=\S*|resource-usage|source-in-ptx|keep|verbose|diag-suppress\S*|gencode=\S+"
-    r"|generate-code=\S+|gpu-architecture=\S+|arch=\S+|code=\S+|compiler-options=\S*|split-compile=\S*)"
+    r"|threads=?\S*|ptxas-options=\S*|resource-usage|source-in-ptx|keep|verbose|diag-suppress\S*"
+    r"|compiler-options=\S*|split-compile=\S*)"
     r"|-(?:W\w\S*|w|v|g|G|f(?:PIC|pic|openmp|fast-math|visibility\S*|permissive)|march=\S+|mtune=\S+|std=\S+|pthread|lcuda\w*|lc10\S*)"
 )
 _EXTENDED_LAMBDA = re.compile(r"-{1,2}(?:expt-)?extended[-_]lambda")
 _WITH_VALUE = re.compile(
-    r"-Xcompiler|-Xptxas|-Xcudafe|-gencode|-arch|-code|--threads|-t|--generate-code|--gpu-architecture|--ptxas-options"
-    r"|--compiler-options|-diag-suppress|--diag-suppress"
+    r"-Xcompiler|-Xptxas|-Xcudafe|--threads|-t|--ptxas-options|--compiler-options|-diag-suppress|--diag-suppress"
 )
 _SPLIT = re.compile(r"-{1,2}(maxrregcount|std)")
 
@@ -35,7 +36,7 @@ class Flags:
 
     Attributes:
         host: for the host compiler.
-        device: for NVRTC.
+        device: for the device compilers, with what names targets.
         unknown: the first one whose meaning there is not known.
         extended_lambda: whether lambdas in device code may say so.
     """
@@ -49,8 +50,8 @@ class Flags:
 def translate(cflags: Sequence[str], cuda_cflags: Sequence[str], ldflags: Sequence[str] = ()) -> Flags:
     """Options of an extension for the host compiler and for NVRTC.
 
-    Definitions of `cuda_cflags` go to both, as nvcc would give them to both. Levels of optimisation, architectures and
-    warnings change nothing that a result depends on, and go.
+    Definitions of `cuda_cflags` go to both, as nvcc would give them to both. Levels of optimisation and warnings
+    change nothing that a result depends on, and go.
     """
     host: list[str] = []
     device: list[str] = list(_TORCH)
@@ -59,7 +60,9 @@ def translate(cflags: Sequence[str], cuda_cflags: Sequence[str], ldflags: Sequen
             host.append(flag)
         elif not _NOTHING.fullmatch(flag):
             return Flags((), (), flag)
-    rest = list(cuda_cflags)
+    others, targets = split_targets(cuda_cflags)
+    device += targets
+    rest = list(others)
     while rest:
         flag = rest.pop(0)
         if _BOTH.fullmatch(flag):

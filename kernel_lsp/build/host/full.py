@@ -27,6 +27,7 @@ from kernel_lsp.build.host.request import ExtensionRequest, Unit
 from kernel_lsp.build.host.torch_extension import cpp_extension
 from kernel_lsp.build.occupancy import base_arch
 from kernel_lsp.build.options import BuildOptions
+from kernel_lsp.build.target import split_targets, target_of
 from kernel_lsp.build.toolchain import tool
 from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.source.candidate import SourceFile
@@ -63,11 +64,14 @@ def full_build(
     headers = user_headers(
         SourceFile(origin.path, "\n".join(unit.text for unit in request.units)), options.include_dirs
     )
+    given, targets = split_targets((*request.cuda_cflags, *options.flags))
+    code = (unit.text for unit in (*request.cuda, *headers))
+    target = target_of(arch, code, targets) if request.cuda else ""
     texts = _texts(request, origin)
     key = cache_key(
         [
             *texts,
-            arch if request.cuda else "",
+            target,
             torch.__version__,
             tool("nvcc").version or "",
             *request.cflags,
@@ -86,7 +90,7 @@ def full_build(
     with _alone(folder / f"{name}.lock"):
         if words.is_file() and library.is_file():
             log = words.read_text(encoding="utf-8")
-            record = HostBuild("full", reason, cached_host=True, cached_device=True)
+            record = HostBuild("full", reason, cached_host=True, cached_device=True, arch=target)
             build = Build(None, (), "extension", 0.0, cached=True, log=log)
             return ExtensionBuild(request.digest, request.name, record, build, extension=str(library))
         # Torch's own lock file has no owner: one that a killed build left behind would make every later one wait.
@@ -101,13 +105,14 @@ def full_build(
         compiler = host_compiler()
         include = dict.fromkeys((*request.include_paths, str(origin.path.parent), *map(str, options.include_dirs)))
         try:
-            with mock.patch.dict(os.environ, {"TORCH_CUDA_ARCH_LIST": _arch_list(arch), "PATH": _path()}):
+            with mock.patch.dict(os.environ, {"TORCH_CUDA_ARCH_LIST": _arch_list(target or arch), "PATH": _path()}):
                 _load(
                     name,
                     files,
                     extra_cflags=list(request.cflags),
                     # Not our default language standard: torch knows which one its headers need.
-                    extra_cuda_cflags=["-lineinfo", *request.cuda_cflags, *options.flags],
+                    # Nor what names targets: torch would take those instead of the one for this GPU.
+                    extra_cuda_cflags=["-lineinfo", *given],
                     extra_ldflags=[*request.ldflags, *(standard_library(compiler[0]) if compiler else ())],
                     extra_include_paths=list(include),
                     build_directory=str(directory),
@@ -125,9 +130,8 @@ def full_build(
         words.write_text("", encoding="utf-8")
     seconds = time.perf_counter() - start
     build = Build(None, (), "extension", seconds)
-    return ExtensionBuild(
-        request.digest, request.name, HostBuild("full", reason, seconds), build, extension=str(library)
-    )
+    record = HostBuild("full", reason, seconds, arch=target)
+    return ExtensionBuild(request.digest, request.name, record, build, extension=str(library))
 
 
 def _texts(request: ExtensionRequest, origin: SourceFile) -> list[str]:

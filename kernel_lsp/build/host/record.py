@@ -19,6 +19,7 @@ class HostBuild:
         seconds_device: wall time spent on the device code; 0 on the full path, which makes both at once.
         cached_host: whether the host code was found built.
         cached_device: whether the device code was.
+        arch: what the device code was compiled for; empty where there is none, or where it does not compile.
     """
 
     path: Way
@@ -27,6 +28,7 @@ class HostBuild:
     seconds_device: float = 0.0
     cached_host: bool = False
     cached_device: bool = False
+    arch: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from kernel_lsp.judge.inputs.draw import Draw
 from kernel_lsp.judge.measure.roofline import Bandwidth
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.runner.messages.oracle import Fill
-from kernel_lsp.runner.messages.subject import Mode, Record, Recorded, Refresh, RunSegments, Segment
+from kernel_lsp.runner.messages.subject import UNFLUSHED, Mode, Record, Recorded, Refresh, RunSegments, Segment
 
 
 class NothingTimed(Exception):  # noqa: N818 - a finding about a candidate, not an error of ours
@@ -63,7 +63,7 @@ class TimedCase:
     @property
     def recording(self) -> str:
         """Name of its recording in this place: that of the first slab, and how it differs from the usual one."""
-        return self.names[0] + ("/unflushed" if self.unflushed else "")
+        return self.names[0] + (UNFLUSHED if self.unflushed else "")
 
     @property
     def sequence(self) -> tuple[str, ...]:

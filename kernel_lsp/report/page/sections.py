@@ -331,7 +331,8 @@ def _circumstances(verdict: Verdict) -> Iterator[Markup]:
         facts["others on it"] = "not known" if busy is None else f"{busy} % busy{' (shared)' if device.shared else ''}"
     facts["blocks discarded"] = str(evidence.discarded_blocks)
     built = [extension_text(extension) for extension in evidence.extensions]
-    facts["built by"] = "; ".join(built) or evidence.build_way
+    target = f" for {evidence.build_arch}" if evidence.build_arch else ""
+    facts["built by"] = "; ".join(built) or f"{evidence.build_way}{target}"
     facts["confined by"] = ", ".join(evidence.protections) or "nothing"
     facts["seed"] = "none" if evidence.seed is None else str(evidence.seed)
     facts["versions"] = ", ".join(f"{tool} {version}" for tool, version in evidence.versions.items())

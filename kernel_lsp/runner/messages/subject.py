@@ -84,6 +84,15 @@ class Ran:
     own_weights: tuple[str, ...] = ()
 
 
+UNFLUSHED = "/unflushed"
+"""Ends the name of a second recording on the same slabs."""
+
+
+def slab_of(recording: str) -> str:
+    """Return the slab that a recording is named after, the first of those that it works on."""
+    return recording.removesuffix(UNFLUSHED)
+
+
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """A recording that was made.

@@ -29,6 +29,7 @@ from kernel_lsp.runner.messages.build import (
     PrepareHeader,
 )
 from kernel_lsp.runner.workers.answers import execute_answer, load_answer
+from kernel_lsp.runner.workers.problems import extensions_left_out
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.cuda import find_host_functions
 from kernel_lsp.source.files import find_kernels
@@ -138,4 +139,5 @@ def _cache(folder: CacheFolder) -> BuildCache:
 
 @lru_cache(maxsize=8)
 def _workload(file: SourceFile) -> Workload:
-    return load_workload(file.text, file.path)
+    with extensions_left_out(file.text):
+        return load_workload(file.text, file.path)

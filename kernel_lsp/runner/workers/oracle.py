@@ -22,6 +22,7 @@ from kernel_lsp.runner.workers import comparison
 from kernel_lsp.runner.workers.draws import Draws, placing
 from kernel_lsp.runner.workers.input_sets import InputSets, lay_out_family
 from kernel_lsp.runner.workers.output_errors import OutputErrors
+from kernel_lsp.runner.workers.problems import extensions_left_out
 from kernel_lsp.runner.workers.subject_memory import SubjectMemory
 from kernel_lsp.runner.workers.variation import Variation
 from kernel_lsp.workload.leaves import Leaves, tensors
@@ -79,7 +80,7 @@ class Oracle:
             self._checksum_by(request.probes)
         free = torch.cuda.mem_get_info()[0] if self._device == "cuda" else None
         chosen = None
-        with placing(self._device):
+        with placing(self._device), extensions_left_out(request.text):
             workload = load_workload(request.text, Path(request.path), self._device, request.seed)
             if workload.problem is not None:
                 chosen = _choose(workload.problem, free)

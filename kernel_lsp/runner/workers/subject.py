@@ -167,14 +167,17 @@ class Subject:
             if self._answer is not None:
                 with self._placement():
                     self._launches[name] = self._answer.launch(request.case)
-        self._recordings.pop(request.slabs[0], None)  # it holds addresses of other memory
+        self._forget_recordings(request.slabs[0])  # they hold addresses of other memory
         return memory.handle
+
+    def _forget_recordings(self, slab: str) -> None:
+        for made in [made for made in self._recordings if messages.slab_of(made) == slab]:
+            del self._recordings[made]
 
     def unbind(self, request: messages.Unbind) -> None:
         """Free slabs and the recordings on them."""
         for name in request.slabs:
-            for made in [made for made in self._recordings if made.partition("/")[0] == name]:
-                del self._recordings[made]
+            self._forget_recordings(name)
             self._launches.pop(name, None)
             self._slabs.pop(name, None)
         if self._answer is not None:

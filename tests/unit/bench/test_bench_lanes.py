@@ -32,3 +32,18 @@ async def test_what_breaks_a_pool_is_tried_again_with_another_and_then_given_up(
     assert pools[0] is pools[1]
     assert len({id(pool) for pool in pools}) == 3
     assert said[-1] == ("emulator", "done")
+
+
+@pytest.mark.asyncio
+async def test_an_error_that_nobody_foresaw_ends_nothing():
+    failed = []
+
+    async def attend(lane, item):
+        if item == "strange":
+            raise KeyError("0/c029d183@0")
+
+    queue = deque(("strange", "whole"))
+    settings = load_settings()[0]
+    await run_lanes(queue, (), settings, attend, lambda item, error: failed.append((item, str(error))), lambda *_: None)
+    assert failed == [("strange", "this program broke on it: KeyError: '0/c029d183@0'")]
+    assert not queue

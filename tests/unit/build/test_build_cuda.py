@@ -214,3 +214,35 @@ def test_failures_are_kept_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     second = build_cuda(source(tmp_path, text), "sm_90", cache=cache)
     assert len(calls) == 1
     assert second.diagnostics == first.diagnostics
+
+
+COMMON = """#include <cuda_runtime.h>
+#include <cublas_v2.h>
+#include <cublasLt.h>
+typedef __nv_bfloat16 floatX;
+"""
+WIDENED = """#include "common.h"
+__global__ void widen(const floatX* x, float* y) { y[threadIdx.x] = (float)x[threadIdx.x]; }
+"""
+
+
+def test_16_bit_floats_come_with_the_host_headers_that_bring_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_nvcc(monkeypatch)
+    (tmp_path / "common.h").write_text(COMMON)
+    build = build_cuda(source(tmp_path, WIDENED), "sm_90")
+    assert build.binary is not None, build.log
+    alone = build_cuda(source(tmp_path, WIDENED.replace('"common.h"', "<cuda_runtime.h>")), "sm_90")
+    assert alone.binary is None, "nvcc would not know the type either"
+
+
+@needs_nvcc
+def test_a_slice_needs_no_header_for_host_code_even_where_headers_include_one(tmp_path: Path) -> None:
+    (tmp_path / "common.h").write_text(COMMON.replace("cublasLt", "cublas_that_nobody_has"))
+    text = WIDENED.replace("y[thr", "std::bool_constant<true> yes; if (yes) y[thr")  # which NVRTC's headers lack
+    build = build_cuda(source(tmp_path, "#include <type_traits>\n" + text), "sm_90")
+    assert build.binary is not None, build.log
+    wrong = text.replace("(float)x", "missing(x)")
+    (error, *_) = build_cuda(source(tmp_path, "#include <type_traits>\n" + wrong), "sm_90").diagnostics
+    assert (error.path, error.line, "missing" in error.message) == (str(tmp_path / "kernel.cu"), 3, True)

@@ -68,6 +68,15 @@ def test_names_of_two_cases_or_layouts_never_meet() -> None:
     assert timed().names != replace(timed(), draw=draw(arguments=(4,))).names
 
 
+def test_what_was_recorded_on_memory_that_is_gone_is_recorded_anew() -> None:
+    case = timed()
+    bare = replace(case, mode="short", unflushed=True)
+    subject = fake_subject()
+    subject.recorded |= {one.recording: one.how for one in (case, bare, case.at(1))}
+    subject.forget_recordings(case.names[0])
+    assert list(subject.recorded) == [case.at(1).recording]
+
+
 def test_what_is_recorded_in_another_way_is_recorded_anew() -> None:
     case = timed()
     changes: list[dict[str, Any]] = [{"mode": "short"}, {"launches": 5}, {"slabs": 2}, {"restores": True}]
