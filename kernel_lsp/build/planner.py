@@ -15,6 +15,11 @@ from kernel_lsp.errors import WorkloadError
 from kernel_lsp.workload.execute import blame
 from kernel_lsp.workload.workload import Workload, describe_case, make_inputs
 
+_OWN_LAUNCH = (
+    "Call one of these; a candidate with kernels of other names brings a `launch` of its own: write "
+    "CANDIDATE_workload.py beside it."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class CudaPlan:
@@ -107,18 +112,25 @@ class _RecordingModule:
         return self[name]
 
     def __getitem__(self, name: str) -> "_RecordingKernel":
-        return _RecordingKernel(name, name.split("<")[0].strip().removeprefix("::") in self._known, self.launches)
+        return _RecordingKernel(name, self._known, self.launches)
 
 
 @dataclass(frozen=True, slots=True)
 class _RecordingKernel:
     name: str
-    is_kernel: bool
+    known: Collection[str]
     launches: list[Launch]
+
+    @property
+    def is_kernel(self) -> bool:
+        return self.name.split("<")[0].strip().removeprefix("::") in self.known
 
     def __getitem__(self, shape: Any) -> Callable[..., None]:
         if not self.is_kernel:
-            raise WorkloadError(f"`launch` asks for a kernel `{self.name}` that the file does not have")
+            has = ", ".join(f"`{name}`" for name in sorted(self.known)) or "none"
+            raise WorkloadError(
+                f"`launch` asks for a kernel `{self.name}` that the file does not have (it has {has})", cure=_OWN_LAUNCH
+            )
         if not isinstance(shape, tuple) or len(shape) not in (2, 3):
             raise WorkloadError(f"launch `{self.name}` as `module.{self.name}[grid, block](...)`")
         grid, block = (_extents(part, self.name) for part in shape[:2])

@@ -1,4 +1,4 @@
-"""`kernel-lsp judge`: is the candidate right, and is it faster than the baseline?"""
+"""`kernel-lsp judge`: is a candidate right, and is it faster than the baseline?"""
 
 import asyncio
 from math import isfinite
@@ -8,69 +8,95 @@ from typing import Annotated
 import typer
 
 from kernel_lsp.cli.console import Json, Workload, err, opened_store, out, say_notices, settings_for
-from kernel_lsp.cli.main import CANNOT_JUDGE, FINDINGS
+from kernel_lsp.cli.main import CANNOT_JUDGE, FINDINGS, UNUSABLE
 from kernel_lsp.config.settings import Settings
+from kernel_lsp.errors import CannotJudgeError, RunnerError
 from kernel_lsp.judge.measure.statistics import Decision
-from kernel_lsp.judge.session import open_session
+from kernel_lsp.judge.several import Entry, Judged, judge_each, read_entry
 from kernel_lsp.judge.target import Target, make_target
-from kernel_lsp.judge.verdict import Outcome, Verdict
+from kernel_lsp.judge.verdict import Outcome
 from kernel_lsp.report.machine import verdict_json
 from kernel_lsp.report.terminal import VerdictCard
 from kernel_lsp.report.units import interval_text
-from kernel_lsp.source.candidate import Candidate
-from kernel_lsp.source.files import read_source
-from kernel_lsp.workload.spec import find_workload
+from kernel_lsp.report.verdicts import judged_view, verdicts_json, verdicts_table
+from kernel_lsp.store.store import Store
 
 app = typer.Typer(add_completion=False)
-
-_FAILED = {Outcome.WRONG, Outcome.ILLEGITIMATE, Outcome.BUILD_FAILED, Outcome.RUN_FAILED, Outcome.TIMED_OUT}
 
 
 @app.command()
 def judge(
     baseline: Annotated[Path, typer.Argument(help="The kernel file as it stands.")],
-    candidate: Annotated[Path, typer.Argument(help="Another version of that file.")],
+    candidates: Annotated[list[Path], typer.Argument(metavar="CANDIDATE...", help="Other versions of that file.")],
     workload: Workload = None,
     json: Json = False,
 ) -> None:
-    """Compile, verify and time CANDIDATE against BASELINE, and say how it was found.
+    """Compile, verify and time each CANDIDATE against BASELINE, and say how it was found.
 
-    Ends with 0 when the candidate is right, faster or not; 1 when it is not; 3 when this machine cannot time it.
+    What is right is said by the workload of BASELINE. CANDIDATE is called by the `launch` of its own
+    CANDIDATE_workload.py beside it, which needs nothing else, or by that of the baseline's workload where it has none
+    or --workload names one for all. The baseline is measured once; a candidate that breaks does not stop the others.
+
+    Ends with 0 when every candidate is right, faster or not; 1 when one is not; 2 when one cannot be used; 3 when this
+    machine cannot time one.
     """
     settings = settings_for(baseline)
     target = make_target(baseline, workload=workload, problems=settings.kernelbench.root)
-    verdict = asyncio.run(_judge(target, _version(target, candidate, workload), settings))
+    entries = [read_entry(target, path, own_launch=workload is None) for path in candidates]
+    alone = len(entries) == 1
+    if alone and entries[0].problem is not None:
+        raise entries[0].problem
     with opened_store(settings) as store:
-        store.save_verdict(verdict.model_dump(mode="json"))
-        if json:
-            typer.echo(verdict_json(verdict))
-        else:
-            out.print(VerdictCard(verdict, store.short_id(verdict.id)), crop=False)
+        judged = asyncio.run(_judge(target, entries, settings, store, quiet=json or alone))
+        if alone and judged[0].verdict is not None:
+            verdict = judged[0].verdict
+            if json:
+                typer.echo(verdict_json(verdict))
+            else:
+                out.print(VerdictCard(verdict, store.short_id(verdict.id)), crop=False)
+        elif json:
+            typer.echo(verdicts_json(judged))
+        elif not alone:
+            names = {one.verdict.id: store.short_id(one.verdict.id) for one in judged if one.verdict}
+            out.print(verdicts_table(judged, names))
         say_notices(store)
-    if verdict.verdict in _FAILED:
-        raise typer.Exit(FINDINGS)
-    if verdict.verdict is Outcome.UNTIMED:
-        raise typer.Exit(CANNOT_JUDGE)
+    if alone and judged[0].problem is not None:
+        raise judged[0].problem
+    if code := max(map(_exit_code, judged), key=(0, CANNOT_JUDGE, FINDINGS, UNUSABLE).index):
+        raise typer.Exit(code)
 
 
-def _version(target: Target, path: Path, workload: Path | None) -> Candidate:
-    """The candidate's text, with the launch of its own workload file if it has one and none was named for both."""
-    source = read_source(path)
-    if target.workload.problem:
-        return target.answer(source, path.name, "user")
-    own = find_workload(source) if workload is None else None
-    launch = own.source.text if own is not None and own.has_launch and not own.in_kernel_file else None
-    return target.version(source.text, path.name, "user", launch)
-
-
-async def _judge(target: Target, candidate: Candidate, settings: Settings) -> Verdict:
+async def _judge(
+    target: Target, entries: list[Entry], settings: Settings, store: Store, *, quiet: bool
+) -> list[Judged]:
+    """What came of each candidate, in the order given; verdicts are kept, and said unless `quiet`."""
+    judged: dict[Path, Judged] = {}
     with err.status("building and measuring the baseline") as status:
+
+        def begin(path: Path) -> None:
+            which = "the candidate" if len(entries) == 1 else f"{path} ({len(judged) + 1} of {len(entries)})"
+            status.update(f"building, running and checking {which}")
 
         def show(decision: Decision) -> None:
             speedup = decision.interval.speedup
             found = f": {interval_text((speedup.lower, speedup.upper))}x" if isfinite(speedup.upper) else ""
             status.update(f"timing, block {decision.blocks}{found}")
 
-        async with open_session(target, settings) as session:
-            status.update("building, running and checking the candidate")
-            return await session.judge(candidate, show)
+        def keep(one: Judged) -> None:
+            judged[one.path] = one
+            if one.verdict is not None:
+                store.save_verdict(one.verdict.model_dump(mode="json"))
+            if not quiet:
+                out.print(judged_view(one, store.short_id(one.verdict.id) if one.verdict else ""))
+
+        await judge_each(target, entries, settings, begin, keep, show)
+    return [judged[entry.path] for entry in entries]
+
+
+def _exit_code(judged: Judged) -> int:
+    """The exit code that one candidate alone would end with."""
+    if judged.verdict is None:
+        return CANNOT_JUDGE if isinstance(judged.problem, CannotJudgeError | RunnerError) else UNUSABLE
+    if judged.verdict.verdict.is_failure:
+        return FINDINGS
+    return CANNOT_JUDGE if judged.verdict.verdict is Outcome.UNTIMED else 0

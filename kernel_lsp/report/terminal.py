@@ -53,6 +53,12 @@ _STYLES = {
 }
 _FAILED = "bold red"
 
+
+def verdict_style(outcome: Outcome) -> str:
+    """The style in which an outcome is written."""
+    return _STYLES.get(outcome, _FAILED)
+
+
 _RAN = 4  # operations shown of each case
 
 
@@ -73,7 +79,7 @@ class VerdictCard:
         wide = options.max_width >= WIDE
         evidence = self.verdict.evidence
         parts = (
-            _head(self.verdict, self.name),
+            verdict_head(self.verdict, self.name, evidence.kernel_path),
             _cases(self.verdict.cases, wide=wide),
             _sustained(evidence.sustained),
             _mismatch(evidence.mismatch),
@@ -92,8 +98,9 @@ class VerdictCard:
                 yield Text()
 
 
-def _head(verdict: Verdict, name: str) -> RenderableType:
-    line = Text(f" {verdict.verdict.value} ", _STYLES.get(verdict.verdict, _FAILED) + " reverse")
+def verdict_head(verdict: Verdict, name: str, title: str) -> RenderableType:
+    """The answer and its reason; `name` is the id by which `kernel-lsp report` finds the verdict again."""
+    line = Text(f" {verdict.verdict.value} ", verdict_style(verdict.verdict) + " reverse")
     if verdict.speedup is not None:
         line.append(" ").append(speedup_text(verdict.speedup), "bold not reverse")
         if verdict.interval is not None:
@@ -101,7 +108,7 @@ def _head(verdict: Verdict, name: str) -> RenderableType:
     evidence = verdict.evidence
     device = evidence.device.name if evidence.device else "not timed"
     about = Text(" · ".join((evidence.candidate_label, evidence.candidate_origin, device, name)), "dim")
-    return Group(Text(evidence.kernel_path, "bold"), line, Text(verdict.reason), about)
+    return Group(Text(title, "bold"), line, Text(verdict.reason), about)
 
 
 def _cases(cases: tuple[CaseTiming, ...], *, wide: bool) -> Table | None:

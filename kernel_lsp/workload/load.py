@@ -8,10 +8,9 @@ from typing import Any, cast
 
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.source.modules import is_problem
+from kernel_lsp.workload.contract import read_contract
 from kernel_lsp.workload.execute import load_module
-from kernel_lsp.workload.workload import Contract, Workload, describe_case, line_of, must_fit
-
-_CONTRACT_KEYS = ("contiguous", "aligned", "mutates", "finite")
+from kernel_lsp.workload.workload import Workload, describe_case, line_of, must_fit
 
 
 def load_workload(text: str, path: Path, device: str = "cpu", seed: int = 0) -> Workload:
@@ -63,7 +62,7 @@ def workload_of(module: ModuleType, path: Path) -> Workload:
         names,
         cast("Mapping[str, float] | None", tolerance),
         bool(getattr(module, "NONDETERMINISTIC", False)),
-        _contract(module, path, names),
+        read_contract(getattr(module, "CONTRACT", {}), path, names),
     )
 
 
@@ -124,19 +123,3 @@ def _cases(module: ModuleType, path: Path) -> tuple[dict[str, Any], ...]:
         if not isinstance(case, dict) or not all(isinstance(key, str) for key in case):
             raise WorkloadError(f"CASES[{number}] is not a dict of parameters for `inputs`", path)
     return tuple(cast("Sequence[dict[str, Any]]", cases))
-
-
-def _contract(module: ModuleType, path: Path, names: tuple[str, ...]) -> Contract:
-    declared = getattr(module, "CONTRACT", {})
-    if not isinstance(declared, dict) or not set(declared) <= set(_CONTRACT_KEYS):
-        raise WorkloadError(f"CONTRACT must be a dict with keys among {', '.join(_CONTRACT_KEYS)}", path)
-    fields = cast("dict[str, Any]", declared)
-    mutates, aligned = fields.get("mutates", ()), fields.get("aligned", 0)
-    if not isinstance(mutates, (list, tuple)):
-        raise WorkloadError("CONTRACT's `mutates` must be a list of names of inputs", path)
-    if not isinstance(aligned, int) or aligned < 0:
-        raise WorkloadError("CONTRACT's `aligned` must be a number of bytes", path)
-    unknown = [name for name in mutates if name not in names]
-    if unknown:
-        raise WorkloadError(f"CONTRACT mutates `{unknown[0]}`, which `reference` does not take", path)
-    return Contract(bool(fields.get("contiguous", False)), aligned, tuple(mutates), bool(fields.get("finite", False)))

@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 from kernel_lsp import policy
 from kernel_lsp.workload import families
 from kernel_lsp.workload.leaves import Leaf, laid_out_as, own_elements
-from kernel_lsp.workload.structure import Structure, preserve
+from kernel_lsp.workload.structure import Structure, is_within, preserve
 
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 """Types that torch calculates in everywhere."""
@@ -24,12 +24,19 @@ def other_values(value: Leaf, fresh: Leaf | None, structure: Structure, generato
     Args:
         value: what it is.
         fresh: what it is in another draw, if that has it.
-        structure: what its other values keep.
+        structure: what its other values keep; of a fixed one there are none.
         generator: of random numbers; the same ones give the same values.
     """
+    if structure.promise.fixed:
+        return
     if isinstance(value, Tensor):
         yield from _other_tensors(value, fresh, structure, generator)
-    elif isinstance(value, bool):
+    else:
+        yield from (other for other in _other_numbers(value, fresh) if is_within(structure.promise, other))
+
+
+def _other_numbers(value: bool | int | float, fresh: Leaf | None) -> Iterator[bool | int | float]:
+    if isinstance(value, bool):
         yield not value
     elif isinstance(value, int):
         if value > 0:  # first the smaller one: a kernel that takes it for a size stays within its memory
@@ -53,16 +60,17 @@ def _other_tensors(value: Tensor, fresh: Leaf | None, structure: Structure, gene
     elif own.dtype in _INTEGERS:
         made = _other_integers(own, generator)
     elif families.is_changed(own):
-        made = _moved(own, structure, generator)
+        made = _moved(own, generator)
     else:
         return
-    yield from (laid_out_as(other, value) for other in made if _differs(other, own))
+    kept = (preserve(structure, own, other) for other in made)
+    yield from (laid_out_as(other, value) for other in kept if _differs(other, own))
 
 
-def _moved(x: Tensor, structure: Structure, generator: Generator) -> Iterator[Tensor]:
-    yield preserve(structure, x, policy.SHIFT_FACTOR * x + policy.SHIFT_OFFSET)
+def _moved(x: Tensor, generator: Generator) -> Iterator[Tensor]:
+    yield policy.SHIFT_FACTOR * x + policy.SHIFT_OFFSET
     noise = torch.rand(x.shape, generator=generator, device=x.device, dtype=torch.float32)
-    yield preserve(structure, x, noise.to(x.dtype))
+    yield noise.to(x.dtype)
 
 
 def _flipped(x: Tensor, generator: Generator) -> Iterator[Tensor]:

@@ -33,9 +33,10 @@ from kernel_lsp.workload import families
 from kernel_lsp.workload.answer import build_model, form, nest, on_device, outputs_of, seeded
 from kernel_lsp.workload.call import Call
 from kernel_lsp.workload.constants import Case, constants_of, with_constants
+from kernel_lsp.workload.contract import Contract
 from kernel_lsp.workload.execute import blame, load_module
 from kernel_lsp.workload.placement import Instead
-from kernel_lsp.workload.workload import Contract, Workload, describe_case, in_float64
+from kernel_lsp.workload.workload import Workload, describe_case, in_float64
 
 _PART = 1 << 24  # elements that are compared at once
 

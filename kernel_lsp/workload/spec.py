@@ -79,9 +79,24 @@ def find_workload(
         for path in _problem_paths(kernel.path, problems):
             if (text := _text(path, texts)) is not None and is_problem(text):
                 return _read(path, kernel, texts)
-    for other in sorted(kernel.path.parent.glob("*_workload.py")):
-        if _declared_kernel(other) == kernel.path.name:
-            return _read(other, kernel, texts)
+    for other in _declared_workloads(kernel.path):
+        return _read(other, kernel, texts)
+    return None
+
+
+def find_launch(kernel: SourceFile) -> SourceFile | None:
+    """The file beside a candidate that brings a `launch` of its own, if there is one; nothing else of it is used.
+
+    That is `STEM_workload.py`, or else a neighbour whose `KERNEL` names the file. It need not be a whole workload.
+
+    Raises:
+        WorkloadError: it cannot be read or parsed, or is a draft.
+    """
+    for path in (workload_path(kernel.path), *_declared_workloads(kernel.path)):
+        if path.is_file():
+            source = _read_source(path, {})
+            _refuse_draft(source)
+            return source if "launch" in _top_level(_parse(source)) else None
     return None
 
 
@@ -132,12 +147,7 @@ def _text(path: Path, texts: Mapping[Path, str]) -> str | None:
 
 
 def _read(path: Path, kernel: SourceFile, texts: Mapping[Path, str]) -> WorkloadFile:
-    try:
-        text = kernel.text if path == kernel.path else texts.get(path)
-        source = read_source(path) if text is None else SourceFile(path, text)
-    except SourceError as error:
-        message = f"the workload cannot be read: {error.message}"
-        raise WorkloadError(message, path, error.line, "Name a file of Python text in UTF-8.") from None
+    source = kernel if path == kernel.path else _read_source(path, texts)
     names = _top_level(_parse(source))
     if kernel.path.suffix == ".py" and is_problem(source.text):
         return WorkloadFile(source, kernel.path, in_kernel_file=path == kernel.path, has_launch=False, problem=True)
@@ -146,6 +156,14 @@ def _read(path: Path, kernel: SourceFile, texts: Mapping[Path, str]) -> Workload
         raise WorkloadError(f"the workload does not define {' and '.join(missing)}", path, cure=_TEMPLATE)
     _refuse_draft(source)
     return WorkloadFile(source, kernel.path, in_kernel_file=path == kernel.path, has_launch="launch" in names)
+
+
+def _read_source(path: Path, texts: Mapping[Path, str]) -> SourceFile:
+    try:
+        return SourceFile(path, texts[path]) if path in texts else read_source(path)
+    except SourceError as error:
+        message = f"the workload cannot be read: {error.message}"
+        raise WorkloadError(message, path, error.line, "Name a file of Python text in UTF-8.") from None
 
 
 def _refuse_draft(source: SourceFile) -> None:
@@ -174,6 +192,13 @@ def _top_level(tree: ast.Module) -> dict[str, ast.stmt]:
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             names[node.target.id] = node
     return names
+
+
+def _declared_workloads(kernel: Path) -> Iterator[Path]:
+    """The neighbours of a kernel file whose `KERNEL` names it."""
+    for path in sorted(kernel.parent.glob("*_workload.py")):
+        if _declared_kernel(path) == kernel.name:
+            yield path
 
 
 def _declared_kernel(path: Path) -> str | None:

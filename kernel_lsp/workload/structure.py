@@ -2,16 +2,18 @@
 
 An input is symmetric, sparse or sorted because it means something; a kernel for triangular matrices that leaves out
 their zeros is right. So inputs whose values are changed keep what two independent draws of the workload have in common.
-Ranges are not structure: the contract tells them, and mistakes show outside of them.
+Ranges are not structure: the contract tells them, and mistakes show outside of them. What the contract promises of an
+input is kept whatever draws look like.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from kernel_lsp import policy
+from kernel_lsp.workload.contract import NOTHING, Promise
 from kernel_lsp.workload.leaves import Leaves, own_elements
 
 
@@ -25,6 +27,7 @@ class Structure:
         one_hot: every row is zero but for a single one.
         ascending: every row is sorted.
         descending: every row is sorted the other way.
+        promise: what the workload's contract says of them.
     """
 
     zeros: bool = False
@@ -32,6 +35,7 @@ class Structure:
     one_hot: bool = False
     ascending: bool = False
     descending: bool = False
+    promise: Promise = NOTHING
 
     def __and__(self, other: "Structure") -> "Structure":
         """Return what holds of both."""
@@ -42,6 +46,10 @@ class Structure:
             self.ascending and other.ascending,
             self.descending and other.descending,
         )
+
+    def with_promise(self, promise: Promise) -> "Structure":
+        """Return this and what the contract promises."""
+        return replace(self, promise=promise)
 
 
 NONE = Structure()
@@ -75,16 +83,71 @@ def observe(leaves: Leaves) -> tuple[Structure, ...]:
 
 def preserve(structure: Structure, original: Tensor, changed: Tensor) -> Tensor:
     """Return the changed values of a tensor with the structure that the original has; both are of one shape."""
+    promise = structure.promise
+    if promise.fixed:
+        return original
+    changed = _within(promise, original, changed)
     if structure.one_hot:
         return torch.zeros_like(changed).scatter_(-1, changed.argmax(-1, keepdim=True), 1)
     if structure.zeros:
         changed = torch.where(original == 0, torch.zeros_like(changed), changed)
-    if structure.symmetric:
+    if promise.lower_triangular:
+        changed = changed.tril()
+    if promise.upper_triangular:
+        changed = changed.triu()
+    if structure.symmetric or promise.symmetric:
         upper = torch.ones(changed.shape[-2:], dtype=torch.bool, device=changed.device).triu_()
         changed = torch.where(upper, changed, changed.mT)
-    if structure.ascending or structure.descending:
-        changed = changed.sort(-1, descending=structure.descending).values
+    if (structure.ascending or structure.descending or promise.sorted) and changed.dim():
+        changed = changed.sort(-1, descending=structure.descending and not promise.sorted).values
     return changed
+
+
+def broken_promise(promise: Promise, x: Tensor) -> str:
+    """Return how values break what is promised of them, as what follows "it is"; empty if they do not."""
+    own = own_elements(x)
+    if not own.numel():
+        return ""
+    for needed, triangle, words in (
+        (promise.lower_triangular, torch.tril, "not lower triangular"),
+        (promise.upper_triangular, torch.triu, "not upper triangular"),
+    ):
+        if needed and (x.dim() < 2 or not torch.equal(triangle(own), own)):
+            return words
+    if promise.symmetric and (x.dim() < 2 or x.shape[-1] != x.shape[-2] or not torch.equal(own, own.mT)):
+        return "not symmetric"
+    if promise.sorted and (not x.dim() or not bool((own[..., :-1] <= own[..., 1:]).all())):
+        return "not sorted along its last dimension"
+    if promise.least is not None and not bool((own >= promise.least).all()):
+        return f"{own.amin().item():g} at its least"
+    if promise.most is not None and not bool((own <= promise.most).all()):
+        return f"{own.amax().item():g} at its most"
+    return ""
+
+
+def is_within(promise: Promise, value: float) -> bool:
+    """Return True for a number that is in the range that is promised."""
+    return (promise.least is None or value >= promise.least) and (promise.most is None or value <= promise.most)
+
+
+def _within(promise: Promise, original: Tensor, changed: Tensor) -> Tensor:
+    """Return values with those beyond an end of their range thrown back as by a mirror, so that they still differ.
+
+    What is not finite, and what rounding leaves outside, is as in the original.
+    """
+    if promise.least is None and promise.most is None:
+        return changed
+    least = -math.inf if promise.least is None else promise.least
+    most = math.inf if promise.most is None else promise.most
+    wide = changed.double()
+    if math.isinf(most - least):
+        end = least if promise.most is None else most
+        mirrored = end + (wide - end).abs() * (1 if promise.most is None else -1)
+    else:
+        around = (wide - least).remainder(2 * (most - least)) if most > least else torch.zeros_like(wide)
+        mirrored = least + torch.minimum(around, 2 * (most - least) - around)
+    made = torch.where((wide >= least) & (wide <= most), changed, mirrored.to(changed.dtype))
+    return torch.where(torch.isfinite(wide) & (made >= least) & (made <= most), made, original)
 
 
 def _observed(x: Tensor) -> Structure:

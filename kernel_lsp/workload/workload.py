@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from kernel_lsp.errors import WorkloadError
+from kernel_lsp.workload.contract import Contract
 from kernel_lsp.workload.execute import blame
 
 if TYPE_CHECKING:
@@ -16,23 +17,6 @@ if TYPE_CHECKING:
     from kernel_lsp.workload.problem import Problem
 
 Leaf = Any  # a torch.Tensor, or a bool, int or float
-
-
-@dataclass(frozen=True, slots=True)
-class Contract:
-    """What callers of the kernel guarantee, so that the judge does not test what is never asked of it.
-
-    Attributes:
-        contiguous: tensors are contiguous.
-        aligned: tensors start at a multiple of this many bytes.
-        mutates: names of inputs that the launch changes in place.
-        finite: no NaN and no infinity in the inputs.
-    """
-
-    contiguous: bool = False
-    aligned: int = 0
-    mutates: tuple[str, ...] = ()
-    finite: bool = False
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,9 @@ async def measure_baseline(harness: Harness, baseline: Subject) -> BaselineProfi
     if harness.large:
         detail = "inputs so large take ten times their memory to be sorted, and longer than all else"
         profile.findings.skipped(f"inputs: {plan.SORTED}", detail, harness.cases[order[0]])
+    for name, promise in harness.contract.promises.items():
+        detail = f"CONTRACT says that `{name}` is {promise}: all inputs keep to that"
+        profile.findings.skipped(f"inputs: any `{name}`", detail)
     measuring = _Measuring(harness, baseline, profile)
     try:
         for case, family in plan.first_inputs(harness, order, random.SystemRandom()):

@@ -14,12 +14,16 @@ from kernel_lsp.workload.call import Call
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """What the workload says its callers guarantee; see `kernel_lsp.workload.workload.Contract`."""
+    """What the workload says its callers guarantee; see `kernel_lsp.workload.contract.Contract`.
+
+    `promises` say in words what holds of each input's values, as what follows its name and "is".
+    """
 
     contiguous: bool = False
     aligned: int = 0
     mutates: tuple[str, ...] = ()
     finite: bool = False
+    promises: dict[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,16 +5,17 @@ from collections.abc import Generator as Yields
 from itertools import islice
 
 import torch
-from torch import Generator
+from torch import Generator, Tensor
 
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.runner.workers.torch_types import seed_random_numbers
 from kernel_lsp.workload import families
+from kernel_lsp.workload.contract import NOTHING
 from kernel_lsp.workload.leaves import Leaves, tensors
 from kernel_lsp.workload.other_values import other_values
 from kernel_lsp.workload.placement import Instead
-from kernel_lsp.workload.structure import Structure, common, observe
-from kernel_lsp.workload.workload import Workload, describe_case, make_inputs
+from kernel_lsp.workload.structure import Structure, broken_promise, common, observe
+from kernel_lsp.workload.workload import Workload, describe_case, line_of, make_inputs
 
 _OBSERVED = (0x5EED0, 0x5EED1)
 """Seeds of the two draws that structure is looked for in."""
@@ -34,6 +35,8 @@ class Draws:
         """Take a loaded workload; `device` is `cuda`, or `cpu` where the GPU is only stood in for."""
         self.workload, self._device = workload, device
         self._structures: dict[int, tuple[Structure, ...]] = {}
+        self._promises = tuple(map(workload.contract.promise, workload.argument_names))
+        self._held: set[int] = set()  # cases whose inputs were seen to be as promised
 
     def placing(self) -> contextlib.AbstractContextManager[None]:
         """Return the context that the workload's own functions run in; see `placing`."""
@@ -97,6 +100,7 @@ class Draws:
                     self.workload.path,
                     cure='Make inputs with device="cuda".',
                 )
+        self._hold_to_contract(case, leaves)
         return leaves
 
     def sizes(self) -> tuple[int, ...]:
@@ -123,8 +127,30 @@ class Draws:
         """
         if case not in self._structures:
             first, second = (observe(self.fresh(case, seed)) for seed in _OBSERVED)
-            self._structures[case] = common(first, second)
+            seen = common(first, second)
+            self._structures[case] = tuple(one.with_promise(p) for one, p in zip(seen, self._promises, strict=False))
         return self._structures[case]
+
+    def _hold_to_contract(self, case: int, leaves: Leaves) -> None:
+        """See once for each case that inputs are what the contract says of them.
+
+        Raises:
+            WorkloadError: they are not.
+        """
+        if case in self._held:
+            return
+        workload = self.workload
+        for name, promise, leaf in zip(workload.argument_names, self._promises, leaves, strict=False):
+            tensor = leaf if isinstance(leaf, Tensor) else torch.tensor(leaf)
+            if promise is not NOTHING and (broken := broken_promise(promise, tensor)):
+                made = describe_case(workload.cases[case])
+                raise WorkloadError(
+                    f"CONTRACT says that `{name}` is {promise.said}, but for case {made} it is {broken}",
+                    workload.path,
+                    line_of(workload.inputs),
+                    "Mend `inputs`, or what CONTRACT says.",
+                )
+        self._held.add(case)
 
     def _given(self, leaves: Leaves) -> int:
         """Return how many of the leaves are inputs; the rest are weights."""

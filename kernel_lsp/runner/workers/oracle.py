@@ -215,6 +215,7 @@ class Oracle:
 
     def _described(self, workload: Workload, chosen: "Choice | None", *, large: bool) -> messages.Workload:
         contract = workload.contract
+        promises = {name: promise.said for name, promise in contract.promises.items()}
         return messages.Workload(
             cases=tuple(describe_case(case) for case in workload.cases),
             arguments=workload.argument_names,
@@ -226,7 +227,9 @@ class Oracle:
             calls=workload.calls,
             large=large,
             nondeterministic=workload.nondeterministic,
-            contract=messages.Contract(contract.contiguous, contract.aligned, contract.mutates, contract.finite),
+            contract=messages.Contract(
+                contract.contiguous, contract.aligned, contract.mutates, contract.finite, promises
+            ),
         )
 
     def _with_looks_at_inputs(self, answer: Compared, request: messages.Compare) -> Compared:

@@ -20,6 +20,7 @@ UNKNOWN = "no other value of it is known"
 SAME = "the right answer is the same whatever it holds"
 OTHER_SHAPE = "another value changes the shape of the right answer, as a size does"
 NOT_FINITE = "the right answer is no longer finite with another value"
+FIXED = "CONTRACT says that it is fixed"
 UNTRIED = "it may be an index, which would have to be tried on the CPU first, where inputs of this size take too long"
 
 
@@ -34,6 +35,8 @@ class Variation:
     def vary(self, request: Vary) -> Varied:
         """Keep inputs with the first other value that gives another right answer; the answer says why there is none."""
         draws, base = self._inputs.draws, self._inputs[request.base]
+        if draws.workload.contract.promise(draws.workload.argument_names[request.argument]).fixed:
+            return Varied(why=FIXED)
         reasons: list[str] = []
         for attempt in range(policy.OTHER_VALUES_TRIED):
 

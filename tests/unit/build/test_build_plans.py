@@ -60,7 +60,7 @@ def test_a_host_function_asks_for_an_extension() -> None:
         ("    module.fill[4](x)", 8, "launch `fill` as `module.fill[grid, block](...)`"),
         ("    module.fill[0, 32](x)", 8, "one to three extents above zero"),
         ("    module.fill[(1, 1, 1, 1), 32](x)", 8, "one to three extents above zero"),
-        ("    module['nothing<3>'][1, 32](x)", 8, "asks for a kernel `nothing<3>` that the file does not have"),
+        ("    module['nothing<3>'][1, 32](x)", 8, "kernel `nothing<3>` that the file does not have (it has `fill`, "),
         ("    module.fill[1, 32](y)", 8, "name 'y' is not defined"),
         ("    pass", None, "`launch` launches no kernel"),
     ],

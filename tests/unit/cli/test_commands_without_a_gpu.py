@@ -155,6 +155,47 @@ def test_judge_of_a_candidate_that_does_not_compile(kernel_lsp, tmp_path):
     assert "BUILD_FAILED" in answer.stdout
 
 
+OWN_LAUNCH = """
+import torch
+
+def launch(module, x):
+    y = torch.empty_like(x)
+    module.twice[(x.numel() + 63) // 64, 64](x, y, x.numel())
+    return y
+"""
+
+
+def test_several_candidates_beside_one_baseline(kernel_lsp, tmp_path):
+    renamed = KERNEL.replace("scale", "twice")
+    for name, text in {
+        "wrong.cu": KERNEL.replace("2.0f", "3.0f"),
+        "broken.cu": KERNEL.replace("x[i];", "x[i]"),
+        "renamed.cu": renamed,
+        "twice.cu": renamed,
+        "twice_workload.py": OWN_LAUNCH,
+        "draft.cu": KERNEL,
+        "draft_workload.py": "# kernel-lsp: draft\n" + OWN_LAUNCH,
+    }.items():
+        (tmp_path / name).write_text(text)
+    candidates = ["wrong.cu", "none.cu", "broken.cu", "draft.cu", "renamed.cu", "twice.cu", "scale.cu"]
+    answer = kernel_lsp("judge", "scale.cu", *candidates, "--json")
+    assert answer.returncode == 2, answer.stderr
+    said = json.loads(answer.stdout)["candidates"]
+    assert [one["path"] for one in said] == candidates
+    outcomes = [one["verdict"] and one["verdict"]["verdict"] for one in said]
+    assert outcomes == ["WRONG", None, "BUILD_FAILED", None, "BUILD_FAILED", "UNTIMED", "SAME"]
+    assert "no such file" in said[1]["problem"]
+    assert "draft" in said[3]["problem"]
+    assert "kernel `scale` that the file does not have (it has `twice`)" in said[4]["verdict"]["reason"]
+    assert "write CANDIDATE_workload.py beside it" in said[4]["verdict"]["reason"]
+    assert said[5]["verdict"]["reason"].startswith("right on the emulator")
+    shown = kernel_lsp("judge", "scale.cu", "wrong.cu", "twice.cu")
+    assert shown.returncode == 1, shown.stderr
+    rows = [line.split() for line in shown.stdout.splitlines()[-2:]]
+    assert [row[:2] for row in rows] == [["wrong.cu", "WRONG"], ["twice.cu", "UNTIMED"]]
+    assert "n=1000 output 0 is wrong" in shown.stdout
+
+
 def test_refine_needs_a_gpu(kernel_lsp):
     answer = kernel_lsp("refine", "scale.cu")
     assert answer.returncode == 3

@@ -138,21 +138,25 @@ def on_device(workload, device, case):
 def record(workload, device, case):
     recorder = Recorder()
     with CudaOn(device):
-        output = workload.launch(recorder, *workload.inputs(**case))
-    return recorder.launches, output
+        returned = workload.launch(recorder, *workload.inputs(**case))
+    return recorder.launches, outputs(returned)
+
+
+def outputs(returned):
+    return returned if isinstance(returned, tuple) else (returned,)
 
 
 def footprint(workload, case):
-    """Bytes of a case's inputs and output, each tensor once."""
+    """Bytes of a case's inputs and outputs, each tensor once."""
     with CudaOn("meta"):
         values = workload.inputs(**case)
-        output = workload.launch(Recorder(), *values)
-    distinct = {id(tensor): tensor for tensor in (*values, output)}
+        made = outputs(workload.launch(Recorder(), *values))
+    distinct = {id(tensor): tensor for tensor in (*values, *made)}
     return sum(tensor.numel() * tensor.element_size() for tensor in distinct.values())
 
 
 def test_there_are_examples():
-    assert len(KERNELS) >= 9
+    assert len(KERNELS) >= 14
     assert sum("PYBIND11_MODULE" in path.read_text() for path in KERNELS) == 1
 
 
@@ -184,17 +188,17 @@ def test_reference_keeps_the_outputs_form_in_its_own_and_in_double_precision(wor
     torch.manual_seed(0)
     case = workload.CASES[0]
     values = on_device(workload, "cpu", case)
-    _, output = record(workload, "cpu", case)
+    _, launched = record(workload, "cpu", case)
     before = [value.clone() for value in values]
-    plain = workload.reference(*values)
+    right = outputs(workload.reference(*values))
     assert all(torch.equal(value, old) for value, old in zip(values, before, strict=True))
-    assert (plain.dtype, plain.shape, plain.stride()) == (output.dtype, output.shape, output.stride())
-
-    double = workload.reference(*(value.double() if value.is_floating_point() else value for value in values))
-    assert double.dtype == (torch.float64 if plain.is_floating_point() else plain.dtype)
-    tolerance = 1e-2 if plain.dtype == torch.float16 else 1e-4
-    torch.testing.assert_close(plain.double(), double.double(), atol=tolerance, rtol=tolerance)
-    assert double.double().std() > 0
+    wide = outputs(workload.reference(*(value.double() if value.is_floating_point() else value for value in values)))
+    for plain, output, double in zip(right, launched, wide, strict=True):
+        assert (plain.dtype, plain.shape, plain.stride()) == (output.dtype, output.shape, output.stride())
+        assert double.dtype == (torch.float64 if plain.is_floating_point() else plain.dtype)
+        tolerance = 1e-2 if plain.dtype == torch.float16 else 1e-4
+        torch.testing.assert_close(plain.double(), double.double(), atol=tolerance, rtol=tolerance)
+        assert double.double().std() > 0
 
 
 def test_launches_fit_the_device(workload):

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from kernel_lsp.errors import WorkloadError
+from kernel_lsp.workload.contract import Contract, Promise
 from kernel_lsp.workload.execute import load_module
 from kernel_lsp.workload.load import bind_launch, load_workload
-from kernel_lsp.workload.workload import Contract, as_outputs, describe_case, make_inputs
+from kernel_lsp.workload.workload import as_outputs, describe_case, make_inputs
 
 torch = pytest.importorskip("torch")
 CASES = "CASES = [dict(n=4), dict(n=8)]\n"
@@ -62,6 +63,15 @@ def test_a_workload_is_loaded_with_all_its_parts(path):
     assert make_inputs(loaded, loaded.cases[1]) == (8, 2.0)
 
 
+def test_what_a_contract_says_of_values(path):
+    text = GOOD + "CONTRACT = dict(fixed=['scale'], lower_triangular=('x',), range=dict(x=(0, None)))\n"
+    contract = load_workload(text, path).contract
+    assert contract.promise("x") == Promise(lower_triangular=True, least=0)
+    assert contract.promise("scale").said == "fixed"
+    error = refusal(GOOD + "CONTRACT = dict(fixed=['scal'])\n", path)
+    assert (error.line, error.cure) == (line_of(text, "CONTRACT"), "Did you mean `scale`? It takes x, scale.")
+
+
 def test_contract_tolerance_and_launch_may_be_left_out(path):
     loaded = load_workload(CASES + INPUTS + REFERENCE, path)
     assert loaded.launch is None
@@ -89,10 +99,17 @@ def test_contract_tolerance_and_launch_may_be_left_out(path):
         (GOOD + "TOLERANCE = dict(atol=-1.0)\n", "TOLERANCE must be a dict"),
         (GOOD + "TOLERANCE = dict(rtol=float('nan'))\n", "TOLERANCE must be a dict"),
         (GOOD + "CONTRACT = True\n", "CONTRACT must be a dict"),
-        (GOOD + "CONTRACT = dict(alignment=16)\n", "CONTRACT must be a dict with keys among contiguous, aligned"),
-        (GOOD + "CONTRACT = dict(mutates=['y'])\n", "CONTRACT mutates `y`, which `reference` does not take"),
+        (GOOD + "CONTRACT = dict(alignment=16)\n", "CONTRACT has no `alignment`: keys are among contiguous, aligned"),
+        (GOOD + "CONTRACT = dict(mutates=['y'])\n", "CONTRACT's `mutates` names `y`, which `reference` does not take"),
         (GOOD + "CONTRACT = dict(mutates='scale')\n", "CONTRACT's `mutates` must be a list of names"),
         (GOOD + "CONTRACT = dict(mutates=3)\n", "CONTRACT's `mutates` must be a list of names"),
+        (GOOD + "CONTRACT = dict(fixd=['x'])\n", "CONTRACT has no `fixd`"),
+        (GOOD + "CONTRACT = dict(sorted='x')\n", "CONTRACT's `sorted` must be a list of names"),
+        (GOOD + "CONTRACT = dict(fixed=['y'])\n", "CONTRACT's `fixed` names `y`, which `reference` does not take"),
+        (GOOD + "CONTRACT = dict(range=(0, 1))\n", "CONTRACT's `range` must be a dict of inputs"),
+        (GOOD + "CONTRACT = dict(range=dict(x=1))\n", "CONTRACT's `range` of `x` is 1, not a lowest and a highest"),
+        (GOOD + "CONTRACT = dict(range=dict(x=(2, 1)))\n", r"CONTRACT's `range` of `x` is \(2, 1\), not a lowest"),
+        (GOOD + "CONTRACT = dict(range=dict(y=(0, 1)))\n", "CONTRACT's `range` names `y`, which `reference` does not"),
         (GOOD + "CONTRACT = dict(aligned='16 bytes')\n", "CONTRACT's `aligned` must be a number of bytes"),
         (GOOD + "CONTRACT = dict(aligned=-16)\n", "CONTRACT's `aligned` must be a number of bytes"),
     ],
