@@ -13,7 +13,8 @@ from kernel_lsp.build.pretend import pretend_gpu
 from kernel_lsp.build.shortfall import shortfall
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.workload.execute import blame
-from kernel_lsp.workload.workload import Workload, describe_case, make_inputs
+from kernel_lsp.workload.load import call_the_module, ignores_its_module
+from kernel_lsp.workload.workload import Workload, describe_case, line_of, make_inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,8 @@ def plan_cuda(
                 raise
             plans.append(Plan(number, tuple(module.launches)))
     if not any(plan.launches for plan in plans):
-        raise WorkloadError("`launch` launches no kernel", workload.path)
+        cure = call_the_module("module") if ignores_its_module(launch) else None
+        raise WorkloadError("`launch` launches no kernel", workload.path, line_of(launch), cure)
     return CudaPlan(tuple(plans))
 
 

@@ -50,11 +50,13 @@ class TritonBuild:
             and the cubin and PTX of the first launch. Entries past the first of a name are marked `softmax#2`.
         plans: the launches of each case; an autotuned launch with the first configuration that works.
         binaries: each compilation by itself, in the order of `build.binary.kernels`.
+        launched: each `JITFunction` that was launched, once.
     """
 
     build: Build
     plans: tuple[Plan, ...]
     binaries: tuple[Binary, ...]
+    launched: tuple[Any, ...] = ()
 
 
 def build_triton(
@@ -110,7 +112,7 @@ def build_triton(
         entries={name: entry for binary in binaries for name, entry in binary.entries.items()},
         kernels=tuple(kernel for binary in binaries for kernel in binary.kernels),
     )
-    return TritonBuild(Build(merged, (), "triton", seconds), plans, binaries)
+    return TritonBuild(Build(merged, (), "triton", seconds), plans, binaries, tuple(recorder.launched))
 
 
 @dataclass(eq=False, slots=True)
@@ -137,6 +139,7 @@ class _Recorder:
         self._arch = arch
         self.compiled: list[_Compiled] = []
         self.launches: list[Launch] = []
+        self.launched: dict[Any, None] = {}
         self._trying = False  # a launch that the autotuner makes to time a configuration is no launch of the workload
         self.known: dict[bytes, PtxasUsage] = {}
         self._usage: dict[str, PtxasUsage] = {}
@@ -184,6 +187,7 @@ class _Recorder:
             compiled.name = name if self._names[name] == 1 else f"{name}#{self._names[name]}"
         if self._trying:
             return
+        self.launched[source.fn] = None
         self.launches.append(
             Launch(
                 kernel=source.fn.__name__,
