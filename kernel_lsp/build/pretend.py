@@ -16,10 +16,10 @@ from unittest import mock
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from kernel_lsp.build.occupancy import LIMITS, base_arch
+from kernel_lsp.build.operations import Operations
 from kernel_lsp.build.pretend_streams import streams, written
 
 # Multiprocessors of a common GPU of each architecture; kernels with a persistent grid ask for it.
@@ -162,7 +162,7 @@ class _OnTheCpu(TorchFunctionMode):
         return func(*args, **named) if zeros is None else zeros
 
 
-class ShapesOnly(TorchDispatchMode):
+class ShapesOnly(Operations):
     """Large results are computed by their shapes alone, and are zeros that nobody has written.
 
     For problems whose tensors are too large for a CPU. Small tensors keep their values, on which sizes and branches of
@@ -174,14 +174,8 @@ class ShapesOnly(TorchDispatchMode):
         super().__init__()
         importlib.import_module("torch._dynamo")  # torch would do so with the first shape
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # nothing is compiled here, and asking would import hundreds of modules
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        named = kwargs or {}
+    def operation(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Do it by shapes alone where they are large."""
         given = [value for value in tree_leaves((args, named)) if isinstance(value, torch.Tensor)]
         writes = [argument.alias_info for argument in func._schema.arguments if argument.alias_info is not None]
         if not any(value.nbytes >= _LARGE for value in given) or (writes and not any(a.is_write for a in writes)):

@@ -12,8 +12,9 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
+
+from kernel_lsp.build.operations import Operations
 
 _NOT_WHILE_CAPTURING = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 _WITHOUT_VALUES = ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided")
@@ -96,7 +97,7 @@ class Graph:
 
     def __init__(self, keep_graph: bool = False) -> None:
         self._steps: list[Callable[[], object]] = []
-        self._mode: _Operations | None = None
+        self._mode: _Captured | None = None
 
     def take(self, step: Callable[[], object]) -> None:
         """Keep a piece of work."""
@@ -111,7 +112,7 @@ class Graph:
         if _state.captured is not None:
             raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
         self._steps.clear()
-        self._mode = _Operations(self)
+        self._mode = _Captured(self)
         self._mode.__enter__()
         _state.captured = self
 
@@ -216,19 +217,15 @@ def _set_stream(stream: Stream) -> None:
     _state.current = stream
 
 
-class _Operations(TorchDispatchMode):
+class _Captured(Operations):
     """Keeps torch's operations for a graph; their results are memory that nothing has been computed into."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__()
         self._graph = graph
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # nothing is compiled here, and asking would import hundreds of modules
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        named = kwargs or {}
+    def operation(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Have the graph do it."""
         if not _NOT_WHILE_CAPTURING.isdisjoint(func.tags):
             raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
         aliases = [argument.alias_info for argument in func._schema.arguments if argument.alias_info is not None]

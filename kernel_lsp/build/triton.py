@@ -16,6 +16,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -35,7 +36,7 @@ from kernel_lsp.build.triton_driver import received_by
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.workload.execute import blame
-from kernel_lsp.workload.workload import Workload, describe_case, make_inputs
+from kernel_lsp.workload.workload import Workload, describe_case, file_of, make_inputs
 
 _REPR = re.compile(r"^\w+\(([\"'])(.*)\1\)$", re.DOTALL)  # Triton quotes Python's errors as `NameError('...')`
 _TARGET = re.compile(r"^\.target (\w+)", re.MULTILINE)
@@ -50,11 +51,13 @@ class TritonBuild:
             and the cubin and PTX of the first launch. Entries past the first of a name are marked `softmax#2`.
         plans: the launches of each case; an autotuned launch with the first configuration that works.
         binaries: each compilation by itself, in the order of `build.binary.kernels`.
+        launched: each `JITFunction` that was launched, once.
     """
 
     build: Build
     plans: tuple[Plan, ...]
     binaries: tuple[Binary, ...]
+    launched: tuple[Any, ...] = ()
 
 
 def build_triton(
@@ -78,10 +81,11 @@ def build_triton(
 
     def launch_all() -> tuple[Plan, ...]:
         run, plans = load(), list[Plan]()
+        path = file_of(run.func, workload.path) if isinstance(run, partial) else workload.path
         for number, case in enumerate(workload.cases):
             inputs = make_inputs(workload, case)
             recorder.launches.clear()
-            with blame(workload.path, f"`launch` raised for case {describe_case(case)}"):
+            with blame(path, f"`launch` raised for case {describe_case(case)}"):
                 run(*inputs)
             plans.append(Plan(number, tuple(recorder.launches)))
         return tuple(plans)
@@ -110,7 +114,7 @@ def build_triton(
         entries={name: entry for binary in binaries for name, entry in binary.entries.items()},
         kernels=tuple(kernel for binary in binaries for kernel in binary.kernels),
     )
-    return TritonBuild(Build(merged, (), "triton", seconds), plans, binaries)
+    return TritonBuild(Build(merged, (), "triton", seconds), plans, binaries, tuple(recorder.launched))
 
 
 @dataclass(eq=False, slots=True)
@@ -137,6 +141,7 @@ class _Recorder:
         self._arch = arch
         self.compiled: list[_Compiled] = []
         self.launches: list[Launch] = []
+        self.launched: dict[Any, None] = {}
         self._trying = False  # a launch that the autotuner makes to time a configuration is no launch of the workload
         self.known: dict[bytes, PtxasUsage] = {}
         self._usage: dict[str, PtxasUsage] = {}
@@ -184,6 +189,7 @@ class _Recorder:
             compiled.name = name if self._names[name] == 1 else f"{name}#{self._names[name]}"
         if self._trying:
             return
+        self.launched[source.fn] = None
         self.launches.append(
             Launch(
                 kernel=source.fn.__name__,

@@ -48,7 +48,11 @@ def read_entry(target: Target, path: Path, *, own_launch: bool = True) -> Entry:
         if target.workload.problem:
             return Entry(path, target.answer(source, path.name, "user"))
         launch = find_launch(source) if own_launch else None
-        return Entry(path, target.version(source.text, path.name, "user", launch.text if launch else None))
+        if launch is None:
+            return Entry(path, target.version(source.text, path.name, "user"))
+        # Beside the workload its imports mean the same; from another folder it takes the workload's place.
+        beside = launch.path if launch.path.parent.samefile(target.workload.source.path.parent) else None
+        return Entry(path, target.version(source.text, path.name, "user", launch.text, beside))
     except KernelLspError as error:
         return Entry(path, None, error)
 

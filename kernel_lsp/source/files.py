@@ -3,13 +3,13 @@
 import difflib
 import stat
 from collections.abc import Sequence
-from itertools import takewhile
 from pathlib import Path
 
 from kernel_lsp.errors import SourceError
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.cuda import find_cuda_kernels
 from kernel_lsp.source.kernel import Kernel, Language
+from kernel_lsp.source.module_name import ModuleName, module_name
 from kernel_lsp.source.modules import device_view, is_torch_file
 from kernel_lsp.source.triton import find_triton_kernels
 
@@ -49,17 +49,35 @@ def cuda_part(source: SourceFile) -> SourceFile:
 
 
 def surroundings(*files: SourceFile) -> set[Path]:
-    """The folders that code in these files may refer to: of each its project, else its own folder.
-
-    A project is the nearest folder above with a `.git` or `pyproject.toml` that is not the user's home or above it.
-    """
+    """The folders that code in these files may refer to: of each its project, else its own folder, and its package."""
     found: set[Path] = set()
     for file in files:
-        folder = file.path.resolve().parent
-        above = takewhile(lambda path: path not in (Path.home(), *Path.home().parents), (folder, *folder.parents))
-        marked = (path for path in above if (path / ".git").exists() or (path / "pyproject.toml").is_file())
-        found.add(next(marked, folder))
+        path = file.path.resolve()
+        found.add(project_of(path) or path.parent)
+        if path.suffix == ".py" and (called := module_name(path, file.text)).package:
+            found.add(called.top)
     return found
+
+
+def project_of(path: Path) -> Path | None:
+    """The nearest folder above a file with a `.git` or `pyproject.toml` that is not the user's home or above it."""
+    outside = {Path.home(), *Path.home().parents}
+    for folder in path.parents:
+        if folder in outside:
+            return None
+        if (folder / ".git").exists() or (folder / "pyproject.toml").is_file():
+            return folder
+    return None
+
+
+def import_folders(path: Path, called: ModuleName) -> tuple[Path, ...]:
+    """The folders in which a Python file's imports are looked for beside those of Python's own, the first first.
+
+    Its own folder, the one that its package lies in, and its project's `src` and root, as far as they are there.
+    """
+    project = project_of(path.resolve())
+    of_project = (project / "src", project) if project else ()
+    return tuple(dict.fromkeys((path.parent, called.root, *(folder for folder in of_project if folder.is_dir()))))
 
 
 def read_source(path: Path) -> SourceFile:

@@ -1,44 +1,37 @@
 """Executing a user's text as a module, and blaming its lines for what goes wrong. For runner processes only."""
 
-import linecache
 import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
+from unittest import mock
 
 from kernel_lsp.errors import CannotJudgeError, WorkloadError
+from kernel_lsp.workload.import_cures import import_cure
+from kernel_lsp.workload.imports import import_text
 
 
 def load_module(text: str, path: Path) -> ModuleType:
-    """Execute `text` as the module that would be imported from `path`.
+    """Execute `text` as the module that would be imported from `path`, and have it stand for that file.
 
-    The text need not be what is on disk. It is entered into `linecache`, so that tracebacks and `inspect.getsource`
-    (which Triton compiles from) see it under its real name and line numbers.
+    Options of a command line that the file reads are left at their defaults.
 
     Raises:
         WorkloadError: the module cannot be parsed or raises while it is executed.
     """
-    name = str(path)
-    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    module = ModuleType(_module_name(path))
-    module.__file__ = name
-    folder = str(path.parent)
-    if folder not in sys.path:
-        sys.path.append(folder)
-    sys.modules[module.__name__] = module
-    with blame(path, "raised while it was imported"):
-        exec(compile(text, name, "exec"), module.__dict__)
-    return module
+    with mock.patch.object(sys, "argv", [str(path)]), blame(path, "raised while it was imported", text):
+        return import_text(text, path)
 
 
 class blame:  # noqa: N801 - reads as a phrase at its call sites
     """Context in which any exception becomes a `WorkloadError` at the line of `path` that caused it.
 
-    What this machine lacks is nobody's fault and stays a `CannotJudgeError`.
+    What this machine lacks is nobody's fault and stays a `CannotJudgeError`. Where `path` is imported within it, its
+    text tells what to do about that.
     """
 
-    def __init__(self, path: Path, what: str) -> None:
-        self._path, self._what = path, what
+    def __init__(self, path: Path, what: str, imported: str | None = None) -> None:
+        self._path, self._what, self._imported = path, what, imported
 
     def __enter__(self) -> None:
         return None
@@ -52,10 +45,6 @@ class blame:  # noqa: N801 - reads as a phrase at its call sites
             line = error.lineno
         said = str(error).strip().splitlines()
         message = f"{self._what}: {type(error).__name__}" + (f": {said[0]}" if said else "")
-        raise WorkloadError(message, self._path, line) from error
-
-
-def _module_name(path: Path) -> str:
-    """The file's stem, unless it belongs to another file: `copy.py` must not become the `copy` that torch imports."""
-    taken = sys.modules.get(path.stem)
-    return path.stem if taken is None or getattr(taken, "__file__", None) == str(path) else f"{path.stem}_"
+        begun = frames[0] if frames else None
+        cure = None if self._imported is None else import_cure(error, self._imported, self._path, begun)
+        raise WorkloadError(message, self._path, line, cure) from error

@@ -1,13 +1,17 @@
 """Loading a workload, and checking that its parts fit. Runs the user's code: for runner processes only."""
 
+import ast
 import inspect
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, cast
 
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.source.modules import is_problem
+from kernel_lsp.source.python import python_ast
 from kernel_lsp.workload.contract import read_contract
 from kernel_lsp.workload.execute import load_module
 from kernel_lsp.workload.workload import Workload, describe_case, line_of, must_fit
@@ -71,8 +75,8 @@ def bind_launch(
 ) -> Callable[..., Any]:
     """What runs one version of a kernel on the inputs of a case.
 
-    That is `launch` of the workload file in `launch_text`, or of the module itself, given the module; or else the
-    module's only public function.
+    That is `launch` of the workload file in `launch_text`, or of the module itself, as a `partial` given the module; or
+    else the module's only public function.
 
     Raises:
         WorkloadError: there is no `launch` and not exactly one public function.
@@ -82,7 +86,7 @@ def bind_launch(
     else:
         launch = getattr(module, "launch", None) if isinstance(module, ModuleType) else None
     if launch is not None:
-        return lambda *arguments: launch(module, *arguments)
+        return partial(launch, module)
     public = [
         value
         for name, value in vars(module).items()
@@ -99,6 +103,28 @@ def bind_launch(
             cure="Define `launch(module, ...)` in the workload.",
         )
     return public[0]
+
+
+def ignores_its_module(launch: Callable[..., Any]) -> bool:
+    """Return whether a function is seen never to use its first parameter."""
+    try:
+        tree = python_ast(textwrap.dedent(inspect.getsource(launch)))
+    except (OSError, TypeError, SyntaxError):
+        return False
+    function = tree.body[0]
+    if not isinstance(function, ast.FunctionDef):
+        return False
+    taken = [*function.args.posonlyargs, *function.args.args]
+    used = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    return bool(taken) and taken[0].arg not in used
+
+
+def call_the_module(name: str) -> str:
+    """Return what to do about a `launch` that runs something else than its first parameter, which has this name."""
+    return (
+        f"`{name}`, the first parameter of `launch`, is the file that is judged: call what it has, such as "
+        f"`{name}.NAME(...)`, and nothing that was imported in its place."
+    )
 
 
 def _function(module: ModuleType, path: Path, name: str) -> Callable[..., Any]:

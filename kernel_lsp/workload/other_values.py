@@ -42,7 +42,7 @@ def _other_numbers(value: bool | int | float, fresh: Leaf | None) -> Iterator[bo
         if value > 0:  # first the smaller one: a kernel that takes it for a size stays within its memory
             yield value - 1
         yield value + 1
-    else:
+    elif isinstance(value, float):
         yield fresh if isinstance(fresh, float) and fresh != value else 1.25 * value + 0.25
 
 

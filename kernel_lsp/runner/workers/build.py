@@ -119,17 +119,25 @@ def _own_request(source: SourceFile, launch: Callable[..., object] | None) -> Ex
 
 def _build_triton(request: BuildCandidate, workload: Workload) -> CandidateBuild:
     from kernel_lsp.build.triton import build_triton
+    from kernel_lsp.build.triton_own import require_own
 
     os.environ["TRITON_CACHE_DIR"] = str(request.triton_cache)
     source, launch = request.kernel, request.launch
 
+    if workload.problem is not None:
+        answer = lambda: load_answer(source, workload).launch(0)  # noqa: E731
+        made = build_triton(source, workload, answer, request.arch, request.processes)
+        return CandidateBuild(made.build, made.plans, made.binaries)
+    bound: list[Callable[..., object]] = []
+
     def load() -> Callable[..., object]:
-        if workload.problem is not None:
-            return load_answer(source, workload).launch(0)
         module = load_module(source.text, source.path)
-        return bind_launch(module, source.path, launch.text if launch else None, launch.path if launch else None)
+        bound[:] = [bind_launch(module, source.path, launch and launch.text, launch and launch.path)]
+        return bound[0]
 
     made = build_triton(source, workload, load, request.arch, request.processes)
+    if made.plans:
+        require_own(made.launched, source, bound[0])
     return CandidateBuild(made.build, made.plans, made.binaries)
 
 

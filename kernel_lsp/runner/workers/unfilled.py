@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from kernel_lsp.build.operations import Operations
 from kernel_lsp.emulate.errors import Unfinished
 from kernel_lsp.runner.workers.dispatch import Operation, written_by
 from kernel_lsp.runner.workers.emulated_memory import EmulatedMemory
@@ -25,7 +26,7 @@ class Unfilled:
     """Within it, `memory` hears of what torch makes and writes; torch may not decide anything by unknown values."""
 
     def __init__(self, memory: EmulatedMemory) -> None:
-        self._modes = _Operations(memory), _Reads(memory)
+        self._modes = _Known(memory), _Reads(memory)
         self._entered = ExitStack()
 
     def __enter__(self) -> None:
@@ -37,21 +38,15 @@ class Unfilled:
         self._entered.close()
 
 
-class _Operations(TorchDispatchMode):
+class _Known(Operations):
     def __init__(self, memory: EmulatedMemory) -> None:
         super().__init__()  # pyright: ignore[reportUnknownMemberType] - torch leaves its parameter untyped
         self._memory = memory
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # nothing is compiled here, and asking would import hundreds of modules
-
-    def __torch_dispatch__(
-        self, func: Operation, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
-    ) -> object:
+    def operation(self, func: Operation, args: tuple[Any, ...], named: dict[str, Any]) -> object:
+        """Do it, unless it decides by what is not known."""
         if self._memory.obscured and not _DECIDING.isdisjoint(func.tags):
             _stop(func.overloadpacket.__name__)
-        named = kwargs or {}
         made = func(*args, **named)
         initialised = _FACTORIES.get(func.overloadpacket.__name__)
         if initialised is not None and isinstance(made, Tensor) and made.device.type == "cpu":

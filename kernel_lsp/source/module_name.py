@@ -1,0 +1,70 @@
+"""What a Python file is called among modules, told from where it lies: its package, and that one's folder.
+
+As pytest has it: folders above a file belong to its package for as long as they have an `__init__.py`. So do folders
+without one, as far up as the file's own relative imports reach.
+"""
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel_lsp.source.python import python_ast
+
+_INIT = "__init__.py"
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleName:
+    """What a file is called.
+
+    Attributes:
+        name: dotted, such as `liger_kernel.ops.rms_norm`; without a dot where the file belongs to no package.
+        root: the folder that the first part of the name lies in.
+        needs_package: whether it imports something of its own package, by a relative name or by the full one.
+    """
+
+    name: str
+    root: Path
+    needs_package: bool
+
+    @property
+    def package(self) -> str:
+        """The name of the package it belongs to; empty for none."""
+        return self.name.rpartition(".")[0]
+
+    @property
+    def top(self) -> Path:
+        """The outermost folder of the package; the file's own folder where there is none."""
+        return self.root / self.name.partition(".")[0] if "." in self.name else self.root
+
+
+def module_name(path: Path, text: str) -> ModuleName:
+    """Return what the file at `path` with this text is called; a text that does not parse imports nothing."""
+    levels, tops = _imports(text)
+    folder, parts = path.parent, [] if path.name == _INIT else [path.stem.replace(".", "_")]
+    reach = max(levels, default=0) - (path.name == _INIT)
+    while (folder / _INIT).is_file() or len(parts) <= reach or not parts:
+        if folder == folder.parent or "." in folder.name:  # no module can have such a name
+            break
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    name = ".".join(parts) or path.stem.replace(".", "_")
+    return ModuleName(name, folder, "." in name and (bool(levels) or parts[0] in tops))
+
+
+def _imports(text: str) -> tuple[set[int], set[str]]:
+    """Return how many levels up its relative imports start, and the first parts of the names in its other imports."""
+    try:
+        tree = python_ast(text)
+    except SyntaxError:
+        return set(), set()
+    levels: set[int] = set()
+    tops: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            tops |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            levels.add(node.level)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            tops.add(node.module.partition(".")[0])
+    return levels, tops

@@ -1,0 +1,60 @@
+"""What to do about a file that raises while it is imported. Runner processes only."""
+
+import ast
+from pathlib import Path
+
+from kernel_lsp.source.python import python_ast
+from kernel_lsp.workload.imports import broken_packages
+
+_MAIN = 'under `if __name__ == "__main__":`'
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
+
+
+def import_cure(error: BaseException, text: str, path: Path, line: int | None) -> str | None:
+    """Return what to do, as sentences; None where nothing but the error's own words can be said.
+
+    Args:
+        error: what was raised.
+        text: the file's.
+        path: the file.
+        line: the line at the top of the file that was being executed, as far as it is known.
+    """
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        top = error.name.partition(".")[0]
+        where = f", or move its import {_MAIN} if only tests or benchmarks need it" if line else ""
+        return _with_packages(f"Install `{top}` where kernel-lsp is installed{where}.", path)
+    if isinstance(error, ImportError):
+        return _with_packages("", path) or None
+    statement = _statement(text, line)
+    if statement is None or not _is_for_its_effect(statement, text):
+        return None
+    return f"Line {statement.lineno} runs when the file is imported: if it tests or measures, put it {_MAIN}."
+
+
+def _with_packages(cure: str, path: Path) -> str:
+    """Return a cure, after what was wrong with packages of the file: what their `__init__.py` has is missing."""
+    broken = [
+        f"{init} raised {type(error).__name__}" + (f" ({words[0]})" if (words := str(error).splitlines()) else "")
+        for init, error in broken_packages(path)
+    ]
+    return " ".join(filter(None, (f"{'; '.join(broken)}." if broken else "", cure)))
+
+
+def _statement(text: str, line: int | None) -> ast.stmt | None:
+    if line is None:
+        return None
+    try:
+        tree = python_ast(text)
+    except SyntaxError:
+        return None
+    return next((node for node in tree.body if node.lineno <= line <= (node.end_lineno or node.lineno)), None)
+
+
+def _is_for_its_effect(statement: ast.stmt, text: str) -> bool:
+    """Return whether nothing that the file defines uses the names that a statement at its top gives values to."""
+    if isinstance(statement, _DEFINITIONS):
+        return False
+    made = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    definitions = (node for node in python_ast(text).body if isinstance(node, _DEFINITIONS))
+    used = {node.id for one in definitions for node in ast.walk(one) if isinstance(node, ast.Name)}
+    return made.isdisjoint(used)

@@ -1,0 +1,192 @@
+"""Texts that stand in for files: whoever imports such a file gets the text, and gets it once. Runner processes only.
+
+A kernel under judgement has the name and the place of the user's file, but need not be what is on disk there. Its own
+package may import it, and so may a workload, under any name. All of them are to meet the one text that is judged: then
+there is no second copy of a kernel whose source would be looked up in the wrong text.
+"""
+
+import importlib
+import linecache
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+from kernel_lsp.source.files import import_folders
+from kernel_lsp.source.module_name import ModuleName, module_name
+
+_LIBRARIES = ("kernel_lsp", "numpy", "torch", "triton")
+"""What workers themselves import: never a user's copy, such as a clone of Triton without its compiled parts."""
+
+
+@dataclass(slots=True)
+class StandIn(Loader):
+    """A text in the place of a file, and the module that it became."""
+
+    text: str
+    path: Path
+    module: ModuleType | None = None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """Return the module that is there already, under whatever name."""
+        return self.module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Execute the text, unless that was done or is being done."""
+        if self.module is module:
+            return
+        self.module = module
+        try:
+            exec(compile(self.text, str(self.path), "exec"), module.__dict__)
+        except BaseException:
+            self.module = None
+            raise
+
+    def get_source(self, _name: str) -> str:
+        """Return the text, for those who ask the loader instead of reading the file."""
+        return self.text
+
+
+class _Finder(MetaPathFinder):
+    """Finds files that a text stands in for, and the packages of these where they lie."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, StandIn] = {}
+        self._stems: set[str] = set()
+        self._packages: dict[str, Path] = {}
+
+    def add(self, text: str, path: Path, called: ModuleName) -> StandIn:
+        """Have a text stand in for a file; modules that were made of the file before are imported no more."""
+        real = os.path.realpath(path)
+        for name, module in tuple(sys.modules.items()):
+            file = getattr(module, "__file__", None)
+            if isinstance(file, str) and name != "__main__" and os.path.realpath(file) == real:
+                del sys.modules[name]
+        lines = text.splitlines(keepends=True)
+        linecache.cache[str(path)] = (len(text), None, lines, str(path))
+        self._stems.add(called.name.rpartition(".")[2])
+        if called.package:
+            self._packages.setdefault(called.top.name, called.top)
+        self._files[real] = StandIn(text, path)
+        return self._files[real]
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return how to load a module that this finder knows; None for any other."""
+        folder = self._packages.get(fullname) if path is None else None
+        if folder is not None:
+            spec = _package_spec(fullname, folder)
+        elif fullname.rpartition(".")[2] in self._stems:
+            others = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
+            spec = next((found for found in others if found is not None), None)
+        else:
+            return None
+        if spec is not None and spec.origin is not None and (file := self._files.get(os.path.realpath(spec.origin))):
+            spec.loader = file
+        return spec
+
+
+_finder = _Finder()
+
+
+def import_text(text: str, path: Path) -> ModuleType:
+    """Return `text` executed as the module that would be imported from `path`; raises whatever it raises.
+
+    The text need not be what is on disk. Tracebacks and `inspect.getsource` (which Triton compiles from) see it under
+    its real name and line numbers, and so does everybody who imports the file.
+    """
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)
+    called = _free(module_name(path, text), path)
+    sys.path += [folder for folder in map(str, import_folders(path, called)) if folder not in sys.path]
+    standing = _finder.add(text, path, called)
+    if called.needs_package:
+        _import_package(called)
+    if standing.module is None:  # else its package has imported it
+        within = [str(path.parent)] if path.name == "__init__.py" else None
+        spec = spec_from_file_location(called.name, path, loader=standing, submodule_search_locations=within)
+        assert spec is not None, "a loader was given"
+        _execute(spec, standing)
+    assert standing.module is not None
+    return standing.module
+
+
+def broken_packages(path: Path) -> list[tuple[Path, BaseException]]:
+    """Return the `__init__.py` files above `path` that raised when they were imported, with what they raised."""
+    return [(init, error) for init, error in _broken.items() if init.parent in path.parents]
+
+
+_broken: dict[Path, BaseException] = {}
+
+
+def _execute(spec: ModuleSpec, standing: StandIn) -> None:
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        standing.exec_module(module)
+    except BaseException:
+        sys.modules.pop(spec.name, None)
+        raise
+    _bind(spec.name, module)
+
+
+def _import_package(called: ModuleName) -> None:
+    """Import the packages that a module lies in, from the outermost on.
+
+    One whose `__init__.py` raises is there all the same, with nothing but its folder: a kernel need not use what the
+    whole of its library needs, such as a GPU that is asked for when it is imported.
+    """
+    folder, name = called.root, ""
+    for part in called.package.split("."):
+        folder, name = folder / part, f"{name}.{part}".lstrip(".")
+        try:
+            importlib.import_module(name)
+        except (Exception, SystemExit) as error:
+            _broken[folder / "__init__.py"] = error
+            package = module_from_spec(_bare(name, folder))
+            sys.modules[name] = package
+            _bind(name, package)
+
+
+def _bind(name: str, module: ModuleType) -> None:
+    """Make a module an attribute of its package, as an import does."""
+    package, _, last = name.rpartition(".")
+    if package in sys.modules:
+        setattr(sys.modules[package], last, module)
+
+
+def _package_spec(name: str, folder: Path) -> ModuleSpec:
+    init = folder / "__init__.py"
+    found = spec_from_file_location(name, init, submodule_search_locations=[str(folder)]) if init.is_file() else None
+    return found or _bare(name, folder)
+
+
+def _bare(name: str, folder: Path) -> ModuleSpec:
+    spec = ModuleSpec(name, None, is_package=True)
+    spec.submodule_search_locations = [str(folder)]
+    return spec
+
+
+def _free(called: ModuleName, path: Path) -> ModuleName:
+    """Return what a file can be called beside what is imported: `copy.py` must not become the `copy` of torch.
+
+    The files of another copy of a package that is there already, such as Triton's own, belong to none.
+    """
+    top = called.name.partition(".")[0]
+    taken = sys.modules.get(top)
+    if called.package:
+        folders = [os.path.realpath(folder) for folder in getattr(taken, "__path__", ())]
+        if os.path.realpath(called.top) in folders or (taken is None and top not in _LIBRARIES):
+            return called
+        called = ModuleName(called.name.rpartition(".")[2], path.parent, needs_package=False)
+        taken = sys.modules.get(called.name)
+    file = getattr(taken, "__file__", None)
+    if taken is None or (isinstance(file, str) and os.path.realpath(file) == os.path.realpath(path)):
+        return called
+    return ModuleName(f"{called.name}_", called.root, called.needs_package)
