@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kernel_lsp.build.assumed import Assumed
 from kernel_lsp.build.binary import Binary, Build, Diagnostic, Severity
 from kernel_lsp.build.cubin import code_digest
 from kernel_lsp.build.host.record import ExtensionBuild
@@ -28,6 +29,7 @@ class Built:
             file asks for.
         binaries: Triton: each compilation by itself, in the order of `build.binary.kernels`.
         host_texts: what a Python file gives to `load_inline` and `load`, as far as may be on its lines.
+        assumed: what each kernel of a Triton file without a workload was compiled for, and why others were not.
         lasting: True where building the same text again would end the same; a process that died says nothing lasting.
     """
 
@@ -36,6 +38,7 @@ class Built:
     extensions: tuple[ExtensionBuild, ...] = ()
     binaries: tuple[Binary, ...] = ()
     host_texts: tuple[str, ...] = ()
+    assumed: tuple[Assumed, ...] = ()
     lasting: bool = True
 
     @property

@@ -77,7 +77,7 @@ def build_triton(
         CannotJudgeError: it needs more of a GPU than is pretended.
     """
     start = time.perf_counter()
-    recorder = _Recorder(arch)
+    recorder = Recorder(arch)
 
     def launch_all() -> tuple[Plan, ...]:
         run, plans = load(), list[Plan]()
@@ -98,23 +98,27 @@ def build_triton(
         except WorkloadError as error:
             if error.__cause__ is not None and (lacking := shortfall(error.__cause__)) is not None:
                 raise lacking from error
-            diagnostic = _diagnose(error, source)
+            diagnostic = diagnose(error, source)
             if diagnostic is None:
                 raise
             seconds = time.perf_counter() - start
-            return TritonBuild(Build(None, (diagnostic,), "triton", seconds, log=_log(error, source)), (), ())
+            return TritonBuild(Build(None, (diagnostic,), "triton", seconds, log=log_of(error, source)), (), ())
     binaries = tuple(recorder.binaries())
     seconds = time.perf_counter() - start
     if not binaries:
         words = "the workload launches no Triton kernel of this file"
         nothing = Diagnostic(str(source.path), 1, 1, 1, 1, Severity.ERROR, words)
         return TritonBuild(Build(None, (nothing,), "triton", seconds), plans, ())
-    merged = replace(
+    return TritonBuild(Build(merged(binaries), (), "triton", seconds), plans, binaries, tuple(recorder.launched))
+
+
+def merged(binaries: Sequence[Binary]) -> Binary:
+    """Return the cubin and PTX of the first of several compilations with the kernels of all."""
+    return replace(
         binaries[0],
         entries={name: entry for binary in binaries for name, entry in binary.entries.items()},
         kernels=tuple(kernel for binary in binaries for kernel in binary.kernels),
     )
-    return TritonBuild(Build(merged, (), "triton", seconds), plans, binaries, tuple(recorder.launched))
 
 
 @dataclass(eq=False, slots=True)
@@ -134,7 +138,7 @@ class _Compiled:
         return hashlib.sha256(self.cubin).digest()
 
 
-class _Recorder:
+class Recorder:
     """Keeps what Triton compiles and launches, in place of a GPU."""
 
     def __init__(self, arch: str) -> None:
@@ -282,7 +286,7 @@ def _ptxas(target: str) -> str:
     return (tools.ptxas_blackwell if capability(target)[0] >= 10 else tools.ptxas).path
 
 
-def _diagnose(error: WorkloadError, source: SourceFile) -> Diagnostic | None:
+def diagnose(error: WorkloadError, source: SourceFile) -> Diagnostic | None:
     """What is wrong in the kernel file, if that is where the error comes from; None if it is the workload's own."""
     path = str(source.path)
     lines = source.text.encode().splitlines()
@@ -311,7 +315,7 @@ def _diagnose(error: WorkloadError, source: SourceFile) -> Diagnostic | None:
     return at(error.line or 1, error.message) if error.path == source.path else None
 
 
-def _log(error: WorkloadError, source: SourceFile) -> str:
+def log_of(error: WorkloadError, source: SourceFile) -> str:
     """What the compiler said, with its excerpts of the source, a caller's before its callee's.
 
     An error that is not the compiler's is shown with the lines of the user's file that led to it.

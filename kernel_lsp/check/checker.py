@@ -126,7 +126,7 @@ class Checker:
         else:
             found = await self._examined(depends, record)
             if workload is None:
-                report = replace(report, diagnostics=(_note(source, "it has no workload: it was compiled, not run"),))
+                report = replace(report, diagnostics=(_note(source, _without_workload(found.examined)),))
         report = conclude(report, depends, found.examined, record, self.device, self._settings.check.ignore)
         return replace(
             report,
@@ -236,6 +236,16 @@ def record_baseline(reports: Sequence[FileReport]) -> list[Path]:
         name = name_in(root, report.path)
         by_root.setdefault(root, []).append(Measured(name, report.arch, report.resources, device, report.times))
     return [write_baseline(updated(read_baseline(root), root, files), root) for root, files in sorted(by_root.items())]
+
+
+def _without_workload(examined: Examination) -> str:
+    """What was done with a file that nothing says how to launch."""
+    compiled = sum(one.compiled for one in examined.assumed)
+    if not examined.assumed and (examined.resources or Needs.COMPILING in examined.done):
+        return "it has no workload: it was compiled, not run"
+    if not compiled:
+        return "it has no workload: nothing was compiled"
+    return f"it has no workload: {compiled} of {len(examined.assumed)} kernels compiled for assumed types, none run"
 
 
 def _note(source: SourceFile, message: str) -> Diagnostic:

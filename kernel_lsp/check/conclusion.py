@@ -59,6 +59,7 @@ def conclude(
         silenced=(*by_comment, *by_header, *off),
         checks=examined.checks,
         resources=examined.resources,
+        assumed=examined.assumed,
         times=examined.times,
     )
 

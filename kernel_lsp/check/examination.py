@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kernel_lsp.build.assumed import Assumed
 from kernel_lsp.build.binary import Diagnostic, Severity
 from kernel_lsp.build.built import Built
 from kernel_lsp.build.kept import known_build
@@ -56,6 +57,7 @@ class _Notes:
     findings: list[Diagnostic] = field(default_factory=list[Diagnostic])
     checks: list[Check] = field(default_factory=list[Check])
     resources: tuple[KernelResources, ...] = ()
+    assumed: tuple[Assumed, ...] = ()
     done: set[Needs] = field(default_factory=lambda: {Needs.NOTHING})
     emulation: Emulation | None = None
     lasting: bool = True
@@ -110,6 +112,7 @@ async def examine(
             findings=tuple(dict.fromkeys(movable(found, folder) for found in notes.findings)),
             checks=tuple(notes.checks),
             resources=notes.resources,
+            assumed=notes.assumed,
             done=tuple(sorted(notes.done)),
             lasting=notes.lasting,
         ),
@@ -138,7 +141,7 @@ def _take_build(built: Built, notes: _Notes) -> None:
             own = f" (#{said.code})" if said.code else ""
             notes.findings.append(rule.at(said.path, said.line, said.message + own, column=said.column, end=end))
     notes.lasting = built.lasting
-    notes.resources = resources_of(built)
+    notes.resources, notes.assumed = resources_of(built), built.assumed
     if built.ok:
         notes.done.add(Needs.COMPILING)
         notes.findings += resource_hints(notes.source, notes.kernels, notes.resources)

@@ -8,6 +8,7 @@ from kernel_lsp.errors import SourceError, WorkloadError
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels, language_of, read_source
 from kernel_lsp.source.modules import is_answer, is_problem
+from kernel_lsp.source.triton import kernels_elsewhere
 from kernel_lsp.workload.spec import find_workload
 
 SUFFIXES = (".cu", ".cuh", ".py")
@@ -23,7 +24,8 @@ def find_kernel_files(paths: Sequence[Path]) -> tuple[SourceFile, ...]:
     files = kernel_files_among(paths)
     if not files:
         named = ", ".join(str(p) for p in paths)
-        cure = "Name .cu or .cuh files, .py files with Triton or inline CUDA, or their folder."
+        elsewhere = [why for path in paths if path.suffix == ".py" and (why := kernels_elsewhere(_text_of(path)))]
+        cure = " ".join(elsewhere) or "Name .cu or .cuh files, .py files with Triton or inline CUDA, or their folder."
         raise SourceError(f"no kernel was found in {named}", cure=cure)
     return files
 
@@ -93,6 +95,11 @@ def _kernels_of(source: SourceFile) -> Iterator[SourceFile]:
                     continue
                 if workload is not None and workload.source.path == source.path:
                     yield other
+
+
+def _text_of(path: Path) -> str:
+    source = _read_quietly(path)
+    return source.text if source else ""
 
 
 def _read_quietly(path: Path) -> SourceFile | None:

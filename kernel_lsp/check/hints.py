@@ -51,7 +51,8 @@ def resource_hints(
     found: list[Diagnostic] = []
     for (_, name), (_, rule, message) in worst.items():
         line, column, end = kernel_place(source, kernels, name)
-        found.append(rule.at(str(source.path), line, f"{message}. {rule.cure}", column=column, end=end))
+        cure = rule.cure_in(Language.TRITON if _is_triton(source) else Language.CUDA)
+        found.append(rule.at(str(source.path), line, f"{message}. {cure}", column=column, end=end))
     return found
 
 
@@ -62,12 +63,16 @@ def counter_hints(source: SourceFile, runs: Sequence[EmulatedRun]) -> list[Diagn
     for total in (total for run in runs for total in run.totals):
         name = base_name(total.kernel)
         least[name] = least.get(name, 0) + total.least_bytes_read + total.least_bytes_written
-    triton = source.path.suffix == ".py" and language_of(source.path, source.text) is not Language.TORCH
+    triton = _is_triton(source)
     for name, lines in _by_kernel(source.path, runs).items():
         for line, rule, message in _of_lines(lines, least.get(name, 0), triton=triton):
             column, end = line_place(source.text, line)
             found.append(rule.at(str(source.path), line, f"{message}. {rule.cure}", column=column, end=(line, end)))
     return list(dict.fromkeys(found))
+
+
+def _is_triton(source: SourceFile) -> bool:
+    return source.path.suffix == ".py" and language_of(source.path, source.text) is not Language.TORCH
 
 
 def _of_resources(kernel: KernelResources) -> Iterator[tuple[float, Rule, str]]:
@@ -167,6 +172,9 @@ def _narrow(line: _Line, what: str, requests: int) -> str | None:
     own, moved, ideal = line[f"{what}_requests"], line[f"{what}_sectors"], line[f"{what}_ideal_sectors"]
     full = line["lane_instructions"] >= 0.95 * _WARP * line["instructions"]
     if not own or not full or own < _NARROW_SHARE * requests or ideal > _NARROW_SECTORS * own:
+        return None
+    asked = line["bytes_read" if what == "load" else "bytes_written"]
+    if asked > 1.25 * ideal * _SECTOR:  # threads ask for the same bytes: a broadcast
         return None
     if not 0.9 * ideal <= moved <= 1.6 * ideal:  # below: threads share what they read; above: they lie apart
         return None

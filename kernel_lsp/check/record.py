@@ -7,7 +7,9 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from kernel_lsp.build.assumed import Assumed
 from kernel_lsp.build.binary import Diagnostic, Severity
+from kernel_lsp.check.places import base_name
 from kernel_lsp.judge.emulation import Emulation
 from kernel_lsp.judge.verdict import Check, KernelResources
 from kernel_lsp.rules.ignores import Silenced
@@ -33,6 +35,7 @@ class Examination:
         findings: with paths relative to the kernel file's folder, so that they hold wherever the files lie.
         checks: what was checked on its runs, and what was skipped and why.
         resources: compile facts of the kernels the workload launches.
+        assumed: what each kernel of a Triton file without a workload was compiled for, and why others were not.
         done: what was done to it, and so which rules had the chance to speak.
         times: by case, where it was timed.
         lasting: whether examining the same texts again would find the same; a process that died says nothing lasting.
@@ -41,6 +44,7 @@ class Examination:
     findings: tuple[Diagnostic, ...]
     checks: tuple[Check, ...] = ()
     resources: tuple[KernelResources, ...] = ()
+    assumed: tuple[Assumed, ...] = ()
     done: tuple[Needs, ...] = (Needs.NOTHING,)
     times: tuple[CaseTime, ...] | None = None
     lasting: bool = True
@@ -59,6 +63,7 @@ class FileReport:
         silenced: findings that a comment or the settings silence.
         checks: what was checked on its runs, and what was skipped and why.
         resources: compile facts of the kernels the workload launches.
+        assumed: what each kernel of a Triton file without a workload was compiled for, and why others were not.
         times: by case, where it was timed.
         workload: its workload file, if it has one.
         emulation: what its runs on the emulator showed; None where there were none in this check.
@@ -74,11 +79,24 @@ class FileReport:
     silenced: tuple[Silenced, ...] = ()
     checks: tuple[Check, ...] = ()
     resources: tuple[KernelResources, ...] = ()
+    assumed: tuple[Assumed, ...] = ()
     times: tuple[CaseTime, ...] | None = None
     workload: Path | None = None
     emulation: Emulation | None = None
     seconds: float = 0.0
     remembered: bool = False
+
+    @property
+    def never_launched(self) -> tuple[str, ...]:
+        """The kernels that its workload launches in no case; none where that is not known."""
+        launched = {base_name(kernel.name).rpartition("::")[2] for kernel in self.resources}
+        known = self.workload is not None and bool(launched)
+        return tuple(n for n in dict.fromkeys(self.kernels) if known and n.rpartition("::")[2] not in launched)
+
+    @property
+    def not_compiled(self) -> tuple[Assumed, ...]:
+        """The kernels that would not compile for the types that were assumed of them."""
+        return tuple(one for one in self.assumed if not one.compiled)
 
     @property
     def ok(self) -> bool:

@@ -1,5 +1,6 @@
 """What commands share: where they print, their settings, and the store."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -12,10 +13,20 @@ from kernel_lsp.config.load import load_settings
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.store.store import Store, open_store
 
-out = Console(highlight=False)
+_LOG_WIDTH = 400  # of what is no terminal, such as a log: paths and findings stay whole there
+
+
+def _console(*, stderr: bool) -> Console:
+    console = Console(stderr=stderr, highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _LOG_WIDTH
+    return console
+
+
+out = _console(stderr=False)
 """Results."""
 
-err = Console(stderr=True, highlight=False)
+err = _console(stderr=True)
 """Progress and notices, so that results can be piped."""
 
 Workload = Annotated[Path | None, typer.Option(help="The workload, where it is not found by its name.")]

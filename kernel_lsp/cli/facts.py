@@ -1,20 +1,21 @@
 """`kernel-lsp facts`: registers, memory, occupancy and machine code of a file's kernels, from the compiler alone."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from kernel_lsp.build.binary import Severity
+from kernel_lsp.build.binary import Diagnostic, Severity
 from kernel_lsp.check import find_kernel_files
 from kernel_lsp.cli.console import Json, Workload, err, out, settings_for
 from kernel_lsp.cli.main import FINDINGS
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import SourceError
 from kernel_lsp.judge.building import Built
-from kernel_lsp.judge.facts import KernelCode, facts_of, machine_code, open_builder
-from kernel_lsp.report.compile import diagnostics_view, facts_view
+from kernel_lsp.judge.facts import ArchFacts, KernelCode, facts_of, machine_code, open_builder
+from kernel_lsp.report.compile import diagnostics_view, facts_view, without_workload_view
 from kernel_lsp.report.machine import records_json
 from kernel_lsp.report.sass import sass_record, sass_view
 from kernel_lsp.source.candidate import SourceFile
@@ -38,7 +39,7 @@ def facts(
     with err.status("compiling"):
         built, codes = asyncio.run(_compile(source, settings, workload, sass))
     found = [facts_of(arch, one) for arch, one in built.items()]
-    if not any(one.ok or one.diagnostics for one in found) and source.path.suffix == ".py":
+    if not any(one.ok or one.diagnostics or one.assumed for one in found) and source.path.suffix == ".py":
         message = "Its CUDA text is computed, so no kernel of it can be read without running the file."
         cure = "Make the text of plain string constants; `kernel-lsp check` runs the file and takes any."
         raise SourceError(message, source.path, cure=cure)
@@ -46,16 +47,23 @@ def facts(
         machine = {"facts": found, "machine_code": [sass_record(code, source.path) for code in codes]}
         typer.echo(records_json(machine if sass else found))
     else:
-        said = dict.fromkeys(d for one in found for d in one.diagnostics if d.severity is not Severity.NOTE)
+        said = dict.fromkeys(d for d in _said_of(found) if d.severity is not Severity.NOTE)
         if said:
             err.print(diagnostics_view(list(said), {str(source.path): source.text}))
         if any(one.kernels for one in found):
             out.print(facts_view((one.arch, kernel) for one in found for kernel in one.kernels), crop=False)
+        if any(one.assumed for one in found):
+            out.print(without_workload_view(found[0].assumed, str(source.path)), crop=False)
         for code in codes:
             out.print()
             out.print(sass_view(code, source.path, source.text), soft_wrap=True)
-    if not all(one.ok for one in found):
+    if any(d.severity is Severity.ERROR for d in _said_of(found)) or not all(one.ok or one.assumed for one in found):
         raise typer.Exit(FINDINGS)
+
+
+def _said_of(found: Sequence[ArchFacts]) -> list[Diagnostic]:
+    """What was said of all builds."""
+    return [diagnostic for one in found for diagnostic in one.diagnostics]
 
 
 async def _compile(

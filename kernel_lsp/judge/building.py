@@ -63,8 +63,9 @@ class Builders:
     async def build(self, workload: WorkloadFile | None, candidate: Candidate, arch: str | None = None) -> Built:
         """Build a candidate; the same text is built once. A failed build is a result, not an exception.
 
-        Without a workload nothing says which launches there are: a CUDA file is compiled as it is, and of a Triton
-        file there is nothing to compile. `arch` may be another than the one that candidates are judged on.
+        Without a workload nothing says which launches there are: a CUDA file is compiled as it is, the kernels of a
+        Triton file for types that are known of them or assumed (`Built.assumed`). `arch` may be another than the one
+        that candidates are judged on.
         """
         key = (candidate.digest, arch or self.arch)
         task = self._results.get(key)
@@ -157,7 +158,7 @@ class Builders:
             if candidate.origin == "baseline":
                 raise
             return failed(candidate, str(error))
-        built = Built(answer.build, answer.plans, binaries=answer.binaries)
+        built = Built(answer.build, answer.plans, binaries=answer.binaries, assumed=answer.assumed)
         # Variants are many, and seldom asked for again; host code is no part of the key.
         if candidate.origin == "baseline" and not asked:
             keep_build(self._settings, arch, workload, candidate, built)

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernel_lsp.build.assumed import Assumed
 from kernel_lsp.build.binary import Diagnostic
 from kernel_lsp.build.built import Built
 from kernel_lsp.build.kept import kept_files, known_build
@@ -26,13 +27,17 @@ from kernel_lsp.workload.spec import WorkloadFile, find_workload
 
 @dataclass(frozen=True, slots=True)
 class ArchFacts:
-    """One build: what was said of it, and what its kernels cost; no kernels where it failed."""
+    """One build: what was said of it, and what its kernels cost; no kernels where it failed.
+
+    `assumed` is what each kernel of a Triton file without a workload was compiled for, and why others were not.
+    """
 
     arch: str
     ok: bool
     way: str
     diagnostics: tuple[Diagnostic, ...]
     kernels: tuple[KernelResources, ...]
+    assumed: tuple[Assumed, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +102,8 @@ async def open_compiler() -> AsyncGenerator[Callable[..., Awaitable[list[ArchFac
 
 def facts_of(arch: str, built: Built) -> ArchFacts:
     """The facts in a build that was asked for `arch`; they name the target that it was made for."""
-    return ArchFacts(built.arch or arch, built.ok, built.build.way, built.build.diagnostics, resources_of(built))
+    made = built.arch or arch
+    return ArchFacts(made, built.ok, built.build.way, built.build.diagnostics, resources_of(built), built.assumed)
 
 
 def machine_code(built: Built, settings: Settings) -> tuple[KernelCode, ...]:

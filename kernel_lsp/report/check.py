@@ -11,8 +11,9 @@ from rich.text import Text
 from kernel_lsp.build.binary import Severity
 from kernel_lsp.check import FileReport
 from kernel_lsp.judge.verdict import Check, CheckStatus
-from kernel_lsp.report.compile import diagnostics_view
+from kernel_lsp.report.compile import assumed_view, diagnostics_view
 from kernel_lsp.report.units import seconds_text
+from kernel_lsp.source.kernel import Language
 
 
 def file_view(report: FileReport, text: str, width: int = 0) -> RenderableType:
@@ -24,12 +25,17 @@ def file_view(report: FileReport, text: str, width: int = 0) -> RenderableType:
     line.add_column(overflow="fold", min_width=min(width + 2, 60))
     line.add_column(justify="right", min_width=6, no_wrap=True, style="dim")
     line.add_column(overflow="fold", style="dim")
-    mark = ("✓ ", "green") if report.ok else ("✗ ", "bold red")
+    mark = ("✗ ", "bold red") if not report.ok else ("✓ ", "green") if _is_whole(report) else ("– ", "yellow")
     line.add_row(
         Text.assemble(mark, (str(report.path), "bold")), seconds_text(report.seconds), Text(", ".join(_found(report)))
     )
     shown = [d for d in report.diagnostics if d.severity is not Severity.NOTE]
-    return Group(line, diagnostics_view(shown, {str(report.path): text})) if shown else line
+    below: list[RenderableType] = [diagnostics_view(shown, {str(report.path): text})] if shown else []
+    if report.assumed:
+        below.append(assumed_view(report.assumed, str(report.path)))
+    if report.never_launched:
+        below.append(Text(f"  never launched: {', '.join(report.never_launched)}", "dim"))
+    return Group(line, *below) if below else line
 
 
 def summary_view(reports: Sequence[FileReport], *, strict: bool = False) -> RenderableType:
@@ -52,13 +58,43 @@ def summary_view(reports: Sequence[FileReport], *, strict: bool = False) -> Rend
     bad = sum(not report.ok for report in reports)
     warnings = sum(d.severity is Severity.WARNING for report in reports for d in report.diagnostics)
     silenced = sum(len(report.silenced) for report in reports)
+    gaps = _gaps(reports)
     ending = [(f"{bad} with errors", "bold red")] if bad else []
-    if not bad and not (strict and warnings):
-        ending = [("all well", "bold green")]
+    if not bad and gaps and not _any_compiled(reports):
+        ending = []
+    elif not bad and not (strict and warnings):
+        ending = [("no errors", "bold")] if gaps else [("all well", "bold green")]
+    ending += [(gap, "yellow") for gap in gaps]
     ending += [(_counted(warnings, "warning"), "bold red" if strict else "yellow")] if warnings else []
     ending += [(f"{silenced} silenced", "dim")] if silenced else []
     last = Text(f"{_counted(len(reports), 'file')}, {kernels}, {arch}: ")
     return Group(*lines, last.append(Text(", ").join(Text(*part) for part in ending)))
+
+
+def _gaps(reports: Sequence[FileReport]) -> list[str]:
+    """What was not done, so that nobody takes it for well."""
+    assumed = [one for report in reports for one in report.assumed]
+    compiled = sum(one.compiled for one in assumed)
+    never = sum(len(report.never_launched) for report in reports)
+    found = [f"{_counted(compiled, 'kernel')} compiled for assumed types and not run"] if compiled else []
+    if len(assumed) > compiled:
+        found += [f"{len(assumed) - compiled} not compiled" if compiled else "nothing was compiled"]
+    return found + ([f"{_counted(never, 'kernel')} never launched"] if never else [])
+
+
+def _any_compiled(reports: Sequence[FileReport]) -> bool:
+    return any(not report.assumed or any(one.compiled for one in report.assumed) for report in reports)
+
+
+def _is_whole(report: FileReport) -> bool:
+    """Whether all that a check can do without being told more was done."""
+    away = any(d.severity is Severity.WARNING and "cannot be imported" in d.message for d in report.diagnostics)
+    return not report.not_compiled and not away and not (report.language is Language.TRITON and _is_bare(report))
+
+
+def _is_bare(report: FileReport) -> bool:
+    """Whether nothing at all came of a file without a workload."""
+    return report.workload is None and any("nothing was compiled" in d.message for d in report.diagnostics)
 
 
 def recorded_view(files: Sequence[Path], reports: Sequence[FileReport]) -> RenderableType:
@@ -79,6 +115,9 @@ def _found(report: FileReport) -> list[str]:
     notes = [d.message for d in report.diagnostics if d.severity is Severity.NOTE]
     if notes:
         return notes + doubts
+    never = len(report.never_launched)
+    count = len(set(report.kernels))
+    doubts = [f"{count - never} of {_counted(count, 'kernel')} launched", *doubts] if never else doubts
     passed = sum(check.status is CheckStatus.PASSED for check in report.checks)
     skipped = [check for check in report.checks if check.status is CheckStatus.SKIPPED]
     if any(map(_is_run, skipped)):

@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from kernel_lsp.build.assumed import Assumed
 from kernel_lsp.build.binary import Diagnostic, Severity
 from kernel_lsp.build.occupancy import Cliff, Lever
 from kernel_lsp.judge.verdict import KernelResources
@@ -38,6 +39,27 @@ def facts_view(facts: Iterable[tuple[str, KernelResources]]) -> RenderableType:
         titles = titles[:-1]
     kernels = [(name, [row[: len(titles)] for row in rows]) for name, rows in by_name.items()]
     return kernel_table(titles, kernels, left=("Arch", "Limit", "Higher with"))
+
+
+def assumed_view(assumed: Sequence[Assumed], path: str) -> RenderableType:
+    """For each kernel of a file that no workload launches what was assumed of it, or why it was not compiled."""
+    lines: list[Text] = []
+    for one in assumed:
+        types = "; ".join(one.types)
+        if one.compiled:
+            lines += [Text(f"  {one.kernel}, assumed: {types}", "dim")] if types else []
+        else:
+            lines.append(Text(f"  {path}:{one.line}: {one.kernel} was not compiled: {one.problem}", "yellow"))
+            lines += [Text(f"    assumed: {types}", "dim")] if types else []
+    return Group(*lines)
+
+
+def without_workload_view(assumed: Sequence[Assumed], path: str) -> RenderableType:
+    """What was assumed of each kernel of a file, under a line that says why."""
+    compiled = sum(one.compiled for one in assumed)
+    count = f"{compiled} of {len(assumed)} kernels were compiled" if compiled else "Nothing was compiled"
+    head = f"No workload says what is launched. {count}, for what the file tells and what is assumed of the rest:"
+    return Group(Text(head), assumed_view(assumed, path))
 
 
 def kernel_table(

@@ -18,6 +18,7 @@ def _hint(
     before: str,
     after: str,
     cure: str,
+    triton_cure: str | None = None,
 ) -> Rule:
     return Rule(
         id=f"KL{number:03}",
@@ -31,6 +32,7 @@ def _hint(
         before=before,
         after=after,
         cure=cure,
+        triton_cure=triton_cure,
     )
 
 
@@ -72,8 +74,8 @@ SPILL = _hint(
     "gained by fewer registers.",
     before="__global__ void __launch_bounds__(1024, 2) gemm(...)  // leaves 32 registers a thread",
     after="__global__ void __launch_bounds__(256, 2) gemm(...)   // leaves 128",
-    cure="Loosen `__launch_bounds__` or `--maxrregcount`, keep fewer elements per thread, unroll less; in Triton take "
-    "smaller blocks or more warps.",
+    cure="Loosen `__launch_bounds__` or `--maxrregcount`, keep fewer elements per thread, unroll less.",
+    triton_cure="Take smaller blocks or a larger `num_warps`, or raise `maxnreg` where one is set.",
 )
 
 OCCUPANCY = _hint(
@@ -88,6 +90,7 @@ OCCUPANCY = _hint(
     before="// 88 registers, 256 threads: 2 blocks, 25 %",
     after="__launch_bounds__(256, 3)  // 80 registers: 3 blocks, 38 %",
     cure="Ask for the next cliff with `__launch_bounds__(threads, blocks)`, or change what the finding names.",
+    triton_cure="Launch with another `num_warps` or with `maxnreg`, or take smaller blocks.",
 )
 
 LOCAL_ARRAY = _hint(

@@ -49,6 +49,7 @@ class Rule:
         after: the same code, cured.
         cure: what usually cures it, one or two sentences; also said in the finding itself.
         language: of `before` and `after`.
+        triton_cure: what cures it in Triton, where that is something else.
         silenceable: whether an ignore can silence it.
     """
 
@@ -65,6 +66,11 @@ class Rule:
     cure: str
     language: Language = Language.CUDA
     silenceable: bool = True
+    triton_cure: str | None = None
+
+    def cure_in(self, language: Language) -> str:
+        """What usually cures it in a file of that language."""
+        return self.triton_cure or self.cure if language is Language.TRITON else self.cure
 
     @property
     def page(self) -> str:
@@ -83,7 +89,8 @@ class Rule:
             f"## What it reports\n\n{self.what}",
             f"## Why it matters\n\n{self.why}",
             f"## Example\n\n```{fence}\n{self.before}\n```\n\nBetter:\n\n```{fence}\n{self.after}\n```",
-            f"## What usually cures it\n\n{self.cure}",
+            f"## What usually cures it\n\n{self.cure}"
+            + (f" In Triton: {self.triton_cure}" if self.triton_cure else ""),
             f"## To silence it\n\n{silence}",
         )
         return "\n\n".join(parts) + "\n"

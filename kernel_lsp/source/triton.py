@@ -19,7 +19,10 @@ _QUERY = """
 (import_from_statement) @import
 (decorated_definition definition: (function_definition)) @decorated
 (call function: (subscript)) @launch
+(function_definition) @plain
+(assignment left: (identifier) right: (call)) @assigned
 """
+_GLUON = "triton.experimental.gluon"
 _JIT = frozenset(("triton.jit", "triton.runtime.jit", "triton.runtime.jit.jit"))
 _AUTOTUNE = frozenset(("triton.autotune", "triton.runtime.autotune", "triton.runtime.autotuner.autotune"))
 _DOTTED = re.compile(r"[\w.]+")
@@ -65,10 +68,25 @@ def find_triton_kernels(text: str, path: Path) -> tuple[Kernel, ...]:
     data = text.encode()
     found = _captures(data)
     names = {"triton": "triton", "tl": "triton.language"} | imported_names(found.get("import", []))
-    functions = [f for node in found.get("decorated", []) if (f := _function(data, node, names, path))]
+    applied = _applied(found.get("assigned", []), names)
+    functions = [f for node in found.get("plain", []) if (f := _function(data, node, names, path, applied))]
     launched = {site.kernel for site in _launches(found.get("launch", []))}
     called = {name for f in functions for name in f.calls - {f.kernel.name}}
     return tuple(f.kernel for f in functions if f.kernel.name in launched or f.kernel.name not in called)
+
+
+def kernels_elsewhere(text: str) -> str | None:
+    """Why a Python file without Triton kernels of its own launches some all the same, in a sentence; None if not so."""
+    if "triton" not in text:
+        return None
+    found = _captures(text.encode())
+    names = imported_names(found.get("import", []))
+    if any(dotted.startswith(_GLUON) for dotted in names.values()):
+        return "Its kernels are written in Gluon, which is not supported."
+    launched = dict.fromkeys(site.kernel for site in _launches(found.get("launch", [])))
+    modules = dict.fromkeys(names[name].rpartition(".")[0] for name in launched if "." in names.get(name, ""))
+    kernels = [name for name in launched if "." in names.get(name, "")]
+    return f"It launches {', '.join(kernels)}, from {', '.join(modules)}." if kernels else None
 
 
 def find_launches(text: str) -> tuple[LaunchSite, ...]:
@@ -91,14 +109,18 @@ def _captures(data: bytes) -> "dict[str, list[Node]]":
     return {name: sorted(nodes, key=lambda node: node.start_byte) for name, nodes in found.items()}
 
 
-def _function(data: bytes, node: "Node", names: dict[str, str], path: Path) -> _Function | None:
-    definition = node.child_by_field_name("definition")
-    if definition is None:
-        return None
+def _function(
+    data: bytes, definition: "Node", names: dict[str, str], path: Path, applied: dict[str, set[str]]
+) -> _Function | None:
+    around = definition.parent
+    node = around if around is not None and around.type == "decorated_definition" else definition
     decorators = {_resolved(text_of(d)[1:], names) for d in node.children if d.type == "decorator"}
     name, body = definition.child_by_field_name("name"), definition.child_by_field_name("body")
     parameters = definition.child_by_field_name("parameters")
-    if not decorators & _JIT or name is None or body is None or parameters is None:
+    if name is None or body is None or parameters is None:
+        return None
+    decorators |= applied.get(text_of(name), set())
+    if not decorators & _JIT:
         return None
     kernel = Kernel(
         name=text_of(name),
@@ -111,6 +133,32 @@ def _function(data: bytes, node: "Node", names: dict[str, str], path: Path) -> _
         autotuned=bool(decorators & _AUTOTUNE),
     )
     return _Function(kernel, frozenset(re.findall(r"\b(\w+)\s*\(", data[body.start_byte : body.end_byte].decode())))
+
+
+def _applied(assignments: "list[Node]", names: dict[str, str]) -> dict[str, set[str]]:
+    """What is made of functions by calls, `f = triton.jit(f)`: the decorators so applied, by the function's name.
+
+    They may stand in one another, `g = triton.autotune(...)(triton.jit(f))`, and follow on one another.
+    """
+    found: dict[str, set[str]] = {}
+    made_of: dict[str, str] = {}
+    for node in assignments:
+        decorators: set[str] = set()
+        value = node.child_by_field_name("right")
+        while value is not None and value.type == "call":
+            function, arguments = value.child_by_field_name("function"), value.child_by_field_name("arguments")
+            if function is None or arguments is None or arguments.type != "argument_list":
+                break
+            decorators.add(_resolved(text_of(function), names))
+            value = next((c for c in arguments.named_children if c.type != "comment"), None)
+        target = node.child_by_field_name("left")
+        if target is None or value is None or value.type != "identifier":
+            continue
+        if any(decorator.partition(".")[0] == "triton" for decorator in decorators):
+            of = made_of.get(text_of(value), text_of(value))
+            made_of[text_of(target)] = of
+            found.setdefault(of, set()).update(decorators)
+    return found
 
 
 def _resolved(expression: str, names: dict[str, str]) -> str:

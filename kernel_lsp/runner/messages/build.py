@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from kernel_lsp.build.assumed import Assumed
 from kernel_lsp.build.binary import Binary, Build
 from kernel_lsp.build.host.record import ExtensionBuild
 from kernel_lsp.build.host.request import ExtensionRequest
@@ -34,12 +35,14 @@ class CandidateBuild:
         plans: the launches of each case.
         binaries: Triton: each compilation by itself.
         requests: the extensions, to be built one by one.
+        assumed: what each kernel of a Triton file without a workload was compiled for.
     """
 
     build: Build
     plans: tuple[Plan, ...] = ()
     binaries: tuple[Binary, ...] = ()
     requests: tuple[ExtensionRequest, ...] = ()
+    assumed: tuple[Assumed, ...] = ()
 
 
 class BuildRole(Protocol):
@@ -60,7 +63,8 @@ class BuildCandidate(Request[BuildRole, CandidateBuild], frozen=True, kw_only=Tr
     Attributes:
         language: of the kernel file.
         kernel: the kernel file.
-        workload: says which launches there are; without it a CUDA file is compiled as it is, a Triton file not at all.
+        workload: says which launches there are; without it a CUDA file is compiled as it is, the kernels of a Triton
+            file for types that are known of them or assumed.
         launch: the file whose `launch` belongs to the candidate, where that is not the kernel file.
         arch: `sm_90` and the like.
         options: the user's own compiler options.

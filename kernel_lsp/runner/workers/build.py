@@ -58,7 +58,7 @@ class _Builder:
         """
         workload = _workload(request.workload) if request.workload else None
         if request.language is Language.TRITON:
-            return _NOTHING if workload is None else _build_triton(request, workload)
+            return _build_triton(request, workload) if workload else _build_assumed(request)
         if request.language is Language.CUDA:
             return _build_cuda(request, workload)
         if workload is not None and workload.problem is not None:
@@ -139,6 +139,14 @@ def _build_triton(request: BuildCandidate, workload: Workload) -> CandidateBuild
     if made.plans:
         require_own(made.launched, source, bound[0])
     return CandidateBuild(made.build, made.plans, made.binaries)
+
+
+def _build_assumed(request: BuildCandidate) -> CandidateBuild:
+    from kernel_lsp.build.triton_assumed import build_assumed
+
+    os.environ["TRITON_CACHE_DIR"] = str(request.triton_cache)
+    made, assumed = build_assumed(request.kernel, request.arch, request.processes)
+    return CandidateBuild(made.build, made.plans, made.binaries, assumed=assumed)
 
 
 def _cache(folder: CacheFolder) -> BuildCache:

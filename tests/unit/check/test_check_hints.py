@@ -48,6 +48,15 @@ def test_spills():
     assert of_resources(resources(spill_bytes=16)) == [("KL032", 2, "`f<4>` spills 16 bytes a thread")]
 
 
+def test_what_cures_a_triton_kernel_is_said_in_its_terms():
+    source = SourceFile(Path("k.py"), "import triton\n@triton.jit\ndef f(x):\n    pass\n")
+    for changes in ({"registers": 88}, {"spill_bytes": 16}):
+        (found,) = resource_hints(source, find_kernels(source.text, source.path), [resources(name="f[]", **changes)])
+        assert "num_warps" in found.message
+        assert "maxnreg" in found.message
+        assert "__launch_bounds__" not in found.message
+
+
 def test_of_several_instances_the_worst_one_speaks():
     found = of_resources(resources(name="f<2>", spill_bytes=16), resources(name="f<8>", spill_bytes=64))
     assert found == [("KL032", 2, "`f<8>` spills 64 bytes a thread")]
@@ -124,6 +133,8 @@ def test_narrow_access():
     assert of_counters(line, suffix=".py") == []
     broadcast = counters(load_requests=100, load_sectors=100, load_ideal_sectors=200)
     assert of_counters(broadcast) == []
+    uniform = counters(load_requests=100, load_sectors=100, load_ideal_sectors=100, bytes_read=100 * 32 * 2)
+    assert of_counters(uniform) == [], "all threads of a warp read one half"
     whole = counters(load_requests=100, load_sectors=400, load_ideal_sectors=400)
     assert of_counters(whole) == []
 

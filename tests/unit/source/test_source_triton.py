@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from kernel_lsp.source.kernel import Language
-from kernel_lsp.source.triton import find_launches, find_triton_kernels
+from kernel_lsp.source.triton import find_launches, find_triton_kernels, kernels_elsewhere
 
 
 def names(text: str) -> list[str]:
@@ -112,3 +112,26 @@ def test_launch_sites() -> None:
         for site in find_launches(text)
     ]
     assert found == [("add", "lambda meta: (meta['B'],)", "(x, y, num_warps=4)"), ("scale", "(1, 2)", "(x)")]
+
+
+def test_functions_that_calls_make_kernels() -> None:
+    text = """import triton
+from triton import jit as J
+def a(x): pass
+a = J(a)
+a = triton.heuristics({"E": lambda args: True})(a)
+def b(x): pass
+tuned = triton.autotune(configs=[], key=[])(triton.jit(b))
+def plain(x): pass
+plain = wrapped(plain)
+"""
+    kernels = find_triton_kernels(text, Path("k.py"))
+    assert [(kernel.name, kernel.autotuned) for kernel in kernels] == [("a", False), ("b", True)]
+
+
+def test_kernels_that_come_from_elsewhere() -> None:
+    launches = "import triton\nfrom ops.add import kernel as k\ndef run(x):\n    k[(1,)](x)\n    x[1](2)\n"
+    assert kernels_elsewhere(launches) == "It launches k, from ops.add."
+    gluon = "from triton.experimental import gluon\n@gluon.jit\ndef k(x):\n    pass\n"
+    assert kernels_elsewhere(gluon) == "Its kernels are written in Gluon, which is not supported."
+    assert kernels_elsewhere("import triton\ntable = {}\ntable[1](2)\n") is None

@@ -1,0 +1,301 @@
+"""What a Triton function does with its parameters, read from its text: which are addresses, whole numbers, switches.
+
+It follows names through assignments and through the functions that are called. It may be wrong about a parameter: what
+comes of that is a kernel that is compiled for a type nobody uses, or not at all, and both are said with the type.
+"""
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
+
+_MOVES = frozenset(
+    ("load", "store", "atomic_add", "atomic_max", "atomic_min", "atomic_cas", "atomic_xchg", "atomic_or")
+)
+_MOVES |= {
+    "atomic_and",
+    "atomic_xor",
+    "make_block_ptr",
+    "make_tensor_descriptor",
+    "_experimental_make_tensor_descriptor",
+}
+_SAME = frozenset(("to", "multiple_of", "max_contiguous", "cast", "broadcast_to", "expand_dims", "assume"))
+_INDICES = frozenset(("arange", "program_id", "num_programs", "cdiv"))
+_SHAPES = frozenset(("zeros", "full", "reshape", "view", "arange", "broadcast_to", "make_block_ptr"))
+_FILLED = {"zeros": 1, "full": 2}  # the place of the type, after a shape
+_POINTER = re.compile(r"(?i)ptr|pointer|addr")
+_WHOLE = (ast.Mod, ast.FloorDiv, ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift)
+_DEEPEST = 6
+_MOST_WAYS = 16
+
+Function = ast.FunctionDef
+Find = Callable[[str], Function | None]
+"""The Triton function that a dotted name stands for; None where it stands for none, or for one of Triton's."""
+
+
+@dataclass
+class Uses:
+    """What is done with the parameters of one function, each a set of their names.
+
+    Attributes:
+        pointers: addresses.
+        whole_pointers: those among them whose elements are whole numbers: what is loaded is an index or a bound.
+        whole: numbers in index arithmetic.
+        real: numbers that meet what was loaded.
+        sizes: lengths of blocks.
+        switches: those that are tested.
+        words: those that are compared with strings, each with the strings.
+        types: those that stand for a type.
+        descriptors: tensor descriptors, each with its number of dimensions.
+    """
+
+    pointers: set[str] = field(default_factory=set[str])
+    whole_pointers: set[str] = field(default_factory=set[str])
+    whole: set[str] = field(default_factory=set[str])
+    real: set[str] = field(default_factory=set[str])
+    sizes: set[str] = field(default_factory=set[str])
+    switches: set[str] = field(default_factory=set[str])
+    words: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    types: set[str] = field(default_factory=set[str])
+    descriptors: dict[str, int] = field(default_factory=dict[str, int])
+
+
+def uses_in(function: Function, find: Find, depth: int = 0) -> Uses:
+    """What `function`, and what it calls as far as `find` knows it, does with the parameters of `function`."""
+    return _Reader(function, find, depth).read()
+
+
+def dotted(node: ast.expr) -> str:
+    """`tl.load` for the expression of that name; nothing for any other."""
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=value, attr=name):
+            before = dotted(value)
+            return f"{before}.{name}" if before else ""
+        case _:
+            return ""
+
+
+class _Reader:
+    def __init__(self, function: Function, find: Find, depth: int) -> None:
+        self._function, self._find, self._depth = function, find, depth
+        arguments = function.args
+        self._parameters = [one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+        self._found = Uses()
+
+    def read(self) -> Uses:
+        """Go through the function once."""
+        for node in ast.walk(self._function):
+            match node:
+                case ast.Call():
+                    self._call(node)
+                case ast.BinOp(op=op) if isinstance(op, _WHOLE):
+                    self._found.whole |= self._names(node)
+                case ast.BinOp() | ast.Compare():
+                    self._meeting(node)
+                case ast.If(test=test) | ast.IfExp(test=test) | ast.Assert(test=test):
+                    self._tested(test)
+                case _:
+                    pass
+        moves = [node for node in ast.walk(self._function) if isinstance(node, ast.Call) and self._is_move(node)]
+        offsets = {name for node in moves for name in self._address(node)}
+        self._found.whole |= offsets
+        self._found.whole -= self._found.pointers
+        self._found.real -= self._found.pointers | self._found.whole
+        return self._found
+
+    @cached_property
+    def _values(self) -> dict[str, list[ast.expr]]:
+        """What each local name is given; of `a, b = f(x)` each is given the whole."""
+        values: dict[str, list[ast.expr]] = {}
+        for node in ast.walk(self._function):
+            match node:
+                case ast.Assign(targets=targets, value=value):
+                    pairs = [pair for target in targets for pair in _pairs(target, value)]
+                case ast.AnnAssign(target=target, value=value) if value is not None:
+                    pairs = [(target, value)]
+                case ast.AugAssign(target=target, value=value, op=op):
+                    pairs = [(target, ast.BinOp(ast.Name(dotted(target), ast.Load()), op, value))]
+                case ast.For(target=target, iter=value):
+                    pairs = [(target, value)]
+                case _:
+                    pairs = []
+            for target, value in pairs:
+                if isinstance(target, ast.Name):
+                    values.setdefault(target.id, []).append(value)
+        return values
+
+    def _call(self, node: ast.Call) -> None:
+        name = dotted(node.func)
+        last = name.rpartition(".")[2]
+        if last in ("range", "static_range"):
+            self._found.whole |= self._names(*node.args)
+        if last in _SHAPES:
+            shape = node.args[:1] if last in _FILLED else node.args
+            for argument in [*shape, *(k.value for k in node.keywords if k.arg in ("shape", "block_shape"))]:
+                self._found.sizes |= self._direct(argument)
+        types = node.args if last == "to" else node.args[_FILLED.get(last, len(node.args)) :]
+        for given in [*(k.value for k in node.keywords if k.arg == "dtype"), *types]:
+            if isinstance(given, ast.Name) and given.id in self._parameters:
+                self._found.types.add(given.id)
+        owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+        if isinstance(owner, ast.Name) and owner.id in self._parameters and last in ("load", "store", "gather"):
+            offsets = node.args[0] if node.args else None
+            self._found.descriptors[owner.id] = len(offsets.elts) if isinstance(offsets, (ast.List, ast.Tuple)) else 2
+        called = self._find(name) if name and self._depth < _DEEPEST else None
+        if called is not None and called is not self._function:
+            self._through(node, called)
+
+    def _through(self, node: ast.Call, called: Function) -> None:
+        """What another function does with what it is given."""
+        theirs = uses_in(called, self._find, self._depth + 1)
+        names = [one.arg for one in (*called.args.posonlyargs, *called.args.args, *called.args.kwonlyargs)]
+        given = list(zip(names, node.args, strict=False)) + [(k.arg, k.value) for k in node.keywords if k.arg]
+        for parameter, value in given:
+            if parameter in theirs.pointers:
+                mine = self._bases(value)
+                self._found.pointers |= mine
+                self._found.whole_pointers |= mine if parameter in theirs.whole_pointers else set()
+            direct = self._direct(value)
+            for ours, its in (
+                (self._found.whole, theirs.whole),
+                (self._found.real, theirs.real),
+                (self._found.sizes, theirs.sizes),
+                (self._found.switches, theirs.switches),
+                (self._found.types, theirs.types),
+            ):
+                ours |= direct if parameter in its else set[str]()
+            for one in direct:
+                if parameter in theirs.words:
+                    self._found.words[one] = theirs.words[parameter]
+                if parameter in theirs.descriptors:
+                    self._found.descriptors[one] = theirs.descriptors[parameter]
+
+    def _is_move(self, node: ast.Call) -> bool:
+        name = dotted(node.func)
+        owner, _, last = name.rpartition(".")
+        return last in _MOVES and bool(node.args or node.keywords) and owner not in self._found.descriptors
+
+    def _address(self, node: ast.Call) -> set[str]:
+        """Of a load or store: whose address it is, and what its offsets are loaded from; the parameters in it."""
+        address = node.args[0] if node.args else node.keywords[0].value
+        self._found.pointers |= self._bases(address)
+        reached = list(self._reached(address))
+        for inner in reached:
+            loads = isinstance(inner, ast.Call) and dotted(inner.func).rpartition(".")[2] == "load"
+            if loads and inner.args and inner is not node:
+                self._found.whole_pointers |= self._bases(inner.args[0])
+        return {inner.id for inner in reached if isinstance(inner, ast.Name) and inner.id in self._parameters}
+
+    def _bases(self, address: ast.expr) -> set[str]:
+        """The parameters that an address starts from, one for each way in which it can be made."""
+        found: set[str] = set()
+        for terms in self._ways(address, frozenset()):
+            likely = [name for name in terms if name not in self._found.whole] or list(terms)
+            named = [name for name in likely if _POINTER.search(name)] or likely
+            found |= set(named[:1])
+        return found
+
+    def _ways(self, node: ast.expr, seen: frozenset[str]) -> list[tuple[str, ...]]:
+        """The parameters that are added up in an expression, for each way in which it can be made."""
+        match node:
+            case ast.Name(id=name) if name in self._values and name not in seen:
+                ways = [way for value in self._values[name] for way in self._ways(value, seen | {name})]
+                own = [(name,)] if name in self._parameters else []
+                return list(dict.fromkeys(own + ways))[:_MOST_WAYS]
+            case ast.Name(id=name):
+                return [(name,)] if name in self._parameters else [()]
+            case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=right):
+                pairs = product(self._ways(left, seen), self._ways(right, seen))
+                return list(dict.fromkeys(a + b for a, b in pairs))[:_MOST_WAYS]
+            case ast.IfExp(body=body, orelse=other):
+                return self._ways(body, seen) + self._ways(other, seen)
+            case ast.Subscript(value=value):
+                return self._ways(value, seen)
+            case ast.Call(func=ast.Attribute(value=value, attr=name), args=args) if name in _SAME:
+                return self._ways(args[0] if args and dotted(value) in ("tl", "triton.language") else value, seen)
+            case _:
+                return [()]
+
+    def _reached(self, node: ast.expr) -> Iterator[ast.AST]:
+        """All that an expression is made of, through local names."""
+        seen: set[str] = set()
+        waiting: list[ast.AST] = [node]
+        while waiting:
+            for inner in ast.walk(waiting.pop()):
+                yield inner
+                if isinstance(inner, ast.Name) and inner.id not in seen:
+                    seen.add(inner.id)
+                    waiting += self._values.get(inner.id, ())
+
+    def _names(self, *nodes: ast.expr) -> set[str]:
+        """The parameters that expressions name, but for those inside of a call."""
+        found: set[str] = set()
+        waiting: list[ast.AST] = [*nodes]
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, ast.Name) and node.id in self._parameters:
+                found.add(node.id)
+            if not isinstance(node, ast.Call) or dotted(node.func).rpartition(".")[2] in ("cdiv", "minimum", "min"):
+                waiting += ast.iter_child_nodes(node)
+        return found
+
+    def _direct(self, node: ast.expr) -> set[str]:
+        """The parameters that an expression is, or is a list of."""
+        parts = node.elts if isinstance(node, (ast.List, ast.Tuple)) else [node]
+        return {part.id for part in parts if isinstance(part, ast.Name) and part.id in self._parameters}
+
+    def _meeting(self, node: ast.BinOp | ast.Compare) -> None:
+        """An operation of two: numbers that meet an index are whole, those that meet loaded values need not be."""
+        sides = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.left, *node.comparators]
+        adds = isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub))
+        for side in sides:
+            direct = self._direct(side)
+            if not direct:
+                continue
+            others = [other for other in sides if other is not side]
+            strings = [o.value for o in others if isinstance(o, ast.Constant) and isinstance(o.value, str)]
+            kinds = {kind for other in others for kind in self._kinds(other)}
+            for name in direct:
+                if strings:
+                    self._found.words[name] = (*self._found.words.get(name, ()), *strings)
+            if "real" in kinds:
+                self._found.real |= direct
+            elif "whole" in kinds and not adds:  # an address is added to an index, too
+                self._found.whole |= direct
+
+    def _kinds(self, node: ast.expr) -> Iterator[str]:
+        """Whether an expression is made of indices or of loaded and computed values."""
+        for inner in self._reached(node):
+            if isinstance(inner, ast.Call):
+                last = dotted(inner.func).rpartition(".")[2]
+                if last in _INDICES:
+                    yield "whole"
+                elif last not in ("range", "static_range", "min", "max", "minimum", "maximum", *_SAME):
+                    yield "real"
+            elif isinstance(inner, ast.Constant) and isinstance(inner.value, float):
+                yield "real"
+
+    def _tested(self, test: ast.expr) -> None:
+        match test:
+            case ast.Name(id=name) if name in self._parameters:
+                self._found.switches.add(name)
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                self._tested(operand)
+            case ast.BoolOp(values=values):
+                for value in values:
+                    self._tested(value)
+            case _:
+                pass
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
+    """What each target of an assignment is given."""
+    if not isinstance(target, (ast.Tuple, ast.List)):
+        return [(target, value)]
+    if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts):
+        return list(zip(target.elts, value.elts, strict=True))
+    return [(one, value) for one in target.elts]
