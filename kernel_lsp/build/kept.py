@@ -12,6 +12,7 @@ from kernel_lsp.build.built import Built, in_given_terms
 from kernel_lsp.build.cache import FileCache
 from kernel_lsp.build.known import build_keys
 from kernel_lsp.config.settings import Settings
+from kernel_lsp.config.variables import named_variables
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.workload.spec import WorkloadFile
 
@@ -69,4 +70,5 @@ def _kept_files(folder: Path, limit: int, suffix: str) -> FileCache:
 
 
 def _keys(settings: Settings, arch: str, workload: WorkloadFile | None, candidate: Candidate) -> tuple[str, str] | None:
-    return build_keys(candidate, workload, arch, settings.build.options, settings.build.include_dirs)
+    variables = named_variables(settings.runner.environment)
+    return build_keys(candidate, workload, arch, settings.build.options, settings.build.include_dirs, variables)

@@ -4,7 +4,7 @@ It lets the parent process tell that a file is unchanged before any worker is st
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,7 +15,7 @@ from kernel_lsp.build.headers import user_headers
 from kernel_lsp.build.toolkit import find_tool, header_folders
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.files import cuda_part
-from kernel_lsp.source.imports import local_imports
+from kernel_lsp.source.imports import folders_of, local_imports
 from kernel_lsp.source.kernel import Language
 from kernel_lsp.source.slicing import slice_device
 from kernel_lsp.workload.spec import WorkloadFile
@@ -30,6 +30,7 @@ def build_keys(
     arch: str,
     options: Sequence[str] = (),
     include_dirs: Sequence[Path] = (),
+    variables: Mapping[str, str] | None = None,
 ) -> tuple[str, str] | None:
     """Addresses of what a build worker answers for a candidate: with the device code alone, and with the whole file.
 
@@ -42,6 +43,7 @@ def build_keys(
         arch: `sm_90` and the like.
         options: the user's compiler options.
         include_dirs: the user's include folders.
+        variables: of the environment, that the user's code sees.
 
     Returns:
         None where the Python files involved import something whose content cannot be told.
@@ -51,6 +53,7 @@ def build_keys(
     if candidate.launch is not None:
         python.append(candidate.launch)
     parts = [str(candidate.language), arch, str(kernel.path.absolute()), *_toolchain()]
+    parts += (f"{name}={value}" for name, value in sorted((variables or {}).items()))
     code = ""
     if candidate.language is not Language.CUDA:
         python.append(kernel)
@@ -61,7 +64,7 @@ def build_keys(
         parts += (str(len(options)), *options, *(str(folder.absolute()) for folder in include_dirs), "headers")
         for header in user_headers(cuda_part(kernel), include_dirs):
             parts += (header.name, str(header.path), header.text)
-    folders = list(dict.fromkeys(source.path.parent for source in python))
+    folders = folders_of(*python)
     for source in python:
         neighbours = local_imports(source, folders, _IMPORTABLE)
         if neighbours is None:

@@ -14,7 +14,7 @@ from kernel_lsp.build.shortfall import shortfall
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.workload.execute import blame
 from kernel_lsp.workload.load import call_the_module, ignores_its_module
-from kernel_lsp.workload.workload import Workload, describe_case, line_of, make_inputs
+from kernel_lsp.workload.workload import Workload, describe_case, file_of, line_of, make_inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def plan_cuda(
             inputs = make_inputs(workload, case)
             module = _RecordingModule(known)
             try:
-                with blame(workload.path, f"`launch` raised for case {describe_case(case)}"):
+                with blame(file_of(launch, workload.path), f"`launch` raised for case {describe_case(case)}"):
                     launch(module, *inputs)
             except WorkloadError as error:
                 if isinstance(error.__cause__, _HostFunctionError):
@@ -78,15 +78,14 @@ def plan_cuda(
                 if error.__cause__ is not None and (lacking := shortfall(error.__cause__)) is not None:
                     raise lacking from error
                 if error.path is None:  # raised below, where neither the file nor the line is known
-                    frames = [
-                        frame for frame in extract_tb(error.__traceback__) if frame.filename == str(workload.path)
-                    ]
-                    error.path, error.line = workload.path, frames[-1].lineno if frames else None
+                    path = file_of(launch, workload.path)
+                    frames = [frame for frame in extract_tb(error.__traceback__) if frame.filename == str(path)]
+                    error.path, error.line = path, frames[-1].lineno if frames else None
                 raise
             plans.append(Plan(number, tuple(module.launches)))
     if not any(plan.launches for plan in plans):
         cure = call_the_module("module") if ignores_its_module(launch) else None
-        raise WorkloadError("`launch` launches no kernel", workload.path, line_of(launch), cure)
+        raise WorkloadError("`launch` launches no kernel", file_of(launch, workload.path), line_of(launch), cure)
     return CudaPlan(tuple(plans))
 
 

@@ -16,6 +16,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -35,7 +36,7 @@ from kernel_lsp.build.triton_driver import received_by
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.workload.execute import blame
-from kernel_lsp.workload.workload import Workload, describe_case, make_inputs
+from kernel_lsp.workload.workload import Workload, describe_case, file_of, make_inputs
 
 _REPR = re.compile(r"^\w+\(([\"'])(.*)\1\)$", re.DOTALL)  # Triton quotes Python's errors as `NameError('...')`
 _TARGET = re.compile(r"^\.target (\w+)", re.MULTILINE)
@@ -80,10 +81,11 @@ def build_triton(
 
     def launch_all() -> tuple[Plan, ...]:
         run, plans = load(), list[Plan]()
+        path = file_of(run.func, workload.path) if isinstance(run, partial) else workload.path
         for number, case in enumerate(workload.cases):
             inputs = make_inputs(workload, case)
             recorder.launches.clear()
-            with blame(workload.path, f"`launch` raised for case {describe_case(case)}"):
+            with blame(path, f"`launch` raised for case {describe_case(case)}"):
                 run(*inputs)
             plans.append(Plan(number, tuple(recorder.launches)))
         return tuple(plans)

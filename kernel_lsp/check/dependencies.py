@@ -14,10 +14,11 @@ from kernel_lsp.build.headers import user_headers
 from kernel_lsp.build.toolchain import package_versions
 from kernel_lsp.build.toolkit import find_tool
 from kernel_lsp.config.settings import Settings
+from kernel_lsp.config.variables import named_variables
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import cuda_part
-from kernel_lsp.source.imports import local_imports
+from kernel_lsp.source.imports import folders_of, local_imports
 from kernel_lsp.workload.spec import WorkloadFile
 
 _PROGRAMS = ("nvcc", "ptxas", "nvdisasm")
@@ -64,6 +65,7 @@ class Dependencies:
             "judge": settings.judge.model_dump(),
             "options": settings.build.options,
             "deadlines": [settings.runner.deadline_floor_s, settings.runner.deadline_factor],
+            "environment": named_variables(settings.runner.environment),
             "tools": _tools(),
         }
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
@@ -78,7 +80,7 @@ def dependencies_of(source: SourceFile, workload: WorkloadFile | None, settings:
     files = [source] if python else []
     if workload is not None and not workload.in_kernel_file:
         files.append(workload.source)
-    folders = list(dict.fromkeys(file.path.parent for file in files))
+    folders = folders_of(*files)
     for file in files:
         modules = local_imports(file, folders, tuple(package_versions()))
         whole = whole and modules is not None

@@ -59,8 +59,11 @@ def _version(target: Target, path: Path, workload: Path | None) -> Candidate:
     if target.workload.problem:
         return target.answer(source, path.name, "user")
     own = find_workload(source) if workload is None else None
-    launch = own.source.text if own is not None and own.has_launch and not own.in_kernel_file else None
-    return target.version(source.text, path.name, "user", launch)
+    if own is None or not own.has_launch or own.in_kernel_file:
+        return target.version(source.text, path.name, "user")
+    # Beside the workload its imports mean the same; from another folder it takes the workload's place.
+    beside = own.source.path if own.source.path.parent.samefile(target.workload.source.path.parent) else None
+    return target.version(source.text, path.name, "user", own.source.text, beside)
 
 
 async def _judge(target: Target, candidate: Candidate, settings: Settings) -> Verdict:

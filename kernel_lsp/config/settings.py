@@ -32,6 +32,7 @@ def _words(value: object) -> object:
 Folder = Annotated[Path, BeforeValidator(_anchor)]
 Arch = Annotated[str, Field(pattern=r"^sm_\d{2,3}[af]?$")]
 Proposer = Annotated[str, Field(pattern=r"^(rewriter|tuner|[A-Za-z_][\w.]*:[A-Za-z_]\w*)$")]
+Variables = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]+\*?$")]  # never all of them: some are secrets
 Names = BeforeValidator(_names)  # a text is split at commas: sm_80,sm_90
 Words = BeforeValidator(_words)  # a text is split as a shell would: -DTILE=64 --use_fast_math
 
@@ -142,6 +143,8 @@ class RunnerSettings(_Section):
     """A run is stopped after this many times the baseline's own time, once the floor has passed."""
     compile_workers: int = Field(default_factory=_compile_workers, ge=1)
     """Builds side by side, or processes for the kernels of one; by default one less than the machine has cores."""
+    environment: Annotated[list[Variables], Names] = []
+    """Environment variables that kernels and workloads see, by name or by how the name begins, such as FLA_*."""
 
 
 class EditorSettings(_Section):

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from kernel_lsp import policy
-from kernel_lsp.device.tensors import SlabHandle, TensorSpec
+from kernel_lsp.device.tensors import Argument, SlabHandle, TensorSpec
 
 _ALIGNMENT = 512
 _GRANULE = 2 << 20  # CUDA carves smaller allocations out of shared blocks, which must not travel between processes
@@ -25,6 +25,16 @@ _GRANULE = 2 << 20  # CUDA carves smaller allocations out of shared blocks, whic
 def torch_dtype(name: str) -> torch.dtype:
     """`float32` -> `torch.float32`."""
     return getattr(torch, name)
+
+
+def as_argument(constant: bool | int | float | str | torch.dtype | None) -> Argument:
+    """Return a constant among a workload's inputs as another process may know it."""
+    return (dtype_name(constant),) if isinstance(constant, torch.dtype) else constant
+
+
+def constant_of(argument: Argument) -> object:
+    """Return the constant that `as_argument` was given."""
+    return torch_dtype(argument[0]) if isinstance(argument, tuple) else argument
 
 
 def dtype_name(dtype: torch.dtype) -> str:

@@ -25,8 +25,9 @@ class TensorSpec:
         return self.dtype.startswith(("int", "uint", "bool"))
 
 
-Argument = TensorSpec | bool | int | float
-"""One leaf of a workload's inputs as another process may know it: a number as it is, a tensor by its place."""
+Argument = TensorSpec | bool | int | float | str | tuple[str] | None
+"""One leaf of a workload's inputs as another process may know it: a tensor by its place, a type of elements by its name
+alone in a tuple, and any other constant as it is."""
 
 
 @dataclass(frozen=True, slots=True)

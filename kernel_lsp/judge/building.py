@@ -172,7 +172,8 @@ class Builders:
         with contextlib.suppress(OSError):
             builds.mkdir(parents=True, exist_ok=True)
         files = (candidate.kernel, candidate.launch, workload.source if workload else None)
-        self._pool.allow(read=[*surroundings(*filter(None, files)), builds, *self._settings.build.include_dirs])
+        read = [*surroundings(*filter(None, files)), builds, *self._settings.build.include_dirs]
+        self._pool.allow(read, self._settings.runner.environment)
         self._pool.allow(read=[self._pool.scratch(Flavour.BUILD), self.extensions()])
 
     async def _candidate(self, workload: WorkloadFile | None, candidate: Candidate, arch: str) -> CandidateBuild:
@@ -211,7 +212,7 @@ class Builders:
         """An idle worker that may read what a new one might; those that may not have served their time."""
         while self._idle:
             worker = self._idle.pop()
-            if worker.readable == self._pool.readable:
+            if worker.allowed == self._pool.allowed:
                 return worker
             worker.kill()
         return None

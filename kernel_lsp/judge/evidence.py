@@ -9,6 +9,7 @@ from statistics import median
 
 from kernel_lsp import __version__
 from kernel_lsp.build.toolchain import versions
+from kernel_lsp.config.variables import named_variables
 from kernel_lsp.device.nvml import Faults
 from kernel_lsp.judge.building import Built, arch_of
 from kernel_lsp.judge.context import Bench, Context
@@ -93,6 +94,7 @@ def address_of(bench: Bench, candidate: Candidate, known: dict[str, str]) -> str
         "candidate": candidate.digest,
         "workload": bench.target.workload.source.text,
         "settings": bench.settings.judge.model_dump(mode="json"),
+        "environment": named_variables(bench.settings.runner.environment),
         "versions": known,
         "device": bench.gpu.uuid if bench.gpu else arch_of(bench.gpu, bench.settings),
     }

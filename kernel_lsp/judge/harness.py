@@ -112,7 +112,8 @@ class Harness:
         """
         target, made = self.target, self.pool.scratch(Flavour.BUILD)
         extensions = self.builders.extensions()
-        self.pool.allow(read=[*surroundings(target.source, target.workload.source), made, extensions])
+        read = [*surroundings(target.source, target.workload.source), made, extensions]
+        self.pool.allow(read, self.settings.runner.environment)
         starting = asyncio.create_task(
             self.pool.worker(
                 self._flavour,

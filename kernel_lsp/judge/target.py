@@ -37,12 +37,17 @@ class Target:
         """The user's file as it stands."""
         return self.version(self.source.text, "baseline", "baseline", self.launch_text)
 
-    def version(self, text: str, label: str, origin: str, launch_text: str | None = None) -> Candidate:
-        """A candidate with other kernel text, and other launch text where that stands in the workload file."""
+    def version(
+        self, text: str, label: str, origin: str, launch_text: str | None = None, launch_path: Path | None = None
+    ) -> Candidate:
+        """A candidate with other kernel text, and other launch text where that stands in the workload file.
+
+        That text takes the workload's place unless it has a file of its own, at `launch_path`.
+        """
         launch = None
         if not self.workload.in_kernel_file and self.workload.has_launch:
             file = self.workload.source
-            launch = file if launch_text is None else SourceFile(file.path, launch_text)
+            launch = file if launch_text is None else SourceFile(launch_path or file.path, launch_text)
         if self.workload.problem:
             return self.answer(SourceFile(self.source.path, text), label, origin)
         return Candidate(self.language, SourceFile(self.source.path, text), launch, label, origin)

@@ -17,6 +17,7 @@ from typing import Self
 
 import msgspec
 
+from kernel_lsp.config.variables import named_variables
 from kernel_lsp.errors import RunnerError
 from kernel_lsp.runner import protocol
 from kernel_lsp.runner.nursery import ForkRequest
@@ -114,6 +115,7 @@ class Pool:
         self._visible = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
         self.folder = Path(tempfile.mkdtemp(prefix="kernel-lsp-"))
         self._readable = set(_system_paths())
+        self._variables: set[str] = set()
         self._writable = {_ITSELF, *_DEVICES, *map(str, Path("/dev").glob("nvidia*"))}
         self._nurseries: dict[Flavour, asyncio.Task[_Nursery]] = {}
         self._workers: set[Worker] = set()
@@ -130,22 +132,26 @@ class Pool:
         await self.close()
 
     @property
-    def readable(self) -> frozenset[str]:
-        """What workers started from now on may read."""
-        return frozenset(self._readable)
+    def allowed(self) -> frozenset[str]:
+        """What workers started from now on may read, and the variables that they see beside those of all."""
+        return frozenset({*self._readable, *self._variables})
 
-    def allow(self, read: Iterable[Path]) -> None:
-        """Let workers started from now on read these folders and files and all below them."""
+    def allow(self, read: Iterable[Path], variables: Iterable[str] = ()) -> None:
+        """Let workers started from now on read these folders and files and all below them, and these variables.
+
+        A variable is told by its name, or by how that begins, with `*` at the end.
+        """
         self._readable |= {str(path) for path in read}
+        self._variables |= set(variables)
 
     @contextlib.contextmanager
     def allowing(self) -> Generator[None]:
         """What is allowed in the block is allowed no longer after it."""
-        before = set(self._readable)
+        before = set(self._readable), set(self._variables)
         try:
             yield
         finally:
-            self._readable = before
+            self._readable, self._variables = before
 
     def preload(self, *flavours: Flavour) -> None:
         """Begin importing in the background, so that the first worker need not wait for it."""
@@ -196,7 +202,10 @@ class Pool:
             module=f"kernel_lsp.runner.workers.{role}",
             scratch=str(scratch),
             first=_FIRST.get((triton, problem)),
-            environment=_environment(scratch) | self._visible | _RECIPES[flavour].environment,
+            environment=named_variables(self._variables)
+            | _environment(scratch)
+            | self._visible
+            | _RECIPES[flavour].environment,
             confinement=confinement,
         )
         try:
@@ -209,7 +218,7 @@ class Pool:
         finally:
             theirs.close()
         ours.setblocking(False)
-        worker = Worker(pid, ours, scratch, role, frozenset(confinement["read"] or ()))
+        worker = Worker(pid, ours, scratch, role, self.allowed)
         self._workers.add(worker)
         self._pids.add(pid)
         worker.at_close(lambda: self._workers.discard(worker))

@@ -43,9 +43,9 @@ class Worker:
     """A worker process with a folder of its own. It answers one request at a time; others wait for their turn."""
 
     def __init__(
-        self, pid: int, connection: socket.socket, scratch: Path, role: str, readable: frozenset[str] = frozenset()
+        self, pid: int, connection: socket.socket, scratch: Path, role: str, allowed: frozenset[str] = frozenset()
     ) -> None:
-        self.pid, self.scratch, self.role, self.readable = pid, scratch, role, readable
+        self.pid, self.scratch, self.role, self.allowed = pid, scratch, role, allowed
         self.alive = True
         self.protections: tuple[str, ...] = ()
         self._connection = connection

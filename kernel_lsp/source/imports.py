@@ -6,18 +6,21 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.files import import_folders
+from kernel_lsp.source.module_name import module_name
 from kernel_lsp.source.python import python_ast
 
 
 def local_imports(
-    source: SourceFile, folders: Sequence[Path], installed: Collection[str]
+    source: SourceFile, folders: Sequence[Path], installed: Collection[str] | None
 ) -> tuple[SourceFile, ...] | None:
     """The files in `folders` that `source` imports, directly or not, in the order of their paths.
 
     Args:
         source: a Python file.
         folders: where Python looks for modules, installed packages apart.
-        installed: top-level names of packages whose content the caller knows by their versions.
+        installed: top-level names of packages whose content the caller knows by their versions; None where others than
+            those in `folders` do not matter.
 
     Returns:
         The files; None where that cannot be told: it does not parse, or it imports a module that is neither in
@@ -31,10 +34,12 @@ def local_imports(
             tree = python_ast(file.text)
         except SyntaxError:
             return None
-        for package, name in _imported(tree, file.path.parent):
-            paths = [path for folder in ((package,) if package else folders) for path in _files(folder, name)]
-            top = name.partition(".")[0]
-            if not paths and top not in sys.stdlib_module_names and top not in installed:
+        called = module_name(file.path, file.text)
+        of_package = ((called.root, called.package),) if called.needs_package else ()
+        for package, name in (*_imported(tree, file.path.parent), *of_package):
+            paths = [path for folder in ((package,) if package else folders) for path in files_of(folder, name)]
+            known = package is not None or installed is None or name.partition(".")[0] in installed
+            if not paths and not known and name.partition(".")[0] not in sys.stdlib_module_names:
                 return None
             for path in paths:
                 if path in found or path == source.path:
@@ -45,6 +50,12 @@ def local_imports(
                     return None
                 pending.append(found[path])
     return tuple(found[path] for path in sorted(found))
+
+
+def folders_of(*files: SourceFile) -> list[Path]:
+    """Return the folders in which imports of these files are looked for beside Python's own, the first first."""
+    found = (folder for file in files for folder in import_folders(file.path, module_name(file.path, file.text)))
+    return list(dict.fromkeys(found))
 
 
 def _imported(tree: ast.Module, folder: Path) -> Iterator[tuple[Path | None, str]]:
@@ -59,7 +70,7 @@ def _imported(tree: ast.Module, folder: Path) -> Iterator[tuple[Path | None, str
                 yield start, ".".join(filter(None, (node.module, alias.name)))
 
 
-def _files(folder: Path, name: str) -> list[Path]:
+def files_of(folder: Path, name: str) -> list[Path]:
     """The files that importing `name` from `folder` executes, as far as they lie there."""
     files: list[Path] = []
     for part in name.split("."):

@@ -1,12 +1,27 @@
-"""The leaves of a workload's inputs: tensors and numbers, and how tensors lie in memory. Runner processes only."""
+"""The leaves of a workload's inputs: tensors and constants, and how tensors lie in memory. Runner processes only."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
 
-Leaf = Tensor | bool | int | float
+Leaf = Tensor | bool | int | float | str | torch.dtype | None
 Leaves = tuple[Leaf, ...]
+
+
+def returned_leaves(returned: object) -> tuple[object, ...]:
+    """Return the outputs of a function, one by one; an output that is None is a tensor without elements.
+
+    So an output that is missing in one version and not in another is of another shape. Where all are None nothing was
+    returned, and they stay so.
+    """
+    several = isinstance(returned, (tuple, list))
+    outputs = tuple(cast(Sequence[object], returned)) if several else (returned,)
+    device = next((output.device for output in outputs if isinstance(output, Tensor)), None)
+    if device is None:
+        return outputs
+    return tuple(torch.empty(0, dtype=torch.uint8, device=device) if o is None else o for o in outputs)
 
 
 def tensors(leaves: Iterable[object]) -> list[Tensor]:

@@ -35,7 +35,7 @@ def other_values(value: Leaf, fresh: Leaf | None, structure: Structure, generato
         if value > 0:  # first the smaller one: a kernel that takes it for a size stays within its memory
             yield value - 1
         yield value + 1
-    else:
+    elif isinstance(value, float):
         yield fresh if isinstance(fresh, float) and fresh != value else 1.25 * value + 0.25
 
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.workload.execute import blame
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kernel_lsp.workload.call import Call
     from kernel_lsp.workload.problem import Problem
 
-Leaf = Any  # a torch.Tensor, or a bool, int or float
+Leaf = Any  # as `leaves.Leaf`: this module is imported where torch need not be
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def make_inputs(workload: Workload, case: Mapping[str, Any]) -> tuple[Leaf, ...]
     """Call `inputs` for one case; a single value counts as a tuple of one.
 
     Raises:
-        WorkloadError: it raises, returns something else than tensors and numbers, or does not fit `reference`.
+        WorkloadError: it raises, returns something else than tensors and constants, or does not fit `reference`.
     """
     import torch
 
@@ -76,12 +76,12 @@ def make_inputs(workload: Workload, case: Mapping[str, Any]) -> tuple[Leaf, ...]
         made = workload.inputs(**case)
     leaves: tuple[Leaf, ...] = tuple(made) if isinstance(made, (tuple, list)) else (made,)
     for position, leaf in enumerate(leaves):
-        if not isinstance(leaf, (torch.Tensor, bool, int, float)):
+        if made is None or not isinstance(leaf, (torch.Tensor, bool, int, float, str, torch.dtype, type(None))):
             raise WorkloadError(
                 f"`inputs` returned a {type(leaf).__name__} at position {position} for case {describe_case(case)}",
                 workload.path,
                 line_of(workload.inputs),
-                "Return tensors, ints, floats and bools only.",
+                "Return tensors, numbers, bools, strings, None and element types such as torch.float16 only.",
             )
     must_fit(workload.reference_on(case), leaves, {}, workload.path, "what `inputs` returns does not fit `reference`")
     return leaves
@@ -111,14 +111,16 @@ def in_float64(reference: Callable[..., Any], leaves: Sequence[Leaf], blaming: b
 def as_outputs(workload_path: Path, returned: object, what: str) -> tuple[Leaf, ...]:
     """The tensors that `reference` or `launch` returned; `what` names the function in the error.
 
+    An output that is None beside others is a tensor without elements.
+
     Raises:
         WorkloadError: nothing was returned, or something that is not a tensor.
     """
     import torch
 
-    outputs: tuple[Leaf, ...] = (
-        tuple(cast("Sequence[Leaf]", returned)) if isinstance(returned, (tuple, list)) else (returned,)
-    )
+    from kernel_lsp.workload.leaves import returned_leaves
+
+    outputs: tuple[Leaf, ...] = returned_leaves(returned)
     for position, output in enumerate(outputs):
         if not isinstance(output, torch.Tensor):
             raise WorkloadError(
@@ -146,6 +148,12 @@ def must_fit(
         inspect.signature(function).bind(*positional, **named)
     except TypeError as error:
         raise WorkloadError(f"{what}: {error}", path, line_of(function)) from None
+
+
+def file_of(function: Callable[..., Any], otherwise: Path) -> Path:
+    """The file that a function stands in."""
+    code = getattr(function, "__code__", None)
+    return Path(code.co_filename) if code else otherwise
 
 
 def line_of(function: Callable[..., Any]) -> int | None:

@@ -39,6 +39,10 @@ class Draws:
         """Return the context that the workload's own functions run in; see `placing`."""
         return placing(self._device)
 
+    def gradients(self) -> contextlib.AbstractContextManager[object]:
+        """Return the context that the reference runs in: with gradients, but for a model, whose weights want some."""
+        return torch.set_grad_enabled(self.workload.problem is None)
+
     def make(self, case: int, family: str, seed: int) -> Leaves:
         """Return the inputs of a case with the values of a family.
 

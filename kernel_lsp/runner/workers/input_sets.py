@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from kernel_lsp import policy
-from kernel_lsp.device.slab import give_back, lay_out
+from kernel_lsp.device.slab import as_argument, give_back, lay_out
 from kernel_lsp.device.tensors import TensorSpec
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.runner.messages.oracle import Made
@@ -110,7 +110,7 @@ class InputSets:
         self._kept[key] = Kept(leaves)
         self._forget_old(key)
         remaining = iter(inputs.specs)
-        arguments = tuple(next(remaining) if isinstance(leaf, Tensor) else leaf for leaf in leaves)
+        arguments = tuple(next(remaining) if isinstance(leaf, Tensor) else as_argument(leaf) for leaf in leaves)
         return Made(arguments, inputs.nbytes, sum(own_elements(t).nbytes for t in tensors(leaves)))
 
     def remake(self, key: str, inputs: InputSet) -> Made:
@@ -192,7 +192,7 @@ class InputSets:
         workload = self.draws.workload
         constants = workload.cases[case]
         blaming = blame(workload.path, f"`reference` raised for case {describe_case(constants)}")
-        with self.draws.placing():
+        with self.draws.placing(), self.draws.gradients():
             returned = in_float64(workload.reference_on(constants), leaves, blaming)
         return tuple(t.detach().contiguous() for t in as_outputs(workload.path, returned, "reference"))
 

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import torch
 from torch import Tensor, UntypedStorage
 
 from kernel_lsp import policy
 from kernel_lsp.errors import WorkloadError
+from kernel_lsp.workload.leaves import returned_leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +58,13 @@ class HeldOutputs:
 
 
 def plain_outputs(returned: object, device: str, path: Path) -> tuple[Tensor, ...]:
-    """Return the outputs in what a launch returned, each a plain tensor on `device`.
+    """Return the outputs in what a launch returned, each a plain tensor on `device` without a history.
 
     Raises:
         WorkloadError: something in it is none, naming the file at `path`.
     """
-    several = isinstance(returned, (tuple, list))
-    outputs = cast(Sequence[object], returned) if several else (returned,)
     found: list[Tensor] = []
-    for number, output in enumerate(outputs):
+    for number, output in enumerate(returned_leaves(returned)):
         if type(output) is not Tensor:
             raise WorkloadError(
                 f"`launch` returned a {type(output).__name__} as output {number}, not a plain tensor",
@@ -77,7 +75,7 @@ def plain_outputs(returned: object, device: str, path: Path) -> tuple[Tensor, ..
             raise WorkloadError(f"output {number} of `launch` is on {output.device}", path)
         if (why := _not_plain(output)) is not None:
             raise WorkloadError(f"output {number} of `launch` {why}", path, cure="Return a plain tensor.")
-        found.append(output)
+        found.append(output.detach())
     return tuple(found)
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from kernel_lsp import policy
 from kernel_lsp.build.binary import Binary
 from kernel_lsp.build.shortfall import shortfall
-from kernel_lsp.device.slab import Slab, give_back, make_slab, row_major
+from kernel_lsp.device.slab import Slab, constant_of, give_back, make_slab, row_major
 from kernel_lsp.device.tensors import Argument, SlabHandle, TensorSpec
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.runner.emulated import SampledRun
@@ -70,7 +70,7 @@ class _Slab:
         self.memory = memory
         self.data = memory.data[at : at + nbytes]
         whole = Slab(self.data, memory.handle, memory)
-        self.leaves: list[Any] = [whole.view(a) if isinstance(a, TensorSpec) else a for a in arguments]
+        self.leaves: list[Any] = [whole.view(a) if isinstance(a, TensorSpec) else constant_of(a) for a in arguments]
         self.pristine: Tensor | None = None
 
     def restore(self) -> None:
@@ -411,7 +411,8 @@ class Subject:
     def _call(self, slab: str) -> Any:
         launch = self._launches.get(slab, self._launch)
         assert launch is not None, "the parent loads a version first"
-        return launch(*self._slabs[slab].leaves)
+        with torch.set_grad_enabled(self._answer is None):  # a launch may take gradients; a model's weights want some
+            return launch(*self._slabs[slab].leaves)
 
     def _published(self, outputs: Sequence[Tensor]) -> Published:
         """Copy outputs to where the oracle can read them."""

@@ -91,7 +91,7 @@ class Variation:
             if varied is None:
                 return UNKNOWN
             reference = draws.workload.reference_on(draws.workload.cases[case])
-            with draws.placing():
+            with draws.placing(), draws.gradients():
                 usual, other = reference(*base), reference(*varied)
         except Exception as error:  # the user's code may raise whatever it likes
             return f"with another value the reference raised {type(error).__name__} on the CPU"

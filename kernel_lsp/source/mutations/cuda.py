@@ -9,7 +9,7 @@ from tree_sitter import Node, Parser
 
 from kernel_lsp.source.grammar import cuda_grammar
 from kernel_lsp.source.mutations.mutation import Bug, Mutation
-from kernel_lsp.source.mutations.planting import Change, operands, other_strictness
+from kernel_lsp.source.mutations.planting import Change, operands, other_strictness, short
 from kernel_lsp.source.trees import field, text_of, walk
 
 _BARRIER = re.compile(
@@ -300,6 +300,19 @@ def _fills(function: _Function) -> Iterator[Change]:
             yield Change(Bug.WRONG_FILL, other, wrong)
 
 
+def _rescales(function: _Function) -> Iterator[Change]:
+    """What a running sum is multiplied by before more is added to it."""
+    for node in function.of("assignment_expression"):
+        name, value = text_of(field(node, "left")), field(node, "right")
+        if text_of(field(node, "operator")) == "*=" and function.is_float(field(node, "left")):
+            yield Change(Bug.DROPPED_TERM, value, "1", f"`{short(text_of(node))}` left out")
+        for product in walk(value):
+            if product.type != "binary_expression" or text_of(field(product, "operator")) != "*":
+                continue
+            if any(text_of(kept) == name for _, kept in operands(product)):
+                yield Change(Bug.DROPPED_TERM, product, name, f"`{name}` for `{short(text_of(product))}`")
+
+
 def _terms(function: _Function) -> Iterator[Change]:
     for node in function.of("binary_expression"):
         if text_of(field(node, "operator")) not in "+-*/" or _in_index(node):
@@ -362,6 +375,7 @@ _PLANTERS: tuple[Callable[[_Function], Iterator[Change]], ...] = (
     _shared_stores,
     _starts,
     _fills,
+    _rescales,
     _terms,
     _atomics,
 )

@@ -9,7 +9,7 @@ from tree_sitter import Node
 
 from kernel_lsp.source.grammar import parse_python
 from kernel_lsp.source.mutations.mutation import Bug, Mutation
-from kernel_lsp.source.mutations.planting import Change, operands, other_strictness
+from kernel_lsp.source.mutations.planting import Change, operands, other_strictness, short
 from kernel_lsp.source.trees import field, span_of, text_of, walk
 
 _ORDER = ("<", "<=", ">", ">=")
@@ -76,9 +76,14 @@ def find(text: str) -> Iterator[Mutation]:
                 yield change.mutation(function.name)
 
 
+def _given(call: Node) -> list[Node]:
+    """The arguments of a call; comments among them are none."""
+    return [node for node in field(call, "arguments").named_children if node.type != "comment"]
+
+
 def _keyword(call: Node, name: str) -> Node | None:
     """The argument of this name as written, `name=value`."""
-    for given in field(call, "arguments").named_children:
+    for given in _given(call):
         if given.type == "keyword_argument" and text_of(field(given, "name")) == name:
             return given
     return None
@@ -90,13 +95,13 @@ def _masks(function: _Function) -> Iterator[Change]:
         if mask is None:
             continue
         gone = {span_of(given) for given in (mask, _keyword(call, "other")) if given is not None}
-        kept = [text_of(n) for n in field(call, "arguments").named_children if span_of(n) not in gone]
+        kept = [text_of(n) for n in _given(call) if span_of(n) not in gone]
         text = f"{text_of(field(call, 'function'))}({', '.join(kept)})"
         yield Change(Bug.DROPPED_GUARD, call, text, f"`{text_of(mask)}` left out")
         for dropped, other in _conjuncts(field(mask, "value")):
             yield Change(Bug.DROPPED_GUARD, field(mask, "value"), text_of(other), f"`{text_of(dropped)}` left out")
     for call in function.calls("where"):
-        given = field(call, "arguments").named_children
+        given = _given(call)
         if len(given) == 3 and given[0].type == "comparison_operator":
             yield Change(Bug.DROPPED_GUARD, call, text_of(given[1]), f"`tl.where({text_of(given[0])}, ...)` left out")
 
@@ -148,7 +153,7 @@ def _accumulators(function: _Function) -> Iterator[Change]:
             text = f"{name} = ({whole}).to(tl.bfloat16).to(tl.float32)"
             yield Change(Bug.NARROW_ACCUMULATOR, node, text, f"`{text_of(node)}` in bfloat16")
     for call in function.calls("sum"):
-        inside = field(call, "arguments").named_children[0]
+        inside = _given(call)[0]
         if not any(text_of(field(n, "left")) in function.floats for n in _above(call, "augmented_assignment")):
             text = f"({text_of(inside)}).to(tl.bfloat16)"
             yield Change(Bug.NARROW_ACCUMULATOR, inside, text, f"`{text_of(call)}` of bfloat16")
@@ -170,7 +175,7 @@ def _indices(function: _Function) -> Iterator[Change]:
         if other != text and other in body:
             yield Change(Bug.SWAPPED_INDEX, call, other)
     for call in function.calls("trans"):
-        given = field(call, "arguments").named_children
+        given = _given(call)
         yield Change(Bug.SWAPPED_INDEX, call, text_of(given[0]), f"`{text_of(call)}` not transposed")
     for call in function.calls("max", "min", "sum") if "[None, :]" in body else ():
         axis = _keyword(call, "axis")
@@ -239,7 +244,7 @@ def _fills(function: _Function) -> Iterator[Change]:
             )
             yield Change(Bug.WRONG_FILL, field(other, "value"), wrong, told)
     for call in function.calls("where"):
-        given = field(call, "arguments").named_children
+        given = _given(call)
         if len(given) == 3 and (wrong := _other_start(text_of(given[2]))):
             yield Change(Bug.WRONG_FILL, given[2], wrong, f"`{text_of(call)}` with {wrong}")
 
@@ -255,9 +260,24 @@ def _terms(function: _Function) -> Iterator[Change]:
                 break
 
 
+def _rescales(function: _Function) -> Iterator[Change]:
+    """What a running sum is multiplied by before more is added to it."""
+    for node in function.of("assignment"):
+        name = text_of(field(node, "left"))
+        for product in walk(node.child_by_field_name("right") or node):
+            if product.type != "binary_operator" or text_of(field(product, "operator")) != "*":
+                continue
+            for _, kept in operands(product):
+                if text_of(kept) == name:
+                    yield Change(Bug.DROPPED_TERM, product, name, f"`{name}` for `{short(text_of(product))}`")
+    for node in function.of("augmented_assignment"):
+        if text_of(field(node, "operator")) == "*=":
+            yield Change(Bug.DROPPED_TERM, node, "pass", f"`{short(text_of(node))}` left out")
+
+
 def _atomics(function: _Function) -> Iterator[Change]:
     for call in function.calls("atomic_add"):
-        given = field(call, "arguments").named_children
+        given = _given(call)
         plain = [n for n in given if n.type != "keyword_argument"]
         mask = _keyword(call, "mask")
         masked = f", {text_of(mask)}" if mask is not None else ""
@@ -276,6 +296,7 @@ _PLANTERS: tuple[Callable[[_Function], Iterator[Change]], ...] = (
     _strides,
     _starts,
     _fills,
+    _rescales,
     _terms,
     _atomics,
 )

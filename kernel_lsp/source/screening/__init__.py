@@ -15,6 +15,7 @@ from kernel_lsp.source.modules import inline_sources, is_problem
 from kernel_lsp.source.screening.findings import Finding, Note, Objection
 from kernel_lsp.source.screening.host import cpp_findings
 from kernel_lsp.source.screening.python import python_findings
+from kernel_lsp.source.screening.shared import SharedNames, shared_names
 
 __all__ = ["Note", "Objection", "host_notes", "host_objections", "notes", "objections"]
 
@@ -53,7 +54,13 @@ def _findings(candidate: Candidate, baseline: Candidate, workload: SourceFile) -
     usual = {found.what for file in own for found in _of_file(file.text, builds=builds, beside_device_code=bare)}
     files = [candidate.kernel] if not bare else []
     files += [candidate.launch] if candidate.launch is not None else []
-    found = [one for file in files for one in _of_file(file.text, builds=builds, beside_device_code=bare)]
+    found = [
+        one
+        for file in files
+        for one in _of_file(
+            file.text, builds=builds, beside_device_code=bare, shared=shared_names(file, baseline, workload)
+        )
+    ]
     return tuple(one for one in found if one.what not in usual)
 
 
@@ -63,9 +70,11 @@ def _host_findings(candidate: Sequence[str], baseline: SourceFile) -> tuple[Find
 
 
 @lru_cache(maxsize=32)  # a baseline and a workload stand beside every candidate
-def _of_file(text: str, *, builds: bool, beside_device_code: bool) -> tuple[Finding, ...]:
+def _of_file(
+    text: str, *, builds: bool, beside_device_code: bool, shared: SharedNames = frozenset()
+) -> tuple[Finding, ...]:
     data = text.encode(errors="replace")
-    found = list(python_findings(text, builds=builds, beside_device_code=beside_device_code))
+    found = list(python_findings(text, builds=builds, beside_device_code=beside_device_code, shared=shared))
     for source in inline_sources(text):
         above = data.count(b"\n", 0, source.span.start)
         found += [type(one)(above + one.line, one.what) for one in cpp_findings(source.text)]

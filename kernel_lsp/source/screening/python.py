@@ -10,9 +10,12 @@ from kernel_lsp.source.screening.findings import Finding, Objection
 from kernel_lsp.source.screening.methods import Methods
 from kernel_lsp.source.screening.names import Names
 from kernel_lsp.source.screening.reading import Reading
+from kernel_lsp.source.screening.shared import SharedNames
 
 
-def python_findings(text: str, *, builds: bool, beside_device_code: bool) -> tuple[Finding, ...]:
+def python_findings(
+    text: str, *, builds: bool, beside_device_code: bool, shared: SharedNames = frozenset()
+) -> tuple[Finding, ...]:
     """Return what Python host code does beyond making tensors and launching kernels, in order of its lines.
 
     The block below `if __name__ == "__main__":` at the top of the file is left out, for nobody runs it. A text that
@@ -22,6 +25,7 @@ def python_findings(text: str, *, builds: bool, beside_device_code: bool) -> tup
         text: the file.
         builds: whether it may build extensions of torch.
         beside_device_code: whether its functions are given objects of the harness, as the launch of a bare kernel is.
+        shared: names that it may import from files that are not judged.
     """
     try:
         tree = python_ast(text)
@@ -30,6 +34,7 @@ def python_findings(text: str, *, builds: bool, beside_device_code: bool) -> tup
     except SyntaxError:
         return ()
     _leave_out_main(tree)
+    _leave_out_shared(tree, shared)
     names = Names(tree)
     methods = Methods(names)
     foreign = beside_device_code or any(_is_foreign_in_hand(node, names) for node in names.nodes)
@@ -54,6 +59,14 @@ def _leave_out_main(tree: ast.Module) -> None:
                 node.body = [ast.copy_location(ast.Pass(), node.body[0])]
             case _:
                 pass
+
+
+def _leave_out_shared(tree: ast.Module, shared: SharedNames) -> None:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            node.names = [alias for alias in node.names if (node.level, node.module, alias.name) not in shared]
+            if not node.names:  # as if nothing stood there
+                node.level, node.module = 0, "__future__"
 
 
 def _is_foreign_in_hand(node: ast.AST, names: Names) -> bool:

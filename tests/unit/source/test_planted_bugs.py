@@ -112,3 +112,62 @@ def test_each_bug_is_one_other_text(path):
 def test_text_that_does_not_parse_has_no_bugs_to_plant():
     source = SourceFile(Path("k.cu"), "__global__ void broken(int n { if (n < ")
     assert find_mutations(source, Language.CUDA) == ()
+
+
+def test_comments_among_arguments_are_no_arguments():
+    text = """import triton
+import triton.language as tl
+
+
+@triton.jit
+def k(x, y, n, B: tl.constexpr):
+    i = tl.arange(0, B)
+    v = tl.load(
+        x + i,  # a row
+        mask=i < n,  # its end
+        other=0.0,
+        # nothing follows
+    )
+    tl.store(y + i, tl.where(
+        i < n,  # here
+        v,
+        0.0,
+    ), mask=i < n)
+"""
+    source = SourceFile(Path("k.py"), text)
+    found = find_mutations(source, Language.TRITON)
+    assert {Bug.DROPPED_GUARD, Bug.WRONG_FILL} <= {mutation.bug for mutation in found}
+    for mutation in found:
+        compile(mutation.applied_to(text), "k.py", "exec")
+
+
+ONLINE_TRITON = """import triton
+import triton.language as tl
+
+
+@triton.jit
+def k(x):
+    d = 0.0
+    m = 0.0
+    for i in range(4):
+        v = tl.load(x + i)
+        d = d * tl.exp(m - v) + 1
+        d *= tl.exp(v)
+    tl.store(x, d)
+"""
+ONLINE_CUDA = """__global__ void k(float* x) {
+  float d = 0.f;
+  for (int i = 0; i < 4; i++) {
+    d = d * expf(x[i]) + 1.f;
+    d *= expf(x[i]);
+  }
+  x[0] = d;
+}
+"""
+
+
+def test_a_missing_rescale_is_planted():
+    of_triton = {"`d` for `d * tl.exp(m - v)`", "`d *= tl.exp(v)` left out"}
+    assert of_triton <= set(planted(ONLINE_TRITON, Language.TRITON)[Bug.DROPPED_TERM])
+    of_cuda = {"`d` for `d * expf(x[i])`", "`d *= expf(x[i])` left out"}
+    assert of_cuda <= set(planted(ONLINE_CUDA, Language.CUDA)[Bug.DROPPED_TERM])

@@ -162,7 +162,7 @@ def test_what_inputs_returns_must_fit_the_reference(path):
     ("returned", "says"),
     [
         ("None", "a NoneType at position 0 for case n=4"),
-        ("(n, 'text')", "a str at position 1 for case n=4"),
+        ("(n, b'text')", "a bytes at position 1 for case n=4"),
         ("dict(x=n)", "a dict at position 0 for case n=4"),
         ("[n, [1, 2]]", "a list at position 1 for case n=4"),
     ],

@@ -1,0 +1,71 @@
+"""What a candidate may import from files that the baseline and the workload read already.
+
+Such a file was not written by the candidate and runs in the baseline's process too, so that its functions and constants
+may be shared, as those of one workload by many versions. What it has imported itself may not be had through it.
+"""
+
+import ast
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from kernel_lsp.source.candidate import Candidate, SourceFile
+from kernel_lsp.source.imports import files_of, folders_of, local_imports
+from kernel_lsp.source.python import python_ast
+
+SharedNames = frozenset[tuple[int, str, str]]
+"""Names that a file may import: levels up, the module, the name in it."""
+
+
+def shared_names(file: SourceFile, baseline: Candidate, workload: SourceFile) -> SharedNames:
+    """Return the names that a candidate's `file` imports from files that the baseline or the workload read."""
+    own = [one for one in (baseline.kernel, baseline.launch, workload) if one is not None and one.path.suffix == ".py"]
+    folders = folders_of(*own)
+    read = {one.path.resolve(): one for each in own for one in local_imports(each, folders, None) or ()}
+    read |= {one.path.resolve(): one for one in own}
+    read.pop(baseline.kernel.path.resolve(), None)  # the candidate takes its place
+    return frozenset(_allowed(file, folders_of(*own, file), read))
+
+
+def _allowed(
+    file: SourceFile, folders: Sequence[Path], read: Mapping[Path, SourceFile]
+) -> Iterator[tuple[int, str, str]]:
+    try:
+        nodes = [node for node in ast.walk(python_ast(file.text)) if isinstance(node, ast.ImportFrom)]
+    except SyntaxError:
+        return
+    for node in nodes:
+        if node.module is None or (not node.level and node.module.partition(".")[0] in sys.stdlib_module_names):
+            continue
+        starts = [file.path.parent.joinpath(*[".."] * (node.level - 1))] if node.level else folders
+        found = [files for start in starts if (files := files_of(start, node.module))]
+        if not found or any(path.resolve() not in read for files in found for path in files):
+            continue
+        defined = set[str].intersection(*(_defined(read[files[-1].resolve()].text) for files in found))
+        for alias in node.names:
+            if alias.name in defined:
+                yield node.level, node.module, alias.name
+
+
+def _defined(text: str) -> set[str]:
+    """Return the functions, classes and constants at the top of a file; nothing that is made of what it imports."""
+    try:
+        tree = python_ast(text)
+    except SyntaxError:
+        return set()
+    imported = {
+        (alias.asname or alias.name).partition(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for alias in node.names
+    }
+    found: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+            used = {part.id for part in ast.walk(node.value) if isinstance(part, ast.Name)}
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if imported.isdisjoint(used):
+                found |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return found - imported
