@@ -28,13 +28,13 @@ def rmsnorm_forward_kernel(x_ptr, weight_ptr, y_ptr, scale_ptr, n_cols, eps, BLO
 def rmsnorm_backward_kernel(
     dy_ptr, x_ptr, weight_ptr, scale_ptr, dx_ptr, partial_ptr, n_rows, n_cols, rows_per_strip, BLOCK: tl.constexpr
 ):
-    strip = tl.program_id(0)
+    strip = tl.program_id(0).to(tl.int64)
     cols = tl.arange(0, BLOCK)
     mask = cols < n_cols
     weight = tl.load(weight_ptr + cols, mask=mask, other=0.0)
     dweight = tl.zeros((BLOCK,), dtype=tl.float32)
     for row in range(strip * rows_per_strip, tl.minimum((strip + 1) * rows_per_strip, n_rows)):
-        at = row.to(tl.int64) * n_cols + cols
+        at = row * n_cols + cols
         x = tl.load(x_ptr + at, mask=mask, other=0.0)
         dy = tl.load(dy_ptr + at, mask=mask, other=0.0)
         scale = tl.load(scale_ptr + row)
@@ -43,7 +43,7 @@ def rmsnorm_backward_kernel(
         share = tl.sum(weighted * normed, axis=0) / n_cols
         tl.store(dx_ptr + at, scale * (weighted - normed * share), mask=mask)
         dweight += dy * normed
-    tl.store(partial_ptr + strip.to(tl.int64) * n_cols + cols, dweight, mask=mask)
+    tl.store(partial_ptr + strip * n_cols + cols, dweight, mask=mask)
 
 
 class RMSNorm(torch.autograd.Function):

@@ -21,8 +21,10 @@ def import_cure(error: BaseException, text: str, path: Path, line: int | None) -
     """
     if isinstance(error, ModuleNotFoundError) and error.name:
         top = error.name.partition(".")[0]
-        where = f", or move its import {_MAIN} if only tests or benchmarks need it" if line else ""
-        return _with_packages(f"Install `{top}` where kernel-lsp is installed{where}.", path)
+        where = f"; or move its import {_MAIN} if only tests or benchmarks need it" if line else ""
+        return _with_packages(
+            f"Install `{top}` where kernel-lsp is installed, or put it into the project{where}.", path
+        )
     if isinstance(error, ImportError):
         return _with_packages("", path) or None
     statement = _statement(text, line)

@@ -61,12 +61,15 @@ class _Finder(MetaPathFinder):
         self._packages: dict[str, Path] = {}
 
     def add(self, text: str, path: Path, called: ModuleName) -> StandIn:
-        """Have a text stand in for a file; modules that were made of the file before are imported no more."""
+        """Have a text stand in for a file, unless it does so already.
+
+        Modules that were made of another text are imported no more, nor is a package that may have taken from them.
+        """
         real = os.path.realpath(path)
-        for name, module in tuple(sys.modules.items()):
-            file = getattr(module, "__file__", None)
-            if isinstance(file, str) and name != "__main__" and os.path.realpath(file) == real:
-                del sys.modules[name]
+        known = self._files.get(real)
+        if known is not None and known.text == text and linecache.cache.get(str(path)):
+            return known
+        _forget_modules_of(real)
         lines = text.splitlines(keepends=True)
         linecache.cache[str(path)] = (len(text), None, lines, str(path))
         self._stems.add(called.name.rpartition(".")[2])
@@ -101,12 +104,8 @@ def import_text(text: str, path: Path) -> ModuleType:
     The text need not be what is on disk. Tracebacks and `inspect.getsource` (which Triton compiles from) see it under
     its real name and line numbers, and so does everybody who imports the file.
     """
-    if _finder not in sys.meta_path:
-        sys.meta_path.insert(0, _finder)
-    called = _free(module_name(path, text), path)
-    sys.path += [folder for folder in map(str, import_folders(path, called)) if folder not in sys.path]
-    standing = _finder.add(text, path, called)
-    if called.needs_package:
+    standing, called = _announced(text, path)
+    if standing.module is None and called.needs_package:
         _import_package(called)
     if standing.module is None:  # else its package has imported it
         within = [str(path.parent)] if path.name == "__init__.py" else None
@@ -117,12 +116,37 @@ def import_text(text: str, path: Path) -> ModuleType:
     return standing.module
 
 
+def announce(text: str, path: Path) -> None:
+    """Have a text stand for its file from now on; it is executed by who imports it first."""
+    _announced(text, path)
+
+
+def _announced(text: str, path: Path) -> tuple[StandIn, ModuleName]:
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)
+    called = _free(module_name(path, text), path)
+    sys.path += [folder for folder in map(str, import_folders(path, called)) if folder not in sys.path]
+    return _finder.add(text, path, called), called
+
+
 def broken_packages(path: Path) -> list[tuple[Path, BaseException]]:
     """Return the `__init__.py` files above `path` that raised when they were imported, with what they raised."""
     return [(init, error) for init, error in _broken.items() if init.parent in path.parents]
 
 
 _broken: dict[Path, BaseException] = {}
+
+
+def _forget_modules_of(real: str) -> None:
+    """Have nobody import again what was made of a file, or what is in its package."""
+    files = [(name, getattr(module, "__file__", None)) for name, module in tuple(sys.modules.items())]
+    made = [
+        name for name, file in files if isinstance(file, str) and name != "__main__" and os.path.realpath(file) == real
+    ]
+    packages = {name.partition(".")[0] for name in made if "." in name} - set(_LIBRARIES)
+    for name in tuple(sys.modules):
+        if name in made or name.partition(".")[0] in packages:
+            del sys.modules[name]
 
 
 def _execute(spec: ModuleSpec, standing: StandIn) -> None:

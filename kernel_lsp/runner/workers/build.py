@@ -18,6 +18,7 @@ from kernel_lsp.build.host.request import ExtensionRequest, cuda_file_request
 from kernel_lsp.build.inline import build_inline
 from kernel_lsp.build.plan import Plan
 from kernel_lsp.build.planner import plan_cuda
+from kernel_lsp.build.pretend import pretend_gpu
 from kernel_lsp.runner.messages.build import (
     BuildCandidate,
     BuildExtension,
@@ -35,6 +36,7 @@ from kernel_lsp.source.cuda import find_host_functions
 from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.kernel import Language
 from kernel_lsp.workload.execute import load_module
+from kernel_lsp.workload.imports import announce
 from kernel_lsp.workload.load import bind_launch, load_workload
 from kernel_lsp.workload.workload import Workload
 
@@ -56,7 +58,10 @@ class _Builder:
         Raises:
             WorkloadError: the workload does not work, or `launch` does not fit the file.
         """
-        workload = _workload(request.workload) if request.workload else None
+        if request.language is Language.TRITON:  # before the workload, which may import it
+            announce(request.kernel.text, request.kernel.path)
+        with pretend_gpu(request.arch):  # a workload may ask for the GPU's properties as soon as it is imported
+            workload = _workload(request.workload) if request.workload else None
         if request.language is Language.TRITON:
             return _build_triton(request, workload) if workload else _build_assumed(request)
         if request.language is Language.CUDA:

@@ -4,6 +4,7 @@ It makes inputs, writes them into the memory of the worker under test, and compa
 in float64. Expected values stay in this process.
 """
 
+import contextlib
 import math
 import secrets
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from kernel_lsp import policy
 from kernel_lsp.build.binary import Binary
+from kernel_lsp.build.pretend import pretend_gpu
 from kernel_lsp.runner.messages import oracle as messages
 from kernel_lsp.runner.messages.oracle import Compared, Made, MemoryRates, OracleRole, Varied
 from kernel_lsp.runner.workers import comparison
@@ -25,6 +27,7 @@ from kernel_lsp.runner.workers.output_errors import OutputErrors
 from kernel_lsp.runner.workers.problems import extensions_left_out
 from kernel_lsp.runner.workers.subject_memory import SubjectMemory
 from kernel_lsp.runner.workers.variation import Variation
+from kernel_lsp.source.modules import is_problem
 from kernel_lsp.workload.leaves import Leaves, tensors
 from kernel_lsp.workload.load import load_workload
 from kernel_lsp.workload.workload import Workload, describe_case
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from kernel_lsp.workload.problem import Choice, Problem
 
 SALT_BITS = 62
+_STANDS_IN = "sm_80"  # what the emulator runs most kernels as
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,7 @@ class Oracle:
             self._checksum_by(request.probes)
         free = torch.cuda.mem_get_info()[0] if self._device == "cuda" else None
         chosen = None
-        with placing(self._device), extensions_left_out(request.text):
+        with placing(self._device), extensions_left_out(request.text), self._seeming(request.text):
             workload = load_workload(request.text, Path(request.path), self._device, request.seed)
             if workload.problem is not None:
                 chosen = _choose(workload.problem, free)
@@ -96,6 +100,12 @@ class Oracle:
         inputs.free_temporaries(whatever=True)
         large = bool(takes and free and takes > policy.LARGE_CASE_MEMORY_SHARE * free)
         return self._described(workload, chosen, large=large)
+
+    def _seeming(self, text: str) -> contextlib.AbstractContextManager[None]:
+        """Return what a workload is imported in: it may ask for the properties of a GPU that is not there."""
+        if self._device == "cuda" or is_problem(text):
+            return contextlib.nullcontext()
+        return pretend_gpu(_STANDS_IN, values=True)
 
     def sizes(self) -> tuple[int, ...]:
         """Return the bytes of each case's inputs."""

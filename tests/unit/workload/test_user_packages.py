@@ -16,6 +16,7 @@ from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import surroundings
 from kernel_lsp.source.module_name import module_name
 from kernel_lsp.workload.execute import load_module
+from kernel_lsp.workload.imports import announce
 from kernel_lsp.workload.load import load_workload
 
 KERNEL = """from .helpers import SCALE
@@ -113,6 +114,15 @@ def test_a_file_is_executed_anew_each_time(package: Path):
     assert (first.second(1), other.second(1)) == (4, 5)
     assert sys.modules[f"{package.name}.ops.kernel"] is other
     assert sys.modules[f"{package.name}.ops"].kernel is other
+
+
+def test_a_workload_that_is_loaded_first_gets_the_text_too(package: Path):
+    path, text = package / "ops" / "kernel.py", KERNEL.replace("+ 1", "+ 2")
+    announce(text, path)
+    workload = load_module(f"from {package.name}.ops import first\n", package / "ops" / "kernel_workload.py")
+    kernel = load_module(text, path)
+    assert workload.first is kernel.first
+    assert kernel.second(1) == 5
 
 
 def test_a_workload_outside_of_the_package_imports_it_from_a_src_layout(package: Path):
