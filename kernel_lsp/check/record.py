@@ -60,7 +60,7 @@ class FileReport:
         checks: what was checked on its runs, and what was skipped and why.
         resources: compile facts of the kernels the workload launches.
         times: by case, where it was timed.
-        workload: its workload file, if it has one.
+        workloads: its workload files.
         emulation: what its runs on the emulator showed; None where there were none in this check.
         seconds: wall time of this check.
         remembered: whether nothing had changed since an earlier check, whose findings these are.
@@ -75,7 +75,7 @@ class FileReport:
     checks: tuple[Check, ...] = ()
     resources: tuple[KernelResources, ...] = ()
     times: tuple[CaseTime, ...] | None = None
-    workload: Path | None = None
+    workloads: tuple[Path, ...] = ()
     emulation: Emulation | None = None
     seconds: float = 0.0
     remembered: bool = False
