@@ -14,7 +14,7 @@ OWN = "Server"
 """Title of the one section that is the extension's own; all others are generated."""
 
 _PREFIX = "kernel-lsp."
-_RUNS_CODE = ("build.", "kernelbench.", "model.", "paths.", "runner.", "refine.proposers")
+_RUNS_CODE = ("build.", "kernelbench.", "model.", "paths.", "runner.", "refine.proposers", "workloads")
 _COMPUTED = ("runner.compile_workers", "paths.data", "paths.cache")  # defaults that depend on the machine
 _KEPT = ("type", "enum", "items", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "pattern")
 

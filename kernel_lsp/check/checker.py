@@ -23,6 +23,7 @@ from kernel_lsp.check.baseline import (
 from kernel_lsp.check.conclusion import conclude
 from kernel_lsp.check.dependencies import Dependencies, dependencies_of
 from kernel_lsp.check.examination import broken, examine
+from kernel_lsp.check.joining import joined, joined_emulations, joined_texts
 from kernel_lsp.check.record import CaseTime, Examination, FileReport, movable, packed, unpacked
 from kernel_lsp.check.timed import time_file
 from kernel_lsp.config.settings import Settings
@@ -36,7 +37,7 @@ from kernel_lsp.runner.pool import Pool
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels, language_of
 from kernel_lsp.store.store import Store
-from kernel_lsp.workload.spec import find_workload
+from kernel_lsp.workload.spec import WorkloadFile, find_workloads
 
 _AT_ONCE = 2
 
@@ -49,6 +50,17 @@ class _Found:
     emulation: Emulation | None = None
     remembered: bool = False
     waited: float = 0.0
+
+
+def _joined(workloads: Sequence[WorkloadFile], every: Sequence[_Found]) -> _Found:
+    """What was found with each workload, or without one, as one."""
+    names = [workload.source.path.stem for workload in workloads] or [""]
+    return _Found(
+        joined([(name, found.examined) for name, found in zip(names, every, strict=True)]),
+        joined_emulations([found.emulation for found in every]),
+        all(found.remembered for found in every),
+        sum(found.waited for found in every),
+    )
 
 
 class Checker:
@@ -109,12 +121,15 @@ class Checker:
         kernels = find_kernels(source.text, source.path)
         report = FileReport(source.path, language, self._arch, tuple(kernel.name for kernel in kernels))
         problem: WorkloadError | None = None
+        settings = self._settings
         try:
-            workload = find_workload(source, self._workload, problems=self._settings.kernelbench.root)
+            workloads = find_workloads(
+                source, self._workload, problems=settings.kernelbench.root, folders=settings.workloads
+            )
         except WorkloadError as error:
-            workload, problem = None, error
-        depends = dependencies_of(source, workload, self._settings)
-        self.reads[source.path] = depends.paths
+            workloads, problem = (), error
+        every = [dependencies_of(source, workload, settings) for workload in workloads or (None,)]
+        self.reads[source.path] = frozenset().union(*(depends.paths for depends in every))
         root = find_root(source.path)
         baseline = read_baseline(root)
         record = None if self._record else baseline.find(name_in(root, source.path), self._arch)
@@ -124,13 +139,13 @@ class Checker:
             wrong = movable(broken(source, kernels, problem), source.path.parent)
             found = _Found(Examination((wrong,)))
         else:
-            found = await self._examined(depends, record)
-            if workload is None:
+            found = _joined(workloads, [await self._examined(depends, record) for depends in every])
+            if not workloads:
                 report = replace(report, diagnostics=(_note(source, _without_workload(found.examined)),))
-        report = conclude(report, depends, found.examined, record, self.device, self._settings.check.ignore)
+        report = conclude(report, joined_texts(every), found.examined, record, self.device, settings.check.ignore)
         return replace(
             report,
-            workload=workload.source.path if workload else None,
+            workloads=tuple(workload.source.path for workload in workloads),
             emulation=found.emulation,
             remembered=found.remembered,
             seconds=time.perf_counter() - started - found.waited,

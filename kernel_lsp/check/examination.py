@@ -22,7 +22,7 @@ from kernel_lsp.judge.inputs.draw import PLAIN
 from kernel_lsp.judge.inputs.findings import RUN_ERRORS, Findings
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.target import Target
-from kernel_lsp.judge.verdict import Check, KernelResources, Outcome
+from kernel_lsp.judge.verdict import Check, CheckStatus, KernelResources, Outcome
 from kernel_lsp.rules import compiling, memory
 from kernel_lsp.rules import correctness as right
 from kernel_lsp.rules.rule import Needs, Rule
@@ -152,7 +152,7 @@ async def _run(harness: Harness, built: Built, notes: _Notes, *, only_emulated: 
     try:
         await harness.open()
         subject = await harness.enter(harness.target.baseline, built)
-        profile = await measure_baseline(harness, subject)
+        profile = await measure_baseline(harness, subject, every_case=True)
         if harness.gpu is None:
             _take_accesses(profile.findings, notes)
         if harness.gpu is not None or only_emulated:
@@ -196,9 +196,12 @@ def _take_answers(profile: BaselineProfile, notes: _Notes) -> None:
     notes.checks += findings.checks
     if ruling is None:
         notes.done.add(Needs.RUNNING)
-    elif not any(run.findings for run in findings.runs):  # those are the ruling, said at their line
+    else:
         notes.lasting = ruling.outcome is not Outcome.TIMED_OUT
-        notes.add(right.WRONG if ruling.outcome is Outcome.WRONG else right.RUN_FAILED, ruling.reason)
+        case = next(check.case for check in findings.checks if check.status is CheckStatus.FAILED)
+        at_its_line = any(run.findings for run in findings.runs if run.case == case)
+        for one in (*([] if at_its_line else [ruling]), *profile.later_rulings):
+            notes.add(right.WRONG if one.outcome is Outcome.WRONG else right.RUN_FAILED, one.reason)
     for weakness in profile.weak:
         notes.add(right.WEAK_WORKLOAD, f"the workload cannot tell right from wrong: {weakness}")
 

@@ -9,7 +9,7 @@ from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels, language_of, read_source
 from kernel_lsp.source.modules import is_answer, is_problem
 from kernel_lsp.source.triton import kernels_elsewhere
-from kernel_lsp.workload.spec import find_workload
+from kernel_lsp.workload.spec import declared_kernel, find_workload
 
 SUFFIXES = (".cu", ".cuh", ".py")
 HEADERS = (".cuh", ".h", ".hpp", ".inl")
@@ -76,8 +76,14 @@ def _below(folder: Path) -> list[Path]:
 
 
 def _kernels_of(source: SourceFile) -> Iterator[SourceFile]:
-    """The kernel files beside a workload or a header that depend on it."""
+    """The kernel files that depend on a workload or a header: that which a workload names, else those beside it."""
     folder = source.path.parent
+    named = declared_kernel(source) if source.path.stem.endswith("_workload") else None
+    if named is not None:
+        other = _read_quietly(folder / named)
+        if other is not None and is_kernel_file(other):
+            yield other
+        return
     if source.path.suffix in HEADERS:
         for path in (*sorted(folder.glob("*.cu")), *sorted(folder.glob("*.cuh"))):
             other = _read_quietly(path)

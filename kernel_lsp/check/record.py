@@ -65,7 +65,7 @@ class FileReport:
         resources: compile facts of the kernels the workload launches.
         assumed: what each kernel of a Triton file without a workload was compiled for, and why others were not.
         times: by case, where it was timed.
-        workload: its workload file, if it has one.
+        workloads: its workload files.
         emulation: what its runs on the emulator showed; None where there were none in this check.
         seconds: wall time of this check.
         remembered: whether nothing had changed since an earlier check, whose findings these are.
@@ -81,7 +81,7 @@ class FileReport:
     resources: tuple[KernelResources, ...] = ()
     assumed: tuple[Assumed, ...] = ()
     times: tuple[CaseTime, ...] | None = None
-    workload: Path | None = None
+    workloads: tuple[Path, ...] = ()
     emulation: Emulation | None = None
     seconds: float = 0.0
     remembered: bool = False

@@ -11,7 +11,9 @@ from rich.text import Text
 
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.config.settings import Settings
+from kernel_lsp.judge.target import Target
 from kernel_lsp.store.store import Store, open_store
+from kernel_lsp.workload.spec import find_workloads
 
 _LOG_WIDTH = 400  # of what is no terminal, such as a log: paths and findings stay whole there
 
@@ -48,6 +50,16 @@ def settings_for(path: Path | None = None, **overrides: object) -> Settings:
         name.replace("__", "."): value for name, value in overrides.items() if value is not None
     }
     return load_settings(path, overrides=said)[0]
+
+
+def say_other_workloads(target: Target, settings: Settings) -> None:
+    """Name the file's workloads that a target is not held to."""
+    every = find_workloads(target.source, problems=settings.kernelbench.root, folders=settings.workloads)
+    used = target.workload.source.path.resolve()
+    others = [str(one.source.path) for one in every if one.source.path.resolve() != used]
+    if others:
+        said = f"judged by {target.workload.source.path}; --workload names another: {', '.join(others)}"
+        err.print(Text.assemble(("note ", "bold yellow"), said))
 
 
 def opened_store(settings: Settings) -> Store:

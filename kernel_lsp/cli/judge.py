@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from kernel_lsp.cli.console import Json, Workload, err, opened_store, out, say_notices, settings_for
+from kernel_lsp.cli.console import (
+    Json,
+    Workload,
+    err,
+    opened_store,
+    out,
+    say_notices,
+    say_other_workloads,
+    settings_for,
+)
 from kernel_lsp.cli.main import CANNOT_JUDGE, FINDINGS, UNUSABLE
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import CannotJudgeError, RunnerError
@@ -41,7 +50,9 @@ def judge(
     machine cannot time one.
     """
     settings = settings_for(baseline)
-    target = make_target(baseline, workload=workload, problems=settings.kernelbench.root)
+    target = make_target(baseline, workload=workload, problems=settings.kernelbench.root, folders=settings.workloads)
+    if workload is None:
+        say_other_workloads(target, settings)
     entries = [read_entry(target, path, own_launch=workload is None) for path in candidates]
     alone = len(entries) == 1
     if alone and entries[0].problem is not None:

@@ -13,7 +13,16 @@ from rich.console import RenderableType
 from rich.live import Live
 
 from kernel_lsp.cli.apply import apply_changes
-from kernel_lsp.cli.console import Json, Workload, err, opened_store, out, say_notices, settings_for
+from kernel_lsp.cli.console import (
+    Json,
+    Workload,
+    err,
+    opened_store,
+    out,
+    say_notices,
+    say_other_workloads,
+    settings_for,
+)
 from kernel_lsp.cli.main import FINDINGS, INTERRUPTED
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import ConfigurationError
@@ -66,7 +75,11 @@ def refine(
         raise ConfigurationError(f"`refine` works on one kernel file, and {len(targets or [])} are named.", cure=cure)
     file, _, kernel = targets[0].partition("::")
     settings = settings_for(Path(file), refine__budget=budget, refine__strategy=strategy, refine__write=write)
-    aim = make_target(Path(file), kernel or None, workload, problems=settings.kernelbench.root)
+    aim = make_target(
+        Path(file), kernel or None, workload, problems=settings.kernelbench.root, folders=settings.workloads
+    )
+    if workload is None:
+        say_other_workloads(aim, settings)
     require_gpu(settings)
     require_way(aim.source, settings)
     if is_plain_module(aim.source):

@@ -193,6 +193,8 @@ class Settings(_Section):
 
     arch: Annotated[list[Arch], Names] = []
     """Architectures to build for, such as sm_90; empty means that of the GPU found, else sm_90."""
+    workloads: Annotated[list[Folder], Words] = []
+    """Further folders to look for workloads in, such as test/kernels, from the file that names them."""
     judge: JudgeSettings = JudgeSettings()
     check: CheckSettings = CheckSettings()
     refine: RefineSettings = RefineSettings()

@@ -71,7 +71,7 @@ async def open_builder() -> AsyncGenerator[Compile]:
         builders: dict[tuple[str, str], Builders] = {}
 
         async def compile_one(source: SourceFile, settings: Settings, workload: Path | None = None) -> dict[str, Built]:
-            found, candidate = as_it_stands(source, workload, settings.kernelbench.root)
+            found, candidate = as_it_stands(source, workload, settings)
             said = settings.model_dump_json()
 
             async def one(arch: str) -> Built:
@@ -137,7 +137,7 @@ def opcodes(built: Built, settings: Settings) -> dict[str, int]:
 
 
 def as_it_stands(
-    source: SourceFile, workload: Path | None, problems: Path | None = None
+    source: SourceFile, workload: Path | None, settings: Settings
 ) -> tuple[WorkloadFile | None, Candidate]:
     """The workload of a kernel file, and the file itself as what is to be built.
 
@@ -149,7 +149,7 @@ def as_it_stands(
     language = language_of(source.path, source.text)
     assert language is not None, "only kernel files have facts"
     torch = language is Language.TORCH
-    found = None if torch else find_workload(source, workload, problems=problems)
+    found = None if torch else find_workload(source, workload, None, settings.kernelbench.root, settings.workloads)
     if found is None:
         return None, Candidate(language, source, None, "baseline", "baseline")
     return found, Target(language, source, find_kernels(source.text, source.path), None, found).baseline

@@ -1,7 +1,7 @@
 """What is judged: a kernel file with its workload, and versions of it."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,6 +63,7 @@ def make_target(
     workload: Path | None = None,
     texts: Mapping[Path, str] | None = None,
     problems: Path | None = None,
+    folders: Sequence[Path] = (),
 ) -> Target:
     """The target that a command line or an editor names.
 
@@ -72,6 +73,7 @@ def make_target(
         workload: where it is not found by its name.
         texts: files to be taken as they are here, not as they are on disk.
         problems: folder of KernelBench's problems, with level1/ and so on.
+        folders: where workloads may lie that are not beside their kernel.
 
     Raises:
         SourceError: the file cannot be read, is of no known language, or does not have the kernel.
@@ -92,7 +94,7 @@ def make_target(
             "`@triton.jit` function in a .py file.",
         )
     chosen = pick_kernel(kernels, kernel) if kernel else None
-    return Target(language, source, kernels, chosen, require_workload(source, workload, texts, problems))
+    return Target(language, source, kernels, chosen, require_workload(source, workload, texts, problems, folders))
 
 
 def _missing(text: str) -> list[str]:

@@ -54,7 +54,7 @@ def look_at(document: Document, settings: Settings) -> Known:
     """What earlier builds of a text left in the cache, and how that compares with the repository's baseline."""
     arch = next(iter([*settings.arch, *(gpu.arch for gpu in find_gpus()[:1]), DEFAULT_ARCH]))
     try:
-        built = known_build(settings, arch, *as_it_stands(document.source, None, settings.kernelbench.root))
+        built = known_build(settings, arch, *as_it_stands(document.source, None, settings))
     except KernelLspError:  # its workload cannot be read, which a diagnostic says
         return Known({}, {})
     if built is None:

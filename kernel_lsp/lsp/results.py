@@ -106,7 +106,7 @@ class Results:
         texts = {d.path: d.text for d in opened if d.on_disk}
         unsaved = [verdict for folder, verdict in self._unsaved.values() if folder == settings.paths.data]
         known = self._known.setdefault(settings.paths.data, {})
-        found = await asyncio.to_thread(_look, store, known, unsaved, document, texts, settings.kernelbench.root)
+        found = await asyncio.to_thread(_look, store, known, unsaved, document, texts, settings)
         voiceless: dict[str, str] = {}
         if document.module is not None:
             voiceless = await asyncio.to_thread(_find_voiceless, document, settings)

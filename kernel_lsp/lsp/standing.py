@@ -64,7 +64,7 @@ def look(
     unsaved: list[dict[str, Any]],
     document: Document,
     texts: dict[Path, str],
-    problems: Path | None = None,
+    settings: Settings,
 ) -> Standing:
     """What is known of a text.
 
@@ -74,9 +74,9 @@ def look(
         unsaved: verdicts that could not be stored.
         document: the text.
         texts: the open texts by path.
-        problems: folder of KernelBench's problems.
+        settings: in force at the text, which say where workloads and problems lie.
     """
-    return replace(_known(store, known, unsaved, document, texts, problems), saved=_is_saved(document))
+    return replace(_known(store, known, unsaved, document, texts, settings), saved=_is_saved(document))
 
 
 def _is_saved(document: Document) -> bool:
@@ -92,7 +92,7 @@ def _known(
     unsaved: list[dict[str, Any]],
     document: Document,
     texts: dict[Path, str],
-    problems: Path | None,
+    settings: Settings,
 ) -> Standing:
     language = document.language
     if language is None:
@@ -100,7 +100,9 @@ def _known(
     verdicts = [v for v in map(Verdict.model_validate, unsaved) if v.evidence.kernel_path == str(document.path)]
     last = _row(verdicts[-1]) if verdicts else next(iter(store.list_verdicts(str(document.path), limit=1)), None)
     try:
-        workload = find_workload(document.source, texts=texts, problems=problems)
+        workload = find_workload(
+            document.source, texts=texts, problems=settings.kernelbench.root, folders=settings.workloads
+        )
     except WorkloadError as error:
         return Standing(problem=str(error), last=last)
     if workload is None:

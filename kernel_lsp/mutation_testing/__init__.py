@@ -85,7 +85,7 @@ async def _measure(
     assert language is not None, "only kernel files are tested"
     device = gpu.name if gpu else "emulator"
     try:
-        found = find_workload(source, workload, problems=settings.kernelbench.root)
+        found = find_workload(source, workload, problems=settings.kernelbench.root, folders=settings.workloads)
         if found is None:
             return FileStrength(source.path, device, problem="it has no workload")
         asked = dependencies_of(source, found, settings).key(settings, arch_of(gpu, settings), gpu, run=True)

@@ -337,7 +337,7 @@ def _parts(target: Target, settings: Settings, batch: Batch) -> tuple[Profile, P
 
 def _target(name: str, settings: Settings) -> Target:
     path, _, kernel = name.partition("::")
-    return make_target(Path(path), kernel or None, problems=settings.kernelbench.root)
+    return make_target(Path(path), kernel or None, problems=settings.kernelbench.root, folders=settings.workloads)
 
 
 def _by_kernel(batch: Batch, ids: Sequence[str]) -> dict[str, list[str]]:

@@ -39,12 +39,14 @@ class HostLaunch:
         instance: whether that names one instance of a template.
         block: threads in x, y, z; None where they are computed.
         shared_bytes: dynamic shared memory; None where it is computed.
+        grid: the expression that says how many blocks, a name that is given once followed to what it is given.
     """
 
     kernel: str
     instance: bool
     block: tuple[int, int, int] | None
     shared_bytes: int | None
+    grid: str = ""
 
 
 def find_host_launches(text: str) -> tuple[HostLaunch, ...]:
@@ -68,7 +70,8 @@ def find_host_launches(text: str) -> tuple[HostLaunch, ...]:
         given = _split(code[mark.end() : end].decode())
         kernel, is_instance = scope.instance(name)
         shared = scope.number(given[2]) if len(given) > 2 else 0
-        found.append(HostLaunch(kernel, is_instance, scope.block(given[1]) if len(given) > 1 else None, shared))
+        block = scope.block(given[1]) if len(given) > 1 else None
+        found.append(HostLaunch(kernel, is_instance, block, shared, scope.followed(given[0])))
     return tuple(found)
 
 
@@ -97,6 +100,12 @@ class _Scope:
                 return self.block(value, depth + 1)
         threads = self.number(expression)
         return (threads, 1, 1) if threads else None
+
+    def followed(self, expression: str) -> str:
+        """What a name stands for where it is given once; any other expression as it is."""
+        name = expression.strip()
+        value = self._value(name) if re.fullmatch(r"[A-Za-z_]\w*", name) else None
+        return name if value is None else value.strip()
 
     def number(self, expression: str, depth: int = 0) -> int | None:
         """The value of a constant expression of integers."""

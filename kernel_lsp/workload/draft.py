@@ -7,10 +7,13 @@ that of a well-known function, the draft's reference raises. The judge refuses a
 import ast
 import keyword
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from kernel_lsp.errors import SourceError
 from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.files import find_kernels, language_of, pick_kernel
+from kernel_lsp.source.host_launches import HostLaunch, find_host_launches
 from kernel_lsp.source.kernel import Kernel, Language, Parameter
 from kernel_lsp.source.python import python_ast
 from kernel_lsp.workload.spec import DRAFT
@@ -37,6 +40,9 @@ _SMALL = re.compile(r"(?i)eps|.*epsilon$")
 _PER_ELEMENT = re.compile(r"blockIdx\s*\.\s*x\s*\*\s*blockDim\s*\.\s*x|blockDim\s*\.\s*x\s*\*\s*blockIdx\s*\.\s*x")
 _TWO_DIMENSIONAL = re.compile(r"\b(?:blockIdx|threadIdx)\s*\.\s*y\b")
 _BLOCK, _TILE = 256, 16
+_TYPEDEF = re.compile(r"\btypedef\s+([\w: ]+?)\s+(\w+)\s*;")
+_USING = re.compile(r"\busing\s+(\w+)\s*=\s*([\w: ]+?)\s*;")
+_EXTERN_SHARED = re.compile(r"\bextern\s+__shared__")
 
 # What well-known names mean, first match first; {0}, {1} and {2} are the tensors read, {s} the first float.
 _KNOWN = (
@@ -62,7 +68,8 @@ _KNOWN = (
 class _Argument:
     """One argument as the draft sees it.
 
-    `role` is `input`, `output`, `extent` (a size), `number` or `constant`; `shape` are the names of a tensor's extents.
+    `role` is `input`, `output`, `extent` (a size), `number` or `constant`; `shape` are the names of a tensor's extents;
+    an input that is `mutated` is written, too.
     """
 
     name: str
@@ -70,6 +77,7 @@ class _Argument:
     dtype: str = "torch.float32"
     value: str = ""
     shape: tuple[str, ...] = ()
+    mutated: bool = False
 
     @property
     def is_tensor(self) -> bool:
@@ -98,6 +106,27 @@ class _Plan:
         names = [*self.shape, *(n for a in self.arguments for n in a.shape), *(a.name for a in self.of("extent"))]
         return tuple(dict.fromkeys(names))
 
+    @property
+    def returned(self) -> tuple[str, ...]:
+        """What is written."""
+        return tuple(a.name for a in self.arguments if a.role == "output" or a.mutated)
+
+
+def draft_for(source: SourceFile, name: str | None = None) -> str:
+    """The text of a workload for a kernel file, seen from the kernel of a name or else from its first.
+
+    Raises:
+        SourceError: there is no such kernel, or it is CUDA text in a Python file.
+    """
+    kernels = find_kernels(source.text, source.path)
+    if not kernels and name is None:
+        raise SourceError("There is no kernel to draft a workload for.", source.path, cure="Name another file.")
+    kernel = pick_kernel(kernels, name) if name else kernels[0]
+    if language_of(source.path, source.text) is Language.TORCH:
+        cure = f"Write {source.path.stem}_problem.py beside it, with Model, get_inputs and get_init_inputs."
+        raise SourceError("No workload can be drafted for CUDA text in a Python file.", source.path, cure=cure)
+    return draft_workload(source, kernel)
+
 
 def draft_workload(source: SourceFile, kernel: Kernel) -> str:
     """The text of a workload for a kernel file, seen from one of its kernels.
@@ -109,9 +138,13 @@ def draft_workload(source: SourceFile, kernel: Kernel) -> str:
     if wrapper is not None:
         return _draft(source, kernel, _plan(kernel.name, [_of_wrapper(*a) for a in _parameters(wrapper)]), None)
     body = source.text.encode()[kernel.span.start : kernel.span.end].decode()
-    describe = _of_triton if kernel.language is Language.TRITON else _of_cuda
-    plan = _plan(kernel.name, [describe(parameter) for parameter in kernel.parameters])
-    launch = _triton_launch(kernel, plan) if kernel.language is Language.TRITON else _cuda_launch(kernel, plan, body)
+    if kernel.language is Language.TRITON:
+        plan = _plan(kernel.name, [_of_triton(parameter) for parameter in kernel.parameters])
+        launch = _triton_launch(kernel, plan)
+    else:
+        aliases = _aliases(source.text)
+        plan = _plan(kernel.name, [_of_cuda(parameter, aliases, body) for parameter in kernel.parameters])
+        launch = _cuda_launch(kernel, plan, body, _written_launch(source.text, kernel))
     return _draft(source, kernel, plan, [*_sizes(plan), *_outputs(plan), *launch])
 
 
@@ -119,7 +152,9 @@ def _draft(source: SourceFile, kernel: Kernel, plan: _Plan, launch: Sequence[str
     names = ", ".join(a.name for a in plan.given)
     extents = plan.cases
     small = ", ".join(f"{name}={7 + 6 * i}" for i, name in enumerate(extents))
-    large = ", ".join(f"{name}={1 << 20 if len(extents) == 1 else 1024}" for name in extents)
+    large = ", ".join(f"{name}={_large(plan)}" for name in extents)
+    mutated = "".join(f'"{a.name}", ' for a in plan.arguments if a.mutated).rstrip(" ")
+    contract = f"CONTRACT = dict(mutates=({mutated}))\n" if mutated else ""
     made = [f"{a.name} = {_made(a)}" for a in plan.given if a.is_tensor]
     back = ", ".join(a.value if a.role == "number" else a.name for a in plan.given)
     head = (
@@ -127,15 +162,15 @@ def _draft(source: SourceFile, kernel: Kernel, plan: _Plan, launch: Sequence[str
         f'"""How {source.path.name} is called and what it must compute.\n\n'
         "The sizes, the values and the launch are guesses; `reference` says what is right, and every verdict rests on "
         'it.\n"""\n\nimport torch\n\n'
-        f"CASES = [\n    dict({small}),\n    dict({large}),\n]\n"
+        f"CASES = [\n    dict({small}),\n    dict({large}),\n]\n{contract}"
     )
     parts = [
         head,
         _function(f"inputs({', '.join(extents)})", [*made, f"return {back}"]),
-        _function(f"reference({names})", [_reference(kernel, plan)]),
+        _function(f"reference({names})", [_reference(kernel, plan, source)]),
     ]
     if launch is not None:
-        back = ", ".join(a.name for a in plan.of("output")) or next((a.name for a in plan.of("input")), "None")
+        back = ", ".join(plan.returned) or next((a.name for a in plan.of("input")), "None")
         parts.append(_function(f"launch({', '.join(filter(None, ('module', names)))})", [*launch, f"return {back}"]))
     return "\n\n".join(parts)
 
@@ -144,12 +179,25 @@ def _function(head: str, lines: Sequence[str]) -> str:
     return f"def {head}:\n" + "".join(f"    {line}\n" for line in lines)
 
 
-def _reference(kernel: Kernel, plan: _Plan) -> str:
+def _large(plan: _Plan) -> int:
+    """The size of each extent of a large case: whatever product of them a tensor has, it stays within reason."""
+    if len(plan.cases) == 1:
+        return 1 << 20
+    ranks = {len(a.shape) for a in plan.arguments if a.is_tensor}
+    product = {name.lower() for name in plan.cases} == set("mnk")
+    return 1024 if len(plan.cases) == 2 or (product and max(ranks) == 2) else 256 if len(plan.cases) == 3 else 64
+
+
+def _reference(kernel: Kernel, plan: _Plan, source: SourceFile) -> str:
+    body = source.text.encode()[kernel.body.start : kernel.body.end].decode()
     tensors = [a.name for a in plan.of("input")]
     number = next((a.name for a in plan.of("number")), "1e-6")
     for pattern, meaning, wants in _KNOWN:
         if re.search(pattern, kernel.name, re.IGNORECASE) and len(tensors) >= wants:
-            return f"return {meaning.format(*tensors, s=number)}"
+            said = meaning.format(*tensors, s=number)
+            if "gelu(" in said and "tanh" in body:
+                said = f'{said[:-1]}, approximate="tanh")'
+            return f"return {said}"
     return 'raise NotImplementedError("A signature does not say what a kernel computes: say it here in PyTorch.")'
 
 
@@ -204,22 +252,69 @@ def _outputs(plan: _Plan) -> list[str]:
     return [f'{a.name} = torch.empty({", ".join(a.shape)}, device="cuda", dtype={a.dtype})' for a in plan.of("output")]
 
 
-def _of_cuda(parameter: Parameter) -> _Argument:
+def _aliases(text: str) -> dict[str, str]:
+    """What names of types stand for in a file; of several, as in branches of an `#if`, the first."""
+    found: dict[str, str] = {}
+    for kind, name in (*_TYPEDEF.findall(text), *((kind, name) for name, kind in _USING.findall(text))):
+        found.setdefault(name, kind.strip())
+    return found
+
+
+def _is_read_first(name: str, body: str) -> bool:
+    """Whether what a pointer shows is used before it is written, as far as plain indexing and atomics tell."""
+    if re.search(rf"\batomic\w+\s*\(\s*&?\s*{name}\b", body):
+        return True
+    uses = list(re.finditer(rf"\b{name}\s*\[|\*\s*{name}\b", body))
+    if not uses:
+        return False
+    rest = body[uses[0].start() :].partition(";")[0]
+    written = re.match(rf"(?:{name}\s*\[[^;=]*\]|\*\s*{name})\s*=(?!=)", rest)
+    return written is None or re.search(rf"\b{name}\s*\[|\*\s*{name}\b", rest[written.end() :]) is not None
+
+
+def _of_cuda(parameter: Parameter, aliases: Mapping[str, str], body: str) -> _Argument:
     name = _python_name(parameter.name)
-    if "*" in parameter.type or "[" in parameter.type:
-        constant = re.search(r"\bconst\b", parameter.type.split("*")[0]) is not None
-        dtype = next((dtype for pattern, dtype in _DTYPES if re.search(pattern, parameter.type)), "torch.float32")
-        return _Argument(name, "input" if constant else "output", dtype)
+    kind = re.sub(r"\w+", lambda word: aliases.get(word[0], word[0]), parameter.type)
+    if "*" in kind or "[" in kind:
+        constant = re.search(r"\bconst\b", kind.split("*")[0]) is not None
+        dtype = next((dtype for pattern, dtype in _DTYPES if re.search(pattern, kind)), "torch.float32")
+        mutated = not constant and _is_read_first(parameter.name, body.partition("{")[2])
+        return _Argument(name, "input" if constant or mutated else "output", dtype, mutated=mutated)
     if _INTEGER.search(parameter.type):
         return _Argument(name, "extent")
     value = "True" if re.search(r"\bbool\b", parameter.type) else _value(name)
     return _Argument(name, "number", value=value)
 
 
-def _cuda_launch(kernel: Kernel, plan: _Plan, body: str) -> list[str]:
+def _written_launch(text: str, kernel: Kernel) -> HostLaunch | None:
+    """How host code of the file launches a kernel, if it does."""
+    plain = kernel.name.rpartition("::")[2]
+    launches = find_host_launches(text)
+    return next((one for one in launches if one.kernel.partition("<")[0].rpartition("::")[2] == plain), None)
+
+
+def _grid(written: str, plan: _Plan, threads: int) -> str | None:
+    """The number of blocks as Python says it; None where it is made of more than sizes and the block's."""
+    text = re.sub(r"\(\s*(?:int|size_t|unsigned)\s*\)|\bdim3\b|static_cast\s*<[^>]*>", "", written)
+    text = re.sub(r"(?i)\b(?:ceil_?div|div_?up|cdiv)\s*\(([^(),]+),([^(),]+)\)", r"-(-(\1) // (\2))", text)
+    text = re.sub(
+        r"(?<!/)/(?!/)", "//", re.sub(r"(?i)\b(?:block_?size|threads(?:_?per_?block)?)\b", str(threads), text)
+    )
+    named = set(re.findall(r"[A-Za-z_]\w*", text))
+    if not text.strip() or not named <= set(plan.cases) or re.search(r"[^\w\s()+\-*/,]", text):
+        return None
+    return text.strip()
+
+
+def _cuda_launch(kernel: Kernel, plan: _Plan, body: str, written: HostLaunch | None) -> list[str]:
     bound = kernel.launch_bounds[0] if kernel.launch_bounds and kernel.launch_bounds[0].isdigit() else str(_BLOCK)
+    threads = written.block if written and written.block else None
+    bound = str(threads[0] * threads[1] * threads[2]) if threads else bound
     lines: list[str] = []
-    if _TWO_DIMENSIONAL.search(body) and len(plan.shape) == 2:
+    if written and (blocks := _grid(written.grid, plan, int(bound))) is not None:
+        shape = tuple(extent for extent in threads if extent > 1) or (1,) if threads else (int(bound),)
+        grid = f"{blocks}, {shape[0] if len(shape) == 1 else shape}"
+    elif _TWO_DIMENSIONAL.search(body) and len(plan.shape) == 2:
         rows, cols = plan.shape
         grid = f"(({cols} + {_TILE - 1}) // {_TILE}, ({rows} + {_TILE - 1}) // {_TILE}), ({_TILE}, {_TILE})"
     elif _PER_ELEMENT.search(body) or len(plan.shape) == 1:
@@ -227,8 +322,14 @@ def _cuda_launch(kernel: Kernel, plan: _Plan, body: str) -> list[str]:
         grid = "((total + block - 1) // block,), (block,)"
     else:
         grid = f"({plan.shape[0]},), ({bound},)"
+    if written and written.shared_bytes:
+        grid += f", {written.shared_bytes}"
+    elif _EXTERN_SHARED.search(body):
+        grid += f", 4 * {bound}"
     name = f".{kernel.name}"
-    if kernel.template_parameters or "::" in kernel.name:
+    if written and written.instance:
+        name = f'["{written.kernel}"]'
+    elif kernel.template_parameters or "::" in kernel.name:
         kinds = ["float" if re.match(r"typename|class", p) else bound for p in kernel.template_parameters]
         name = f'["{kernel.name}{"<" + ", ".join(kinds) + ">" if kinds else ""}"]'
     return [*lines, f"module{name}[{grid}]({', '.join(a.name for a in plan.arguments)})"]

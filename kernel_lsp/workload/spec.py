@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,38 +50,70 @@ def find_workload(
     explicit: Path | None = None,
     texts: Mapping[Path, str] | None = None,
     problems: Path | None = None,
+    folders: Sequence[Path] = (),
 ) -> WorkloadFile | None:
-    """The workload of a kernel file: the one named, the file's own, its sibling, or a neighbour that names it.
+    """The workload that a kernel file is judged by: the one named, the file's own, its sibling, or what names the file.
 
-    Order: `explicit`; the kernel file itself when it is Python and defines the three required names, or is a problem
-    of KernelBench's; `STEM_workload.py` beside it; for a file with `ModelNew` its problem: `STEM_problem.py` beside it,
-    the neighbour of the same name without `_cuda`, `_triton`, `_new` or `_kernel`, or what a name such as
-    `level_1_problem_19_sample_0_kernel.py` tells, `level1/19_*.py` in `problems`; any other `*_workload.py` beside it
-    whose `KERNEL` names the file. `texts` holds files that are to be taken as they are there, not as they are on disk.
+    Of several (see `find_workloads`, which takes the same) it is the first, where that is `explicit`, the file's own,
+    its `STEM_workload.py` or its problem.
 
     Raises:
-        WorkloadError: the file found or named cannot be read or parsed, lacks a required part, or is a draft.
+        WorkloadError: the file found or named cannot be read or parsed, lacks a required part, or is a draft; or there
+            are several, and nothing tells which is meant.
+    """
+    found = find_workloads(kernel, explicit, texts, problems, folders)
+    own = {kernel.path, workload_path(kernel.path)}
+    if len(found) > 1 and not (found[0].problem or found[0].source.path in own):
+        names = ", ".join(str(one.source.path) for one in found)
+        cure = "Name one with --workload; `kernel-lsp check` runs each of them."
+        raise WorkloadError(f"there are {len(found)} workloads for this kernel file: {names}", kernel.path, cure=cure)
+    return found[0] if found else None
+
+
+def find_workloads(
+    kernel: SourceFile,
+    explicit: Path | None = None,
+    texts: Mapping[Path, str] | None = None,
+    problems: Path | None = None,
+    folders: Sequence[Path] = (),
+) -> tuple[WorkloadFile, ...]:
+    """All workloads of a kernel file; the one named alone, where one is.
+
+    Order: the kernel file itself when it is Python and defines the three required names, or is a problem of
+    KernelBench's, which then is the only one; `STEM_workload.py` beside it; for a file with `ModelNew` its problem,
+    alone: `STEM_problem.py` beside it, the neighbour of the same name without `_cuda`, `_triton`, `_new` or `_kernel`,
+    or what a name such as `level_1_problem_19_sample_0_kernel.py` tells, `level1/19_*.py` in `problems`; any other
+    `*_workload.py` beside it or below `folders` whose `KERNEL` names the file, as a path from the workload's own
+    folder; `STEM_workload.py` below `folders` without a `KERNEL`. `texts` holds files that are to be taken as they are
+    there.
+
+    Raises:
+        WorkloadError: a file found or named cannot be read or parsed, lacks a required part, or is a draft.
     """
     texts = texts or {}
     if explicit is not None:
-        return _read(explicit, kernel, texts)
+        return (_read(explicit, kernel, texts),)
+    found: list[WorkloadFile] = []
     if kernel.path.suffix == ".py":
         names = _top_level(_parse(kernel))
         if all(name in names for name in REQUIRED):
             _refuse_draft(kernel)
-            return WorkloadFile(kernel, kernel.path, in_kernel_file=True, has_launch="launch" in names)
-        if is_problem(kernel.text):
-            return WorkloadFile(kernel, kernel.path, in_kernel_file=True, has_launch=False, problem=True)
+            found.append(WorkloadFile(kernel, kernel.path, in_kernel_file=True, has_launch="launch" in names))
+        elif is_problem(kernel.text):
+            return (WorkloadFile(kernel, kernel.path, in_kernel_file=True, has_launch=False, problem=True),)
     sibling = workload_path(kernel.path)
-    if sibling in texts or sibling.is_file():
-        return _read(sibling, kernel, texts)
-    if kernel.path.suffix == ".py" and is_answer(kernel.text):
+    if not found and (sibling in texts or sibling.is_file()):
+        found.append(_read(sibling, kernel, texts))
+    if not found and kernel.path.suffix == ".py" and is_answer(kernel.text):
         for path in _problem_paths(kernel.path, problems):
             if (text := _text(path, texts)) is not None and is_problem(text):
-                return _read(path, kernel, texts)
-    for other in _declared_workloads(kernel.path):
-        return _read(other, kernel, texts)
-    return None
+                return (_read(path, kernel, texts),)
+    read = {one.source.path.resolve() for one in found}
+    for other in _declared_workloads(kernel.path, folders):
+        if other.resolve() not in read:
+            read.add(other.resolve())
+            found.append(_read(other, kernel, texts))
+    return tuple(found)
 
 
 def find_launch(kernel: SourceFile) -> SourceFile | None:
@@ -105,13 +137,14 @@ def require_workload(
     explicit: Path | None = None,
     texts: Mapping[Path, str] | None = None,
     problems: Path | None = None,
+    folders: Sequence[Path] = (),
 ) -> WorkloadFile:
     """Like `find_workload`, for work that cannot go on without one.
 
     Raises:
         WorkloadError: there is none, or as `find_workload`.
     """
-    found = find_workload(kernel, explicit, texts, problems)
+    found = find_workload(kernel, explicit, texts, problems, folders)
     if found is not None:
         return found
     if kernel.path.suffix == ".py" and is_answer(kernel.text):
@@ -194,19 +227,34 @@ def _top_level(tree: ast.Module) -> dict[str, ast.stmt]:
     return names
 
 
-def _declared_workloads(kernel: Path) -> Iterator[Path]:
-    """The neighbours of a kernel file whose `KERNEL` names it."""
+def _declared_workloads(kernel: Path, folders: Sequence[Path] = ()) -> Iterator[Path]:
+    """The workloads beside a kernel file or below `folders` that say by `KERNEL`, or there by their name, to be its."""
+    own, beside = kernel.resolve(), kernel.parent.resolve()
     for path in sorted(kernel.parent.glob("*_workload.py")):
-        if _declared_kernel(path) == kernel.name:
+        if (named := _declared_kernel(path)) is not None and (beside / named).resolve() == own:
+            yield path
+    for path in (path for folder in folders for path in sorted(folder.rglob("*_workload.py"))):
+        named = _declared_kernel(path)
+        if (named is None and path.name == workload_path(kernel).name) or (
+            named is not None and (path.parent.resolve() / named).resolve() == own
+        ):
             yield path
 
 
-def _declared_kernel(path: Path) -> str | None:
-    """Value of `KERNEL = "file"` in a neighbour; a neighbour that cannot be read is not this kernel's workload."""
+def declared_kernel(source: SourceFile) -> str | None:
+    """Value of `KERNEL = "file"` in a workload; None where there is none, or the file cannot be parsed."""
     try:
-        node = _top_level(_parse(read_source(path))).get("KERNEL")
-    except (SourceError, WorkloadError):
+        node = _top_level(_parse(source)).get("KERNEL")
+    except WorkloadError:
         return None
     if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
         return node.value.value
     return None
+
+
+def _declared_kernel(path: Path) -> str | None:
+    """`declared_kernel` of a file; one that cannot be read names none."""
+    try:
+        return declared_kernel(read_source(path))
+    except SourceError:
+        return None

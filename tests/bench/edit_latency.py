@@ -45,12 +45,13 @@ def edited(source: SourceFile, number: int) -> SourceFile:
 
 async def measure(source: SourceFile, settings: Settings, pool: Pool, arch: str, count: int) -> dict[str, Any]:
     """Figures of one example."""
-    workload, candidate = as_it_stands(source, None)
+    workload, candidate = as_it_stands(source, None, settings)
     builders = Builders(pool, settings, arch)
 
     async def once(text: SourceFile) -> tuple[float, Built]:
         start = time.perf_counter()
-        found, version = as_it_stands(text, workload.source.path if workload and not workload.in_kernel_file else None)
+        own = workload.source.path if workload and not workload.in_kernel_file else None
+        found, version = as_it_stands(text, own, settings)
         built = await builders.build(found, version)
         facts = facts_of(arch, built)
         seconds = time.perf_counter() - start

@@ -6,6 +6,7 @@ itself is wrong or fails are held against no candidate. See ARCHITECTURE.md, "Wh
 
 import random
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kernel_lsp import policy
@@ -40,6 +41,7 @@ class BaselineProfile:
         rehearsal_seconds: longest wall time of a launch before the first one, in which it may compile or tune itself.
         unvaried: by argument, why no other value of it is tried.
         findings: checks on the way, among them inputs that are not used and why.
+        later_rulings: failures of cases after the first that failed, but for what the emulator finds at a line.
     """
 
     draws: list[Draw] = field(default_factory=list[Draw])
@@ -55,6 +57,7 @@ class BaselineProfile:
     rehearsal_seconds: float = 0.0
     unvaried: dict[str, str] = field(default_factory=dict[str, str])
     findings: Findings = field(default_factory=Findings)
+    later_rulings: list[Ruling] = field(default_factory=list[Ruling])
 
     def plain(self, case: int) -> Draw | None:
         """Return the plain inputs of a case, if the baseline is right on them."""
@@ -72,10 +75,11 @@ class BaselineProfile:
         return max(harness.settings.runner.deadline_floor_s, harness.settings.runner.deadline_factor * own)
 
 
-async def measure_baseline(harness: Harness, baseline: Subject) -> BaselineProfile:
+async def measure_baseline(harness: Harness, baseline: Subject, *, every_case: bool = False) -> BaselineProfile:
     """Run the baseline on every set of inputs and learn what may be asked of a candidate.
 
-    `findings.ruling` is set where the baseline itself is wrong, hangs or crashes on plain inputs.
+    `findings.ruling` is set where the baseline itself is wrong, hangs or crashes on plain inputs. That ends it, but
+    with `every_case` plain inputs of the cases that follow are tried, too.
 
     Raises:
         CannotJudgeError: there is no GPU, and the emulator cannot run it.
@@ -95,6 +99,8 @@ async def measure_baseline(harness: Harness, baseline: Subject) -> BaselineProfi
         for case, family in plan.first_inputs(harness, order, random.SystemRandom()):
             await measuring.family(case, family)
             if profile.findings.ruling is not None:
+                if every_case:
+                    await measuring.cases_left(order[order.index(case) + 1 :])
                 return profile
         for case in order:
             if case not in harness.workload.advisory:
@@ -144,6 +150,31 @@ class _Measuring:
             profile.findings.fail("baseline", ruling, harness.cases[case])
         else:
             await self._leave_out(draw, ruling)
+
+    async def cases_left(self, cases: Sequence[int]) -> None:
+        """Try plain inputs of cases after one that failed, each in a process of its own; the first failure stays it."""
+        harness, findings = self._harness, self._profile.findings
+        first = findings.ruling
+        for case in (case for case in cases if case not in harness.workload.advisory):
+            name = harness.cases[case]
+            draw = await harness.draw(case, plan.PLAIN)
+            if not plan.affordable(harness, draw, findings):
+                findings.skipped(f"inputs: {plan.PLAIN}", plan.TOO_SLOW, name)
+                continue
+            try:
+                subject = await harness.enter(self._baseline.candidate, self._baseline.built)
+                ruling = await self._run(subject, draw)
+                await harness.leave(subject)
+            except RUN_ERRORS as error:
+                findings.skipped(f"inputs: {plan.PLAIN}", f"after the first failure: {error}", name)
+                break
+            if ruling is None:
+                findings.passed(f"inputs: {plan.PLAIN}", case=name)
+            else:
+                findings.fail("baseline", ruling, name)
+                if not (findings.runs and findings.runs[-1].findings):
+                    self._profile.later_rulings.append(ruling)
+        findings.ruling = first
 
     async def touched(self, case: int) -> None:
         """Add inputs that a version which remembers its last answer by samples of the inputs takes for the same."""

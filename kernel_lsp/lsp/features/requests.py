@@ -19,7 +19,6 @@ from kernel_lsp.lsp.features.code_actions import ask_to_judge_again
 from kernel_lsp.lsp.jobs import Wanted, Work
 from kernel_lsp.refine.lowering import LANGUAGES
 from kernel_lsp.source.files import write_new
-from kernel_lsp.source.kernel import Language
 from kernel_lsp.workload.spec import workload_path
 
 if TYPE_CHECKING:
@@ -108,18 +107,14 @@ async def evidence(ls: "Server", arguments: Sequence[Any]) -> Json:
 
 async def draft(ls: "Server", arguments: Sequence[Any]) -> Json:
     """`[uri, kernel?]`: write a first workload beside a kernel file that has none."""
-    from kernel_lsp.workload.draft import draft_workload  # its patterns take longer to compile than all the rest
+    from kernel_lsp.workload.draft import draft_for  # its patterns take longer to compile than all the rest
 
     uri, name = _texts(arguments, 1, 2)
     document = ls.documents.read(str(uri))
-    kernels = [k for k in document.kernels if name is None or k.name == name]
     path = workload_path(document.path)
-    if not document.on_disk or not kernels:
+    if not document.on_disk:
         raise SourceError("There is no kernel to draft a workload for.", document.path)
-    if document.language is Language.TORCH:
-        cure = f"Write {document.path.stem}_problem.py beside it, with Model, get_inputs and get_init_inputs."
-        raise SourceError("No workload can be drafted for CUDA text in a Python file.", document.path, cure=cure)
-    write_new(path, draft_workload(document.source, kernels[0]))
+    write_new(path, draft_for(document.source, None if name is None else str(name)))
     window = ls.client_capabilities.window
     if window is not None and window.show_document is not None and window.show_document.support:
         ls.start(_show(ls, path))

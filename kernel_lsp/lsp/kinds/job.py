@@ -54,7 +54,14 @@ class _Work:
         return SourceFile(self.path, self.texts[self.path]) if self.path in self.texts else read_source(self.path)
 
     def target(self) -> Target:
-        return make_target(self.path, self.kernel, texts=self.texts, problems=self.settings.kernelbench.root)
+        settings = self.settings
+        return make_target(
+            self.path,
+            self.kernel,
+            texts=self.texts,
+            problems=settings.kernelbench.root,
+            folders=settings.workloads,
+        )
 
     def doing(self, what: str) -> None:
         self.emit({"doing": what})

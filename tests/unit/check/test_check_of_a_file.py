@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from check_support import HEADER, KERNEL, WORKLOAD, checking, codes, write_scale
 
+from kernel_lsp.build.binary import Severity
 from kernel_lsp.check import checker as checker_module
 from kernel_lsp.check import record_baseline
 
@@ -223,5 +224,21 @@ def test_an_example_with_bank_conflicts_gets_its_hint(tmp_path):
         assert [d.code for d in report.diagnostics] == ["KL031"]
         line = (EXAMPLES / "cuda/transpose.cu").read_text().splitlines()[report.diagnostics[0].line - 1]
         assert "= tile[threadIdx.x]" in line
+
+    checking(tmp_path, steps)
+
+
+def test_a_fault_in_one_case_does_not_hide_the_others(path, tmp_path):
+    faulty = path.read_text().replace("if (i < n) y[i]", "if (i < n || n == 100) y[i]")
+    path.write_text(faulty.replace("[i];", "[i] * (n != 200);"))
+    workload = path.with_name("scale_workload.py")
+    workload.write_text(workload.read_text().replace("[dict(n=1000)]", "[dict(n=100), dict(n=200), dict(n=300)]"))
+
+    def steps(checked):
+        report = checked(path)
+        said = [d.message for d in report.diagnostics if d.severity is Severity.ERROR]
+        assert any("past the end of" in message for message in said), said
+        assert any("on case n=200 output 0 is wrong" in message for message in said), said
+        assert [check.case for check in report.checks if check.status == "passed"] == ["n=300"]
 
     checking(tmp_path, steps)

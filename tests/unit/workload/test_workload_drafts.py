@@ -7,10 +7,10 @@ import pytest
 
 from kernel_lsp.check import check
 from kernel_lsp.config.settings import Settings
-from kernel_lsp.errors import WorkloadError
+from kernel_lsp.errors import SourceError, WorkloadError
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels, read_source
-from kernel_lsp.workload.draft import draft_workload
+from kernel_lsp.workload.draft import draft_for, draft_workload
 from kernel_lsp.workload.spec import DRAFT, find_workload, workload_path
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -68,6 +68,62 @@ def test_the_matrices_of_a_product_fit_each_other():
 def test_names_that_python_reserves_are_changed():
     text = draft("__global__ void copy(const float* in, float* out, int n) {}")
     assert "def reference(in_):" in text
+
+
+HOST = """
+typedef __nv_bfloat16 floatX;
+
+__global__ void softmax_kernel(floatX* out, const floatX* inp, int N, int C) {
+    extern __shared__ float shared[];
+    out[blockIdx.x] = inp[0];
+}
+
+__global__ void gelu_rows(float* out, const float* inp, int N, int C) { out[0] = tanhf(inp[0]); }
+
+__global__ void adam(float* p, const float* g, float* m, float* sum, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    m[i] = 0.9f * m[i] + g[i];
+    p[i] -= m[i];
+    atomicAdd(&sum[0], p[i]);
+}
+
+void softmax(floatX* out, const floatX* inp, int N, int C) {
+    const int block_size = 128;
+    const int grid_size = N;
+    softmax_kernel<<<grid_size, block_size, block_size * sizeof(float)>>>(out, inp, N, C);
+    gelu_rows<<<ceil_div(N * C, 64), 64>>>(out, inp, N, C);
+}
+"""
+
+
+def test_a_draft_launches_as_the_host_code_of_the_file_does():
+    source = SourceFile(Path("kernel.cu"), HOST)
+    text = draft_for(source)
+    assert 'inp = torch.randn(N, C, device="cuda", dtype=torch.bfloat16)' in text
+    assert "module.softmax_kernel[N, 128, 512](out, inp, N, C)" in text
+    text = draft_for(source, "gelu_rows")
+    assert "module.gelu_rows[-(-(N * C) // ( 64)), 64](out, inp, N, C)" in text
+    assert 'torch.nn.functional.gelu(inp, approximate="tanh")' in text
+
+
+def test_what_a_kernel_reads_and_writes_is_an_input_that_it_mutates():
+    text = draft_for(SourceFile(Path("kernel.cu"), HOST), "adam")
+    assert 'CONTRACT = dict(mutates=("p", "m", "sum",))' in text
+    assert "def launch(module, p, g, m, sum):" in text
+    assert "return p, m, sum\n" in text
+    assert "torch.empty" not in text
+
+
+def test_sizes_of_many_extents_stay_within_reason():
+    text = draft("__global__ void k(const float* x, float* y, int B, int T, int C, int NH) {}")
+    assert "dict(B=64, T=64, C=64, NH=64)" in text
+
+
+def test_what_cannot_be_drafted_for_says_so():
+    with pytest.raises(SourceError, match="no kernel to draft"):
+        draft_for(SourceFile(Path("kernel.cu"), "int f();"))
+    with pytest.raises(SourceError, match="There is no kernel sofmax"):
+        draft_for(SourceFile(Path("kernel.cu"), HOST), "sofmax")
 
 
 @pytest.mark.parametrize("name", ["softmax", "rmsnorm"])

@@ -7,7 +7,7 @@ import pytest
 
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.source.candidate import SourceFile
-from kernel_lsp.workload.spec import find_workload, require_workload
+from kernel_lsp.workload.spec import find_workload, find_workloads, require_workload
 
 WORKLOAD = """\
 CASES = [dict(n=4)]
@@ -172,3 +172,35 @@ def test_a_kernel_file_that_is_nested_too_deep_is_no_crash(tmp_path):
     text = f"import triton\n\n@triton.jit\ndef k(x):\n    pass\n\na = {'+'.join(['1'] * 20_000)}\n"
     with pytest.raises(WorkloadError, match="cannot parse this file: it is nested too deep"):
         find_workload(kernel_file(tmp_path, "k.py", text))
+
+
+def test_workloads_lie_outside_of_the_package_and_several_belong_to_a_file(tmp_path):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "test" / "kernels").mkdir(parents=True)
+    kernel = kernel_file(tmp_path / "src")
+    folders = [tmp_path / "test"]
+    named = "KERNEL = '../../src/softmax.cu'\n" + WORKLOAD
+    forward = write(tmp_path / "test/kernels/forward_workload.py", named)
+    write(tmp_path / "test/kernels/gemm_workload.py")
+    assert find_workload(kernel) is None
+    found = find_workload(kernel, folders=folders)
+    assert found is not None
+    assert found.source.path == forward
+    backward = write(tmp_path / "test/kernels/backward_workload.py", named)
+    assert [one.source.path for one in find_workloads(kernel, folders=folders)] == [backward, forward]
+    with pytest.raises(WorkloadError, match=r"there are 2 workloads .*backward.*forward") as caught:
+        require_workload(kernel, folders=folders)
+    assert "--workload" in str(caught.value.cure)
+    assert [one.source.path for one in find_workloads(kernel, forward, folders=folders)] == [forward]
+    own = write(tmp_path / "src/softmax_workload.py")
+    assert require_workload(kernel, folders=folders).source.path == own
+    assert [one.source.path for one in find_workloads(kernel, folders=folders)] == [own, backward, forward]
+
+
+def test_a_workload_elsewhere_belongs_to_a_file_by_its_name_unless_it_names_another(tmp_path):
+    (tmp_path / "tests").mkdir()
+    kernel = kernel_file(tmp_path)
+    path = write(tmp_path / "tests/softmax_workload.py")
+    assert [one.source.path for one in find_workloads(kernel, folders=[tmp_path / "tests"])] == [path]
+    write(path, "KERNEL = '../gemm.cu'\n" + WORKLOAD)
+    assert find_workloads(kernel, folders=[tmp_path / "tests"]) == ()

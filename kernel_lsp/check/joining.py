@@ -1,0 +1,57 @@
+"""Several workloads of one kernel file: what examining it with each of them found, as one examination."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kernel_lsp.check.dependencies import Dependencies
+from kernel_lsp.check.record import Examination
+from kernel_lsp.judge.emulation import Emulation
+
+
+def joined_texts(every: Sequence[Dependencies]) -> Dependencies:
+    """The texts that a file's checks read, one check for each workload."""
+    others = {file.path: file for each in every for file in each.others}
+    return replace(every[0], others=tuple(others[path] for path in sorted(others)))
+
+
+def joined(every: Sequence[tuple[str, Examination]]) -> Examination:
+    """What was found with each workload, by its name; cases then bear that name, as different workloads may share them.
+
+    So do findings that were not made with all of them. A rule had the chance to speak where it had it with one of them.
+    """
+    if len(every) == 1:
+        return every[0][1]
+    parts = [examined for _, examined in every]
+    timed = [examined.times for examined in parts]
+    return Examination(
+        findings=tuple(
+            dict.fromkeys(
+                finding
+                if all(finding in other.findings for other in parts)
+                else replace(finding, message=f"with {name}: {finding.message}")
+                for name, part in every
+                for finding in part.findings
+            )
+        ),
+        checks=tuple(
+            check.model_copy(update={"case": f"{name}: {check.case}"}) if check.case else check
+            for name, part in every
+            for check in part.checks
+        ),
+        resources=tuple({one.name: one for part in parts for one in part.resources}.values()),
+        done=tuple(sorted({need for part in parts for need in part.done})),
+        times=None
+        if None in timed
+        else tuple(replace(time, case=f"{name}: {time.case}") for name, part in every for time in part.times or ()),
+        lasting=all(part.lasting for part in parts),
+    )
+
+
+def joined_emulations(every: Sequence[Emulation | None]) -> Emulation | None:
+    """All emulated runs; None where there were none."""
+    ran = [one for one in every if one is not None]
+    if not ran:
+        return None
+    return Emulation(
+        tuple(run for one in ran for run in one.runs), next((one.needs_gpu for one in ran if one.needs_gpu), None)
+    )
