@@ -24,7 +24,7 @@ from kernel_lsp.source.text import Lines
 
 _NEEDS_HOST = re.compile(
     r"could not open source file|cannot open source file|No such file or directory"
-    r'|namespace "(?:std|at|c10|torch|cub|thrust)" has no member|name must be a namespace'
+    r'|namespace "(?:std|at|c10|torch|cub|thrust|cuda)" has no member|name must be a namespace'
     r"|not supported when compiling with NVRTC|without an explicit execution space annotations"
     r'|identifier "(?:std|at|c10|torch|cuda[A-Z]\w*|TORCH_\w+|AT_\w+|C10_\w+)" is undefined'
     r"|^unrecognized option|^invalid value for --gpu-architecture"

@@ -90,7 +90,7 @@ class FileReport:
     def never_launched(self) -> tuple[str, ...]:
         """The kernels that its workload launches in no case; none where that is not known."""
         launched = {base_name(kernel.name).rpartition("::")[2] for kernel in self.resources}
-        known = self.workload is not None and bool(launched)
+        known = bool(self.workloads) and bool(launched)
         return tuple(n for n in dict.fromkeys(self.kernels) if known and n.rpartition("::")[2] not in launched)
 
     @property

@@ -94,7 +94,7 @@ def _is_whole(report: FileReport) -> bool:
 
 def _is_bare(report: FileReport) -> bool:
     """Whether nothing at all came of a file without a workload."""
-    return report.workload is None and any("nothing was compiled" in d.message for d in report.diagnostics)
+    return not report.workloads and any("nothing was compiled" in d.message for d in report.diagnostics)
 
 
 def recorded_view(files: Sequence[Path], reports: Sequence[FileReport]) -> RenderableType:

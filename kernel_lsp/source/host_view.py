@@ -6,8 +6,9 @@ arguments and conversions follow the rules of C++ itself, as they do under nvcc.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from kernel_lsp.source.cuda import find_cuda_kernels
@@ -19,6 +20,7 @@ from kernel_lsp.source.text import Span
 
 _DEVICE = re.compile(rb"\b__(?:global|device|constant|shared|managed)__\b")
 _VARIABLE = frozenset((b"__constant__", b"__shared__", b"__managed__"))
+_NAMES_OTHERS = frozenset((b"using", b"typedef", b"namespace", b"enum", b"static_assert", b"extern"))
 _FOR_BOTH = frozenset((b"__host__", b"constexpr", b"consteval"))
 _TYPES = frozenset((b"struct", b"class", b"union"))
 _IDENTIFIER = re.compile(rb"[A-Za-z_]\w*")
@@ -29,6 +31,7 @@ _HEADERS = re.compile(
     rb"(?:torch|ATen|c10|caffe2|pybind11|cub|thrust|cooperative_groups|nv|cuda)/.*|cu(?:da|blas|dnn|fft|sparse|solver|rand)"
     rb"\w*\.h(?:pp)?|(?:cooperative_groups|mma|math_constants|math_functions|vector_types|driver_types|sm_\w+)\.h|device_\w+\.h"
 )
+_DEFINE = re.compile(rb"\s*#\s*define\b")
 _BEFORE = re.compile(rb"(?:\s|\\\r?\n)*\Z")
 _WORD_BEFORE = re.compile(rb"[A-Za-z_]\w*\Z|\d\w*\Z")
 _OPENING = {b")": b"(", b"]": b"[", b">": b"<", b"}": b"{"}
@@ -48,8 +51,13 @@ class _Part:
     wanted: bool = False
 
 
-def host_view(text: str) -> str:
+def host_view(text: str, wanted: Collection[str] | None = None) -> str:
     """`text` as C++ for the host, to be compiled behind the thin header; as many lines, and those of host code unmoved.
+
+    Args:
+        text: a CUDA file, or a header of one.
+        wanted: names of the functions and variables that are asked for: only these and what they name stay, so that a
+            program's `main` with its libraries does not matter. None keeps all host code.
 
     Raises:
         HostViewError: it cannot be done by text alone, and a compiler that knows CUDA must be asked.
@@ -59,11 +67,20 @@ def host_view(text: str) -> str:
     macros = find_macros(data, read.directives)
     kernels = {kernel.span.start: kernel for kernel in find_cuda_kernels(text, Path())}
     parts = [part for made in read.declarations if (part := _part(data, made, kernels, macros)) is not None]
+    defined: dict[Span, tuple[bytes, frozenset[bytes]]] = {}
+    names = frozenset[bytes]()
+    if wanted is not None:
+        names = frozenset(name.rpartition("::")[2].encode() for name in wanted)
+        defined = _definitions(data, read.directives)
+        device = {part.span for part in parts}
+        loose = [(made, _said_by(made)) for made in read.declarations if made.span not in device and _can_go(made)]
+        parts += [_Part(m.span, said, data[m.span.start : m.span.end]) for m, said in loose if not said & names]
     out = _without(data, read.directives, parts)
     waiting = [part for part in parts if not part.wanted]
     while waiting:
-        mentioned = set(_IDENTIFIER.findall(code_only(out)))
+        mentioned = _words_outside(out, defined) | names
         mentioned |= {word for part in parts if part.wanted for word in _IDENTIFIER.findall(code_only(part.kept))}
+        mentioned = _with_macros(mentioned, defined)
         fresh = [part for part in waiting if not part.names.isdisjoint(mentioned)]
         if not fresh:
             break
@@ -73,6 +90,49 @@ def host_view(text: str) -> str:
     for part in sorted((part for part in parts if part.wanted), key=lambda part: part.span, reverse=True):
         out = out[: part.span.start] + part.kept + out[part.span.end :]
     return with_launches_called(out).decode()
+
+
+def _definitions(data: bytes, directives: Iterable[Span]) -> dict[Span, tuple[bytes, frozenset[bytes]]]:
+    """Each `#define`: the macro's name, and the words that it stands for."""
+    found: dict[Span, tuple[bytes, frozenset[bytes]]] = {}
+    for span in directives:
+        if _DEFINE.match(data, span.start, span.end):
+            _, name, *said = _IDENTIFIER.findall(data, span.start, span.end)
+            found[span] = name, frozenset(said)
+    return found
+
+
+def _words_outside(out: bytes, definitions: Collection[Span]) -> set[bytes]:
+    """The words of host code that stand outside of these definitions of macros."""
+    code = bytearray(code_only(out))
+    for span in definitions:
+        code[span.start : span.end] = blanked(bytes(code[span.start : span.end]))
+    return set(_IDENTIFIER.findall(bytes(code)))
+
+
+def _with_macros(mentioned: set[bytes], definitions: Mapping[Span, tuple[bytes, frozenset[bytes]]]) -> set[bytes]:
+    """These words, and those that macros among them stand for."""
+    found: set[bytes] = set()
+    fresh = mentioned
+    while fresh:
+        found |= fresh
+        fresh = {word for name, said in definitions.values() if name in fresh for word in said} - found
+    return found
+
+
+def _can_go(made: Declaration) -> bool:
+    """Whether a declaration is of functions or variables, which nothing needs that does not name them."""
+    return not _is_type(made) and not made.macro_call and not made.words & _NAMES_OTHERS
+
+
+def _said_by(made: Declaration) -> frozenset[bytes]:
+    """What others call a function or variables by: of these, what stands before the end, a bracket or a value."""
+    if made.declarator is not None:
+        return _names(made)
+    words = [*(token.text for token in made.head), b";"]
+    return frozenset(
+        a for a, b in pairwise(words) if _IDENTIFIER.fullmatch(a) and b[:1] in (b";", b",", b"=", b"[", b"{", b"(")
+    )
 
 
 def _without(data: bytes, directives: Iterable[Span], parts: Iterable[_Part]) -> bytes:

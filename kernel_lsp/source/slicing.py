@@ -48,6 +48,7 @@ _ON_DEMAND = (
     (re.compile(rb"curand_kernel\.h"), re.compile(rb"\bcurand")),
     (re.compile(rb"cuda/.*"), re.compile(rb"\bcuda\s*::")),
 )
+_FOR_DEVICE = re.compile(rb"cuda/.*|mma\.h|cooperative_groups(?:\.h|/.*)")
 _INCLUDE = re.compile(rb'\s*#\s*include\s*(?:<([^>\n]*)>|"([^"\n]*)")')
 _PRAGMA = re.compile(rb"\s*#\s*pragma\b")
 _IDENTIFIER = re.compile(rb"[A-Za-z_]\w*")
@@ -127,8 +128,11 @@ def _cut_includes(data: bytes, out: bytearray, directives: Iterable[Span]) -> No
     for directive, _ in includes:
         _blank(out, directive)
     kept = code_only(bytes(out))
+    own = any(_is_own_include(data[d.start : d.end]) for d, _ in includes)
     for directive, header in includes:
         need = next((words for names, words in _ON_DEMAND if names.fullmatch(header)), None)
+        if own and _FOR_DEVICE.fullmatch(header):  # a header of the user's may speak of it
+            need = None
         if need.search(kept) if need else not _HOST_HEADER.fullmatch(header):
             out[directive.start : directive.end] = data[directive.start : directive.end]
 

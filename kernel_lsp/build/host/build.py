@@ -12,6 +12,7 @@ from pathlib import Path
 from kernel_lsp.build.binary import Build, Diagnostic, Severity
 from kernel_lsp.build.cache import BuildCache, FileCache
 from kernel_lsp.build.cuda import build_cuda, wants_host_code
+from kernel_lsp.build.headers import user_headers
 from kernel_lsp.build.host.compiler import compile_host
 from kernel_lsp.build.host.flags import Flags, translate
 from kernel_lsp.build.host.record import ExtensionBuild, HostBuild, Launchable
@@ -40,6 +41,8 @@ _OWN_MISTAKE = re.compile(
     r"expected|stray|missing terminating|unterminated|redefinition of|invalid suffix|two or more"
     r"|expression cannot be used as a function"
 )  # a semicolon is missing before a launch
+_TORCH_HEADER = re.compile(r'#\s*include\s*[<"](?:torch|ATen|c10|pybind11)/')
+_WORD = re.compile(r"[A-Za-z_]\w*")
 _LIBRARY = re.compile(r"\w\s*::|\b(?:C10|AT|TORCH|THRUST|CUB)_")  # names that headers bring
 _DEFAULTS = BuildOptions()
 
@@ -67,17 +70,18 @@ def fast_build(
     Returns:
         The build, which has failed where the mistake is the text's own; or the reason why the fast path is not for it.
     """
-    flags = translate(request.cflags, request.cuda_cflags, request.ldflags)
+    flags = translate(request.cflags, request.cuda_cflags, request.ldflags, torch=_uses_torch(request))
     if (reason := _objection(request, flags)) is not None:
         return reason
     try:
-        texts = [_host_text(unit, origin) for unit in request.units]
+        texts = [_host_text(unit, origin, request) for unit in request.units]
+        headers = _headers(request, texts, options)
     except HostViewError as error:
         return str(error)
     if request.functions is not None:
         texts[0] += _bindings(request.functions)
     include = [f"-I{path}" for path in (*request.include_paths, *map(str, options.include_dirs))]
-    host = compile_host(texts, [*flags.host, *include], folder, libraries)
+    host = compile_host(texts, [*flags.host, *include], folder, libraries, headers)
     record = HostBuild("fast", "", host.seconds, 0.0, host.cached)
     device = _DeviceCode(request, arch, origin, options, flags, cache)
     if host.library is None:
@@ -188,9 +192,36 @@ def _objection(request: ExtensionRequest, flags: Flags) -> str | None:
     return None
 
 
-def _host_text(unit: Unit, origin: SourceFile) -> str:
+def _host_text(unit: Unit, origin: SourceFile, request: ExtensionRequest) -> str:
     line, text = placed(unit, origin)
-    return f"#line {line} {quoted(unit.path or str(origin.path))}\n{host_view(text)}\n"
+    view = host_view(text, _asked_for(unit, request))
+    return f"#line {line} {quoted(unit.path or str(origin.path))}\n{view}\n"
+
+
+def _uses_torch(request: ExtensionRequest) -> bool:
+    """Whether torch would compile it; not so a CUDA file by itself that has none of its headers."""
+    return any(unit.path is None or _TORCH_HEADER.search(unit.text) for unit in request.units)
+
+
+def _asked_for(unit: Unit, request: ExtensionRequest) -> list[str] | None:
+    """The functions for which a CUDA file by itself is built; None where all host code counts."""
+    return None if unit.path is None or request.functions is None else [name for name, _ in request.functions]
+
+
+def _headers(request: ExtensionRequest, views: Sequence[str], options: BuildOptions) -> dict[str, str]:
+    """The host's views of headers that lie beside the CUDA file that is built by itself, or below."""
+    found: dict[str, str] = {}
+    for unit, view in zip(request.units, views, strict=True):
+        if unit.path is None or _asked_for(unit, request) is None:
+            continue
+        folder = Path(unit.path).parent.resolve()
+        headers = user_headers(SourceFile(Path(unit.path), unit.text), options.include_dirs)
+        for header in (header for header in headers if header.path.is_relative_to(folder)):
+            others = (view, *(other.text for other in headers if other is not header))
+            said = _WORD.findall(without_comments("\n".join(others).encode()).decode())
+            text = f"#line 1 {quoted(str(header.path))}\n{host_view(header.text, said)}\n"
+            found[str(header.path.relative_to(folder))] = text
+    return found
 
 
 def placed(unit: Unit, origin: SourceFile) -> tuple[int, str]:

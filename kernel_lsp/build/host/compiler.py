@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -87,7 +87,13 @@ def prepare_header(folder: Path) -> None:
         _prepared(*found, folder)
 
 
-def compile_host(texts: Sequence[str], flags: Sequence[str], folder: Path, cache: FileCache | None = None) -> Compiled:
+def compile_host(
+    texts: Sequence[str],
+    flags: Sequence[str],
+    folder: Path,
+    cache: FileCache | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Compiled:
     """Compile C++ texts behind the thin header into one library.
 
     Args:
@@ -95,13 +101,24 @@ def compile_host(texts: Sequence[str], flags: Sequence[str], folder: Path, cache
         flags: definitions, include folders and the like.
         folder: where the compiled header lies; made at first use where it may be written.
         cache: where libraries are looked up and kept, failures included.
+        headers: by the names under which texts include them, what stands for the files of these names.
     """
+    headers = headers or {}
     start = time.perf_counter()
     found = host_compiler()
     if found is None:
         return Compiled(None, "there is no g++", 0.0)
     compiler, version = found
-    made_of = ("host", version, *_COMPILE, *_LINK, *header_texts().values(), *flags)
+    made_of = (
+        "host",
+        version,
+        *_COMPILE,
+        *_LINK,
+        *header_texts().values(),
+        *flags,
+        *headers,
+        *map(_essence, headers.values()),
+    )
     # A library holds wherever its lines stand in a file; where an error stands does not.
     by_code, by_text = (cache_key((*made_of, *parts)) for parts in (map(_essence, texts), ("text", *texts)))
     if cache is not None and (library := cache.read(by_code)) is not None:
@@ -113,6 +130,9 @@ def compile_host(texts: Sequence[str], flags: Sequence[str], folder: Path, cache
     bodies = [] if home else [header_texts()["host.cpp"].replace('#include "host.h"', "")]
     with tempfile.TemporaryDirectory(prefix="host-") as name:
         objects = [str(home / "host.o")] if home else []
+        for header, text in headers.items():
+            (Path(name) / header).parent.mkdir(parents=True, exist_ok=True)
+            (Path(name) / header).write_text(text, encoding="utf-8")
         library, log = _compile(compiler, [*texts, *bodies], options, objects, Path(name))
     if cache is not None:
         cache.write(*((by_text, log.encode()) if library is None else (by_code, library)))

@@ -47,14 +47,16 @@ class Flags:
     extended_lambda: bool = False
 
 
-def translate(cflags: Sequence[str], cuda_cflags: Sequence[str], ldflags: Sequence[str] = ()) -> Flags:
+def translate(
+    cflags: Sequence[str], cuda_cflags: Sequence[str], ldflags: Sequence[str] = (), *, torch: bool = True
+) -> Flags:
     """Options of an extension for the host compiler and for NVRTC.
 
     Definitions of `cuda_cflags` go to both, as nvcc would give them to both. Levels of optimisation and warnings
-    change nothing that a result depends on, and go.
+    change nothing that a result depends on, and go. With `torch` come the definitions that torch gives nvcc.
     """
     host: list[str] = []
-    device: list[str] = list(_TORCH)
+    device: list[str] = list(_TORCH if torch else ())
     for flag in cflags:
         if _BOTH.fullmatch(flag):
             host.append(flag)

@@ -246,3 +246,14 @@ def test_a_slice_needs_no_header_for_host_code_even_where_headers_include_one(tm
     wrong = text.replace("(float)x", "missing(x)")
     (error, *_) = build_cuda(source(tmp_path, "#include <type_traits>\n" + wrong), "sm_90").diagnostics
     assert (error.path, error.line, "missing" in error.message) == (str(tmp_path / "kernel.cu"), 3, True)
+
+
+def test_what_a_header_of_the_users_speaks_of_is_included_by_the_file(tmp_path: Path) -> None:
+    (tmp_path / "wait.cuh").write_text(
+        "__global__ void wait(int* x) {\n  __shared__ cuda::barrier<cuda::thread_scope_block> all;\n"
+        "  if (threadIdx.x == 0) init(&all, blockDim.x);\n  __syncthreads();\n  all.arrive_and_wait();\n"
+        "  x[0] = 1;\n}\n"
+    )
+    build = build_cuda(source(tmp_path, '#include <cuda/barrier>\n#include "wait.cuh"\n'), "sm_90")
+    assert build.binary is not None, build.log
+    assert [kernel.name for kernel in build.binary.kernels] == ["wait"]

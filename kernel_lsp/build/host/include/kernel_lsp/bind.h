@@ -65,6 +65,57 @@ KERNEL_LSP_WHOLE(unsigned long long)
 #undef KERNEL_LSP_WHOLE
 template <> struct Caster<float> : RealCaster<float> {};
 template <> struct Caster<double> : RealCaster<double> {};
+/// The parameter that is being converted, from 1, for messages.
+inline size_t converted = 0;
+
+/// Whether the elements of a tensor are what a pointer points to. Signs do not matter, nor what is behind `void*`.
+template <class T>
+constexpr bool points_to(c10::ScalarType type) {
+  using S = c10::ScalarType;
+  if constexpr (std::is_same_v<T, bool>) return type == S::Bool;
+  else if constexpr (std::is_integral_v<T>)
+    return type == (sizeof(T) == 8 ? S::Long : sizeof(T) == 4 ? S::Int : sizeof(T) == 2 ? S::Short : S::Char) ||
+           (sizeof(T) == 1 && (type == S::Byte || type == S::Bool));
+  else if constexpr (std::is_same_v<T, float>) return type == S::Float;
+  else if constexpr (std::is_same_v<T, double>) return type == S::Double;
+  else if constexpr (std::is_same_v<T, __half> || std::is_same_v<T, c10::Half>) return type == S::Half;
+  else if constexpr (std::is_same_v<T, __nv_bfloat16> || std::is_same_v<T, c10::BFloat16>) return type == S::BFloat16;
+  else return true;
+}
+template <class T>
+std::string pointer_name() {
+  if constexpr (std::is_same_v<T, bool>) return "bool*";
+  else if constexpr (std::is_integral_v<T>) return "int" + std::to_string(8 * sizeof(T)) + "*";
+  else if constexpr (std::is_same_v<T, float>) return "float*";
+  else if constexpr (std::is_same_v<T, double>) return "double*";
+  else if constexpr (std::is_same_v<T, __half> || std::is_same_v<T, c10::Half>) return "half*";
+  else if constexpr (std::is_same_v<T, __nv_bfloat16> || std::is_same_v<T, c10::BFloat16>) return "bfloat16*";
+  else return "pointer";
+}
+/// A pointer to device memory, for which a tensor is given, or None for a null pointer.
+template <class T>
+struct Caster<T*> {
+  using Element = std::remove_const_t<T>;
+  struct Held {
+    at::Tensor tensor;
+    T* pointer = nullptr;
+    operator T*() const { return pointer; }  // NOLINT
+  };
+  static std::string name() { return "torch.Tensor (" + pointer_name<Element>() + ")"; }
+  static bool load(PyObject* object, Held& held) {
+    if (is_none(object)) return held.pointer = nullptr, true;
+    if (!Caster<at::Tensor>::load(object, held.tensor)) return false;
+    const at::Tensor& tensor = held.tensor;
+    TORCH_CHECK(tensor.is_cuda(), "argument ", converted, " is a tensor on the CPU, where the function takes a ",
+                pointer_name<Element>(), " to the GPU's memory");
+    TORCH_CHECK(tensor.is_contiguous(), "argument ", converted, " is not contiguous, and a ", pointer_name<Element>(),
+                " knows no strides: pass `.contiguous()`");
+    TORCH_CHECK(points_to<Element>(tensor.scalar_type()), "argument ", converted, " is a tensor of ",
+                at::toString(tensor.scalar_type()), ", where the function takes a ", pointer_name<Element>());
+    held.pointer = static_cast<T*>(tensor.data_ptr());
+    return true;
+  }
+};
 template <>
 struct Caster<std::string> {
   using Held = std::string;
@@ -196,7 +247,7 @@ Overload overload_of(Function function, std::index_sequence<at...>) {
   made.result = result_name<std::decay_t<Result>>();
   made.invoke = [function](const std::vector<PyObject*>& objects) mutable -> Ref {
     std::tuple<typename Caster<std::decay_t<Given>>::Held...> held;
-    if (!(Caster<std::decay_t<Given>>::load(objects[at], std::get<at>(held)) && ...)) return {};
+    if (!((converted = at + 1, Caster<std::decay_t<Given>>::load(objects[at], std::get<at>(held))) && ...)) return {};
     if constexpr (std::is_void_v<Result>) {
       function(static_cast<std::conditional_t<std::is_reference_v<Given>, Given, std::decay_t<Given>>>(
           std::get<at>(held))...);
