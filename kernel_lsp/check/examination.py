@@ -199,6 +199,10 @@ def _take_answers(profile: BaselineProfile, notes: _Notes) -> None:
     elif not any(run.findings for run in findings.runs):  # those are the ruling, said at their line
         notes.lasting = ruling.outcome is not Outcome.TIMED_OUT
         notes.add(right.WRONG if ruling.outcome is Outcome.WRONG else right.RUN_FAILED, ruling.reason)
+    raised = len(profile.raised)
+    if raised > len(profile.draws):
+        said = f"`launch` fails on {raised} of {raised + len(profile.draws)} sets of inputs"
+        notes.add(right.WEAK_WORKLOAD, f"{said}, so little was checked: {profile.raised[0]}")
     for weakness in profile.weak:
         notes.add(right.WEAK_WORKLOAD, f"the workload cannot tell right from wrong: {weakness}")
 

@@ -124,7 +124,7 @@ def test_what_cannot_be_loaded_or_compiled_says_why(kernels) -> None:
     assert "missing_package" in assumed["needs"].problem
     assert not assumed["clash"].compiled
     assert assumed["clash"].types == ("x: *fp32", "OUT=tl.float32")
-    assert assumed["clash"].problem== "line 39: Shape element 0 must be a power of 2"
+    assert assumed["clash"].problem == "line 39: Shape element 0 must be a power of 2"
     (warning,) = made.build.diagnostics
     assert (warning.line, warning.severity) == (5, "warning")
     assert "missing_package" in warning.message
