@@ -6,16 +6,20 @@ statements at the top of the file that bind it are executed, after those that bi
 files of the same project are such modules again: no package's `__init__` is executed for one function in it.
 """
 
+import __future__
+
 import ast
 import builtins
 import linecache
 import sys
 from collections.abc import Iterator, Mapping
+from copy import copy
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from kernel_lsp.build.triton_uses import dotted
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.source.python import python_ast
 from kernel_lsp.workload.execute import blame
@@ -28,10 +32,13 @@ _MAIN = ast.dump(ast.parse("__name__ == '__main__'", mode="eval").body)
 class _Module(ModuleType):
     """What user code sees of a file: any name that is asked for is made then."""
 
-    __slots__ = ("_made_by",)  # no name of the file's
+    __slots__ = ("made_by",)  # which are no names of the file
 
     def __getattr__(self, name: str) -> Any:
-        return object.__getattribute__(self, "_made_by").value(name)
+        return object.__getattribute__(self, "made_by").value(name)
+
+    def __deepcopy__(self, _: object) -> "_Module":
+        return self  # Triton keeps copies of what kernels refer to
 
 
 class PartialModule:
@@ -49,7 +56,7 @@ class PartialModule:
     def __init__(self, path: Path, text: str, files: "dict[Path, PartialModule] | None" = None) -> None:
         self._path, self._files = path, {} if files is None else files
         self._module = _Module(f"{path.stem}_in_part_{len(self._files)}")
-        self._module._made_by = self  # pyright: ignore[reportAttributeAccessIssue]
+        self._module.made_by = self  # pyright: ignore[reportAttributeAccessIssue]
         self._names = vars(self._module)
         self._names |= {"__file__": str(path), "__builtins__": vars(builtins) | {"__import__": self._import}}
         self._files[path] = self
@@ -58,11 +65,14 @@ class PartialModule:
         with blame(path, "it cannot be parsed"):
             tree = python_ast(text)
         self._statements = [n for n in tree.body if not (isinstance(n, ast.If) and ast.dump(n.test) == _MAIN)]
+        future = [n for n in tree.body if isinstance(n, ast.ImportFrom) and n.module == "__future__"]
+        self._flags = sum(getattr(__future__, one.name).compiler_flag for node in future for one in node.names)
         self._binding: dict[str, list[int]] = {}
         for at, node in enumerate(self._statements):
             for name in _bound(node):
                 self._binding.setdefault(name, []).append(at)
         self._begun: set[int] = set()
+        self._called_later: list[int] = []
         self._broken: dict[int, WorkloadError] = {}
 
     def value(self, name: str) -> Any:
@@ -74,12 +84,33 @@ class PartialModule:
         """
         if name not in self._names and not (name.startswith("__") and name not in self._binding):
             self._need(name)
+            self._settle()
+            self._need(name)  # raises what settling has found
         if name in self._names:
             return self._names[name]
         beside = _file_of(self._path.parent / name) if self._path.name == "__init__.py" else None
         if beside is None:
             raise AttributeError(f"module '{self._path.stem}' has no attribute '{name}'")
         return self._in_part(beside)
+
+    def undecorated(self, name: str) -> Any:
+        """A Triton function with no decorator but `jit`, where the others cannot be executed.
+
+        Raises:
+            WorkloadError: it is no function that `jit` decorates, or what else it needs raises.
+        """
+        for at in self._binding.get(name, ()):
+            node = self._statements[at]
+            kept = [d for d in getattr(node, "decorator_list", ()) if dotted(d).rpartition(".")[2] == "jit"]
+            if isinstance(node, ast.FunctionDef) and kept:
+                bare = copy(node)
+                bare.decorator_list = kept
+                self._statements[at] = bare
+                self._begun.discard(at)
+                self._broken.pop(at, None)
+                self._names.pop(name, None)
+                return self.value(name)
+        raise WorkloadError("it is no function that `jit` decorates", self._path)
 
     def missing_imports(self) -> list[tuple[int, str]]:
         """Lines and names of modules that the file imports whatever happens, and that are not here."""
@@ -104,14 +135,19 @@ class PartialModule:
         except (ImportError, ValueError):
             return False
 
+    def is_bound_anywhere(self, name: str) -> bool:
+        """Whether this file or one that was imported in part binds the name, or may by an `import *`."""
+        return any(name in one._binding or "*" in one._binding for one in self._files.values())
+
     def is_bound(self, name: str) -> bool:
         """Whether a statement at the top of the file binds the name."""
         return name in self._binding
 
-    def _need(self, name: str) -> None:
-        """Execute what binds the name; every `import *` where nothing else does."""
+    def _need(self, name: str, before: int | None = None) -> None:
+        """Execute what binds the name, above a statement if one is given; every `import *` where nothing else does."""
         for at in self._binding.get(name, () if hasattr(builtins, name) else self._binding.get("*", ())):
-            self._run(at)
+            if before is None or at < before:
+                self._run(at)
 
     def _run(self, at: int) -> None:
         if at in self._broken:
@@ -121,21 +157,48 @@ class PartialModule:
         self._begun.add(at)
         node = self._statements[at]
         try:
-            for name in _used(node):
-                self._need_of(node, name)
+            for name in _used_at_once(node):
+                self._need(name, at)
+            if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                self._settle(at)  # it may call functions
             with blame(self._path, "it raised while its kernels were loaded"):
-                exec(compile(ast.Module([node], []), str(self._path), "exec"), self._names)
+                code = compile(ast.Module([node], []), str(self._path), "exec", self._flags, dont_inherit=True)
+                exec(code, self._names)
+            self._called_later.append(at)
         except WorkloadError as error:
-            self._broken[at] = error
-            raise
+            self._broken[at] = self._root_of(error)
+            raise self._broken[at] from error.__cause__
 
-    def _need_of(self, node: ast.stmt, name: str) -> None:
-        """A name that a statement uses. What only the body of a host function needs may be missing."""
-        try:
-            self._need(name)
-        except WorkloadError:
-            if not isinstance(node, (ast.FunctionDef, ast.ClassDef)) or _is_jit(node) or name in _used_at_once(node):
-                raise
+    def _root_of(self, error: WorkloadError) -> WorkloadError:
+        """What kept a name from being made, where that it is not defined is all that is said."""
+        name = error.__cause__.name if isinstance(error.__cause__, NameError) else None
+        broken = (one._broken.get(at) for one in self._files.values() for at in one._binding.get(name or "", ()))
+        return next((root for root in broken if root is not None), error)
+
+    def _settle(self, before: int | None = None) -> None:
+        """Make what functions need when they are called, above a statement if one is given.
+
+        What only host functions need may be missing.
+        """
+        settled: set[int] = set()
+        while left := [at for at in self._called_later if at not in settled]:
+            settled.add(at := left[-1])
+            for name in _used_when_called(self._statements[at]):
+                try:
+                    self._need(name, before)
+                except WorkloadError as error:
+                    if self._is_jit(at):
+                        self._broken.setdefault(at, error)
+        if before is None:
+            self._called_later = [at for at in self._called_later if at not in settled]
+
+    def _is_jit(self, at: int) -> bool:
+        """Whether a function is one of Triton's, by a decorator or by a call further down."""
+        node = self._statements[at]
+        if not isinstance(node, ast.FunctionDef):
+            return False
+        calls = [s for b in self._binding[node.name] if isinstance(s := self._statements[b], ast.Assign)]
+        return any("jit" in ast.unparse(one) for one in (*node.decorator_list, *calls))
 
     def _import(
         self,
@@ -202,9 +265,11 @@ def _bound(node: ast.stmt) -> set[str]:
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return {node.name}
     if isinstance(node, ast.Expr):
-        call = node.value
-        changes = isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in _CHANGES
-        return {call.func.value.id} if changes and isinstance(call.func.value, ast.Name) else set()
+        match node.value:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=change)) if change in _CHANGES:
+                return {name}
+            case _:
+                return set()
     found: set[str] = set()
     for inner in _own_scope(node):
         match inner:
@@ -227,23 +292,32 @@ def _own_scope(node: ast.AST) -> Iterator[ast.AST]:
             yield from _own_scope(child)
 
 
-def _used(node: ast.AST) -> list[str]:
-    """The names that a statement reads, in order."""
-    return list(dict.fromkeys(n.id for n in ast.walk(node) if isinstance(n, ast.Name)))
+def _used(*nodes: ast.AST) -> list[str]:
+    """The names that are read in nodes, in order."""
+    every = (inner for node in nodes for inner in ast.walk(node) if isinstance(inner, ast.Name))
+    return list(dict.fromkeys(name.id for name in every))
 
 
-def _used_at_once(node: ast.FunctionDef | ast.ClassDef) -> set[str]:
-    """The names that are read when a function or class is defined, not when it is called."""
-    parts: list[ast.AST] = [*node.decorator_list]
-    if isinstance(node, ast.FunctionDef):
-        parts += [*node.args.defaults, *(default for default in node.args.kw_defaults if default)]
-        parts += [
-            a.annotation for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs) if a.annotation
-        ]
-    else:
-        parts += [*node.bases, *(statement for statement in node.body if not isinstance(statement, ast.FunctionDef))]
-    return {name for part in parts for name in _used(part)}
+def _used_at_once(node: ast.AST) -> list[str]:
+    """The names that are read when a statement is executed: of a function's those outside of its body."""
+    if isinstance(node, ast.ClassDef):
+        inner = [name for one in node.body for name in _used_at_once(one)]
+        return list(dict.fromkeys([*_used(*node.bases, *node.keywords, *node.decorator_list), *inner]))
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        defaults = [default for default in (*node.args.defaults, *node.args.kw_defaults) if default]
+        annotations = [one for one in (*(argument.annotation for argument in arguments), node.returns) if one]
+        return _used(*node.decorator_list, *defaults, *annotations)
+    return _used(node)
 
 
-def _is_jit(node: ast.FunctionDef | ast.ClassDef) -> bool:
-    return any("jit" in ast.unparse(decorator) for decorator in node.decorator_list)
+def _used_when_called(node: ast.AST) -> list[str]:
+    """The names of the file that functions read when they are called."""
+    if isinstance(node, ast.ClassDef):
+        return list(dict.fromkeys(name for one in node.body for name in _used_when_called(one)))
+    if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return []
+    own = {argument.arg for argument in ast.walk(node.args) if isinstance(argument, ast.arg)}
+    own |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
+    shared = {name for n in ast.walk(node) if isinstance(n, ast.Global) for name in n.names}
+    return [name for name in _used(*node.body) if name not in own or name in shared]

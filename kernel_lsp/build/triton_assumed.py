@@ -72,20 +72,24 @@ class _Loaded:
     """A kernel of the file as Triton sees it.
 
     Attributes:
+        module: the file.
         kernel: in the file.
         line: of its name.
         function: what Triton compiles; None where it could not be loaded.
         settings: constants and options of the first configurations of its autotuner, the one to be tried first first.
         heuristics: functions of its decorators that compute constants from arguments.
         error: why it could not be loaded.
+        without: why it was loaded without its decorators, if so.
     """
 
+    module: PartialModule
     kernel: Kernel
     line: int
     function: JITFunction[Any] | None = None
     settings: list[dict[str, Any]] = field(default_factory=lambda: [dict[str, Any]()])
     heuristics: dict[str, Any] = field(default_factory=dict[str, Any])
     error: WorkloadError | None = None
+    without: str = ""
 
     @cached_property
     def tree(self) -> ast.FunctionDef:
@@ -165,11 +169,18 @@ class _Tried:
 
 def _load(module: PartialModule, kernel: Kernel, source: SourceFile) -> _Loaded:
     line = Lines(source.text.encode()).position(kernel.name_span.start)[0]
-    found = _Loaded(kernel, line)
+    found = _Loaded(module, kernel, line)
     try:
         if not module.is_bound(kernel.name):
             raise WorkloadError("it is defined inside of a function or class", source.path, line)
-        value = module.value(kernel.name)
+        try:
+            value = module.value(kernel.name)
+        except WorkloadError as error:
+            try:
+                value = module.undecorated(kernel.name)
+            except WorkloadError:
+                raise error from None
+            found.without = f"without its decorators, for {_where(error, source)}"
         with blame(source.path, "its decorators cannot be read"):
             _unwrap(value, found)
         if found.function is None:
@@ -255,14 +266,15 @@ def _try(one: _Loaded, launch: Launch, source: SourceFile, attempt: Attempt, set
     types: tuple[str, ...] = ()
     try:
         with blame(source.path, "it does not compile"):
-            types = tuple(p.text for p in _parameters(one, launch, attempt, settings) if p.known is From.GUESS)
+            types = (one.without,) if one.without else ()
+            types += tuple(p.text for p in _parameters(one, launch, attempt, settings) if p.known is From.GUESS)
             _launch(one, launch, attempt, settings)
         return _Tried(Assumed(one.kernel.name, one.line, types, True))
     except WorkloadError as error:
         error.line = error.line or one.line
         said = diagnose(error, source)
         message = said.message if said else error.message
-        if said is not None and _is_certain(error, one.tree):
+        if said is not None and _is_certain(error, one):
             return _Tried(Assumed(one.kernel.name, one.line, types, False, message), said, log_of(error, source))
         words = f"line {said.line}: {message}" if said else message
         return _Tried(
@@ -325,7 +337,7 @@ def _strides(sides: list[int]) -> list[int]:
     return [64 ** (len(sides) - 1 - at) for at in range(len(sides))]
 
 
-def _is_certain(error: WorkloadError, function: ast.FunctionDef) -> bool:
+def _is_certain(error: WorkloadError, one: _Loaded) -> bool:
     """Whether what Triton says of a kernel holds for any types: an unknown name, a construct that it does not have."""
     cause: BaseException | None = error.__cause__
     while cause is not None:
@@ -334,7 +346,7 @@ def _is_certain(error: WorkloadError, function: ast.FunctionDef) -> bool:
         text = str(getattr(cause, "error_message", None) or cause)
         if isinstance(cause, NameError) or (isinstance(cause, CompilationError) and "NameError(" in text):
             name = text.partition(" is not defined")[0].rpartition("(")[2].strip("'\" ")
-            return not is_assigned(function, name)
+            return not is_assigned(one.tree, name) and not one.module.is_bound_anywhere(name)
         if "has no attribute" in text and "module '" in text:
             return True
         cause = cause.__cause__ or cause.__context__

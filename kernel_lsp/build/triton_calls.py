@@ -33,9 +33,26 @@ _FACTORIES = frozenset(
     ("empty", "zeros", "ones", "full", "rand", "randn", "randint", "arange", "tensor", "empty_strided")
 )
 _METHODS = frozenset(
-    ("contiguous", "view", "reshape", "flatten", "transpose", "permute", "unsqueeze", "squeeze", "clone")
+    [
+        "contiguous",
+        "view",
+        "reshape",
+        "flatten",
+        "transpose",
+        "permute",
+        "unsqueeze",
+        "squeeze",
+        "clone",
+        "detach",
+        "expand",
+        "t",
+        "cuda",
+        "new_empty",
+        "new_zeros",
+        "view_as",
+        "requires_grad_",
+    ]
 )
-_METHODS |= {"detach", "expand", "t", "cuda", "new_empty", "new_zeros", "view_as", "requires_grad_"}
 _NUMBERS = frozenset(
     ("stride", "size", "numel", "element_size", "cdiv", "len", "int", "dim", "next_power_of_2", "item")
 )

@@ -21,7 +21,7 @@ _REAL = re.compile(
     r"(?i)eps|scale|alpha|beta|gamma|theta|slope|momentum|decay|(^|_)lr($|_)|drop|^p$|prob|temp|cap|thresh"
 )
 _REAL_CONSTANT = re.compile(r"(?i)eps|scale|alpha|slope|softcap|dropout|thresh|smoothing")
-_WHOLE = re.compile(r"(?i)stride|^n_|num_|seqlen|_(?:size|rows|cols|dim|index|idx|len)$")
+_WHOLE = re.compile(r"^[A-Z]$|(?i:stride|^n_|num_|seqlen|_(?:size|rows|cols|dim|index|idx|len)$)")
 _TYPE = re.compile(r"(?i)dtype|_type$|^ty$")
 _SWITCH = re.compile(
     r"^(?:(?:HAS|USE|IS|DO|WITH|STORE|SAVE|ENABLE|APPLY|RETURN|NEED|EVEN|ALLOW|INPLACE)_|(?i:is|has|use)_)"

@@ -12,15 +12,22 @@ from functools import cached_property
 from itertools import product
 
 _MOVES = frozenset(
-    ("load", "store", "atomic_add", "atomic_max", "atomic_min", "atomic_cas", "atomic_xchg", "atomic_or")
+    [
+        "load",
+        "store",
+        "atomic_add",
+        "atomic_max",
+        "atomic_min",
+        "atomic_cas",
+        "atomic_xchg",
+        "atomic_or",
+        "atomic_and",
+        "atomic_xor",
+        "make_block_ptr",
+        "make_tensor_descriptor",
+        "_experimental_make_tensor_descriptor",
+    ]
 )
-_MOVES |= {
-    "atomic_and",
-    "atomic_xor",
-    "make_block_ptr",
-    "make_tensor_descriptor",
-    "_experimental_make_tensor_descriptor",
-}
 _SAME = frozenset(("to", "multiple_of", "max_contiguous", "cast", "broadcast_to", "expand_dims", "assume"))
 _INDICES = frozenset(("arange", "program_id", "num_programs", "cdiv"))
 _SHAPES = frozenset(("zeros", "full", "reshape", "view", "arange", "broadcast_to", "make_block_ptr"))
@@ -185,8 +192,9 @@ class _Reader:
         self._found.pointers |= self._bases(address)
         reached = list(self._reached(address))
         for inner in reached:
-            loads = isinstance(inner, ast.Call) and dotted(inner.func).rpartition(".")[2] == "load"
-            if loads and inner.args and inner is not node:
+            if not isinstance(inner, ast.Call) or inner is node or not inner.args:
+                continue
+            if dotted(inner.func).rpartition(".")[2] == "load":
                 self._found.whole_pointers |= self._bases(inner.args[0])
         return {inner.id for inner in reached if isinstance(inner, ast.Name) and inner.id in self._parameters}
 

@@ -202,6 +202,10 @@ def _take_answers(profile: BaselineProfile, notes: _Notes) -> None:
         at_its_line = any(run.findings for run in findings.runs if run.case == case)
         for one in (*([] if at_its_line else [ruling]), *profile.later_rulings):
             notes.add(right.WRONG if one.outcome is Outcome.WRONG else right.RUN_FAILED, one.reason)
+    raised = len(profile.raised)
+    if raised > len(profile.draws):
+        said = f"`launch` fails on {raised} of {raised + len(profile.draws)} sets of inputs"
+        notes.add(right.WEAK_WORKLOAD, f"{said}, so little was checked: {profile.raised[0]}")
     for weakness in profile.weak:
         notes.add(right.WEAK_WORKLOAD, f"the workload cannot tell right from wrong: {weakness}")
 

@@ -59,7 +59,7 @@ WEAK_WORKLOAD = Rule(
     needs=Needs.RUNNING,
     summary="The workload cannot tell right from wrong.",
     what="A reference that also accepts a trivial answer: zeros, the mean everywhere, a copy of an input, or the "
-    "answer to other inputs.",
+    "answer to other inputs. Also a `launch` that fails on more sets of inputs than it manages.",
     why="A kernel that computes nothing would pass, so no verdict that rests on this workload means anything.",
     before="def inputs(n):\n    return (torch.zeros(n, device='cuda'),)",
     after="def inputs(n):\n    return (torch.randn(n, device='cuda'),)",

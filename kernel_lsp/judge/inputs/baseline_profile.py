@@ -40,6 +40,7 @@ class BaselineProfile:
         run_seconds: by case, longest wall time of one run.
         rehearsal_seconds: longest wall time of a launch before the first one, in which it may compile or tune itself.
         unvaried: by argument, why no other value of it is tried.
+        raised: of each set of inputs on which it raises or faults, what was said.
         findings: checks on the way, among them inputs that are not used and why.
         later_rulings: failures of cases after the first that failed, but for what the emulator finds at a line.
     """
@@ -56,6 +57,7 @@ class BaselineProfile:
     run_seconds: dict[int, float] = field(default_factory=dict[int, float])
     rehearsal_seconds: float = 0.0
     unvaried: dict[str, str] = field(default_factory=dict[str, str])
+    raised: list[str] = field(default_factory=list[str])
     findings: Findings = field(default_factory=Findings)
     later_rulings: list[Ruling] = field(default_factory=list[Ruling])
 
@@ -231,6 +233,8 @@ class _Measuring:
         findings = self._profile.findings
         if ruling.stage is Stage.RUN:  # after a fault another process is taken
             await self.leave()
+        if ruling.outcome is Outcome.RUN_FAILED:
+            self._profile.raised.append(ruling.reason)
         if findings.runs and findings.runs[-1].findings:
             findings.runs.pop()  # nobody promised to manage them
         detail = f"the baseline itself does not manage them: {ruling.reason}"

@@ -242,3 +242,31 @@ def test_a_fault_in_one_case_does_not_hide_the_others(path, tmp_path):
         assert [check.case for check in report.checks if check.status == "passed"] == ["n=300"]
 
     checking(tmp_path, steps)
+
+
+def test_a_launch_that_fails_on_most_inputs_is_a_warning(path, tmp_path):
+    workload = path.with_name("scale_workload.py")
+    picky = (
+        "    most, ends = float(x.abs().max()), float(x[-1] - x[0])\n"
+        "    if most and (not 2 < most < 6 or abs(ends) > 5 or not x.is_contiguous()):\n"
+        '        raise ValueError("zip() argument 3 is shorter")\n'
+    )
+    workload.write_text(WORKLOAD.replace("    y = torch.empty_like(x)\n", picky + "    y = torch.empty_like(x)\n"))
+
+    def steps(check):
+        report = check(path)
+        assert report.ok
+        (found,) = [one for one in report.diagnostics if one.code == "KL023"]
+        assert re.match(r"`launch` fails on \d+ of \d+ sets of inputs, so little was checked: ", found.message)
+        assert "zip() argument 3 is shorter" in found.message
+
+    checking(tmp_path, steps)
+
+
+def test_kernels_that_no_case_launches_are_named(path, tmp_path):
+    path.write_text(KERNEL + KERNEL.replace("scale", "other").partition("\n")[2])
+
+    def steps(check):
+        assert check(path).never_launched == ("other",)
+
+    checking(tmp_path, steps)
