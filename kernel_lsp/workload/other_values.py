@@ -31,7 +31,7 @@ def other_values(value: Leaf, fresh: Leaf | None, structure: Structure, generato
         return
     if isinstance(value, Tensor):
         yield from _other_tensors(value, fresh, structure, generator)
-    else:
+    elif isinstance(value, (int, float)):
         yield from (other for other in _other_numbers(value, fresh) if is_within(structure.promise, other))
 
 
@@ -42,7 +42,7 @@ def _other_numbers(value: bool | int | float, fresh: Leaf | None) -> Iterator[bo
         if value > 0:  # first the smaller one: a kernel that takes it for a size stays within its memory
             yield value - 1
         yield value + 1
-    elif isinstance(value, float):
+    else:
         yield fresh if isinstance(fresh, float) and fresh != value else 1.25 * value + 0.25
 
 

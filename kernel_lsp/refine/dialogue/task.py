@@ -230,8 +230,9 @@ class _Edits:
         )
 
     def candidate(self, answer: Answer) -> Candidate:
-        kernel, *launch = apply_answer(fenced_code(answer), self._files)
-        return self.target.version(kernel, label_of(answer), f"model:{self.profile.id}", *launch)
+        kernel, *others = apply_answer(fenced_code(answer), self._files)
+        launch = others[0] if others else None
+        return self.target.version(kernel, label_of(answer), f"model:{self.profile.id}", launch)
 
     def as_answer(self, candidate: Candidate) -> None:
         """Edits are made of the user's file, not of another version of it."""
