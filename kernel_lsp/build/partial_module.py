@@ -29,18 +29,6 @@ _CHANGES = frozenset(("append", "extend", "update", "insert", "add", "setdefault
 _MAIN = ast.dump(ast.parse("__name__ == '__main__'", mode="eval").body)
 
 
-class _Module(ModuleType):
-    """What user code sees of a file: any name that is asked for is made then."""
-
-    __slots__ = ("made_by",)  # which are no names of the file
-
-    def __getattr__(self, name: str) -> Any:
-        return object.__getattribute__(self, "made_by").value(name)
-
-    def __deepcopy__(self, _: object) -> "_Module":
-        return self  # Triton keeps copies of what kernels refer to
-
-
 class PartialModule:
     """A file whose statements are executed as their names are asked for.
 
@@ -55,10 +43,14 @@ class PartialModule:
 
     def __init__(self, path: Path, text: str, files: "dict[Path, PartialModule] | None" = None) -> None:
         self._path, self._files = path, {} if files is None else files
-        self._module = _Module(f"{path.stem}_in_part_{len(self._files)}")
-        self._module.made_by = self  # pyright: ignore[reportAttributeAccessIssue]
+        self._module = ModuleType(f"{path.stem}_in_part_{len(self._files)}")
+        # A plain module, as Triton lets kernels refer to no other.
         self._names = vars(self._module)
-        self._names |= {"__file__": str(path), "__builtins__": vars(builtins) | {"__import__": self._import}}
+        self._names |= {
+            "__getattr__": self.value,
+            "__file__": str(path),
+            "__builtins__": vars(builtins) | {"__import__": self._import},
+        }
         self._files[path] = self
         linecache.cache[str(path)] = (len(text), None, text.splitlines(keepends=True), str(path))
         sys.modules[self._module.__name__] = self._module  # where dataclasses and Triton look for it

@@ -6,6 +6,7 @@ import pytest
 import sample_verdicts as sample
 from rich.console import Console
 
+from kernel_lsp.build.assumed import Assumed
 from kernel_lsp.build.binary import Diagnostic, Severity
 from kernel_lsp.check import FileReport
 from kernel_lsp.judge.verdict import Check, CheckStatus, Outcome, Stage
@@ -57,7 +58,13 @@ def test_a_refinement_as_one_object():
 
 
 def report(**changes) -> FileReport:
-    return FileReport(Path("k.cu"), Language.CUDA, "sm_90", ("f", "g"), **{"seconds": 0.42} | changes)
+    return FileReport(
+        Path("k.cu"),
+        Language.CUDA,
+        "sm_90",
+        ("f", "g"),
+        **{"seconds": 0.42, "workload": Path("k_workload.py")} | changes,
+    )
 
 
 def skipped(name: str, detail: str, case: str | None = None) -> Check:
@@ -111,6 +118,8 @@ def test_the_summary_counts_files_and_says_once_what_was_skipped():
     bad = report(diagnostics=[Diagnostic("k.cu", 1, 1, 1, 1, Severity.ERROR, "no")])
     odd = skipped("inputs: large", "the baseline itself does not manage them")
     assert shown(summary_view([report()])) == ["1 file, 2 kernels, sm_90: all well"]
+    (said,) = shown(summary_view([report(workload=None)]))
+    assert said == "1 file, 2 kernels, sm_90: no errors, 1 file compiled and not run"
     assert shown(summary_view([report(checks=[odd, odd]), bad])) == [
         "Skipped in 1 file: the baseline itself does not manage them.",
         "2 files, 4 kernels, sm_90: 1 with errors",
@@ -131,3 +140,15 @@ def test_check_as_one_object():
     assert not said["ok"]
     assert [file["ok"] for file in said["files"]] == [True, False]
     assert said["files"][1]["diagnostics"][0]["line"] == 3
+
+
+def test_what_was_not_compiled_or_launched_is_said_and_is_not_well():
+    tried = (Assumed("f", 3, ("x: *fp32",), compiled=True), Assumed("g", 9, (), compiled=False, problem="line 2: no"))
+    partly = report(workload=None, assumed=tried)
+    first, *rest = shown(file_view(partly, ""))
+    assert first.startswith("– k.cu")
+    assert rest == ["f, assumed: x: *fp32", "k.cu:9: g was not compiled: line 2: no"]
+    (said,) = shown(summary_view([partly]))
+    assert said.endswith("no errors, 1 kernel compiled for assumed types and not run, 1 not compiled")
+    (said,) = shown(summary_view([report(workload=None, assumed=tried[1:])]))
+    assert said == "1 file, 2 kernels, sm_90: nothing was compiled"
