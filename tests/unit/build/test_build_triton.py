@@ -141,7 +141,7 @@ def test_compiling_side_by_side_makes_the_same(
     here: list[object] = []  # what a fork adds is not seen in this process
     compiling = ASTSource.make_ir
     monkeypatch.setattr(ASTSource, "make_ir", lambda *given: here.append(given) or compiling(*given))
-    together = build(kernel, processes=2)
+    together = build(kernel + "\n", processes=2)  # a text of its own: one that is loaded already has compiled
     assert here == []
     assert together.binaries == alone.binaries
     assert together.plans == alone.plans
