@@ -79,7 +79,7 @@ def _gaps(reports: Sequence[FileReport]) -> list[str]:
     found = [f"{_counted(compiled, 'kernel')} compiled for assumed types and not run"] if compiled else []
     if len(assumed) > compiled:
         found += [f"{len(assumed) - compiled} not compiled" if compiled else "nothing was compiled"]
-    without = sum(report.workload is None and not report.assumed and report.ok for report in reports)
+    without = sum(not report.workloads and not report.assumed and report.ok for report in reports)
     found += [f"{_counted(without, 'file')} compiled and not run"] if without else []
     return found + ([f"{_counted(never, 'kernel')} never launched"] if never else [])
 
