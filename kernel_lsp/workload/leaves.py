@@ -18,7 +18,8 @@ def returned_leaves(returned: object) -> tuple[object, ...]:
     """
     several = isinstance(returned, (tuple, list))
     outputs = tuple(cast(Sequence[object], returned)) if several else (returned,)
-    device = next((output.device for output in outputs if isinstance(output, Tensor)), None)
+    # A tensor of a class of its own may compute when it is asked anything.
+    device = next((output.device for output in outputs if type(output) is Tensor), None)
     if device is None:
         return outputs
     return tuple(torch.empty(0, dtype=torch.uint8, device=device) if o is None else o for o in outputs)

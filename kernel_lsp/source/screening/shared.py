@@ -1,7 +1,8 @@
 """What a candidate may import from files that the baseline and the workload read already.
 
 Such a file was not written by the candidate and runs in the baseline's process too, so that its functions and constants
-may be shared, as those of one workload by many versions. What it has imported itself may not be had through it.
+may be shared, as those of one workload by many versions. What it has imported itself may not be had through it, and
+what gives the right answer may be named, as by a workload that is made of another one, but not used.
 """
 
 import ast
@@ -24,17 +25,18 @@ def shared_names(file: SourceFile, baseline: Candidate, workload: SourceFile) ->
     read = {one.path.resolve(): one for each in own for one in local_imports(each, folders, None) or ()}
     read |= {one.path.resolve(): one for one in own}
     read.pop(baseline.kernel.path.resolve(), None)  # the candidate takes its place
-    return frozenset(_allowed(file, folders_of(*own, file), read))
+    answers = _answers(workload, [python_ast(one.text) for one in read.values() if _parses(one.text)])
+    return frozenset(_allowed(file, folders_of(*own, file), read, answers))
 
 
 def _allowed(
-    file: SourceFile, folders: Sequence[Path], read: Mapping[Path, SourceFile]
+    file: SourceFile, folders: Sequence[Path], read: Mapping[Path, SourceFile], answers: set[str]
 ) -> Iterator[tuple[int, str, str]]:
-    try:
-        nodes = [node for node in ast.walk(python_ast(file.text)) if isinstance(node, ast.ImportFrom)]
-    except SyntaxError:
+    if not _parses(file.text):
         return
-    for node in nodes:
+    tree = python_ast(file.text)
+    used = _loaded(tree)
+    for node in (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)):
         if node.module is None or (not node.level and node.module.partition(".")[0] in sys.stdlib_module_names):
             continue
         starts = [file.path.parent.joinpath(*[".."] * (node.level - 1))] if node.level else folders
@@ -43,16 +45,15 @@ def _allowed(
             continue
         defined = set[str].intersection(*(_defined(read[files[-1].resolve()].text) for files in found))
         for alias in node.names:
-            if alias.name in defined:
+            if alias.name in defined and not (alias.name in answers and (alias.asname or alias.name) in used):
                 yield node.level, node.module, alias.name
 
 
 def _defined(text: str) -> set[str]:
     """Return the functions, classes and constants at the top of a file; nothing that is made of what it imports."""
-    try:
-        tree = python_ast(text)
-    except SyntaxError:
+    if not _parses(text):
         return set()
+    tree = python_ast(text)
     imported = {
         (alias.asname or alias.name).partition(".")[0]
         for node in ast.walk(tree)
@@ -69,3 +70,32 @@ def _defined(text: str) -> set[str]:
             if imported.isdisjoint(used):
                 found |= {target.id for target in targets if isinstance(target, ast.Name)}
     return found - imported
+
+
+def _answers(workload: SourceFile, trees: Sequence[ast.Module]) -> set[str]:
+    """Return the names by which the right answer can be had: what `reference` is, and functions that name it."""
+    found = {"reference"}
+    for node in ast.walk(python_ast(workload.text)) if _parses(workload.text) else ():
+        if isinstance(node, ast.ImportFrom):
+            found |= {alias.name for alias in node.names if alias.asname == "reference"}
+        elif isinstance(node, ast.Assign) and any(
+            isinstance(t, ast.Name) and t.id == "reference" for t in node.targets
+        ):
+            found |= _loaded(node.value)
+    functions = {node.name: _loaded(node) for tree in trees for node in tree.body if isinstance(node, ast.FunctionDef)}
+    while more := {name for name, used in functions.items() if name not in found and not found.isdisjoint(used)}:
+        found |= more
+    return found
+
+
+def _loaded(tree: ast.AST) -> set[str]:
+    """Return the names that are read in a piece of code."""
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+
+
+def _parses(text: str) -> bool:
+    try:
+        python_ast(text)
+    except SyntaxError:
+        return False
+    return True

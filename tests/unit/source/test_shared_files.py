@@ -24,6 +24,10 @@ def ceil_div(a, b):
 
 def reference(x):
     return x
+
+
+def through(x):
+    return reference(x)
 """
 LAUNCH = "\n\ndef launch(module, x):\n    return module.k[1, 1](x)\n"
 
@@ -71,6 +75,18 @@ def test_files_that_the_baseline_reads_are_shared(folder, imports):
 )
 def test_nothing_else_is(folder, imports, what):
     assert what in whats(folder, imports)
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "from v1_workload import reference\n\ndef softmax(x):\n    return reference(x)",
+        "from v1_workload import reference as base\n\nanswer = base",
+        "from v1_workload import through\n\ndef softmax(x):\n    return through(x)",
+    ],
+)
+def test_the_right_answer_may_be_named_but_not_used(folder, imports):
+    assert whats(folder, imports) == ["imports `v1_workload`"]
 
 
 def test_a_file_of_the_same_name_beside_the_candidate_is_not_the_one_that_is_shared(folder):
