@@ -221,6 +221,8 @@ FLOOR_MAX_UNITS: Final = 4.0
 """An element may always be off by so many. Chosen: rounding once costs half a unit, a short chain a few."""
 FLOOR_RMS_UNITS: Final = 1.0
 """The root mean square may always be off by so many."""
+FLOOR_PARTS_UNITS: Final = 6.0
+"""The same for sums in float32: a product in parts of TF32 leaves out three times 2^-22 of itself at most."""
 FLOOR_MAX_BY_ROOT: Final = 0.75
 """So many by the root of the number of terms: the largest error among a million loops was 0.72 (`summation_errors`)."""
 FLOOR_RMS_BY_ROOT: Final = 0.1

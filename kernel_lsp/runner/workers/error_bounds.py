@@ -106,6 +106,8 @@ def floors(dtype: torch.dtype, sums: Sums, *, wide: bool) -> Bounds:
     if dtype in SUMMED_IN:
         root = math.sqrt(min(sums.terms, policy.FLOOR_MOST_TERMS))
         largest, rms = max(largest, policy.FLOOR_MAX_BY_ROOT * root), max(rms, policy.FLOOR_RMS_BY_ROOT * root)
+    if dtype is torch.float32 and sums.terms > 1:
+        largest = max(largest, policy.FLOOR_PARTS_UNITS)
     return Bounds(largest, max(rms, min(largest, rms * rms_spread(sums.elements))))
 
 

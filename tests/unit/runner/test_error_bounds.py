@@ -70,6 +70,23 @@ def test_floors_grow_with_the_root_of_the_terms_in_types_that_sums_are_made_in(n
     assert floor(4, 9, dtype, coarse=True).max == policy.WIDE_FLOORS_UNITS[name][0]
 
 
+def in_tf32(values: torch.Tensor) -> torch.Tensor:
+    """The values rounded to the ten bits after the point that tensor cores take (cvt.rna.tf32.f32)."""
+    return ((values.view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
+
+
+def test_a_product_in_three_parts_of_tf32_is_honest_and_one_in_two_is_not():
+    torch.manual_seed(1)
+    a, b = (1 + torch.rand(1 << 20) for _ in range(2))
+    high_a, high_b = in_tf32(a), in_tf32(b)
+    low_a, low_b = in_tf32(a - high_a), in_tf32(b - high_b)
+    right, parts = a.double() * b, high_a.double() * high_b + high_a.double() * low_b
+    eps, bounds = torch.finfo(torch.float32).eps, floor(2, 1 << 20)
+    assert bounds.max == policy.FLOOR_PARTS_UNITS
+    for found, honest in ((parts + low_a.double() * high_b, True), (parts, False)):
+        assert (float(((found - right) / right).abs().max()) / eps <= bounds.max) is honest
+
+
 def test_of_few_elements_the_rms_is_a_matter_of_chance_and_no_stricter_than_the_largest():
     assert floor(1, 1) == Bounds(policy.FLOOR_MAX_UNITS, policy.FLOOR_MAX_UNITS)
     spreads = [rms_spread(count) for count in (0, 1, 10, 100, 1000, 10**6)]
