@@ -63,7 +63,7 @@ def report(**changes) -> FileReport:
         Language.CUDA,
         "sm_90",
         ("f", "g"),
-        **{"seconds": 0.42, "workload": Path("k_workload.py")} | changes,
+        **{"seconds": 0.42, "workloads": (Path("k_workload.py"),)} | changes,
     )
 
 
@@ -117,10 +117,12 @@ def test_a_note_is_no_error():
 def test_the_summary_counts_files_and_says_once_what_was_skipped():
     bad = report(diagnostics=[Diagnostic("k.cu", 1, 1, 1, 1, Severity.ERROR, "no")])
     odd = skipped("inputs: large", "the baseline itself does not manage them")
-    assert shown(summary_view([report()])) == ["1 file, 2 kernels, sm_90: all well"]
-    (said,) = shown(summary_view([report(workload=None)]))
-    assert said == "1 file, 2 kernels, sm_90: no errors, 1 file compiled and not run"
-    assert shown(summary_view([report(checks=[odd, odd]), bad])) == [
+    right = Check(name="inputs: normal", status=CheckStatus.PASSED)
+    assert shown(summary_view([report(checks=[right])])) == ["1 file, 2 kernels, sm_90: all well"]
+    for none_run in (report(workloads=()), report(checks=[])):  # it has no workload, or was checked with --no-run
+        (said,) = shown(summary_view([none_run]))
+        assert said == "1 file, 2 kernels, sm_90: no errors, 1 file compiled and not run"
+    assert shown(summary_view([report(checks=[right, odd, odd]), bad])) == [
         "Skipped in 1 file: the baseline itself does not manage them.",
         "2 files, 4 kernels, sm_90: 1 with errors",
     ]
@@ -144,11 +146,11 @@ def test_check_as_one_object():
 
 def test_what_was_not_compiled_or_launched_is_said_and_is_not_well():
     tried = (Assumed("f", 3, ("x: *fp32",), compiled=True), Assumed("g", 9, (), compiled=False, problem="line 2: no"))
-    partly = report(workload=None, assumed=tried)
+    partly = report(workloads=(), assumed=tried)
     first, *rest = shown(file_view(partly, ""))
     assert first.startswith("– k.cu")
     assert rest == ["f, assumed: x: *fp32", "k.cu:9: g was not compiled: line 2: no"]
     (said,) = shown(summary_view([partly]))
     assert said.endswith("no errors, 1 kernel compiled for assumed types and not run, 1 not compiled")
-    (said,) = shown(summary_view([report(workload=None, assumed=tried[1:])]))
+    (said,) = shown(summary_view([report(workloads=(), assumed=tried[1:])]))
     assert said == "1 file, 2 kernels, sm_90: nothing was compiled"
