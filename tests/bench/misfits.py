@@ -154,7 +154,7 @@ _DEVICE = {
     "writes far away in Triton": (_TRITON, "y_ptr + offsets", "y_ptr + (1 << 40) + offsets", {"RUN_FAILED"}),
 }
 _GPU_ONLY = frozenset({"hoards all GPU memory"})
-_IN_A_SUBJECT = 'if "kernel_lsp.runner.workers.subject" in sys.modules:'
+_IN_A_SUBJECT = 'if "/subject-" in os.environ["HOME"]:'  # a worker's own folder; where it is built it does no harm
 _COUNTS = {"the same": 25, "faster": 14, "slower": 13, "hangs": 8, "hangs in Triton": 2, "does not compile": 4}
 
 
