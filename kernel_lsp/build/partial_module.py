@@ -10,7 +10,6 @@ import __future__
 
 import ast
 import builtins
-import linecache
 import sys
 from collections.abc import Iterator, Mapping
 from copy import copy
@@ -21,10 +20,10 @@ from typing import Any
 
 from kernel_lsp.build.triton_uses import dotted
 from kernel_lsp.errors import WorkloadError
-from kernel_lsp.source.python import python_ast
+from kernel_lsp.source.python import names_read, python_ast
 from kernel_lsp.workload.execute import blame
+from kernel_lsp.workload.imports import LIBRARIES, show_lines
 
-_INSTALLED = frozenset(("torch", "triton", "numpy"))  # a clone of one of these holds files that import it
 _CHANGES = frozenset(("append", "extend", "update", "insert", "add", "setdefault"))
 _MAIN = ast.dump(ast.parse("__name__ == '__main__'", mode="eval").body)
 
@@ -52,7 +51,7 @@ class PartialModule:
             "__builtins__": vars(builtins) | {"__import__": self._import},
         }
         self._files[path] = self
-        linecache.cache[str(path)] = (len(text), None, text.splitlines(keepends=True), str(path))
+        show_lines(text, path)
         sys.modules[self._module.__name__] = self._module  # where dataclasses and Triton look for it
         with blame(path, "it cannot be parsed"):
             tree = python_ast(text)
@@ -227,7 +226,7 @@ class PartialModule:
         parts = [part for part in name.split(".") if part]
         if level:
             return _file_of(self._path.parents[level - 1].joinpath(*parts))
-        if parts[0] in sys.stdlib_module_names or parts[0] in _INSTALLED:
+        if parts[0] in sys.stdlib_module_names or parts[0] in LIBRARIES:
             return None
         for folder in self._path.parents:
             if _file_of(folder / parts[0]) is not None:
@@ -284,23 +283,17 @@ def _own_scope(node: ast.AST) -> Iterator[ast.AST]:
             yield from _own_scope(child)
 
 
-def _used(*nodes: ast.AST) -> list[str]:
-    """The names that are read in nodes, in order."""
-    every = (inner for node in nodes for inner in ast.walk(node) if isinstance(inner, ast.Name))
-    return list(dict.fromkeys(name.id for name in every))
-
-
 def _used_at_once(node: ast.AST) -> list[str]:
     """The names that are read when a statement is executed: of a function's those outside of its body."""
     if isinstance(node, ast.ClassDef):
         inner = [name for one in node.body for name in _used_at_once(one)]
-        return list(dict.fromkeys([*_used(*node.bases, *node.keywords, *node.decorator_list), *inner]))
+        return list(dict.fromkeys([*names_read(*node.bases, *node.keywords, *node.decorator_list), *inner]))
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
         defaults = [default for default in (*node.args.defaults, *node.args.kw_defaults) if default]
         annotations = [one for one in (*(argument.annotation for argument in arguments), node.returns) if one]
-        return _used(*node.decorator_list, *defaults, *annotations)
-    return _used(node)
+        return names_read(*node.decorator_list, *defaults, *annotations)
+    return names_read(node)
 
 
 def _used_when_called(node: ast.AST) -> list[str]:
@@ -312,4 +305,4 @@ def _used_when_called(node: ast.AST) -> list[str]:
     own = {argument.arg for argument in ast.walk(node.args) if isinstance(argument, ast.arg)}
     own |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
     shared = {name for n in ast.walk(node) if isinstance(n, ast.Global) for name in n.names}
-    return [name for name in _used(*node.body) if name not in own or name in shared]
+    return [name for name in names_read(*node.body) if name not in own or name in shared]

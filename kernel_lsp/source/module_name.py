@@ -8,7 +8,7 @@ import ast
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_lsp.source.python import python_ast
+from kernel_lsp.source.python import python_ast_if_any
 
 _INIT = "__init__.py"
 
@@ -54,13 +54,10 @@ def module_name(path: Path, text: str) -> ModuleName:
 
 def _imports(text: str) -> tuple[set[int], set[str]]:
     """Return how many levels up its relative imports start, and the first parts of the names in its other imports."""
-    try:
-        tree = python_ast(text)
-    except SyntaxError:
-        return set(), set()
     levels: set[int] = set()
     tops: set[str] = set()
-    for node in ast.walk(tree):
+    tree = python_ast_if_any(text)
+    for node in ast.walk(tree) if tree else ():
         if isinstance(node, ast.Import):
             tops |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level:

@@ -25,6 +25,26 @@ def python_ast(text: str | bytes) -> ast.Module:
     return tree
 
 
+def python_ast_if_any(text: str) -> ast.Module | None:
+    """The syntax tree of a Python text; None where there is none (see `python_ast`)."""
+    try:
+        return python_ast(text)
+    except SyntaxError:
+        return None
+
+
+def names_read(*nodes: ast.AST) -> list[str]:
+    """The names that are read in nodes, each once, in their order; `x += 1` reads `x`."""
+    found: dict[str, None] = {}
+    for inner in (inner for node in nodes for inner in ast.walk(node)):
+        match inner:
+            case ast.Name(id=name, ctx=ast.Load()) | ast.AugAssign(target=ast.Name(id=name)):
+                found[name] = None
+            case _:
+                pass
+    return list(found)
+
+
 def expression_ast(text: str) -> ast.expr:
     """The syntax tree of a Python expression; raises what `python_ast` does."""
     tree = _parsed(text, "eval")

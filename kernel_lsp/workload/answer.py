@@ -61,7 +61,7 @@ class Answer:
 
     def _class(self, text: str) -> type[nn.Module]:
         if text not in self._classes:
-            module = load_module(text, self._path)
+            module = load_module(text, self._path, afresh=True)  # it may ask for extensions, built or not yet
             made = next((getattr(module, name) for name in _CLASSES if hasattr(module, name)), None)
             if not isinstance(made, type) or not issubclass(made, nn.Module):
                 cure = "Define `class ModelNew(nn.Module)`, constructed and called as the problem's `Model` is."

@@ -11,16 +11,17 @@ from kernel_lsp.workload.import_cures import import_cure
 from kernel_lsp.workload.imports import import_text
 
 
-def load_module(text: str, path: Path) -> ModuleType:
+def load_module(text: str, path: Path, *, afresh: bool = False) -> ModuleType:
     """Execute `text` as the module that would be imported from `path`, and have it stand for that file.
 
-    Options of a command line that the file reads are left at their defaults.
+    Options of a command line that the file reads are left at their defaults. A text that this process has executed is
+    not executed again, unless it is wanted `afresh`.
 
     Raises:
         WorkloadError: the module cannot be parsed or raises while it is executed.
     """
     with mock.patch.object(sys, "argv", [str(path)]), blame(path, "raised while it was imported", text):
-        return import_text(text, path)
+        return import_text(text, path, afresh=afresh)
 
 
 class blame:  # noqa: N801 - reads as a phrase at its call sites

@@ -3,7 +3,7 @@
 import ast
 from pathlib import Path
 
-from kernel_lsp.source.python import python_ast
+from kernel_lsp.source.python import names_read, python_ast_if_any
 from kernel_lsp.workload.imports import broken_packages
 
 _MAIN = 'under `if __name__ == "__main__":`'
@@ -27,8 +27,11 @@ def import_cure(error: BaseException, text: str, path: Path, line: int | None) -
         )
     if isinstance(error, ImportError):
         return _with_packages("", path) or None
-    statement = _statement(text, line)
-    if statement is None or not _is_for_its_effect(statement, text):
+    tree = python_ast_if_any(text)
+    if tree is None or line is None:
+        return None
+    statement = next((node for node in tree.body if node.lineno <= line <= (node.end_lineno or node.lineno)), None)
+    if statement is None or not _is_for_its_effect(statement, tree):
         return None
     return f"Line {statement.lineno} runs when the file is imported: if it tests or measures, put it {_MAIN}."
 
@@ -42,21 +45,9 @@ def _with_packages(cure: str, path: Path) -> str:
     return " ".join(filter(None, (f"{'; '.join(broken)}." if broken else "", cure)))
 
 
-def _statement(text: str, line: int | None) -> ast.stmt | None:
-    if line is None:
-        return None
-    try:
-        tree = python_ast(text)
-    except SyntaxError:
-        return None
-    return next((node for node in tree.body if node.lineno <= line <= (node.end_lineno or node.lineno)), None)
-
-
-def _is_for_its_effect(statement: ast.stmt, text: str) -> bool:
-    """Return whether nothing that the file defines uses the names that a statement at its top gives values to."""
+def _is_for_its_effect(statement: ast.stmt, tree: ast.Module) -> bool:
+    """Return whether nothing that a file defines uses the names that a statement at its top gives values to."""
     if isinstance(statement, _DEFINITIONS):
         return False
     made = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    definitions = (node for node in python_ast(text).body if isinstance(node, _DEFINITIONS))
-    used = {node.id for one in definitions for node in ast.walk(one) if isinstance(node, ast.Name)}
-    return made.isdisjoint(used)
+    return made.isdisjoint(names_read(*(node for node in tree.body if isinstance(node, _DEFINITIONS))))

@@ -20,7 +20,7 @@ from types import ModuleType
 from kernel_lsp.source.files import import_folders
 from kernel_lsp.source.module_name import ModuleName, module_name
 
-_LIBRARIES = ("kernel_lsp", "numpy", "torch", "triton")
+LIBRARIES = ("kernel_lsp", "numpy", "torch", "triton")
 """What workers themselves import: never a user's copy, such as a clone of Triton without its compiled parts."""
 
 
@@ -70,13 +70,18 @@ class _Finder(MetaPathFinder):
         if known is not None and known.text == text and linecache.cache.get(str(path)):
             return known
         _forget_modules_of(real)
-        lines = text.splitlines(keepends=True)
-        linecache.cache[str(path)] = (len(text), None, lines, str(path))
+        show_lines(text, path)
         self._stems.add(called.name.rpartition(".")[2])
         if called.package:
             self._packages.setdefault(called.top.name, called.top)
         self._files[real] = StandIn(text, path)
         return self._files[real]
+
+    def forget(self, path: Path) -> None:
+        """Have a file be itself again; modules made of what stood in for it are imported no more."""
+        real = os.path.realpath(path)
+        if self._files.pop(real, None) is not None:
+            _forget_modules_of(real)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -98,12 +103,15 @@ class _Finder(MetaPathFinder):
 _finder = _Finder()
 
 
-def import_text(text: str, path: Path) -> ModuleType:
+def import_text(text: str, path: Path, *, afresh: bool = False) -> ModuleType:
     """Return `text` executed as the module that would be imported from `path`; raises whatever it raises.
 
     The text need not be what is on disk. Tracebacks and `inspect.getsource` (which Triton compiles from) see it under
-    its real name and line numbers, and so does everybody who imports the file.
+    its real name and line numbers, and so does everybody who imports the file. `afresh` has it executed once more where
+    that was done before: what it takes from its surroundings may be another thing by now.
     """
+    if afresh:
+        _finder.forget(path)
     standing, called = _announced(text, path)
     if standing.module is None and called.needs_package:
         _import_package(called)
@@ -129,6 +137,11 @@ def _announced(text: str, path: Path) -> tuple[StandIn, ModuleName]:
     return _finder.add(text, path, called), called
 
 
+def show_lines(text: str, path: Path) -> None:
+    """Have tracebacks and `inspect.getsource` show the lines of a text for a file."""
+    linecache.cache[str(path)] = (len(text), None, text.splitlines(keepends=True), str(path))
+
+
 def broken_packages(path: Path) -> list[tuple[Path, BaseException]]:
     """Return the `__init__.py` files above `path` that raised when they were imported, with what they raised."""
     return [(init, error) for init, error in _broken.items() if init.parent in path.parents]
@@ -143,7 +156,7 @@ def _forget_modules_of(real: str) -> None:
     made = [
         name for name, file in files if isinstance(file, str) and name != "__main__" and os.path.realpath(file) == real
     ]
-    packages = {name.partition(".")[0] for name in made if "." in name} - set(_LIBRARIES)
+    packages = {name.partition(".")[0] for name in made if "." in name} - set(LIBRARIES)
     for name in tuple(sys.modules):
         if name in made or name.partition(".")[0] in packages:
             del sys.modules[name]
@@ -206,7 +219,7 @@ def _free(called: ModuleName, path: Path) -> ModuleName:
     taken = sys.modules.get(top)
     if called.package:
         folders = [os.path.realpath(folder) for folder in getattr(taken, "__path__", ())]
-        if os.path.realpath(called.top) in folders or (taken is None and top not in _LIBRARIES):
+        if os.path.realpath(called.top) in folders or (taken is None and top not in LIBRARIES):
             return called
         called = ModuleName(called.name.rpartition(".")[2], path.parent, needs_package=False)
         taken = sys.modules.get(called.name)

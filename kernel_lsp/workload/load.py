@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.source.modules import is_problem
-from kernel_lsp.source.python import python_ast
+from kernel_lsp.source.python import names_read, python_ast
 from kernel_lsp.workload.contract import read_contract
 from kernel_lsp.workload.execute import load_module
 from kernel_lsp.workload.workload import Workload, describe_case, line_of, must_fit
@@ -115,8 +115,7 @@ def ignores_its_module(launch: Callable[..., Any]) -> bool:
     if not isinstance(function, ast.FunctionDef):
         return False
     taken = [*function.args.posonlyargs, *function.args.args]
-    used = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    return bool(taken) and taken[0].arg not in used
+    return bool(taken) and taken[0].arg not in names_read(function)
 
 
 def call_the_module(name: str) -> str:

@@ -4,9 +4,8 @@ from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
-from torch._ops import HigherOrderOperator
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from kernel_lsp.build.operations import Operations
 from kernel_lsp.policy import GUARD_BYTES, POISON_BYTE
 from kernel_lsp.runner.messages.subject import Trampled
 from kernel_lsp.runner.workers.dispatch import Operation, written_by
@@ -42,30 +41,21 @@ class Listener(Protocol):
         """An operation of torch's wrote to all of `tensor`."""
 
 
-class WatchedAllocations(TorchDispatchMode):
+class WatchedAllocations(Operations):
     """While active, every tensor made by a factory function lies between guards; unset ones hold `unset` bytes."""
 
-    supports_higher_order_operators = True  # `torch.library.wrap_triton` launches by one
-
     def __init__(self, listener: Listener | None = None, unset: int = POISON_BYTE) -> None:
-        super().__init__()  # pyright: ignore[reportUnknownMemberType] - torch leaves its parameter untyped
+        super().__init__()
         self._unset = unset
         self._watched: list[tuple[Tensor, Tensor]] = []
         self._listener = listener
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # nothing is compiled here, and asking would import hundreds of modules
-
-    def __torch_dispatch__(
-        self, func: Operation, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
-    ) -> object:
-        made = func(*args, **(kwargs or {}))
-        if isinstance(func, HigherOrderOperator):
-            return made
+    def operation(self, func: Operation, args: tuple[object, ...], named: dict[str, object]) -> object:
+        """Do one operation; what it allocates is fenced."""
+        made = func(*args, **named)
         if func not in _UNSET and func not in _SET:
             if self._listener is not None:
-                for tensor in written_by(func, args, kwargs or {}):
+                for tensor in written_by(func, args, named):
                     self._listener.written(tensor)
             return made
         if not isinstance(made, Tensor) or made.device.type == "meta" or not made.numel():

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.imports import files_of, folders_of, local_imports
-from kernel_lsp.source.python import python_ast
+from kernel_lsp.source.python import names_read, python_ast_if_any
 
 SharedNames = frozenset[tuple[int, str, str]]
 """Names that a file may import: levels up, the module, the name in it."""
@@ -25,17 +25,17 @@ def shared_names(file: SourceFile, baseline: Candidate, workload: SourceFile) ->
     read = {one.path.resolve(): one for each in own for one in local_imports(each, folders, None) or ()}
     read |= {one.path.resolve(): one for one in own}
     read.pop(baseline.kernel.path.resolve(), None)  # the candidate takes its place
-    answers = _answers(workload, [python_ast(one.text) for one in read.values() if _parses(one.text)])
+    answers = _answers(workload, [tree for one in read.values() if (tree := python_ast_if_any(one.text))])
     return frozenset(_allowed(file, folders_of(*own, file), read, answers))
 
 
 def _allowed(
     file: SourceFile, folders: Sequence[Path], read: Mapping[Path, SourceFile], answers: set[str]
 ) -> Iterator[tuple[int, str, str]]:
-    if not _parses(file.text):
+    tree = python_ast_if_any(file.text)
+    if tree is None:
         return
-    tree = python_ast(file.text)
-    used = _loaded(tree)
+    used = names_read(tree)
     for node in (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)):
         if node.module is None or (not node.level and node.module.partition(".")[0] in sys.stdlib_module_names):
             continue
@@ -51,9 +51,9 @@ def _allowed(
 
 def _defined(text: str) -> set[str]:
     """Return the functions, classes and constants at the top of a file; nothing that is made of what it imports."""
-    if not _parses(text):
+    tree = python_ast_if_any(text)
+    if tree is None:
         return set()
-    tree = python_ast(text)
     imported = {
         (alias.asname or alias.name).partition(".")[0]
         for node in ast.walk(tree)
@@ -65,9 +65,8 @@ def _defined(text: str) -> set[str]:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             found.add(node.name)
         elif isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
-            used = {part.id for part in ast.walk(node.value) if isinstance(part, ast.Name)}
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if imported.isdisjoint(used):
+            if imported.isdisjoint(names_read(node.value)):
                 found |= {target.id for target in targets if isinstance(target, ast.Name)}
     return found - imported
 
@@ -75,27 +74,16 @@ def _defined(text: str) -> set[str]:
 def _answers(workload: SourceFile, trees: Sequence[ast.Module]) -> set[str]:
     """Return the names by which the right answer can be had: what `reference` is, and functions that name it."""
     found = {"reference"}
-    for node in ast.walk(python_ast(workload.text)) if _parses(workload.text) else ():
+    tree = python_ast_if_any(workload.text)
+    for node in ast.walk(tree) if tree else ():
         if isinstance(node, ast.ImportFrom):
             found |= {alias.name for alias in node.names if alias.asname == "reference"}
         elif isinstance(node, ast.Assign) and any(
             isinstance(t, ast.Name) and t.id == "reference" for t in node.targets
         ):
-            found |= _loaded(node.value)
-    functions = {node.name: _loaded(node) for tree in trees for node in tree.body if isinstance(node, ast.FunctionDef)}
+            found |= set(names_read(node.value))
+    definitions = (node for tree in trees for node in tree.body if isinstance(node, ast.FunctionDef))
+    functions = {node.name: names_read(node) for node in definitions}
     while more := {name for name, used in functions.items() if name not in found and not found.isdisjoint(used)}:
         found |= more
     return found
-
-
-def _loaded(tree: ast.AST) -> set[str]:
-    """Return the names that are read in a piece of code."""
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-
-
-def _parses(text: str) -> bool:
-    try:
-        python_ast(text)
-    except SyntaxError:
-        return False
-    return True

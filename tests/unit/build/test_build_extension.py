@@ -20,8 +20,10 @@ from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.runner.messages.build import BuildCandidate, BuildExtensionFully, CacheFolder
 from kernel_lsp.runner.workers import build as build_worker
 from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.files import read_source
 from kernel_lsp.source.kernel import Language
 
+KERNELBENCH = Path(__file__).parents[3] / "examples" / "kernelbench"
 SOURCE = "#include <torch/extension.h>\ntorch::Tensor run(torch::Tensor x) { return x; }\n"
 
 
@@ -161,6 +163,24 @@ def launch(module, x): return module.run(x)
     assert "&unused" not in call["text"]
     assert "-DTILE=64" in call["extra_cuda_cflags"]
     assert str(tmp_path / "include") in call["extra_include_paths"]
+
+
+def test_an_answer_asks_for_its_extensions_each_time_that_it_is_built(tmp_path: Path) -> None:
+    problem, answer = (read_source(KERNELBENCH / name) for name in ("bias_gelu.py", "bias_gelu_cuda.py"))
+    worker = build_worker.methods()
+    asked = BuildCandidate(
+        language=Language.TORCH,
+        kernel=answer,
+        workload=problem,
+        launch=None,
+        arch="sm_90",
+        options=BuildOptions(),
+        cache=CacheFolder(tmp_path / "cache", 0),
+        triton_cache=tmp_path / "triton",
+        processes=1,
+    )
+    (first,), (again,) = worker.build(asked).requests, worker.build(asked).requests
+    assert first == again
 
 
 def test_inline_texts_are_written_as_torch_writes_them(tmp_path: Path, loads: list[dict[str, Any]]) -> None:
