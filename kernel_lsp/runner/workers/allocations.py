@@ -45,7 +45,7 @@ class WatchedAllocations(Operations):
     """While active, every tensor made by a factory function lies between guards; unset ones hold `unset` bytes."""
 
     def __init__(self, listener: Listener | None = None, unset: int = POISON_BYTE) -> None:
-        super().__init__()
+        super().__init__()  # pyright: ignore[reportUnknownMemberType] - torch leaves its parameter untyped
         self._unset = unset
         self._watched: list[tuple[Tensor, Tensor]] = []
         self._listener = listener
