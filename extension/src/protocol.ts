@@ -1,4 +1,4 @@
-/** What the server says beyond the protocol; the server's ARCHITECTURE.md describes each message. */
+/** What the server says beyond the protocol; `docs/lsp-protocol.md` describes each message. */
 
 export type JobState = "waiting" | "running" | "done" | "failed" | "cancelled";
 

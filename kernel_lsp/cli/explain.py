@@ -1,10 +1,11 @@
-"""`kernel-lsp explain`: what a rule reports, why it matters and what cures it."""
+"""`kernel-lsp explain`: the page of a rule, or a guide such as the one to workloads."""
 
 from typing import Annotated
 
 import typer
 
 from kernel_lsp.cli.console import out
+from kernel_lsp.report.guides import GUIDES, guide_view
 from kernel_lsp.report.rules import rule_view, rules_view
 from kernel_lsp.rules.catalog import RULES, find_rule
 
@@ -12,6 +13,15 @@ app = typer.Typer(add_completion=False)
 
 
 @app.command()
-def explain(rule: Annotated[str | None, typer.Argument(help="Its id (KL012) or name (bank-conflict).")] = None) -> None:
-    """Show the page of a rule, or list them all."""
-    out.print(rules_view(RULES.values()) if rule is None else rule_view(find_rule(rule)))
+def explain(
+    topic: Annotated[
+        str | None, typer.Argument(help="A rule's id (KL012) or name (bank-conflict), or workload.")
+    ] = None,
+) -> None:
+    """Show the page of a rule, or list all rules; `explain workload` shows how to write a workload."""
+    if topic is None:
+        out.print(rules_view(RULES.values()))
+    elif topic in GUIDES:
+        out.print(guide_view(topic))
+    else:
+        out.print(rule_view(find_rule(topic)))

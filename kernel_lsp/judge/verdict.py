@@ -8,7 +8,7 @@ from kernel_lsp.build.occupancy import Cliff
 
 
 class Outcome(StrEnum):
-    """What became of a candidate. The terms are defined in ARCHITECTURE.md."""
+    """What became of a candidate. The terms are defined in docs/verdicts.md."""
 
     FASTER = "FASTER"
     SLOWER = "SLOWER"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kernel_lsp.lsp.server import Server
 
 PROGRESS = "kernelLsp/jobProgress"
-"""A notification for clients that ask for it; see ARCHITECTURE.md."""
+"""A notification for clients that ask for it; see docs/lsp-protocol.md."""
 
 _OFTEN = 0.1  # least seconds between two reports
 _TICK = 1.0  # seconds between reports when nothing happens but time

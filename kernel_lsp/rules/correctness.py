@@ -46,7 +46,7 @@ BROKEN_WORKLOAD = Rule(
     why="Without it the kernel is compiled, but neither run nor compared with anything.",
     before="def inputs(n):\n    return torch.randn(n)  # not a tuple, not on the GPU",
     after='def inputs(n):\n    return (torch.randn(n, device="cuda"),)',
-    cure="Mend what the message names; the form of a workload is in the README.",
+    cure="Mend what the message names; `kernel-lsp explain workload` shows the form of a workload.",
     language=Language.TRITON,
     silenceable=False,
 )

@@ -30,7 +30,7 @@ _TCP = 3  # bind, connect
 _SCOPE_SIGNALS = 2
 
 # --- seccomp ---
-_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_AUDIT_NUMBERS = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32 = 0x40000000  # numbers from here on are another table on x86_64
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _EPERM, _ENOSYS = 1, 38
@@ -146,7 +146,7 @@ def _allow(rules: int, path: str, access: int) -> None:
 
 def _filter_system_calls(*, processes: bool) -> bool:
     machine = platform.machine()
-    if machine not in _ARCHITECTURES:
+    if machine not in _AUDIT_NUMBERS:
         return False
     program = _program(machine, processes=processes)
     instructions = ctypes.create_string_buffer(program, len(program))
@@ -168,7 +168,7 @@ def _program(machine: str, *, processes: bool) -> bytes:
     def refuse(error: int) -> bytes:
         return op(answer, _ERRNO | error)
 
-    steps = [op(load, architecture), op(equal, _ARCHITECTURES[machine], 1), refuse(_EPERM), op(load, number)]
+    steps = [op(load, architecture), op(equal, _AUDIT_NUMBERS[machine], 1), refuse(_EPERM), op(load, number)]
     if machine == "x86_64":
         steps += [op(at_least, _X32, 0, 1), refuse(_ENOSYS)]
     for numbers in _SYSTEM_CALLS.values():

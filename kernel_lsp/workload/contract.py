@@ -55,6 +55,7 @@ class Promise:
 
 NOTHING = Promise()
 _PROPERTIES = ("fixed", "lower_triangular", "upper_triangular", "symmetric", "sorted")
+_GUIDE = "`kernel-lsp explain workload` says what each means."
 _KEYS = ("contiguous", "aligned", "finite", "mutates", *_PROPERTIES, "range")
 
 
@@ -100,7 +101,7 @@ def read_contract(declared: object, path: Path, names: tuple[str, ...]) -> Contr
         if key not in _KEYS:
             near = difflib.get_close_matches(str(key), _KEYS, 1)
             guess = f"Did you mean `{near[0]}`? " if near else ""
-            raise reader.wrong(f"has no `{key}`: keys are among {', '.join(_KEYS)}", f"{guess}See README.md.")
+            raise reader.wrong(f"has no `{key}`: keys are among {', '.join(_KEYS)}", f"{guess}{_GUIDE}")
     aligned = fields.get("aligned", 0)
     if not isinstance(aligned, int) or aligned < 0:
         raise reader.wrong("'s `aligned` must be a number of bytes", "For example `aligned=16`.")

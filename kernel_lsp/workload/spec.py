@@ -17,7 +17,7 @@ DRAFT = "# kernel-lsp: draft"
 """How the line begins that makes a workload a draft: a workload with it is not used."""
 _OF_ANSWER = ("_cuda", "_triton", "_new", "_kernel")
 _OF_KERNELBENCH = re.compile(r"level_?(\d+)_problem_?(\d+)(?!\d)")
-_TEMPLATE = "It needs CASES, inputs, reference and launch; see Workloads in ARCHITECTURE.md."
+_TEMPLATE = "It needs CASES, inputs, reference and launch; `kernel-lsp explain workload` says how to write them."
 
 
 @dataclass(frozen=True, slots=True)

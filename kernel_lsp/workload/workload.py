@@ -21,7 +21,7 @@ Leaf = Any  # as `leaves.Leaf`: this module is imported where torch need not be
 
 @dataclass(frozen=True)
 class Workload:
-    """A loaded workload; see ARCHITECTURE.md for what each part means.
+    """A loaded workload; see docs/workloads.md for what each part means.
 
     Of a KernelBench problem the last arguments are `weights`, and its reference takes the case before them all.
     """

@@ -1,7 +1,7 @@
 """The baseline's own behaviour on every set of inputs: what a candidate is held to.
 
 The baseline goes first, alone. Its error on each set of inputs becomes the measure, and inputs on which the baseline
-itself is wrong or fails are held against no candidate. See ARCHITECTURE.md, "What a verdict rests on".
+itself is wrong or fails are held against no candidate. See "Correctness" in docs/verdicts.md.
 """
 
 import random

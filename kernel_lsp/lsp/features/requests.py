@@ -1,4 +1,4 @@
-"""Commands for every editor, and the same as requests for clients that know this server; see ARCHITECTURE.md.
+"""Commands for every editor, and the same as requests for clients that know this server; see docs/lsp-protocol.md.
 
 Whatever takes long is a job: its command answers at once, with the job.
 """

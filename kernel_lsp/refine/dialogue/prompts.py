@@ -1,6 +1,6 @@
 """Prompts from templates. A user's own folder comes first, file by file, so that any wording can be replaced.
 
-The parts of a prompt and their order are those of the model's published protocol; see ARCHITECTURE.md for what is said
+The parts of a prompt and their order are those of the model's published protocol; see docs/models.md for what is said
 otherwise and why.
 """
 

@@ -239,3 +239,10 @@ def test_doctor_answers_on_any_machine(kernel_lsp):
     for item in items.values():
         assert item["cost"]
         assert item["cure"]
+
+
+def test_what_a_workload_needs_can_be_read_where_only_the_wheel_is(kernel_lsp):
+    answer = kernel_lsp("explain", "workload")
+    assert answer.returncode == 0
+    assert "reference(*inputs)" in answer.stdout
+    assert "NONDETERMINISTIC" in answer.stdout

@@ -15,8 +15,13 @@ from kernel_lsp.report.units import size_text
 ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "kernel_lsp"
 README = (ROOT / "README.md").read_text()
-ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text()
-ROOMS = re.findall(r"^\| `(\w+)/` \|", ARCHITECTURE, re.MULTILINE)
+ROOMS_PAGE = (ROOT / "docs/architecture.md").read_text()
+ROOMS = re.findall(r"^\| `(\w+)/` \|", ROOMS_PAGE, re.MULTILINE)
+DOCS = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md"))
+PAGES = sorted({path.name for path in ROOT.glob("*.md")}) + DOCS
+OTHER_PAGES = ["examples/README.md", "examples/cuda/README.md", "extension/README.md", "tests/bench/README.md"]
+MOST_WORDS = {"README.md": 3500, "docs/architecture.md": 3500}
+PLACES = {"kernel_lsp", "server", "tests", "examples", "extension", "docs", *ROOMS}
 COMPUTED = {  # defaults that depend on the machine
     "runner.compile_workers": "cores - 1",
     "paths.data": "`kernel-lsp` in your folder for data",
@@ -26,7 +31,7 @@ SIZES = ("build.cache_limit", "model.reserve")
 
 
 def shown(key: str, default: object) -> str:
-    """A default as the README writes it, which is how a settings file would say it."""
+    """A default as the page of settings writes it, which is how a settings file would say it."""
     if key in COMPUTED:
         return COMPUTED[key]
     if default is None:
@@ -43,8 +48,9 @@ def settings_table() -> str:
     return "\n".join(rows)
 
 
-def test_readme_lists_every_setting_with_its_default():
-    written = README.split("<!-- settings -->\n")[1].split("\n<!-- /settings -->")[0]
+def test_the_page_of_settings_lists_each_with_its_default():
+    page = (ROOT / "docs/settings.md").read_text()
+    written = page.split("<!-- settings -->\n")[1].split("\n<!-- /settings -->")[0]
     assert written == settings_table()
 
 
@@ -80,22 +86,50 @@ def test_the_parent_process_stays_light():
 
 def test_readme_installs_and_tests_as_ci_does():
     ci = (ROOT / ".ci/run").read_text()
-    for command in ("-e '.[gpu,dev]'", ".venv/bin/kernel-lsp check examples/", ".venv/bin/pytest -q"):
+    for command in ("-e '.[gpu,dev", ".venv/bin/kernel-lsp check examples/", ".venv/bin/pytest -q"):
         assert command in ci
         assert command in README
 
 
-@pytest.mark.parametrize("name", ["README.md", "ARCHITECTURE.md", "examples/README.md", "tests/bench/README.md"])
+@pytest.mark.parametrize("name", PAGES + OTHER_PAGES)
 def test_links_lead_somewhere(name):
     page = ROOT / name
-    prose = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL)
-    for target in re.findall(r"\]\(([^)\s]+)\)", prose):
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
         path, _, anchor = target.partition("#")
         linked = (page.parent / path) if path else page
         assert linked.exists(), target
         if anchor:
             headings = re.findall(r"^#+ (.+)$", linked.read_text(), re.MULTILINE)
             assert anchor in {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings}, target
+
+
+@pytest.mark.parametrize("name", DOCS)
+def test_links_of_the_site_stay_in_it(name):
+    targets = re.findall(r"\]\(([^)\s#]+)", prose(ROOT / name))
+    assert [target for target in targets if target.startswith(("..", "/"))] == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_files_that_a_page_names_exist(name):
+    text = re.sub(r"```.*?```", "", (ROOT / name).read_text(), flags=re.DOTALL)
+    named = re.findall(r"`([\w.-]+/[\w./-]*)`", text)
+    ours = [path for path in named if path.split("/")[0] in PLACES and not re.search(r"\b[A-Z]{2,}", path)]
+    assert [path for path in ours if not ((ROOT / path).exists() or (PACKAGE / path).exists())] == []
+
+
+@pytest.mark.parametrize("name", MOST_WORDS)
+def test_a_page_stays_short(name):
+    assert len((ROOT / name).read_text().split()) <= MOST_WORDS[name]
+
+
+def test_every_page_is_in_the_menu_of_the_site():
+    listed = re.findall(r": (\w[\w-]*\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(f"docs/{page}" for page in listed) == DOCS
+
+
+def prose(page: Path) -> str:
+    """Return the text of a page without its code."""
+    return re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL)
 
 
 def imported(path: Path) -> list[str]:

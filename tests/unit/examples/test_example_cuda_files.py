@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode  # noqa: E402
 
 FOLDER = Path(__file__).parents[3] / "examples" / "cuda"
 KERNELS = sorted(FOLDER.glob("*.cu"))
-ARCHITECTURES = (80, 90, 120)
+ARCHES = (80, 90, 120)
 SHARED_LIMIT = 48 * 1024
 GRID_LIMIT = (2**31 - 1, 65535, 65535)
 
@@ -215,7 +215,7 @@ def test_launches_fit_the_device(workload):
             assert threads <= 1024
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", ARCHES)
 def test_kernels_compile_without_a_warning_and_take_what_the_launch_gives(kernel, workload, architecture):
     launches = [launch for case in workload.CASES for launch in record(workload, "meta", case)[0]]
     entries = compile_ptx(kernel, sorted({launch.kernel for launch in launches}), architecture)

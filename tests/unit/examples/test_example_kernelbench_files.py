@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 EXAMPLES = Path(__file__).parents[3] / "examples" / "kernelbench"
 PROBLEMS = sorted(path for path in EXAMPLES.glob("*.py") if is_problem(path.read_text()))
 ANSWERS = sorted(path for path in EXAMPLES.glob("*.py") if is_answer(path.read_text()))
-ARCHITECTURES = ("sm_80", "sm_90", "sm_120")
+ARCHES = ("sm_80", "sm_90", "sm_120")
 
 
 def named(path: Path) -> str:
@@ -53,7 +53,7 @@ def test_an_answer_has_the_weights_of_its_problem(path):
     assert {name: value.shape for name, value in theirs.items()} == {name: value.shape for name, value in ours.items()}
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("arch", ARCHES)
 @pytest.mark.parametrize("path", [path for path in ANSWERS if path.stem.endswith("_cuda")], ids=named)
 def test_inline_kernels_compile_without_a_word(path, arch):
     pytest.importorskip("cuda.bindings.nvrtc")
