@@ -241,7 +241,7 @@ def test_doctor_answers_on_any_machine(kernel_lsp):
         assert item["cure"]
 
 
-def test_what_a_workload_needs_can_be_read_where_only_the_wheel_is(kernel_lsp):
+def test_how_a_workload_is_written_can_be_read_in_a_terminal(kernel_lsp):
     answer = kernel_lsp("explain", "workload")
     assert answer.returncode == 0
     assert "reference(*inputs)" in answer.stdout
