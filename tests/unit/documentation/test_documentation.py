@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kernel_lsp.lsp.greeting import COMMANDS
 from tests.unit.documentation import settings_page
 
 ROOT = Path(__file__).parents[3]
@@ -96,6 +97,14 @@ def test_files_that_a_page_names_exist(name):
 @pytest.mark.parametrize("name", MOST_WORDS)
 def test_a_page_stays_short(name):
     assert len((ROOT / name).read_text().split()) <= MOST_WORDS[name]
+
+
+def test_the_page_of_the_protocol_lists_every_command_and_request():
+    page = (ROOT / "docs/lsp-protocol.md").read_text()
+    rows = "\n".join(row.split("|")[1] for row in page.splitlines() if row.startswith("| `kernel"))
+    source = "\n".join(path.read_text() for path in (PACKAGE / "lsp").rglob("*.py"))
+    requests = set(re.findall(r'"(kernelLsp/\w+)"', source)) - {"kernelLsp/jobProgress"}  # a notification
+    assert set(re.findall(r"`(kernel[\w./-]+)`", rows)) == {*COMMANDS, *requests}
 
 
 def test_every_page_is_in_the_menu_of_the_site():
