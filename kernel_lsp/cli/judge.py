@@ -100,7 +100,7 @@ async def _judge(
             if not quiet:
                 out.print(judged_view(one, store.short_id(one.verdict.id) if one.verdict else ""))
 
-        await judge_each(target, entries, settings, begin, keep, show)
+        await judge_each(target, entries, settings, begin, keep, show, say=err.print)
     return [judged[entry.path] for entry in entries]
 
 
