@@ -150,7 +150,8 @@ class _Measuring:
             profile.draws.append(draw)
         elif draw.is_plain and case not in harness.workload.advisory:
             if ruling.outcome is Outcome.UNTIMED:
-                raise RunnerError(ruling.reason, cure="End what else takes memory, or leave out large cases.")
+                memory = "End what else takes memory, or leave out large cases."
+                raise RunnerError(ruling.reason, cure=memory if harness.whole else "Try again.")
             profile.findings.fail("baseline", ruling, harness.cases[case])
         else:
             await self._leave_out(draw, ruling)
