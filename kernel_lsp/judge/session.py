@@ -185,15 +185,18 @@ class Session:
         A candidate that is the baseline's own program under another text is SAME without being run, unless
         `always_run` asks for it, as measurements of the judge itself do. One that is `known` has been judged in full
         beside another baseline of the same workload: it is checked on plain inputs only, and a gain is not looked at
-        more closely.
+        more closely. One whose process ends without a word is judged once more: somebody else may have killed it.
 
         Raises:
             UnjudgedError: something broke that says nothing of the candidate; another session may judge it.
         """
-        context = Context(self._bench(), candidate, known, always_run, on_decision)
         assert self.harness is not None, "open the session first"
-        with unattributed(), self.harness.launch_time.judgement():
-            ruling = await judge(context)
+        for last in (False, True):
+            context = Context(self._bench(), candidate, known, always_run, on_decision)
+            with unattributed(), self.harness.launch_time.judgement():
+                ruling = await judge(context)
+            if not ruling.died or last:
+                break
         if ruling.outcome is Outcome.UNTIMED and not self.harness.whole:
             raise UnjudgedError(ruling.reason)
         return verdict_of(context, ruling, self.faults)
