@@ -108,6 +108,25 @@ MOST_SPIN_US: Final = 50_000.0
 SEGMENT_DEADLINE_SECONDS: Final = 30.0
 """Deadline of one segment, which takes milliseconds. Chosen."""
 
+# Slow baselines (`judge/measure/cost.py`)
+
+SLOW_LAUNCH_SECONDS: Final = 0.1
+"""From this length of a launch of the baseline on its launches are counted. Chosen: a judgement has 150 or so."""
+SLOW_BUDGET_SECONDS: Final = 20.0
+"""Seconds for all launches of a judgement then, measuring the baseline included. Chosen: people wait so long."""
+SLOW_INPUTS_SHARE: Final = 0.3
+"""Share of these for the inputs that the baseline is tried on. Chosen: timing needs the rest."""
+SLOW_LEAST_PAIRS: Final = 2
+"""Pairs of launches in a look, at least: of one there is no deviation."""
+SLOW_MOST_PAIRS: Final = 4
+"""Pairs of launches in a look, at most. Chosen: `MIN_BLOCKS`, after which quicker baselines are first decided on."""
+SLOW_DOUBT_LAUNCHES: Final = 3
+"""Launches of either side by which a gain is doubted: a clock outside, a trace, a call by the host."""
+SLOW_CHECK_LAUNCHES: Final = 4
+"""Launches of a candidate, as it is timed, that are held against the truth: before timing, after it and while."""
+PLACE_SCATTER_SHARE: Final = 3.3e-3
+"""Standard deviation between single places of memory, as a share of the time (`placement`)."""
+
 # Clocks and other users of the GPU
 
 STEADY_CLOCK_SHARE: Final = 0.01

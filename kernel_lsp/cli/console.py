@@ -58,8 +58,12 @@ def say_other_workloads(target: Target, settings: Settings) -> None:
     used = target.workload.source.path.resolve()
     others = [str(one.source.path) for one in every if one.source.path.resolve() != used]
     if others:
-        said = f"judged by {target.workload.source.path}; --workload names another: {', '.join(others)}"
-        err.print(Text.assemble(("note ", "bold yellow"), said))
+        say_note(f"judged by {target.workload.source.path}; --workload names another: {', '.join(others)}")
+
+
+def say_note(note: str) -> None:
+    """Say what whoever waits should know early."""
+    err.print(Text.assemble(("note ", "bold yellow"), note))
 
 
 def opened_store(settings: Settings) -> Store:

@@ -13,6 +13,7 @@ from kernel_lsp.cli.console import (
     err,
     opened_store,
     out,
+    say_note,
     say_notices,
     say_other_workloads,
     settings_for,
@@ -100,7 +101,7 @@ async def _judge(
             if not quiet:
                 out.print(judged_view(one, store.short_id(one.verdict.id) if one.verdict else ""))
 
-        await judge_each(target, entries, settings, begin, keep, show)
+        await judge_each(target, entries, settings, begin, keep, show, say=say_note)
     return [judged[entry.path] for entry in entries]
 
 

@@ -19,6 +19,7 @@ from kernel_lsp.cli.console import (
     err,
     opened_store,
     out,
+    say_note,
     say_notices,
     say_other_workloads,
     settings_for,
@@ -134,7 +135,7 @@ async def _refine(target: Target, settings: Settings, store: Store) -> Refinemen
             asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
             shown.enter_context(view)
 
-        return await refine_target(target, settings, store, stop, on_open=begin, on_progress=view.show)
+        return await refine_target(target, settings, store, stop, on_open=begin, on_progress=view.show, say=say_note)
 
 
 class _View:

@@ -56,6 +56,8 @@ class JudgeSettings(_Section):
     """How many times the baseline's own error, against float64, a candidate may make."""
     budget_ms: float = Field(default=policy.BUDGET_MS, gt=0)
     """GPU time for timing one candidate, in milliseconds; after it the verdict is AMBIGUOUS."""
+    slow_budget_s: float = Field(default=policy.SLOW_BUDGET_SECONDS, gt=0)
+    """Seconds that launches may take in one judgement where the baseline needs 0.1 s or more for each of them."""
     families: Annotated[list[str], Names] = []
     """Input families to check with, by name; empty means all that apply to the workload."""
     allow_slower_cases: bool = False

@@ -497,10 +497,12 @@ def store_local(resident: Resident, addresses: Array, values: list[Array], lanes
 
 
 def _clamped_local(resident: Resident, addresses: Array, span: int, lanes: Lanes, site: Site, access: str) -> Array:
-    """Addresses with those out of bounds, which are reported, moved to scratch space behind all variables."""
-    chosen = _chosen(addresses, lanes)
+    """Addresses with those out of bounds moved to scratch space behind all variables, and reported of active lanes.
+
+    Lanes that take no part may hold any address: a whole warp is loaded for those that do.
+    """
     size = resident.local.size
-    if int(chosen.min()) >= 0 and int(chosen.max()) + span <= size:
+    if int(addresses.min()) >= 0 and int(addresses.max()) + span <= size:
         return addresses
     outside = (addresses < 0) | (addresses + span > size)
     active = np.broadcast_to(outside, lanes.shape) if lanes.mask is None else outside & lanes.mask

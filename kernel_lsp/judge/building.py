@@ -146,8 +146,10 @@ class Builders:
             self._seed_triton_cache(candidate)
         self._allow(workload, candidate)
         try:
-            answer = await self._candidate(workload, candidate, arch)
-            asked = [await self._extension(request, candidate, arch) for request in answer.requests]
+            try:
+                answer, asked = await self._answers(workload, candidate, arch)
+            except WorkerDied:  # somebody may have killed it: what ends a compiler does so again
+                answer, asked = await self._answers(workload, candidate, arch)
         except (WorkerDied, WorkerTimedOut) as error:
             return failed(candidate, str(error), lasting=False)
         except WorkerFailure as error:
@@ -167,6 +169,13 @@ class Builders:
                 with_extensions(built, asked, candidate), host_texts=_host_texts(candidate, answer.requests)
             )
         return in_given_terms(built, candidate)
+
+    async def _answers(
+        self, workload: WorkloadFile | None, candidate: Candidate, arch: str
+    ) -> tuple[CandidateBuild, list[ExtensionBuild]]:
+        """What workers make of a candidate and of the extensions that it asks for."""
+        answer = await self._candidate(workload, candidate, arch)
+        return answer, [await self._extension(request, candidate, arch) for request in answer.requests]
 
     def _allow(self, workload: WorkloadFile | None, candidate: Candidate) -> None:
         """Let workers read what building a candidate may need."""

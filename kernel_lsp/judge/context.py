@@ -119,6 +119,7 @@ class Context:
         cases: how it is timed.
         series: all blocks.
         first: the first look at them.
+        pairs: blocks of each look where the baseline is slow; None where they are not fixed beforehand.
         confirmation_blocks: blocks of the second look.
         device: the GPU while timing.
         protections: what confined its process.
@@ -142,6 +143,7 @@ class Context:
     cases: tuple[TimedCase, ...] = ()
     series: Series | None = None
     first: FirstLook | None = None
+    pairs: int | None = None
     confirmation_blocks: int = 0
     device: DeviceState | None = None
     protections: tuple[str, ...] = ()

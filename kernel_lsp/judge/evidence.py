@@ -17,7 +17,6 @@ from kernel_lsp.judge.facts import opcodes
 from kernel_lsp.judge.measure import statistics
 from kernel_lsp.judge.measure.blocks import Series
 from kernel_lsp.judge.measure.digest import policy_digest
-from kernel_lsp.judge.measure.student_t import t_quantile
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.ruling import Ruling
 from kernel_lsp.judge.target import Target
@@ -146,10 +145,8 @@ def _case_timing(context: Context, series: Series, index: int) -> CaseTiming:
     timed, bandwidth = series.cases[index], context.harness.bandwidth
     a, b = median(series.baseline_us[index]), median(series.candidate_us[index])
     summary = statistics.summarise(series.blocks[index][-context.confirmation_blocks :])
-    if context.confirmation_blocks:
-        half = t_quantile(0.975, summary.n - 1) * summary.deviation / summary.n**0.5
-    else:
-        half = statistics.half_width(summary.deviation, summary.n)
+    once = context.confirmation_blocks > 0 or context.pairs is not None
+    half = (statistics.half_width_once if once else statistics.half_width)(summary.deviation, summary.n)
     interval = statistics.Interval(summary.mean - half, summary.mean + half).speedup
     calls = next((call for call in context.calls if call.case.draw.case == timed.draw.case), None)
     return CaseTiming(

@@ -7,6 +7,7 @@ import os
 import secrets
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 from kernel_lsp import policy
@@ -18,6 +19,7 @@ from kernel_lsp.errors import CannotJudgeError, RunnerError
 from kernel_lsp.judge.building import Builders, Built
 from kernel_lsp.judge.errors import UnjudgedError, named_as_given
 from kernel_lsp.judge.inputs.draw import TOUCHED, WEIGHTS, Draw
+from kernel_lsp.judge.measure.cost import LaunchTime
 from kernel_lsp.judge.measure.roofline import Bandwidth
 from kernel_lsp.judge.spares import PLENTY_BYTES, Spares
 from kernel_lsp.judge.subject import Subject
@@ -57,7 +59,8 @@ class Harness:
     """Owns the workers that judge one target: an oracle, and each version in a process of its own.
 
     Open it before use; the pool kills what is left. Without a GPU (`gpu` is None) kernels run on the emulator, and
-    nothing can be timed. Nor can it where `timed` is False, which spares each worker what timing needs.
+    nothing can be timed. Nor can it where `timed` is False, which spares each worker what timing needs. `say` hears
+    what whoever waits should know.
     """
 
     def __init__(
@@ -69,7 +72,9 @@ class Harness:
         gpu: Gpu | None,
         *,
         timed: bool = True,
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
+        self.say = say
         self._timed = timed and gpu is not None
         self.pool, self.target, self.settings, self.builders, self.gpu = pool, target, settings, builders, gpu
         self.place = "cuda" if gpu else "cpu"
@@ -82,6 +87,7 @@ class Harness:
         self.workload = Workload((), (), ())
         self.draws: dict[str, Draw] = {}
         self.bandwidth: Bandwidth | None = None
+        self.launch_time = LaunchTime(settings.judge.slow_budget_s)
         self._oracle: Worker | None = None
         self._probes: Binary | None = None
         self._spares = Spares(self._start_subject)
@@ -225,7 +231,7 @@ class Harness:
             WorkloadError: its `launch` does not fit.
         """
         worker = await self._spares.take()
-        subject = Subject(f"{next(self._numbers)}", candidate, built, worker)
+        subject = Subject(f"{next(self._numbers)}", candidate, built, worker, launch_time=self.launch_time)
         self._subjects[subject.name] = worker
         try:
             await self._load(subject, built)

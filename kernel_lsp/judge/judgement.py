@@ -7,7 +7,9 @@ from kernel_lsp.judge.context import Context
 from kernel_lsp.judge.inputs.findings import RUN_ERRORS, ruling_of
 from kernel_lsp.judge.measure.blocks import TimedOutputsDiffer
 from kernel_lsp.judge.measure.cases import NothingTimed, prepare
-from kernel_lsp.judge.ruling import Ruling, rejected
+from kernel_lsp.judge.measure.cost import CURE, OutOfTimeError
+from kernel_lsp.judge.measure.statistics import speedup_of
+from kernel_lsp.judge.ruling import Ruling, Speedup, rejected
 from kernel_lsp.judge.stages.build import build
 from kernel_lsp.judge.stages.confirm import confirm
 from kernel_lsp.judge.stages.correct import correct
@@ -40,8 +42,26 @@ async def judge(context: Context) -> Ruling:
         if context.known or ruling.outcome is not Outcome.FASTER:
             return ruling
         return await check_finally(context, ruling)
+    except OutOfTimeError as error:
+        return _out_of_time(context, error)
     finally:
         await _leave(context)
+
+
+def _out_of_time(context: Context, error: OutOfTimeError) -> Ruling:
+    """Return the ruling on a candidate that could not be judged in the time for launches beside a slow baseline."""
+    harness, first = context.harness, context.first
+    reason, speedup = f"{error} before it was judged", None
+    if first is not None and first.decision.stop:
+        decision = first.decision
+        found = decision.interval.speedup
+        speedup = Speedup(speedup_of(decision.mean), (found.lower, found.upper))
+        reason = (
+            f"{error} before a first look was confirmed: {speedup.ratio:.3f}x ({found.lower:.3f} to {found.upper:.3f}) "
+            f"by {decision.blocks} pairs of launches"
+        )
+    reason = f"{reason}; {harness.launch_time.slowest(harness.cases)}. {CURE}"
+    return Ruling(Outcome.AMBIGUOUS, Stage.TIMED, reason, speedup=speedup)
 
 
 async def _timed(context: Context) -> Ruling:
@@ -86,9 +106,9 @@ async def _launch_by_launch(context: Context) -> Ruling:
     for version in (context.running, *context.reloaded):
         await context.harness.leave(version)
     context.reloaded.clear()
-    own_weights = context.running.own_weights
+    known = context.running
     context.subject = await context.harness.enter(context.candidate, context.built)
-    context.subject.own_weights = own_weights
+    context.subject.own_weights, context.subject.run_s = known.own_weights, known.run_s
     context.cases = cases
     try:
         await prepare(context.harness, measured.baseline, cases)

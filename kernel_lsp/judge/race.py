@@ -1,7 +1,7 @@
 """Many candidates at once: rounds of baseline, candidates, baseline, candidates reversed, baseline.
 
 A race costs a fraction of as many judgements. It ranks and drops; it never calls anything faster: that takes a
-judgement of its own.
+judgement of its own. Beside a slow baseline it has one round, which ranks and drops nobody.
 """
 
 import math
@@ -65,7 +65,7 @@ async def _race(session: Session, subjects: Sequence[Subject], rng: random.Rando
         alive = list(blocks)
         if alive:
             await warm_up((measured.baseline, subjects[alive[0]]), measured.cases[-1])
-        for number in range(policy.RACE_MOST_ROUNDS):
+        for number in range(1 if measured.harness.launch_time.slow else policy.RACE_MOST_ROUNDS):
             if not alive:
                 break
             await _round(session, subjects, alive, blocks, rulings, rng)

@@ -23,6 +23,7 @@ class Ruling:
         reason: one sentence for a person.
         mismatch: the first wrong element, where an output is wrong.
         speedup: where it was timed.
+        died: True where its process ended without a word, which somebody else may have caused.
     """
 
     outcome: Outcome
@@ -30,6 +31,7 @@ class Ruling:
     reason: str
     mismatch: Mismatch | None = None
     speedup: Speedup | None = None
+    died: bool = False
 
 
 def rejected(reason: str) -> Ruling:

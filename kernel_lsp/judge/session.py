@@ -23,6 +23,7 @@ from kernel_lsp.judge.integrity.accesses import FinalLooks
 from kernel_lsp.judge.integrity.launches import observe
 from kernel_lsp.judge.judgement import judge
 from kernel_lsp.judge.measure.cases import CaseChoice, NothingTimed, choose_cases, prepare
+from kernel_lsp.judge.measure.cost import CURE, OutOfTimeError
 from kernel_lsp.judge.measure.statistics import Decision
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.target import Target
@@ -42,8 +43,15 @@ class Session:
     """
 
     def __init__(
-        self, pool: Pool, target: Target, settings: Settings, gpu: Gpu | None, builders: Builders | None = None
+        self,
+        pool: Pool,
+        target: Target,
+        settings: Settings,
+        gpu: Gpu | None,
+        builders: Builders | None = None,
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
+        self._say = say
         self.pool, self.target, self.settings, self.gpu = pool, target, settings, gpu
         self.arch = arch_of(gpu, settings)
         self.builders = builders or Builders(pool, settings, self.arch)
@@ -65,7 +73,7 @@ class Session:
         target = self.target
         if self.gpu is not None:
             await self._make_room(self.gpu)
-        harness = self.harness = Harness(self.pool, target, self.settings, self.builders, self.gpu)
+        harness = self.harness = Harness(self.pool, target, self.settings, self.builders, self.gpu, say=self._say)
         self.baseline_built, _ = await asyncio.gather(
             self.builders.build(target.workload, target.baseline), harness.open()
         )
@@ -76,21 +84,34 @@ class Session:
                 cure="Mend it first; `kernel-lsp check` shows every message.",
             )
         try:
-            baseline = await harness.enter(target.baseline, self.baseline_built)
-            profile = await measure_baseline(harness, baseline)
+            with harness.launch_time.measuring():
+                self.measured = await self._measure(harness, self.baseline_built)
         except CannotJudgeError as error:
             if self.gpu is not None:
                 raise
             self.unmeasured = error.message
             return
-        self.measured = Measured(harness, baseline, profile)
-        if self.gpu is not None and profile.findings.ruling is None:
+        harness.refill()
+
+    async def _measure(self, harness: Harness, built: Built) -> Measured:
+        """Measure the baseline; where a launch takes too long for timing, no cases are chosen."""
+        baseline = await harness.enter(self.target.baseline, built)
+        launch_time = harness.launch_time
+        try:
+            profile = await measure_baseline(harness, baseline)
+        except OutOfTimeError as error:
+            why = f"it cannot be judged in the time for it: {launch_time.slowest(harness.cases)}"
+            raise CannotJudgeError(why, self.target.source.path, cure=CURE) from error
+        if self.gpu is None or profile.findings.ruling is not None or not launch_time.affords_case():
+            return Measured(harness, baseline, profile)
+        try:
             baseline, chosen, recorded = await self._prepare_timing(harness, baseline, profile)
             seen = await observe(harness, baseline, chosen.timed)
-            await harness.rest(baseline)
-            looks = FinalLooks(harness, baseline, profile, chosen.timed)
-            self.measured = Measured(harness, baseline, profile, chosen.timed, chosen.untimed, recorded, seen, looks)
-        harness.refill()
+        except OutOfTimeError:
+            return Measured(harness, baseline, profile)
+        await harness.rest(baseline)
+        looks = FinalLooks(harness, baseline, profile, chosen.timed)
+        return Measured(harness, baseline, profile, chosen.timed, chosen.untimed, recorded, seen, looks)
 
     async def _prepare_timing(
         self, harness: Harness, baseline: Subject, profile: BaselineProfile
@@ -164,15 +185,19 @@ class Session:
         A candidate that is the baseline's own program under another text is SAME without being run, unless
         `always_run` asks for it, as measurements of the judge itself do. One that is `known` has been judged in full
         beside another baseline of the same workload: it is checked on plain inputs only, and a gain is not looked at
-        more closely.
+        more closely. One whose process ends without a word is judged once more: somebody else may have killed it.
 
         Raises:
             UnjudgedError: something broke that says nothing of the candidate; another session may judge it.
         """
-        context = Context(self._bench(), candidate, known, always_run, on_decision)
-        with unattributed():
-            ruling = await judge(context)
-        if ruling.outcome is Outcome.UNTIMED and self.harness is not None and not self.harness.whole:
+        assert self.harness is not None, "open the session first"
+        for last in (False, True):
+            context = Context(self._bench(), candidate, known, always_run, on_decision)
+            with unattributed(), self.harness.launch_time.judgement():
+                ruling = await judge(context)
+            if not ruling.died or last:
+                break
+        if ruling.outcome is Outcome.UNTIMED and not self.harness.whole:
             raise UnjudgedError(ruling.reason)
         return verdict_of(context, ruling, self.faults)
 
@@ -230,7 +255,11 @@ class Pools:
 
 @asynccontextmanager
 async def open_session(
-    target: Target, settings: Settings, pool: Pool | None = None, builders: Builders | None = None
+    target: Target,
+    settings: Settings,
+    pool: Pool | None = None,
+    builders: Builders | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> AsyncGenerator[Session]:
     """Open a session with its baseline measured; its workers end with it.
 
@@ -239,6 +268,7 @@ async def open_session(
         settings: in force at its file.
         pool: for sessions one after another, which then import the heavy libraries once; they are on its GPU.
         builders: of that pool, for builds that are wanted before a session is open or after it.
+        say: hears what whoever waits should know early, as that the baseline is slow.
 
     Raises:
         KernelLspError: the baseline or the workload cannot be used, or workers cannot be started.
@@ -247,7 +277,7 @@ async def open_session(
     async with AsyncExitStack() as stack:
         workers = pool or await stack.enter_async_context(Pool(gpu.uuid if gpu else None))
         stack.enter_context(workers.allowing())
-        session = Session(workers, target, settings, gpu, builders)
+        session = Session(workers, target, settings, gpu, builders, say)
         workers.preload(Flavour.BUILD, Flavour.GPU if gpu else Flavour.EMULATE)
         try:
             await session.open()

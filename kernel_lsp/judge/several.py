@@ -64,8 +64,10 @@ async def judge_each(
     on_begin: Callable[[Path], None],
     on_judged: Callable[[Judged], None],
     on_decision: Callable[[Decision], None] | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Judge candidates in order; `on_judged` hears of each as it is done, `on_begin` of each before.
+    """Judge candidates in order; `on_judged` hears of each as it is done, `on_begin` of each before, `say` what whoever
+    waits should know early.
 
     One that could not be judged, as where a process of the judge's own died, is followed by a session opened anew.
 
@@ -79,7 +81,7 @@ async def judge_each(
         else:
             waiting.append((entry.path, entry.candidate))
     while waiting:
-        async with open_session(target, settings) as session:
+        async with open_session(target, settings, say=say) as session:
             while waiting:
                 path, candidate = waiting.popleft()
                 on_begin(path)

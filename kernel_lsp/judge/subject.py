@@ -1,13 +1,15 @@
 """A version of the kernel under judgement, loaded in a worker of its own."""
 
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernel_lsp import policy
 from kernel_lsp.judge.building import Built
 from kernel_lsp.judge.errors import named_as_given
+from kernel_lsp.judge.measure.cost import LAUNCHING, LaunchTime
 from kernel_lsp.runner.messages import Answer, Request
-from kernel_lsp.runner.messages.subject import SubjectRole, slab_of
+from kernel_lsp.runner.messages.subject import Run, SubjectRole, slab_of
 from kernel_lsp.runner.worker import Worker
 from kernel_lsp.source.candidate import Candidate
 
@@ -24,6 +26,8 @@ class Subject:
         bound: slabs that it has, by the first of those that were bound together.
         recorded: how each recording was made, by its name.
         own_weights: weights of a KernelBench problem that it does not have under their names, but makes itself.
+        launch_time: what launches took, shared with all versions of its harness.
+        run_s: the longest of its runs, in seconds.
     """
 
     name: str
@@ -33,6 +37,8 @@ class Subject:
     bound: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     recorded: dict[str, object] = field(default_factory=dict[str, object])
     own_weights: tuple[str, ...] = ()
+    launch_time: LaunchTime = field(default_factory=LaunchTime)
+    run_s: float = 0.0
 
     def forget_recordings(self, slab: str) -> None:
         """Forget the recordings on slabs that were bound together, by the first of them."""
@@ -42,9 +48,27 @@ class Subject:
     async def ask(
         self, request: Request[SubjectRole, Answer], *, deadline: float = policy.WORKER_ANSWER_SECONDS
     ) -> Answer:
-        """Ask the worker; raises as `Worker.ask`."""
-        with named_as_given(self.candidate.kernel, self.candidate.launch):
-            return await self.worker.ask(request, deadline=deadline)
+        """Ask the worker.
+
+        Raises:
+            OutOfTimeError: it would launch, beside a slow baseline, and there is no time left for that.
+            WorkerFailure, KernelLspError: as `Worker.ask`.
+        """
+        launches, started = isinstance(request, LAUNCHING), time.perf_counter()
+        try:
+            with named_as_given(self.candidate.kernel, self.candidate.launch):
+                return await self._ask(request, self.launch_time.deadline(deadline) if launches else deadline)
+        finally:
+            if launches:
+                self._launched(request, time.perf_counter() - started)
+
+    async def _ask(self, request: Request[SubjectRole, Answer], deadline: float) -> Answer:
+        return await self.worker.ask(request, deadline=deadline)
+
+    def _launched(self, request: object, seconds: float) -> None:
+        self.launch_time.spent_s += seconds
+        if isinstance(request, Run):
+            self.run_s = max(self.run_s, seconds)
 
     @property
     def triton_cache(self) -> Path:

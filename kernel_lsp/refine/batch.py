@@ -241,9 +241,12 @@ async def _judge(work: _Work, number: int, said: Mapping[str, Answer]) -> int:
                 opened = bool(waiting and waiting[0].begun)
                 if opened and waiting[0].begun >= ATTEMPTS:
                     _note(batch, number, waiting.pop(0), _not_judged(reason))
-                elif not opened and (tries >= ATTEMPTS or not isinstance(error, RunnerError)):
+                elif not opened and not isinstance(error, RunnerError):
                     work.troubles[kernel] = reason
                     break
+                elif not opened and tries >= ATTEMPTS:
+                    while waiting:
+                        _note(batch, number, waiting.pop(0), _not_judged(reason))
         judged += len(ids) - len(waiting)
     return judged
 

@@ -74,6 +74,7 @@ async def refine_target(
     on_open: Callable[[], None] = lambda: None,
     on_progress: Callable[[Progress], None] = lambda _: None,
     on_verdict: Callable[[Verdict], None] = lambda _: None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Refinement:
     """Search until the budget is spent, nothing helps or `stop` is set; what is found out is stored at once.
 
@@ -86,6 +87,7 @@ async def refine_target(
         on_open: called when the baseline has been measured.
         on_progress: hears where the search stands.
         on_verdict: hears each verdict, after it was stored.
+        say: hears what whoever waits should know early (`open_session`).
 
     Raises:
         KernelLspError: there is no GPU, or no model where one is needed, or the kernel, its workload or a proposer
@@ -109,7 +111,7 @@ async def refine_target(
         talk = f"{trajectory}-{said.trajectory:02}"  # its turns follow one another, whatever happens beside them
         store.append_turn(talk, candidate, prompt=said.prompt, answer=said.answer, verdict=judged)
 
-    async with open_session(target, settings, pool, builders) as session:
+    async with open_session(target, settings, pool, builders, say) as session:
         _require_sound(session)
         on_open()
         budget = settings.refine.budget

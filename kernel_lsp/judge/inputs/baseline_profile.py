@@ -36,6 +36,7 @@ class BaselineProfile:
         in_place: True where an output lies in an input.
         keeps_outputs: numbers of outputs whose memory the baseline keeps when its caller has let go of them.
         deterministic: True where the baseline gives the same bits each time.
+        unrepeated: why that is not known, and not asked for; empty where it is.
         weak: trivial answers that the workload would accept, as sentences.
         run_seconds: by case, longest wall time of one run.
         rehearsal_seconds: longest wall time of a launch before the first one, in which it may compile or tune itself.
@@ -53,6 +54,7 @@ class BaselineProfile:
     in_place: bool = False
     keeps_outputs: tuple[int, ...] = ()
     deterministic: bool = True
+    unrepeated: str = ""
     weak: list[str] = field(default_factory=list[str])
     run_seconds: dict[int, float] = field(default_factory=dict[int, float])
     rehearsal_seconds: float = 0.0
@@ -135,20 +137,21 @@ class _Measuring:
         """Add a family's inputs on a case if the baseline is right on them; plain ones end it where it is not."""
         harness, profile = self._harness, self._profile
         draw = await harness.draw(case, family)
-        if not plan.affordable(harness, draw, profile.findings):
-            profile.findings.skipped(f"inputs: {family}", plan.TOO_SLOW, harness.cases[case])
+        if why := self._unaffordable(draw):
+            profile.findings.skipped(f"inputs: {family}", why, harness.cases[case])
             return
         ruling = await self._run(self._baseline if draw.is_plain else await self._other_process(), draw)
         if ruling is None and draw.is_plain:
             harness.keep_launchers(self._baseline)
             profile.fresh[case] = await harness.draw(case, family, 1)
             if harness.gpu is not None:
-                ruling = await self._run(self._baseline, profile.fresh[case])
+                ruling = await self._run_again(profile.fresh[case])
         if ruling is None:
             profile.draws.append(draw)
         elif draw.is_plain and case not in harness.workload.advisory:
             if ruling.outcome is Outcome.UNTIMED:
-                raise RunnerError(ruling.reason, cure="End what else takes memory, or leave out large cases.")
+                memory = "End what else takes memory, or leave out large cases."
+                raise RunnerError(ruling.reason, cure=memory if harness.whole else "Try again.")
             profile.findings.fail("baseline", ruling, harness.cases[case])
         else:
             await self._leave_out(draw, ruling)
@@ -160,8 +163,8 @@ class _Measuring:
         for case in (case for case in cases if case not in harness.workload.advisory):
             name = harness.cases[case]
             draw = await harness.draw(case, plan.PLAIN)
-            if not plan.affordable(harness, draw, findings):
-                findings.skipped(f"inputs: {plan.PLAIN}", plan.TOO_SLOW, name)
+            if why := self._unaffordable(draw):
+                findings.skipped(f"inputs: {plan.PLAIN}", why, name)
                 continue
             try:
                 subject = await harness.enter(self._baseline.candidate, self._baseline.built)
@@ -213,8 +216,8 @@ class _Measuring:
             self._probe = None
 
     async def _add(self, draw: Draw, subject: Subject) -> None:
-        if not plan.affordable(self._harness, draw, self._profile.findings):
-            self._profile.findings.skipped(f"inputs: {draw.family}", plan.TOO_SLOW, self._harness.cases[draw.case])
+        if why := self._unaffordable(draw):
+            self._profile.findings.skipped(f"inputs: {draw.family}", why, self._harness.cases[draw.case])
         elif (ruling := await self._run(subject, draw)) is None:
             self._profile.draws.append(draw)
         else:
@@ -240,6 +243,31 @@ class _Measuring:
         detail = f"the baseline itself does not manage them: {ruling.reason}"
         findings.skipped(f"inputs: {draw.family}", detail, self._harness.cases[draw.case])
 
+    def _unaffordable(self, draw: Draw) -> str:
+        """Say why there is no time to run the baseline on these inputs; empty if there is."""
+        harness, launch_time = self._harness, self._harness.launch_time
+        if harness.gpu is None:
+            return "" if plan.affordable(harness, draw, self._profile.findings) else plan.TOO_SLOW
+        if (seconds := launch_time.launch_s.get(draw.case)) is not None:
+            spare = not launch_time.is_slow(draw.case) or launch_time.affords_inputs(seconds)
+            return "" if spare else f"a launch of the baseline takes {seconds:.1f} s there"
+        known = [(launch_time.launch_s.get(d.case, 0.0), d) for d in self._profile.draws if d.is_plain]
+        expected = max((s * max(1.0, draw.input_bytes / max(d.input_bytes, 1)) for s, d in known), default=0.0)
+        if launch_time.affords_case(expected):
+            return ""
+        return f"a launch of the baseline is expected to take {expected:.1f} s there; this case is not judged"
+
+    async def _run_again(self, draw: Draw) -> Ruling | None:
+        """Run the baseline on other plain inputs of a case, and say what judging will cost if it is slow."""
+        harness, launch_time = self._harness, self._harness.launch_time
+        ruling = None
+        if launch_time.left_s > launch_time.launch_s[draw.case]:
+            ruling = await self._run(self._baseline, draw)
+        if launch_time.is_slow(draw.case) and not launch_time.announced:
+            launch_time.announced = True
+            harness.say(launch_time.announcement(harness.cases))
+        return ruling
+
     async def _run(self, subject: Subject, draw: Draw) -> Ruling | None:
         try:
             return await self._measure(subject, draw)
@@ -257,15 +285,18 @@ class _Measuring:
     async def _measure(self, subject: Subject, draw: Draw) -> Ruling | None:
         """Run the baseline once and keep what it did, if that is right."""
         harness, profile = self._harness, self._profile
-        await harness.fill(subject, draw)
-        if harness.gpu is not None:
+        if runs.must_rehearse(harness, subject, draw):
+            await harness.fill(subject, draw)
             started = time.perf_counter()
             await subject.ask(Rehearse(slab=draw.slab), deadline=policy.FIRST_RUN_SECONDS)
             profile.rehearsal_seconds = max(time.perf_counter() - started, profile.rehearsal_seconds)
-            await harness.fill(subject, draw)
+        await harness.fill(subject, draw)
         started = time.perf_counter()
         ran = await subject.ask(Run(slab=draw.slab), deadline=policy.FIRST_RUN_SECONDS)
-        profile.run_seconds[draw.case] = max(time.perf_counter() - started, profile.run_seconds.get(draw.case, 0.0))
+        seconds = time.perf_counter() - started
+        profile.run_seconds[draw.case] = max(seconds, profile.run_seconds.get(draw.case, 0.0))
+        if harness.gpu is not None and draw.case not in harness.workload.advisory:
+            harness.launch_time.baseline_ran(draw.case, seconds)
         compared = await harness.compare(subject, draw, ran.published, baseline=True)
         ruling = runs.take_emulated(harness, draw, ran, profile.findings)
         ruling = ruling or ruling_on(harness, draw, compared, ran.trampled)
@@ -287,7 +318,13 @@ class _Measuring:
 
 
 async def _measure_repeats(harness: Harness, baseline: Subject, profile: BaselineProfile) -> None:
-    draw = profile.draws[0]
-    prints = await runs.fingerprints(harness, baseline, draw, profile.findings, profile.deadline(harness, draw))
-    profile.deterministic = len(set(prints)) == 1
+    draw, launch_time = profile.draws[0], harness.launch_time
+    seconds = (policy.DETERMINISM_RUNS - 1) * launch_time.launch_s[draw.case]
+    if launch_time.is_slow(draw.case) and not launch_time.affords_inputs(seconds):
+        profile.unrepeated = "the baseline's own bits are not known, for a launch takes long"
+        profile.deterministic = False
+    else:
+        deadline = profile.deadline(harness, draw)
+        prints = await runs.fingerprints(harness, baseline, draw, profile.findings, deadline)
+        profile.deterministic = len(set(prints)) == 1
     profile.keeps_outputs = await baseline.ask(Forget())

@@ -19,7 +19,7 @@ from kernel_lsp.runner.messages.subject import Forget, PublishEarlier, Ran, Rehe
 
 _NEW_CONTENTS = "new values at the same addresses"
 _NEW_ADDRESSES = "the same values at other addresses"
-_COMPILED = ("nvrtc", "nvcc-slice", "nvcc")  # ways of building that leave nothing to compile at first use
+_TIME_IS_SHORT = "the baseline is slow, and time is left for timing only"
 
 
 async def check(harness: Harness, subject: Subject, profile: BaselineProfile, *, quick: bool = False) -> Findings:
@@ -42,12 +42,19 @@ async def check(harness: Harness, subject: Subject, profile: BaselineProfile, *,
         findings.skipped(_NEW_CONTENTS, "needs a GPU")
         findings.skipped(_NEW_ADDRESSES, "needs a GPU")
     elif not quick:
-        for further in (_check_repeats, _check_new_contents, _check_new_addresses):
-            if findings.ruling is None:
+        for name, further, launches in _FURTHER:
+            if findings.ruling is None and _spares(harness, subject, launches):
                 await further(harness, subject, profile, findings)
+            elif findings.ruling is None:
+                findings.skipped(name, _TIME_IS_SHORT)
     _note_weights(harness, subject, findings)
     findings.checks += [c for c in profile.findings.checks if c.status is CheckStatus.SKIPPED]
     return findings
+
+
+def _spares(harness: Harness, subject: Subject, launches: int) -> bool:
+    """Say if there is time for so many launches of a candidate besides those that are timed."""
+    return harness.launch_time.spare_launches(subject.run_s) >= launches
 
 
 def cannot_be_given(draw: Draw, subject: Subject) -> str | None:
@@ -85,8 +92,11 @@ async def _check_draw(
         detail = f"it makes `{own}` itself, or what takes its place, and is not given another"
         findings.skipped(name, detail, case)
         return None
-    if not plan.affordable(harness, draw, findings):
+    if harness.gpu is None and not plan.affordable(harness, draw, findings):
         findings.skipped(name, plan.TOO_SLOW, case)
+        return None
+    if not draw.is_plain and not _spares(harness, subject, 1):
+        findings.skipped(name, _TIME_IS_SHORT, case)
         return None
     ruling = await _run(harness, subject, draw, profile, findings)
     if ruling is None:
@@ -127,7 +137,7 @@ async def _run(
 
 async def _rehearse(harness: Harness, subject: Subject, draw: Draw, profile: BaselineProfile) -> None:
     """Launch for nothing where a version may compile or tune itself first."""
-    if draw.slab in subject.bound or harness.gpu is None or subject.built.build.way in _COMPILED:
+    if not runs.must_rehearse(harness, subject, draw):
         return
     await harness.fill(subject, draw)
     seconds = max(policy.REHEARSAL_SECONDS, harness.settings.runner.deadline_factor * profile.rehearsal_seconds)
@@ -164,7 +174,7 @@ async def _check_repeats(harness: Harness, subject: Subject, profile: BaselinePr
     """The same inputs give the same bits."""
     if not profile.same_bits(harness):
         declared = harness.workload.nondeterministic
-        why = "the workload declares it nondeterministic" if declared else "nor is the baseline"
+        why = "the workload declares it nondeterministic" if declared else profile.unrepeated or "nor is the baseline"
         findings.skipped("determinism", why)
         return
     draw = profile.draws[0]
@@ -250,3 +260,11 @@ async def _check_new_addresses(
         findings.fail(_NEW_ADDRESSES, ruling, case)
     else:
         findings.passed(_NEW_ADDRESSES, case=case)
+
+
+_FURTHER = (
+    ("determinism", _check_repeats, policy.DETERMINISM_RUNS - 1),
+    (_NEW_CONTENTS, _check_new_contents, policy.HELD_OUTPUTS),
+    (_NEW_ADDRESSES, _check_new_addresses, 2),
+)
+"""Checks on a GPU beyond single launches, and how often each launches a candidate."""

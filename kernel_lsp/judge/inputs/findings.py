@@ -62,7 +62,8 @@ def ruling_of(error: Exception, doing: str, case: str) -> Ruling:
     if isinstance(error, WorkerTimedOut):
         return Ruling(Outcome.TIMED_OUT, Stage.RUN, f"it did not finish {doing} on case {case}: {error.message}")
     if isinstance(error, WorkerDied):
-        return Ruling(Outcome.RUN_FAILED, Stage.RUN, f"its process died {doing} on case {case}: {error.message}")
+        reason = f"its process died {doing} on case {case}: {error.message}"
+        return Ruling(Outcome.RUN_FAILED, Stage.RUN, reason, died=True)
     if isinstance(error, WorkerFailure):
         said = error.message.splitlines()[0] if error.message else error.kind
         return Ruling(Outcome.RUN_FAILED, Stage.RUN, f"it failed {doing} on case {case}: {error.kind}: {said}")

@@ -38,12 +38,16 @@ class Replays:
         return None
 
     async def on_all_inputs(self, cases: Sequence[TimedCase], most: int | None = None) -> Ruling | None:
-        """Replay each case on the inputs of all families and with other arguments, or on `most` of them by chance."""
+        """Replay each case on the inputs of all families and with other arguments, or on `most` of them by chance.
+
+        Beside a slow baseline these are no more than there is time for.
+        """
         for case in cases:
             draws = [d for d in self._profile.draws if d.case == case.draw.case and not d.is_plain]
             draws = [draw for draw in draws if cannot_be_given(draw, self._subject) is None]
-            if most is not None:
-                draws = self._rng.sample(draws, min(most, len(draws)))
+            spare = self._harness.launch_time.spare_launches(self._subject.run_s)
+            if (count := min(len(draws), spare, len(draws) if most is None else most)) < len(draws):
+                draws = self._rng.sample(draws, int(count))
             if (ruling := await self._on(case, draws)) is not None:
                 return ruling
         return None

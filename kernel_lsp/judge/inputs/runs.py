@@ -14,6 +14,13 @@ from kernel_lsp.judge.subject import Subject
 from kernel_lsp.runner.messages.subject import Ran, Run
 from kernel_lsp.runner.worker import WorkerTimedOut
 
+_COMPILED = ("nvrtc", "nvcc-slice", "nvcc")  # ways of building that leave nothing to compile at first use
+
+
+def must_rehearse(harness: Harness, subject: Subject, draw: Draw) -> bool:
+    """Say if a version is first launched for nothing on such inputs, for it may compile or tune itself."""
+    return harness.gpu is not None and draw.slab not in subject.bound and subject.built.build.way not in _COMPILED
+
 
 async def run_again(harness: Harness, subject: Subject, draw: Draw, deadline: float) -> Ran:
     """Run a version once on inputs that are filled in anew."""

@@ -91,7 +91,7 @@ async def _look(subject: Subject, case: TimedCase) -> Look:
     span_ms = case.baseline_us * case.launches / 1000
     whole_ms = span_ms + (policy.FLUSH_US * case.launches / 1000 if case.mode == "cold" else 0.0)
     wanted = math.ceil(policy.OUTSIDE_CLOCK_BASELINE_MS / span_ms)
-    count = max(2, min(wanted, math.ceil(policy.OUTSIDE_CLOCK_LOOK_MS / whole_ms)))
+    count = 1 if case.slow else max(2, min(wanted, math.ceil(policy.OUTSIDE_CLOCK_LOOK_MS / whole_ms)))
     request = RunSegments(recording=case.recording, count=count)
     started = time.perf_counter()
     segments = await subject.ask(request, deadline=policy.SEGMENT_DEADLINE_SECONDS + count * whole_ms / 100)

@@ -102,6 +102,8 @@ class Pair:
     process faster than the next (`tests/bench/results/placement.json`). So all are made ready for one side before the
     other.
 
+    Of a slow baseline a block is one launch of either side, the first of them A and B in turn: `once` says so.
+
     `same_bits` says that launches on the same inputs must leave the same bits, as those of deterministic kernels do;
     `spread` how many launches at least work in memory of their own; `placed` are the cases in the place that the last
     block used.
@@ -118,11 +120,13 @@ class Pair:
         same_bits: bool = True,
         renewal: Renewal | None = None,
         spread: int = policy.PLACES,
+        once: bool = False,
     ) -> None:
         self._harness = harness
         self._sides = {"A": baseline, "B": candidate}
         self._cases, self._rng, self._same_bits, self._renewal = cases, rng, same_bits, renewal
-        self._places = _places(harness, cases, spread)
+        self._places = 1 if once else _places(harness, cases, spread)
+        self._turn = rng.randrange(2) if once else None
         self._blocks = 0
         self.placed = list(cases)
         self.recorded: dict[str, list[Recorded]] = {"A": [], "B": []}
@@ -156,7 +160,8 @@ class Pair:
         self._blocks += 1
         for index, case in enumerate(self.placed):
             sums = {"A": 0.0, "B": 0.0}
-            for half in self._rng.choice((("AB", "BA"), ("BA", "AB"))):
+            halves = self._halves()
+            for half in halves:
                 if self._renewal is not None:
                     await self._renewal.renew(case)
                 for side in half:
@@ -169,8 +174,8 @@ class Pair:
                         await self._renewal.look(case, segment)
                     elif side == "B" and self._same_bits and len(set(segment.checksums)) > 1:
                         raise TimedOutputsDiffer
-            logs.append((sums["B"] - sums["A"]) / 2)
-            sides.append((math.exp(sums["A"] / 2), math.exp(sums["B"] / 2)))
+            logs.append((sums["B"] - sums["A"]) / len(halves))
+            sides.append((math.exp(sums["A"] / len(halves)), math.exp(sums["B"] / len(halves))))
         if any(max(seen) - min(seen) > policy.CLOCK_JUMP_SHARE * max(seen) for seen in clocks.values()):
             series.discarded += 1
             return False
@@ -196,6 +201,12 @@ class Pair:
             return False
         return counts
 
+    def _halves(self) -> tuple[str, ...]:
+        """The order of both sides in a block of a case."""
+        if self._turn is not None:
+            return (("AB", "BA")[(self._turn + self._blocks) % 2],)
+        return self._rng.choice((("AB", "BA"), ("BA", "AB")))
+
     def _at(self, place: int) -> list[TimedCase]:
         return [case.at(place) for case in self._cases]
 
@@ -206,7 +217,9 @@ class Pair:
 
 
 async def warm_up(subjects: Sequence[Subject], case: TimedCase) -> None:
-    """Run all in turn until the SM clock keeps still, for as long as policy allows."""
+    """Run all in turn until the SM clock keeps still, for as long as policy allows; slow launches do so alone."""
+    if case.slow:
+        return
     started = time.perf_counter()
     clocks: list[float] = []
     while (passed := time.perf_counter() - started) < policy.WARM_UP_MOST_SECONDS:

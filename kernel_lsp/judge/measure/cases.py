@@ -51,6 +51,11 @@ class TimedCase:
     place: int = 0
     unflushed: bool = False
 
+    @property
+    def slow(self) -> bool:
+        """True where launches are too long to be repeated for their own sake."""
+        return self.baseline_us >= policy.SLOW_LAUNCH_SECONDS * 1e6
+
     def at(self, place: int) -> "TimedCase":
         """Return the same case in another place."""
         return replace(self, place=place)
@@ -114,8 +119,12 @@ async def choose_cases(harness: Harness, baseline: Subject, profile: BaselinePro
     """
     chosen: list[TimedCase] = []
     for draw in (draw for draw in profile.draws if draw.is_plain and draw.case not in harness.workload.advisory):
-        outputs = profile.output_bytes[draw.case]
+        outputs, launch_time = profile.output_bytes[draw.case], harness.launch_time
         probe = TimedCase(draw, "cold", 3, 0.0, outputs, restores=profile.in_place, captured=captured, place=-1)
+        if launch_time.is_slow(draw.case):  # its runs have told its time
+            us = launch_time.launch_s[draw.case] * 1e6
+            chosen.append(replace(probe, launches=1, baseline_us=us, place=0))
+            continue
         await prepare(harness, baseline, [probe])
         await run_segment(baseline, probe)
         us = segment_us(await run_segment(baseline, probe))

@@ -55,6 +55,7 @@ class Rule:
             GPU `policy.SHARED_CLEARANCE_DELTAS` times delta at least.
         case_clear: the same for each case by itself.
         allow_slower_cases: a gain on the whole may come with a loss on single cases.
+        pairs: blocks of each look where the baseline is slow, fixed beforehand; None where blocks decide how many.
     """
 
     delta: float
@@ -65,15 +66,18 @@ class Rule:
     clear: float
     case_clear: tuple[float, ...]
     allow_slower_cases: bool = False
+    pairs: int | None = None
 
     @classmethod
-    def of(cls, cases: Sequence[Timed], settings: JudgeSettings, *, shared: bool) -> "Rule":
+    def of(cls, cases: Sequence[Timed], settings: JudgeSettings, *, shared: bool, pairs: int | None = None) -> "Rule":
         """Return the rule for these cases; `shared` says that others compute on the GPU too.
 
-        The placement blur of a case is a share of its time; over cases it averages as independent errors do.
+        The placement blur of a case is a share of its time; over cases it averages as independent errors do. A fixed
+        number of `pairs` is measured in one place of memory, which may differ from the next by more.
         """
-        blurs = [policy.PLACEMENT_BLUR_US[case.mode] / case.baseline_us for case in cases]
-        scatters = [policy.PROCESS_SCATTER_US[case.mode] / case.baseline_us for case in cases]
+        place = 0.0 if pairs is None else policy.PLACE_SCATTER_SHARE
+        blurs = [policy.PLACEMENT_BLUR_US[case.mode] / case.baseline_us + 2 * place for case in cases]
+        scatters = [math.hypot(policy.PROCESS_SCATTER_US[case.mode] / case.baseline_us, place) for case in cases]
         blur = math.hypot(*blurs) / len(blurs)
         least = policy.SHARED_CLEARANCE_DELTAS * settings.delta if shared else 0.0
         return cls(
@@ -85,6 +89,7 @@ class Rule:
             clear=max(blur, least),
             case_clear=tuple(max(blur, least) for blur in blurs),
             allow_slower_cases=settings.allow_slower_cases,
+            pairs=pairs,
         )
 
     def widened(self, interval: Interval) -> Interval:
@@ -150,9 +155,12 @@ class FirstLook:
         """The decision on the blocks so far: CONTINUE, PROVISIONAL_FASTER, PROVISIONAL_SLOWER, or a final outcome.
 
         NOT_WORTH_IT is followed for `policy.FOLLOWED_BLOCKS`, for it may turn out SAME or a loss; and a loss for as
-        many while its estimate is a clear one, for more blocks cost less than a second look.
+        many while its estimate is a clear one, for more blocks cost less than a second look. Where the number of pairs
+        is fixed nothing is decided before them, and all is with them.
         """
         rule = self.rule
+        if rule.pairs is not None:
+            return self._at_once(rule.pairs)
         spent_ms = math.inf if self.discarded > policy.MOST_DISCARDED_BLOCKS else self.gpu_ms
         look = statistics.decide(
             statistics.combine(self.blocks),
@@ -170,6 +178,16 @@ class FirstLook:
             return look
         early = look.blocks < policy.PROVISIONAL_BLOCKS or look.mean > rule.clear_loss
         return replace(look, outcome=LookOutcome.CONTINUE if early and not final else LookOutcome.PROVISIONAL_SLOWER)
+
+    def _at_once(self, pairs: int) -> Decision:
+        rule, blocks = self.rule, statistics.combine(self.blocks)
+        if len(blocks) < pairs:
+            mean = math.fsum(blocks) / max(len(blocks), 1)
+            return Decision(LookOutcome.CONTINUE, mean, Interval(-math.inf, math.inf), len(blocks))
+        look = statistics.decide_once(blocks, rule.delta, rule.alpha, clear=rule.clear, blur=rule.blur)
+        if look.outcome is not LookOutcome.SLOWER or look.interval.lower > rule.clear_loss:
+            return look
+        return replace(look, outcome=LookOutcome.PROVISIONAL_SLOWER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +222,7 @@ class SecondLook:
     @property
     def complete(self) -> bool:
         """True once there are as many blocks as a conclusion rests on."""
-        return len(self.blocks[0]) >= policy.CONFIRMATION_BLOCKS
+        return len(self.blocks[0]) >= (self.first.rule.pairs or policy.CONFIRMATION_BLOCKS)
 
     def add(self, block: Sequence[float]) -> None:
         """Take in one block, ln(B/A) of each case.
@@ -243,7 +261,7 @@ def confirm(
         rule: by which both looks are decided.
         claim: PROVISIONAL_FASTER or PROVISIONAL_SLOWER.
         earlier: for each case the blocks of the first look.
-        fresh: for each case the blocks of the second one, 4 at least.
+        fresh: for each case the blocks of the second one, 4 at least, or as many as the rule fixes.
         seed: of the bootstrap.
 
     Raises:
@@ -259,6 +277,7 @@ def confirm(
         rule.alpha,
         clear=rule.clear,
         blur=rule.blur,
+        least=rule.pairs or policy.MIN_BLOCKS,
     )
     outcome, slower = measured.outcome, tuple[int, ...]()
     if outcome is LookOutcome.SLOWER and claim is LookOutcome.PROVISIONAL_FASTER:
@@ -266,7 +285,8 @@ def confirm(
     elif outcome is LookOutcome.FASTER and claim is LookOutcome.PROVISIONAL_SLOWER:
         outcome = LookOutcome.AMBIGUOUS
     elif outcome is LookOutcome.FASTER:
-        slower = tuple(statistics.guard(fresh, rule.delta, rule.alpha, clear=rule.case_clear))
+        once = rule.pairs is not None
+        slower = tuple(statistics.guard(fresh, rule.delta, rule.alpha, clear=rule.case_clear, once=once))
         if slower and not rule.allow_slower_cases:
             outcome = LookOutcome.NOT_WORTH_IT
     return Conclusion(outcome, measured, rule.widened(measured.interval), slower)

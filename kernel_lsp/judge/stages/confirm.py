@@ -36,6 +36,7 @@ async def confirm(context: Context) -> Ruling | None:
         for version in (context.measured.baseline, context.running):
             entered = await context.harness.enter(version.candidate, version.built)
             entered.own_weights = version.own_weights  # some are found by their values once it runs
+            entered.run_s = version.run_s
             context.reloaded.append(entered)
     with context.timeline.stage("settle"):
         await context.harness.settle()
@@ -85,7 +86,7 @@ async def _doubt_gain(
     if (ruling := await fresh.finish(pair.placed)) is not None:
         return context.findings.fail(_FRESH, ruling)
     gains = concluded.measured.interval.speedup.lower > 1
-    if not (gains and fresh.renewed):
+    if not (gains and fresh.renewed) and context.pairs is None:
         with context.timeline.stage("remembers"):
             if (ruling := await remembers(fresh, pair.placed)) is not None:
                 return context.findings.fail(_FRESH, ruling)
@@ -114,7 +115,7 @@ async def _doubt(context: Context, pair: Pair, series: Series, rng: random.Rando
         ruling = await replays.on_all_inputs(pair.placed, policy.FAMILIES_AFTER_TIMING)
     if ruling is not None:
         return findings.fail(_AGAIN, ruling)
-    findings.passed(_AGAIN)
+    findings.passed(_AGAIN, "as many as there is time for beside a slow baseline" if context.pairs is not None else "")
     if (ruling := await seen_from_outside(harness, baseline, candidate, pair.placed)) is not None:
         if context.device is not None and context.device.shared:  # others take time between launches, which is no lie
             said = f"others use this GPU, and clocks disagree: {ruling.reason.removeprefix('rejected: ')}"

@@ -29,6 +29,9 @@ async def correct(context: Context) -> Ruling | None:
     if context.bench.gpu is None:
         reason = "right on the emulator; timing needs a GPU, and this machine has none"
         return Ruling(Outcome.UNTIMED, Stage.CORRECT, reason)
+    if not context.measured.cases:
+        reason = f"right, but not timed: {context.harness.launch_time.refusal(context.harness.cases)}"
+        return Ruling(Outcome.AMBIGUOUS, Stage.TIMED, reason)
     return None
 
 

@@ -40,6 +40,9 @@ async def _load_steadily(context: Context) -> None:
     async with context.bench.timer():
         with context.timeline.stage("steady load"):
             longest = max(context.cases, key=lambda case: case.baseline_us)
+            if longest.slow:
+                context.findings.skipped("steady load", "the baseline is slow, and time for its launches is bounded")
+                return
             baseline, candidate = context.reloaded
             try:
                 loaded, context.sustained = await steady_load.measure(context.harness, baseline, candidate, longest)

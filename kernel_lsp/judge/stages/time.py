@@ -22,6 +22,13 @@ AS_TIMED = "inputs of all families, as it is timed"
 async def time(context: Context) -> Ruling | None:
     """Record the candidate, see that recordings compute what launches did, and measure it beside the baseline."""
     measured, subject = context.measured, context.running
+    launch_time = context.harness.launch_time
+    if launch_time.slow:
+        context.pairs = launch_time.pairs(subject.run_s * len(launch_time.launch_s))
+        if not context.pairs:
+            return Ruling(
+                Outcome.AMBIGUOUS, Stage.TIMED, f"right, but not timed: {launch_time.refusal(context.harness.cases)}"
+            )
     series = context.series = Series.empty(context.cases)
     rng = random.Random(random.SystemRandom().getrandbits(64))
     with context.timeline.stage("settle"):
@@ -47,7 +54,7 @@ async def time(context: Context) -> Ruling | None:
         with context.timeline.stage("time"):
             await warm_up((measured.baseline, subject), context.cases[-1])
             shared = device_state(context.harness, series, context.bench.pids(), quieted).shared
-            rule = Rule.of(context.cases, context.bench.settings.judge, shared=shared)
+            rule = Rule.of(context.cases, context.bench.settings.judge, shared=shared, pairs=context.pairs)
             context.first = FirstLook(rule)
             decision = await _first_look(context, pair, series, context.first)
             context.device = device_state(context.harness, series, context.bench.pids(), quieted)
@@ -77,6 +84,7 @@ def make_pair(
         same_bits=context.same_bits,
         spread=spread,
         renewal=renewal,
+        once=context.pairs is not None,
     )
 
 

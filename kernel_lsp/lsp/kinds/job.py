@@ -198,7 +198,7 @@ async def _judge(work: _Work, target: Target, candidate: Candidate) -> Any:
         work.doing(f"timing, block {decision.blocks}{found}")
 
     work.doing("building and measuring the baseline")
-    async with open_session(target, work.settings, work.pool) as session:
+    async with open_session(target, work.settings, work.pool, say=work.doing) as session:
         work.doing("building, running and checking the candidate")
         verdict = await session.judge(candidate, show)
     work.decided(verdict)

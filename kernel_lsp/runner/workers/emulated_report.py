@@ -29,18 +29,28 @@ def place(location: Location | None, file: Path | None) -> tuple[str, int]:
     return here.file, here.line
 
 
+def calls(location: Location | None, file: Path | None) -> tuple[int, ...]:
+    """Return the lines of the user's `file` at which the helper was called that code comes from, innermost first."""
+    here = location.within(file) if location is not None and file is not None else None
+    if location is None or here is None:
+        return ()
+    outer = location.chain[location.chain.index(here) + 1 :]
+    return tuple(at.line for at in outer if at.file == here.file)
+
+
 def report(outcomes: Sequence[Outcome], file: Path | None, seconds: float) -> EmulatedReport:
     """Return the report of launches from `file` that took `seconds` of processor time together."""
     return EmulatedReport(findings(outcomes, file), _counters(outcomes, file), _totals(outcomes), seconds)
 
 
 def findings(outcomes: Sequence[Outcome], file: Path | None) -> tuple[EmulatedFinding, ...]:
-    """Return the findings, once for each kind, line, kernel and buffer."""
+    """Return the findings, once for each kind, line with the calls that led there, kernel and buffer."""
     found: dict[tuple[object, ...], EmulatedFinding] = {}
     for outcome in outcomes:
         for finding in outcome.result.findings:
             made = _finding(finding, outcome.kernel, file)
-            key = (made.kind, made.path, made.line, made.kernel, made.space, made.access, finding.buffer)
+            where = (made.path, made.line, calls(finding.location, file))
+            key = (made.kind, where, made.kernel, made.space, made.access, finding.buffer)
             known = found.get(key)
             found[key] = made if known is None else replace(known, count=known.count + made.count)
     return tuple(found.values())
@@ -49,9 +59,10 @@ def findings(outcomes: Sequence[Outcome], file: Path | None) -> tuple[EmulatedFi
 def _finding(finding: Finding, kernel: str, file: Path | None) -> EmulatedFinding:
     path, line = place(finding.location, file)
     at = finding.location.within(path) if finding.location else None
+    led = "".join(f", called at line {number}" for number in calls(finding.location, file))
     return EmulatedFinding(
         kind=finding.kind.value,
-        message=finding.message,
+        message=finding.message if not led else f"{finding.message} It is in a helper{led}.",
         path=path,
         line=line,
         kernel=kernel,

@@ -13,6 +13,7 @@ from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile
 from kernel_lsp.judge.inputs.draw import Draw
 from kernel_lsp.judge.measure.cases import TimedCase
+from kernel_lsp.judge.measure.cost import LaunchTime
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.runner.messages.oracle import Workload
@@ -47,7 +48,7 @@ def scattered(mean: float, scatter: float, count: int) -> list[float]:
 
 def fake_harness(**attributes: object) -> Harness:
     """A harness that has these attributes only, and names for cases."""
-    known = {"cases": CASES, "large": False, "workload": Workload(CASES, (), (0,))}
+    known = {"cases": CASES, "large": False, "workload": Workload(CASES, (), (0,)), "launch_time": LaunchTime()}
     return cast(Harness, SimpleNamespace(**known | attributes))
 
 

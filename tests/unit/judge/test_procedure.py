@@ -178,6 +178,42 @@ def test_a_clock_that_never_keeps_still_ends_the_look() -> None:
         look.discard(1.0)
 
 
+# Looks at a slow baseline
+
+
+@pytest.mark.parametrize(
+    ("blocks", "outcome"),
+    [
+        ([-3.0, -3.001], LookOutcome.PROVISIONAL_FASTER),
+        ([-0.05, -0.06], LookOutcome.AMBIGUOUS),  # 12.7 standard errors of 0.5 %
+        ([-0.05, -0.051, -0.049, -0.05], LookOutcome.PROVISIONAL_FASTER),
+        ([0.0, 0.0005, -0.0005, 0.0], LookOutcome.SAME),
+        ([0.3, 0.301], LookOutcome.SLOWER),
+        ([0.03, 0.031, 0.03, 0.03], LookOutcome.PROVISIONAL_SLOWER),
+        ([0.004, -0.004], LookOutcome.AMBIGUOUS),
+    ],
+)
+def test_a_fixed_number_of_pairs_is_decided_on_once(blocks: list[float], outcome: LookOutcome) -> None:
+    by = Rule.of([LONG], SETTINGS, shared=False, pairs=len(blocks))
+    look, seen = looked(blocks, by, block_ms=3000.0)
+    assert [decision.outcome for decision in seen] == [LookOutcome.CONTINUE] * (len(blocks) - 1) + [outcome]
+    if look.decision.provisional:
+        second = SecondLook(look)
+        for block in blocks:
+            second.add([block])
+        found = second.conclude(seed=1)
+        assert found.outcome is LookOutcome[outcome.name.removeprefix("PROVISIONAL_")]
+        places = 1.96 * policy.PLACE_SCATTER_SHARE
+        assert found.interval.upper - found.interval.lower > 2 * places
+
+
+def test_two_pairs_find_a_case_that_got_slower() -> None:
+    by = Rule.of([LONG, LONG], SETTINGS, shared=False, pairs=2)
+    fresh = [[-3.0, -3.001], [0.2, 0.201]]
+    found = confirm(by, GAIN, fresh, fresh, seed=1)
+    assert (found.outcome, found.slower_cases) == (LookOutcome.NOT_WORTH_IT, (1,))
+
+
 # The second look
 
 

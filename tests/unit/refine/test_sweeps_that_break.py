@@ -92,6 +92,17 @@ async def test_what_breaks_once_is_judged_by_other_workers(faults: dict[str, lis
 
 
 @pytest.mark.asyncio
+async def test_what_no_session_can_be_opened_for_is_not_judged(
+    faults: dict[str, list[Exception]], tmp_path: Path
+) -> None:
+    faults["k0.cu"] = [RunnerError("the oracle process ended"), RunnerError("the oracle process ended again")]
+    stand, lines = await advanced(begun(tmp_path / "sweep", 2), tmp_path)
+    assert [line["outcome"] for line in lines.values()] == [NOT_JUDGED, "SAME"]
+    assert "the oracle process ended again" in lines["0000-00"]["told"]
+    assert (stand.judged, stand.waits_for, stand.troubles) == (2, None, ())
+
+
+@pytest.mark.asyncio
 async def test_a_kernel_that_cannot_be_opened_is_a_trouble(faults: dict[str, list[Exception]], tmp_path: Path) -> None:
     faults["k0.cu"] = [KernelLspError("the kernel does not build as it stands")]
     stand, lines = await advanced(begun(tmp_path / "sweep", 2), tmp_path)

@@ -1,0 +1,156 @@
+"""What a judgement costs where a launch of the baseline takes long, and the bound that it is kept within.
+
+A judgement repeats launches by the hundred, which nobody notices of kernels that take milliseconds. With a baseline of
+seconds it would take minutes. So from `policy.SLOW_LAUNCH_SECONDS` on a launch has to be worth its time: inputs that
+are tried and pairs that are timed are as many as fit into `judge.slow_budget_s`, and what was left out for that is
+said. The bound covers what launches of all versions took by this process's clock: those of the baseline before any
+candidate, and those of one judgement. It is looked at before each launch, and a launch that has begun may go on for
+twice the baseline's own time.
+"""
+
+import math
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from kernel_lsp import policy
+from kernel_lsp.runner.messages.subject import CallRepeatedly, Run, RunSegments, Sustain, Trace, TraceSegment
+
+LAUNCHING = (CallRepeatedly, Run, RunSegments, Sustain, Trace, TraceSegment)
+"""Requests that launch a version; `Rehearse` is for what compiles first, and has a deadline of its own."""
+
+
+class OutOfTimeError(Exception):
+    """One more launch would not fit into the time for a judgement of a slow baseline."""
+
+
+@dataclass(slots=True)
+class LaunchTime:
+    """Seconds that launches took, and what is left of them once the baseline is known to be slow.
+
+    Attributes:
+        budget_s: bound on them, `judge.slow_budget_s`.
+        launch_s: by number of the case, the shortest run of the baseline.
+        spent_s: by launches of the judgement under way, the baseline's own measurement included.
+        measured_s: what the baseline's own measurement took, once it is over.
+        bounded: True within that measurement and within judgements; searches have a budget of their own.
+        announced: True once somebody was told.
+    """
+
+    budget_s: float = policy.SLOW_BUDGET_SECONDS
+    launch_s: dict[int, float] = field(default_factory=dict[int, float])
+    spent_s: float = 0.0
+    measured_s: float = 0.0
+    bounded: bool = False
+    announced: bool = False
+
+    def baseline_ran(self, case: int, seconds: float) -> None:
+        """Note a run of the baseline; the shortest counts, for a first one may load what it needs."""
+        self.launch_s[case] = min(seconds, self.launch_s.get(case, math.inf))
+
+    @contextmanager
+    def measuring(self) -> Generator[None]:
+        """Within it the baseline is measured."""
+        self.bounded = True
+        try:
+            yield
+        finally:
+            self.measured_s, self.bounded = self.spent_s, False
+
+    @contextmanager
+    def judgement(self) -> Generator[None]:
+        """Within it launches have what measuring the baseline has left."""
+        self.spent_s, self.bounded = self.measured_s, True
+        try:
+            yield
+        finally:
+            self.bounded = False
+
+    def is_slow(self, case: int) -> bool:
+        """Say if the baseline takes long on a case."""
+        return self.launch_s.get(case, 0.0) >= policy.SLOW_LAUNCH_SECONDS
+
+    @property
+    def slow(self) -> bool:
+        """True if the baseline takes long on any case."""
+        return any(map(self.is_slow, self.launch_s))
+
+    @property
+    def each_s(self) -> float:
+        """Seconds of one launch of the baseline on every case."""
+        return math.fsum(self.launch_s.values())
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that are left; infinite where the baseline is quick, and between judgements."""
+        return self.budget_s - self.spent_s if self.slow and self.bounded else math.inf
+
+    def deadline(self, asked_s: float) -> float:
+        """Return the deadline of a launch, at most `asked_s` seconds.
+
+        Raises:
+            OutOfTimeError: there is no time left.
+        """
+        if self.left_s <= 0:
+            raise OutOfTimeError(f"the {self.budget_s:.0f} s for launches were used up")
+        return min(asked_s, max(self.left_s, 2 * self.each_s))
+
+    def affords_inputs(self, seconds: float) -> bool:
+        """Say if there is time for so many seconds of the baseline on inputs besides those that must be tried."""
+        spare_s = (1 - policy.SLOW_INPUTS_SHARE) * self.budget_s
+        return not self.slow or self.left_s - seconds >= spare_s
+
+    def affords_case(self, expected_s: float = 0.0) -> bool:
+        """Say if all cases that were run can be timed, and one more on which a launch of the baseline takes so long."""
+        launches = 2 * policy.SLOW_LEAST_PAIRS + policy.SLOW_DOUBT_LAUNCHES
+        return launches * (self.each_s + expected_s) + 2 * self.each_s + 4 * expected_s <= self.left_s
+
+    def spare_launches(self, candidate_s: float) -> float:
+        """Return how many launches of a candidate leave enough for timing it; infinite where the baseline is quick.
+
+        Args:
+            candidate_s: seconds of the longest of them.
+        """
+        if self.left_s == math.inf:
+            return math.inf
+        timed_s = self._timing_s(policy.SLOW_LEAST_PAIRS, candidate_s * len(self.launch_s))
+        return max(0.0, math.floor((self.left_s - timed_s) / max(candidate_s, 1e-6)))
+
+    def pairs(self, candidate_s: float) -> int:
+        """Return the pairs of launches that each of two looks may have; 0 where there is no time for enough of them.
+
+        Args:
+            candidate_s: seconds of one launch of the candidate on every case.
+        """
+        fit = [n for n in _PAIRS if self._timing_s(n, candidate_s) <= self.left_s]
+        return max(fit, default=0)
+
+    def _timing_s(self, pairs: int, candidate_s: float) -> float:
+        """Seconds of two looks and of doubting a gain; what is timed of a candidate is also checked."""
+        launches = 2 * pairs + policy.SLOW_DOUBT_LAUNCHES
+        return launches * self.each_s + (launches + pairs + policy.SLOW_CHECK_LAUNCHES) * candidate_s
+
+    def slowest(self, cases: Sequence[str]) -> str:
+        """Name the case on which the baseline takes longest, and the seconds it takes there."""
+        case = max(self.launch_s, key=self.launch_s.__getitem__)
+        return f"a launch of the kernel as it stands takes {self.launch_s[case]:.1f} s on case {cases[case]}"
+
+    def announcement(self, cases: Sequence[str]) -> str:
+        """What judging will cost, in a sentence for who waits."""
+        return (
+            f"{self.slowest(cases)}: judging takes up to {self.budget_s:.0f} s of launches, on fewer inputs and with "
+            f"fewer repeats than usual. {CURE}"
+        )
+
+    def refusal(self, cases: Sequence[str]) -> str:
+        """Why nothing can be timed, and what to do, in a sentence."""
+        launches = 2 * policy.SLOW_LEAST_PAIRS + policy.SLOW_DOUBT_LAUNCHES
+        return (
+            f"{self.slowest(cases)}, and timing takes {launches} of them at least, which does not fit into "
+            f"{self.budget_s:.0f} s. {CURE}"
+        )
+
+
+CURE = "A smaller case takes less; `judge.slow_budget_s` gives more time."
+"""What to do where the baseline is slow."""
+_PAIRS = range(policy.SLOW_LEAST_PAIRS, policy.SLOW_MOST_PAIRS + 1)
