@@ -16,7 +16,9 @@ from types import TracebackType
 from typing import Self
 
 import msgspec
+from platformdirs import user_cache_path
 
+from kernel_lsp.build.toolkit import unpacked_headers
 from kernel_lsp.config.variables import named_variables
 from kernel_lsp.errors import RunnerError
 from kernel_lsp.runner import protocol
@@ -49,19 +51,17 @@ class _Recipe:
     environment: dict[str, str] = field(default_factory=dict[str, str])
 
 
-_WORKERS = ("kernel_lsp.runner.workers.oracle", "kernel_lsp.runner.workers.subject")
-_ONCE = "kernel_lsp.runner.workers"
+_ROLES = "kernel_lsp.runner.workers"
+_WORKERS = (f"{_ROLES}.oracle", f"{_ROLES}.subject")
 _FIRST = {
-    (True, False): f"{_ONCE}.triton_once",
-    (False, True): f"{_ONCE}.problem_once",
-    (True, True): f"{_ONCE}.problem_once",
+    (True, False): f"{_ROLES}.triton_once",
+    (False, True): f"{_ROLES}.problem_once",
+    (True, True): f"{_ROLES}.problem_once",
 }
 _RECIPES = {
-    Flavour.GPU: _Recipe((*_WORKERS, "cuda.bindings.driver", "kernel_lsp.runner.workers.recording")),
-    Flavour.BUILD: _Recipe(("torch", "cuda.bindings.nvrtc"), {"CUDA_VISIBLE_DEVICES": ""}),
-    Flavour.EMULATE: _Recipe(
-        (*_WORKERS, "kernel_lsp.runner.workers.emulator", "cuda.bindings.nvrtc"), {"CUDA_VISIBLE_DEVICES": ""}
-    ),
+    Flavour.GPU: _Recipe((*_WORKERS, "cuda.bindings.driver", f"{_ROLES}.recording")),
+    Flavour.BUILD: _Recipe(("torch", f"{_ROLES}.nvrtc_once"), {"CUDA_VISIBLE_DEVICES": ""}),
+    Flavour.EMULATE: _Recipe((*_WORKERS, f"{_ROLES}.emulator", f"{_ROLES}.nvrtc_once"), {"CUDA_VISIBLE_DEVICES": ""}),
 }
 
 
@@ -208,7 +208,7 @@ class Pool:
             "limits": {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 4 << 30},
         }
         request = ForkRequest(
-            module=f"kernel_lsp.runner.workers.{role}",
+            module=f"{_ROLES}.{role}",
             scratch=str(scratch),
             first=_FIRST.get((triton, problem)),
             environment=named_variables(self._variables)
@@ -302,7 +302,7 @@ class Pool:
         environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
         root = str(Path(__file__).parents[2])
         path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
-        environment |= {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+        environment |= {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(user_cache_path())}
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", "kernel_lsp.runner.nursery", str(folder), *recipe.imports),
             stdin=theirs.fileno(),
@@ -336,7 +336,7 @@ def _system_paths() -> list[str]:
     system = ["/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys", "/run", "/var/run"]
     python = [sys.prefix, sys.base_prefix, *filter(None, sys.path), str(Path(__file__).parents[2])]
     tools = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
-    return sorted({os.path.realpath(path) for path in (*system, *python, *tools)})
+    return sorted({os.path.realpath(path) for path in (*system, *python, *tools, unpacked_headers())})
 
 
 def _environment(scratch: Path) -> dict[str, str]:
