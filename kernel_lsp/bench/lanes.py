@@ -60,7 +60,7 @@ async def run_lanes(
     async def run(gpu: Gpu | None) -> None:
         name = f"GPU {gpu.index}" if gpu else "emulator"
         while queue:
-            async with Pool(gpu.uuid if gpu else None) as pool:
+            async with Pool(gpu.uuid if gpu else None, warm_minutes=settings.runner.warm_minutes) as pool:
                 builders = Builders(pool, settings, arch_of(gpu, settings))
                 lane = Lane(gpu, pool, builders, settings, lambda what: say(name, what))
                 pool.preload(Flavour.BUILD, Flavour.GPU if gpu else Flavour.EMULATE)

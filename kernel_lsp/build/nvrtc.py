@@ -11,7 +11,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 from cuda.bindings import nvrtc  # pyright: ignore[reportAttributeAccessIssue]
 
 from kernel_lsp.build.binary import Build, Diagnostic, Severity
@@ -19,7 +18,7 @@ from kernel_lsp.build.diagnostics import Locate, has_errors, parse_diagnostics
 from kernel_lsp.build.facts import binary_from
 from kernel_lsp.build.headers import UserHeader
 from kernel_lsp.build.prelude import HOST_HEADERS, PRELUDE, PRELUDE_NAME
-from kernel_lsp.build.toolkit import header_folders
+from kernel_lsp.build.toolkit import header_folders, unpacked_headers
 
 _OPTIONS = (
     "-lineinfo",
@@ -45,10 +44,14 @@ def include_folders() -> tuple[Path, ...]:
 
 
 def _bundled_headers() -> Path | None:
+    """Return the folder of the headers that NVRTC carries with it, unpacked if they are not yet; None for none.
+
+    To unpack them takes longer than to compile a kernel, so nurseries do it for their workers (`nvrtc_once`).
+    """
     install = getattr(nvrtc, "nvrtcInstallBundledHeaders", None)
     if install is None:
         return None
-    folder = platformdirs.user_cache_path("kernel-lsp") / f"nvrtc-headers-{nvrtc_version()}"
+    folder = unpacked_headers() / nvrtc_version()
     try:
         status, *_ = install(str(folder).encode(), 0)  # does nothing when they are there; safe under concurrency
     except RuntimeError:  # the bindings know the function, the library is older

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
+import platformdirs
+
 _TOOLKIT = Path("/usr/local/cuda")
 _TRITON = Path("triton/backends/nvidia")
 
@@ -35,6 +37,11 @@ def header_folders() -> tuple[Path, ...]:
     The wheel comes first because it is of the same version as the NVRTC wheel; Triton's copy is the last resort.
     """
     return tuple(dict.fromkeys(folder for folder in _header_candidates() if folder.is_dir()))
+
+
+def unpacked_headers() -> Path:
+    """Return the folder of the headers that NVRTC carries with it, unpacked: a folder in it for each version."""
+    return platformdirs.user_cache_path("kernel-lsp") / "nvrtc-headers"
 
 
 def _header_candidates() -> Iterator[Path]:

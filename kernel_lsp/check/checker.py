@@ -162,7 +162,8 @@ class Checker:
         async with self._room:
             waited = time.perf_counter() - asked
             if self._pool is None:
-                self._pool = Pool(self._gpu.uuid if self._gpu else None)
+                warm_minutes = self._settings.runner.warm_minutes
+                self._pool = Pool(self._gpu.uuid if self._gpu else None, warm_minutes=warm_minutes)
             if self._builders is None:
                 self._builders = Builders(self._pool, self._settings, self._arch)
             if known is None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,18 +67,21 @@ async def open_builder() -> AsyncGenerator[Compile]:
 
     None is started for what is known from before (see `known_build`).
     """
-    async with Pool() as pool:
+    async with AsyncExitStack() as stack:
+        pool: Pool | None = None
         builders: dict[tuple[str, str], Builders] = {}
 
         async def compile_one(source: SourceFile, settings: Settings, workload: Path | None = None) -> dict[str, Built]:
+            nonlocal pool
             found, candidate = as_it_stands(source, workload, settings)
             said = settings.model_dump_json()
+            pool = started = pool or await stack.enter_async_context(Pool(warm_minutes=settings.runner.warm_minutes))
 
             async def one(arch: str) -> Built:
                 known = known_build(settings, arch, found, candidate)
                 if known is not None:
                     return known
-                mine = builders.setdefault((said, arch), Builders(pool, settings, arch))
+                mine = builders.setdefault((said, arch), Builders(started, settings, arch))
                 built = await mine.build(found, candidate)
                 mine.forget(candidate)
                 return built

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Self
 
 from kernel_lsp import policy
-from kernel_lsp.config.settings import Settings
+from kernel_lsp.config.settings import RunnerSettings, Settings
 from kernel_lsp.device.lock import gpu_lock
 from kernel_lsp.device.nvml import Faults, Gpu, find_gpus, free_bytes
 from kernel_lsp.errors import CannotJudgeError, KernelLspError, WorkloadError
@@ -223,16 +223,17 @@ async def _memory_is_back(gpu: Gpu, free: int) -> None:
         await asyncio.sleep(0.05)
 
 
-def start_pool() -> Pool:
+def start_pool(settings: RunnerSettings) -> Pool:
     """Return workers for sessions on the GPU that is found first, or for a machine without one."""
     gpu = next(iter(find_gpus()), None)
-    return Pool(gpu.uuid if gpu else None)
+    return Pool(gpu.uuid if gpu else None, warm_minutes=settings.warm_minutes)
 
 
 class Pools:
     """Workers for sessions one after another, started when they are first asked for; after `end`, others."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: RunnerSettings) -> None:
+        self._settings = settings
         self._pool: Pool | None = None
 
     async def __aenter__(self) -> Self:
@@ -243,7 +244,7 @@ class Pools:
 
     def now(self) -> Pool:
         """Return those there are."""
-        self._pool = self._pool or start_pool()
+        self._pool = self._pool or start_pool(self._settings)
         return self._pool
 
     async def end(self) -> None:
@@ -275,7 +276,10 @@ async def open_session(
     """
     gpu = next((gpu for gpu in find_gpus() if pool is None or gpu.uuid == pool.gpu), None)
     async with AsyncExitStack() as stack:
-        workers = pool or await stack.enter_async_context(Pool(gpu.uuid if gpu else None))
+        workers = pool
+        if workers is None:
+            own = Pool(gpu.uuid if gpu else None, warm_minutes=settings.runner.warm_minutes)
+            workers = await stack.enter_async_context(own)
         stack.enter_context(workers.allowing())
         session = Session(workers, target, settings, gpu, builders, say)
         workers.preload(Flavour.BUILD, Flavour.GPU if gpu else Flavour.EMULATE)

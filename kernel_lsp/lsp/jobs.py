@@ -212,7 +212,8 @@ class Jobs:
     def expect(self, document: Document) -> None:
         """Somebody might start to time something of this text next; not while something is timed already."""
         if self.gpu and not self._turn.locked():
-            self._spare.keep(self._server.settings.at(document.path).editor.ready_minutes)
+            settings = self._server.settings.at(document.path)
+            self._spare.keep(settings.editor.ready_minutes, settings.runner.warm_minutes)
 
     def start(self, wanted: Wanted) -> tuple[Job, bool]:
         """The job that does this, and whether it was under way before.

@@ -16,15 +16,15 @@ class Spare:
         self._service: Service | None = None
         self._end: asyncio.TimerHandle | None = None
 
-    def keep(self, minutes: float) -> None:
-        """Have it ready for so long from now on; 0 asks for nothing."""
+    def keep(self, minutes: float, warm_minutes: float) -> None:
+        """Have it ready for so long from now on, 0 asks for nothing; `warm_minutes` is the setting of that name."""
         if minutes <= 0:
             return
         self._forget_end()
         self._end = asyncio.get_running_loop().call_later(60 * minutes, self.close)
         if self._service is None:
             self._service = Service()
-            self._start(self._prepare(self._service))
+            self._start(self._prepare(self._service, warm_minutes))
 
     def take(self) -> Service:
         """The process that is ready, or one that has yet to be started; whoever takes it ends it."""
@@ -41,9 +41,9 @@ class Spare:
             self._end.cancel()
             self._end = None
 
-    async def _prepare(self, service: Service) -> None:
+    async def _prepare(self, service: Service, warm_minutes: float) -> None:
         try:
-            await service.ask("job", {"work": "prepare"})
+            await service.ask("job", {"work": "prepare", "warm_minutes": warm_minutes})
         except (KernelLspError, ServiceFailure):
             if self._service is service:  # what is wrong is said by the job that meets it
                 self.close()

@@ -6,15 +6,13 @@ a server holds a lock there as long as it lives, so that a record which outlived
 
 import fcntl
 import os
-import stat
-import warnings
 from pathlib import Path
 
-import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from kernel_lsp.config.settings import APP
-from kernel_lsp.errors import ConfigurationError
+from kernel_lsp.config.runtime_folder import private_folder, runtime_folder
+
+_FOLDER = "models"
 
 
 class Server(BaseModel):
@@ -54,34 +52,18 @@ class Server(BaseModel):
     folder: Path
 
 
-def _root() -> Path:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a login without a runtime folder; one in /tmp does as well
-        return platformdirs.user_runtime_path(APP) / "models"
-
-
 def servers_folder() -> Path:
-    """The folder of all servers, made if need be: the user's own, mode 0700.
+    """The folder of all servers, made if need be.
 
     Raises:
-        ConfigurationError: it cannot be made, or belongs to somebody else.
+        ConfigurationError: see `private_folder`.
     """
-    folder = _root()
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        found = folder.stat()
-    except OSError as error:
-        cure = "Set XDG_RUNTIME_DIR to a folder of yours."
-        raise ConfigurationError(f"No model server can be kept here: {error.strerror}.", folder, cure=cure) from error
-    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
-        cure = "Set XDG_RUNTIME_DIR to a folder of yours, with mode 0700."
-        raise ConfigurationError("Others may look into this folder.", folder, cure=cure)
-    return folder
+    return private_folder(_FOLDER)
 
 
 def running() -> tuple[Server, ...]:
     """The servers that run on this machine and are ready to answer, by name."""
-    root = _root()
+    root = runtime_folder(_FOLDER)
     if not root.is_dir():
         return ()
     found = (read_server(folder) for folder in sorted(servers_folder().iterdir()))

@@ -56,7 +56,7 @@ async def measure_strength(
     cores = os.cpu_count() or 1
     files = asyncio.Semaphore(max(_LEAST_FILES_AT_ONCE, cores // 2))
     rooms = Rooms(asyncio.Semaphore(cores), asyncio.Semaphore(_at_once(gpu) if gpu else 1))
-    async with Pool(gpu.uuid if gpu else None) as pool:
+    async with Pool(gpu.uuid if gpu else None, warm_minutes=settings.runner.warm_minutes) as pool:
         pool.preload(Flavour.BUILD, Flavour.EMULATE, *([Flavour.GPU] if gpu else []))
 
         async def one(source: SourceFile) -> FileStrength:

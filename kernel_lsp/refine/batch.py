@@ -158,7 +158,7 @@ async def advance_batch(batch: Batch, settings: Settings, store: Store, show: Sh
         ConfigurationError: a file of answers is not what a batch endpoint writes.
     """
     judged, troubles = 0, dict[str, str]()
-    async with Pools() as pools:
+    async with Pools(settings.runner) as pools:
         work = _Work(batch, settings, store, pools, troubles, show)
         for number in range(1, batch.turns + 1):
             folder = batch.turn(number)

@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Sequence
 from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType
@@ -59,13 +60,24 @@ class ForkRequest(msgspec.Struct, frozen=True):
 
 
 def main() -> None:
-    """Entry point of `python -m kernel_lsp.runner.nursery FOLDER MODULE...`: import, say so, then serve."""
-    control = socket.socket(fileno=os.dup(0))
+    """Entry point of `python -m kernel_lsp.runner.nursery FOLDER MODULE...`."""
     folder, *modules = sys.argv[1:]
+    _hear_of_parents_death(signal.SIGTERM)
+    serve(socket.socket(fileno=os.dup(0)), folder, modules)
+
+
+def serve(control: socket.socket, folder: str, modules: Sequence[str] = ()) -> None:
+    """Import modules, say so, and fork workers until the parent's side of `control` closes; then clear all away.
+
+    Args:
+        control: our side of the socket.
+        folder: what all workers' folders lie in.
+        modules: those that are not imported yet.
+    """
+    os.chdir(folder)
     children: dict[int, Path] = {}
     end = _End(control)
     signal.signal(signal.SIGTERM, end)
-    _hear_of_parents_death(signal.SIGTERM)
     try:
         if _is_alone(control):  # the parent died before the system could be asked
             return

@@ -16,13 +16,17 @@ from types import TracebackType
 from typing import Self
 
 import msgspec
+from platformdirs import user_cache_path
 
+from kernel_lsp.build.toolkit import unpacked_headers
 from kernel_lsp.config.variables import named_variables
 from kernel_lsp.errors import RunnerError
 from kernel_lsp.runner import protocol
+from kernel_lsp.runner.fork_server import NurseryRequest
 from kernel_lsp.runner.nursery import ForkRequest
 from kernel_lsp.runner.sandbox import Confinement
 from kernel_lsp.runner.sessions import kill_session
+from kernel_lsp.runner.warm import ForkServer, WarmNursery
 from kernel_lsp.runner.worker import Worker
 
 ATTEMPTS = 2
@@ -45,30 +49,33 @@ class Flavour(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Recipe:
+    """What a nursery imports, and under which variables; of `own` each has to see what its environment makes of it."""
+
     imports: tuple[str, ...]
+    own: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict[str, str])
 
 
-_WORKERS = ("kernel_lsp.runner.workers.oracle", "kernel_lsp.runner.workers.subject")
-_ONCE = "kernel_lsp.runner.workers"
+_ROLES = "kernel_lsp.runner.workers"
+_WORKERS = (f"{_ROLES}.oracle", f"{_ROLES}.subject")
 _FIRST = {
-    (True, False): f"{_ONCE}.triton_once",
-    (False, True): f"{_ONCE}.problem_once",
-    (True, True): f"{_ONCE}.problem_once",
+    (True, False): f"{_ROLES}.triton_once",
+    (False, True): f"{_ROLES}.problem_once",
+    (True, True): f"{_ROLES}.problem_once",
 }
+_UNPACKED = (f"{_ROLES}.nvrtc_once",)
+_NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 _RECIPES = {
-    Flavour.GPU: _Recipe((*_WORKERS, "cuda.bindings.driver", "kernel_lsp.runner.workers.recording")),
-    Flavour.BUILD: _Recipe(("torch", "cuda.bindings.nvrtc"), {"CUDA_VISIBLE_DEVICES": ""}),
-    Flavour.EMULATE: _Recipe(
-        (*_WORKERS, "kernel_lsp.runner.workers.emulator", "cuda.bindings.nvrtc"), {"CUDA_VISIBLE_DEVICES": ""}
-    ),
+    Flavour.GPU: _Recipe((*_WORKERS, "cuda.bindings.driver", f"{_ROLES}.recording")),
+    Flavour.BUILD: _Recipe(("torch", "cuda.bindings.nvrtc"), _UNPACKED, _NO_GPU),
+    Flavour.EMULATE: _Recipe((*_WORKERS, f"{_ROLES}.emulator", "cuda.bindings.nvrtc"), _UNPACKED, _NO_GPU),
 }
 
 
 class _Nursery:
     """The parent's side of one nursery process."""
 
-    def __init__(self, process: asyncio.subprocess.Process, control: socket.socket) -> None:
+    def __init__(self, process: asyncio.subprocess.Process | WarmNursery, control: socket.socket) -> None:
         self.process = process
         self._control = control
         self._turn = asyncio.Lock()
@@ -103,6 +110,9 @@ class _Nursery:
         self._control.close()
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
+        if isinstance(self.process, WarmNursery):
+            await self.process.wait()
+            return []
         _, said = await self.process.communicate()
         return said.decode(errors="replace").strip().splitlines()
 
@@ -112,11 +122,14 @@ class Pool:
 
     `gpu` is the UUID of the one GPU that its workers see. Without one, workers that build are forked from the nursery
     of those that emulate: to import torch twice takes twice as long. `folder` holds whatever they write and goes with
-    the pool; what a nursery leaves in its own part of it goes with the nursery, should this process be killed.
+    the pool; what a nursery leaves in its own part of it goes with the nursery, should this process be killed. With
+    `warm_minutes` what nurseries import stays in memory for so long, for the next session of this user (see `warm`).
     """
 
-    def __init__(self, gpu: str | None = None) -> None:
+    def __init__(self, gpu: str | None = None, *, warm_minutes: float = 0.0) -> None:
         self.gpu = gpu
+        self._warm_minutes = warm_minutes
+        self._first_imports: set[tuple[Flavour, str]] = set()
         self._visible = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
         self.folder = Path(tempfile.mkdtemp(prefix="kernel-lsp-"))
         self._readable = set(_system_paths())
@@ -197,6 +210,9 @@ class Pool:
         self._require_open()
         self.preload(flavour)
         nursery = await asyncio.shield(self._nurseries[self._nursery(flavour)])
+        first = _FIRST.get((triton, problem))
+        if first:
+            self._first_imports.add((self._nursery(flavour), first))
         scratch = Path(tempfile.mkdtemp(prefix=f"{role}-", dir=self.scratch(flavour)))
         ours, theirs = socket.socketpair()
         confinement: Confinement = {
@@ -208,9 +224,9 @@ class Pool:
             "limits": {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 4 << 30},
         }
         request = ForkRequest(
-            module=f"kernel_lsp.runner.workers.{role}",
+            module=f"{_ROLES}.{role}",
             scratch=str(scratch),
-            first=_FIRST.get((triton, problem)),
+            first=first,
             environment=named_variables(self._variables)
             | _environment(scratch)
             | self._visible
@@ -289,6 +305,8 @@ class Pool:
             with contextlib.suppress(asyncio.CancelledError, RunnerError):
                 await (await task).close()
         self._nurseries.clear()
+        for flavour, module in self._first_imports if self._warm_minutes else ():
+            await self._fork_server(flavour).should_import(module)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _require_open(self) -> None:
@@ -299,18 +317,20 @@ class Pool:
         ours, theirs = socket.socketpair()
         recipe, folder = _RECIPES[flavour], self.folder / flavour
         folder.mkdir(exist_ok=True)
-        environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-        root = str(Path(__file__).parents[2])
-        path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
-        environment |= {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "kernel_lsp.runner.nursery", str(folder), *recipe.imports),
-            stdin=theirs.fileno(),
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-            env=environment | self._visible | recipe.environment,
-            start_new_session=True,  # Ctrl-C is for us to handle; its workers end when we say so
-        )
+        environment = self._environment_of(recipe) | {"XDG_CACHE_HOME": str(user_cache_path())}
+        process: asyncio.subprocess.Process | WarmNursery | None = None
+        if self._warm_minutes:
+            request = NurseryRequest(str(folder), environment, recipe.own)
+            process = await self._fork_server(flavour).nursery(request, theirs)
+        if process is None:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-P", "-m", "kernel_lsp.runner.nursery", str(folder), *recipe.imports, *recipe.own),
+                stdin=theirs.fileno(),
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.PIPE,
+                env=environment,
+                start_new_session=True,  # Ctrl-C is for us to handle; its workers end when we say so
+            )
         theirs.close()
         ours.setblocking(False)
         nursery = _Nursery(process, ours)
@@ -330,13 +350,22 @@ class Pool:
             )
         return nursery
 
+    def _fork_server(self, flavour: Flavour) -> ForkServer:
+        recipe = _RECIPES[flavour]
+        return ForkServer(recipe.imports, self._environment_of(recipe), self._warm_minutes)
+
+    def _environment_of(self, recipe: _Recipe) -> dict[str, str]:
+        path = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))
+        kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        return kept | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"} | self._visible | recipe.environment
+
 
 def _system_paths() -> list[str]:
     """What any worker may read: the system, this Python and all it imports from."""
     system = ["/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys", "/run", "/var/run"]
     python = [sys.prefix, sys.base_prefix, *filter(None, sys.path), str(Path(__file__).parents[2])]
     tools = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
-    return sorted({os.path.realpath(path) for path in (*system, *python, *tools)})
+    return sorted({os.path.realpath(path) for path in (*system, *python, *tools, unpacked_headers())})
 
 
 def _environment(scratch: Path) -> dict[str, str]:

@@ -153,13 +153,19 @@ _broken: dict[Path, BaseException] = {}
 def _forget_modules_of(real: str) -> None:
     """Have nobody import again what was made of a file, or what is in its package."""
     files = [(name, getattr(module, "__file__", None)) for name, module in tuple(sys.modules.items())]
-    made = [
-        name for name, file in files if isinstance(file, str) and name != "__main__" and os.path.realpath(file) == real
-    ]
+    made = [name for name, file in files if isinstance(file, str) and name != "__main__" and _is_same(file, real)]
     packages = {name.partition(".")[0] for name in made if "." in name} - set(LIBRARIES)
     for name in tuple(sys.modules):
         if name in made or name.partition(".")[0] in packages:
             del sys.modules[name]
+
+
+def _is_same(file: str, real: str) -> bool:
+    """Return whether a path leads to a real one, without resolving it: there are thousands of modules."""
+    try:
+        return os.path.samefile(file, real)  # noqa: PTH121 - many times, quickly
+    except OSError:  # one of them is not on disk
+        return os.path.realpath(file) == real
 
 
 def _execute(spec: ModuleSpec, standing: StandIn) -> None:

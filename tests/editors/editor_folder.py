@@ -6,6 +6,7 @@ from pathlib import Path
 
 from kernel_lsp.lsp.trust import Trust
 from tests.lsp.job_session import ROOT, kernel_file, store_offer
+from tests.private_home import private_home
 
 HERE = Path(__file__).parent
 EXAMPLES = ROOT / "examples/editors"
@@ -35,8 +36,6 @@ def make_folder(folder: Path) -> dict[str, str]:
         "PATH": os.pathsep.join((str(commands), os.environ["PATH"])),
         "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests/fixtures"))),
         "HOME": str(folder / ".home"),
-        "XDG_CONFIG_HOME": str(folder / ".home/config"),
-        "XDG_DATA_HOME": str(folder / ".home/data"),
-        "XDG_CACHE_HOME": str(folder / ".home/cache"),
+        **private_home(folder / ".home"),
         "CUDA_VISIBLE_DEVICES": "",
     }

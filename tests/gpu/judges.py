@@ -1,6 +1,7 @@
 """Sessions that stay open, so that many tests can ask about the same kernel file without measuring it anew."""
 
 import asyncio
+import contextlib
 import os
 import subprocess
 import time
@@ -36,12 +37,9 @@ def processes_below(folder: Path) -> list[int]:
     """Process ids of nurseries, and of workers forked from them, that work in a folder below `folder`."""
     found: list[int] = []
     for entry in Path("/proc").iterdir():
-        try:
-            words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
-        except OSError:  # it has ended since
-            continue
-        if b"kernel_lsp.runner.nursery" in words and any(word.startswith(bytes(folder)) for word in words):
-            found.append(int(entry.name))
+        with contextlib.suppress(OSError):  # it has ended since
+            if entry.name.isdigit() and os.readlink(entry / "cwd").startswith(str(folder)):  # noqa: PTH115 - may be gone
+                found.append(int(entry.name))
     return found
 
 

@@ -22,6 +22,7 @@ from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.lsp.documents import Document
 from kernel_lsp.store.store import open_store
 from tests.lsp.raw_client import ROOT, SERVE, SOFTMAX
+from tests.private_home import private_home
 from tests.unit.report.sample_verdicts import evidence, faster
 
 CAPABILITIES = Path(__file__).parent / "capabilities"
@@ -167,13 +168,9 @@ async def editor(
     client = LanguageClient(converter_factory=_converter)
     session = Editor(client, folder)
     _listen(client, session)
-    home = folder / ".home"
-    home.mkdir(exist_ok=True)
     variables = os.environ | {
         "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests/fixtures"))),
-        "XDG_CONFIG_HOME": str(home / "config"),
-        "XDG_DATA_HOME": str(home / "data"),
-        "XDG_CACHE_HOME": str(home / "cache"),
+        **private_home(folder / ".home"),
     }
     await client.start_io(*command, env=variables | (environment or {}), preexec_fn=before)
     given = types.ClientCapabilities

@@ -214,7 +214,7 @@ def test_a_port_in_use_is_said():
 @pytest.mark.asyncio
 @pytest.mark.parametrize("end", ["stdin closed", signal.SIGTERM, signal.SIGKILL])
 async def test_nothing_outlives_it(end, tmp_path):
-    async with editor(tmp_path, ends_well=False) as session:
+    async with editor(tmp_path, ends_well=False, runner={"warm_minutes": 0}) as session:
         uri = session.open(tmp_path / "scale.cu", BAD, "cuda")
         await session.until(lambda: messages(session, uri))
         pids = {session.pid} | below(session.pid)

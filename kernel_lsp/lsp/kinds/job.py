@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_lsp.check import FileReport, check, record_baseline
-from kernel_lsp.config.settings import Settings
+from kernel_lsp.config.settings import RunnerSettings, Settings
 from kernel_lsp.errors import RunnerError, SourceError
 from kernel_lsp.judge.measure.statistics import Decision
 from kernel_lsp.judge.session import open_session, start_pool
@@ -83,7 +83,7 @@ async def opened() -> AsyncGenerator[Handler]:
         async def handle(params: dict[str, Any], emit: Emit) -> Any:
             nonlocal pool
             with _said_what_cannot_be_written():
-                pool = pool or await stack.enter_async_context(start_pool())
+                pool = pool or await stack.enter_async_context(start_pool(_runner_settings(params)))
                 if params["work"] == "prepare":
                     pool.preload(Flavour.BUILD, Flavour.GPU if pool.gpu else Flavour.EMULATE)
                     return None
@@ -93,6 +93,12 @@ async def opened() -> AsyncGenerator[Handler]:
                     await pool.close()
 
         yield handle
+
+
+def _runner_settings(params: dict[str, Any]) -> RunnerSettings:
+    if params["work"] == "prepare":
+        return RunnerSettings(warm_minutes=params["warm_minutes"])
+    return Settings.model_validate(params["settings"]).runner
 
 
 async def _run(params: dict[str, Any], emit: Emit, pool: Pool) -> Any:

@@ -309,7 +309,7 @@ def test_without_a_folder_for_its_own_headers_it_uses_those_of_the_wheels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("in the way")
-    monkeypatch.setattr(nvrtc.platformdirs, "user_cache_path", lambda _: tmp_path / "file")
+    monkeypatch.setattr(nvrtc, "unpacked_headers", lambda: tmp_path / "file")
     nvrtc.include_folders.cache_clear()
     try:
         assert all(tmp_path not in folder.parents for folder in nvrtc.include_folders())

@@ -45,7 +45,7 @@ def test_its_workers_import_before_a_job_is_known_and_serve_it(spare, tasks, tmp
     asked["settings"] = settings.model_copy(update={"refine": refine}).model_dump(mode="json")
 
     async def run():
-        spare.keep(1)
+        spare.keep(1, 0)
         await tasks[0]
         ready = await until(lambda: spare._service and spare._service.pid)
         nurseries = await until(lambda: below(ready))
@@ -64,8 +64,8 @@ def test_its_workers_import_before_a_job_is_known_and_serve_it(spare, tasks, tmp
 
 def test_there_is_one_and_it_is_given_away_once(spare, tasks):
     async def run():
-        spare.keep(1)
-        spare.keep(1)
+        spare.keep(1, 0)
+        spare.keep(1, 0)
         first = spare.take()
         second = spare.take()
         assert first is not second
@@ -82,10 +82,10 @@ def test_there_is_one_and_it_is_given_away_once(spare, tasks):
 
 def test_it_ends_when_nobody_comes(spare, tasks):
     async def run():
-        spare.keep(1)
+        spare.keep(1, 0)
         await tasks[0]
         pid = spare._service.pid
-        spare.keep(0.05 / 60)
+        spare.keep(0.05 / 60, 0)
         await gone({pid}, 10)
         assert spare._service is None
 
@@ -94,7 +94,7 @@ def test_it_ends_when_nobody_comes(spare, tasks):
 
 def test_none_is_kept_where_none_is_wanted(spare, tasks):
     async def run():
-        spare.keep(0)
+        spare.keep(0, 0)
         spare.close()
 
     asyncio.run(run())
@@ -109,12 +109,12 @@ def test_one_that_cannot_be_prepared_is_left_to_the_job_to_explain(spare, tasks,
     monkeypatch.setattr(module, "Service", Broken)
 
     async def run():
-        spare.keep(1)
+        spare.keep(1, 0)
         await tasks[0]
         assert spare._service is None
-        spare.keep(1)
+        spare.keep(1, 0)
         taken = spare.take()
-        spare.keep(1)
+        spare.keep(1, 0)
         await asyncio.gather(*tasks)
         assert taken is not spare._service
 

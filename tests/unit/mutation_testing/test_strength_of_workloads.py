@@ -21,6 +21,7 @@ from kernel_lsp.runner.messages.oracle import Compare
 from kernel_lsp.source.files import read_source
 from kernel_lsp.source.mutations import Bug
 from kernel_lsp.store.store import open_store
+from tests.private_home import private_home
 
 pytest.importorskip("torch")
 
@@ -57,8 +58,8 @@ def launch(module, x):
 @pytest.fixture(autouse=True)
 def without_a_gpu(monkeypatch, tmp_path):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name, folder in private_home(tmp_path / ".home").items():
+        monkeypatch.setenv(name, folder)
 
 
 def written(folder: Path, cases: str, kernel: str = KERNEL) -> Path:

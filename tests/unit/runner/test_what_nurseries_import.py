@@ -8,7 +8,7 @@ import importlib, sys
 from kernel_lsp.runner import pool
 
 for recipe in pool._RECIPES.values():
-    for module in recipe.imports:
+    for module in (*recipe.imports, *recipe.own):
         importlib.import_module(module)
 print(*sorted({"torch._dynamo", "sympy", "triton", "vllm"} & sys.modules.keys()))
 """

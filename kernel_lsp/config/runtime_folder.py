@@ -1,0 +1,37 @@
+"""Folders for what runs on this machine right now: sockets, and descriptions of servers."""
+
+import os
+import stat
+import warnings
+from pathlib import Path
+
+import platformdirs
+
+from kernel_lsp.config.settings import APP
+from kernel_lsp.errors import ConfigurationError
+
+
+def runtime_folder(name: str) -> Path:
+    """Return the folder of this name, which need not be there."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a login without a runtime folder; one in /tmp does as well
+        return platformdirs.user_runtime_path(APP) / name
+
+
+def private_folder(name: str) -> Path:
+    """Return the folder of this name, made if need be: the user's own, mode 0700.
+
+    Raises:
+        ConfigurationError: it cannot be made, or belongs to somebody else.
+    """
+    folder = runtime_folder(name)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        found = folder.stat()
+    except OSError as error:
+        cure = "Set XDG_RUNTIME_DIR to a folder of yours."
+        raise ConfigurationError(f"Nothing that runs can be kept here: {error.strerror}.", folder, cure=cure) from error
+    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        cure = "Set XDG_RUNTIME_DIR to a folder of yours, with mode 0700."
+        raise ConfigurationError("Others may look into this folder.", folder, cure=cure)
+    return folder

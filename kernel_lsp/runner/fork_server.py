@@ -1,0 +1,125 @@
+"""The fork server: it has imported what nurseries import, and forks one for whichever session of this user asks.
+
+Importing torch takes seconds, and every command would wait for that. Neither this process nor the nurseries, which are
+its forks, run anything of a user's, so that nothing of one session is alive in another. It listens at a socket that
+`warm` has made, and ends when nobody has asked for a while, or when the socket is gone from its place.
+"""
+
+import contextlib
+import gc
+import importlib
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+
+from kernel_lsp.runner import nursery
+
+_LOOK_SECONDS = 5.0
+_TALK_SECONDS = 5.0
+_CREDENTIALS = "3i"  # process, user and group, as Linux's SO_PEERCRED has them
+
+
+class NurseryRequest(msgspec.Struct, frozen=True, tag=True):
+    """A nursery to be forked, its side of the socket comes along; answered with its process, as text and as a pidfd.
+
+    Attributes:
+        folder: what all its workers' folders lie in.
+        environment: all of its environment.
+        modules: what it imports itself, for that depends on the environment.
+    """
+
+    folder: str
+    environment: dict[str, str]
+    modules: tuple[str, ...]
+
+
+class ImportRequest(msgspec.Struct, frozen=True, tag=True):
+    """A module that later nurseries should have imported; not answered."""
+
+    module: str
+
+
+Requests = msgspec.json.Decoder(NurseryRequest | ImportRequest)
+
+
+def main() -> None:
+    """Entry point of `python -m kernel_lsp.runner.fork_server SOCKET SECONDS MODULE...`; it detaches itself."""
+    if os.fork():
+        os._exit(0)
+    path, seconds, *modules = sys.argv[1:]
+    listening = socket.socket(fileno=os.dup(0))
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    for module in modules:
+        importlib.import_module(module)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for nurseries here: they leave nothing when they end
+    place = Path(path)
+    own = _identity(place)
+    asked = time.monotonic()
+    while _identity(place) == own is not None and time.monotonic() - asked < float(seconds):
+        if select.select([listening], [], [], min(_LOOK_SECONDS, float(seconds)))[0]:
+            with contextlib.suppress(OSError, msgspec.MsgspecError), listening.accept()[0] as connection:
+                _answer(connection, listening)
+            asked = time.monotonic()
+    if _identity(place) == own:
+        place.unlink(missing_ok=True)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells a file from another one that came to its place; None where there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _answer(connection: socket.socket, listening: socket.socket) -> None:
+    connection.settimeout(_TALK_SECONDS)
+    peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(_CREDENTIALS))
+    if struct.unpack(_CREDENTIALS, peer)[1] != os.getuid():
+        return
+    data, descriptors, _, _ = socket.recv_fds(connection, 1 << 16, 1)
+    request = Requests.decode(data)
+    if isinstance(request, ImportRequest):
+        importlib.import_module(request.module)
+        return
+    gc.freeze()  # what was imported stays; looking through it for garbage would copy all of it in every fork
+    pid = os.fork()
+    if pid == 0:
+        connection.close()
+        listening.close()
+        _become_nursery(request, descriptors[0])
+    os.close(descriptors[0])
+    handle = os.pidfd_open(pid)
+    try:
+        socket.send_fds(connection, [f"{pid}\n".encode()], [handle])
+    finally:
+        os.close(handle)
+
+
+def _become_nursery(request: NurseryRequest, descriptor: int) -> NoReturn:
+    status = 1
+    try:
+        os.setsid()
+        os.environ.clear()
+        os.environ.update(request.environment)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        nursery.serve(socket.socket(fileno=descriptor), request.folder, request.modules)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+if __name__ == "__main__":
+    main()

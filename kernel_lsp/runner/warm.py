@@ -1,0 +1,158 @@
+"""Nurseries from a fork server that other sessions of this user have left running; see `fork_server`.
+
+There is one for each set of modules, environment, Python and state of this program's own files. What is wrong with one
+is never an error: the nursery is then started as if there were none.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import os
+import signal
+import site
+import socket
+import subprocess
+import sys
+from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from kernel_lsp.config.runtime_folder import private_folder
+from kernel_lsp.errors import ConfigurationError
+from kernel_lsp.runner.fork_server import ImportRequest, NurseryRequest
+
+_ANSWER_SECONDS = 120.0  # it may still be importing
+_BACKLOG = 64
+
+
+class WarmNursery:
+    """A nursery that is no child of this process: `asyncio.subprocess.Process` as far as that goes."""
+
+    def __init__(self, pid: int, handle: int) -> None:
+        """Take its process id, and a pidfd, which is closed when it has ended."""
+        self.pid, self._handle = pid, handle
+        self._ended = False
+
+    def kill(self) -> None:
+        """Kill it.
+
+        Raises:
+            ProcessLookupError: it has ended.
+        """
+        if self._ended:
+            raise ProcessLookupError
+        signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+
+    async def wait(self) -> None:
+        """Wait for its end."""
+        if self._ended:
+            return
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._handle, ended.set)
+        try:
+            await ended.wait()
+        finally:
+            loop.remove_reader(self._handle)
+        if not self._ended:  # somebody else may have waited too
+            self._ended = True
+            os.close(self._handle)
+
+
+class ForkServer:
+    """The fork server for some modules under some environment, which is started when it is first needed.
+
+    Args:
+        modules: what its nurseries have imported.
+        environment: what it imports them under.
+        minutes: how long it stays after it was last asked.
+    """
+
+    def __init__(self, modules: Sequence[str], environment: Mapping[str, str], minutes: float) -> None:
+        self._modules, self._environment, self._seconds = tuple(modules), dict(environment), minutes * 60
+
+    async def nursery(self, request: NurseryRequest, control: socket.socket) -> WarmNursery | None:
+        """Return a nursery that reads its side of the socket; None where none can be had."""
+        return await asyncio.to_thread(self._nursery, request, control)
+
+    async def should_import(self, module: str) -> None:
+        """Have later nurseries find a module imported."""
+        with contextlib.suppress(OSError, ConfigurationError):
+            await asyncio.to_thread(self._say, ImportRequest(module))
+
+    def _nursery(self, request: NurseryRequest, control: socket.socket) -> WarmNursery | None:
+        try:
+            with _locked(path := self._path()):
+                connection = self._connect(path) or self._start(path)
+            with connection:
+                connection.settimeout(_ANSWER_SECONDS)
+                socket.send_fds(connection, [msgspec.json.encode(request)], [control.fileno()])
+                data, handles, _, _ = socket.recv_fds(connection, 64, 1)
+        except (OSError, ConfigurationError):
+            return None
+        return WarmNursery(int(data), handles[0]) if handles else None
+
+    def _say(self, request: ImportRequest) -> None:
+        connection = self._connect(self._path())
+        if connection is not None:
+            with connection:
+                connection.sendall(msgspec.json.encode(request))
+
+    def _connect(self, path: Path) -> socket.socket | None:
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.connect(str(path))
+        except (FileNotFoundError, ConnectionRefusedError):  # none was started, or it is gone
+            connection.close()
+            return None
+        return connection
+
+    def _start(self, path: Path) -> socket.socket:
+        """Start a server at `path`; return a connection, which is answered when everything is imported."""
+        draft = path.with_suffix(f".{os.getpid()}")
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(str(draft))
+            listening.listen(_BACKLOG)
+            draft.replace(path)
+            command = [sys.executable, "-P", "-m", "kernel_lsp.runner.fork_server", str(path), str(self._seconds)]
+            subprocess.run(
+                [*command, *self._modules],
+                stdin=listening.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=self._environment,
+                cwd="/",
+                start_new_session=True,
+                check=True,
+            )
+        connection = self._connect(path)
+        if connection is None:
+            raise ConnectionRefusedError
+        return connection
+
+    def _path(self) -> Path:
+        """Return the place of the socket, named after all that a nursery is to have in common with who asks for it."""
+        own = [sys.executable, self._modules, sorted(self._environment.items()), self._seconds, *_surroundings()]
+        return private_folder("warm") / hashlib.sha256(msgspec.json.encode(own)).hexdigest()[:16]
+
+
+def _surroundings() -> Generator[object]:
+    """Yield what a process inherits, and the state of all that it may have imported."""
+    yield os.getpriority(os.PRIO_PROCESS, 0)
+    yield sorted(os.sched_getaffinity(0))
+    yield Path("/proc/self/cgroup").read_text()
+    for folder in map(Path, site.getsitepackages()):
+        if folder.exists():  # it changes when packages are installed
+            yield folder.stat().st_mtime_ns
+    for file in sorted(Path(__file__).parents[1].rglob("*.py")):
+        status = file.stat()
+        yield status.st_size, status.st_mtime_ns
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Generator[None]:
+    """Within it nobody else starts a server."""
+    with path.with_name("lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,167 @@
+"""Nurseries forked by a server that earlier sessions left running: nothing is imported twice, nothing is left."""
+
+import asyncio
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from kernel_lsp.runner import warm
+from kernel_lsp.runner.fork_server import NurseryRequest
+from kernel_lsp.runner.pool import Flavour, Pool
+from kernel_lsp.runner.warm import ForkServer, WarmNursery
+
+ROOT = Path(__file__).parents[3]
+ENVIRONMENT = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+
+
+@pytest.fixture(autouse=True)
+def runtime(tmp_path, monkeypatch):
+    """A runtime folder of the test's own; servers end when it is gone."""
+    folder = tmp_path / "run"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+    monkeypatch.setattr(warm, "_ANSWER_SECONDS", 60.0)
+    return folder / "kernel-lsp" / "warm"
+
+
+class Asked:
+    """A nursery as a pool asks for it, and the pool's side of its socket."""
+
+    def __init__(self, folder: Path, server: ForkServer) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.control, theirs = socket.socketpair()
+        self.control.settimeout(60)
+        request = NurseryRequest(str(folder), ENVIRONMENT, ())
+        with theirs:
+            self.nursery = asyncio.run(server.nursery(request, theirs))
+
+    @property
+    def process(self) -> WarmNursery:
+        assert self.nursery is not None
+        assert self.control.recv(64) == b"ready\n"
+        return self.nursery
+
+    def end(self) -> None:
+        self.control.close()
+        if self.nursery is not None:
+            asyncio.run(self.nursery.wait())
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def until(holds, seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_two_sessions_have_nurseries_of_one_server_and_none_is_theirs(tmp_path):
+    server = ForkServer(("json",), ENVIRONMENT, minutes=1)
+    first, second = Asked(tmp_path / "a" / "emulate", server), Asked(tmp_path / "b" / "emulate", server)
+    one, other = first.process.pid, second.process.pid
+    assert one != other
+    assert parent_of(one) == parent_of(other) != os.getpid()
+    assert Path(f"/proc/{one}/cwd").resolve() == first.folder
+    first.end()
+    second.end()
+    assert not first.folder.parent.exists()  # what a nursery leaves goes with it
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda: ForkServer(("json", "ast"), ENVIRONMENT, minutes=1),
+        lambda: ForkServer(("json",), ENVIRONMENT | {"LANG": "C"}, minutes=1),
+    ],
+    ids=["modules", "variables"],
+)
+def test_what_is_imported_otherwise_has_another_server(tmp_path, runtime, other):
+    asked = [
+        Asked(tmp_path / name / "emulate", server)
+        for name, server in (("a", ForkServer(("json",), ENVIRONMENT, minutes=1)), ("b", other()))
+    ]
+    assert len({parent_of(one.process.pid) for one in asked}) == 2
+    for one in asked:
+        one.end()
+
+
+def test_a_change_of_this_program_has_another_server(tmp_path, monkeypatch):
+    server = ForkServer(("json",), ENVIRONMENT, minutes=1)
+    before = server._path()
+    monkeypatch.setattr(warm, "_surroundings", lambda: iter(["other"]))
+    assert server._path() != before
+
+
+def test_a_killed_server_is_followed_by_another(tmp_path):
+    server = ForkServer(("json",), ENVIRONMENT, minutes=1)
+    first = Asked(tmp_path / "a" / "emulate", server)
+    keeper = parent_of(first.process.pid)
+    os.kill(keeper, signal.SIGKILL)
+    first.end()
+    second = Asked(tmp_path / "b" / "emulate", server)
+    assert parent_of(second.process.pid) != keeper
+    second.end()
+
+
+def test_a_server_that_cannot_import_gives_no_nursery(tmp_path):
+    assert Asked(tmp_path / "a" / "emulate", ForkServer(("no_such_module",), ENVIRONMENT, minutes=1)).nursery is None
+
+
+def test_a_runtime_folder_of_others_is_not_used(tmp_path, runtime):
+    runtime.mkdir(parents=True)
+    runtime.chmod(0o755)
+    assert Asked(tmp_path / "a" / "emulate", ForkServer(("json",), ENVIRONMENT, minutes=1)).nursery is None
+
+
+def test_a_server_ends_when_nobody_asks_or_its_socket_is_gone(tmp_path, runtime):
+    idle = ForkServer(("json",), ENVIRONMENT, minutes=1 / 600)
+    first = Asked(tmp_path / "a" / "emulate", idle)
+    keeper = parent_of(first.process.pid)
+    first.end()
+    until(lambda: not Path(f"/proc/{keeper}").exists())
+    assert [path.name for path in runtime.iterdir()] == ["lock"]
+
+
+def test_what_a_nursery_had_to_import_later_ones_find(tmp_path):
+    server = ForkServer(("json",), ENVIRONMENT, minutes=1)
+    first = Asked(tmp_path / "a" / "emulate", server)
+    keeper = parent_of(first.process.pid)
+    asyncio.run(server.should_import("sqlite3"))
+    until(lambda: "_sqlite3" in Path(f"/proc/{keeper}/maps").read_text())
+    first.end()
+
+
+def test_a_request_that_is_none_does_no_harm(tmp_path):
+    server = ForkServer(("json",), ENVIRONMENT, minutes=1)
+    first = Asked(tmp_path / "a" / "emulate", server)
+    keeper = parent_of(first.process.pid)
+    connection = server._connect(server._path())
+    assert connection is not None
+    connection.sendall(b"no request")
+    connection.close()
+    second = Asked(tmp_path / "b" / "emulate", server)
+    assert parent_of(second.process.pid) == keeper
+    first.end()
+    second.end()
+
+
+def test_a_pool_that_stays_warm_works_as_any_other(tmp_path):
+    async def main() -> tuple[Path, int]:
+        async with Pool(warm_minutes=1) as pool:
+            worker = await pool.worker(Flavour.EMULATE, "build")
+            nursery = await pool._nurseries[Flavour.EMULATE]
+            assert isinstance(nursery.process, WarmNursery)
+            assert parent_of(worker.pid) == nursery.process.pid
+            return pool.folder, nursery.process.pid
+
+    folder, nursery = asyncio.run(main())
+    assert not Path(f"/proc/{nursery}").exists()
+    assert not folder.exists()
