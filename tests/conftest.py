@@ -4,9 +4,14 @@ import os
 import shutil
 import signal
 import tempfile
+from pathlib import Path
 
 import pytest
 
+_ROOT = Path(__file__).parent
+_PROGRAMS = _ROOT / "bench_programs"
+_FAST = frozenset(_ROOT / "unit" / name for name in ("config", "documentation", "report", "rules", "source", "store"))
+"""Folders of the inner loop, whose tests start no worker and compile nothing."""
 _runtime = pytest.StashKey[str]()
 
 
@@ -25,3 +30,18 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """End what was left running for the next session: servers end without their sockets."""
     if _runtime in config.stash:
         shutil.rmtree(config.stash[_runtime], ignore_errors=True)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out what the inner loop does not run: to import all tests takes longer than its own take."""
+    if config.option.markexpr != "fast" or _FAST & {collection_path, *collection_path.parents}:
+        return None
+    return None if any(collection_path in folder.parents for folder in _FAST) else True
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark tests by their folder."""
+    if item.path.is_relative_to(_PROGRAMS):
+        item.add_marker(pytest.mark.programs)
+    elif _FAST & {*item.path.parents}:
+        item.add_marker(pytest.mark.fast)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.bench import aa, faults, judge_speed, misfits, placement, power, shards, specimens
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 def run(folder: Path, *arguments: str) -> str:

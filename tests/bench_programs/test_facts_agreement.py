@@ -12,7 +12,7 @@ from kernel_lsp.build.toolkit import find_tools
 from kernel_lsp.judge.building import Built
 from tests.bench import facts_agreement
 
-SOURCE = Path(__file__).parents[2] / "fixtures/facts/machine_code.cu"
+SOURCE = Path(__file__).parents[1] / "fixtures/facts/machine_code.cu"
 
 pytestmark = pytest.mark.skipif(
     not any("triton" in path.parts for path in find_tools("cuobjdump")),

@@ -120,6 +120,6 @@ def test_nothing_is_begun_after_the_end(rows, tmp_path, monkeypatch):
 
 
 def test_a_problem_is_as_large_as_what_goes_in_and_comes_out():
-    mixer = Path(__file__).parents[2] / "fixtures" / "kernelbench_mixer.py"
+    mixer = Path(__file__).parents[1] / "fixtures" / "kernelbench_mixer.py"
     inputs, weights, outputs = 64 * 32 * (4 + 8), 4 * (48 * 32 + 3 * 48), 4 * (64 * 48 + 64) + 8
     assert kernelbench_set.size_of(Mock(path=mixer)) == inputs + weights + outputs

@@ -38,7 +38,7 @@ def test_every_workload_is_complete_and_knows_its_versions(kernel) -> None:
 
 def test_every_workload_belongs_to_a_project() -> None:
     known = {kernel.workload for kernel in KERNELS}
-    assert set((Path(__file__).parents[2] / "wild" / "workloads").glob("*/*_workload.py")) == known
+    assert set((Path(__file__).parents[1] / "wild" / "workloads").glob("*/*_workload.py")) == known
 
 
 def test_there_are_at_least_forty_public_kernels_beside_the_tutorials() -> None:
