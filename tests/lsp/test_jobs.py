@@ -71,7 +71,7 @@ async def test_a_second_start_joins_and_another_text_begins_anew(kernel, tmp_pat
 
 
 async def test_cancel_ends_every_process_below(kernel, tmp_path):
-    async with editor(tmp_path, environment=NO_GPU, **ENDLESS) as session:
+    async with editor(tmp_path, environment=NO_GPU, runner={"warm_minutes": 0}, **ENDLESS) as session:
         uri = session.open(kernel)
         job = await session.command("refine", uri)
         await session.until(lambda: [j for j in session.jobs if j["progress"] and j["progress"]["correct"] > 1])

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import socket
+import tempfile
 import time
 from pathlib import Path
 
@@ -19,13 +20,11 @@ ENVIRONMENT = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
 
 
 @pytest.fixture(autouse=True)
-def runtime(tmp_path, monkeypatch):
-    """A runtime folder of the test's own; servers end when it is gone."""
-    folder = tmp_path / "run"
-    folder.mkdir(mode=0o700)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
-    monkeypatch.setattr(warm, "_ANSWER_SECONDS", 60.0)
-    return folder / "kernel-lsp" / "warm"
+def runtime(monkeypatch):
+    """A runtime folder of the test's own, with a short name as sockets need one; servers end when it is gone."""
+    with tempfile.TemporaryDirectory(prefix="run-") as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        yield Path(folder, "kernel-lsp", "warm")
 
 
 class Asked:
