@@ -144,7 +144,7 @@ def build_assumed(source: SourceFile, arch: str, processes: int) -> tuple[Triton
     imports = tuple(_missing(source, line, name) for line, name in module.missing_imports())
     binaries = tuple(recorder.binaries())
     log = "\n\n".join(tried.log for tried in found if tried.log)
-    binary = merged(binaries) if binaries and not errors else None
+    binary = merged(binaries) if binaries else None  # what is wrong with one kernel costs no other its facts
     build = Build(binary, (*errors, *imports), "triton", time.perf_counter() - start, log=log)
     assumed = tuple(tried.assumed for tried in found)
     return TritonBuild(build, (Plan(0, tuple(recorder.launches)),), binaries if binary else ()), assumed

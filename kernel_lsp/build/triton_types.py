@@ -137,8 +137,9 @@ def _constant(one: Declared, uses: Uses, told: Given | None, attempt: Attempt, b
 def _usual(name: str, uses: Uses, told: Given | None, attempt: Attempt, blocks: int) -> bool | int | float | str | None:
     """A usual value of a constant, by what it is used for and by its name."""
     numbers = ((_STAGES, 2), (_WARPS, 4), (_GROUP, 8), (_SPLIT, 1))
-    if name in uses.words:
-        return uses.words[name][0]
+    compared = uses.compared.get(name, ())
+    if compared and (isinstance(compared[0], str) or not is_block(name, uses)):
+        return compared[0 if attempt.switches else -1]
     if name in uses.types or _TYPE.search(name):
         return "tl." + {"fp16": "float16", "fp32": "float32"}[attempt.element]
     if is_block(name, uses):

@@ -29,7 +29,7 @@ from kernel_lsp.workload.spec import WorkloadFile, find_workload
 class ArchFacts:
     """One build: what was said of it, and what its kernels cost; no kernels where it failed.
 
-    `assumed` is what each kernel of a Triton file without a workload was compiled for, and why others were not.
+    `assumed` is what kernels that no workload launches were compiled for, and why others were not.
     """
 
     arch: str

@@ -74,9 +74,10 @@ def summary_view(reports: Sequence[FileReport], *, strict: bool = False) -> Rend
 def _gaps(reports: Sequence[FileReport]) -> list[str]:
     """What was not done, so that nobody takes it for well."""
     assumed = [one for report in reports for one in report.assumed]
-    compiled = sum(one.compiled for one in assumed)
+    compiled, guessed = sum(one.compiled for one in assumed), sum(one.guessed for one in assumed)
     never = sum(len(report.never_launched) for report in reports)
-    found = [f"{_counted(compiled, 'kernel')} compiled for assumed types and not run"] if compiled else []
+    guesses = f" ({guessed} for assumed types)" if guessed else ""
+    found = [f"{_counted(compiled, 'kernel')} compiled and not run{guesses}"] if compiled else []
     if len(assumed) > compiled:
         found += [f"{len(assumed) - compiled} not compiled" if compiled else "nothing was compiled"]
     without = sum(report.ok and not report.assumed and not _has_run(report) for report in reports)

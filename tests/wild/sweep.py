@@ -1,15 +1,24 @@
-"""Runs `check` and `facts` on kernel files as their authors have them: `python -m tests.wild.sweep PATH...`.
+"""Runs `check` and `facts` on others' kernel files, without a workload: `python -m tests.wild.sweep`.
 
-Each path is a kernel file, or a folder of them. No GPU is needed. Prints a table in Markdown: kernels, how many
-of them have facts, how the two commands ended, and what was said first of those without; the last line sums up. Ends
-with 1 where a command printed a traceback. Option: --most N files of each folder.
+Goes through the files of `sweep.toml`, at the commits that stand there. No GPU is needed. Prints a table in Markdown,
+one line for each file; the last line sums up. Ends with 1 where a command printed a traceback.
+
+Options: --mirrors DIR with copies of repositories, `OWNER+NAME/repo` each, which are read in place of the network;
+--only PROJECT, several times for several; --record writes the table into README.md beside this file. With PATH...,
+kernel files or folders of them, these are gone through instead, at most --most N of each folder.
 """
 
 import argparse
+import io
 import json
 import re
 import subprocess
 import sys
+import tarfile
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,18 +27,36 @@ from kernel_lsp.check import find_kernel_files
 from kernel_lsp.check.places import base_name
 from kernel_lsp.errors import SourceError
 from kernel_lsp.source.files import find_kernels
+from tests.wild.fetch import git, git_directory
 
+_CATALOGUE = Path(__file__).with_name("sweep.toml")
+_README = Path(__file__).with_name("README.md")
+_MARKS = ("<!-- table of the sweep -->", "<!-- end of the table -->")
+_HEAD = "| file | kernels | built | facts | check | seconds | what failed and why |\n|---|---|---|---|---|---|---|"
 _SECONDS = 600.0  # for one command
 
 
 @dataclass(frozen=True)
 class Row:
-    """What came of one file: its kernels, those with facts, the ends of the commands, and why others have none."""
+    """What came of one file.
+
+    Attributes:
+        file: its name in the table.
+        kernels: how many there are.
+        built: how many of them `check` made machine code of.
+        with_facts: how many of them `facts` has figures for.
+        check: how `check` ended.
+        facts_ended: the exit code of `facts`.
+        seconds: that both commands took, from their start.
+        traceback: whether one of them printed one.
+        why: what was said first of the kernels without facts.
+    """
 
     file: str
-    kernels: frozenset[str]
-    with_facts: frozenset[str]
-    check_ended: int
+    kernels: int
+    built: int
+    with_facts: int
+    check: str
     facts_ended: int
     seconds: float
     traceback: bool
@@ -38,67 +65,142 @@ class Row:
     @property
     def line(self) -> str:
         """As a row of the table."""
-        count = f"{len(self.with_facts)} of {len(self.kernels)}"
-        return f"| {self.file} | {count} | {self.check_ended} | {self.facts_ended} | {self.seconds:.1f} | {self.why} |"
+        cells = (self.file, self.kernels, self.built, self.with_facts, self.check, f"{self.seconds:.1f}", self.why)
+        return f"| {' | '.join(str(cell) for cell in cells)} |"
 
 
-def kernel_lsp(*arguments: str) -> tuple[int, str, str]:
-    """How a command ended, and what it printed on each of its outputs; -1 where it came to no end."""
+@dataclass(frozen=True)
+class Repository:
+    """A public repository, or what is taken of it: `folders` whole, of which `files` are gone through."""
+
+    name: str
+    repository: str
+    commit: str
+    folders: tuple[str, ...]
+    files: tuple[str, ...]
+
+
+def repositories() -> tuple[Repository, ...]:
+    """Those of `sweep.toml`, in its order."""
+    content = tomllib.loads(_CATALOGUE.read_text())
+    return tuple(
+        Repository(name, one["repository"], one["commit"], tuple(one["folders"]), tuple(one["files"]))
+        for name, one in content.items()
+    )
+
+
+def public_files(folder: Path, mirrors: Path | None, only: list[str]) -> Iterator[tuple[str, Path]]:
+    """Put the repositories below a folder, one after another, and return names and paths of the files.
+
+    Raises:
+        SystemExit: a repository cannot be had.
+    """
+    for one in repositories():
+        if only and one.name not in only:
+            continue
+        taken = git(git_directory(one, mirrors, folder), "archive", one.commit, *one.folders)
+        with tarfile.open(fileobj=io.BytesIO(taken)) as archive:
+            archive.extractall(folder / "files" / one.name, filter="data")
+        yield from ((f"{one.name}: {file}", folder / "files" / one.name / file) for file in one.files)
+
+
+def kernel_lsp(*arguments: str) -> tuple[int, str, str, float]:
+    """How a command ended, what it printed on each of its outputs, and its seconds; -1 where it came to no end."""
     command = [sys.executable, "-c", "from kernel_lsp.cli.main import main; main()", *arguments]
+    start = time.perf_counter()
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        return -1, "", "it came to no end"
-    return done.returncode, done.stdout, done.stderr
+        return -1, "", "it came to no end", _SECONDS
+    return done.returncode, done.stdout, done.stderr, time.perf_counter() - start
 
 
-def row(path: Path) -> Row:
+def row(name: str, path: Path) -> Row:
     """Check a file and ask for its facts."""
-    check_ended, printed, complaints = kernel_lsp("check", "--json", str(path))
-    facts_ended, facts, more = kernel_lsp("facts", "--json", str(path))
+    check_ended, printed, complaints, first = kernel_lsp("check", "--json", str(path))
+    facts_ended, facts, more, second = kernel_lsp("facts", "--json", str(path))
     report = _parsed(printed).get("files", [{}])[0]
     built = (json.loads(facts) if facts.strip() else [{}])[0]
-    text = path.read_text(errors="replace")
-    kernels = frozenset(kernel.name for kernel in find_kernels(text, path))
-    named = {base_name(kernel["name"]).rpartition("::")[2] for kernel in built.get("kernels", [])}
-    why = [f"{one['kernel']}: {one['problem']}" for one in report.get("assumed", []) if not one["compiled"]]
-    why += [f"line {d['line']}: {d['message']}" for d in report.get("diagnostics", []) if d["severity"] == "error"]
-    said = why or ([] if report else complaints.strip().splitlines()[-1:])
+    kernels = frozenset(kernel.name for kernel in find_kernels(path.read_text(errors="replace"), path))
+    errors = [d for d in report.get("diagnostics", []) if d["severity"] == "error"]
+    with_facts = _among(kernels, built)
+    said = [f"{one['kernel']}: {one['problem']}" for one in report.get("assumed", []) if not one["compiled"]]
+    said += [f"line {d['line']}: {d['message']}" for d in errors]
+    said += [] if report else (complaints or more).strip().splitlines()[-1:]
+    said += [f"no facts of {', '.join(sorted(kernels - with_facts))}"] if kernels > with_facts and not said else []
     return Row(
-        file=path.name,
-        kernels=kernels,
-        with_facts=frozenset(name for name in kernels if name.rpartition("::")[2] in named),
-        check_ended=check_ended,
+        file=name,
+        kernels=len(kernels),
+        built=len(_among(kernels, report)),
+        with_facts=len(with_facts),
+        check=f"{len(errors)} errors" if errors else "no error" if check_ended == 0 else f"status {check_ended}",
         facts_ended=facts_ended,
-        seconds=float(report.get("seconds", 0.0)),
+        seconds=first + second,
         traceback=any(re.search(r"^Traceback", text, re.MULTILINE) for text in (complaints, more)),
         why=said[0].replace("|", "\\|").splitlines()[0][:160] if said else "",
     )
+
+
+def _among(kernels: frozenset[str], report: dict[str, Any]) -> frozenset[str]:
+    """Those of a file's kernels that a report has figures for."""
+    figures = report.get("kernels") if "way" in report else report.get("resources")
+    named = {base_name(one["name"]).rpartition("::")[2] for one in figures or ()}
+    return frozenset(name for name in kernels if name.rpartition("::")[2] in named)
 
 
 def _parsed(text: str) -> dict[str, Any]:
     return json.loads(text) if text.strip() else {}
 
 
+def record(table: str) -> None:
+    """Write the table, and which commits it is of, between the marks in README.md."""
+    commits = "\n".join(f"- {one.name}: {one.repository}, {one.commit[:12]}" for one in repositories())
+    before, mark, rest = _README.read_text().partition(_MARKS[0])
+    after = rest.partition(_MARKS[1])[2]
+    _README.write_text(f"{before}{mark}\n{table}\n\n{commits}\n{_MARKS[1]}{after}")
+
+
 def main() -> None:
     """Go through the files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("paths", nargs="+", type=Path)
+    parser.add_argument("paths", nargs="*", type=Path)
     parser.add_argument("--most", type=int)
+    parser.add_argument("--mirrors", type=Path)
+    parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--record", action="store_true")
     asked = parser.parse_args()
-    try:
-        files = [file.path for path in asked.paths for file in find_kernel_files([path])[: asked.most]]
-    except SourceError as error:
-        raise SystemExit(str(error)) from None
-    print("| file | kernels with facts | check | facts | seconds | why others have none |\n|---|---|---|---|---|---|")
-    rows: list[Row] = []
-    for file in files:
-        rows.append(row(file))
-        print(rows[-1].line, flush=True)
-    kernels, known = sum(len(one.kernels) for one in rows), sum(len(one.with_facts) for one in rows)
+    with tempfile.TemporaryDirectory(prefix="sweep-") as scratch:
+        if asked.paths:
+            try:
+                found = [file.path for path in asked.paths for file in find_kernel_files([path])[: asked.most]]
+            except SourceError as error:
+                raise SystemExit(str(error)) from None
+            files = ((path.name, path) for path in found)
+        else:
+            files = public_files(Path(scratch), asked.mirrors, asked.only)
+        print(_HEAD)
+        rows: list[Row] = []
+        for name, path in files:
+            rows.append(row(name, path))
+            print(rows[-1].line, flush=True)
+    summary = _summary(rows)
+    print(f"\n{summary}")
+    if asked.record:
+        record("\n".join([_HEAD, *(one.line for one in rows), "", summary]))
+    raise SystemExit(any(one.traceback for one in rows))
+
+
+def _summary(rows: list[Row]) -> str:
+    """What holds of all files together, Triton's and CUDA's apart."""
+    parts = [f"{len(rows)} files"]
+    for language, suffixes in (("Triton", (".py",)), ("CUDA", (".cu", ".cuh"))):
+        own = [one for one in rows if one.file.endswith(suffixes)]
+        kernels, known = sum(one.kernels for one in own), sum(one.with_facts for one in own)
+        if kernels:
+            share = f"{known / kernels:.0%}"
+            parts.append(f"{known} of {kernels} {language} kernels ({share}) in {len(own)} files have facts")
     broken = sum(one.traceback for one in rows)
-    print(f"\n{len(rows)} files, {known} of {kernels} kernels with facts, {broken} with a traceback")
-    raise SystemExit(bool(broken))
+    return ", ".join([*parts, f"{broken} with a traceback"]) + "."
 
 
 if __name__ == "__main__":
