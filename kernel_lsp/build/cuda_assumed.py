@@ -19,6 +19,7 @@ from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Lines
 
 _SECONDS = 75.0  # of a build's deadline; templates that have not compiled by then are said not to
+_LEFT_OUT = "the compiler made nothing of it, as where an `#if` leaves it out"
 _UNKNOWN = "nothing tells or lets assume its template arguments"
 
 
@@ -62,6 +63,10 @@ def build_unlaunched(
         build = plain if build.binary is None else build
     facts = build.binary.kernels if build.binary else ()
     launches = tuple(launch for kernel in facts for launch in launches_of(kernel, written))
+    made = {fact.name.rpartition("::")[2] for fact in facts}
+    for at, kernel in enumerate(kernels):
+        if not kernel.template_parameters and kernel.name.rpartition("::")[2] not in made:
+            chosen[at] = (None, _LEFT_OUT)
     assumed = tuple(_assumed(source, kernel, chosen.get(at)) for at, kernel in enumerate(kernels))
     needed = build.binary is not None and any(one.types or not one.compiled for one in assumed)
     return build, Plan(0, launches), assumed if needed else ()

@@ -34,6 +34,7 @@ _SHAPES = frozenset(("zeros", "full", "reshape", "view", "arange", "broadcast_to
 _FILLED = {"zeros": 1, "full": 2}  # the place of the type, after a shape
 _POINTER = re.compile(r"(?i)ptr|pointer|addr")
 _WHOLE = (ast.Mod, ast.FloorDiv, ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift)
+_FLAGS = frozenset(("warp_specialize", "flatten", "disallow_acc_multi_buffer", "allow_tf32", "can_reorder"))
 _EQUAL = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
 _DEEPEST = 6
 _MOST_WAYS = 16
@@ -149,7 +150,16 @@ class _Reader:
         for given in [*(k.value for k in node.keywords if k.arg == "dtype"), *types]:
             if isinstance(given, ast.Name) and given.id in self._parameters:
                 self._found.types.add(given.id)
+        self._found.switches |= {n for k in node.keywords if k.arg in _FLAGS for n in self._direct(k.value)}
         owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+        if (
+            isinstance(node.func, ast.Attribute)
+            and node.func.attr == "to"
+            and any(isinstance(a, ast.Call) and dotted(a.func).endswith("pointer_type") for a in node.args)
+        ):
+            loads = [n for n in self._reached(owner) if isinstance(n, ast.Call) and n.args] if owner else []
+            addresses = [n.args[0] for n in loads if dotted(n.func).rpartition(".")[2] == "load"]
+            self._found.whole_pointers |= {name for address in addresses for name in self._bases(address)}
         if isinstance(owner, ast.Name) and owner.id in self._parameters and last in ("load", "store", "gather"):
             offsets = node.args[0] if node.args else None
             self._found.descriptors[owner.id] = len(offsets.elts) if isinstance(offsets, (ast.List, ast.Tuple)) else 2

@@ -76,8 +76,8 @@ def _gaps(reports: Sequence[FileReport]) -> list[str]:
     assumed = [one for report in reports for one in report.assumed]
     compiled, guessed = sum(one.compiled for one in assumed), sum(one.guessed for one in assumed)
     never = sum(len(report.never_launched) for report in reports)
-    guesses = f" ({guessed} for assumed types)" if guessed else ""
-    found = [f"{_counted(compiled, 'kernel')} compiled and not run{guesses}"] if compiled else []
+    how = " for assumed types" if guessed == compiled else f" ({guessed} for assumed types)" if guessed else ""
+    found = [f"{_counted(compiled, 'kernel')} compiled{how} and not run"] if compiled else []
     if len(assumed) > compiled:
         found += [f"{len(assumed) - compiled} not compiled" if compiled else "nothing was compiled"]
     without = sum(report.ok and not report.assumed and not _has_run(report) for report in reports)

@@ -11,6 +11,7 @@ kernel files or folders of them, these are gone through instead, at most --most 
 import argparse
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -47,7 +48,7 @@ class Row:
         with_facts: how many of them `facts` has figures for.
         check: how `check` ended.
         facts_ended: the exit code of `facts`.
-        seconds: that both commands took, from their start.
+        seconds: of the check of this file, and of the command `facts` after it.
         traceback: whether one of them printed one.
         why: what was said first of the kernels without facts.
     """
@@ -71,26 +72,45 @@ class Row:
 
 @dataclass(frozen=True)
 class Repository:
-    """A public repository, or what is taken of it: `folders` whole, of which `files` are gone through."""
+    """A public repository, or what is taken of it: `folders` whole, of which `files` are gone through.
+
+    `environment` are variables that its code wants to have.
+    """
 
     name: str
     repository: str
     commit: str
     folders: tuple[str, ...]
     files: tuple[str, ...]
+    environment: dict[str, str]
 
 
 def repositories() -> tuple[Repository, ...]:
     """Those of `sweep.toml`, in its order."""
     content = tomllib.loads(_CATALOGUE.read_text())
     return tuple(
-        Repository(name, one["repository"], one["commit"], tuple(one["folders"]), tuple(one["files"]))
+        Repository(
+            name,
+            one["repository"],
+            one["commit"],
+            tuple(one["folders"]),
+            tuple(one["files"]),
+            one.get("environment", {}),
+        )
         for name, one in content.items()
     )
 
 
-def public_files(folder: Path, mirrors: Path | None, only: list[str]) -> Iterator[tuple[str, Path]]:
-    """Put the repositories below a folder, one after another, and return names and paths of the files.
+@dataclass(frozen=True)
+class Batch:
+    """Files that are checked by one command: their paths by their names in the table, and variables they want."""
+
+    files: dict[str, Path]
+    variables: dict[str, str]
+
+
+def public_files(folder: Path, mirrors: Path | None, only: list[str]) -> Iterator[Batch]:
+    """Put the repositories below a folder, one after another, and return the files of each.
 
     Raises:
         SystemExit: a repository cannot be had.
@@ -98,28 +118,36 @@ def public_files(folder: Path, mirrors: Path | None, only: list[str]) -> Iterato
     for one in repositories():
         if only and one.name not in only:
             continue
+        place = folder / "files" / one.name
         taken = git(git_directory(one, mirrors, folder), "archive", one.commit, *one.folders)
         with tarfile.open(fileobj=io.BytesIO(taken)) as archive:
-            archive.extractall(folder / "files" / one.name, filter="data")
-        yield from ((f"{one.name}: {file}", folder / "files" / one.name / file) for file in one.files)
+            archive.extractall(place, filter="data")
+        yield Batch({f"{one.name}: {file}": place / file for file in one.files}, one.environment)
 
 
-def kernel_lsp(*arguments: str) -> tuple[int, str, str, float]:
+def kernel_lsp(variables: dict[str, str], *arguments: str) -> tuple[int, str, str, float]:
     """How a command ended, what it printed on each of its outputs, and its seconds; -1 where it came to no end."""
+    passed = {"KERNEL_LSP_RUNNER_ENVIRONMENT": json.dumps(list(variables))} if variables else {}
+    environment = os.environ | variables | passed
     command = [sys.executable, "-c", "from kernel_lsp.cli.main import main; main()", *arguments]
     start = time.perf_counter()
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False, env=environment)
     except subprocess.TimeoutExpired:
         return -1, "", "it came to no end", _SECONDS
     return done.returncode, done.stdout, done.stderr, time.perf_counter() - start
 
 
-def row(name: str, path: Path) -> Row:
-    """Check a file and ask for its facts."""
-    check_ended, printed, complaints, first = kernel_lsp("check", "--json", str(path))
-    facts_ended, facts, more, second = kernel_lsp("facts", "--json", str(path))
-    report = _parsed(printed).get("files", [{}])[0]
+def rows_of(batch: Batch) -> Iterator[Row]:
+    """Check all files of a batch, then ask for the facts of each."""
+    _, printed, complaints, _ = kernel_lsp(batch.variables, "check", "--json", *map(str, batch.files.values()))
+    reports = {one["path"]: one for one in _parsed(printed).get("files", [])}
+    for name, path in batch.files.items():
+        yield _row(name, path, reports.get(str(path), {}), batch.variables, complaints)
+
+
+def _row(name: str, path: Path, report: dict[str, Any], variables: dict[str, str], complaints: str) -> Row:
+    ended, facts, more, seconds = kernel_lsp(variables, "facts", "--json", str(path))
     built = (json.loads(facts) if facts.strip() else [{}])[0]
     kernels = frozenset(kernel.name for kernel in find_kernels(path.read_text(errors="replace"), path))
     errors = [d for d in report.get("diagnostics", []) if d["severity"] == "error"]
@@ -133,9 +161,9 @@ def row(name: str, path: Path) -> Row:
         kernels=len(kernels),
         built=len(_among(kernels, report)),
         with_facts=len(with_facts),
-        check=f"{len(errors)} errors" if errors else "no error" if check_ended == 0 else f"status {check_ended}",
-        facts_ended=facts_ended,
-        seconds=first + second,
+        check=f"{len(errors)} errors" if errors else "no error" if report.get("ok") else "no report",
+        facts_ended=ended,
+        seconds=float(report.get("seconds", 0.0)) + seconds,
         traceback=any(re.search(r"^Traceback", text, re.MULTILINE) for text in (complaints, more)),
         why=said[0].replace("|", "\\|").splitlines()[0][:160] if said else "",
     )
@@ -175,14 +203,14 @@ def main() -> None:
                 found = [file.path for path in asked.paths for file in find_kernel_files([path])[: asked.most]]
             except SourceError as error:
                 raise SystemExit(str(error)) from None
-            files = ((path.name, path) for path in found)
+            batches = iter([Batch({path.name: path for path in found}, {})])
         else:
-            files = public_files(Path(scratch), asked.mirrors, asked.only)
+            batches = public_files(Path(scratch), asked.mirrors, asked.only)
         print(_HEAD)
         rows: list[Row] = []
-        for name, path in files:
-            rows.append(row(name, path))
-            print(rows[-1].line, flush=True)
+        for one in (row for batch in batches for row in rows_of(batch)):
+            rows.append(one)
+            print(one.line, flush=True)
     summary = _summary(rows)
     print(f"\n{summary}")
     if asked.record:

@@ -16,6 +16,9 @@ from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.cuda import find_cuda_kernels
 
 FILE = """
+#ifdef NOBODY_DEFINES_THIS
+__global__ void absent(float* x) { x[0] = 1.0f; }
+#endif
 __global__ void plain(float* x) { x[threadIdx.x] *= 2.0f; }
 namespace ops {
 template <typename T, int N> __global__ void told(T* x) { x[threadIdx.x * N] += T(1); }
@@ -53,7 +56,7 @@ def test_instances_that_host_code_names_are_made_and_nothing_is_assumed_of_them(
     resources, assumed = built
     assert {"ops::told<float, 4>", "ops::told<double, 2>"} <= resources.keys()
     assert (assumed["ops::told"].types, assumed["ops::told"].compiled) == ((), True)
-    assert assumed["plain"] == Assumed("plain", 2, (), compiled=True)
+    assert assumed["plain"] == Assumed("plain", 5, (), compiled=True)
 
 
 def test_blocks_of_host_code_give_an_occupancy_where_they_are_constant(built) -> None:
@@ -74,13 +77,15 @@ def test_what_no_launch_names_is_assumed_and_said(built) -> None:
     assert assumed["deduced"].types == ("T=float",)
     assert assumed["partly"].types == ("BLOCK_SIZE=256",)
     assert assumed["partly"].guessed
+    assert not assumed["absent"].compiled
+    assert "`#if`" in assumed["absent"].problem
 
 
 def test_a_template_that_cannot_be_made_costs_no_other_its_facts(built) -> None:
     resources, assumed = built
     assert not any(name.startswith("never") for name in resources)
     assert not assumed["never"].compiled
-    assert re.match(r"as never<float>, line 12: expression must have", assumed["never"].problem)
+    assert re.match(r"as never<float>, line 15: expression must have", assumed["never"].problem)
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,9 @@ def test_what_was_not_compiled_or_launched_is_said_and_is_not_well():
     assert first.startswith("– k.cu")
     assert rest == ["f, assumed: x: *fp32", "k.cu:9: g was not compiled: line 2: no"]
     (said,) = shown(summary_view([partly]))
-    assert said.endswith("no errors, 1 kernel compiled and not run (1 for assumed types), 1 not compiled")
+    assert said.endswith("no errors, 1 kernel compiled for assumed types and not run, 1 not compiled")
+    told = Assumed("h", 12, (), compiled=True)
+    (said,) = shown(summary_view([report(workloads=(), assumed=(tried[0], told))]))
+    assert said.endswith("no errors, 2 kernels compiled (1 for assumed types) and not run")
     (said,) = shown(summary_view([report(workloads=(), assumed=tried[1:])]))
     assert said == "1 file, 2 kernels, sm_90: nothing was compiled"
