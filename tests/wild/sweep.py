@@ -34,7 +34,7 @@ _CATALOGUE = Path(__file__).with_name("sweep.toml")
 _README = Path(__file__).with_name("README.md")
 _MARKS = ("<!-- table of the sweep -->", "<!-- end of the table -->")
 _HEAD = "| file | kernels | built | facts | check | seconds | what failed and why |\n|---|---|---|---|---|---|---|"
-_SECONDS = 600.0  # for one command
+_SECONDS = 600.0  # for one file in a command
 
 
 @dataclass(frozen=True)
@@ -125,22 +125,25 @@ def public_files(folder: Path, mirrors: Path | None, only: list[str]) -> Iterato
         yield Batch({f"{one.name}: {file}": place / file for file in one.files}, one.environment)
 
 
-def kernel_lsp(variables: dict[str, str], *arguments: str) -> tuple[int, str, str, float]:
+def kernel_lsp(variables: dict[str, str], *arguments: str, files: int = 1) -> tuple[int, str, str, float]:
     """How a command ended, what it printed on each of its outputs, and its seconds; -1 where it came to no end."""
     passed = {"KERNEL_LSP_RUNNER_ENVIRONMENT": json.dumps(list(variables))} if variables else {}
     environment = os.environ | variables | passed
     command = [sys.executable, "-c", "from kernel_lsp.cli.main import main; main()", *arguments]
     start = time.perf_counter()
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False, env=environment)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=files * _SECONDS, check=False, env=environment
+        )
     except subprocess.TimeoutExpired:
-        return -1, "", "it came to no end", _SECONDS
+        return -1, "", "it came to no end", files * _SECONDS
     return done.returncode, done.stdout, done.stderr, time.perf_counter() - start
 
 
 def rows_of(batch: Batch) -> Iterator[Row]:
     """Check all files of a batch, then ask for the facts of each."""
-    _, printed, complaints, _ = kernel_lsp(batch.variables, "check", "--json", *map(str, batch.files.values()))
+    paths = [str(path) for path in batch.files.values()]
+    _, printed, complaints, _ = kernel_lsp(batch.variables, "check", "--json", *paths, files=len(paths))
     reports = {one["path"]: one for one in _parsed(printed).get("files", [])}
     for name, path in batch.files.items():
         yield _row(name, path, reports.get(str(path), {}), batch.variables, complaints)

@@ -81,7 +81,7 @@ def test_what_only_a_gpu_can_do_is_no_fault():
     large = [skipped("inputs: normal", "too large", case=case) for case in ("n=1", "n=2")]
     odd = skipped("inputs: large", "the baseline itself does not manage them")
     (line,) = shown(file_view(report(checks=[passed, *large, odd]), ""))
-    assert line == "✓ k.cu 0.42 s 1 check passed, 2 cases need a GPU, 1 skipped"
+    assert line == "✓ k.cu 0.42 s right on 1 of 3 cases (1 check), 1 skipped"
     (line,) = shown(file_view(report(checks=[passed, skipped("run", "there is no GPU")]), ""))
     assert line == "✓ k.cu 0.42 s compiled, needs a GPU to run"
 
