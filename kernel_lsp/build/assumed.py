@@ -13,6 +13,7 @@ class Assumed:
         types: `x: *fp32`, `BLOCK=1024` or `T=float` for each parameter whose type or value nothing in the file tells.
         compiled: whether machine code came of it.
         problem: why not, in one line; what the compiler says of the types assumed, or what could not be loaded.
+        hurried: whether time ran out before all was tried: on a machine with less to do it may compile.
     """
 
     kernel: str
@@ -20,6 +21,7 @@ class Assumed:
     types: tuple[str, ...]
     compiled: bool
     problem: str = ""
+    hurried: bool = False
 
     @property
     def guessed(self) -> bool:

@@ -19,6 +19,7 @@ from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Lines
 
 _SECONDS = 75.0  # of a build's deadline; templates that have not compiled by then are said not to
+_NO_TIME = "there was no time left to compile it"
 _LEFT_OUT = "the compiler made nothing of it, as where an `#if` leaves it out"
 _UNKNOWN = "nothing tells or lets assume its template arguments"
 
@@ -103,7 +104,7 @@ def _first_that_compiles(
     problem = _UNKNOWN
     for way in ways:
         if time.perf_counter() > deadline:
-            break
+            return None, _NO_TIME
         build = compile_names(way.names)
         if build.binary is not None:
             return way, ""
@@ -116,4 +117,4 @@ def _first_that_compiles(
 def _assumed(source: SourceFile, kernel: Kernel, choice: _Choice | None) -> Assumed:
     line = Lines(source.text.encode()).position(kernel.name_span.start)[0]
     way, problem = choice or (_Way(()), "")
-    return Assumed(kernel.name, line, way.types if way else (), way is not None, problem)
+    return Assumed(kernel.name, line, way.types if way else (), way is not None, problem, problem == _NO_TIME)

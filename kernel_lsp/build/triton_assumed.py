@@ -50,6 +50,7 @@ from kernel_lsp.source.text import Lines
 from kernel_lsp.workload.execute import blame
 
 _SECONDS = 75.0  # of a build's deadline; kernels that have not compiled by then are said not to
+_NO_TIME = "there was no time left to compile it"
 _ATTEMPT_SECONDS = 10  # of processor time; what takes longer is no size that anybody uses
 _ELEMENTS = {
     "fp16": torch.float16,
@@ -258,7 +259,8 @@ def _compile_all(
 
         tasks = [partial(tried, at, *way) for at, way in ways.items()]
         for at, answer in zip(ways, in_forks(tasks, processes, _ATTEMPT_SECONDS, deadline), strict=True):
-            slow = Assumed(loaded[at].kernel.name, loaded[at].line, (), False, "the compiler came to no end")
+            why = _NO_TIME if time.perf_counter() > deadline else "the compiler came to no end"
+            slow = Assumed(loaded[at].kernel.name, loaded[at].line, (), False, why)
             found[at] = _better(found.get(at), answer or _Tried(slow))
             recorder.known |= found[at].usage
             if found[at].assumed.compiled:
@@ -269,6 +271,7 @@ def _compile_all(
                 endless.add(at)
         open_ones = [at for at in open_ones if not (found[at].assumed.compiled or found[at].error)]
         if time.perf_counter() > deadline:
+            found |= {at: replace(found[at], assumed=replace(found[at].assumed, hurried=True)) for at in open_ones}
             break
     return [found[at] for at in range(len(loaded))]
 

@@ -158,9 +158,10 @@ class Builders:
             if candidate.origin == "baseline":
                 raise
             return failed(candidate, str(error))
-        built = Built(answer.build, answer.plans, binaries=answer.binaries, assumed=answer.assumed)
+        lasting = not any(one.hurried for one in answer.assumed)
+        built = Built(answer.build, answer.plans, binaries=answer.binaries, assumed=answer.assumed, lasting=lasting)
         # Variants are many, and seldom asked for again; host code is no part of the key.
-        if candidate.origin == "baseline" and not asked:
+        if candidate.origin == "baseline" and not asked and lasting:
             keep_build(self._settings, arch, workload, candidate, built)
         if asked:
             built = replace(

@@ -191,6 +191,13 @@ def k(x, y, HAS_A: tl.constexpr, USE_B: tl.constexpr):
     assert {"HAS_A=False", "USE_B=False"} <= set(assumed["k"].types)
 
 
+def test_what_there_was_no_time_for_is_said_and_is_not_for_good(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("kernel_lsp.build.triton_assumed._SECONDS", 0.0)
+    text = "import triton\nimport triton.language as tl\n\n@triton.jit\ndef k(x):\n    tl.store(x, 1.0)\n"
+    _, assumed = built(tmp_path, text)
+    assert (assumed["k"].problem, assumed["k"].hurried) == ("there was no time left to compile it", True)
+
+
 def test_work_that_hangs_or_crashes_costs_its_own_process_alone() -> None:
     def hang() -> str:
         while True:
