@@ -4,8 +4,9 @@ Goes through the files of `sweep.toml`, at the commits that stand there. No GPU 
 one line for each file; the last line sums up. Ends with 1 where a command printed a traceback.
 
 Options: --mirrors DIR with copies of repositories, `OWNER+NAME/repo` each, which are read in place of the network;
---only PROJECT, several times for several; --record writes the table into README.md beside this file. With PATH...,
-kernel files or folders of them, these are gone through instead, at most --most N of each folder.
+--only PROJECT, several times for several; --record writes each line into the table of README.md beside this file, in
+place of an older one. With PATH..., kernel files or folders of them, these are gone through instead, at most --most N
+of each folder.
 """
 
 import argparse
@@ -19,7 +20,7 @@ import tarfile
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ _CATALOGUE = Path(__file__).with_name("sweep.toml")
 _README = Path(__file__).with_name("README.md")
 _MARKS = ("<!-- table of the sweep -->", "<!-- end of the table -->")
 _HEAD = "| file | kernels | built | facts | check | seconds | what failed and why |\n|---|---|---|---|---|---|---|"
+_BROKEN = "a traceback"
 _SECONDS = 600.0  # for one file in a command
 
 
@@ -66,7 +68,8 @@ class Row:
     @property
     def line(self) -> str:
         """As a row of the table."""
-        cells = (self.file, self.kernels, self.built, self.with_facts, self.check, f"{self.seconds:.1f}", self.why)
+        ended = _BROKEN if self.traceback else self.check
+        cells = (self.file, self.kernels, self.built, self.with_facts, ended, f"{self.seconds:.1f}", self.why)
         return f"| {' | '.join(str(cell) for cell in cells)} |"
 
 
@@ -183,12 +186,17 @@ def _parsed(text: str) -> dict[str, Any]:
     return json.loads(text) if text.strip() else {}
 
 
-def record(table: str) -> None:
-    """Write the table, and which commits it is of, between the marks in README.md."""
-    commits = "\n".join(f"- {one.name}: {one.repository}, {one.commit[:12]}" for one in repositories())
+def record(rows: Sequence[Row]) -> None:
+    """Write rows into README.md, between the marks; those of other files of the catalogue stay as they are."""
     before, mark, rest = _README.read_text().partition(_MARKS[0])
-    after = rest.partition(_MARKS[1])[2]
-    _README.write_text(f"{before}{mark}\n{table}\n\n{commits}\n{_MARKS[1]}{after}")
+    held, _, after = rest.partition(_MARKS[1])
+    lines = {line.split(" | ")[0].removeprefix("| "): line for line in held.splitlines() if line.startswith("| ")}
+    lines |= {row.file: row.line for row in rows}
+    wanted = [f"{one.name}: {file}" for one in repositories() for file in one.files]
+    kept = [lines[name] for name in wanted if name in lines]
+    commits = "\n".join(f"- {one.name}: {one.repository}, {one.commit[:12]}" for one in repositories())
+    table = "\n".join([_HEAD, *kept, "", _summary(kept), "", commits])
+    _README.write_text(f"{before}{mark}\n{table}\n{_MARKS[1]}{after}")
 
 
 def main() -> None:
@@ -214,23 +222,23 @@ def main() -> None:
         for one in (row for batch in batches for row in rows_of(batch)):
             rows.append(one)
             print(one.line, flush=True)
-    summary = _summary(rows)
-    print(f"\n{summary}")
-    if asked.record:
-        record("\n".join([_HEAD, *(one.line for one in rows), "", summary]))
+            if asked.record:
+                record(rows)
+    print(f"\n{_summary([one.line for one in rows])}")
     raise SystemExit(any(one.traceback for one in rows))
 
 
-def _summary(rows: list[Row]) -> str:
-    """What holds of all files together, Triton's and CUDA's apart."""
-    parts = [f"{len(rows)} files"]
+def _summary(lines: Sequence[str]) -> str:
+    """What holds of all rows together, Triton's and CUDA's apart."""
+    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    parts = [f"{len(cells)} files"]
     for language, suffixes in (("Triton", (".py",)), ("CUDA", (".cu", ".cuh"))):
-        own = [one for one in rows if one.file.endswith(suffixes)]
-        kernels, known = sum(one.kernels for one in own), sum(one.with_facts for one in own)
+        own = [row for row in cells if row[0].endswith(suffixes)]
+        kernels, known = sum(int(row[1]) for row in own), sum(int(row[3]) for row in own)
         if kernels:
             share = f"{known / kernels:.0%}"
             parts.append(f"{known} of {kernels} {language} kernels ({share}) in {len(own)} files have facts")
-    broken = sum(one.traceback for one in rows)
+    broken = sum(row[4] == _BROKEN for row in cells)
     return ", ".join([*parts, f"{broken} with a traceback"]) + "."
 
 
