@@ -336,7 +336,7 @@ OTHER_VALUES_CPU_BYTES: Final = 64 << 20
 EMULATED_INPUT_BYTES: Final = 1 << 20
 """Inputs of an emulated case. Chosen: larger ones take the emulator too long."""
 EMULATED_SECONDS: Final = 1.5
-"""Processor seconds for all emulated runs of one version; the first is made whatever it takes. Chosen."""
+"""Processor seconds for all emulated runs of one version, if the user sets none; the first is always made. Chosen."""
 EMULATED_TIMED_BLOCKS: Final = 4
 """Blocks of a timed launch that the emulator runs: the first, the last and others by chance. Chosen."""
 PROBLEM_EMULATED_BYTES: Final = 1 << 18

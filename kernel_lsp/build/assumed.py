@@ -1,18 +1,19 @@
-"""What was assumed of a Triton kernel that no workload launches, and what came of it."""
+"""What was assumed of a kernel that no workload launches, and what came of it."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Assumed:
-    """One kernel of a Triton file without a workload.
+    """One kernel of a file without a workload: of a Triton file, or of a CUDA file with templates.
 
     Attributes:
         kernel: its name.
         line: where it stands, from 1.
-        types: `x: *fp32` or `BLOCK=1024` for each parameter whose type or value nothing in the file tells.
+        types: `x: *fp32`, `BLOCK=1024` or `T=float` for each parameter whose type or value nothing in the file tells.
         compiled: whether machine code came of it.
         problem: why not, in one line; what the compiler says of the types assumed, or what could not be loaded.
+        hurried: whether time ran out before all was tried: on a machine with less to do it may compile.
     """
 
     kernel: str
@@ -20,3 +21,9 @@ class Assumed:
     types: tuple[str, ...]
     compiled: bool
     problem: str = ""
+    hurried: bool = False
+
+    @property
+    def guessed(self) -> bool:
+        """Whether it was compiled for something that may be different where it is launched."""
+        return self.compiled and bool(self.types)

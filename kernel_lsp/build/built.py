@@ -29,7 +29,7 @@ class Built:
             file asks for.
         binaries: Triton: each compilation by itself, in the order of `build.binary.kernels`.
         host_texts: what a Python file gives to `load_inline` and `load`, as far as may be on its lines.
-        assumed: what each kernel of a Triton file without a workload was compiled for, and why others were not.
+        assumed: what kernels that no workload launches were compiled for, and why others were not.
         lasting: True where building the same text again would end the same; a process that died says nothing lasting.
     """
 

@@ -22,7 +22,7 @@ _ANSWERS = ".answer"
 class _Kept(msgspec.Struct, frozen=True):
     """The content of a file. Raise `format` whenever the meaning of `Built` or of a record in it changes."""
 
-    format: Literal[2]
+    format: Literal[3]
     built: Built
 
 
@@ -55,7 +55,7 @@ def keep_build(
         return
     by_slice, by_file = keys
     sliced = built.build.binary is not None and built.build.way != "nvcc"
-    body = msgspec.msgpack.encode(_Kept(2, built))
+    body = msgspec.msgpack.encode(_Kept(3, built))
     kept_files(settings, _ANSWERS).write(by_slice if sliced else by_file, zlib.compress(body, 1))
 
 

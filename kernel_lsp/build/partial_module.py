@@ -150,8 +150,8 @@ class PartialModule:
         try:
             for name in _used_at_once(node):
                 self._need(name, at)
-            if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                self._settle(at)  # it may call functions
+            if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or _calls_something(node):
+                self._settle(at)
             with blame(self._path, "it raised while its kernels were loaded"):
                 code = compile(ast.Module([node], []), str(self._path), "exec", self._flags, dont_inherit=True)
                 exec(code, self._names)
@@ -281,6 +281,12 @@ def _own_scope(node: ast.AST) -> Iterator[ast.AST]:
     if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
         for child in ast.iter_child_nodes(node):
             yield from _own_scope(child)
+
+
+def _calls_something(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether an argument of a decorator is computed by a call, as in `autotune(configs=made())`."""
+    arguments = [a for d in function.decorator_list if isinstance(d, ast.Call) for a in (*d.args, *d.keywords)]
+    return any(isinstance(inner, ast.Call) for argument in arguments for inner in ast.walk(argument))
 
 
 def _used_at_once(node: ast.AST) -> list[str]:

@@ -7,7 +7,7 @@ only what the kernels need is executed. Autotuned kernels are compiled with the 
 import ast
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import triton.language as tl
 from triton.compiler.errors import CompilationError, UnsupportedLanguageConstruct
-from triton.runtime.jit import JITFunction
+from triton.runtime.jit import JITFunction, KernelParam
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernel_lsp.build.assumed import Assumed
@@ -50,6 +50,7 @@ from kernel_lsp.source.text import Lines
 from kernel_lsp.workload.execute import blame
 
 _SECONDS = 75.0  # of a build's deadline; kernels that have not compiled by then are said not to
+_NO_TIME = "there was no time left to compile it"
 _ATTEMPT_SECONDS = 10  # of processor time; what takes longer is no size that anybody uses
 _ELEMENTS = {
     "fp16": torch.float16,
@@ -67,6 +68,19 @@ _ELEMENTS = {
 }
 
 
+@dataclass(frozen=True)
+class _Setting:
+    """A configuration of an autotuner.
+
+    Attributes:
+        values: constants and options.
+        hook: called with all arguments before a launch, as by the autotuner: it may give descriptors their blocks.
+    """
+
+    values: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    hook: Callable[[dict[str, Any]], object] | None = None
+
+
 @dataclass
 class _Loaded:
     """A kernel of the file as Triton sees it.
@@ -76,7 +90,7 @@ class _Loaded:
         kernel: in the file.
         line: of its name.
         function: what Triton compiles; None where it could not be loaded.
-        settings: constants and options of the first configurations of its autotuner, the one to be tried first first.
+        settings: the configurations of its autotuner, the one to be tried first first.
         heuristics: functions of its decorators that compute constants from arguments.
         error: why it could not be loaded.
         without: why it was loaded without its decorators, if so.
@@ -86,7 +100,7 @@ class _Loaded:
     kernel: Kernel
     line: int
     function: JITFunction[Any] | None = None
-    settings: list[dict[str, Any]] = field(default_factory=lambda: [dict[str, Any]()])
+    settings: list["_Setting"] = field(default_factory=lambda: [_Setting()])
     heuristics: dict[str, Any] = field(default_factory=dict[str, Any])
     error: WorkloadError | None = None
     without: str = ""
@@ -144,7 +158,7 @@ def build_assumed(source: SourceFile, arch: str, processes: int) -> tuple[Triton
     imports = tuple(_missing(source, line, name) for line, name in module.missing_imports())
     binaries = tuple(recorder.binaries())
     log = "\n\n".join(tried.log for tried in found if tried.log)
-    binary = merged(binaries) if binaries and not errors else None
+    binary = merged(binaries) if binaries else None  # what is wrong with one kernel costs no other its facts
     build = Build(binary, (*errors, *imports), "triton", time.perf_counter() - start, log=log)
     assumed = tuple(tried.assumed for tried in found)
     return TritonBuild(build, (Plan(0, tuple(recorder.launches)),), binaries if binary else ()), assumed
@@ -194,14 +208,17 @@ def _unwrap(value: Any, found: _Loaded) -> None:
     """Take off the autotuner, heuristics and whatever else holds the function that Triton compiles."""
     while not isinstance(value, JITFunction):
         if (configs := getattr(value, "configs", None)) and hasattr(configs[0], "all_kwargs"):
-            known = [config.all_kwargs() for config in configs]
-            found.settings = [{name: v for name, v in one.items() if v is not None} for one in known]
+            found.settings = [_Setting(_without_none(one.all_kwargs()), one.pre_hook) for one in configs]
         if isinstance(heuristics := getattr(value, "values", None), Mapping):
             found.heuristics |= heuristics
         value = getattr(value, "fn", None)
         if value is None:
             return
     found.function = value
+
+
+def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _tree_of(function: Any) -> ast.FunctionDef:
@@ -230,18 +247,20 @@ def _compile_all(
     }
     open_ones = [at for at in range(len(loaded)) if at not in found]
     deadline, endless = time.perf_counter() + _SECONDS, set[int]()
-    for number in range(max((len(_ways(loaded[at])) for at in open_ones), default=0)):
-        ways = {at: _ways(loaded[at])[number] for at in open_ones if number < len(_ways(loaded[at]))}
+    all_ways = {at: _ways(loaded[at]) for at in open_ones}
+    for number in range(max(map(len, all_ways.values()), default=0)):
+        ways = {at: all_ways[at][number] for at in open_ones if number < len(all_ways[at])}
         ways = {at: way for at, way in ways.items() if at not in endless or way[0].tile < ATTEMPTS[0].tile}
 
-        def tried(at: int, attempt: Attempt, settings: Mapping[str, Any]) -> _Tried:
+        def tried(at: int, attempt: Attempt, setting: _Setting) -> _Tried:
             one = loaded[at]
-            done = _try(one, launches.get(one.kernel.name, Launch()), source, attempt, settings)
+            done = _try(one, launches.get(one.kernel.name, Launch()), source, attempt, setting)
             return replace(done, usage=recorder.heard())
 
         tasks = [partial(tried, at, *way) for at, way in ways.items()]
         for at, answer in zip(ways, in_forks(tasks, processes, _ATTEMPT_SECONDS, deadline), strict=True):
-            slow = Assumed(loaded[at].kernel.name, loaded[at].line, (), False, "the compiler came to no end")
+            why = _NO_TIME if time.perf_counter() > deadline else "the compiler came to no end"
+            slow = Assumed(loaded[at].kernel.name, loaded[at].line, (), False, why)
             found[at] = _better(found.get(at), answer or _Tried(slow))
             recorder.known |= found[at].usage
             if found[at].assumed.compiled:
@@ -252,6 +271,7 @@ def _compile_all(
                 endless.add(at)
         open_ones = [at for at in open_ones if not (found[at].assumed.compiled or found[at].error)]
         if time.perf_counter() > deadline:
+            found |= {at: replace(found[at], assumed=replace(found[at].assumed, hurried=True)) for at in open_ones}
             break
     return [found[at] for at in range(len(loaded))]
 
@@ -261,14 +281,14 @@ def _better(before: _Tried | None, now: _Tried) -> _Tried:
     return now if before is None or now.assumed.compiled or now.error or not before.assumed.types else before
 
 
-def _try(one: _Loaded, launch: Launch, source: SourceFile, attempt: Attempt, settings: Mapping[str, Any]) -> _Tried:
+def _try(one: _Loaded, launch: Launch, source: SourceFile, attempt: Attempt, setting: _Setting) -> _Tried:
     """One attempt to compile a kernel."""
     types: tuple[str, ...] = ()
     try:
         with blame(source.path, "it does not compile"):
             types = (one.without,) if one.without else ()
-            types += tuple(p.text for p in _parameters(one, launch, attempt, settings) if p.known is From.GUESS)
-            _launch(one, launch, attempt, settings)
+            types += tuple(p.text for p in _parameters(one, launch, attempt, setting) if p.known is From.GUESS)
+            _launch(one, launch, attempt, setting)
         return _Tried(Assumed(one.kernel.name, one.line, types, True))
     except WorkloadError as error:
         error.line = error.line or one.line
@@ -282,33 +302,40 @@ def _try(one: _Loaded, launch: Launch, source: SourceFile, attempt: Attempt, set
         )
 
 
-def _ways(one: _Loaded) -> list[tuple[Attempt, Mapping[str, Any]]]:
+def _ways(one: _Loaded) -> list[tuple[Attempt, _Setting]]:
     """What to try: all attempts with the first configuration, then a few others, as the first may not fit."""
     others = [*one.settings[1:3], *one.settings[3:][-1:]]
-    return [*((attempt, one.settings[0]) for attempt in ATTEMPTS), *((ATTEMPTS[0], settings) for settings in others)]
+    return [*((attempt, one.settings[0]) for attempt in ATTEMPTS), *((ATTEMPTS[0], setting) for setting in others)]
 
 
-def _parameters(one: _Loaded, launch: Launch, attempt: Attempt, settings: Mapping[str, Any]) -> list[Parameter]:
+def _parameters(one: _Loaded, launch: Launch, attempt: Attempt, setting: _Setting) -> list[Parameter]:
     assert one.function is not None
     declared = [
         Declared(
             parameter.name,
             parameter.is_constexpr,
             parameter.annotation_type or "",
-            literal(getattr(parameter.default, "value", parameter.default)) if parameter.has_default else None,
+            literal(_default_of(parameter)),
             parameter.has_default,
         )
         for parameter in one.function.params
-        if parameter.name not in settings and parameter.name not in one.heuristics
+        if parameter.name not in setting.values and parameter.name not in one.heuristics
+        # Triton gives a type or function that is a default by itself.
+        if _default_of(parameter) is literal(_default_of(parameter)) or parameter.name in launch.given
     ]
     return parameters_of(declared, one.blocks, one.uses, launch.given, attempt)
 
 
-def _launch(one: _Loaded, launch: Launch, attempt: Attempt, settings: Mapping[str, Any]) -> None:
+def _default_of(parameter: KernelParam) -> Any:
+    """The default of a parameter; None where it has none."""
+    return getattr(parameter.default, "value", parameter.default) if parameter.has_default else None
+
+
+def _launch(one: _Loaded, launch: Launch, attempt: Attempt, setting: _Setting) -> None:
     """Launch a kernel into the recorder."""
     assert one.function is not None
-    arguments = {p.name: _argument(p) for p in _parameters(one, launch, attempt, settings)}
-    arguments |= settings
+    arguments = {p.name: _argument(p) for p in _parameters(one, launch, attempt, setting)}
+    arguments |= setting.values
     for name, compute in one.heuristics.items():
         try:
             arguments[name] = compute(dict(arguments))
@@ -316,7 +343,9 @@ def _launch(one: _Loaded, launch: Launch, attempt: Attempt, settings: Mapping[st
             arguments[name] = _argument(
                 *parameters_of([Declared(name, True)], one.blocks, one.uses, launch.given, attempt)
             )
-    options = {name: value for name, value in launch.options.items() if name not in settings}
+    options = {name: value for name, value in launch.options.items() if name not in setting.values}
+    if setting.hook is not None:
+        setting.hook(arguments)
     one.function[(1, 1, 1)](**arguments, **{name: v for name, v in options.items() if name not in arguments})
 
 

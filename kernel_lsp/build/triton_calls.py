@@ -32,6 +32,8 @@ _TYPES = {
 _FACTORIES = frozenset(
     ("empty", "zeros", "ones", "full", "rand", "randn", "randint", "arange", "tensor", "empty_strided")
 )
+_UNTYPED = {"arange": "i64", "randint": "i64", "tensor": "", "full": ""}
+"""What they make where no type is given, if not float32; that of `tensor` and `full` is what they are given."""
 _METHODS = frozenset(
     [
         "contiguous",
@@ -185,7 +187,7 @@ class _Scope:
         if last in _NUMBERS:
             return Given("i32")
         if last in _FACTORIES and name.startswith("torch."):
-            return Given(f"*{kind or ('i64' if last in ('arange', 'randint') else 'fp32')}")
+            return Given(f"*{kind or _UNTYPED.get(last, 'fp32')}")
         if last.endswith("_like") and node.args:
             return Given(f"*{kind}") if kind else self.given(node.args[0], depth + 1) or Given("*")
         if last in ("to", "type") and owner is not None:

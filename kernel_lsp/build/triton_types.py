@@ -73,12 +73,14 @@ class Attempt:
         switches: the value of switches.
         block: the length of a block of one dimension; of several it is `tile`.
         tile: the length of a block along one of several dimensions.
+        told: whether switches have the values that launches in the file give them.
     """
 
     element: str = "fp32"
     switches: bool = True
     block: int = 1024
     tile: int = 64
+    told: bool = True
 
 
 ATTEMPTS = (
@@ -89,6 +91,7 @@ ATTEMPTS = (
     Attempt(tile=16, block=128, switches=False),
     Attempt(element="fp16", switches=False),
     Attempt(element="fp16", tile=32, switches=False),
+    Attempt(element="fp16", switches=False, told=False),
 )
 """In the order in which they are made; the first that compiles counts."""
 
@@ -127,7 +130,7 @@ def parameters_of(
 
 
 def _constant(one: Declared, uses: Uses, told: Given | None, attempt: Attempt, blocks: int) -> Parameter:
-    if told is not None and told.value is not None:
+    if told is not None and told.value is not None and (attempt.told or not isinstance(told.value, bool)):
         return Parameter(one.name, "constexpr", told.value, From.LAUNCH)
     if one.has_default:
         return Parameter(one.name, "constexpr", one.default, From.FILE)
@@ -137,8 +140,9 @@ def _constant(one: Declared, uses: Uses, told: Given | None, attempt: Attempt, b
 def _usual(name: str, uses: Uses, told: Given | None, attempt: Attempt, blocks: int) -> bool | int | float | str | None:
     """A usual value of a constant, by what it is used for and by its name."""
     numbers = ((_STAGES, 2), (_WARPS, 4), (_GROUP, 8), (_SPLIT, 1))
-    if name in uses.words:
-        return uses.words[name][0]
+    compared = uses.compared.get(name, ())
+    if compared and (isinstance(compared[0], str) or not is_block(name, uses)):
+        return compared[0 if attempt.switches else -1]
     if name in uses.types or _TYPE.search(name):
         return "tl." + {"fp16": "float16", "fp32": "float32"}[attempt.element]
     if is_block(name, uses):

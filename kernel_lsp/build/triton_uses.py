@@ -6,7 +6,7 @@ comes of that is a kernel that is compiled for a type nobody uses, or not at all
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -34,6 +34,8 @@ _SHAPES = frozenset(("zeros", "full", "reshape", "view", "arange", "broadcast_to
 _FILLED = {"zeros": 1, "full": 2}  # the place of the type, after a shape
 _POINTER = re.compile(r"(?i)ptr|pointer|addr")
 _WHOLE = (ast.Mod, ast.FloorDiv, ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift)
+_FLAGS = frozenset(("warp_specialize", "flatten", "disallow_acc_multi_buffer", "allow_tf32", "can_reorder"))
+_EQUAL = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
 _DEEPEST = 6
 _MOST_WAYS = 16
 
@@ -53,7 +55,7 @@ class Uses:
         real: numbers that meet what was loaded.
         sizes: lengths of blocks.
         switches: those that are tested.
-        words: those that are compared with strings, each with the strings.
+        compared: those that are compared with words or whole numbers, each with these in order.
         types: those that stand for a type.
         descriptors: tensor descriptors, each with its number of dimensions.
     """
@@ -64,7 +66,7 @@ class Uses:
     real: set[str] = field(default_factory=set[str])
     sizes: set[str] = field(default_factory=set[str])
     switches: set[str] = field(default_factory=set[str])
-    words: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    compared: dict[str, tuple[str | int, ...]] = field(default_factory=dict[str, tuple[str | int, ...]])
     types: set[str] = field(default_factory=set[str])
     descriptors: dict[str, int] = field(default_factory=dict[str, int])
 
@@ -148,7 +150,16 @@ class _Reader:
         for given in [*(k.value for k in node.keywords if k.arg == "dtype"), *types]:
             if isinstance(given, ast.Name) and given.id in self._parameters:
                 self._found.types.add(given.id)
+        self._found.switches |= {n for k in node.keywords if k.arg in _FLAGS for n in self._direct(k.value)}
         owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+        if (
+            isinstance(node.func, ast.Attribute)
+            and node.func.attr == "to"
+            and any(isinstance(a, ast.Call) and dotted(a.func).endswith("pointer_type") for a in node.args)
+        ):
+            loads = [n for n in self._reached(owner) if isinstance(n, ast.Call) and n.args] if owner else []
+            addresses = [n.args[0] for n in loads if dotted(n.func).rpartition(".")[2] == "load"]
+            self._found.whole_pointers |= {name for address in addresses for name in self._bases(address)}
         if isinstance(owner, ast.Name) and owner.id in self._parameters and last in ("load", "store", "gather"):
             offsets = node.args[0] if node.args else None
             self._found.descriptors[owner.id] = len(offsets.elts) if isinstance(offsets, (ast.List, ast.Tuple)) else 2
@@ -176,8 +187,8 @@ class _Reader:
             ):
                 ours |= direct if parameter in its else set[str]()
             for one in direct:
-                if parameter in theirs.words:
-                    self._found.words[one] = theirs.words[parameter]
+                if parameter in theirs.compared:
+                    self._found.compared[one] = theirs.compared[parameter]
                 if parameter in theirs.descriptors:
                     self._found.descriptors[one] = theirs.descriptors[parameter]
 
@@ -265,11 +276,11 @@ class _Reader:
             if not direct:
                 continue
             others = [other for other in sides if other is not side]
-            strings = [o.value for o in others if isinstance(o, ast.Constant) and isinstance(o.value, str)]
+            values = _values_in(others) if isinstance(node, ast.Compare) and isinstance(node.ops[0], _EQUAL) else []
             kinds = {kind for other in others for kind in self._kinds(other)}
             for name in direct:
-                if strings:
-                    self._found.words[name] = (*self._found.words.get(name, ()), *strings)
+                if values:
+                    self._found.compared[name] = (*self._found.compared.get(name, ()), *values)
             if "real" in kinds:
                 self._found.real |= direct
             elif "whole" in kinds and not adds:  # an address is added to an index, too
@@ -298,6 +309,13 @@ class _Reader:
                     self._tested(value)
             case _:
                 pass
+
+
+def _values_in(nodes: Sequence[ast.expr]) -> list[str | int]:
+    """The words and whole numbers that something is compared with, one by one or in a list."""
+    parts = [part for n in nodes for part in (n.elts if isinstance(n, (ast.Tuple, ast.List, ast.Set)) else [n])]
+    found = (part.value for part in parts if isinstance(part, ast.Constant))
+    return [value for value in found if isinstance(value, (str, int)) and not isinstance(value, bool)]
 
 
 def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:

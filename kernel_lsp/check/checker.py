@@ -256,12 +256,13 @@ def record_baseline(reports: Sequence[FileReport]) -> list[Path]:
 
 def _without_workload(examined: Examination) -> str:
     """What was done with a file that nothing says how to launch."""
-    compiled = sum(one.compiled for one in examined.assumed)
+    compiled, guessed = sum(one.compiled for one in examined.assumed), sum(one.guessed for one in examined.assumed)
     if not examined.assumed and (examined.resources or Needs.COMPILING in examined.done):
         return "it has no workload: it was compiled, not run"
     if not compiled:
         return "it has no workload: nothing was compiled"
-    return f"it has no workload: {compiled} of {len(examined.assumed)} kernels compiled for assumed types, none run"
+    said = f"it has no workload: {compiled} of {len(examined.assumed)} kernels compiled"
+    return f"{said}, {guessed} of them for assumed types, none run" if guessed else f"{said}, none run"
 
 
 def _note(source: SourceFile, message: str) -> Diagnostic:

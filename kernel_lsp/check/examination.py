@@ -156,7 +156,7 @@ async def _run(harness: Harness, built: Built, notes: _Notes, *, only_emulated: 
         if harness.gpu is None:
             _take_accesses(profile.findings, notes)
         if harness.gpu is not None or only_emulated:
-            _take_answers(profile, notes)
+            _take_answers(profile, harness.cases, notes)
     except CannotJudgeError as error:
         if harness.gpu is not None:
             raise
@@ -188,11 +188,11 @@ def _take_accesses(findings: Findings, notes: _Notes) -> None:
         notes.findings += counter_hints(notes.source, findings.runs)
 
 
-def _take_answers(profile: BaselineProfile, notes: _Notes) -> None:
+def _take_answers(profile: BaselineProfile, cases: Sequence[str], notes: _Notes) -> None:
     """Whether the outputs are right."""
     findings, ruling = profile.findings, profile.findings.ruling
     for draw in profile.draws:
-        findings.passed(f"inputs: {draw.family}")
+        findings.passed(f"inputs: {draw.family}", case=cases[draw.case])
     notes.checks += findings.checks
     if ruling is None:
         notes.done.add(Needs.RUNNING)

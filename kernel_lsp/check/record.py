@@ -35,7 +35,7 @@ class Examination:
         findings: with paths relative to the kernel file's folder, so that they hold wherever the files lie.
         checks: what was checked on its runs, and what was skipped and why.
         resources: compile facts of the kernels the workload launches.
-        assumed: what each kernel of a Triton file without a workload was compiled for, and why others were not.
+        assumed: what kernels that no workload launches were compiled for, and why others were not.
         done: what was done to it, and so which rules had the chance to speak.
         times: by case, where it was timed.
         lasting: whether examining the same texts again would find the same; a process that died says nothing lasting.
@@ -63,7 +63,7 @@ class FileReport:
         silenced: findings that a comment or the settings silence.
         checks: what was checked on its runs, and what was skipped and why.
         resources: compile facts of the kernels the workload launches.
-        assumed: what each kernel of a Triton file without a workload was compiled for, and why others were not.
+        assumed: what kernels that no workload launches were compiled for, and why others were not.
         times: by case, where it was timed.
         workloads: its workload files.
         emulation: what its runs on the emulator showed; None where there were none in this check.

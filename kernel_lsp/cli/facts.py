@@ -13,8 +13,15 @@ from kernel_lsp.cli.console import Json, Workload, err, out, settings_for
 from kernel_lsp.cli.main import FINDINGS
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import SourceError
-from kernel_lsp.judge.building import Built
-from kernel_lsp.judge.facts import ArchFacts, KernelCode, facts_of, machine_code, open_builder
+from kernel_lsp.judge.facts import (
+    ArchFacts,
+    KernelCode,
+    facts_of,
+    joined_facts,
+    machine_code,
+    open_builder,
+    workload_paths,
+)
 from kernel_lsp.report.compile import diagnostics_view, facts_view, without_workload_view
 from kernel_lsp.report.machine import records_json
 from kernel_lsp.report.sass import sass_record, sass_view
@@ -37,8 +44,7 @@ def facts(
     settings = settings_for(file, arch=arch)
     source = find_kernel_files([file])[0]
     with err.status("compiling"):
-        built, codes = asyncio.run(_compile(source, settings, workload, sass))
-    found = [facts_of(arch, one) for arch, one in built.items()]
+        found, codes = asyncio.run(_compile(source, settings, workload, sass))
     if not any(one.ok or one.diagnostics or one.assumed for one in found) and source.path.suffix == ".py":
         message = "Its CUDA text is computed, so no kernel of it can be read without running the file."
         cure = "Make the text of plain string constants; `kernel-lsp check` runs the file and takes any."
@@ -68,8 +74,12 @@ def _said_of(found: Sequence[ArchFacts]) -> list[Diagnostic]:
 
 async def _compile(
     source: SourceFile, settings: Settings, workload: Path | None, sass: bool
-) -> tuple[dict[str, Built], list[KernelCode]]:
+) -> tuple[list[ArchFacts], list[KernelCode]]:
+    """The facts for each architecture, with all workloads together, and where it is asked for the machine code."""
     async with open_builder() as builder:
-        built = await builder(source, settings, workload)
-    read = (asyncio.to_thread(machine_code, one, settings) for one in built.values()) if sass else ()
-    return built, [code for codes in await asyncio.gather(*read) for code in codes]
+        builds = [await builder(source, settings, path) for path in workload_paths(source, workload, settings)]
+    found = [joined_facts([facts_of(arch, built[arch]) for built in builds]) for arch in builds[0]]
+    every = [one for built in builds for one in built.values()]
+    read = (asyncio.to_thread(machine_code, one, settings) for one in every) if sass else ()
+    codes = [code for codes in await asyncio.gather(*read) for code in codes]
+    return found, list({(code.arch, code.name): code for code in codes}.values())

@@ -60,6 +60,8 @@ class JudgeSettings(_Section):
     """Seconds that launches may take in one judgement where the baseline needs 0.1 s or more for each of them."""
     families: Annotated[list[str], Names] = []
     """Input families to check with, by name; empty means all that apply to the workload."""
+    emulator_seconds: float = Field(default=policy.EMULATED_SECONDS, gt=0)
+    """Processor time for the emulated runs of one version without a GPU, in seconds; more of it reaches more cases."""
     allow_slower_cases: bool = False
     """Whether a variant that is faster on the whole may be slower on single cases."""
     sanitize: Literal["auto", "off"] = "auto"

@@ -63,8 +63,8 @@ class Builders:
     async def build(self, workload: WorkloadFile | None, candidate: Candidate, arch: str | None = None) -> Built:
         """Build a candidate; the same text is built once. A failed build is a result, not an exception.
 
-        Without a workload nothing says which launches there are: a CUDA file is compiled as it is, the kernels of a
-        Triton file for types that are known of them or assumed (`Built.assumed`). `arch` may be another than the one
+        Without a workload kernels are compiled for what the file tells and what is assumed of the rest: types of a
+        Triton kernel, instances of a CUDA template (`Built.assumed`). `arch` may be another than the one
         that candidates are judged on.
         """
         key = (candidate.digest, arch or self.arch)
@@ -160,9 +160,10 @@ class Builders:
             if candidate.origin == "baseline":
                 raise
             return failed(candidate, str(error))
-        built = Built(answer.build, answer.plans, binaries=answer.binaries, assumed=answer.assumed)
+        lasting = not any(one.hurried for one in answer.assumed)
+        built = Built(answer.build, answer.plans, binaries=answer.binaries, assumed=answer.assumed, lasting=lasting)
         # Variants are many, and seldom asked for again; host code is no part of the key.
-        if candidate.origin == "baseline" and not asked:
+        if candidate.origin == "baseline" and not asked and lasting:
             keep_build(self._settings, arch, workload, candidate, built)
         if asked:
             built = replace(

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernel_lsp.build.assumed import Assumed
@@ -22,14 +22,14 @@ from kernel_lsp.runner.pool import Pool
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.files import find_kernels, language_of
 from kernel_lsp.source.kernel import Language
-from kernel_lsp.workload.spec import WorkloadFile, find_workload
+from kernel_lsp.workload.spec import WorkloadFile, find_workload, find_workloads
 
 
 @dataclass(frozen=True, slots=True)
 class ArchFacts:
     """One build: what was said of it, and what its kernels cost; no kernels where it failed.
 
-    `assumed` is what each kernel of a Triton file without a workload was compiled for, and why others were not.
+    `assumed` is what kernels that no workload launches were compiled for, and why others were not.
     """
 
     arch: str
@@ -107,6 +107,32 @@ def facts_of(arch: str, built: Built) -> ArchFacts:
     """The facts in a build that was asked for `arch`; they name the target that it was made for."""
     made = built.arch or arch
     return ArchFacts(made, built.ok, built.build.way, built.build.diagnostics, resources_of(built), built.assumed)
+
+
+def joined_facts(parts: Sequence[ArchFacts]) -> ArchFacts:
+    """The facts of builds for one architecture, each with another workload, as one.
+
+    A kernel that several of them launch is there once, with the largest block.
+    """
+    kernels: dict[str, KernelResources] = {}
+    for one in (kernel for part in parts for kernel in part.kernels):
+        before = kernels.get(one.name)
+        if before is None or (one.threads or 0) > (before.threads or 0):
+            kernels[one.name] = one
+    said = tuple(dict.fromkeys(diagnostic for part in parts for diagnostic in part.diagnostics))
+    return replace(parts[0], ok=all(part.ok for part in parts), diagnostics=said, kernels=tuple(kernels.values()))
+
+
+def workload_paths(source: SourceFile, workload: Path | None, settings: Settings) -> list[Path | None]:
+    """The workloads that facts of a file are made with: the one named, else all that it has; None alone for none.
+
+    Raises:
+        WorkloadError: one of them cannot be read.
+    """
+    if workload is not None or language_of(source.path, source.text) is Language.TORCH:
+        return [workload]
+    found = find_workloads(source, problems=settings.kernelbench.root, folders=settings.workloads)
+    return [one.source.path for one in found] or [None]
 
 
 def machine_code(built: Built, settings: Settings) -> tuple[KernelCode, ...]:

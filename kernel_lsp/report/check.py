@@ -44,13 +44,13 @@ def summary_view(reports: Sequence[FileReport], *, strict: bool = False) -> Rend
     without: list[str] = []
     if any(_is_run(check) for checks in skipped for check in checks):
         without.append("some kernels were compiled only")
-    if any(_is_large_case(check) for checks in skipped for check in checks):
+    if any(_is_plain(check) for checks in skipped for check in checks):
         without.append("kernels ran on the emulator, on small cases")
     lines = [Text(f"No GPU: {'; '.join(without)}.", "dim")] if without else []
     reasons = Counter(
         reason
         for checks in skipped
-        for reason in {check.detail for check in checks if not _is_run(check) and not _is_large_case(check)}
+        for reason in {check.detail for check in checks if not _is_run(check) and not _is_plain(check)}
     )
     lines += [Text(f"Skipped in {_counted(count, 'file')}: {reason}.", "dim") for reason, count in reasons.items()]
     kernels = _counted(sum(len(report.kernels) for report in reports), "kernel")
@@ -74,9 +74,10 @@ def summary_view(reports: Sequence[FileReport], *, strict: bool = False) -> Rend
 def _gaps(reports: Sequence[FileReport]) -> list[str]:
     """What was not done, so that nobody takes it for well."""
     assumed = [one for report in reports for one in report.assumed]
-    compiled = sum(one.compiled for one in assumed)
+    compiled, guessed = sum(one.compiled for one in assumed), sum(one.guessed for one in assumed)
     never = sum(len(report.never_launched) for report in reports)
-    found = [f"{_counted(compiled, 'kernel')} compiled for assumed types and not run"] if compiled else []
+    how = " for assumed types" if guessed == compiled else f" ({guessed} for assumed types)" if guessed else ""
+    found = [f"{_counted(compiled, 'kernel')} compiled{how} and not run"] if compiled else []
     if len(assumed) > compiled:
         found += [f"{len(assumed) - compiled} not compiled" if compiled else "nothing was compiled"]
     without = sum(report.ok and not report.assumed and not _has_run(report) for report in reports)
@@ -124,9 +125,13 @@ def _found(report: FileReport) -> list[str]:
     skipped = [check for check in report.checks if check.status is CheckStatus.SKIPPED]
     if any(map(_is_run, skipped)):
         return ["compiled", "needs a GPU to run", *doubts]
-    large = sum(map(_is_large_case, skipped))
+    large = sum(map(_is_plain, skipped))
+    ran = sum(check.status is CheckStatus.PASSED and _is_plain(check) for check in report.checks)
     found = [f"{_counted(passed, 'check')} passed" if passed else "compiled"]
-    found += [f"{_counted(large, 'case')} {'needs' if large == 1 else 'need'} a GPU"] if large else []
+    if large and ran:
+        found = [f"right on {ran} of {ran + large} cases ({_counted(passed, 'check')})"]
+    elif large:
+        found += [f"{_counted(large, 'case')} not run"]
     found += [f"{len(skipped) - large} skipped"] if len(skipped) > large else []
     return found + doubts
 
@@ -141,8 +146,8 @@ def _is_run(check: Check) -> bool:
     return check.name == "run"
 
 
-def _is_large_case(check: Check) -> bool:
-    """Whether the check stands for a whole case that only a GPU can do in time: elsewhere plain inputs always run."""
+def _is_plain(check: Check) -> bool:
+    """Whether the check stands for its case: where it was skipped, only a GPU can do that one in time."""
     return check.name == "inputs: normal"
 
 

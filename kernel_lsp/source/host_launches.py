@@ -35,18 +35,24 @@ class HostLaunch:
     """One launch as it is written.
 
     Attributes:
-        kernel: what stands before `<<<`, constants of the file and PyTorch's `scalar_t` (as `float`) filled in.
-        instance: whether that names one instance of a template.
+        kernel: what stands before `<<<`, constants of the file and PyTorch's `scalar_t` (as `float`) filled in; of a
+            template the plain name where an argument cannot be read.
+        arguments: the template's arguments, each None where it cannot be read.
         block: threads in x, y, z; None where they are computed.
         shared_bytes: dynamic shared memory; None where it is computed.
         grid: the expression that says how many blocks, a name that is given once followed to what it is given.
     """
 
     kernel: str
-    instance: bool
+    arguments: tuple[str | None, ...]
     block: tuple[int, int, int] | None
     shared_bytes: int | None
     grid: str = ""
+
+    @property
+    def instance(self) -> bool:
+        """Whether `kernel` names one instance of a template."""
+        return bool(self.arguments) and None not in self.arguments
 
 
 def find_host_launches(text: str) -> tuple[HostLaunch, ...]:
@@ -68,10 +74,10 @@ def find_host_launches(text: str) -> tuple[HostLaunch, ...]:
         span = next((span for span in bodies if span.start <= mark.start() < span.end), None)
         scope = _Scope(code[span.start : mark.start()].decode() if span else "", everything)
         given = _split(code[mark.end() : end].decode())
-        kernel, is_instance = scope.instance(name)
+        kernel, arguments = scope.instance(name)
         shared = scope.number(given[2]) if len(given) > 2 else 0
         block = scope.block(given[1]) if len(given) > 1 else None
-        found.append(HostLaunch(kernel, is_instance, block, shared, scope.followed(given[0])))
+        found.append(HostLaunch(kernel, arguments, block, shared, scope.followed(given[0])))
     return tuple(found)
 
 
@@ -116,22 +122,24 @@ class _Scope:
         except (SyntaxError, ValueError, ZeroDivisionError):
             return None
 
-    def instance(self, name: str) -> tuple[str, bool]:
-        """A kernel's name with its template arguments in numbers and types, and whether that could be done."""
+    def instance(self, name: str) -> tuple[str, tuple[str | None, ...]]:
+        """A kernel's name with its template arguments in numbers and types, if all can be read, and these."""
         plain, bracket, rest = name.partition("<")
         if not bracket:
-            return name, False
-        arguments: list[str] = []
-        for argument in _split(rest.rstrip()[:-1]):
-            if _BUILTIN.fullmatch(argument.strip()):
-                arguments.append(argument.strip())
-            elif argument.strip() == "scalar_t" and "AT_DISPATCH" in self.function:
-                arguments.append("float")
-            elif (number := self.number(argument)) is not None:
-                arguments.append(str(number))
-            else:
-                return plain.strip(), False
-        return f"{plain.strip()}<{', '.join(arguments)}>", True
+            return name, ()
+        arguments = tuple(self._argument(argument.strip()) for argument in _split(rest.rstrip()[:-1]))
+        known = [argument for argument in arguments if argument is not None]
+        whole = f"{plain.strip()}<{', '.join(known)}>"
+        return whole if len(known) == len(arguments) else plain.strip(), arguments
+
+    def _argument(self, written: str) -> str | None:
+        """A template's argument as a type or number."""
+        if _BUILTIN.fullmatch(written):
+            return written
+        if written == "scalar_t" and "AT_DISPATCH" in self.function:
+            return "float"
+        number = self.number(written)
+        return None if number is None else str(number)
 
     def _evaluated(self, node: ast.expr, depth: int) -> int | None:
         match node:
@@ -148,15 +156,30 @@ class _Scope:
                 return None
 
     def _value(self, name: str) -> str | None:
-        """What a name is given, where that happens once."""
+        """What a name is given, where that happens once, or in each branch once for all of it."""
         assigned = rf"\b{name}\s*=(?!=)\s*([^;]+);"
-        own = re.findall(assigned, self.function)
+        constant = rf"\bconst(?:expr)?\b[^;(){{}}=]*{assigned}"
+        own = list(re.finditer(assigned, self.function))
         changed = re.search(rf"\b{name}\s*(?:[-+*/%]=|<<=|>>=|\+\+|--)", self.function) is not None
+        if len(own) > 1:
+            constants = list(re.finditer(constant, self.function))
+            seen = [one for one in constants if _is_open(self.function[one.end() :])]
+            own = seen[-1:] if len(constants) == len(own) else own
         if own or changed:
-            return _split(own[0])[0] if len(own) == 1 and not changed else None
-        everywhere = set(re.findall(rf"\bconst(?:expr)?\b[^;(){{}}=]*{assigned}", self.file))
+            return _split(own[0][1])[0] if len(own) == 1 and not changed else None
+        everywhere = set(re.findall(constant, self.file))
         everywhere |= set(re.findall(rf"(?m)^[ \t]*#[ \t]*define[ \t]+{name}[ \t]+(.+?)[ \t]*$", self.file))
         return _split(everywhere.pop())[0] if len(everywhere) == 1 else None
+
+
+def _is_open(text: str) -> bool:
+    """Whether the block that a text begins in is still open at its end."""
+    depth = 0
+    for bracket in re.findall(r"[{}]", text):
+        depth += 1 if bracket == "{" else -1
+        if depth < 0:
+            return False
+    return True
 
 
 def _name_before(code: bytes, end: int) -> str | None:

@@ -26,6 +26,7 @@ _GLUON = "triton.experimental.gluon"
 _JIT = frozenset(("triton.jit", "triton.runtime.jit", "triton.runtime.jit.jit"))
 _AUTOTUNE = frozenset(("triton.autotune", "triton.runtime.autotune", "triton.runtime.autotuner.autotune"))
 _DOTTED = re.compile(r"[\w.]+")
+_USED = re.compile(r"\b(\w+)\s*\(|(?<=[(,=])\s*(\w+)\s*(?=[,)])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +48,17 @@ class LaunchSite:
 
 @dataclass(frozen=True, slots=True)
 class _Function:
-    """A jit-decorated function and the names it calls."""
+    """A jit-decorated function and the names that it calls or hands on, as to `tl.associative_scan`."""
 
     kernel: Kernel
-    calls: frozenset[str]
+    uses: frozenset[str]
 
 
 def find_triton_kernels(text: str, path: Path) -> tuple[Kernel, ...]:
     """The `@triton.jit` functions of `text` that are kernels, in order.
 
-    Imports are followed under whatever name. A jit function that another one calls and that the file never launches as
-    `f[grid](...)` is a device function, not a kernel.
+    Imports are followed under whatever name. A jit function that another one calls or hands on, and that the file
+    never launches as `f[grid](...)`, is a device function, not a kernel.
 
     Args:
         text: the Python source; it need not be complete.
@@ -71,8 +72,8 @@ def find_triton_kernels(text: str, path: Path) -> tuple[Kernel, ...]:
     applied = _applied(found.get("assigned", []), names)
     functions = [f for node in found.get("plain", []) if (f := _function(data, node, names, path, applied))]
     launched = {site.kernel for site in _launches(found.get("launch", []))}
-    called = {name for f in functions for name in f.calls - {f.kernel.name}}
-    return tuple(f.kernel for f in functions if f.kernel.name in launched or f.kernel.name not in called)
+    used = {name for f in functions for name in f.uses - {f.kernel.name}}
+    return tuple(f.kernel for f in functions if f.kernel.name in launched or f.kernel.name not in used)
 
 
 def kernels_elsewhere(text: str) -> str | None:
@@ -132,7 +133,8 @@ def _function(
         parameters=tuple(p for node in parameters.named_children if (p := _parameter(node, names))),
         autotuned=bool(decorators & _AUTOTUNE),
     )
-    return _Function(kernel, frozenset(re.findall(r"\b(\w+)\s*\(", data[body.start_byte : body.end_byte].decode())))
+    text = data[body.start_byte : body.end_byte].decode()
+    return _Function(kernel, frozenset(called or given for called, given in _USED.findall(text)))
 
 
 def _applied(assignments: "list[Node]", names: dict[str, str]) -> dict[str, set[str]]:

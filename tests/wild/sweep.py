@@ -1,15 +1,26 @@
-"""Runs `check` and `facts` on kernel files as their authors have them: `python -m tests.wild.sweep PATH...`.
+"""Runs `check` and `facts` on others' kernel files, without a workload: `python -m tests.wild.sweep`.
 
-Each path is a kernel file, or a folder of them. No GPU is needed. Prints a table in Markdown: kernels, how many
-of them have facts, how the two commands ended, and what was said first of those without; the last line sums up. Ends
-with 1 where a command printed a traceback. Option: --most N files of each folder.
+Goes through the files of `sweep.toml`, at the commits that stand there. No GPU is needed. Prints a table in Markdown,
+one line for each file; the last line sums up. Ends with 1 where a command printed a traceback.
+
+Options: --mirrors DIR with copies of repositories, `OWNER+NAME/repo` each, which are read in place of the network;
+--only PROJECT, several times for several; --record writes each line into the table of README.md beside this file, in
+place of an older one. With PATH..., kernel files or folders of them, these are gone through instead, at most --most N
+of each folder.
 """
 
 import argparse
+import io
 import json
+import os
 import re
 import subprocess
 import sys
+import tarfile
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,18 +29,37 @@ from kernel_lsp.check import find_kernel_files
 from kernel_lsp.check.places import base_name
 from kernel_lsp.errors import SourceError
 from kernel_lsp.source.files import find_kernels
+from tests.wild.fetch import git, git_directory
 
-_SECONDS = 600.0  # for one command
+_CATALOGUE = Path(__file__).with_name("sweep.toml")
+_README = Path(__file__).with_name("README.md")
+_MARKS = ("<!-- table of the sweep -->", "<!-- end of the table -->")
+_HEAD = "| file | kernels | built | facts | check | seconds | what failed and why |\n|---|---|---|---|---|---|---|"
+_BROKEN = "a traceback"
+_SECONDS = 600.0  # for one file in a command
 
 
 @dataclass(frozen=True)
 class Row:
-    """What came of one file: its kernels, those with facts, the ends of the commands, and why others have none."""
+    """What came of one file.
+
+    Attributes:
+        file: its name in the table.
+        kernels: how many there are.
+        built: how many of them `check` made machine code of.
+        with_facts: how many of them `facts` has figures for.
+        check: how `check` ended.
+        facts_ended: the exit code of `facts`.
+        seconds: of the check of this file, and of the command `facts` after it.
+        traceback: whether one of them printed one.
+        why: what was said first of the kernels without facts.
+    """
 
     file: str
-    kernels: frozenset[str]
-    with_facts: frozenset[str]
-    check_ended: int
+    kernels: int
+    built: int
+    with_facts: int
+    check: str
     facts_ended: int
     seconds: float
     traceback: bool
@@ -38,67 +68,178 @@ class Row:
     @property
     def line(self) -> str:
         """As a row of the table."""
-        count = f"{len(self.with_facts)} of {len(self.kernels)}"
-        return f"| {self.file} | {count} | {self.check_ended} | {self.facts_ended} | {self.seconds:.1f} | {self.why} |"
+        ended = _BROKEN if self.traceback else self.check
+        cells = (self.file, self.kernels, self.built, self.with_facts, ended, f"{self.seconds:.1f}", self.why)
+        return f"| {' | '.join(str(cell) for cell in cells)} |"
 
 
-def kernel_lsp(*arguments: str) -> tuple[int, str, str]:
-    """How a command ended, and what it printed on each of its outputs; -1 where it came to no end."""
+@dataclass(frozen=True)
+class Repository:
+    """A public repository, or what is taken of it: `folders` whole, of which `files` are gone through.
+
+    `environment` are variables that its code wants to have.
+    """
+
+    name: str
+    repository: str
+    commit: str
+    folders: tuple[str, ...]
+    files: tuple[str, ...]
+    environment: dict[str, str]
+
+
+def repositories() -> tuple[Repository, ...]:
+    """Those of `sweep.toml`, in its order."""
+    content = tomllib.loads(_CATALOGUE.read_text())
+    return tuple(
+        Repository(
+            name,
+            one["repository"],
+            one["commit"],
+            tuple(one["folders"]),
+            tuple(one["files"]),
+            one.get("environment", {}),
+        )
+        for name, one in content.items()
+    )
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Files that are checked by one command: their paths by their names in the table, and variables they want."""
+
+    files: dict[str, Path]
+    variables: dict[str, str]
+
+
+def public_files(folder: Path, mirrors: Path | None, only: list[str]) -> Iterator[Batch]:
+    """Put the repositories below a folder, one after another, and return the files of each.
+
+    Raises:
+        SystemExit: a repository cannot be had.
+    """
+    for one in repositories():
+        if only and one.name not in only:
+            continue
+        place = folder / "files" / one.name
+        taken = git(git_directory(one, mirrors, folder), "archive", one.commit, *one.folders)
+        with tarfile.open(fileobj=io.BytesIO(taken)) as archive:
+            archive.extractall(place, filter="data")
+        yield Batch({f"{one.name}: {file}": place / file for file in one.files}, one.environment)
+
+
+def kernel_lsp(variables: dict[str, str], *arguments: str, files: int = 1) -> tuple[int, str, str, float]:
+    """How a command ended, what it printed on each of its outputs, and its seconds; -1 where it came to no end."""
+    passed = {"KERNEL_LSP_RUNNER_ENVIRONMENT": json.dumps(list(variables))} if variables else {}
+    environment = os.environ | variables | passed
     command = [sys.executable, "-c", "from kernel_lsp.cli.main import main; main()", *arguments]
+    start = time.perf_counter()
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=files * _SECONDS, check=False, env=environment
+        )
     except subprocess.TimeoutExpired:
-        return -1, "", "it came to no end"
-    return done.returncode, done.stdout, done.stderr
+        return -1, "", "it came to no end", files * _SECONDS
+    return done.returncode, done.stdout, done.stderr, time.perf_counter() - start
 
 
-def row(path: Path) -> Row:
-    """Check a file and ask for its facts."""
-    check_ended, printed, complaints = kernel_lsp("check", "--json", str(path))
-    facts_ended, facts, more = kernel_lsp("facts", "--json", str(path))
-    report = _parsed(printed).get("files", [{}])[0]
+def rows_of(batch: Batch) -> Iterator[Row]:
+    """Check all files of a batch, then ask for the facts of each."""
+    paths = [str(path) for path in batch.files.values()]
+    _, printed, complaints, _ = kernel_lsp(batch.variables, "check", "--json", *paths, files=len(paths))
+    reports = {one["path"]: one for one in _parsed(printed).get("files", [])}
+    for name, path in batch.files.items():
+        yield _row(name, path, reports.get(str(path), {}), batch.variables, complaints)
+
+
+def _row(name: str, path: Path, report: dict[str, Any], variables: dict[str, str], complaints: str) -> Row:
+    ended, facts, more, seconds = kernel_lsp(variables, "facts", "--json", str(path))
     built = (json.loads(facts) if facts.strip() else [{}])[0]
-    text = path.read_text(errors="replace")
-    kernels = frozenset(kernel.name for kernel in find_kernels(text, path))
-    named = {base_name(kernel["name"]).rpartition("::")[2] for kernel in built.get("kernels", [])}
-    why = [f"{one['kernel']}: {one['problem']}" for one in report.get("assumed", []) if not one["compiled"]]
-    why += [f"line {d['line']}: {d['message']}" for d in report.get("diagnostics", []) if d["severity"] == "error"]
-    said = why or ([] if report else complaints.strip().splitlines()[-1:])
+    kernels = frozenset(kernel.name for kernel in find_kernels(path.read_text(errors="replace"), path))
+    errors = [d for d in report.get("diagnostics", []) if d["severity"] == "error"]
+    with_facts = _among(kernels, built)
+    said = [f"{one['kernel']}: {one['problem']}" for one in report.get("assumed", []) if not one["compiled"]]
+    said += [f"line {d['line']}: {d['message']}" for d in errors]
+    said += [] if report else (complaints or more).strip().splitlines()[-1:]
+    said += [f"no facts of {', '.join(sorted(kernels - with_facts))}"] if kernels > with_facts and not said else []
     return Row(
-        file=path.name,
-        kernels=kernels,
-        with_facts=frozenset(name for name in kernels if name.rpartition("::")[2] in named),
-        check_ended=check_ended,
-        facts_ended=facts_ended,
-        seconds=float(report.get("seconds", 0.0)),
+        file=name,
+        kernels=len(kernels),
+        built=len(_among(kernels, report)),
+        with_facts=len(with_facts),
+        check=f"{len(errors)} errors" if errors else "no error" if report.get("ok") else "no report",
+        facts_ended=ended,
+        seconds=float(report.get("seconds", 0.0)) + seconds,
         traceback=any(re.search(r"^Traceback", text, re.MULTILINE) for text in (complaints, more)),
         why=said[0].replace("|", "\\|").splitlines()[0][:160] if said else "",
     )
+
+
+def _among(kernels: frozenset[str], report: dict[str, Any]) -> frozenset[str]:
+    """Those of a file's kernels that a report has figures for."""
+    figures = report.get("kernels") if "way" in report else report.get("resources")
+    named = {base_name(one["name"]).rpartition("::")[2] for one in figures or ()}
+    return frozenset(name for name in kernels if name.rpartition("::")[2] in named)
 
 
 def _parsed(text: str) -> dict[str, Any]:
     return json.loads(text) if text.strip() else {}
 
 
+def record(rows: Sequence[Row]) -> None:
+    """Write rows into README.md, between the marks; those of other files of the catalogue stay as they are."""
+    before, mark, rest = _README.read_text().partition(_MARKS[0])
+    held, _, after = rest.partition(_MARKS[1])
+    lines = {line.split(" | ")[0].removeprefix("| "): line for line in held.splitlines() if line.startswith("| ")}
+    lines |= {row.file: row.line for row in rows}
+    wanted = [f"{one.name}: {file}" for one in repositories() for file in one.files]
+    kept = [lines[name] for name in wanted if name in lines]
+    commits = "\n".join(f"- {one.name}: {one.repository}, {one.commit[:12]}" for one in repositories())
+    table = "\n".join([_HEAD, *kept, "", _summary(kept), "", commits])
+    _README.write_text(f"{before}{mark}\n{table}\n{_MARKS[1]}{after}")
+
+
 def main() -> None:
     """Go through the files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("paths", nargs="+", type=Path)
+    parser.add_argument("paths", nargs="*", type=Path)
     parser.add_argument("--most", type=int)
+    parser.add_argument("--mirrors", type=Path)
+    parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--record", action="store_true")
     asked = parser.parse_args()
-    try:
-        files = [file.path for path in asked.paths for file in find_kernel_files([path])[: asked.most]]
-    except SourceError as error:
-        raise SystemExit(str(error)) from None
-    print("| file | kernels with facts | check | facts | seconds | why others have none |\n|---|---|---|---|---|---|")
-    rows: list[Row] = []
-    for file in files:
-        rows.append(row(file))
-        print(rows[-1].line, flush=True)
-    kernels, known = sum(len(one.kernels) for one in rows), sum(len(one.with_facts) for one in rows)
-    broken = sum(one.traceback for one in rows)
-    print(f"\n{len(rows)} files, {known} of {kernels} kernels with facts, {broken} with a traceback")
-    raise SystemExit(bool(broken))
+    with tempfile.TemporaryDirectory(prefix="sweep-") as scratch:
+        if asked.paths:
+            try:
+                found = [file.path for path in asked.paths for file in find_kernel_files([path])[: asked.most]]
+            except SourceError as error:
+                raise SystemExit(str(error)) from None
+            batches = iter([Batch({path.name: path for path in found}, {})])
+        else:
+            batches = public_files(Path(scratch), asked.mirrors, asked.only)
+        print(_HEAD)
+        rows: list[Row] = []
+        for one in (row for batch in batches for row in rows_of(batch)):
+            rows.append(one)
+            print(one.line, flush=True)
+            if asked.record:
+                record(rows)
+    print(f"\n{_summary([one.line for one in rows])}")
+    raise SystemExit(any(one.traceback for one in rows))
+
+
+def _summary(lines: Sequence[str]) -> str:
+    """What holds of all rows together, Triton's and CUDA's apart."""
+    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    parts = [f"{len(cells)} files"]
+    for language, suffixes in (("Triton", (".py",)), ("CUDA", (".cu", ".cuh"))):
+        own = [row for row in cells if row[0].endswith(suffixes)]
+        kernels, known = sum(int(row[1]) for row in own), sum(int(row[3]) for row in own)
+        if kernels:
+            share = f"{known / kernels:.0%}"
+            parts.append(f"{known} of {kernels} {language} kernels ({share}) in {len(own)} files have facts")
+    broken = sum(row[4] == _BROKEN for row in cells)
+    return ", ".join([*parts, f"{broken} with a traceback"]) + "."
 
 
 if __name__ == "__main__":

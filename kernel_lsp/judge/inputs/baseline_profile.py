@@ -99,8 +99,9 @@ async def measure_baseline(harness: Harness, baseline: Subject, *, every_case: b
         detail = f"CONTRACT says that `{name}` is {promise}: all inputs keep to that"
         profile.findings.skipped(f"inputs: any `{name}`", detail)
     measuring = _Measuring(harness, baseline, profile)
+    leaders = plan.leaders_of(harness, order, baseline.built)
     try:
-        for case, family in plan.first_inputs(harness, order, random.SystemRandom()):
+        for case, family in plan.first_inputs(harness, order, leaders, random.SystemRandom()):
             await measuring.family(case, family)
             if profile.findings.ruling is not None:
                 if every_case:

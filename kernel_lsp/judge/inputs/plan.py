@@ -1,9 +1,11 @@
-"""Which inputs are tried: families of values and layouts on the quickest case, some by chance on all others."""
+"""Which inputs are tried: plain ones of all cases, families on the quickest, some by chance on all others."""
 
 import random
 from collections.abc import Iterator, Sequence
 
 from kernel_lsp import policy
+from kernel_lsp.build.built import Built
+from kernel_lsp.build.plan import Launch
 from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs.draw import PLAIN, WEIGHTS, Draw
 from kernel_lsp.judge.inputs.findings import Findings
@@ -15,20 +17,24 @@ _LAST = ("alternating", "above", "below")
 TOO_SLOW = "too slow on the emulator; needs a GPU"
 
 
-def first_inputs(harness: Harness, order: Sequence[int], rng: random.Random) -> Iterator[tuple[int, str]]:
-    """Yield (case, family): all families on the first case, plain inputs and two families by chance on the rest."""
+def first_inputs(
+    harness: Harness, order: Sequence[int], leaders: Sequence[int], rng: random.Random
+) -> Iterator[tuple[int, str]]:
+    """Yield (case, family): plain inputs of every case, all families on `leaders`, two by chance on the rest.
+
+    What the emulator has no time for at the end is of the least use: each case has run once before any runs again.
+    """
     values = [f for f in _wanted(harness, _VALUES) if f != SORTED or not harness.large]
-    yield order[0], PLAIN
+    for case in order:
+        yield case, PLAIN
     for family in values:
-        yield order[0], family
+        for case in leaders:
+            yield case, family
     if harness.target.workload.problem:
         yield order[0], SIGNED
     if harness.workload.weights:
         yield order[0], WEIGHTS
-    for case in order[1:]:
-        yield case, PLAIN
-        if case in harness.workload.advisory:
-            continue
+    for case in (case for case in order if case not in leaders and case not in harness.workload.advisory):
         chosen = [*values, *([WEIGHTS] if harness.workload.weights else [])]
         for family in rng.sample(chosen, min(policy.FAMILIES_PER_TIMED_CASE, len(chosen))):
             yield case, family
@@ -39,6 +45,26 @@ def first_inputs(harness: Harness, order: Sequence[int], rng: random.Random) -> 
     }
     for family in _wanted(harness, [name for name, applies in layouts.items() if applies]):
         yield order[0], family
+
+
+def leaders_of(harness: Harness, order: Sequence[int], built: Built) -> list[int]:
+    """Return the cases that get all families: on a GPU the first; else the first for each set of kernels launched.
+
+    A GPU is given more families on every case, and time is short on the emulator. Another instance of a template, or
+    another constant of a Triton kernel, is another kernel, with mistakes of its own.
+    """
+    if harness.gpu is not None:
+        return list(order[:1])
+    launched = {plan.case: frozenset(map(_specialisation, plan.launches)) for plan in built.plans}
+    found: dict[frozenset[object], int] = {}
+    for case in order:
+        if case not in harness.workload.advisory:
+            found.setdefault(launched.get(case, frozenset()), case)
+    return list(found.values())
+
+
+def _specialisation(launch: Launch) -> object:
+    return launch.entry or launch.kernel, tuple(sorted(launch.constexprs.items())), launch.num_warps, launch.num_stages
 
 
 def last_families(harness: Harness) -> list[str]:
@@ -60,12 +86,17 @@ async def case_order(harness: Harness, findings: Findings) -> list[int]:
 
 
 def affordable(harness: Harness, draw: Draw, findings: Findings) -> bool:
-    """Say if one more run fits the time for emulated ones, going by the run before it and the bytes of the inputs."""
+    """Say if one more run fits the time for emulated ones.
+
+    That goes by runs of the same case, else by the run before it and the bytes of the inputs.
+    """
     if not findings.runs:
         return True
+    own = [run.seconds for run in findings.runs if run.case == harness.cases[draw.case]]
     last = findings.runs[-1]
     growth = max(1.0, draw.input_bytes / max(last.input_bytes, 1))
-    return sum(run.seconds for run in findings.runs) + last.seconds * growth <= policy.EMULATED_SECONDS
+    expected = max(own) if own else last.seconds * growth
+    return sum(run.seconds for run in findings.runs) + expected <= harness.settings.judge.emulator_seconds
 
 
 def _wanted(harness: Harness, families: Sequence[str]) -> list[str]:

@@ -3,9 +3,10 @@
 from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.judge.context import Context
 from kernel_lsp.judge.inputs.check import check
+from kernel_lsp.judge.inputs.draw import PLAIN
 from kernel_lsp.judge.ruling import Ruling, rejected
 from kernel_lsp.judge.stages.load import not_emulated
-from kernel_lsp.judge.verdict import Outcome, Stage
+from kernel_lsp.judge.verdict import CheckStatus, Outcome, Stage
 
 WEAK = "the workload cannot tell right from wrong"
 """Beginning of the reason where a trivial answer would pass for the right one."""
@@ -27,12 +28,24 @@ async def correct(context: Context) -> Ruling | None:
         reason = f"{WEAK}: {profile.weak[0]}; nothing was timed"
         return Ruling(Outcome.UNTIMED, Stage.CORRECT, reason)
     if context.bench.gpu is None:
-        reason = "right on the emulator; timing needs a GPU, and this machine has none"
+        reason = f"right on the emulator{_share(context)}; timing needs a GPU, and this machine has none"
         return Ruling(Outcome.UNTIMED, Stage.CORRECT, reason)
     if not context.measured.cases:
         reason = f"right, but not timed: {context.harness.launch_time.refusal(context.harness.cases)}"
         return Ruling(Outcome.AMBIGUOUS, Stage.TIMED, reason)
     return None
+
+
+def _share(context: Context) -> str:
+    """Return `, on 1 of 3 cases` where some were too large or slow for the emulator."""
+    harness, findings = context.harness, context.findings
+    decisive = {harness.cases[case] for case in harness.workload.decisive}
+    ran = {
+        check.case
+        for check in findings.checks
+        if check.name == f"inputs: {PLAIN}" and check.status is CheckStatus.PASSED
+    }
+    return "" if decisive <= ran else f", on {len(decisive & ran)} of {len(decisive)} cases"
 
 
 def derived_weights(own: tuple[str, ...]) -> str:

@@ -22,7 +22,7 @@ from kernel_lsp.build.sass import Instruction
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import CannotJudgeError, SourceError
 from kernel_lsp.judge.building import Built
-from kernel_lsp.judge.facts import ArchFacts, facts_of, machine_code, open_builder
+from kernel_lsp.judge.facts import ArchFacts, facts_of, joined_facts, machine_code, open_builder, workload_paths
 from kernel_lsp.lsp.service import Emit, Handler
 from kernel_lsp.source.candidate import SourceFile
 
@@ -90,13 +90,13 @@ async def opened() -> AsyncGenerator[Handler]:
                 SourceFile(Path(params["path"]), params["text"]),
                 Settings.model_validate(params["settings"]),
             )
-            built = await build(source, settings)
-            first = next(iter(built.values()))
-            if params["part"] == "code":
-                return [asdict(code) for code in await asyncio.to_thread(_codes, source, first, settings)]
-            if params["part"] == "lines":
-                return [asdict(line) for line in await asyncio.to_thread(_lines, source, first, settings)]
-            return _FACTS.dump_python([facts_of(*one) for one in built.items()], mode="json")
+            builds = [await build(source, settings, path) for path in workload_paths(source, None, settings)]
+            if params["part"] in ("code", "lines"):
+                read = _codes if params["part"] == "code" else _lines
+                parts = [await asyncio.to_thread(read, source, next(iter(b.values())), settings) for b in builds]
+                return [asdict(one) for one in dict.fromkeys(one for part in parts for one in part)]
+            facts = [joined_facts([facts_of(arch, built[arch]) for built in builds]) for arch in builds[0]]
+            return _FACTS.dump_python(facts, mode="json")
 
         yield analyse
 

@@ -4,7 +4,7 @@ Planning runs the workload's Python, and building a Triton file runs that file t
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import FunctionType
@@ -12,6 +12,7 @@ from types import FunctionType
 from kernel_lsp.build.binary import Binary, Build
 from kernel_lsp.build.cache import BuildCache
 from kernel_lsp.build.cuda import build_cuda
+from kernel_lsp.build.cuda_assumed import build_unlaunched
 from kernel_lsp.build.host import compiler
 from kernel_lsp.build.host.record import ExtensionBuild
 from kernel_lsp.build.host.request import ExtensionRequest, cuda_file_request
@@ -103,15 +104,19 @@ class _Builder:
 
 def _build_cuda(request: BuildCandidate, workload: Workload | None) -> CandidateBuild:
     source = request.kernel
-    plans, names = (), ()
-    if workload is not None:
-        launch = load_module(request.launch.text, request.launch.path).launch if request.launch else None
-        kernels = [kernel.name for kernel in find_kernels(source.text, source.path)]
-        plan = plan_cuda(workload, kernels, request.arch, launch)
-        if plan.needs_extension:
-            return CandidateBuild(_NOTHING.build, requests=(_own_request(source, launch or workload.launch),))
-        plans, names = plan.plans, plan.names
-    return CandidateBuild(build_cuda(source, request.arch, names, request.options, _cache(request.cache)), plans)
+
+    def compile_names(names: Sequence[str]) -> Build:
+        return build_cuda(source, request.arch, names, request.options, _cache(request.cache))
+
+    if workload is None:
+        made, plan, assumed = build_unlaunched(source, compile_names)
+        return CandidateBuild(made, (plan,), assumed=assumed)
+    launch = load_module(request.launch.text, request.launch.path).launch if request.launch else None
+    kernels = [kernel.name for kernel in find_kernels(source.text, source.path)]
+    planned = plan_cuda(workload, kernels, request.arch, launch)
+    if planned.needs_extension:
+        return CandidateBuild(_NOTHING.build, requests=(_own_request(source, launch or workload.launch),))
+    return CandidateBuild(compile_names(planned.names), planned.plans)
 
 
 def _own_request(source: SourceFile, launch: Callable[..., object] | None) -> ExtensionRequest:

@@ -146,6 +146,34 @@ def test_what_is_wrong_for_any_types_is_an_error_at_its_line(statement: str, sai
     assert not assumed["k"].compiled
 
 
+def test_an_error_in_one_kernel_costs_no_other_its_facts_and_a_helper_is_no_kernel(tmp_path: Path) -> None:
+    text = """import triton
+import triton.language as tl
+
+@triton.jit
+def wrong(x):
+    tl.store(x, nowhere)
+
+@triton.jit
+def combine(a, b):
+    return a + b
+
+@triton.jit
+def right(x, LOSS_TYPE: tl.constexpr, N: tl.constexpr):
+    v = tl.associative_scan(tl.load(x + tl.arange(0, N)), 0, combine)
+    if LOSS_TYPE == 3:
+        scaled = v * 2
+    elif LOSS_TYPE == 4:
+        scaled = v * 3
+    tl.store(x + tl.arange(0, N), scaled)
+"""
+    made, assumed = built(tmp_path, text)
+    assert [error.line for error in made.build.diagnostics] == [6]
+    assert {name: one.compiled for name, one in assumed.items()} == {"wrong": False, "right": True}
+    assert "LOSS_TYPE=3" in assumed["right"].types, "one of the values that it is compared with"
+    assert [fact.name.partition("[")[0] for fact in made.build.binary.kernels] == ["right"]
+
+
 def test_a_name_that_switches_leave_unbound_is_no_error(tmp_path: Path) -> None:
     text = """import triton
 import triton.language as tl
@@ -161,6 +189,13 @@ def k(x, y, HAS_A: tl.constexpr, USE_B: tl.constexpr):
     assert made.build.diagnostics == ()
     assert assumed["k"].compiled
     assert {"HAS_A=False", "USE_B=False"} <= set(assumed["k"].types)
+
+
+def test_what_there_was_no_time_for_is_said_and_is_not_for_good(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("kernel_lsp.build.triton_assumed._SECONDS", 0.0)
+    text = "import triton\nimport triton.language as tl\n\n@triton.jit\ndef k(x):\n    tl.store(x, 1.0)\n"
+    _, assumed = built(tmp_path, text)
+    assert (assumed["k"].problem, assumed["k"].hurried) == ("there was no time left to compile it", True)
 
 
 def test_work_that_hangs_or_crashes_costs_its_own_process_alone() -> None:

@@ -105,3 +105,20 @@ def test_computed_text_is_not_run_for_facts_and_that_is_said(facts, tmp_path: Pa
     answer = facts(file="net.py")
     assert answer.returncode == 2
     assert "Its CUDA text is computed" in " ".join(answer.stderr.split())
+
+
+def test_several_workloads_are_shown_together(facts, tmp_path: Path) -> None:
+    (tmp_path / "kernels/two.cu").write_text(
+        "template <int N> __global__ void k(float* x) { x[threadIdx.x] *= N; }\n"
+        "__global__ void other(float* x) { x[threadIdx.x] += 1.0f; }\n"
+    )
+    for name, kernel, threads in (("first", "k<2>", 64), ("second", "k<3>", 128)):
+        (tmp_path / f"kernels/{name}_workload.py").write_text(
+            'import torch\nKERNEL = "two.cu"\nCASES = [{}]\n'
+            'def inputs():\n    return torch.ones(256, device="cuda")\n'
+            "def reference(x):\n    return x\n"
+            f'def launch(module, x):\n    module["{kernel}"][1, {threads}](x)\n    return x\n'
+        )
+    said = json.loads(facts("--json", file="kernels/two.cu").stdout)
+    for one in said:
+        assert {kernel["name"]: kernel["threads"] for kernel in one["kernels"]} == {"k<2>": 64, "k<3>": 128}

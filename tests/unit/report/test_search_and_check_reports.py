@@ -81,7 +81,7 @@ def test_what_only_a_gpu_can_do_is_no_fault():
     large = [skipped("inputs: normal", "too large", case=case) for case in ("n=1", "n=2")]
     odd = skipped("inputs: large", "the baseline itself does not manage them")
     (line,) = shown(file_view(report(checks=[passed, *large, odd]), ""))
-    assert line == "✓ k.cu 0.42 s 1 check passed, 2 cases need a GPU, 1 skipped"
+    assert line == "✓ k.cu 0.42 s right on 1 of 3 cases (1 check), 1 skipped"
     (line,) = shown(file_view(report(checks=[passed, skipped("run", "there is no GPU")]), ""))
     assert line == "✓ k.cu 0.42 s compiled, needs a GPU to run"
 
@@ -152,5 +152,8 @@ def test_what_was_not_compiled_or_launched_is_said_and_is_not_well():
     assert rest == ["f, assumed: x: *fp32", "k.cu:9: g was not compiled: line 2: no"]
     (said,) = shown(summary_view([partly]))
     assert said.endswith("no errors, 1 kernel compiled for assumed types and not run, 1 not compiled")
+    told = Assumed("h", 12, (), compiled=True)
+    (said,) = shown(summary_view([report(workloads=(), assumed=(tried[0], told))]))
+    assert said.endswith("no errors, 2 kernels compiled (1 for assumed types) and not run")
     (said,) = shown(summary_view([report(workloads=(), assumed=tried[1:])]))
     assert said == "1 file, 2 kernels, sm_90: nothing was compiled"

@@ -1,0 +1,81 @@
+"""The arguments that a CUDA template is compiled for where no launch names an instance of it.
+
+An argument is what a launch in the file gives, else the parameter's default, else a usual value for its name. What is
+not known is assumed, and is said with the facts that come of it.
+"""
+
+import re
+from collections.abc import Sequence
+
+from kernel_lsp.source.kernel import Kernel
+
+_TYPE = re.compile(r"(?:typename|class)\b\s*(?P<pack>\.\.\.)?\s*(?P<name>\w+)?\s*(?:=\s*(?P<default>.+))?", re.DOTALL)
+_VALUE = re.compile(r"(?P<kind>.+?)\s*(?P<pack>\.\.\.)?\s*\b(?P<name>\w+)\s*(?:=\s*(?P<default>.+))?", re.DOTALL)
+_WHOLE = re.compile(r"(?:(?:unsigned|signed|long|short|int|char|size_t|uint|u?int\d+_t)\b\s*)+")
+_USUAL = (
+    (r"threads|block_?size|^tpb$", 256),
+    (r"warp_?size|lanes", 32),
+    (r"warps?$|num_?warp", 4),
+    (r"stages?$", 2),
+    (r"head_?dim|hdim", 64),
+    (r"^b[mn]$|(block|tile)_?[mn]$", 64),
+    (r"^w[mn]$", 32),
+    (r"^b?k$|(block|tile)_?k$|^t[mn]$|thread_?[mn]$", 8),
+    (r"iter", 1),
+    (r"vec|pack|unroll|per_thread|ilp", 4),
+    (r"block|tile|dim|size|len", 32),
+)
+_ATTEMPTS: tuple[tuple[str, int | None], ...] = (
+    ("float", None),
+    ("__half", None),
+    ("float", 16),
+    ("int", 32),
+    ("float", 1),
+    ("float4", 8),
+)
+"""What stands for types, and for whole numbers; None where these go by their names."""
+ATTEMPTS = len(_ATTEMPTS)
+
+
+def instance_of(kernel: Kernel, told: Sequence[str | None], attempt: int) -> tuple[str, tuple[str, ...]] | None:
+    """One instance of a template and what was assumed for it, as `T=float`.
+
+    Args:
+        kernel: the template.
+        told: the arguments that a launch in the file gives, None for those that cannot be read; fewer than there are.
+        attempt: below `ATTEMPTS`; which usual values to take.
+
+    Returns:
+        None where a parameter is of a kind that nothing can be assumed for, such as a template.
+    """
+    kind, number = _ATTEMPTS[attempt]
+    own = {text.partition("=")[0].split()[-1] for text in kernel.template_parameters}
+    arguments: list[str] = []
+    assumed: list[str] = []
+    for at, text in enumerate(kernel.template_parameters):
+        parameter = text.strip()
+        found = _TYPE.fullmatch(parameter) or _VALUE.fullmatch(parameter)
+        if found is None or "<" in parameter.partition("=")[0]:
+            return None
+        if found["pack"]:
+            break
+        written = told[at] if at < len(told) else found["default"]
+        if at >= len(told) and written and not own.isdisjoint(re.findall(r"\w+", written)):
+            break  # it follows from the others
+        if written is None:
+            is_type = parameter.startswith(("typename", "class"))
+            written = found["default"] or (kind if is_type else _value(found["kind"], found["name"], number))
+            assumed.append(f"{found['name'] or 'a type'}={written}")
+        arguments.append(written)
+    return f"{kernel.name}<{', '.join(arguments)}>", tuple(assumed)
+
+
+def _value(kind: str, name: str, number: int | None) -> str:
+    """A value of a parameter that is none of types."""
+    plain = re.sub(r"\b(?:const|constexpr)\b", "", kind).strip()
+    if plain == "bool":
+        return "false" if number is None else "true"
+    if not _WHOLE.fullmatch(plain):
+        return f"({plain})0"
+    usual = next((value for pattern, value in _USUAL if re.search(pattern, name, re.IGNORECASE)), 4)
+    return str(usual if number is None else number)

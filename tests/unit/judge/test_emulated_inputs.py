@@ -1,0 +1,60 @@
+"""What the emulator is given first where its time is short: every case once, then families for each kernel."""
+
+import random
+from types import SimpleNamespace
+
+import pytest
+
+from kernel_lsp.build.binary import Build
+from kernel_lsp.build.built import Built
+from kernel_lsp.build.plan import Launch, Plan
+from kernel_lsp.config.load import load_settings
+from kernel_lsp.judge.inputs import plan
+from kernel_lsp.judge.inputs.findings import Findings
+
+
+def harness(seconds: float = 1.5, gpu: object = None):
+    """As much of a harness as planning asks for: three cases, of which none is advisory."""
+    settings, _ = load_settings(overrides={"judge.emulator_seconds": seconds, "judge.families": ["large", "tiny"]})
+    return SimpleNamespace(
+        settings=settings,
+        gpu=gpu,
+        large=False,
+        cases=["n=1", "n=2", "n=3"],
+        workload=SimpleNamespace(advisory=(), weights=()),
+        contract=SimpleNamespace(finite=True, aligned=16, contiguous=True),
+        target=SimpleNamespace(workload=SimpleNamespace(problem=False)),
+    )
+
+
+def launched(block: int) -> Launch:
+    return Launch("k", (1, 1, 1), (128, 1, 1), constexprs={"BLOCK": block}, num_warps=4)
+
+
+BUILT = Built(
+    Build(None, (), "triton", 0.0), (Plan(0, (launched(32),)), Plan(1, (launched(32),)), Plan(2, (launched(64),)))
+)
+
+
+def test_every_case_runs_once_before_families_of_each_kernel() -> None:
+    here = harness()
+    leaders = plan.leaders_of(here, [0, 1, 2], BUILT)
+    assert leaders == [0, 2], "the second case launches the kernel of the first"
+    order = list(plan.first_inputs(here, [0, 1, 2], leaders, random.Random(0)))
+    assert order[:3] == [(0, "normal"), (1, "normal"), (2, "normal")]
+    assert order[3:7] == [(0, "large"), (2, "large"), (0, "tiny"), (2, "tiny")]
+    assert {case for case, _ in order[7:]} == {1}
+
+
+def test_a_gpu_has_all_families_on_the_first_case_alone() -> None:
+    assert plan.leaders_of(harness(gpu=object()), [0, 1, 2], BUILT) == [0]
+
+
+@pytest.mark.parametrize(("seconds", "case", "fits"), [(1.5, 0, True), (1.5, 2, False), (9.0, 2, True)])
+def test_time_left_goes_by_runs_of_the_same_case(seconds: float, case: int, fits: bool) -> None:
+    runs = [
+        SimpleNamespace(case="n=1", seconds=0.1, input_bytes=10),
+        SimpleNamespace(case="n=2", seconds=1.0, input_bytes=90),
+    ]
+    draw = SimpleNamespace(case=case, input_bytes=100)
+    assert plan.affordable(harness(seconds), draw, Findings(runs=runs)) is fits
