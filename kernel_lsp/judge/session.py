@@ -9,10 +9,11 @@ from typing import Self
 
 from kernel_lsp import policy
 from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.choice import choose_gpu, target_device
 from kernel_lsp.device.lock import gpu_lock
-from kernel_lsp.device.nvml import Faults, Gpu, find_gpus, free_bytes
+from kernel_lsp.device.nvml import Faults, Gpu, free_bytes
 from kernel_lsp.errors import CannotJudgeError, KernelLspError, WorkloadError
-from kernel_lsp.judge.building import Builders, Built, arch_of
+from kernel_lsp.judge.building import Builders, Built
 from kernel_lsp.judge.context import Bench, Context, Measured
 from kernel_lsp.judge.errors import UnjudgedError, unattributed
 from kernel_lsp.judge.evidence import verdict_of
@@ -45,8 +46,8 @@ class Session:
         self, pool: Pool, target: Target, settings: Settings, gpu: Gpu | None, builders: Builders | None = None
     ) -> None:
         self.pool, self.target, self.settings, self.gpu = pool, target, settings, gpu
-        self.arch = arch_of(gpu, settings)
-        self.builders = builders or Builders(pool, settings, self.arch)
+        self.device = target_device(gpu, settings.arch)
+        self.builders = builders or Builders(pool, settings, self.device)
         self._own_builders = builders is None
         self.baseline_built: Built | None = None
         self.harness: Harness | None = None
@@ -198,16 +199,21 @@ async def _memory_is_back(gpu: Gpu, free: int) -> None:
         await asyncio.sleep(0.05)
 
 
-def start_pool() -> Pool:
-    """Return workers for sessions on the GPU that is found first, or for a machine without one."""
-    gpu = next(iter(find_gpus()), None)
+def start_pool(settings: Settings) -> Pool:
+    """Return workers for sessions on the GPU that is to be used, or for a machine without one.
+
+    Raises:
+        ConfigurationError: the setting `gpu` names none.
+    """
+    gpu = choose_gpu(settings.gpu)
     return Pool(gpu.uuid if gpu else None)
 
 
 class Pools:
     """Workers for sessions one after another, started when they are first asked for; after `end`, others."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self._pool: Pool | None = None
 
     async def __aenter__(self) -> Self:
@@ -217,8 +223,12 @@ class Pools:
         await self.end()
 
     def now(self) -> Pool:
-        """Return those there are."""
-        self._pool = self._pool or start_pool()
+        """Return those there are.
+
+        Raises:
+            ConfigurationError: the setting `gpu` names none.
+        """
+        self._pool = self._pool or start_pool(self._settings)
         return self._pool
 
     async def end(self) -> None:
@@ -243,7 +253,7 @@ async def open_session(
     Raises:
         KernelLspError: the baseline or the workload cannot be used, or workers cannot be started.
     """
-    gpu = next((gpu for gpu in find_gpus() if pool is None or gpu.uuid == pool.gpu), None)
+    gpu = choose_gpu(pool.gpu if pool else settings.gpu) if pool is None or pool.gpu else None
     async with AsyncExitStack() as stack:
         workers = pool or await stack.enter_async_context(Pool(gpu.uuid if gpu else None))
         stack.enter_context(workers.allowing())

@@ -212,7 +212,7 @@ class Jobs:
     def expect(self, document: Document) -> None:
         """Somebody might start to time something of this text next; not while something is timed already."""
         if self.gpu and not self._turn.locked():
-            self._spare.keep(self._server.settings.at(document.path).editor.ready_minutes)
+            self._spare.keep(self._server.settings.at(document.path))
 
     def start(self, wanted: Wanted) -> tuple[Job, bool]:
         """The job that does this, and whether it was under way before.

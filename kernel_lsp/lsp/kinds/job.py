@@ -21,9 +21,10 @@ from typing import Any
 
 from kernel_lsp.check import FileReport, check, record_baseline
 from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.choice import choose_gpu, find_device
 from kernel_lsp.errors import RunnerError, SourceError
 from kernel_lsp.judge.measure.statistics import Decision
-from kernel_lsp.judge.session import open_session, start_pool
+from kernel_lsp.judge.session import open_session
 from kernel_lsp.judge.target import Target, make_target
 from kernel_lsp.judge.verdict import CheckStatus, Verdict
 from kernel_lsp.lsp.service import Emit, Handler
@@ -83,7 +84,10 @@ async def opened() -> AsyncGenerator[Handler]:
         async def handle(params: dict[str, Any], emit: Emit) -> Any:
             nonlocal pool
             with _said_what_cannot_be_written():
-                pool = pool or await stack.enter_async_context(start_pool())
+                gpu = choose_gpu(Settings.model_validate(params["settings"]).gpu)
+                wanted = gpu.uuid if gpu else None
+                if pool is None or pool.gpu != wanted:  # settings may have changed since it was prepared
+                    pool = await stack.enter_async_context(Pool(wanted))
                 if params["work"] == "prepare":
                     pool.preload(Flavour.BUILD, Flavour.GPU if pool.gpu else Flavour.EMULATE)
                     return None
@@ -183,9 +187,9 @@ async def _compare(work: _Work) -> Any:
 
 async def _rewrite(work: _Work) -> Any:
     """One rewrite of the kernel, found again by its label."""
-    target = work.target()
+    target, device = work.target(), find_device(work.settings.gpu, work.settings.arch)
     for kernel in [target.kernel] if target.kernel else target.kernels:
-        for candidate in find_rewrites(target.baseline, kernel):
+        for candidate in find_rewrites(target.baseline, kernel, device):
             if candidate.label == work.label:
                 return await _judge(work, target, candidate)
     raise SourceError(f"`{work.label}` does not apply to the kernel as it is now.", work.path)
