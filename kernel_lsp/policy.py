@@ -44,11 +44,11 @@ LEAST_DEVIATION: Final = 5e-4
 SHARED_CLEARANCE_DELTAS: Final = 2.0
 """Margins of delta that a difference must clear on a GPU that others use. Chosen: `aa_busy` has no false FASTER."""
 PLACEMENT_BLUR_US: Final[Mapping[str, float]] = MappingProxyType({"short": 0.1, "cold": 0.5})
-"""Microseconds, by mode, by which a kernel may differ from itself in another process: twice the median of
+"""Microseconds, by mode, by which a kernel may differ from itself in another process, on an H200: twice the median of
 `self_judgement` where the cache is flushed (0.24 us), four times it for short launches (0.024 us)."""
 PROCESS_SCATTER_US: Final[Mapping[str, float]] = MappingProxyType({"short": 0.002, "cold": 0.12})
-"""Microseconds, by mode, by which pairs of processes scatter about the mean of many (one standard deviation): from the
-scatter of estimates in `aa_idle` and `aa_busy`, less their own noise (0.11 and 0.13 us where the cache is flushed)."""
+"""Microseconds, by mode, by which pairs of processes scatter about the mean of many (one standard deviation), on H200s:
+that of estimates in `aa_idle` and `aa_busy`, less their own noise (0.11 and 0.13 us where the cache is flushed)."""
 PROCESS_SCATTER_SHARE: Final = 5e-4
 """The same as a share of the time, to be added in squares: long kernels of `power` scatter by 0.04 to 0.08 %."""
 MAD_TO_SIGMA: Final = 1.4826

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.choice import target_device
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import KernelLspError, RunnerError, unforeseen
-from kernel_lsp.judge.building import Builders, arch_of
+from kernel_lsp.judge.building import Builders
 from kernel_lsp.runner.pool import ATTEMPTS, Flavour, Pool
 
 _T = TypeVar("_T", bound=Hashable)
@@ -61,7 +62,7 @@ async def run_lanes(
         name = f"GPU {gpu.index}" if gpu else "emulator"
         while queue:
             async with Pool(gpu.uuid if gpu else None, warm_minutes=settings.runner.warm_minutes) as pool:
-                builders = Builders(pool, settings, arch_of(gpu, settings))
+                builders = Builders(pool, settings, target_device(gpu, settings.arch))
                 lane = Lane(gpu, pool, builders, settings, lambda what: say(name, what))
                 pool.preload(Flavour.BUILD, Flavour.GPU if gpu else Flavour.EMULATE)
                 while queue:

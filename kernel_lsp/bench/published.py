@@ -5,10 +5,11 @@ from dataclasses import replace
 from kernel_lsp.bench.records import Published
 from kernel_lsp.build.built import Built
 from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.choice import target_device
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import KernelLspError
-from kernel_lsp.judge.building import arch_of
 from kernel_lsp.judge.target import Target
+from kernel_lsp.runner.messages import encode
 from kernel_lsp.runner.messages.published import JudgePublished, PublishedVerdict
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.protocol import WorkerFailure
@@ -36,7 +37,9 @@ async def ask_published(
         return _published(PublishedVerdict(compiled=False, detail=built.first_error)), ""
     triton = candidate.language is Language.TRITON
     flavour, device = (Flavour.GPU, "cuda") if gpu else (Flavour.EMULATE, "cpu")
-    worker = await pool.worker(flavour, "published", triton=triton, device=device, arch=arch_of(gpu, settings))
+    worker = await pool.worker(
+        flavour, "published", triton=triton, device=device, emulated=encode(target_device(gpu, settings.arch))
+    )
     request = JudgePublished(
         problem=target.workload.source.text,
         candidate=replace(candidate.kernel, path=candidate.kernel.path.absolute()),

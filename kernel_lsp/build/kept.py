@@ -13,6 +13,7 @@ from kernel_lsp.build.cache import FileCache
 from kernel_lsp.build.known import build_keys
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.config.variables import named_variables
+from kernel_lsp.device.device import Device
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.workload.spec import WorkloadFile
 
@@ -29,13 +30,15 @@ class _Kept(msgspec.Struct, frozen=True):
 _DECODER = msgspec.msgpack.Decoder(_Kept)
 
 
-def known_build(settings: Settings, arch: str, workload: WorkloadFile | None, candidate: Candidate) -> Built | None:
+def known_build(
+    settings: Settings, device: Device, workload: WorkloadFile | None, candidate: Candidate
+) -> Built | None:
     """Return what building a candidate brought before; None if anything that goes into it has changed or it is lost.
 
     Starts no process, imports nothing heavy and takes about a millisecond.
     """
     cache = kept_files(settings, _ANSWERS)
-    for key in _keys(settings, arch, workload, candidate) or ():
+    for key in _keys(settings, device, workload, candidate) or ():
         if (stored := cache.read(key)) is not None:
             try:
                 built = _DECODER.decode(zlib.decompress(stored)).built
@@ -47,10 +50,10 @@ def known_build(settings: Settings, arch: str, workload: WorkloadFile | None, ca
 
 
 def keep_build(
-    settings: Settings, arch: str, workload: WorkloadFile | None, candidate: Candidate, built: Built
+    settings: Settings, device: Device, workload: WorkloadFile | None, candidate: Candidate, built: Built
 ) -> None:
     """Keep a candidate's build for `known_build`, unless it depends on something whose content cannot be told."""
-    keys = _keys(settings, arch, workload, candidate)
+    keys = _keys(settings, device, workload, candidate)
     if keys is None:
         return
     by_slice, by_file = keys
@@ -69,6 +72,8 @@ def _kept_files(folder: Path, limit: int, suffix: str) -> FileCache:
     return FileCache(folder, limit, suffix)  # one for all callers, as each counts once what lies in the folder
 
 
-def _keys(settings: Settings, arch: str, workload: WorkloadFile | None, candidate: Candidate) -> tuple[str, str] | None:
+def _keys(
+    settings: Settings, device: Device, workload: WorkloadFile | None, candidate: Candidate
+) -> tuple[str, str] | None:
     variables = named_variables(settings.runner.environment)
-    return build_keys(candidate, workload, arch, settings.build.options, settings.build.include_dirs, variables)
+    return build_keys(candidate, workload, device, settings.build.options, settings.build.include_dirs, variables)

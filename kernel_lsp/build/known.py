@@ -13,6 +13,7 @@ from kernel_lsp import __version__
 from kernel_lsp.build.cache import cache_key
 from kernel_lsp.build.headers import user_headers
 from kernel_lsp.build.toolkit import find_tool, header_folders
+from kernel_lsp.device.device import Device
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.files import cuda_part
 from kernel_lsp.source.imports import folders_of, local_imports
@@ -27,7 +28,7 @@ _IMPORTABLE = ("torch", "triton", "numpy")
 def build_keys(
     candidate: Candidate,
     workload: WorkloadFile | None,
-    arch: str,
+    device: Device,
     options: Sequence[str] = (),
     include_dirs: Sequence[Path] = (),
     variables: Mapping[str, str] | None = None,
@@ -40,7 +41,7 @@ def build_keys(
     Args:
         candidate: what is built.
         workload: the workload that says how it is launched.
-        arch: `sm_90` and the like.
+        device: the GPU to build for; how many blocks are launched may depend on all that it has.
         options: the user's compiler options.
         include_dirs: the user's include folders.
         variables: of the environment, that the user's code sees.
@@ -52,7 +53,7 @@ def build_keys(
     python = [workload.source] if workload else []
     if candidate.launch is not None:
         python.append(candidate.launch)
-    parts = [str(candidate.language), arch, str(kernel.path.absolute()), *_toolchain()]
+    parts = [str(candidate.language), repr(device), str(kernel.path.absolute()), *_toolchain()]
     parts += (f"{name}={value}" for name, value in sorted((variables or {}).items()))
     code = ""
     if candidate.language is not Language.CUDA:

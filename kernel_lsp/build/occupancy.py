@@ -1,20 +1,23 @@
 """How many blocks of a kernel fit on one multiprocessor, what stops more of them, and what would let more in.
 
-From the tables "Technical Specifications per Compute Capability" and the occupancy rules of the CUDA C++ programming
-guide, and for newer architectures from `cuda::arch_traits` of the CUDA Core Compute Libraries; needs no GPU and no
-toolkit.
+By the occupancy rules of the CUDA C++ Programming Guide; needs no GPU and no toolkit.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-WARP = 32
-_REGISTERS_PER_SM = 65536
-_REGISTERS_PER_THREAD = 255
-_REGISTER_UNIT = 256  # registers are handed out per warp in units of this
-_SUB_PARTITIONS = 4  # each holds a quarter of the registers and a quarter of the warps
-_MAX_BLOCK_THREADS = 1024
+from kernel_lsp.device.architectures import (
+    ARCHITECTURES,
+    BLOCK_THREADS,
+    REGISTER_UNIT,
+    REGISTERS,
+    SUB_PARTITIONS,
+    THREAD_REGISTERS,
+    WARP,
+    Architecture,
+    base_arch,
+)
 
 
 class Limiter(StrEnum):
@@ -34,47 +37,6 @@ class Lever(StrEnum):
     SHARED = "shared memory"
     BARRIERS = "barriers"
     THREADS = "block size"
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits of one architecture.
-
-    Attributes:
-        threads: resident threads per multiprocessor.
-        blocks: resident blocks per multiprocessor.
-        shared_bytes: shared memory per multiprocessor, in the largest split with L1.
-        block_shared_bytes: the most one block can ask for.
-        reserved_shared_bytes: taken by the system for each block.
-        shared_unit: shared memory is handed out in units of this many bytes.
-        barriers: named barriers per multiprocessor; None where they never limit.
-    """
-
-    threads: int
-    blocks: int
-    shared_bytes: int
-    block_shared_bytes: int
-    reserved_shared_bytes: int = 1024
-    shared_unit: int = 128
-    barriers: int | None = None
-
-
-_KIB = 1024
-LIMITS: dict[str, Limits] = {
-    "sm_75": Limits(1024, 16, 64 * _KIB, 64 * _KIB, reserved_shared_bytes=0, shared_unit=256),
-    "sm_80": Limits(2048, 32, 164 * _KIB, 163 * _KIB),
-    "sm_86": Limits(1536, 16, 100 * _KIB, 99 * _KIB),
-    "sm_87": Limits(1536, 16, 164 * _KIB, 163 * _KIB),
-    "sm_88": Limits(1536, 16, 100 * _KIB, 99 * _KIB),
-    "sm_89": Limits(1536, 24, 100 * _KIB, 99 * _KIB),
-    "sm_90": Limits(2048, 32, 228 * _KIB, 227 * _KIB, barriers=64),
-    "sm_100": Limits(2048, 32, 228 * _KIB, 227 * _KIB, barriers=64),
-    "sm_103": Limits(2048, 32, 228 * _KIB, 227 * _KIB, barriers=32),
-    "sm_107": Limits(1024, 16, 228 * _KIB, 227 * _KIB, barriers=16),
-    "sm_110": Limits(1536, 24, 228 * _KIB, 227 * _KIB, barriers=24),
-    "sm_120": Limits(1536, 24, 100 * _KIB, 99 * _KIB, barriers=24),
-    "sm_121": Limits(1536, 24, 100 * _KIB, 99 * _KIB, barriers=24),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,28 +76,23 @@ class Occupancy:
     limiters: tuple[Limiter, ...]
 
 
-def base_arch(arch: str) -> str:
-    """`sm_90` for `sm_90a`, `sm_100` for `sm_100f`: the name under which an architecture's limits stand."""
-    return arch.rstrip("af")
-
-
 def occupancy(arch: str, registers: int, shared_bytes: int, threads: int, barriers: int = 0) -> Occupancy:
     """Occupancy of a kernel.
 
     Args:
-        arch: one of `LIMITS`, with or without its `a` or `f` suffix.
+        arch: one of `ARCHITECTURES`, with or without its `a` or `f` suffix.
         registers: per thread.
         shared_bytes: static and dynamic shared memory per block together, without what the system reserves.
         threads: per block.
         barriers: named barriers used by a block.
 
     Raises:
-        KeyError: an architecture that is not in `LIMITS`.
+        KeyError: an architecture that is not in `ARCHITECTURES`.
         ValueError: `threads` is not a size a block can have.
     """
-    if not 1 <= threads <= _MAX_BLOCK_THREADS:
-        raise ValueError(f"a block has 1 to {_MAX_BLOCK_THREADS} threads, not {threads}")
-    limits = LIMITS[base_arch(arch)]
+    if not 1 <= threads <= BLOCK_THREADS:
+        raise ValueError(f"a block has 1 to {BLOCK_THREADS} threads, not {threads}")
+    limits = ARCHITECTURES[base_arch(arch)]
     warps = -(-threads // WARP)
     fits = {
         Limiter.WARPS: limits.threads // WARP // warps,
@@ -155,7 +112,7 @@ def occupancy(arch: str, registers: int, shared_bytes: int, threads: int, barrie
 
 def next_cliffs(arch: str, registers: int, shared_bytes: int, threads: int, barriers: int = 0) -> tuple[Cliff, ...]:
     """For each lever that helps by itself, the change to make; largest gain first. Arguments as for `occupancy`."""
-    limits = LIMITS[base_arch(arch)]
+    limits = ARCHITECTURES[base_arch(arch)]
     now = {
         Lever.REGISTERS: registers,
         Lever.SHARED: shared_bytes,
@@ -174,11 +131,11 @@ def next_cliffs(arch: str, registers: int, shared_bytes: int, threads: int, barr
     shared_cap = limits.shared_bytes // (before.blocks + 1) // limits.shared_unit * limits.shared_unit
     shared_less = max(min(shared_cap - limits.reserved_shared_bytes, limits.block_shared_bytes), 0)
     found = [
-        first_gain(Lever.REGISTERS, range(min(registers - 1, _REGISTERS_PER_THREAD), 0, -1)),
+        first_gain(Lever.REGISTERS, range(min(registers - 1, THREAD_REGISTERS), 0, -1)),
         first_gain(Lever.SHARED, [shared_less] if shared_less < shared_bytes else []),
         first_gain(Lever.BARRIERS, range(barriers - 1, -1, -1)),
     ]
-    sizes = (after(Lever.THREADS, size) for size in range(WARP, _MAX_BLOCK_THREADS + 1, WARP))
+    sizes = (after(Lever.THREADS, size) for size in range(WARP, BLOCK_THREADS + 1, WARP))
     best = max(sizes, key=lambda cliff: (cliff.share, -abs(cliff.change)))
     found.append(best if best.share > before.share else None)
     return tuple(sorted((cliff for cliff in found if cliff), key=lambda cliff: -cliff.share))
@@ -190,20 +147,20 @@ _NO_LIMIT = 1 << 30
 def _blocks_by_registers(registers: int, warps: int) -> int:
     if not registers:
         return _NO_LIMIT
-    per_warp = _up(registers * WARP, _REGISTER_UNIT)
-    if registers > _REGISTERS_PER_THREAD or per_warp * _up(warps, _SUB_PARTITIONS) > _REGISTERS_PER_SM:
+    per_warp = _up(registers * WARP, REGISTER_UNIT)
+    if registers > THREAD_REGISTERS or per_warp * _up(warps, SUB_PARTITIONS) > REGISTERS:
         return 0
-    return _REGISTERS_PER_SM // _SUB_PARTITIONS // per_warp * _SUB_PARTITIONS // warps
+    return REGISTERS // SUB_PARTITIONS // per_warp * SUB_PARTITIONS // warps
 
 
-def _blocks_by_shared(limits: Limits, shared_bytes: int) -> int:
+def _blocks_by_shared(limits: Architecture, shared_bytes: int) -> int:
     if shared_bytes > limits.block_shared_bytes:
         return 0
     taken = _up(shared_bytes + limits.reserved_shared_bytes, limits.shared_unit)
     return limits.shared_bytes // taken if taken else _NO_LIMIT
 
 
-def _blocks_by_barriers(limits: Limits, barriers: int) -> int:
+def _blocks_by_barriers(limits: Architecture, barriers: int) -> int:
     return limits.barriers // barriers if limits.barriers and barriers else _NO_LIMIT
 
 

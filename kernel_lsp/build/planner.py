@@ -11,6 +11,7 @@ from typing import Any
 from kernel_lsp.build.plan import Launch, Plan
 from kernel_lsp.build.pretend import pretend_gpu
 from kernel_lsp.build.shortfall import shortfall
+from kernel_lsp.device.device import Device
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.workload.execute import blame
 from kernel_lsp.workload.load import call_the_module, ignores_its_module
@@ -47,14 +48,14 @@ class CudaPlan:
 
 
 def plan_cuda(
-    workload: Workload, kernels: Collection[str], arch: str, launch: Callable[..., Any] | None = None
+    workload: Workload, kernels: Collection[str], device: Device, launch: Callable[..., Any] | None = None
 ) -> CudaPlan:
     """The launches that each case makes.
 
     Args:
         workload: its cases and inputs.
         kernels: names of the file's kernels, with their namespaces and without template arguments.
-        arch: the GPU that the code is told to run on.
+        device: the GPU that the code is told to run on.
         launch: called with the module and the inputs; the workload's own if None.
 
     Raises:
@@ -70,7 +71,7 @@ def plan_cuda(
         )
     known = {short for name in kernels for short in (name, name.rpartition("::")[2])}
     plans: list[Plan] = []
-    with pretend_gpu(arch):
+    with pretend_gpu(device):
         for number, case in enumerate(workload.cases):
             inputs = make_inputs(workload, case)
             module = _RecordingModule(known)

@@ -18,22 +18,11 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from kernel_lsp.build.occupancy import LIMITS, base_arch
 from kernel_lsp.build.operations import Operations
 from kernel_lsp.build.pretend_streams import streams, written
+from kernel_lsp.device.architectures import BLOCK_THREADS, REGISTERS, STATIC_SHARED_BYTES, WARP
+from kernel_lsp.device.device import Device
 
-# Multiprocessors of a common GPU of each architecture; kernels with a persistent grid ask for it.
-_MULTIPROCESSORS = {
-    "sm_75": 40,
-    "sm_80": 108,
-    "sm_86": 84,
-    "sm_87": 16,
-    "sm_89": 128,
-    "sm_90": 132,
-    "sm_100": 148,
-    "sm_103": 148,
-    "sm_120": 170,
-}
 _CUDA = torch.device("cuda", 0)
 _LIKE = ("rand_like", "randn_like", "randint_like", "zeros_like")
 _IN_PLACE = ("normal_", "uniform_", "random_", "exponential_", "log_normal_", "bernoulli_", "geometric_", "cauchy_")
@@ -44,25 +33,15 @@ _LARGE = 1 << 24  # bytes
 _MAP_NORESERVE = 0x4000  # Linux; not every Python names it
 
 
-def multiprocessors(arch: str) -> int:
-    """Multiprocessors of a common GPU of this architecture."""
-    return _MULTIPROCESSORS.get(base_arch(arch), 132)
-
-
-def capability(arch: str) -> tuple[int, int]:
-    """Compute capability, (9, 0) for `sm_90a`."""
-    return divmod(int(base_arch(arch).removeprefix("sm_")), 10)
-
-
 class _Properties(SimpleNamespace):
     """The answer of `torch.cuda.get_device_properties`."""
 
 
 @contextmanager
-def pretend_gpu(arch: str, *, values: bool = False) -> Generator[None]:
-    """Within it torch believes in one GPU of `arch`; unless `values` are wanted, what is random is zero."""
+def pretend_gpu(device: Device, *, values: bool = False) -> Generator[None]:
+    """Within it torch believes in one GPU, such as `device`; unless `values` are wanted, what is random is zero."""
     with contextlib.ExitStack() as patched:
-        answers = _answers(arch) | patched.enter_context(streams())
+        answers = _answers(device) | patched.enter_context(streams())
         for name, answer in answers.items():
             patched.enter_context(mock.patch.object(torch.cuda, name, answer))
         for name in ("mark", "range_push", "range_pop"):
@@ -75,9 +54,9 @@ def pretend_gpu(arch: str, *, values: bool = False) -> Generator[None]:
         yield
 
 
-def _answers(arch: str) -> dict[str, Callable[..., Any]]:
+def _answers(device: Device) -> dict[str, Callable[..., Any]]:
     """Return what functions of `torch.cuda` answer. Each is one of its own: `torch._dynamo` wants no object twice."""
-    properties = _properties(arch)
+    properties = _properties(device)
     return {
         "is_available": lambda: True,
         "is_initialized": lambda: True,
@@ -86,7 +65,7 @@ def _answers(arch: str) -> dict[str, Callable[..., Any]]:
         "current_device": lambda: 0,
         "set_device": _nothing(),
         "get_device_name": lambda *_: properties.name,
-        "get_device_capability": lambda *_: capability(arch),
+        "get_device_capability": lambda *_: device.capability,
         "get_device_properties": lambda *_: properties,
         "synchronize": _nothing(),
         "empty_cache": _nothing(),
@@ -99,26 +78,27 @@ def _answers(arch: str) -> dict[str, Callable[..., Any]]:
         "max_memory_allocated": lambda *_: 0,
         "max_memory_reserved": lambda *_: 0,
         "reset_peak_memory_stats": _nothing(),
-        "is_bf16_supported": lambda *_, **__: capability(arch)[0] >= 8,
+        "is_bf16_supported": lambda *_, **__: device.capability >= (8, 0),
         "device": lambda *_: contextlib.nullcontext(),
     }
 
 
-def _properties(arch: str) -> _Properties:
-    limits = LIMITS.get(base_arch(arch), LIMITS["sm_90"])
+def _properties(device: Device) -> _Properties:
+    limits, (major, minor) = device.limits, device.capability
     return _Properties(
-        name=f"NVIDIA {arch}",
-        major=capability(arch)[0],
-        minor=capability(arch)[1],
-        multi_processor_count=multiprocessors(arch),
-        total_memory=80 << 30,
-        warp_size=32,
+        name=f"NVIDIA {device.name}".replace("NVIDIA NVIDIA", "NVIDIA"),
+        major=major,
+        minor=minor,
+        multi_processor_count=device.multiprocessors,
+        total_memory=device.memory_bytes,
+        warp_size=WARP,
+        max_threads_per_block=BLOCK_THREADS,
         max_threads_per_multi_processor=limits.threads,
-        regs_per_multiprocessor=65536,
-        shared_memory_per_block=48 << 10,
+        regs_per_multiprocessor=REGISTERS,
+        shared_memory_per_block=STATIC_SHARED_BYTES,
         shared_memory_per_block_optin=limits.block_shared_bytes,
         shared_memory_per_multiprocessor=limits.shared_bytes,
-        L2_cache_size=50 << 20,
+        L2_cache_size=device.l2_bytes,
     )
 
 

@@ -28,11 +28,13 @@ from triton.runtime.errors import OutOfResources, PTXASError
 from kernel_lsp.build.binary import Binary, Build, Diagnostic, KernelFacts, Severity
 from kernel_lsp.build.cubin import read_cubin
 from kernel_lsp.build.plan import Constant, Launch, Plan
-from kernel_lsp.build.pretend import ShapesOnly, capability, pretend_gpu
+from kernel_lsp.build.pretend import ShapesOnly, pretend_gpu
 from kernel_lsp.build.ptxas import PtxasUsage, parse_ptxas_usage, with_spills
 from kernel_lsp.build.shortfall import shortfall
 from kernel_lsp.build.triton_ahead import compile_ahead
 from kernel_lsp.build.triton_driver import received_by
+from kernel_lsp.device.architectures import arch_number
+from kernel_lsp.device.device import Device
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.workload.execute import blame
@@ -61,7 +63,7 @@ class TritonBuild:
 
 
 def build_triton(
-    source: SourceFile, workload: Workload, load: Callable[[], Callable[..., Any]], arch: str, processes: int
+    source: SourceFile, workload: Workload, load: Callable[[], Callable[..., Any]], device: Device, processes: int
 ) -> TritonBuild:
     """Compile all that a workload launches from a Triton file.
 
@@ -69,7 +71,7 @@ def build_triton(
         source: the kernel file, for the places of messages.
         workload: its cases and inputs.
         load: executes the file and returns what runs it on the inputs of a case.
-        arch: `sm_90` and the like.
+        device: the GPU that the code is told to run on, and compiled for.
         processes: how many may compile side by side.
 
     Raises:
@@ -77,7 +79,7 @@ def build_triton(
         CannotJudgeError: it needs more of a GPU than is pretended.
     """
     start = time.perf_counter()
-    recorder = Recorder(arch)
+    recorder = Recorder(device.arch)
 
     def launch_all() -> tuple[Plan, ...]:
         run, plans = load(), list[Plan]()
@@ -91,7 +93,7 @@ def build_triton(
         return tuple(plans)
 
     large = ShapesOnly() if workload.problem is not None else contextlib.nullcontext()
-    with pretend_gpu(arch), large, received_by(recorder, arch), recorder.hearing():
+    with pretend_gpu(device), large, received_by(recorder, device), recorder.hearing():
         try:
             recorder.known = compile_ahead(launch_all, recorder.heard, processes)
             plans = launch_all()
@@ -283,7 +285,7 @@ def _with_spills(facts: tuple[KernelFacts, ...], compiled: _Compiled) -> tuple[K
 
 def _ptxas(target: str) -> str:
     tools = knobs.nvidia
-    return (tools.ptxas_blackwell if capability(target)[0] >= 10 else tools.ptxas).path
+    return (tools.ptxas_blackwell if arch_number(target) >= 100 else tools.ptxas).path
 
 
 def diagnose(error: WorkloadError, source: SourceFile) -> Diagnostic | None:

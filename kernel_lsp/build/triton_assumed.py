@@ -41,6 +41,7 @@ from kernel_lsp.build.triton_types import (
     parameters_of,
 )
 from kernel_lsp.build.triton_uses import Uses, uses_in
+from kernel_lsp.device.device import Device
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels
@@ -131,20 +132,20 @@ class _Loaded:
         return _tree_of(value) if own else None
 
 
-def build_assumed(source: SourceFile, arch: str, processes: int) -> tuple[TritonBuild, tuple[Assumed, ...]]:
+def build_assumed(source: SourceFile, device: Device, processes: int) -> tuple[TritonBuild, tuple[Assumed, ...]]:
     """Compile the kernels of a Triton file that has no workload.
 
     Args:
         source: the file.
-        arch: `sm_90` and the like.
+        device: the GPU that the code is told to run on, and compiled for.
         processes: how many may compile side by side.
 
     Returns:
         The build, whose diagnostics are what is wrong whatever the types are, and what was assumed of each kernel.
     """
     start = time.perf_counter()
-    recorder = Recorder(arch)
-    with pretend_gpu(arch), received_by(recorder, arch), recorder.hearing():
+    recorder = Recorder(device.arch)
+    with pretend_gpu(device), received_by(recorder, device), recorder.hearing():
         try:
             module = PartialModule(source.path, source.text)
         except WorkloadError as error:

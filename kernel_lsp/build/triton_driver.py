@@ -18,8 +18,8 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.driver import driver as active_driver
 
 from kernel_lsp.build.cubin import read_cubin
-from kernel_lsp.build.occupancy import LIMITS, base_arch
-from kernel_lsp.build.pretend import capability, multiprocessors
+from kernel_lsp.device.architectures import BLOCK_THREADS, REGISTERS, WARP, arch_number
+from kernel_lsp.device.device import Device
 
 _LEAST_REGISTERS = 16  # what hardware gives a thread at least
 
@@ -43,10 +43,10 @@ class Receiver(Protocol):
 
 
 @contextlib.contextmanager
-def received_by(receiver: Receiver, arch: str, *, shared_bytes: int | None = None) -> Generator[None]:
-    """Within it Triton compiles for `arch` and launches into `receiver`.
+def received_by(receiver: Receiver, device: Device, *, shared_bytes: int | None = None) -> Generator[None]:
+    """Within it Triton compiles for `device` and launches into `receiver`.
 
-    A block may have `shared_bytes` of shared memory; as many as on the architecture if None.
+    A block may have `shared_bytes` of shared memory; as many as on the device if None.
     """
 
     def loaded(module: object, function: Any, name: str, metadata_group: dict[str, str], hash: str) -> None:  # noqa: A002
@@ -58,7 +58,7 @@ def received_by(receiver: Receiver, arch: str, *, shared_bytes: int | None = Non
         return [1.0, 1.0, 1.0]
 
     before = active_driver._active  # pyright: ignore[reportPrivateUsage]
-    active_driver.set_active(_driver(receiver, arch, shared_bytes))
+    active_driver.set_active(_driver(receiver, device, shared_bytes))
     max_shared_mem.cache_clear()  # Triton asks once and remembers
     knobs.runtime.kernel_load_end_hook.add(loaded)
     try:
@@ -74,25 +74,23 @@ def received_by(receiver: Receiver, arch: str, *, shared_bytes: int | None = Non
         active_driver._active = before  # pyright: ignore[reportPrivateUsage]
 
 
-def _driver(receiver: Receiver, arch: str, shared_bytes: int | None) -> Any:
+def _driver(receiver: Receiver, device: Device, shared_bytes: int | None) -> Any:
     """What Triton asks of a driver, answered for a GPU that is not there."""
-    major, minor = capability(arch)
-    target = GPUTarget("cuda", 10 * major + minor, 32)
-    limits = LIMITS.get(base_arch(arch), LIMITS["sm_90"])
+    target = GPUTarget("cuda", arch_number(device.arch), WARP)
     properties = {
-        "max_shared_mem": shared_bytes or limits.block_shared_bytes,
-        "max_num_regs": 65536,
-        "multiprocessor_count": multiprocessors(arch),
-        "warpSize": 32,
-        "sm_clock_rate": 1_980_000,
-        "mem_clock_rate": 2_619_000,
-        "mem_bus_width": 6144,
+        "max_shared_mem": shared_bytes or device.limits.block_shared_bytes,
+        "max_num_regs": REGISTERS,
+        "multiprocessor_count": device.multiprocessors,
+        "warpSize": WARP,
+        "sm_clock_rate": 1000 * device.clock_mhz,
+        "mem_clock_rate": round(device.bandwidth * 8 / 2 / device.bus_bits / 1000),  # kHz, of two transfers each
+        "mem_bus_width": device.bus_bits,
     }
 
     def load_binary(name: str, cubin: bytes, _shared: int, _device: int) -> tuple[int, object, int, int, int]:
         """Module, function, registers and spills of a thread, most threads; host code computes sizes of these."""
         registers = next((facts.registers for facts in read_cubin(cubin) if facts.entry == name), _LEAST_REGISTERS)
-        return 1, receiver.load(name, cubin), max(registers, _LEAST_REGISTERS), 0, 1024
+        return 1, receiver.load(name, cubin), max(registers, _LEAST_REGISTERS), 0, BLOCK_THREADS
 
     utils = SimpleNamespace(get_device_properties=lambda _: properties, load_binary=load_binary)
     return SimpleNamespace(

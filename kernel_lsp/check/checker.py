@@ -27,9 +27,9 @@ from kernel_lsp.check.joining import joined, joined_emulations, joined_texts
 from kernel_lsp.check.record import CaseTime, Examination, FileReport, movable, packed, unpacked
 from kernel_lsp.check.timed import time_file
 from kernel_lsp.config.settings import Settings
-from kernel_lsp.device.nvml import find_gpus
+from kernel_lsp.device.choice import choose_gpu, target_device
 from kernel_lsp.errors import KernelLspError, WorkloadError
-from kernel_lsp.judge.building import Builders, arch_of
+from kernel_lsp.judge.building import Builders
 from kernel_lsp.judge.emulation import Emulation
 from kernel_lsp.judge.target import Target
 from kernel_lsp.rules.rule import Needs
@@ -87,8 +87,8 @@ class Checker:
         record: bool = False,
     ) -> None:
         self._settings, self._store, self._workload, self._run, self._record = settings, store, workload, run, record
-        self._gpu = next(iter(find_gpus()), None)
-        self._arch = arch_of(self._gpu, settings)
+        self._gpu = choose_gpu(settings.gpu)
+        self._target = target_device(self._gpu, settings.arch)
         self._room, self._timing = asyncio.Semaphore(_AT_ONCE), asyncio.Lock()
         self._pool: Pool | None = None
         self._builders: Builders | None = None
@@ -119,7 +119,7 @@ class Checker:
         language = language_of(source.path, source.text)
         assert language is not None, "only kernel files are checked"
         kernels = find_kernels(source.text, source.path)
-        report = FileReport(source.path, language, self._arch, tuple(kernel.name for kernel in kernels))
+        report = FileReport(source.path, language, self._target.arch, tuple(kernel.name for kernel in kernels))
         problem: WorkloadError | None = None
         settings = self._settings
         try:
@@ -132,7 +132,7 @@ class Checker:
         self.reads[source.path] = frozenset().union(*(depends.paths for depends in every))
         root = find_root(source.path)
         baseline = read_baseline(root)
-        record = None if self._record else baseline.find(name_in(root, source.path), self._arch)
+        record = None if self._record else baseline.find(name_in(root, source.path), self._target.arch)
         if problem is not None:
             at = problem.path
             self.reads[source.path] |= {at.resolve()} if at else set()
@@ -148,12 +148,13 @@ class Checker:
             workloads=tuple(workload.source.path for workload in workloads),
             emulation=found.emulation,
             remembered=found.remembered,
+            device=self.device,
             seconds=time.perf_counter() - started - found.waited,
         )
 
     async def _examined(self, depends: Dependencies, record: FileRecord | None) -> _Found:
         """What examining the file found, now or before."""
-        key = depends.key(self._settings, self._arch, self._gpu, run=self._run) if self._store else None
+        key = depends.key(self._settings, self._target, self._gpu, run=self._run) if self._store else None
         known = unpacked(self._store.find_check(key)) if self._store and key else None
         if known is not None and not self._lacks_times(known, record):
             return _Found(known, remembered=True)
@@ -165,7 +166,7 @@ class Checker:
                 warm_minutes = self._settings.runner.warm_minutes
                 self._pool = Pool(self._gpu.uuid if self._gpu else None, warm_minutes=warm_minutes)
             if self._builders is None:
-                self._builders = Builders(self._pool, self._settings, self._arch)
+                self._builders = Builders(self._pool, self._settings, self._target)
             if known is None:
                 known, emulation = await examine(
                     depends.source,
@@ -245,12 +246,11 @@ def record_baseline(reports: Sequence[FileReport]) -> list[Path]:
     Raises:
         ConfigurationError: a baseline cannot be read or written.
     """
-    device = next((gpu.name for gpu in find_gpus()), None)
     by_root: dict[Path, list[Measured]] = {}
     for report in (report for report in reports if report.ok):
         root = find_root(report.path)
         name = name_in(root, report.path)
-        by_root.setdefault(root, []).append(Measured(name, report.arch, report.resources, device, report.times))
+        by_root.setdefault(root, []).append(Measured(name, report.arch, report.resources, report.device, report.times))
     return [write_baseline(updated(read_baseline(root), root, files), root) for root, files in sorted(by_root.items())]
 
 

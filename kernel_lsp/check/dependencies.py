@@ -15,6 +15,7 @@ from kernel_lsp.build.toolchain import package_versions
 from kernel_lsp.build.toolkit import find_tool
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.config.variables import named_variables
+from kernel_lsp.device.device import Device
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import cuda_part
@@ -46,7 +47,7 @@ class Dependencies:
         files = (self.source, *([self.workload.source] if self.workload else []), *self.others)
         return frozenset(file.path.resolve() for file in files)
 
-    def key(self, settings: Settings, arch: str, gpu: Gpu | None, *, run: bool) -> str | None:
+    def key(self, settings: Settings, device: Device, gpu: Gpu | None, *, run: bool) -> str | None:
         """Content address of what a check finds: the same wherever the files lie; None where it cannot be told."""
         if not self.whole:
             return None
@@ -59,7 +60,7 @@ class Dependencies:
             "name": self.source.path.name,
             "text": self.source.text,
             "texts": texts,
-            "arch": arch,
+            "device": repr(device),
             "gpu": [gpu.name, gpu.uuid, gpu.driver] if gpu else None,
             "run": run,
             "judge": settings.judge.model_dump(),

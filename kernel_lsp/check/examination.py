@@ -93,7 +93,7 @@ async def examine(
     target = Target(language, source, kernels, None, workload) if workload else None
     candidate = target.baseline if target else Candidate(language, source, None, "baseline", "baseline")
     try:
-        built = known_build(settings, builders.arch, workload, candidate) or await builders.build(workload, candidate)
+        built = known_build(settings, builders.device, workload, candidate) or await builders.build(workload, candidate)
         _take_build(built, notes)
         if target is not None and built.ok and run:
             if gpu is not None:

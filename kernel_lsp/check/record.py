@@ -69,6 +69,7 @@ class FileReport:
         emulation: what its runs on the emulator showed; None where there were none in this check.
         seconds: wall time of this check.
         remembered: whether nothing had changed since an earlier check, whose findings these are.
+        device: the model of the GPU that it was checked on; None without one.
     """
 
     path: Path
@@ -85,6 +86,7 @@ class FileReport:
     emulation: Emulation | None = None
     seconds: float = 0.0
     remembered: bool = False
+    device: str | None = None
 
     @property
     def never_launched(self) -> tuple[str, ...]:

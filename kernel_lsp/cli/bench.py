@@ -19,8 +19,9 @@ from kernel_lsp.bench.suite import find_problems, find_samples, parse_numbers
 from kernel_lsp.bench.totals import add_up
 from kernel_lsp.cli.console import err, opened_store, out, say_notices, settings_for
 from kernel_lsp.cli.main import CANNOT_JUDGE
-from kernel_lsp.device.nvml import find_gpus
-from kernel_lsp.errors import CannotJudgeError, ConfigurationError
+from kernel_lsp.cli.options import Gpu
+from kernel_lsp.device.choice import choose_gpus
+from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.report.bench import bench_json, bench_view, searching_view, totals_view
 from kernel_lsp.report.page.bench import bench_page
 
@@ -56,6 +57,7 @@ def kernelbench(
     level: Annotated[int | None, typer.Option(min=1, help="Problems of this level only.")] = None,
     problems: Annotated[str | None, typer.Option(metavar="NUMBERS", help="Such as 1,19,30-40; by default all.")] = None,
     gpus: Annotated[int | None, typer.Option(min=1, help="GPUs to judge on, one runner each; by default one.")] = None,
+    gpu: Gpu = None,
     compat: Annotated[
         bool, typer.Option("--compat", help="Also say what KernelBench's own method says of each candidate.")
     ] = False,
@@ -77,14 +79,11 @@ def kernelbench(
         raise ConfigurationError("Candidates are either there or searched for.", cure=cure)
     if propose is None and (write, budget, strategy) != (None, None, None):
         raise ConfigurationError("--write, --budget and --strategy are for --propose.", cure="Leave them out.")
-    settings = settings_for(root, refine__write=write, refine__budget=budget, refine__strategy=strategy)
+    settings = settings_for(root, gpu=gpu, refine__write=write, refine__budget=budget, refine__strategy=strategy)
     root = root or settings.kernelbench.root
     if root is None:
         raise ConfigurationError("KernelBench's problems are not known.", cure="Name their folder with --root.")
-    found = find_gpus()
-    if gpus is not None and gpus > len(found):
-        raise CannotJudgeError(f"{gpus} GPUs are asked for, and this machine shows {len(found)}.", cure="See --gpus.")
-    used = found[: gpus or 1]
+    used = choose_gpus(settings.gpu, gpus)
     chosen = find_problems(root, level, parse_numbers(problems) if problems else None)
     book = Ledger(ledger or settings.paths.data / "kernelbench.jsonl")
     samples = find_samples(candidates) if candidates else ()

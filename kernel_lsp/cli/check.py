@@ -9,8 +9,9 @@ import typer
 from kernel_lsp.check import FileReport, find_kernel_files, kernel_files_among, record_baseline
 from kernel_lsp.check import check as check_files
 from kernel_lsp.check.baseline import find_root
-from kernel_lsp.cli.console import Json, Workload, err, opened_store, out, say_notices, settings_for
+from kernel_lsp.cli.console import err, opened_store, out, say_notices, settings_for
 from kernel_lsp.cli.main import FINDINGS
+from kernel_lsp.cli.options import Gpu, Json, Workload
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.mutation_testing import FileStrength, measure_strength
@@ -48,13 +49,14 @@ def check(
     verbose: Annotated[bool, typer.Option("--verbose", help="With --strength: show the bugs that are caught, too.")] = (
         False
     ),
+    gpu: Gpu = None,
     json: Json = False,
 ) -> None:
     """Compile kernels, run their workloads and compare with the references. Ends with 1 when something is wrong."""
     sources = kernel_files_among(paths, related=True) if changed else find_kernel_files(paths)
     if not sources:
         return
-    settings = settings_for(paths[0], check__strict=strict)
+    settings = settings_for(paths[0], gpu=gpu, check__strict=strict)
     if strength:
         _show_strength(sources, settings, workload, verbose=verbose, json=json)
         return

@@ -3,9 +3,7 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
 
-import typer
 from rich.console import Console
 from rich.text import Text
 
@@ -30,10 +28,6 @@ out = _console(stderr=False)
 
 err = _console(stderr=True)
 """Progress and notices, so that results can be piped."""
-
-Workload = Annotated[Path | None, typer.Option(help="The workload, where it is not found by its name.")]
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
 def settings_for(path: Path | None = None, **overrides: object) -> Settings:

@@ -2,7 +2,8 @@
 
 import typer
 
-from kernel_lsp.cli.console import Json, out
+from kernel_lsp.cli.console import out
+from kernel_lsp.cli.options import Json
 from kernel_lsp.report.doctor import survey, survey_view
 from kernel_lsp.report.machine import records_json
 

@@ -7,18 +7,9 @@ from typing import Annotated
 
 import typer
 
-from kernel_lsp.cli.console import (
-    Json,
-    Workload,
-    err,
-    opened_store,
-    out,
-    say_note,
-    say_notices,
-    say_other_workloads,
-    settings_for,
-)
+from kernel_lsp.cli.console import err, opened_store, out, say_note, say_notices, say_other_workloads, settings_for
 from kernel_lsp.cli.main import CANNOT_JUDGE, FINDINGS, UNUSABLE
+from kernel_lsp.cli.options import Gpu, Json, Workload
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import CannotJudgeError, RunnerError
 from kernel_lsp.judge.measure.statistics import Decision
@@ -39,6 +30,7 @@ def judge(
     baseline: Annotated[Path, typer.Argument(help="The kernel file as it stands.")],
     candidates: Annotated[list[Path], typer.Argument(metavar="CANDIDATE...", help="Other versions of that file.")],
     workload: Workload = None,
+    gpu: Gpu = None,
     json: Json = False,
 ) -> None:
     """Compile, verify and time each CANDIDATE against BASELINE, and say how it was found.
@@ -50,7 +42,7 @@ def judge(
     Ends with 0 when every candidate is right, faster or not; 1 when one is not; 2 when one cannot be used; 3 when this
     machine cannot time one.
     """
-    settings = settings_for(baseline)
+    settings = settings_for(baseline, gpu=gpu)
     target = make_target(baseline, workload=workload, problems=settings.kernelbench.root, folders=settings.workloads)
     if workload is None:
         say_other_workloads(target, settings)

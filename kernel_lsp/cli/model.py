@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kernel_lsp.cli.console import Json, err, out, settings_for
+from kernel_lsp.cli.console import err, out, settings_for
+from kernel_lsp.cli.options import Json
 from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.model.profile import find_profile
 

@@ -13,18 +13,9 @@ from rich.console import RenderableType
 from rich.live import Live
 
 from kernel_lsp.cli.apply import apply_changes
-from kernel_lsp.cli.console import (
-    Json,
-    Workload,
-    err,
-    opened_store,
-    out,
-    say_note,
-    say_notices,
-    say_other_workloads,
-    settings_for,
-)
+from kernel_lsp.cli.console import err, opened_store, out, say_note, say_notices, say_other_workloads, settings_for
 from kernel_lsp.cli.main import FINDINGS, INTERRUPTED
+from kernel_lsp.cli.options import Gpu, Json, Workload
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.judge.target import Target, make_target
@@ -65,17 +56,18 @@ def refine(
         Path | None,
         typer.Option(metavar="DIR", help="Refine many kernels a turn at a time; a model answers from files in DIR."),
     ] = None,
+    gpu: Gpu = None,
     json: Json = False,
 ) -> None:
     """Search for a faster variant of a kernel, or for a kernel for a PyTorch module; Ctrl-C keeps what was found."""
     if turn_batch is not None:
-        _take_turn(turn_batch, targets or [], write)
+        _take_turn(turn_batch, targets or [], settings_for(gpu=gpu, refine__write=write))
         return
     if targets is None or len(targets) != 1:
         cure = "Name one file; or give a folder with --turn-batch to refine many kernels a turn at a time."
         raise ConfigurationError(f"`refine` works on one kernel file, and {len(targets or [])} are named.", cure=cure)
     file, _, kernel = targets[0].partition("::")
-    settings = settings_for(Path(file), refine__budget=budget, refine__strategy=strategy, refine__write=write)
+    settings = settings_for(Path(file), gpu=gpu, refine__budget=budget, refine__strategy=strategy, refine__write=write)
     aim = make_target(
         Path(file), kernel or None, workload, problems=settings.kernelbench.root, folders=settings.workloads
     )
@@ -110,9 +102,8 @@ def refine(
         raise typer.Exit(INTERRUPTED)
 
 
-def _take_turn(folder: Path, kernels: list[str], write: str | None) -> None:
+def _take_turn(folder: Path, kernels: list[str], settings: Settings) -> None:
     """One call of a sweep: as far as there are answers."""
-    settings = settings_for(refine__write=write)
     batch = begin_batch(folder, kernels, settings)
     with opened_store(settings) as store, err.status("") as status:
         stand = asyncio.run(advance_batch(batch, settings, store, status.update))

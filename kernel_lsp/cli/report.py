@@ -7,7 +7,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from kernel_lsp.cli.console import Json, opened_store, out, say_notices, settings_for
+from kernel_lsp.cli.console import opened_store, out, say_notices, settings_for
+from kernel_lsp.cli.options import Json
 from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.report.machine import records_json, verdict_json

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from kernel_lsp.cli.options import Gpu
 from kernel_lsp.lsp.serving import serve_socket, serve_stdio
 
 app = typer.Typer(add_completion=False)
@@ -14,6 +15,7 @@ def serve(
     socket: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Wait for one client on this port of 127.0.0.1; 0 picks one.")
     ] = None,
+    gpu: Gpu = None,
     stdio: Annotated[bool, typer.Option("--stdio", help="Talk over standard input and output, as is the rule.")] = True,
 ) -> None:
     """Run the language server; an editor starts it."""
@@ -21,4 +23,5 @@ def serve(
     def say(port: int) -> None:
         typer.echo(f"listening on 127.0.0.1:{port}", err=True)
 
-    raise typer.Exit(serve_stdio() if socket is None else serve_socket(socket, say))
+    commanded = {} if gpu is None else {"gpu": gpu}
+    raise typer.Exit(serve_stdio(commanded) if socket is None else serve_socket(socket, say, commanded))

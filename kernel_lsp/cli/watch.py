@@ -10,7 +10,8 @@ from rich.live import Live
 
 from kernel_lsp.check import Checker
 from kernel_lsp.check.watching import Standing, watch_folder
-from kernel_lsp.cli.console import Workload, err, opened_store, out, say_notices, settings_for
+from kernel_lsp.cli.console import err, opened_store, out, say_notices, settings_for
+from kernel_lsp.cli.options import Gpu, Workload
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import SourceError
 from kernel_lsp.report.check import file_view
@@ -25,11 +26,12 @@ def watch(
     folder: Annotated[Path, typer.Argument(help="A folder with kernel files.")] = Path(),
     workload: Workload = None,
     run: Annotated[bool, typer.Option("--run/--no-run", help="Also run the workloads, not only compile.")] = True,
+    gpu: Gpu = None,
 ) -> None:
     """Check the kernels below FOLDER, and again each time they, their workloads or their headers are saved."""
     if not folder.is_dir():
         raise SourceError("This is no folder.", folder, cure="Name the folder that your kernels lie in.")
-    settings = settings_for(folder)
+    settings = settings_for(folder, gpu=gpu)
     with opened_store(settings) as store:
         asyncio.run(_watch(folder, settings, store, workload, run=run))
         say_notices(store)

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import platformdirs
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
 from kernel_lsp import policy
 from kernel_lsp.config.units import Bytes, Seconds
+from kernel_lsp.device.device import device_named
 
 APP = "kernel-lsp"
 """Name of the table in `pyproject.toml` and of the folders for settings, data and cache."""
@@ -25,12 +26,23 @@ def _names(value: object) -> object:
     return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
 
 
+def _named(value: object) -> object:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return (value.strip() or None) if isinstance(value, str) else value
+
+
+def _known(name: str) -> str:
+    device_named(name)
+    return name
+
+
 def _words(value: object) -> object:
     return shlex.split(value) if isinstance(value, str) else value
 
 
 Folder = Annotated[Path, BeforeValidator(_anchor)]
-Arch = Annotated[str, Field(pattern=r"^sm_\d{2,3}[af]?$")]
+Arch = Annotated[str, AfterValidator(_known)]
 Proposer = Annotated[str, Field(pattern=r"^(rewriter|tuner|[A-Za-z_][\w.]*:[A-Za-z_]\w*)$")]
 Variables = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]+\*?$")]  # never all of them: some are secrets
 Names = BeforeValidator(_names)  # a text is split at commas: sm_80,sm_90
@@ -197,8 +209,10 @@ class PathSettings(_Section):
 class Settings(_Section):
     """Everything that can be set, with what holds when nothing is."""
 
+    gpu: Annotated[str | None, BeforeValidator(_named)] = None
+    """GPU to use: its index, UUID or name, such as 1 or H100; by default the first."""
     arch: Annotated[list[Arch], Names] = []
-    """Architectures to build for, such as sm_90; empty means that of the GPU found, else sm_90."""
+    """What to build for: architectures or GPUs, such as sm_90 or RTX 4090; empty means the GPU found, else sm_90."""
     workloads: Annotated[list[Folder], Words] = []
     """Further folders to look for workloads in, such as test/kernels, from the file that names them."""
     judge: JudgeSettings = JudgeSettings()

@@ -5,17 +5,16 @@ judgement which patches `torch.cuda` or `cuda.bindings` does not reach them.
 """
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Protocol
 
 from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
-from kernel_lsp.build.binary import Binary
+from kernel_lsp.device.architectures import STATIC_SHARED_BYTES
 from kernel_lsp.device.arguments import LaunchShape, launch_shape, pack_arguments
 from kernel_lsp.errors import WorkloadError
 
-_DEFAULT_SHARED_LIMIT = 48 << 10
 cu: Any = SimpleNamespace(**vars(driver))
 """The bindings as they are at import."""
 
@@ -93,6 +92,39 @@ def export_memory(pointer: int) -> bytes:
     return bytes(check(cu.cuIpcGetMemHandle(pointer), "sharing device memory").reserved)
 
 
+class Entry(Protocol):
+    """A kernel of an image: its name there, and offset and size of each parameter."""
+
+    @property
+    def entry(self) -> str:
+        """Its name in the cubin."""
+        ...
+
+    @property
+    def parameters(self) -> tuple[tuple[int, int], ...]:
+        """Offset and size of each parameter, in bytes."""
+        ...
+
+
+class Image(Protocol):
+    """What a module is loaded from: a cubin, its kernels, and their entries by the names that launches have."""
+
+    @property
+    def cubin(self) -> bytes:
+        """The machine code."""
+        ...
+
+    @property
+    def entries(self) -> Mapping[str, str]:
+        """Names in the cubin by those that launches have."""
+        ...
+
+    @property
+    def kernels(self) -> Sequence[Entry]:
+        """All that can be launched."""
+        ...
+
+
 class LoadedModule:
     """A cubin on the GPU whose kernels are launched as `module.name[grid, block](...)` or `module["name<256>"][...]`.
 
@@ -102,7 +134,7 @@ class LoadedModule:
 
     def __init__(
         self,
-        binary: Binary,
+        binary: Image,
         parameter_types: dict[str, tuple[str, ...]],
         listeners: Sequence[Listener] = (),
         ear: Ear = unheard,
@@ -152,7 +184,7 @@ class _Kernel:
         tell: Callable[[LaunchShape, Sequence[bytes], Sequence[Any]], None],
     ) -> None:
         self._name, self._function, self._sizes, self._types, self._tell = name, function, sizes, types, tell
-        self._shared = _DEFAULT_SHARED_LIMIT
+        self._shared = STATIC_SHARED_BYTES
 
     def __getitem__(self, shape: Any) -> "_Configured":
         made = launch_shape(shape, self._name)

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from kernel_lsp.device.architectures import ARCHITECTURES, nearest_arch
+
 _REASONS = {
     0x0000000000000004: "power cap",
     0x0000000000000008: "hardware slowdown",
@@ -20,7 +22,17 @@ SLOWED_BY_HARDWARE = frozenset({"hardware slowdown", "thermal (hardware)", "powe
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU; `index` is NVML's, `memory_bytes` its whole memory, `arch` as compilers name it."""
+    """One GPU.
+
+    Attributes:
+        index: NVML's, which is that of `nvidia-smi`.
+        name: as the driver has it.
+        uuid: its name among all GPUs.
+        arch: its architecture, as compilers name it.
+        driver: version of the driver.
+        memory_bytes: its whole memory.
+        multiprocessors: how many it has; None where the driver does not say.
+    """
 
     index: int
     name: str
@@ -28,6 +40,7 @@ class Gpu:
     arch: str
     driver: str
     memory_bytes: int
+    multiprocessors: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +81,27 @@ def find_gpus() -> tuple[Gpu, ...]:
     for index in range(nvml.nvmlDeviceGetCount()):
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
         major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
+        arch = f"sm_{major}{minor}"
         gpus.append(
             Gpu(
                 index,
                 str(nvml.nvmlDeviceGetName(handle)),
                 str(nvml.nvmlDeviceGetUUID(handle)),
-                f"sm_{major}{minor}",
+                arch,
                 driver,
                 int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+                _multiprocessors(nvml, handle, arch),
             )
         )
     return _visible(tuple(gpus), os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def _multiprocessors(nvml: Any, handle: Any, arch: str) -> int | None:
+    """Return how many there are. The driver tells the number of cores, each architecture has so many in one."""
+    try:
+        return int(nvml.nvmlDeviceGetNumGpuCores(handle)) // ARCHITECTURES[nearest_arch(arch)].cores or None
+    except nvml.NVMLError:
+        return None
 
 
 class Faults:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kernel_lsp.device.architectures import BLOCK_THREADS
+from kernel_lsp.device.device import DEFAULT_ARCH, Device, device_named
 from kernel_lsp.emulate.atomic import bind_atomics
 from kernel_lsp.emulate.barriers import bind_barriers
 from kernel_lsp.emulate.control import bind_control
@@ -47,6 +49,7 @@ _LANES = 1 << 15  # threads resident together: enough to make numpy's overhead s
 _MOST_LANES = 1 << 19  # ... where blocks wait for each other
 _SLICE = 20_000  # instructions before other blocks are let in, in programs whose blocks may wait for each other
 
+_DEFAULT = device_named(DEFAULT_ARCH)
 _decoded: weakref.WeakKeyDictionary[Program, DecodedProgram] = weakref.WeakKeyDictionary()
 
 
@@ -61,12 +64,14 @@ class Options:
         partial: whether blocks may have been left out, now or in an earlier launch. Then nothing is a mistake that they
             may be the reason for: reading memory that nobody is known to have written, waiting without end. Nor is it
             one to spend the budget.
+        device: the GPU that special registers tell of.
     """
 
     check: bool = True
     blocks: tuple[int, ...] | None = None
     budget: int = 1_000_000
     partial: bool = False
+    device: Device = _DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +133,7 @@ def run(
     if len(parameters) < function.parameter_bytes:
         raise EmulatorFault(f"kernel `{entry}` takes {function.parameter_bytes} bytes of parameters.")
     threads = block[0] * block[1] * block[2]
-    if not 0 < threads <= 1024 or min(grid) < 1:
+    if not 0 < threads <= BLOCK_THREADS or min(grid) < 1:
         raise LaunchError(f"kernel `{entry}` cannot be launched with grid {grid} and block {block}.")
     if function.cluster_blocks > 1:
         raise NeedsGpu(f"a cluster of {function.cluster_blocks} blocks")
@@ -263,7 +268,7 @@ class _Run:
             blocks.give_up(why)
 
     def _admit(self, numbers: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Blocks:
-        geometry = Geometry(self._grid, self._block, numbers, self._shared_bytes, self._dynamic)
+        geometry = Geometry(self._grid, self._block, numbers, self._shared_bytes, self._dynamic, self._options.device)
         reports = Reports(self._findings, geometry, self._memory, self._program.sites)
         return Blocks(Resident(self._launch, geometry, reports), self._entry, self._spinning)
 

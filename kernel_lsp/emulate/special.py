@@ -11,19 +11,16 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from kernel_lsp.device.device import Device
 from kernel_lsp.emulate.errors import NeedsGpu
 from kernel_lsp.emulate.lanes import WARP
 
 Array: TypeAlias = NDArray[Any]
 Triple: TypeAlias = tuple[int, int, int]
 
-_MULTIPROCESSORS = 132  # of an H100
-_WARP_PLACES = 64  # of one multiprocessor
 # One value for all threads: nothing else runs on this machine, and nothing counts or places anything.
 _ALIKE = {
-    "%nwarpid": _WARP_PLACES,
     "%smid": 0,
-    "%nsmid": _MULTIPROCESSORS,
     "%reserved_smem_offset_begin": 0,
     "%reserved_smem_offset_end": 0,
     "%reserved_smem_offset_cap": 0,
@@ -45,13 +42,15 @@ class Geometry:
         grid, blocks: blocks of the grid and threads of a block, in x, y, z.
         numbers: linear numbers of the resident blocks, one for each row.
         shared_bytes, dynamic_bytes: shared memory of a block, and how much of it the launch asked for.
+        device: the GPU that it runs on.
     """
 
     grid: Triple
     shape: Triple
     numbers: NDArray[np.int64]
-    shared_bytes: int = 0
-    dynamic_bytes: int = 0
+    shared_bytes: int
+    dynamic_bytes: int
+    device: Device
 
     @property
     def threads(self) -> int:
@@ -92,12 +91,14 @@ class Geometry:
             "%lanemask_gt": ~(below | bit),
             "%lanemask_ge": ~below,
         }
-        shared = {
+        launch = {
+            "%nsmid": self.device.multiprocessors,
+            "%nwarpid": self.device.limits.threads // WARP,
             "%dynamic_smem_size": self.dynamic_bytes,
             "%total_smem_size": self.shared_bytes,
             "%aggr_smem_size": self.shared_bytes,
         }
-        found |= {name: np.full((1, 1), value, np.uint32) for name, value in (_ALIKE | shared).items()}
+        found |= {name: np.full((1, 1), value, np.uint32) for name, value in (_ALIKE | launch).items()}
         found |= {name: np.full((1, 1), value, np.uint64) for name, value in _ALIKE_64.items()}
         step_thread, step_block = 1, 1
         for axis, threads, blocks in zip("xyz", self.shape, self.grid, strict=True):

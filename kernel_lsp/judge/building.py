@@ -15,10 +15,9 @@ from kernel_lsp.build.built import Built, failed, in_given_terms, with_extension
 from kernel_lsp.build.host.record import ExtensionBuild
 from kernel_lsp.build.host.request import ExtensionRequest
 from kernel_lsp.build.kept import keep_build
-from kernel_lsp.build.occupancy import base_arch
 from kernel_lsp.build.options import BuildOptions
 from kernel_lsp.config.settings import Settings
-from kernel_lsp.device.nvml import Gpu
+from kernel_lsp.device.device import Device
 from kernel_lsp.errors import RunnerError, WorkloadError
 from kernel_lsp.runner.messages.build import (
     BuildCandidate,
@@ -39,7 +38,6 @@ from kernel_lsp.source.kernel import Language
 from kernel_lsp.source.modules import in_place
 from kernel_lsp.workload.spec import WorkloadFile
 
-DEFAULT_ARCH = "sm_90"
 _NUMBERS = itertools.count(1)
 
 
@@ -50,27 +48,33 @@ class Builders:
     process of its own, which cannot write to the cache of builds.
     """
 
-    def __init__(self, pool: Pool, settings: Settings, arch: str) -> None:
-        self._pool, self._settings, self.arch = pool, settings, arch
+    def __init__(self, pool: Pool, settings: Settings, device: Device) -> None:
+        self._pool, self._settings, self.device = pool, settings, device
         self._number = str(next(_NUMBERS))
         self._cache_folder = settings.paths.cache / "builds"
         self._room = asyncio.Semaphore(settings.runner.compile_workers)
         self._busy = 0
         self._idle: list[Worker] = []
-        self._results: dict[tuple[str, str], asyncio.Task[Built]] = {}
+        self._results: dict[tuple[str, Device], asyncio.Task[Built]] = {}
         self._first_triton: Path | None = None
 
-    async def build(self, workload: WorkloadFile | None, candidate: Candidate, arch: str | None = None) -> Built:
+    @property
+    def arch(self) -> str:
+        """What candidates are compiled for, `sm_90` and the like."""
+        return self.device.arch
+
+    async def build(self, workload: WorkloadFile | None, candidate: Candidate, device: Device | None = None) -> Built:
         """Build a candidate; the same text is built once. A failed build is a result, not an exception.
 
         Without a workload kernels are compiled for what the file tells and what is assumed of the rest: types of a
-        Triton kernel, instances of a CUDA template (`Built.assumed`). `arch` may be another than the one
+        Triton kernel, instances of a CUDA template (`Built.assumed`). `device` may be another than the one
         that candidates are judged on.
         """
-        key = (candidate.digest, arch or self.arch)
+        device = device or self.device
+        key = (candidate.digest, device)
         task = self._results.get(key)
         if task is None or task.cancelled():
-            task = self._results[key] = start(self._build(workload, candidate, arch or self.arch))
+            task = self._results[key] = start(self._build(workload, candidate, device))
         return await asyncio.shield(task)
 
     def forget(self, candidate: Candidate) -> None:
@@ -141,15 +145,15 @@ class Builders:
         elif self._first_triton.is_dir() and not folder.exists():
             shutil.copytree(self._first_triton, folder)
 
-    async def _build(self, workload: WorkloadFile | None, candidate: Candidate, arch: str) -> Built:
+    async def _build(self, workload: WorkloadFile | None, candidate: Candidate, device: Device) -> Built:
         if candidate.language is Language.TRITON:
             self._seed_triton_cache(candidate)
         self._allow(workload, candidate)
         try:
             try:
-                answer, asked = await self._answers(workload, candidate, arch)
+                answer, asked = await self._answers(workload, candidate, device)
             except WorkerDied:  # somebody may have killed it: what ends a compiler does so again
-                answer, asked = await self._answers(workload, candidate, arch)
+                answer, asked = await self._answers(workload, candidate, device)
         except (WorkerDied, WorkerTimedOut) as error:
             return failed(candidate, str(error), lasting=False)
         except WorkerFailure as error:
@@ -164,7 +168,7 @@ class Builders:
         built = Built(answer.build, answer.plans, binaries=answer.binaries, assumed=answer.assumed, lasting=lasting)
         # Variants are many, and seldom asked for again; host code is no part of the key.
         if candidate.origin == "baseline" and not asked and lasting:
-            keep_build(self._settings, arch, workload, candidate, built)
+            keep_build(self._settings, device, workload, candidate, built)
         if asked:
             built = replace(
                 with_extensions(built, asked, candidate), host_texts=_host_texts(candidate, answer.requests)
@@ -172,11 +176,11 @@ class Builders:
         return in_given_terms(built, candidate)
 
     async def _answers(
-        self, workload: WorkloadFile | None, candidate: Candidate, arch: str
+        self, workload: WorkloadFile | None, candidate: Candidate, device: Device
     ) -> tuple[CandidateBuild, list[ExtensionBuild]]:
         """What workers make of a candidate and of the extensions that it asks for."""
-        answer = await self._candidate(workload, candidate, arch)
-        return answer, [await self._extension(request, candidate, arch) for request in answer.requests]
+        answer = await self._candidate(workload, candidate, device)
+        return answer, [await self._extension(request, candidate, device.arch) for request in answer.requests]
 
     def _allow(self, workload: WorkloadFile | None, candidate: Candidate) -> None:
         """Let workers read what building a candidate may need."""
@@ -188,7 +192,7 @@ class Builders:
         self._pool.allow(read, self._settings.runner.environment)
         self._pool.allow(read=[self._pool.scratch(Flavour.BUILD), self.extensions()])
 
-    async def _candidate(self, workload: WorkloadFile | None, candidate: Candidate, arch: str) -> CandidateBuild:
+    async def _candidate(self, workload: WorkloadFile | None, candidate: Candidate, device: Device) -> CandidateBuild:
         triton_cache = self.triton_cache(candidate)
         own = triton_cache if _runs_candidate(workload, candidate) else None
         async with self._worker(own, problem=workload is not None and workload.problem) as worker:
@@ -197,7 +201,7 @@ class Builders:
                 kernel=_absolute(candidate.kernel),
                 workload=_absolute(workload.source) if workload else None,
                 launch=_absolute(candidate.launch) if candidate.launch else None,
-                arch=arch,
+                device=device,
                 options=self._options(),
                 cache=self._cache(),
                 triton_cache=triton_cache,
@@ -253,17 +257,6 @@ class Builders:
                     self._idle.append(worker)
                 else:
                     worker.kill()
-
-
-def arch_of(gpu: Gpu | None, settings: Settings) -> str:
-    """What candidates are built for.
-
-    With a GPU that is its own architecture, `sm_90a` instead of `sm_90` where that is set. Without one it is the first
-    architecture set, else sm_90.
-    """
-    if gpu is not None:
-        return next((arch for arch in settings.arch if base_arch(arch) == gpu.arch), gpu.arch)
-    return settings.arch[0] if settings.arch else DEFAULT_ARCH
 
 
 def _runs_candidate(workload: WorkloadFile | None, candidate: Candidate) -> bool:

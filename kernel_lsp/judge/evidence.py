@@ -10,8 +10,9 @@ from statistics import median
 from kernel_lsp import __version__
 from kernel_lsp.build.toolchain import versions
 from kernel_lsp.config.variables import named_variables
+from kernel_lsp.device.choice import target_device
 from kernel_lsp.device.nvml import Faults
-from kernel_lsp.judge.building import Built, arch_of
+from kernel_lsp.judge.building import Built
 from kernel_lsp.judge.context import Bench, Context
 from kernel_lsp.judge.facts import opcodes
 from kernel_lsp.judge.measure import statistics
@@ -96,7 +97,7 @@ def address_of(bench: Bench, candidate: Candidate, known: dict[str, str]) -> str
         "settings": bench.settings.judge.model_dump(mode="json"),
         "environment": named_variables(bench.settings.runner.environment),
         "versions": known,
-        "device": bench.gpu.uuid if bench.gpu else arch_of(bench.gpu, bench.settings),
+        "device": bench.gpu.uuid if bench.gpu else repr(target_device(bench.gpu, bench.settings.arch)),
     }
     return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:20]
 

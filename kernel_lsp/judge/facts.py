@@ -12,9 +12,10 @@ from kernel_lsp.build.built import Built
 from kernel_lsp.build.kept import kept_files, known_build
 from kernel_lsp.build.sass import MachineCode, disassemble, mix
 from kernel_lsp.config.settings import Settings
-from kernel_lsp.device.nvml import find_gpus
+from kernel_lsp.device.choice import target_devices
+from kernel_lsp.device.device import Device
 from kernel_lsp.errors import CannotJudgeError
-from kernel_lsp.judge.building import DEFAULT_ARCH, Builders
+from kernel_lsp.judge.building import Builders
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import KernelResources
@@ -69,7 +70,7 @@ async def open_builder() -> AsyncGenerator[Compile]:
     """
     async with AsyncExitStack() as stack:
         pool: Pool | None = None
-        builders: dict[tuple[str, str], Builders] = {}
+        builders: dict[tuple[str, Device], Builders] = {}
 
         async def compile_one(source: SourceFile, settings: Settings, workload: Path | None = None) -> dict[str, Built]:
             nonlocal pool
@@ -77,17 +78,17 @@ async def open_builder() -> AsyncGenerator[Compile]:
             said = settings.model_dump_json()
             pool = started = pool or await stack.enter_async_context(Pool(warm_minutes=settings.runner.warm_minutes))
 
-            async def one(arch: str) -> Built:
-                known = known_build(settings, arch, found, candidate)
+            async def one(device: Device) -> Built:
+                known = known_build(settings, device, found, candidate)
                 if known is not None:
                     return known
-                mine = builders.setdefault((said, arch), Builders(started, settings, arch))
+                mine = builders.setdefault((said, device), Builders(started, settings, device))
                 built = await mine.build(found, candidate)
                 mine.forget(candidate)
                 return built
 
-            architectures = _architectures(settings)
-            return dict(zip(architectures, await asyncio.gather(*map(one, architectures)), strict=True))
+            devices = target_devices(settings.gpu, settings.arch)
+            return dict(zip(devices, await asyncio.gather(*map(one, devices.values())), strict=True))
 
         yield compile_one
 
@@ -182,7 +183,3 @@ def as_it_stands(
     if found is None:
         return None, Candidate(language, source, None, "baseline", "baseline")
     return found, Target(language, source, find_kernels(source.text, source.path), None, found).baseline
-
-
-def _architectures(settings: Settings) -> Sequence[str]:
-    return settings.arch or [gpu.arch for gpu in find_gpus()[:1]] or [DEFAULT_ARCH]

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from kernel_lsp import policy
 from kernel_lsp.build.binary import Binary
-from kernel_lsp.build.emulated import emulated_archs
+from kernel_lsp.build.emulated import emulated_devices
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu, uses
 from kernel_lsp.errors import CannotJudgeError, RunnerError
@@ -282,12 +282,12 @@ class Harness:
         """
         if built.needs_gpu:
             return built
-        *smaller, last = emulated_archs(self.builders.arch)
-        for arch in smaller:
-            built = await self.builders.build(self.target.workload, candidate, arch)
+        *others, own = emulated_devices(self.builders.device)
+        for device in others:
+            built = await self.builders.build(self.target.workload, candidate, device)
             if built.build.binary is not None:
                 return built
-        return await self.builders.build(self.target.workload, candidate, last)
+        return await self.builders.build(self.target.workload, candidate, own)
 
     async def bind(self, subject: Subject, slabs: tuple[str, ...], draw: Draw) -> None:
         """Make memory for inputs like these in a version's process, once."""
@@ -393,7 +393,7 @@ class Harness:
                 processes=python,  # to compile what it meets
                 device=self.place,
                 probes=messages.encode(self._probes) if self._probes else b"",
-                arch=self.builders.arch,
+                emulated=messages.encode(self.builders.device),
             )
             await worker.ask(Ready(), deadline=policy.WORKER_ANSWER_SECONDS)
         except RunnerError as error:

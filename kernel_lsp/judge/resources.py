@@ -3,7 +3,8 @@
 from math import prod
 
 from kernel_lsp.build.cubin import kernel_digests
-from kernel_lsp.build.occupancy import LIMITS, base_arch, next_cliffs, occupancy
+from kernel_lsp.build.occupancy import next_cliffs, occupancy
+from kernel_lsp.device.architectures import ARCHITECTURES, BLOCK_THREADS, base_arch
 from kernel_lsp.judge.building import Built
 from kernel_lsp.judge.verdict import KernelResources
 
@@ -24,7 +25,7 @@ def resources_of(built: Built) -> tuple[KernelResources, ...]:
         dynamic = max((x.shared_bytes for x in mine), default=0)
         shared = kernel.shared_bytes + dynamic
         share, limiter, cliffs = None, None, ()
-        if threads and threads <= 1024 and base_arch(binary.arch) in LIMITS:
+        if threads and threads <= BLOCK_THREADS and base_arch(binary.arch) in ARCHITECTURES:
             at = occupancy(binary.arch, kernel.registers, shared, threads, kernel.barriers)
             share, limiter = at.share, str(at.limiters[0])
             cliffs = next_cliffs(binary.arch, kernel.registers, shared, threads, kernel.barriers)

@@ -8,11 +8,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Self
 
 from kernel_lsp import policy
-from kernel_lsp.config.settings import RunnerSettings, Settings
+from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.choice import choose_gpu, target_device
 from kernel_lsp.device.lock import gpu_lock
-from kernel_lsp.device.nvml import Faults, Gpu, find_gpus, free_bytes
+from kernel_lsp.device.nvml import Faults, Gpu, free_bytes
 from kernel_lsp.errors import CannotJudgeError, KernelLspError, WorkloadError
-from kernel_lsp.judge.building import Builders, Built, arch_of
+from kernel_lsp.judge.building import Builders, Built
 from kernel_lsp.judge.context import Bench, Context, Measured
 from kernel_lsp.judge.errors import UnjudgedError, unattributed
 from kernel_lsp.judge.evidence import verdict_of
@@ -53,8 +54,8 @@ class Session:
     ) -> None:
         self._say = say
         self.pool, self.target, self.settings, self.gpu = pool, target, settings, gpu
-        self.arch = arch_of(gpu, settings)
-        self.builders = builders or Builders(pool, settings, self.arch)
+        self.device = target_device(gpu, settings.arch)
+        self.builders = builders or Builders(pool, settings, self.device)
         self._own_builders = builders is None
         self.baseline_built: Built | None = None
         self.harness: Harness | None = None
@@ -223,16 +224,24 @@ async def _memory_is_back(gpu: Gpu, free: int) -> None:
         await asyncio.sleep(0.05)
 
 
-def start_pool(settings: RunnerSettings) -> Pool:
-    """Return workers for sessions on the GPU that is found first, or for a machine without one."""
-    gpu = next(iter(find_gpus()), None)
-    return Pool(gpu.uuid if gpu else None, warm_minutes=settings.warm_minutes)
+def pool_on(gpu: Gpu | None, settings: Settings) -> Pool:
+    """Return workers that use this GPU, or none."""
+    return Pool(gpu.uuid if gpu else None, warm_minutes=settings.runner.warm_minutes)
+
+
+def start_pool(settings: Settings) -> Pool:
+    """Return workers for sessions on the GPU that is to be used, or for a machine without one.
+
+    Raises:
+        ConfigurationError: the setting `gpu` names none.
+    """
+    return pool_on(choose_gpu(settings.gpu), settings)
 
 
 class Pools:
     """Workers for sessions one after another, started when they are first asked for; after `end`, others."""
 
-    def __init__(self, settings: RunnerSettings) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._pool: Pool | None = None
 
@@ -243,7 +252,11 @@ class Pools:
         await self.end()
 
     def now(self) -> Pool:
-        """Return those there are."""
+        """Return those there are.
+
+        Raises:
+            ConfigurationError: the setting `gpu` names none.
+        """
         self._pool = self._pool or start_pool(self._settings)
         return self._pool
 
@@ -274,12 +287,11 @@ async def open_session(
     Raises:
         KernelLspError: the baseline or the workload cannot be used, or workers cannot be started.
     """
-    gpu = next((gpu for gpu in find_gpus() if pool is None or gpu.uuid == pool.gpu), None)
+    gpu = choose_gpu(pool.gpu if pool else settings.gpu) if pool is None or pool.gpu else None
     async with AsyncExitStack() as stack:
         workers = pool
         if workers is None:
-            own = Pool(gpu.uuid if gpu else None, warm_minutes=settings.runner.warm_minutes)
-            workers = await stack.enter_async_context(own)
+            workers = await stack.enter_async_context(pool_on(gpu, settings))
         stack.enter_context(workers.allowing())
         session = Session(workers, target, settings, gpu, builders, say)
         workers.preload(Flavour.BUILD, Flavour.GPU if gpu else Flavour.EMULATE)

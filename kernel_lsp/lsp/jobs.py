@@ -212,8 +212,7 @@ class Jobs:
     def expect(self, document: Document) -> None:
         """Somebody might start to time something of this text next; not while something is timed already."""
         if self.gpu and not self._turn.locked():
-            settings = self._server.settings.at(document.path)
-            self._spare.keep(settings.editor.ready_minutes, settings.runner.warm_minutes)
+            self._spare.keep(self._server.settings.at(document.path))
 
     def start(self, wanted: Wanted) -> tuple[Job, bool]:
         """The job that does this, and whether it was under way before.

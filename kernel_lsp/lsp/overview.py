@@ -9,9 +9,8 @@ from kernel_lsp.build.kept import known_build
 from kernel_lsp.check.baseline import find_root, name_in, read_baseline, regressions
 from kernel_lsp.check.places import base_name
 from kernel_lsp.config.settings import Settings
-from kernel_lsp.device.nvml import find_gpus
+from kernel_lsp.device.choice import target_devices
 from kernel_lsp.errors import ConfigurationError, KernelLspError, SourceError
-from kernel_lsp.judge.building import DEFAULT_ARCH
 from kernel_lsp.judge.facts import as_it_stands
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.verdict import KernelResources
@@ -52,10 +51,10 @@ def kernel_paths(folders: Sequence[Path]) -> list[Path]:
 
 def look_at(document: Document, settings: Settings) -> Known:
     """What earlier builds of a text left in the cache, and how that compares with the repository's baseline."""
-    arch = next(iter([*settings.arch, *(gpu.arch for gpu in find_gpus()[:1]), DEFAULT_ARCH]))
     try:
-        built = known_build(settings, arch, *as_it_stands(document.source, None, settings))
-    except KernelLspError:  # its workload cannot be read, which a diagnostic says
+        device = next(iter(target_devices(settings.gpu, settings.arch).values()))
+        built = known_build(settings, device, *as_it_stands(document.source, None, settings))
+    except KernelLspError:  # its workload cannot be read, or there is no such GPU, which is said elsewhere
         return Known({}, {})
     if built is None:
         return Known({}, {})
@@ -67,7 +66,7 @@ def look_at(document: Document, settings: Settings) -> Known:
     drift: dict[str, list[str]] = {}
     root = find_root(document.path)
     try:
-        record = read_baseline(root).find(name_in(root, document.path), arch)
+        record = read_baseline(root).find(name_in(root, document.path), device.arch)
     except ConfigurationError:  # `check` says so
         record = None
     for worse in regressions(document.source, document.kernels, found, record) if record is not None else ():

@@ -117,7 +117,10 @@ class Results:
     async def cures(self, document: Document, kernel: "Kernel", rule: str) -> list[str]:
         """Labels of the rewrites that may cure a rule's finding and that apply to a kernel as it is."""
         workload = (await self.of(document)).workload
-        return [] if workload is None else await asyncio.to_thread(_find_cures, document, kernel, workload, rule)
+        if workload is None:
+            return []
+        settings = self._server.settings.at(document.path)
+        return await asyncio.to_thread(_find_cures, document, kernel, workload, rule, settings)
 
     async def evidence(self, path: Path, verdict: str) -> dict[str, Any]:
         """What a verdict rests on, see `standing.find_evidence`; `path` says whose settings name the store."""

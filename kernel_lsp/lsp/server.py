@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import inspect
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Any, NoReturn
@@ -71,7 +71,7 @@ class Server(LanguageServer):
 
     protocol: protocol.Protocol  # pyright: ignore[reportIncompatibleVariableOverride]
 
-    def __init__(self) -> None:
+    def __init__(self, commanded: Mapping[str, object]) -> None:
         super().__init__(
             greeting.NAME,
             __version__,
@@ -82,7 +82,7 @@ class Server(LanguageServer):
         self.documents = Documents()
         self.folders = Folders()
         self.trust = Trust()
-        self.settings = ClientSettings(self)
+        self.settings = ClientSettings(self, commanded)
         self.diagnostics = diagnostics.Board(self)
         self.analysis = Analysis(self)
         self.watcher: workspace.Watcher | None = None
@@ -172,9 +172,9 @@ class Server(LanguageServer):
             self.complain(error)
 
 
-def make_server() -> Server:
-    """A server with all its handlers."""
-    server = Server()
+def make_server(commanded: Mapping[str, object]) -> Server:
+    """Return a server with all its handlers; settings that are `commanded` hold whatever the client says."""
+    server = Server(commanded)
     server.feature(types.INITIALIZE)(_answering(_initialize))
     for method, handler in _NOTIFICATIONS.items():
         server.feature(method)(_noticing(handler))

@@ -11,7 +11,7 @@ import signal
 import socket
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,21 +23,24 @@ if TYPE_CHECKING:
     from kernel_lsp.lsp.server import Server
 
 
-def serve_stdio() -> int:
-    """Serve the client at standard input and output; the exit code that the protocol asks for."""
-    return asyncio.run(_over_stdio())
+def serve_stdio(commanded: Mapping[str, object]) -> int:
+    """Serve the client at standard input and output; return the exit code that the protocol asks for.
+
+    Settings that are `commanded` hold whatever the client says.
+    """
+    return asyncio.run(_over_stdio(commanded))
 
 
-def serve_socket(port: int, say: Callable[[int], None]) -> int:
+def serve_socket(port: int, say: Callable[[int], None], commanded: Mapping[str, object]) -> int:
     """Wait on 127.0.0.1 for one client of this user and serve it; `say` is told the port, which 0 leaves to the system.
 
     Raises:
         ConfigurationError: the port cannot be had.
     """
-    return asyncio.run(_over_socket(port, say))
+    return asyncio.run(_over_socket(port, say, commanded))
 
 
-async def _over_stdio() -> int:
+async def _over_stdio(commanded: Mapping[str, object]) -> int:
     loop = asyncio.get_running_loop()
     if not all(map(_is_pipe, (0, 1))):
         cure = "An editor starts it and talks to it; for a server that waits for a client, use --socket PORT."
@@ -48,10 +51,10 @@ async def _over_stdio() -> int:
     reader = asyncio.StreamReader(LARGEST_LINE)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
     transport, flow = await loop.connect_write_pipe(lambda: asyncio.streams.FlowControlMixin(loop), out)
-    return await _session(reader, asyncio.StreamWriter(transport, flow, None, loop))
+    return await _session(reader, asyncio.StreamWriter(transport, flow, None, loop), commanded)
 
 
-async def _over_socket(port: int, say: Callable[[int], None]) -> int:
+async def _over_socket(port: int, say: Callable[[int], None], commanded: Mapping[str, object]) -> int:
     try:
         listener = socket.create_server(("127.0.0.1", port))
     except (OSError, OverflowError) as error:
@@ -65,16 +68,16 @@ async def _over_socket(port: int, say: Callable[[int], None]) -> int:
                 break
             connection.close()  # the machine may be shared, and a client can have code run
     reader, writer = await asyncio.open_connection(sock=connection, limit=LARGEST_LINE)
-    return await _session(reader, writer)
+    return await _session(reader, writer, commanded)
 
 
-async def _session(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
+async def _session(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, commanded: Mapping[str, object]) -> int:
     """Serve one client to its end, by `exit`, by silence or by a signal."""
     first = await read_message(reader)
     greeting = greet(first) if isinstance(first, bytes) else None
     if greeting is not None:
         writer.write(framed(greeting[1]))
-    server = _make_server()
+    server = _make_server(commanded)
     server.protocol.set_writer(_Writer(writer))  # pyright: ignore[reportArgumentType]
     reading = asyncio.ensure_future(server.protocol.run(reader, first, greeting[0] if greeting else None))
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -92,7 +95,7 @@ async def _session(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
     return 0 if server.protocol.was_shut_down else 1
 
 
-def _make_server() -> "Server":
+def _make_server(commanded: Mapping[str, object]) -> "Server":
     # The protocol's types are 56,000 objects that stay, and looking through all of them for garbage takes 40 ms. But
     # making them leaves 9 MiB of garbage, which `freeze` would keep: it is found among the young.
     usual = gc.get_threshold()
@@ -101,7 +104,7 @@ def _make_server() -> "Server":
 
     gc.freeze()
     gc.set_threshold(*usual)
-    return make_server()
+    return make_server(commanded)
 
 
 def _is_pipe(descriptor: int) -> bool:

@@ -2,7 +2,8 @@
 
 The client says it in `initializationOptions` (where `"trusted": true` may stand beside it), and then in answer to
 `workspace/configuration` or with `workspace/didChangeConfiguration`: the tree itself, under `kernel-lsp` or bare. Null
-means that it says nothing. A wrong value is reported where it stands, and what was said before it holds.
+means that it says nothing. What the command line of the server says holds over all of
+that. A wrong value is reported where it stands, and what was said before it holds.
 """
 
 from collections.abc import Mapping
@@ -29,10 +30,14 @@ class ClientSettings:
     Attributes:
         vouched: whether the client said `"trusted": true` when it began: it trusts its folders, in this session.
         user_file: the user's own settings.
+
+    Args:
+        server: the server.
+        commanded: settings of its command line, with dotted names.
     """
 
-    def __init__(self, server: "Server") -> None:
-        self._server = server
+    def __init__(self, server: "Server", commanded: Mapping[str, object]) -> None:
+        self._server, self._commanded = server, dict(commanded)
         self.vouched = False
         self.user_file = platformdirs.user_config_path(SECTION) / "settings.toml"
         self._options: dict[str, Any] = {}
@@ -55,7 +60,7 @@ class ClientSettings:
         if known is None or known[0] != stamp:
             from kernel_lsp.config.load import load_settings  # it takes a tenth of a second: not before `initialized`
 
-            merged = {**self._options, **self._said}
+            merged = {**self._options, **self._said, **self._commanded}
             settings, problems = load_settings(folder, overrides=merged, strict=False, user_file=self.user_file)
             known = self._cache[folder] = stamp, settings
             self._report(folder, problems)

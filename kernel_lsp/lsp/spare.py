@@ -2,10 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.lsp.process import Service, ServiceFailure
+
+if TYPE_CHECKING:
+    from kernel_lsp.config.settings import Settings
 
 
 class Spare:
@@ -16,15 +19,16 @@ class Spare:
         self._service: Service | None = None
         self._end: asyncio.TimerHandle | None = None
 
-    def keep(self, minutes: float, warm_minutes: float) -> None:
-        """Have it ready for so long from now on, 0 asks for nothing; `warm_minutes` is the setting of that name."""
+    def keep(self, settings: "Settings") -> None:
+        """Have it ready for as long from now on as settings say; 0 minutes ask for nothing."""
+        minutes = settings.editor.ready_minutes
         if minutes <= 0:
             return
         self._forget_end()
         self._end = asyncio.get_running_loop().call_later(60 * minutes, self.close)
         if self._service is None:
             self._service = Service()
-            self._start(self._prepare(self._service, warm_minutes))
+            self._start(self._prepare(self._service, settings))
 
     def take(self) -> Service:
         """The process that is ready, or one that has yet to be started; whoever takes it ends it."""
@@ -41,9 +45,9 @@ class Spare:
             self._end.cancel()
             self._end = None
 
-    async def _prepare(self, service: Service, warm_minutes: float) -> None:
+    async def _prepare(self, service: Service, settings: "Settings") -> None:
         try:
-            await service.ask("job", {"work": "prepare", "warm_minutes": warm_minutes})
+            await service.ask("job", {"work": "prepare", "settings": settings.model_dump(mode="json")})
         except (KernelLspError, ServiceFailure):
             if self._service is service:  # what is wrong is said by the job that meets it
                 self.close()

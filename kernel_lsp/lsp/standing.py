@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.choice import find_device
 from kernel_lsp.errors import ConfigurationError, KernelLspError, SourceError, WorkloadError
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import Verdict
@@ -164,7 +165,7 @@ def find_voiceless(document: Document, settings: Settings) -> dict[str, str]:
     return found
 
 
-def find_cures(document: Document, kernel: Kernel, workload: WorkloadFile, rule: str) -> list[str]:
+def find_cures(document: Document, kernel: Kernel, workload: WorkloadFile, rule: str, settings: Settings) -> list[str]:
     """Labels of the rewrites that may cure a rule's finding and that apply to a kernel as it is."""
     from kernel_lsp.refine.rewrites import CURES, find_rewrites
 
@@ -172,7 +173,11 @@ def find_cures(document: Document, kernel: Kernel, workload: WorkloadFile, rule:
     if rule not in CURES or language is None:
         return []
     baseline = Target(language, document.source, document.kernels, kernel, workload).baseline
-    found = find_rewrites(baseline, kernel)
+    try:
+        device = find_device(settings.gpu, settings.arch)
+    except ConfigurationError:  # there is no such GPU, which compiling says
+        return []
+    found = find_rewrites(baseline, kernel, device)
     return [c.label for c in found if c.origin.removeprefix("rewrite:") in CURES[rule]]
 
 

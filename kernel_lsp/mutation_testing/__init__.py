@@ -12,9 +12,9 @@ from pathlib import Path
 
 from kernel_lsp.check.dependencies import dependencies_of
 from kernel_lsp.config.settings import Settings
-from kernel_lsp.device.nvml import Gpu, find_gpus
+from kernel_lsp.device.choice import choose_gpu, target_device
+from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import KernelLspError
-from kernel_lsp.judge.building import arch_of
 from kernel_lsp.judge.target import Target
 from kernel_lsp.mutation_testing.record import Fate, FileStrength, Mutant, packed, unpacked
 from kernel_lsp.mutation_testing.trial import Rooms, measure_file
@@ -51,8 +51,9 @@ async def measure_strength(
 
     Raises:
         RunnerError: workers cannot be started.
+        ConfigurationError: the setting `gpu` names none.
     """
-    gpu = next(iter(find_gpus()), None)
+    gpu = choose_gpu(settings.gpu)
     cores = os.cpu_count() or 1
     files = asyncio.Semaphore(max(_LEAST_FILES_AT_ONCE, cores // 2))
     rooms = Rooms(asyncio.Semaphore(cores), asyncio.Semaphore(_at_once(gpu) if gpu else 1))
@@ -88,7 +89,7 @@ async def _measure(
         found = find_workload(source, workload, problems=settings.kernelbench.root, folders=settings.workloads)
         if found is None:
             return FileStrength(source.path, device, problem="it has no workload")
-        asked = dependencies_of(source, found, settings).key(settings, arch_of(gpu, settings), gpu, run=True)
+        asked = dependencies_of(source, found, settings).key(settings, target_device(gpu, settings.arch), gpu, run=True)
         key = hashlib.sha256(f"strength {asked}".encode()).hexdigest() if asked and store else None
         known = unpacked(store.find_check(key)) if store and key else None
         if known is not None:

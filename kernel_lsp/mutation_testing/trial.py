@@ -9,11 +9,13 @@ from dataclasses import dataclass, replace
 
 from kernel_lsp.build.binary import Build
 from kernel_lsp.build.cubin import code_digest
-from kernel_lsp.build.emulated import emulated_archs
+from kernel_lsp.build.emulated import emulated_devices
 from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.choice import target_device
+from kernel_lsp.device.device import Device
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import CannotJudgeError, WorkloadError
-from kernel_lsp.judge.building import Builders, Built, arch_of
+from kernel_lsp.judge.building import Builders, Built
 from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile, measure_baseline
 from kernel_lsp.judge.inputs.check import check
@@ -64,8 +66,8 @@ async def measure_file(target: Target, settings: Settings, pool: Pool, gpu: Gpu 
     started = time.perf_counter()
     device = f"{gpu.name}, emulator" if gpu else "emulator"
     report = FileStrength(target.source.path, device)
-    arch = arch_of(gpu, settings) if gpu else await _emulated_arch(target, settings, pool)
-    builders = Builders(pool, settings, arch)
+    target_gpu = target_device(gpu, settings.arch) if gpu else await _emulated_device(target, settings, pool)
+    builders = Builders(pool, settings, target_gpu)
     built = await builders.build(target.workload, target.baseline)
     if not built.ok:
         return replace(report, problem=f"the kernel does not build: {built.first_error}")
@@ -102,17 +104,17 @@ async def measure_file(target: Target, settings: Settings, pool: Pool, gpu: Gpu 
     )
 
 
-async def _emulated_arch(target: Target, settings: Settings, pool: Pool) -> str:
-    """The first architecture for emulation that the kernel builds for."""
-    *smaller, last = emulated_archs(arch_of(None, settings))
+async def _emulated_device(target: Target, settings: Settings, pool: Pool) -> Device:
+    """The first GPU for emulation that the kernel builds for."""
+    *smaller, last = emulated_devices(target_device(None, settings.arch))
     if target.language is Language.TRITON:
         return next(iter(smaller), last)
     if (await Builders(pool, settings, last).build(target.workload, target.baseline)).needs_gpu:
         return last
-    for arch in smaller:
-        builders = Builders(pool, settings, arch)
+    for device in smaller:
+        builders = Builders(pool, settings, device)
         if (await builders.build(target.workload, target.baseline)).ok:
-            return arch
+            return device
     return last
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_lsp.config.settings import Settings
-from kernel_lsp.device.nvml import find_gpus
+from kernel_lsp.device.choice import choose_gpu
 from kernel_lsp.errors import ConfigurationError, KernelLspError, RunnerError, unforeseen
 from kernel_lsp.judge.session import Pools, Session, open_session
 from kernel_lsp.judge.target import Target, make_target
@@ -158,7 +158,7 @@ async def advance_batch(batch: Batch, settings: Settings, store: Store, show: Sh
         ConfigurationError: a file of answers is not what a batch endpoint writes.
     """
     judged, troubles = 0, dict[str, str]()
-    async with Pools(settings.runner) as pools:
+    async with Pools(settings) as pools:
         work = _Work(batch, settings, store, pools, troubles, show)
         for number in range(1, batch.turns + 1):
             folder = batch.turn(number)
@@ -217,7 +217,7 @@ async def _brief(work: _Work, kernel: str, target: Target, prompts: Prompts) -> 
         async with open_session(target, work.settings, work.pools.now()) as session:
             briefing = brief(session, ())
     else:
-        briefing = Briefing(gpu_name(next(iter(find_gpus()), None)))
+        briefing = Briefing(gpu_name(choose_gpu(work.settings.gpu)))
     append_line(work.batch.folder / "briefings.jsonl", {"kernel": kernel, **asdict(briefing)})
     return briefing
 

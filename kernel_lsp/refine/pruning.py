@@ -1,10 +1,9 @@
 """Candidates that their build alone rules out, so that no run is spent on them."""
 
 from kernel_lsp.build.binary import KernelFacts
-from kernel_lsp.build.occupancy import LIMITS, base_arch, occupancy
+from kernel_lsp.build.occupancy import occupancy
 from kernel_lsp.build.plan import Launch
-
-_MAX_THREADS = 1024  # per block, on every GPU
+from kernel_lsp.device.architectures import ARCHITECTURES, BLOCK_THREADS, base_arch
 
 
 def reason_to_drop(arch: str, launch: Launch, facts: KernelFacts, baseline: KernelFacts | None = None) -> str | None:
@@ -24,9 +23,9 @@ def reason_to_drop(arch: str, launch: Launch, facts: KernelFacts, baseline: Kern
         return f"A block of {threads} threads is more than its launch bounds of {most} allow."
     if facts.required_threads is not None and launch.block != facts.required_threads:
         return f"It was compiled for blocks of {facts.required_threads} threads and is launched with {launch.block}."
-    if not 1 <= threads <= _MAX_THREADS:
-        return f"A block has 1 to {_MAX_THREADS} threads, not {threads}."
-    if (limits := LIMITS.get(base_arch(arch))) is not None:
+    if not 1 <= threads <= BLOCK_THREADS:
+        return f"A block has 1 to {BLOCK_THREADS} threads, not {threads}."
+    if (limits := ARCHITECTURES.get(base_arch(arch))) is not None:
         shared = facts.shared_bytes + launch.shared_bytes
         if shared > limits.block_shared_bytes:
             return (

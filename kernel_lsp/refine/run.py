@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_lsp.config.settings import Settings
-from kernel_lsp.device.nvml import find_gpus
+from kernel_lsp.device.choice import choose_gpu
 from kernel_lsp.errors import CannotJudgeError, ConfigurationError, WorkloadError
 from kernel_lsp.judge.building import Builders
 from kernel_lsp.judge.session import Session, open_session
@@ -32,8 +32,9 @@ def require_gpu(settings: Settings) -> None:
 
     Raises:
         CannotJudgeError: there is no GPU.
+        ConfigurationError: the setting `gpu` names none.
     """
-    if not settings.refine.untimed and not find_gpus():
+    if not settings.refine.untimed and choose_gpu(settings.gpu) is None:
         cure = "Run it on a machine with an NVIDIA GPU; `kernel-lsp check` and `kernel-lsp facts` work here too."
         raise CannotJudgeError("nothing can be timed here, for there is no GPU", cure=cure)
 

@@ -167,7 +167,7 @@ def brief(session: Session, tried: Sequence[Tried]) -> Briefing:
     standing: list[str] = []
     if session.gpu is not None and measured is not None:
         roof = measured.harness.bandwidth
-        device = f"{gpu} ({session.arch})"
+        device = f"{gpu} ({session.device.arch})"
         if roof is not None:
             device += f", measured bandwidth {roof.copy / 1e9:,.0f} GB/s to copy, {roof.read / 1e9:,.0f} GB/s to read"
         for case in measured.cases:

@@ -25,7 +25,7 @@ from kernel_lsp.judge.verdict import Outcome, Stage, Verdict
 from kernel_lsp.refine.outcome import Exchange, OnExchange, OnProgress, OnTried, Refinement, Tried
 from kernel_lsp.refine.progress import Best, Progress, Talking
 from kernel_lsp.refine.proposer import Facts, Feedback, Proposer
-from kernel_lsp.refine.proposers import MakeProposers, find_proposers, make_tuners
+from kernel_lsp.refine.proposers import MakeProposers, find_proposers, tuners_for
 from kernel_lsp.refine.pruning import reason_to_drop
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.files import find_kernels
@@ -71,7 +71,7 @@ class Workbench:
         self.notes: list[str] = []
         self._on_progress, self._on_tried, self._on_exchange = on_progress, on_tried, on_exchange
         self._random = random.Random(seed)
-        self._makers = find_proposers(session.settings.refine.proposers)
+        self._makers = find_proposers(session.settings.refine.proposers, session.device)
         self._started = time.perf_counter()
         self._counts = {"proposed": 0, "built": 0, "correct": 0, "raced": 0}
         self._seen: set[str] = set()
@@ -160,7 +160,7 @@ class Workbench:
 
     async def tune(self, candidate: Candidate, ratio: float, seconds: float) -> tuple[Candidate, Feedback] | None:
         """The best setting found of a candidate that is right, in at most `seconds`; None where its own is the best."""
-        reached = await self._climb(candidate, ratio, (make_tuners,), min(seconds, self.left()))
+        reached = await self._climb(candidate, ratio, (tuners_for(self.session.device),), min(seconds, self.left()))
         return None if reached is None else (reached[0], self._feedback[reached[0].digest])
 
     async def climb(self, base: Candidate, ratio: float, seconds: float) -> tuple[Candidate, float] | None:

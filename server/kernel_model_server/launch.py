@@ -16,6 +16,7 @@ import httpx
 from pydantic import BaseModel, ConfigDict
 
 from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.choice import choose_gpu
 from kernel_lsp.device.nvml import find_gpus, free_bytes
 from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.model.endpoint import Endpoint, endpoint_at
@@ -104,13 +105,15 @@ def fit(profile: Profile, weights: Weights | None, settings: Settings, wish: Wis
 
     Raises:
         DoesNotFitError: there is none.
+        ConfigurationError: the setting `gpu` names no GPU.
     """
     memory = weights.memory if weights else profile.memory
     if memory is None:
         cure = "Name its folder: `--weights FOLDER`."
         raise DoesNotFitError(f"What {profile.id} takes is not known without its weights.", cure=cure)
     cards = [Card(gpu, free_bytes(gpu)) for gpu in find_gpus()]
-    judge = cards[0].gpu.uuid if cards else None
+    used = choose_gpu(settings.gpu)
+    judge = used.uuid if used else None
     context = profile.context
     if weights and weights.most_context:
         most = min(context.most, weights.most_context)

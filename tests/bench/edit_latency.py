@@ -18,6 +18,7 @@ from kernel_lsp.build.kept import known_build
 from kernel_lsp.check import find_kernel_files
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.device import device_named
 from kernel_lsp.judge.building import Builders, Built
 from kernel_lsp.judge.facts import as_it_stands, facts_of
 from kernel_lsp.runner.pool import Pool
@@ -46,7 +47,7 @@ def edited(source: SourceFile, number: int) -> SourceFile:
 async def measure(source: SourceFile, settings: Settings, pool: Pool, arch: str, count: int) -> dict[str, Any]:
     """Figures of one example."""
     workload, candidate = as_it_stands(source, None, settings)
-    builders = Builders(pool, settings, arch)
+    builders = Builders(pool, settings, device_named(arch))
 
     async def once(text: SourceFile) -> tuple[float, Built]:
         start = time.perf_counter()
@@ -66,7 +67,7 @@ async def measure(source: SourceFile, settings: Settings, pool: Pool, arch: str,
         await asyncio.sleep(0.05)  # an author types on while the next worker is made ready
         seconds.append((await once(edited(source, number)))[0])
     start = time.perf_counter()
-    assert known_build(settings, arch, workload, candidate) is not None
+    assert known_build(settings, device_named(arch), workload, candidate) is not None
     return {
         "language": candidate.language.value,
         "median_ms": round(statistics.median(seconds) * 1e3, 1),

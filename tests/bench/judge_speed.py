@@ -176,7 +176,7 @@ def first_rewrite(session: Session) -> Candidate:
     """The first rewrite that applies to the session's file."""
     base = session.target.baseline
     for rewrite in REWRITES[base.language]:
-        for candidate in rewrite(base.kernel, base.launch, session.target.kernels[0]):
+        for candidate in rewrite(base.kernel, base.launch, session.target.kernels[0], session.device):
             return candidate
     raise LookupError(f"no rewrite applies to {base.kernel.path}")
 
@@ -186,7 +186,7 @@ async def first_proposals(session: Session, count: int, seed: int) -> list[Candi
     base = session.target.baseline
     names = [kernel.name for kernel in session.target.kernels]
     found: list[Candidate] = []
-    for make in find_proposers(session.settings.refine.proposers):
+    for make in find_proposers(session.settings.refine.proposers, session.device):
         for proposer in make(base, names, seed):
             while len(found) < count and (more := await proposer.next(count - len(found))):
                 found += more

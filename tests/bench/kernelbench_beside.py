@@ -24,9 +24,10 @@ from typing import Any
 
 from kernel_lsp.bench.suite import Problem, Sample, find_problems, find_samples
 from kernel_lsp.config.load import load_settings
+from kernel_lsp.device.choice import target_device
 from kernel_lsp.device.nvml import Gpu, find_gpus
 from kernel_lsp.errors import KernelLspError
-from kernel_lsp.judge.building import Builders, arch_of
+from kernel_lsp.judge.building import Builders
 from kernel_lsp.judge.session import open_session
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Verdict
@@ -49,7 +50,7 @@ async def ours(problem: Problem, sample: Sample, gpu: Gpu | None, folder: Path) 
     rows: dict[str, Any] = {}
     async with Pool(gpu.uuid if gpu else None) as pool:
         for state, chosen in (("cold", settings), ("warm", settings), ("warm, plain inputs", plain)):
-            builders = Builders(pool, settings, arch_of(gpu, settings))
+            builders = Builders(pool, settings, target_device(gpu, settings.arch))
             begun = time.perf_counter()
             async with open_session(target, chosen, pool, builders) as session:
                 opened = time.perf_counter() - begun

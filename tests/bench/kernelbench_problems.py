@@ -22,7 +22,8 @@ from typing import Any
 
 import torch
 
-from kernel_lsp.config.settings import RunnerSettings, Settings
+from kernel_lsp.config.load import load_settings
+from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import find_gpus, free_bytes
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.judge.session import open_session, start_pool
@@ -117,7 +118,7 @@ def tasks(root: Path, levels: Iterable[str], numbers: set[str], limit: float) ->
 @asynccontextmanager
 async def workplace() -> AsyncGenerator[Callable[[Task], AsyncIterator[Row]]]:
     """One GPU's pool, and the judging of one problem."""
-    async with start_pool(RunnerSettings()) as pool:
+    async with start_pool(load_settings()[0]) as pool:
 
         async def do(task: Task) -> AsyncIterator[Row]:
             path = Path(task["path"])

@@ -20,6 +20,7 @@ import torch
 from kernel_lsp.build.cuda import build_cuda
 from kernel_lsp.build.planner import plan_cuda
 from kernel_lsp.check import find_kernel_files
+from kernel_lsp.device.device import device_named
 from kernel_lsp.emulate.sampling import BlockSample
 from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.runner.workers.allocations import WatchedAllocations
@@ -156,7 +157,7 @@ def load_subject(path: Path, arch: str = ARCH, workload_path: Path | None = None
             module: Any = load_module(source.text, path)
         else:
             kernels = find_kernels(source.text, path)
-            names = plan_cuda(workload, [kernel.name for kernel in kernels], ARCH).names
+            names = plan_cuda(workload, [kernel.name for kernel in kernels], device_named(ARCH)).names
             built = build_cuda(source, ARCH, names)
             assert built.binary is not None, built.log
             types = {k.name: tuple(p.type for p in k.parameters) for k in kernels}
@@ -168,7 +169,7 @@ def load_subject(path: Path, arch: str = ARCH, workload_path: Path | None = None
 
 def _load_answer(source: SourceFile, workload: Workload, emulator: Replaying) -> Callable[[int], Callable[..., Any]]:
     """The model of an answer, built for all cases, with the extensions that it asks for."""
-    asked = execute_answer(source, workload, ARCH)
+    asked = execute_answer(source, workload, device_named(ARCH))
     assert not asked.build.diagnostics, asked.build.diagnostics
     with tempfile.TemporaryDirectory(prefix="replay-builds-") as cache:
         builds = [build_extension(request, ARCH, source, Path(cache), _CACHE_BYTES) for request in asked.requests]

@@ -46,6 +46,7 @@ def run(path: Path) -> None:
 
     from kernel_lsp.build.cuda import build_cuda
     from kernel_lsp.build.planner import plan_cuda
+    from kernel_lsp.device.device import device_named
     from kernel_lsp.device.driver import LoadedModule
     from kernel_lsp.device.nvml import find_gpus
     from kernel_lsp.source.files import find_kernels, read_source
@@ -60,7 +61,7 @@ def run(path: Path) -> None:
         module: Any = load_module(source.text, path)
     else:
         arch, kernels = find_gpus()[0].arch, find_kernels(source.text, path)
-        names = plan_cuda(workload, [kernel.name for kernel in kernels], arch).names
+        names = plan_cuda(workload, [kernel.name for kernel in kernels], device_named(arch)).names
         built = build_cuda(source, arch, names)
         assert built.binary is not None, built.log
         torch.zeros(1, device="cuda")

@@ -47,8 +47,8 @@ PIECES = (
 MIRRORED = """
 from kernel_lsp.lsp import server
 make = server.make_server
-def mirrored():
-    made = make()
+def mirrored(commanded):
+    made = make(commanded)
     made.feature("test/texts")(lambda ls, _: {document.uri: document.text for document in ls.documents})
     return made
 server.make_server = mirrored

@@ -181,7 +181,8 @@ async def test_a_killed_runner_is_an_answer_and_not_a_hang(kernel, tmp_path):
 
 @pytest.mark.parametrize("end", ["crash", "kill -9"])
 async def test_nothing_outlives_the_client_or_the_server(kernel, tmp_path, end):
-    async with editor(tmp_path, environment=NO_GPU, ends_well=False, **ENDLESS) as session:
+    own = {"runner": {"warm_minutes": 0}, **ENDLESS}
+    async with editor(tmp_path, environment=NO_GPU, ends_well=False, **own) as session:
         await session.command("refine", session.open(kernel))
         await session.until(lambda: [j for j in session.jobs if j["progress"] and j["progress"]["correct"] > 1])
         with open_store(data_of(tmp_path)) as store:

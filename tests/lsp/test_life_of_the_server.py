@@ -76,7 +76,7 @@ def test_nothing_heavy_is_imported():
 def test_settings_and_records_wait_until_the_client_is_answered():
     """pydantic and the rooms below take longer to import than an editor should wait."""
     late = {"pydantic", "sqlite3", "rich", "watchdog"}
-    code = f"import sys, kernel_lsp.lsp.server as s; s.make_server(); print({late} & set(sys.modules))"
+    code = f"import sys, kernel_lsp.lsp.server as s; s.make_server({{}}); print({late} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "set()", done.stderr
 
@@ -91,7 +91,7 @@ def test_what_is_known_of_a_text_needs_neither_prompts_nor_a_model():
 
 def test_garbage_of_the_start_is_not_kept_for_good():
     """Looking for garbage is put off while the protocol's types are made, and what is there then is never looked at."""
-    code = "import gc, kernel_lsp.lsp.serving as s; kept = s._make_server(); gc.unfreeze(); print(gc.collect())"
+    code = "import gc, kernel_lsp.lsp.serving as s; kept = s._make_server({}); gc.unfreeze(); print(gc.collect())"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert int(done.stdout) < 3000, done.stderr
 

@@ -25,10 +25,10 @@ from kernel_lsp.build.host.compiler import host_compiler, standard_library
 from kernel_lsp.build.host.record import ExtensionBuild, HostBuild
 from kernel_lsp.build.host.request import ExtensionRequest, Unit
 from kernel_lsp.build.host.torch_extension import cpp_extension
-from kernel_lsp.build.occupancy import base_arch
 from kernel_lsp.build.options import BuildOptions
 from kernel_lsp.build.target import split_targets, target_of
 from kernel_lsp.build.toolchain import tool
+from kernel_lsp.device.architectures import base_arch
 from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.source.candidate import SourceFile
 

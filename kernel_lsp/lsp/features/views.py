@@ -28,8 +28,7 @@ Json = dict[str, Any]
 async def status(ls: "Server", _: Any) -> Json:
     """Nothing is given: `version`, `gpu` (`{name, arch}` or null), `model` (a name or null), `proposers` in force."""
     settings = ls.settings.at(next(iter(ls.folders.paths), Path.cwd()) / "untitled")
-    gpus, model = await asyncio.to_thread(_find_gpus), await asyncio.to_thread(_find_model, settings)
-    gpu = {"name": gpus[0].name, "arch": gpus[0].arch} if gpus else None
+    gpu, model = await asyncio.to_thread(_find_gpu, settings), await asyncio.to_thread(_find_model, settings)
     return {"version": __version__, "gpu": gpu, "model": model, "proposers": settings.refine.proposers}
 
 
@@ -178,7 +177,11 @@ def _find_model(settings: "Settings") -> str | None:
         return None
 
 
-def _find_gpus() -> Any:
-    from kernel_lsp.device.nvml import find_gpus
+def _find_gpu(settings: "Settings") -> Json | None:
+    from kernel_lsp.device.choice import choose_gpu
 
-    return find_gpus()
+    try:
+        gpu = choose_gpu(settings.gpu)
+    except ConfigurationError:  # none is called so, which every job says
+        return None
+    return {"name": gpu.name, "arch": gpu.arch} if gpu else None

@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from kernel_lsp.check import FileReport, check, record_baseline
-from kernel_lsp.config.settings import RunnerSettings, Settings
+from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.choice import choose_gpu, find_device
 from kernel_lsp.errors import RunnerError, SourceError
 from kernel_lsp.judge.measure.statistics import Decision
-from kernel_lsp.judge.session import open_session, start_pool
+from kernel_lsp.judge.session import open_session, pool_on
 from kernel_lsp.judge.target import Target, make_target
 from kernel_lsp.judge.verdict import CheckStatus, Verdict
 from kernel_lsp.lsp.service import Emit, Handler
@@ -83,7 +84,10 @@ async def opened() -> AsyncGenerator[Handler]:
         async def handle(params: dict[str, Any], emit: Emit) -> Any:
             nonlocal pool
             with _said_what_cannot_be_written():
-                pool = pool or await stack.enter_async_context(start_pool(_runner_settings(params)))
+                settings = Settings.model_validate(params["settings"])
+                gpu = choose_gpu(settings.gpu)
+                if pool is None or pool.gpu != (gpu.uuid if gpu else None):  # settings may have changed since then
+                    pool = await stack.enter_async_context(pool_on(gpu, settings))
                 if params["work"] == "prepare":
                     pool.preload(Flavour.BUILD, Flavour.GPU if pool.gpu else Flavour.EMULATE)
                     return None
@@ -93,12 +97,6 @@ async def opened() -> AsyncGenerator[Handler]:
                     await pool.close()
 
         yield handle
-
-
-def _runner_settings(params: dict[str, Any]) -> RunnerSettings:
-    if params["work"] == "prepare":
-        return RunnerSettings(warm_minutes=params["warm_minutes"])
-    return Settings.model_validate(params["settings"]).runner
 
 
 async def _run(params: dict[str, Any], emit: Emit, pool: Pool) -> Any:
@@ -189,9 +187,9 @@ async def _compare(work: _Work) -> Any:
 
 async def _rewrite(work: _Work) -> Any:
     """One rewrite of the kernel, found again by its label."""
-    target = work.target()
+    target, device = work.target(), find_device(work.settings.gpu, work.settings.arch)
     for kernel in [target.kernel] if target.kernel else target.kernels:
-        for candidate in find_rewrites(target.baseline, kernel):
+        for candidate in find_rewrites(target.baseline, kernel, device):
             if candidate.label == work.label:
                 return await _judge(work, target, candidate)
     raise SourceError(f"`{work.label}` does not apply to the kernel as it is now.", work.path)

@@ -4,6 +4,7 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import cast
 
+from kernel_lsp.device.device import Device
 from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.refine.proposer import Proposer
 from kernel_lsp.refine.proposers.rewriter import Rewriter
@@ -18,27 +19,35 @@ Called once for each file that the search goes on from; the last argument is the
 """
 
 
-def make_rewriter(base: Candidate, kernels: Sequence[str], seed: int) -> Sequence[Proposer]:
-    """Every rewrite that applies; nothing in it is random."""
-    return [Rewriter(base, kernels)]
+def rewriter_for(device: Device) -> MakeProposers:
+    """Return what makes proposers of every rewrite that applies; nothing in it is random."""
+    return lambda base, kernels, _: [Rewriter(base, kernels, device)]
 
 
-def make_tuners(base: Candidate, kernels: Sequence[str], seed: int) -> Sequence[Proposer]:
-    """A tuner for each kernel that has something to turn."""
-    spaces = [find_tunables(base, kernel) for kernel in kernels]
-    return [Tuner(space, seed) for space in spaces if space.tunables]
+def tuners_for(device: Device) -> MakeProposers:
+    """Return what makes a tuner for each kernel that has something to turn."""
+
+    def make(base: Candidate, kernels: Sequence[str], seed: int) -> Sequence[Proposer]:
+        spaces = [find_tunables(base, kernel, device) for kernel in kernels]
+        return [Tuner(space, seed) for space in spaces if space.tunables]
+
+    return make
 
 
-BUILT_IN: dict[str, MakeProposers] = {"rewriter": make_rewriter, "tuner": make_tuners}
+BUILT_IN: dict[str, Callable[[Device], MakeProposers]] = {"rewriter": rewriter_for, "tuner": tuners_for}
 
 
-def find_proposers(names: Sequence[str]) -> tuple[MakeProposers, ...]:
-    """What each name stands for; `module:name` is imported, so call this where that may run.
+def find_proposers(names: Sequence[str], device: Device) -> tuple[MakeProposers, ...]:
+    """Return what each name stands for; `module:name` is imported, so call this where that may run.
+
+    Args:
+        names: as in the setting `refine.proposers`.
+        device: the one that candidates are to be fast on.
 
     Raises:
         ConfigurationError: there is no such module, no such function in it, or importing it fails.
     """
-    return tuple(BUILT_IN[name] if name in BUILT_IN else _imported(name) for name in names)
+    return tuple(BUILT_IN[name](device) if name in BUILT_IN else _imported(name) for name in names)
 
 
 def _imported(name: str) -> MakeProposers:

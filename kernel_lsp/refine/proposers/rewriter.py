@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
+from kernel_lsp.device.device import Device
 from kernel_lsp.refine.proposer import Feedback
 from kernel_lsp.refine.rewrites import find_rewrites
 from kernel_lsp.source.candidate import Candidate
@@ -11,13 +12,13 @@ from kernel_lsp.source.files import find_kernels
 
 
 class Rewriter:
-    """A proposer of rewrites of the kernels named, in the file `base`.
+    """A proposer of rewrites of the kernels named, in the file `base`, for a device.
 
     A candidate's label names all that was done to the user's file: what `base` says of itself, and the rewrite.
     """
 
-    def __init__(self, base: Candidate, kernels: Sequence[str]) -> None:
-        self._base = base
+    def __init__(self, base: Candidate, kernels: Sequence[str], device: Device) -> None:
+        self._base, self._device = base, device
         self._candidates = self._all(kernels)
 
     async def next(self, budget: int) -> Sequence[Candidate]:
@@ -32,7 +33,7 @@ class Rewriter:
         for kernel in find_kernels(base.kernel.text, base.kernel.path):
             if kernel.name not in kernels:
                 continue
-            for candidate in find_rewrites(base, kernel):
+            for candidate in find_rewrites(base, kernel, self._device):
                 if base.label == "baseline":
                     yield candidate
                 else:

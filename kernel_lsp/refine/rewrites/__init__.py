@@ -1,14 +1,15 @@
 """Rewrites that keep a kernel's meaning: each proposes candidates where its pattern applies, else says nothing.
 
-A rewrite is a function of a kernel file, the workload file that launches it, if any, and one kernel of the file. What
-it proposes is only ever a candidate: the judge compiles, verifies and times it. They can be chained, each on the text
-of another's candidate.
+A rewrite is a function of a kernel file, the workload file that launches it, if any, one kernel of the file, and the
+device that it is to be fast on. What it proposes is only ever a candidate: the judge compiles, verifies and times it.
+They can be chained, each on the text of another's candidate.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Protocol
 
+from kernel_lsp.device.device import Device
 from kernel_lsp.refine.inline import as_cuda, edited
 from kernel_lsp.refine.rewrites import (
     cache_hints,
@@ -35,9 +36,9 @@ class Rewrite(Protocol):
     """What every rewrite looks like."""
 
     def __call__(
-        self, kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel
+        self, kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, device: Device, /
     ) -> Iterator[Candidate]:
-        """Candidates for one kernel, best guesses first; none where the rewrite does not apply."""
+        """Return candidates for one kernel on a device, best guesses first; none where the rewrite does not apply."""
         ...
 
 
@@ -66,21 +67,21 @@ CURES: Mapping[str, tuple[str, ...]] = {
 """Rewrites that may cure what a rule finds, by the rule's id; each by the name in its candidates' origin."""
 
 
-def find_rewrites(base: Candidate, kernel: Kernel) -> Iterator[Candidate]:
-    """Every rewrite that applies to one kernel of a file, those that tend to gain most first."""
+def find_rewrites(base: Candidate, kernel: Kernel, device: Device) -> Iterator[Candidate]:
+    """Return every rewrite for `device` that applies to one kernel of a file, those that tend to gain most first."""
     if base.language is Language.TORCH:
-        yield from _in_strings(base, kernel)
+        yield from _in_strings(base, kernel, device)
         return
     for rewrite in REWRITES[base.language]:
         try:
-            yield from rewrite(base.kernel, base.launch, kernel)
+            yield from rewrite(base.kernel, base.launch, kernel, device)
         except (ValueError, RecursionError):  # a text that is being typed in, or nested too deep
             continue
 
 
-def _in_strings(base: Candidate, kernel: Kernel) -> Iterator[Candidate]:
+def _in_strings(base: Candidate, kernel: Kernel, device: Device) -> Iterator[Candidate]:
     seen = as_cuda(base)
-    for found in find_rewrites(seen, kernel):
+    for found in find_rewrites(seen, kernel, device):
         text = edited(base, seen, minimal_edits(seen.kernel.text, found.kernel.text))
         if text is not None:
             yield replace(found, language=base.language, kernel=SourceFile(base.kernel.path, text))

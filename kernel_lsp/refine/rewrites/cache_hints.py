@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from tree_sitter import Node
 
+from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites.ast_triton import TritonTree, arguments, names
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
@@ -57,7 +58,9 @@ def _hinted(call: Node, hint: str) -> Edit:
     return Edit(Span(at, at), f" {hint}" if comma and at != last.end_byte else f", {hint}")
 
 
-def rewrite(kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel) -> Iterator[Candidate]:
+def rewrite(
+    kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, _: Device
+) -> Iterator[Candidate]:
     """The kernel with each recipe of hints that changes it; one that multiplies matrices gets hints on stores alone."""
     try:
         tree = TritonTree(kernel_file, kernel)

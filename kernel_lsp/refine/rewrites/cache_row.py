@@ -5,6 +5,7 @@ What each thread has beyond the registers is read again, as before: right for ro
 
 from collections.abc import Iterator
 
+from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites.ast_cuda import KernelTree
 from kernel_lsp.refine.rewrites.vectorize import vectorized
 from kernel_lsp.source.candidate import Candidate, SourceFile
@@ -13,7 +14,9 @@ from kernel_lsp.source.kernel import Kernel
 _VECTORS = (2, 4, 8, 16)
 
 
-def rewrite(kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel) -> Iterator[Candidate]:
+def rewrite(
+    kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, _: Device
+) -> Iterator[Candidate]:
     """The kernel with 2, 4, 8 and 16 vectors of 16 bytes per thread kept in registers."""
     for vectors in _VECTORS:
         try:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites.ast_cuda import KernelTree
 from kernel_lsp.refine.rewrites.launches import change_grid
 from kernel_lsp.refine.rewrites.loops import as_grid_stride, find_loops
@@ -12,7 +13,7 @@ _BLOCKS_EACH = (4, 8, 16)
 
 
 def rewrite(
-    kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, *, multiprocessors: int = 132
+    kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, device: Device
 ) -> Iterator[Candidate]:
     """The kernel as a grid-stride loop, where it is not one yet, with its grid capped in the launch.
 
@@ -20,7 +21,7 @@ def rewrite(
         kernel_file: file of the kernel.
         workload_file: file whose `launch` launches it, if any.
         kernel: the kernel.
-        multiprocessors: of the device that the candidates are for (132: H100 and H200).
+        device: the one that the candidates are for.
     """
     try:
         tree = KernelTree(kernel_file, kernel)
@@ -33,8 +34,8 @@ def rewrite(
             files = change_grid(
                 looped,
                 workload_file,
-                [lambda x, each=each: f"min({x}, {each} * {multiprocessors})"],
-                [lambda x, each=each: f"min(static_cast<long long>({x}), {each} * {multiprocessors}LL)"],
+                [lambda x, each=each: f"min({x}, {each} * {device.multiprocessors})"],
+                [lambda x, each=each: f"min(static_cast<long long>({x}), {each} * {device.multiprocessors}LL)"],
             )
             capped = any(f is not None and "min(min(" in f.text for f in files or ())
             if files and not capped:

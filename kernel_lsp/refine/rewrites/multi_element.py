@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites.accesses import Group, lane_groups
 from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, indent_at, without_trailing_blanks
 from kernel_lsp.refine.rewrites.launches import fewer_blocks
@@ -69,7 +70,9 @@ def _unrolled(tree: KernelTree, loop: Loop, groups: list[Group], count: int) -> 
     return Edit(loop.span, without_trailing_blanks(text))
 
 
-def rewrite(kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel) -> Iterator[Candidate]:
+def rewrite(
+    kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, _: Device
+) -> Iterator[Candidate]:
     """The kernel with 2, 4 and 8 elements a step; one of one element per thread also gets a grid that much smaller."""
     try:
         tree = KernelTree(kernel_file, kernel)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites.ast_cuda import (
     KernelTree,
     assigned,
@@ -126,7 +127,9 @@ def _spelling(pair: _Pair) -> str:
     return pair.value
 
 
-def rewrite(kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel) -> Iterator[Candidate]:
+def rewrite(
+    kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, _: Device
+) -> Iterator[Candidate]:
     """The kernel with the first such pair of loops made one."""
     try:
         tree = KernelTree(kernel_file, kernel)

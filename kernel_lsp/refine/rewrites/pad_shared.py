@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from tree_sitter import Node
 
+from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, canonical
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
@@ -45,7 +46,9 @@ def _by_column(tree: KernelTree, name: str) -> bool:
     return transposed
 
 
-def rewrite(kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel) -> Iterator[Candidate]:
+def rewrite(
+    kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, _: Device
+) -> Iterator[Candidate]:
     """The kernel with all such tiles padded by one 4-byte bank."""
     try:
         tree = KernelTree(kernel_file, kernel)

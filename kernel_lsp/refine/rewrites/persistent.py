@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from tree_sitter import Node
 
+from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites.ast_triton import TritonTree
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
@@ -73,7 +74,7 @@ def _at(node: Node, origin: int) -> Span:
 
 
 def rewrite(
-    kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, *, multiprocessors: int = 132
+    kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, device: Device
 ) -> Iterator[Candidate]:
     """The kernel as a loop over program numbers, with some programs for each multiprocessor.
 
@@ -84,7 +85,7 @@ def rewrite(
         kernel_file: file of the kernel.
         workload_file: file of the workload, if it is another one.
         kernel: the kernel.
-        multiprocessors: of the device that the candidates are for (132: H100 and H200).
+        device: the one that the candidates are for.
     """
     try:
         tree = TritonTree(kernel_file, kernel)
@@ -118,7 +119,7 @@ def rewrite(
         ]
         for grid, given in launches:
             count = text_of(grid)
-            edits.append(Edit(span_of(grid), f"min({count}, {each * multiprocessors})"))
+            edits.append(Edit(span_of(grid), f"min({count}, {each * device.multiprocessors})"))
             end = given.named_children[-1].end_byte
             edits.append(Edit(Span(end, end), f", {total}={count}"))
         file = SourceFile(kernel_file.path, apply_edits(kernel_file.text, edits))

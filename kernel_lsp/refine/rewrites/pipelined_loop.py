@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites.ast_triton import TritonTree, arguments
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
@@ -11,7 +12,9 @@ from kernel_lsp.source.trees import field, span_of, text_of, walk
 _STAGES = (4, 3, 2)
 
 
-def rewrite(kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel) -> Iterator[Candidate]:
+def rewrite(
+    kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, _: Device
+) -> Iterator[Candidate]:
     """The kernel with 4, 3 and 2 stages in every innermost loop that loads and says nothing of stages yet.
 
     Not under an autotuner: the stages are its to choose.

@@ -16,6 +16,8 @@ from math import prod
 
 from tree_sitter import Node
 
+from kernel_lsp.device.architectures import STATIC_SHARED_BYTES
+from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, indent_at, names, written
 from kernel_lsp.refine.rewrites.launches import fewer_blocks
 from kernel_lsp.source.candidate import Candidate, SourceFile
@@ -27,7 +29,6 @@ Axes = frozenset[str]
 
 # Along y and x, in the order of promise: the left operand's values are neighbours along k and load four at a time.
 _TILES = ((4, 4), (8, 4), (8, 8), (4, 8), (2, 4), (2, 2))
-_MOST_SHARED = 48 * 1024  # bytes of static shared memory per block, on every GPU
 _ASSUMED_EXTENT = 32  # of a tile whose size only the launch knows
 _NONE: Axes = frozenset()
 _BOTH: Axes = frozenset("xy")
@@ -433,7 +434,9 @@ def _whole_line(source: str, span: Span) -> Span:
     return Span(wide.start, end + 1) if alone else span
 
 
-def rewrite(kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel) -> Iterator[Candidate]:
+def rewrite(
+    kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, _: Device
+) -> Iterator[Candidate]:
     """The kernel with 4 x 4, 8 x 4, ... outputs per thread, on a grid that much smaller along both axes."""
     try:
         found = _find(KernelTree(kernel_file, kernel))
@@ -441,7 +444,7 @@ def rewrite(kernel_file: SourceFile, workload_file: SourceFile | None, kernel: K
             return
         for rows, columns in _TILES:
             tiles = {"y": rows, "x": columns}
-            if _shared_bytes(found, tiles) > _MOST_SHARED:
+            if _shared_bytes(found, tiles) > STATIC_SHARED_BYTES:
                 continue
             files = fewer_blocks(_rewritten(found, tiles), workload_file, columns, rows)
             if files:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from tree_sitter import Node
 
+from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, bare, names
 from kernel_lsp.refine.rewrites.loops import find_loops, grid_stride
 from kernel_lsp.source.candidate import Candidate, SourceFile
@@ -88,7 +89,9 @@ def _wide_numbers(tree: KernelTree, types: _Types) -> Iterator[Node]:
             yield field(declaration, "type")
 
 
-def rewrite(kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel) -> Iterator[Candidate]:
+def rewrite(
+    kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, _: Device
+) -> Iterator[Candidate]:
     """The kernel with both changes wherever they apply."""
     try:
         tree = KernelTree(kernel_file, kernel)

@@ -11,6 +11,7 @@ from textwrap import dedent
 
 from tree_sitter import Node
 
+from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites.accesses import Group, Modulus, find_modulus, lane_groups, shared_between
 from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, indent_at, names_in_order, without_trailing_blanks, written
 from kernel_lsp.refine.rewrites.launches import fewer_blocks
@@ -346,7 +347,9 @@ def vectorized(tree: KernelTree, *, rows: bool = False, keep: int = 0) -> tuple[
     return tree.edited(*(w.edit() for w in writers)), max((p.lanes or 4 for p in plans if p.loop.over_grid), default=1)
 
 
-def rewrite(kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel) -> Iterator[Candidate]:
+def rewrite(
+    kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, _: Device
+) -> Iterator[Candidate]:
     """The kernel with vector loops; a kernel of one element per thread also gets a grid for as many fewer threads."""
     for rows, label in ((False, "128-bit loads and stores"), (True, "128-bit loads and stores, row by row")):
         try:

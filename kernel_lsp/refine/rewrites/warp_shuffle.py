@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
+from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, bare, comment_free, indent_at
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
@@ -147,7 +148,9 @@ def _reduction(tree: KernelTree, loop: Node, thread: str, steps: list[_Step]) ->
     return Edit(Span(start, loop.end_byte), f"\n{pad}".join(["{", *lines]))
 
 
-def rewrite(kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel) -> Iterator[Candidate]:
+def rewrite(
+    kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, _: Device
+) -> Iterator[Candidate]:
     """The kernel with every tree reduction done by shuffles."""
     try:
         tree = KernelTree(kernel_file, kernel)

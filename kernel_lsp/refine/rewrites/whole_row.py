@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
+from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites.ast_triton import TritonTree, arguments, names, ordered_names
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
@@ -192,7 +193,9 @@ def _one_load(tree: TritonTree, calls: list[Node], taken: set[str]) -> list[Edit
     return [Edit(Span(at, at), f"{name} = {text_of(calls[0])}\n{pad}"), *(Edit(span_of(call), name) for call in calls)]
 
 
-def rewrite(kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel) -> Iterator[Candidate]:
+def rewrite(
+    kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, _: Device
+) -> Iterator[Candidate]:
     """The kernel with a block as wide as the row, rounded up to a power of two, and warps to match.
 
     Only where all loops walk the columns of a row by a block whose size the launches in the same file spell out.

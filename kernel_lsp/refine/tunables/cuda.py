@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
+from kernel_lsp.device.architectures import BLOCK_THREADS
+from kernel_lsp.device.device import Device
 from kernel_lsp.refine.tunables.draft import Draft, Quantity, around, is_size
 from kernel_lsp.refine.tunables.space import Kind, Limit, Place, Space, evaluate
 from kernel_lsp.refine.tunables.syntax import (
@@ -27,8 +29,6 @@ from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.text import Span
 from kernel_lsp.source.trees import span_of, walk
 
-MAX_THREADS = 1024  # per block, on every GPU since compute capability 2.0
-MAX_RESIDENT = 2048  # threads per multiprocessor, the most that any has
 _MOST_LOOPS = 4
 _THREADS = (32, 64, 128, 256, 512, 1024)
 _DEFINITIONS = {"preproc_def", "preproc_function_def", "declaration", "function_definition", "struct_specifier"}
@@ -66,12 +66,13 @@ class _Launch:
             yield self.shared
 
 
-def find_tunables(base: Candidate, kernel: str) -> Space:
+def find_tunables(base: Candidate, kernel: str, device: Device) -> Space:
     """The settings of a CUDA kernel, with the numbers of its launches tied to the constants that they repeat.
 
     Args:
         base: the kernel file, and the workload file where that holds the launch.
         kernel: the kernel's name, with or without namespaces.
+        device: the GPU that it is to run on.
 
     Returns:
         A space without tunables when the kernel is not in the file or nothing in it can be turned.
@@ -99,7 +100,7 @@ def find_tunables(base: Candidate, kernel: str) -> Space:
             _link_other(draft, launch, _reach(mentions, _names(other)))
     _choose_sizes(draft)
     _link_body(draft, definition)
-    _add_launch_bounds(draft, definition)
+    _add_launch_bounds(draft, definition, device.limits.threads)
     fixed = {constant.name for constant in _constants(root, definition)} | _template_names(definition)
     _add_unrolling(draft, definition, base.kernel.text, fixed)
     return draft.space(base)
@@ -413,7 +414,7 @@ def _choose_sizes(draft: Draft) -> None:
             near = tuple(sorted({*_THREADS, quantity.value}))
         quantity.choices = near
     if total is not None:
-        draft.limits.append(Limit(total, 1, MAX_THREADS))
+        draft.limits.append(Limit(total, 1, BLOCK_THREADS))
 
 
 def _threads(draft: Draft) -> str | None:
@@ -460,8 +461,11 @@ def _link_shared(draft: Draft, declaration: Node, threads: str, size: int) -> No
         draft.site(Place.KERNEL, number[1], f"{{({threads}) // 32}}")
 
 
-def _add_launch_bounds(draft: Draft, definition: Node) -> None:
-    """The least number of resident blocks, which makes the compiler spend fewer registers."""
+def _add_launch_bounds(draft: Draft, definition: Node, resident: int) -> None:
+    """Add the least number of resident blocks, which makes the compiler spend fewer registers.
+
+    A multiprocessor holds `resident` threads at most.
+    """
     threads = _threads(draft)
     size = draft.worth(threads) if threads is not None else None
     if threads is None or size is None or "__cluster_dims__" in words(definition):
@@ -476,7 +480,7 @@ def _add_launch_bounds(draft: Draft, definition: Node) -> None:
     quantity = Quantity("min_blocks", Kind.MIN_BLOCKS, value, "resident blocks at least", tuple(sorted(choices)))
     quantity.absent = "unset"
     name = draft.add(quantity)
-    draft.limits.append(Limit(f"({threads}) * {name}", 0, MAX_RESIDENT))
+    draft.limits.append(Limit(f"({threads}) * {name}", 0, resident))
     if current is not None:
         draft.site(Place.KERNEL, current[1], f"{{{name}}}")
     elif arguments:

@@ -13,6 +13,7 @@ from kernel_lsp.build.host.record import ExtensionBuild
 from kernel_lsp.build.host.request import ExtensionRequest
 from kernel_lsp.build.options import BuildOptions
 from kernel_lsp.build.plan import Plan
+from kernel_lsp.device.device import Device
 from kernel_lsp.runner.messages import Request
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.kernel import Language
@@ -66,7 +67,7 @@ class BuildCandidate(Request[BuildRole, CandidateBuild], frozen=True, kw_only=Tr
         workload: says which launches there are; without it a CUDA file is compiled as it is, the kernels of a Triton
             file for types that are known of them or assumed.
         launch: the file whose `launch` belongs to the candidate, where that is not the kernel file.
-        arch: `sm_90` and the like.
+        device: the GPU to build for, whose properties host code is told.
         options: the user's own compiler options.
         cache: of builds.
         triton_cache: folder of Triton's own cache.
@@ -77,7 +78,7 @@ class BuildCandidate(Request[BuildRole, CandidateBuild], frozen=True, kw_only=Tr
     kernel: SourceFile
     workload: SourceFile | None
     launch: SourceFile | None
-    arch: str
+    device: Device
     options: BuildOptions
     cache: CacheFolder
     triton_cache: Path

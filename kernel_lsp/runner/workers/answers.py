@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from kernel_lsp.build.binary import Build, Diagnostic, Severity
 from kernel_lsp.build.host.request import ExtensionRequest
 from kernel_lsp.build.pretend import ShapesOnly, pretend_gpu
+from kernel_lsp.device.device import Device
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.runner.workers.inline import recording
 from kernel_lsp.source.candidate import SourceFile
@@ -25,7 +26,7 @@ class Asked:
     requests: tuple[ExtensionRequest, ...] = ()
 
 
-def execute_answer(source: SourceFile, workload: Workload, arch: str) -> Asked:
+def execute_answer(source: SourceFile, workload: Workload, device: Device) -> Asked:
     """Execute the file and construct its model for the case as written.
 
     Where that asks for no extension though the text names `load_inline`, the model is called too, up to the first
@@ -34,7 +35,7 @@ def execute_answer(source: SourceFile, workload: Workload, arch: str) -> Asked:
     Args:
         source: the file with `ModelNew`, or with `Model` alone.
         workload: the problem.
-        arch: the GPU that the code is told to run on.
+        device: the GPU that the code is told to run on.
 
     Raises:
         WorkloadError: the problem's own code raises.
@@ -43,7 +44,7 @@ def execute_answer(source: SourceFile, workload: Workload, arch: str) -> Asked:
     shapes = ShapesOnly()
     with recording() as requests:
         try:
-            with pretend_gpu(arch), shapes:
+            with pretend_gpu(device), shapes:
                 answer = load_answer(source, workload)
                 answer.build(0)
                 if not requests and "load_inline" in source.text:

@@ -61,16 +61,16 @@ class _Builder:
         """
         if request.language is Language.TRITON:  # before the workload, which may import it
             announce(request.kernel.text, request.kernel.path)
-        with pretend_gpu(request.arch):  # a workload may ask for the GPU's properties as soon as it is imported
+        with pretend_gpu(request.device):  # a workload may ask for the GPU's properties as soon as it is imported
             workload = _workload(request.workload) if request.workload else None
         if request.language is Language.TRITON:
             return _build_triton(request, workload) if workload else _build_assumed(request)
         if request.language is Language.CUDA:
             return _build_cuda(request, workload)
         if workload is not None and workload.problem is not None:
-            asked = execute_answer(request.kernel, workload, request.arch)
+            asked = execute_answer(request.kernel, workload, request.device)
             return CandidateBuild(asked.build, requests=asked.requests)
-        made = build_inline(request.kernel, request.arch, request.options, _cache(request.cache))
+        made = build_inline(request.kernel, request.device.arch, request.options, _cache(request.cache))
         return CandidateBuild(made.build, (Plan(0, made.launches),), made.binaries)
 
     def build_extension(self, request: BuildExtension) -> ExtensionBuild | str:
@@ -106,14 +106,14 @@ def _build_cuda(request: BuildCandidate, workload: Workload | None) -> Candidate
     source = request.kernel
 
     def compile_names(names: Sequence[str]) -> Build:
-        return build_cuda(source, request.arch, names, request.options, _cache(request.cache))
+        return build_cuda(source, request.device.arch, names, request.options, _cache(request.cache))
 
     if workload is None:
         made, plan, assumed = build_unlaunched(source, compile_names)
         return CandidateBuild(made, (plan,), assumed=assumed)
     launch = load_module(request.launch.text, request.launch.path).launch if request.launch else None
     kernels = [kernel.name for kernel in find_kernels(source.text, source.path)]
-    planned = plan_cuda(workload, kernels, request.arch, launch)
+    planned = plan_cuda(workload, kernels, request.device, launch)
     if planned.needs_extension:
         return CandidateBuild(_NOTHING.build, requests=(_own_request(source, launch or workload.launch),))
     return CandidateBuild(compile_names(planned.names), planned.plans)
@@ -136,7 +136,7 @@ def _build_triton(request: BuildCandidate, workload: Workload) -> CandidateBuild
 
     if workload.problem is not None:
         answer = lambda: load_answer(source, workload).launch(0)  # noqa: E731
-        made = build_triton(source, workload, answer, request.arch, request.processes)
+        made = build_triton(source, workload, answer, request.device, request.processes)
         return CandidateBuild(made.build, made.plans, made.binaries)
     bound: list[Callable[..., object]] = []
 
@@ -145,7 +145,7 @@ def _build_triton(request: BuildCandidate, workload: Workload) -> CandidateBuild
         bound[:] = [bind_launch(module, source.path, launch and launch.text, launch and launch.path)]
         return bound[0]
 
-    made = build_triton(source, workload, load, request.arch, request.processes)
+    made = build_triton(source, workload, load, request.device, request.processes)
     if made.plans:
         require_own(made.launched, source, bound[0])
     return CandidateBuild(made.build, made.plans, made.binaries)
@@ -155,7 +155,7 @@ def _build_assumed(request: BuildCandidate) -> CandidateBuild:
     from kernel_lsp.build.triton_assumed import build_assumed
 
     os.environ["TRITON_CACHE_DIR"] = str(request.triton_cache)
-    made, assumed = build_assumed(request.kernel, request.arch, request.processes)
+    made, assumed = build_assumed(request.kernel, request.device, request.processes)
     return CandidateBuild(made.build, made.plans, made.binaries, assumed=assumed)
 
 

@@ -12,17 +12,19 @@ from dataclasses import asdict, dataclass
 from math import prod
 from pathlib import Path
 
+import msgspec
 from torch import Tensor
 
 from kernel_lsp.build.binary import Binary
-from kernel_lsp.build.emulated import emulated_archs
+from kernel_lsp.build.emulated import STANDS_IN, emulated_devices
 from kernel_lsp.build.host.record import ExtensionBuild, Launchable
 from kernel_lsp.build.launchers import TritonMetadata, TritonSource
-from kernel_lsp.build.occupancy import LIMITS
 from kernel_lsp.build.pretend import pretend_gpu
 from kernel_lsp.build.pretend_streams import capturing
 from kernel_lsp.build.shortfall import shortfall
+from kernel_lsp.device.architectures import ARCHITECTURES
 from kernel_lsp.device.arguments import LaunchShape, launch_shape, pack_arguments
+from kernel_lsp.device.device import Device
 from kernel_lsp.emulate.errors import LaunchError, Unfinished, internal
 from kernel_lsp.emulate.machine import Options, run
 from kernel_lsp.emulate.program import Location
@@ -41,17 +43,22 @@ from kernel_lsp.runner.workers.emulated_report import Outcome, findings, place, 
 from kernel_lsp.runner.workers.inline import packed_arguments, resident_blocks
 from kernel_lsp.runner.workers.unfilled import Unfilled
 
-_MOST_SHARED_BYTES = max(limits.block_shared_bytes for limits in LIMITS.values())
+_MOST_SHARED_BYTES = max(limits.block_shared_bytes for limits in ARCHITECTURES.values())
+
+
+def read_device(data: bytes) -> Device:
+    """Return the `Device` that `data` holds as msgpack; that which stands in for all if it is empty."""
+    return msgspec.msgpack.decode(data, type=Device) if data else STANDS_IN
 
 
 class Emulator:
     """The GPU of one worker. `begin` and `end` enclose a run of the workload, as `sample` does by itself.
 
-    It is of the first architecture of `emulated_archs(arch)`, and of the next one from `grow` on.
+    It is the first one of `emulated_devices(device)`, and of the next one from `grow` on.
     """
 
-    def __init__(self, arch: str) -> None:
-        self._archs = list(emulated_archs(arch))
+    def __init__(self, device: Device) -> None:
+        self._devices = list(emulated_devices(device))
         self._path: Path | None = None
         self._triton = False
         self.begin((), ())
@@ -59,13 +66,13 @@ class Emulator:
     @contextlib.contextmanager
     def placement(self) -> Generator[None]:
         """Within it torch believes in one GPU, which is this one, and so does Triton where it is expected."""
-        with pretend_gpu(self._archs[0], values=True), self._driver():
+        with pretend_gpu(self._devices[0], values=True), self._driver():
             yield
 
     def grow(self) -> bool:
         """Become a GPU of the next architecture, for which something may compile; return whether there was one."""
-        if self._triton and len(self._archs) > 1:
-            del self._archs[0]
+        if self._triton and len(self._devices) > 1:
+            del self._devices[0]
             return True
         return False
 
@@ -78,7 +85,7 @@ class Emulator:
             return contextlib.nullcontext()
         from kernel_lsp.build.triton_driver import received_by
 
-        return received_by(self, self._archs[0], shared_bytes=_MOST_SHARED_BYTES)
+        return received_by(self, self._devices[0], shared_bytes=_MOST_SHARED_BYTES)
 
     def begin(self, names: Sequence[str], inputs: Sequence[object], sample: BlockSample | None = None) -> None:
         """Start a run on these inputs of the workload, called by these names; of a `sample` of each launch's blocks."""
@@ -244,13 +251,13 @@ class Emulator:
 
     def _options(self, shape: LaunchShape) -> Options:
         if self._sample is None:
-            return Options()
+            return Options(device=self._devices[0])
         left = self._sample.total - sum(launch.instructions for launch in self._sampled)
         if left <= 0:
             raise Unfinished(f"the {self._sample.total:,} instructions for all launches are spent")
         blocks = self._sample.blocks(prod(shape.grid), len(self._sampled))
         # Even where no block is left out: the budget is none that an honest kernel has to keep within.
-        return Options(blocks=blocks, budget=min(left, self._sample.budget), partial=True)
+        return Options(blocks=blocks, budget=min(left, self._sample.budget), partial=True, device=self._devices[0])
 
     def _note(self, launch: Emulated, options: Options, outcome: Outcome) -> None:
         """Keep what was run of a launch, and forget what the rest would have written."""

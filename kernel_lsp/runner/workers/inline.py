@@ -36,6 +36,7 @@ from kernel_lsp.build.host.request import ExtensionRequest, file_request, inline
 from kernel_lsp.build.host.torch_extension import cpp_extension
 from kernel_lsp.build.occupancy import occupancy
 from kernel_lsp.build.options import BuildOptions
+from kernel_lsp.device.architectures import BLOCK_THREADS, STATIC_SHARED_BYTES
 from kernel_lsp.device.arguments import LaunchShape
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.runner.workers.torch_types import device_properties
@@ -43,7 +44,6 @@ from kernel_lsp.source.candidate import SourceFile
 
 _P = ParamSpec("_P")
 _DEFAULTS = BuildOptions()
-_DEFAULT_SHARED_BYTES = 48 << 10
 
 
 @contextlib.contextmanager
@@ -236,7 +236,7 @@ class Runtime:
     ) -> None:
         """Launch the kernel whose stub has code at `place`."""
         kernel = self._at(place)
-        if shared > self._shared.get(kernel.entry, _DEFAULT_SHARED_BYTES):
+        if shared > self._shared.get(kernel.entry, STATIC_SHARED_BYTES):
             raise WorkloadError(
                 f"launching `{kernel.name}` with {shared} bytes of dynamic shared memory: invalid argument",
                 cure="Above 48 KiB, allow it with cudaFuncSetAttribute(kernel, "
@@ -244,7 +244,7 @@ class Runtime:
             )
         shape = LaunchShape((gx, gy, gz), (bx, by, bz), shared)
         threads = bx * by * bz
-        if not (gx and gy and gz and 0 < threads <= 1024 and gy < 65536 and gz < 65536 and bz <= 64):
+        if not (gx and gy and gz and 0 < threads <= BLOCK_THREADS and gy < 65536 and gz < 65536 and bz <= 64):
             raise WorkloadError(
                 f"launching `{kernel.name}` with grid {shape.grid}, block {shape.block}: invalid configuration argument"
             )
@@ -283,7 +283,7 @@ class Runtime:
             81: "shared_memory_per_multiprocessor",
             97: "shared_memory_per_block_optin",
         }
-        return 1024 if attribute == 1 else int(getattr(properties, names[attribute]))
+        return BLOCK_THREADS if attribute == 1 else int(getattr(properties, names[attribute]))
 
     def _at(self, place: int) -> Launchable:
         number = bisect_right(self._starts, place) - 1

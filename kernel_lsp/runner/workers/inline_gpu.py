@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from kernel_lsp.build.host.record import ExtensionBuild, Launchable
+from kernel_lsp.device.architectures import STATIC_SHARED_BYTES
 from kernel_lsp.device.arguments import LaunchShape
 from kernel_lsp.device.driver import Ear, Listener, check, cu, unheard
 from kernel_lsp.runner.workers.inline import packed_arguments, resident_blocks
 
-_DEFAULT_SHARED_BYTES = 48 << 10
 _REMEMBERED = 256  # tensors whose address was asked for, while anybody listens
 
 
@@ -45,7 +45,7 @@ class GpuLaunches:
             packed = packed_arguments(arguments, sizes)
             for listener in self._listeners:
                 listener(build.binary.cubin, kernel.entry, shape, packed, tuple(self._reached))
-        if shape.shared_bytes > _DEFAULT_SHARED_BYTES:
+        if shape.shared_bytes > STATIC_SHARED_BYTES:
             attribute = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             status = cu.cuFuncSetAttribute(function, attribute, shape.shared_bytes)
             check(status, f"giving {kernel.name} {shape.shared_bytes} bytes")

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from kernel_lsp import policy
 from kernel_lsp.build.binary import Binary
+from kernel_lsp.build.emulated import STANDS_IN
 from kernel_lsp.build.pretend import pretend_gpu
 from kernel_lsp.runner.messages import oracle as messages
 from kernel_lsp.runner.messages.oracle import Compared, Made, MemoryRates, OracleRole, Varied
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from kernel_lsp.workload.problem import Choice, Problem
 
 SALT_BITS = 62
-_STANDS_IN = "sm_80"  # what the emulator runs most kernels as
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class Oracle:
         """Return what a workload is imported in: it may ask for the properties of a GPU that is not there."""
         if self._device == "cuda" or is_problem(text):
             return contextlib.nullcontext()
-        return pretend_gpu(_STANDS_IN, values=True)
+        return pretend_gpu(STANDS_IN, values=True)
 
     def sizes(self) -> tuple[int, ...]:
         """Return the bytes of each case's inputs."""

@@ -43,9 +43,9 @@ class _Problem(Protocol):
     def Model(self, *arguments: object) -> nn.Module: ...  # noqa: N802 - KernelBench's name
 
 
-def methods(device: str, arch: str = "sm_80") -> PublishedRole:
-    """Return what answers this role's requests. On `cpu` kernels are emulated as on `arch`, and nothing is timed."""
-    return _Emulated(arch) if device == "cpu" else _OnGpu()
+def methods(device: str, emulated: bytes = b"") -> PublishedRole:
+    """Return what answers this role's requests. On `cpu` kernels are emulated, and nothing is timed."""
+    return _Emulated(emulated) if device == "cpu" else _OnGpu()
 
 
 class _OnGpu:
@@ -58,10 +58,10 @@ class _OnGpu:
 
 
 class _Emulated:
-    def __init__(self, arch: str) -> None:
-        from kernel_lsp.runner.workers.emulator import Emulator
+    def __init__(self, device: bytes) -> None:
+        from kernel_lsp.runner.workers.emulator import Emulator, read_device
 
-        self._emulator = Emulator(arch)
+        self._emulator = Emulator(read_device(device))
 
     def judge(self, request: JudgePublished) -> PublishedVerdict:
         """Judge on the emulator."""

@@ -52,15 +52,15 @@ _TRACE, _LAUNCHES = Path("trace.json"), Path("launches.json")
 _clock = time.perf_counter
 
 
-def methods(device: str, probes: bytes = b"", arch: str = "sm_80") -> SubjectRole:
+def methods(device: str, probes: bytes = b"", emulated: bytes = b"") -> SubjectRole:
     """Return the role.
 
     Args:
-        device: `cuda`, or `cpu` where kernels are emulated as on `arch`.
+        device: `cuda`, or `cpu` where kernels are emulated.
         probes: the harness's own `Binary` as msgpack, needed for timing.
-        arch: see above.
+        emulated: the `Device` to emulate as msgpack, where not the default one.
     """
-    return Subject(device, msgspec.msgpack.decode(probes, type=Binary) if probes else None, arch)
+    return Subject(device, msgspec.msgpack.decode(probes, type=Binary) if probes else None, emulated)
 
 
 class _Slab:
@@ -82,7 +82,7 @@ class _Slab:
 class Subject:
     """State of one worker under test; every method is a request that the parent makes."""
 
-    def __init__(self, device: str, probes: Binary | None, arch: str) -> None:
+    def __init__(self, device: str, probes: Binary | None, emulated: bytes) -> None:
         self._device = device
         self._placement: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
         self._emulator: Emulator | None = None
@@ -105,7 +105,7 @@ class Subject:
         self._surroundings: Surroundings | None = None
         self._new_threads: int | None = None
         if device == "cpu":
-            self._emulator = _make_emulator(arch)
+            self._emulator = _make_emulator(emulated)
             self._placement = self._emulator.placement
         else:
             torch.zeros(1, device="cuda")  # makes torch's context the current one
@@ -448,10 +448,10 @@ class Subject:
             torch.cuda.synchronize()
 
 
-def _make_emulator(arch: str) -> "Emulator":
-    from kernel_lsp.runner.workers.emulator import Emulator
+def _make_emulator(device: bytes) -> "Emulator":
+    from kernel_lsp.runner.workers.emulator import Emulator, read_device
 
-    return Emulator(arch)
+    return Emulator(read_device(device))
 
 
 def _make_stopwatch(probes: Binary) -> "Stopwatch":

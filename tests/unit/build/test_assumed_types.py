@@ -11,6 +11,7 @@ from kernel_lsp.build.assumed import Assumed
 from kernel_lsp.build.forks import in_forks
 from kernel_lsp.build.triton import TritonBuild
 from kernel_lsp.build.triton_assumed import build_assumed
+from kernel_lsp.device.device import device_named
 from kernel_lsp.source.candidate import SourceFile
 
 HELPERS = """
@@ -88,7 +89,7 @@ def built(folder: Path, text: str) -> tuple[TritonBuild, dict[str, Assumed]]:
         (path.parent / "__init__.py").write_text("raise RuntimeError('nobody needs this')")
         (path.parent / "helpers.py").write_text(HELPERS)
         path.write_text(text)
-        made, assumed = build_assumed(SourceFile(path, text), "sm_90", 2)
+        made, assumed = build_assumed(SourceFile(path, text), device_named("sm_90"), 2)
     return made, {one.kernel: one for one in assumed}
 
 

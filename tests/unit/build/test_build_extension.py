@@ -16,6 +16,7 @@ from kernel_lsp.build.host.record import ExtensionBuild
 from kernel_lsp.build.host.request import cuda_file_request, inline_request
 from kernel_lsp.build.options import BuildOptions
 from kernel_lsp.build.toolchain import Tool
+from kernel_lsp.device.device import device_named
 from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.runner.messages.build import BuildCandidate, BuildExtensionFully, CacheFolder
 from kernel_lsp.runner.workers import build as build_worker
@@ -140,7 +141,7 @@ def launch(module, x): return module.run(x)
         kernel=source,
         workload=SourceFile(tmp_path / "run_workload.py", workload),
         launch=None,
-        arch="sm_90",
+        device=device_named("sm_90"),
         options=options,
         cache=CacheFolder(tmp_path / "cache", 0),
         triton_cache=tmp_path / "triton",
@@ -173,7 +174,7 @@ def test_an_answer_asks_for_its_extensions_each_time_that_it_is_built(tmp_path: 
         kernel=answer,
         workload=problem,
         launch=None,
-        arch="sm_90",
+        device=device_named("sm_90"),
         options=BuildOptions(),
         cache=CacheFolder(tmp_path / "cache", 0),
         triton_cache=tmp_path / "triton",

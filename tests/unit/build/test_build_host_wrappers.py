@@ -13,6 +13,7 @@ from kernel_lsp.build.host.build import fast_build
 from kernel_lsp.build.host.compiler import compile_host, host_compiler, prepare_header
 from kernel_lsp.build.host.record import ExtensionBuild
 from kernel_lsp.build.host.request import ExtensionRequest
+from kernel_lsp.device.device import device_named
 from kernel_lsp.runner.workers.allocations import WatchedAllocations
 from kernel_lsp.runner.workers.emulator import EmulatedLaunches, Emulator
 from kernel_lsp.runner.workers.inline import recording, serving
@@ -48,7 +49,7 @@ def test_an_extension_gives_what_torch_gives(
     built = build(asked_for(**call), kept)
     assert isinstance(built, ExtensionBuild), built
     assert built.ok, built.build.diagnostics
-    emulator = Emulator("sm_80")
+    emulator = Emulator(device_named("sm_80"))
     emulator.expect(Path("answer.py"), triton=False)
     inputs = list(wrapper.inputs())
     emulator.begin([], inputs)

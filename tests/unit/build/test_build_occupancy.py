@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kernel_lsp.build.occupancy import LIMITS, Lever, Limiter, base_arch, next_cliffs, occupancy
+from kernel_lsp.build.occupancy import Lever, Limiter, next_cliffs, occupancy
 from kernel_lsp.build.toolkit import header_folders
+from kernel_lsp.device.architectures import ARCHITECTURES, base_arch
 
 ORACLE = r"""
 #include <limits.h>
@@ -50,8 +51,8 @@ def test_occupancy_agrees_with_the_toolkits_header_on_200000_random_kernels(tmp_
     dice = random.Random(20)
     seen_zero = seen_some = 0
     for _ in range(200_000):
-        arch = dice.choice(list(LIMITS))
-        limits = LIMITS[arch]
+        arch = dice.choice(list(ARCHITECTURES))
+        limits = ARCHITECTURES[arch]
         version = int(arch.removeprefix("sm_"))
         registers, threads, barriers = dice.randint(1, 255), dice.randint(1, 1024), dice.randint(0, 16)
         static = dice.choice([0, dice.randint(0, 48 * 1024)])
@@ -111,7 +112,7 @@ def test_every_cliff_holds_and_nothing_short_of_it_helps() -> None:
     dice = random.Random(3)
     seen: Counter[Lever] = Counter()
     for _ in range(1000):
-        arch = dice.choice(list(LIMITS))
+        arch = dice.choice(list(ARCHITECTURES))
         now = {
             Lever.REGISTERS: dice.randint(1, 255),
             Lever.SHARED: dice.randint(0, 90_000),

@@ -9,6 +9,7 @@ import torch
 from kernel_lsp.build.plan import Launch
 from kernel_lsp.build.planner import CudaPlan, plan_cuda
 from kernel_lsp.build.pretend import pretend_gpu
+from kernel_lsp.device.device import device_named
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.workload.execute import load_module
 from kernel_lsp.workload.load import workload_of
@@ -23,8 +24,10 @@ def reference(x, k):
 """
 
 
-def plan(launch: str, head: str = HEAD, kernels: tuple[str, ...] = ("ops::scale", "fill")) -> CudaPlan:
-    return plan_cuda(workload_of(load_module(head + launch, PATH), PATH), kernels, "sm_90")
+def plan(
+    launch: str, head: str = HEAD, kernels: tuple[str, ...] = ("ops::scale", "fill"), gpu: str = "sm_90"
+) -> CudaPlan:
+    return plan_cuda(workload_of(load_module(head + launch, PATH), PATH), kernels, device_named(gpu))
 
 
 def test_each_case_has_its_launches_in_order() -> None:
@@ -80,7 +83,7 @@ def test_no_launch_is_an_error_with_a_cure() -> None:
 
 
 def test_code_for_the_gpu_runs_as_if_there_were_one() -> None:
-    with pretend_gpu("sm_90a"):
+    with pretend_gpu(device_named("sm_90a")):
         generator = torch.Generator(device="cuda").manual_seed(3)
         x = torch.randn(4, 5, device="cuda", generator=generator, dtype=torch.float16)
         assert (x.is_cuda, x.device, x.get_device()) == (True, torch.device("cuda", 0), 0)
@@ -110,7 +113,7 @@ def test_recurrent_layers_keep_their_weights_as_they_are(monkeypatch) -> None:
         raise AssertionError("asks cuDNN, which asks for a GPU")
 
     monkeypatch.setattr(torch.backends.cudnn, "is_acceptable", arrange)
-    with pretend_gpu("sm_90"), torch.device("cuda"):
+    with pretend_gpu(device_named("sm_90")), torch.device("cuda"):
         states, _ = torch.nn.LSTM(3, 5, 2)(torch.zeros(7, 2, 3))
     assert states.shape == (7, 2, 5)
     with pytest.raises(AssertionError):
@@ -121,7 +124,7 @@ def test_large_inputs_take_no_memory() -> None:
     def resident() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
-    with pretend_gpu("sm_80"):
+    with pretend_gpu(device_named("sm_80")):
         before = resident()
         x = torch.randn(1 << 18, 1 << 18, device="cuda", dtype=torch.bfloat16)
         y = torch.zeros_like(x.t())
@@ -131,7 +134,7 @@ def test_large_inputs_take_no_memory() -> None:
 
 
 def test_zeros_can_be_written_and_differentiated() -> None:
-    with pretend_gpu("sm_80"):
+    with pretend_gpu(device_named("sm_80")):
         x = torch.randn(1 << 20, device="cuda", requires_grad=True)
         (x * 2).sum().backward()
         y = torch.zeros(1 << 20, device="cuda")
@@ -143,7 +146,7 @@ def test_zeros_can_be_written_and_differentiated() -> None:
 
 
 def test_nobody_waits_for_the_values_of_large_random_inputs() -> None:
-    with pretend_gpu("sm_90"):
+    with pretend_gpu(device_named("sm_90")):
         large, small = torch.randn(1 << 23, device="cuda"), torch.randn(8, device="cuda")
         shifted = 2 * (large - 200.0) / 3
         assert shifted.shape == large.shape
@@ -151,3 +154,15 @@ def test_nobody_waits_for_the_values_of_large_random_inputs() -> None:
         assert not shifted[:: 1 << 20].any()
         assert (small - 200.0 == -200.0).all()
         assert (large.long() + 1)[0] == 1
+
+
+@pytest.mark.parametrize(("gpu", "multiprocessors", "threads"), [("A100", 108, 2048), ("RTX 4090", 128, 1536)])
+def test_a_persistent_grid_is_that_of_the_gpu_that_is_pretended(gpu: str, multiprocessors: int, threads: int) -> None:
+    launch = """
+def launch(module, x, k):
+    has = torch.cuda.get_device_properties(0)
+    module.fill[has.multi_processor_count, has.max_threads_per_multi_processor // 8](x)
+    return x
+"""
+    (first, *_) = plan(launch, gpu=gpu).plans
+    assert (first.launches[0].grid[0], first.launches[0].block[0]) == (multiprocessors, threads // 8)

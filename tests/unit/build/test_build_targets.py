@@ -16,8 +16,8 @@ from kernel_lsp.build.options import BuildOptions
 from kernel_lsp.build.target import needs_gpu, split_targets, target_of, wider_target
 from kernel_lsp.build.toolchain import tool
 from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.choice import target_device
 from kernel_lsp.device.nvml import Gpu
-from kernel_lsp.judge.building import arch_of
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.modules import device_units
 
@@ -137,7 +137,7 @@ def test_only_an_instruction_that_is_missing_makes_the_target_wider() -> None:
 
 def test_a_gpu_does_not_overrule_its_own_target() -> None:
     gpu = Gpu(0, "GPU-0", "H100", "sm_90", "580.0", 1 << 36)
-    assert arch_of(gpu, Settings(arch=["sm_80", "sm_90a"])) == "sm_90a"
-    assert arch_of(gpu, Settings(arch=["sm_100a"])) == "sm_90"
-    assert arch_of(gpu, Settings()) == "sm_90"
-    assert arch_of(None, Settings(arch=["sm_100a"])) == "sm_100a"
+    assert target_device(gpu, Settings(arch=["sm_80", "sm_90a"]).arch).arch == "sm_90a"
+    assert target_device(gpu, Settings(arch=["sm_100a"]).arch).arch == "sm_90"
+    assert target_device(gpu, Settings().arch).arch == "sm_90"
+    assert target_device(None, Settings(arch=["sm_100a"]).arch).arch == "sm_100a"

@@ -10,6 +10,7 @@ from triton.compiler.compiler import ASTSource
 from kernel_lsp.build.binary import Severity
 from kernel_lsp.build.cubin import cubin_arch
 from kernel_lsp.build.triton import TritonBuild, build_triton
+from kernel_lsp.device.device import device_named
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.workload.execute import load_module
@@ -90,7 +91,7 @@ def build(tmp_path: Path) -> Callable[..., TritonBuild]:
             module = load_module(source.text, source.path)
             return lambda *inputs: made.launch(module, *inputs) if made.launch else None
 
-        return build_triton(source, made, load, arch, processes)
+        return build_triton(source, made, load, device_named(arch), processes)
 
     return building
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from kernel_lsp.config.load import load_settings
+from kernel_lsp.device.device import device_named
 from kernel_lsp.judge.building import Builders
 from kernel_lsp.runner.pool import Pool
 from kernel_lsp.runner.worker import WorkerTimedOut
@@ -22,7 +23,7 @@ def test_what_one_forgets_another_still_has(tmp_path: Path):
 
     async def kept() -> list[bool]:
         async with Pool() as pool:
-            both = [Builders(pool, settings, arch) for arch in ("sm_80", "sm_90")]
+            both = [Builders(pool, settings, device_named(arch)) for arch in ("sm_80", "sm_90")]
             for builders in both:
                 builders.triton_cache(candidate).mkdir(parents=True, exist_ok=True)
             both[0].forget(candidate)
@@ -42,5 +43,5 @@ def test_a_header_that_takes_too_long_to_prepare_keeps_nobody(tmp_path: Path):
     async def worker(*_: object, **__: object) -> Any:
         return SimpleNamespace(ask=ask, alive=False, kill=lambda: None)
 
-    asyncio.run(Builders(cast(Pool, SimpleNamespace(worker=worker)), settings, "sm_90").prepare_header())
+    asyncio.run(Builders(cast(Pool, SimpleNamespace(worker=worker)), settings, device_named("sm_90")).prepare_header())
     assert asked == ["PrepareHeader"]

@@ -14,6 +14,7 @@ from kernel_lsp.build.kept import known_build
 from kernel_lsp.build.known import build_keys
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.device import device_named
 from kernel_lsp.judge.building import Builders
 from kernel_lsp.runner.pool import Pool
 from kernel_lsp.source.candidate import Candidate, SourceFile
@@ -54,7 +55,7 @@ def keys(folder: Path, text: str = KERNEL, workload: str = WORKLOAD, arch: str =
     file = SourceFile(folder / "scale_workload.py", workload)
     kernel = SourceFile(folder / "scale.cu", text)
     found = WorkloadFile(file, kernel.path, in_kernel_file=False, has_launch=True)
-    return build_keys(Candidate(Language.CUDA, kernel, file, "baseline", "baseline"), found, arch, [flag])
+    return build_keys(Candidate(Language.CUDA, kernel, file, "baseline", "baseline"), found, device_named(arch), [flag])
 
 
 def test_all_that_goes_into_a_build_changes_its_address(folder: Path) -> None:
@@ -124,11 +125,11 @@ def test_an_unchanged_file_is_known_and_a_changed_one_is_not(folder: Path) -> No
 
     async def build():
         async with Pool() as pool:
-            return await Builders(pool, settings(folder), "sm_80").build(workload, candidate)
+            return await Builders(pool, settings(folder), device_named("sm_80")).build(workload, candidate)
 
-    assert known_build(settings(folder), "sm_80", workload, candidate) is None
+    assert known_build(settings(folder), device_named("sm_80"), workload, candidate) is None
     built = asyncio.run(build())
-    known = known_build(settings(folder), "sm_80", workload, candidate)
+    known = known_build(settings(folder), device_named("sm_80"), workload, candidate)
     assert known is not None
     assert known.build.cached
     assert (known.build.binary, known.plans) == (built.build.binary, built.plans)
@@ -136,8 +137,8 @@ def test_an_unchanged_file_is_known_and_a_changed_one_is_not(folder: Path) -> No
     changed = Candidate(
         Language.CUDA, SourceFile(source.path, KERNEL.replace("*=", "-=")), file, "baseline", "baseline"
     )
-    assert known_build(settings(folder), "sm_80", workload, changed) is None
-    assert known_build(settings(folder), "sm_90", workload, candidate) is None
+    assert known_build(settings(folder), device_named("sm_80"), workload, changed) is None
+    assert known_build(settings(folder), device_named("sm_90"), workload, candidate) is None
 
 
 @pytest.mark.parametrize(
@@ -160,5 +161,5 @@ def test_a_stored_answer_of_another_shape_is_dropped(folder: Path, stored: bytes
     workload = WorkloadFile(file, source.path, in_kernel_file=False, has_launch=True)
     candidate = Candidate(Language.CUDA, source, file, "baseline", "baseline")
     overrides = {"paths.cache": str(folder / "cache"), "build.options": ["-DX"]}
-    assert known_build(load_settings(None, overrides=overrides)[0], "sm_90", workload, candidate) is None
+    assert known_build(load_settings(None, overrides=overrides)[0], device_named("sm_90"), workload, candidate) is None
     assert cache.read(pair[0]) is None

@@ -10,6 +10,7 @@ import pytest
 
 from kernel_lsp.build.planner import plan_cuda
 from kernel_lsp.build.triton_own import require_own
+from kernel_lsp.device.device import device_named
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.workload.execute import load_module
@@ -81,6 +82,6 @@ def test_a_launch_that_ignores_its_cuda_module_is_refused(tmp_path):
     path = tmp_path / "scale_workload.py"
     text = f"CASES = [dict(n=4)]\ndef inputs(n):\n    return n\ndef reference(x):\n    return x\n{IGNORING}"
     with pytest.raises(WorkloadError) as caught:
-        plan_cuda(load_workload(text, path), ["scale"], "sm_90")
+        plan_cuda(load_workload(text, path), ["scale"], device_named("sm_90"))
     assert (caught.value.path, caught.value.line) == (path, 9)
     assert "`module.NAME(...)`" in str(caught.value.cure)

@@ -9,6 +9,7 @@ from check_support import KERNEL, WORKLOAD, settings_in, write_scale
 from kernel_lsp.check.dependencies import Dependencies, dependencies_of
 from kernel_lsp.check.files import kernel_files_among
 from kernel_lsp.config.settings import BuildSettings, JudgeSettings
+from kernel_lsp.device.device import device_named
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.source.files import read_source
 from kernel_lsp.workload.spec import find_workload
@@ -28,7 +29,7 @@ def depends(path: Path) -> Dependencies:
 
 def key(path: Path, arch="sm_90", gpu=None, run=True, **changes) -> str:
     settings = settings_in(path.parent).model_copy(update=changes)
-    found = depends(path).key(settings, arch, gpu, run=run)
+    found = depends(path).key(settings, device_named(arch), gpu, run=run)
     assert found is not None
     return found
 
@@ -54,12 +55,13 @@ def test_the_key_changes_with_the_machine_and_the_settings_that_matter(path):
     keys = {
         key(path),
         key(path, arch="sm_80"),
+        key(path, arch="H100 PCIe"),
         key(path, gpu=GPU),
         key(path, run=False),
         key(path, judge=JudgeSettings(factor=3)),
         key(path, build=BuildSettings(options=["-DX"])),
     }
-    assert len(keys) == 6
+    assert len(keys) == 7
     assert key(path, build=BuildSettings(cache_limit=0)) == key(path)
 
 
@@ -73,7 +75,7 @@ def test_the_key_is_the_same_elsewhere(path, tmp_path, monkeypatch):
 def test_there_is_no_key_where_something_unknown_is_imported(path):
     workload = path.with_name("scale_workload.py")
     workload.write_text(WORKLOAD.replace("import torch", "import torch\nimport kernels_of_mine"))
-    assert depends(path).key(settings_in(path.parent), "sm_90", None, run=True) is None
+    assert depends(path).key(settings_in(path.parent), device_named("sm_90"), None, run=True) is None
 
 
 def test_changed_files_stand_for_their_kernels(path):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel_lsp.config.settings import JudgeSettings, PathSettings, RunnerSettings, Settings
+from kernel_lsp.config.settings import JudgeSettings, PathSettings, Settings
 from kernel_lsp.judge.errors import UnjudgedError
 from kernel_lsp.judge.session import Pools, open_session
 from kernel_lsp.judge.target import make_target
@@ -44,7 +44,7 @@ async def test_what_a_killed_oracle_leaves_unjudged_is_judged_by_another(
     settings = Settings(paths=paths, judge=JudgeSettings(families=["normal"]))
     target = make_target(tmp_path / "twice.cu")
     candidate = target.version(KERNEL.replace("2 * x[threadIdx.x]", "x[threadIdx.x] + x[threadIdx.x]"), "sum", "user")
-    async with Pools(RunnerSettings(warm_minutes=0)) as pools:
+    async with Pools(Settings()) as pools:
         async with open_session(target, settings, pools.now()) as session:
             assert session.harness is not None
             oracle = session.harness._oracle  # pyright: ignore[reportPrivateUsage]

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.device import device_named
 from kernel_lsp.judge.building import Builders
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.source.candidate import Candidate, SourceFile
@@ -29,7 +30,7 @@ def ran(folder: Path) -> Path:
 
 def test_a_version_begins_with_the_launchers_of_the_users_own_file(tmp_path):
     pool = SimpleNamespace(scratch=lambda flavour: tmp_path / flavour)
-    builders = Builders(cast(Any, pool), Settings(), "sm_90")
+    builders = Builders(cast(Any, pool), Settings(), device_named("sm_90"))
     baseline = make_target(SOFTMAX).baseline
     builders._seed_triton_cache(baseline)
     builders.keep_launchers(ran(tmp_path / "process"))
@@ -43,14 +44,14 @@ def test_a_version_begins_with_the_launchers_of_the_users_own_file(tmp_path):
 
 def test_without_a_build_there_is_nothing_to_keep_them_for(tmp_path):
     pool = SimpleNamespace(scratch=lambda flavour: tmp_path / flavour)
-    builders = Builders(cast(Any, pool), Settings(), "sm_90")
+    builders = Builders(cast(Any, pool), Settings(), device_named("sm_90"))
     builders.keep_launchers(ran(tmp_path / "process"))
     assert not (tmp_path / "build").exists()
 
 
 def test_nothing_is_taken_from_a_version_that_is_built_before_the_users_own_file(tmp_path):
     pool = SimpleNamespace(scratch=lambda flavour: tmp_path / flavour)
-    builders = Builders(cast(Any, pool), Settings(), "sm_90")
+    builders = Builders(cast(Any, pool), Settings(), device_named("sm_90"))
     baseline = make_target(SOFTMAX).baseline
     version = renewed(baseline)
     builders._seed_triton_cache(version)

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from kernel_lsp.config.settings import PathSettings, Settings
+from kernel_lsp.config.settings import EditorSettings, PathSettings, RunnerSettings, Settings
 from kernel_lsp.errors import RunnerError
 from kernel_lsp.lsp import spare as module
 from kernel_lsp.lsp.jobs import Jobs
@@ -30,6 +30,11 @@ def tasks():
     return []
 
 
+def lasting(minutes):
+    """Settings that keep a process for so long, with workers that nobody else has."""
+    return Settings(editor=EditorSettings(ready_minutes=minutes), runner=RunnerSettings(warm_minutes=0))
+
+
 @pytest.fixture
 def spare(tasks):
     """Whose process is its service's only one."""
@@ -45,7 +50,7 @@ def test_its_workers_import_before_a_job_is_known_and_serve_it(spare, tasks, tmp
     asked["settings"] = settings.model_copy(update={"refine": refine}).model_dump(mode="json")
 
     async def run():
-        spare.keep(1, 0)
+        spare.keep(lasting(1))
         await tasks[0]
         ready = await until(lambda: spare._service and spare._service.pid)
         nurseries = await until(lambda: below(ready))
@@ -64,8 +69,8 @@ def test_its_workers_import_before_a_job_is_known_and_serve_it(spare, tasks, tmp
 
 def test_there_is_one_and_it_is_given_away_once(spare, tasks):
     async def run():
-        spare.keep(1, 0)
-        spare.keep(1, 0)
+        spare.keep(lasting(1))
+        spare.keep(lasting(1))
         first = spare.take()
         second = spare.take()
         assert first is not second
@@ -82,10 +87,10 @@ def test_there_is_one_and_it_is_given_away_once(spare, tasks):
 
 def test_it_ends_when_nobody_comes(spare, tasks):
     async def run():
-        spare.keep(1, 0)
+        spare.keep(lasting(1))
         await tasks[0]
         pid = spare._service.pid
-        spare.keep(0.05 / 60, 0)
+        spare.keep(lasting(0.05 / 60))
         await gone({pid}, 10)
         assert spare._service is None
 
@@ -94,7 +99,7 @@ def test_it_ends_when_nobody_comes(spare, tasks):
 
 def test_none_is_kept_where_none_is_wanted(spare, tasks):
     async def run():
-        spare.keep(0, 0)
+        spare.keep(lasting(0))
         spare.close()
 
     asyncio.run(run())
@@ -109,12 +114,12 @@ def test_one_that_cannot_be_prepared_is_left_to_the_job_to_explain(spare, tasks,
     monkeypatch.setattr(module, "Service", Broken)
 
     async def run():
-        spare.keep(1, 0)
+        spare.keep(lasting(1))
         await tasks[0]
         assert spare._service is None
-        spare.keep(1, 0)
+        spare.keep(lasting(1))
         taken = spare.take()
-        spare.keep(1, 0)
+        spare.keep(lasting(1))
         await asyncio.gather(*tasks)
         assert taken is not spare._service
 
@@ -130,4 +135,4 @@ def test_it_is_kept_on_a_machine_with_a_gpu_that_times_nothing(gpu, busy, expect
     jobs.gpu, jobs._spare = gpu, Mock()
     jobs._turn = SimpleNamespace(locked=lambda: busy)
     jobs.expect(Mock(path=os.devnull))
-    assert [call.args[0] for call in jobs._spare.keep.call_args_list] == expected
+    assert [call.args[0].editor.ready_minutes for call in jobs._spare.keep.call_args_list] == expected

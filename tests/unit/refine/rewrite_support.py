@@ -12,11 +12,12 @@ import nvidia.cu13
 import pytest
 from cuda.bindings import nvrtc
 
+from kernel_lsp.device.device import Device, device_named
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.kernel import Kernel
 
-Rewrite = Callable[[SourceFile, SourceFile | None, Kernel], Iterator[Candidate]]
+Rewrite = Callable[[SourceFile, SourceFile | None, Kernel, Device], Iterator[Candidate]]
 _INCLUDE = next(Path(p) / "include" for p in nvidia.cu13.__path__)
 _HOST_CUDA = (Path(__file__).parent / "host_cuda.h").read_text()
 
@@ -28,10 +29,11 @@ def cuda_kernel(text: str) -> tuple[SourceFile, Kernel]:
     return file, kernel
 
 
-def rewritten(rewrite: Rewrite, text: str, workload: str | None = None) -> list[Candidate]:
-    """All candidates for a kernel's text."""
+def rewritten(rewrite: Rewrite, text: str, workload: str | None = None, gpu: str = "H100") -> list[Candidate]:
+    """All candidates for a kernel's text on a GPU."""
     file, kernel = cuda_kernel(text)
-    return list(rewrite(file, SourceFile(Path("workload.py"), workload) if workload else None, kernel))
+    launch = SourceFile(Path("workload.py"), workload) if workload else None
+    return list(rewrite(file, launch, kernel, device_named(gpu)))
 
 
 def ptx(text: str) -> str:

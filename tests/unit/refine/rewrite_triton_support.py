@@ -10,6 +10,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from kernel_lsp.device.device import device_named
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.kernel import Kernel
@@ -22,10 +23,10 @@ def triton_kernel(text: str) -> tuple[SourceFile, Kernel]:
     return file, kernel
 
 
-def rewritten(rewrite, text: str) -> list[Candidate]:
-    """All candidates for a Triton file."""
+def rewritten(rewrite, text: str, gpu: str = "H100") -> list[Candidate]:
+    """All candidates for a Triton file on a GPU."""
     file, kernel = triton_kernel(text)
-    return list(rewrite(file, None, kernel))
+    return list(rewrite(file, None, kernel, device_named(gpu)))
 
 
 def ptx(folder: Path, text: str, signature: dict[str, str], constants: dict[str, int]) -> str:

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from kernel_lsp.config.load import load_settings
+from kernel_lsp.device.device import device_named
 from kernel_lsp.errors import ConfigurationError, SourceError
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Outcome, Stage
@@ -229,7 +230,7 @@ def test_edits_leave_the_problem_alone(tmp_path):
 
 def test_settings_are_found_in_strings_and_written_back(tmp_path):
     target = make_target(write_answer(tmp_path))
-    space = find_tunables(target.baseline, "scale")
+    space = find_tunables(target.baseline, "scale", device_named("H100"))
     [block] = [t for t in space.tunables if t.current == 64]
     made = space.form({block.name: 128})
     assert made is not None
@@ -244,12 +245,12 @@ def test_on_a_line_behind_an_escape_nothing_is_turned(tmp_path):
     )
     target = make_target(path)
     assert 'printf("\\\\n"); scale<<<(n + 63) / 64, 64>>>' in target.source.text
-    assert find_tunables(target.baseline, "scale").tunables == ()
+    assert find_tunables(target.baseline, "scale", device_named("H100")).tunables == ()
 
 
 def test_rewrites_are_found_in_strings_and_written_back(tmp_path):
     target = make_target(write_answer(tmp_path))
-    found = list(find_rewrites(target.baseline, target.kernels[0]))
+    found = list(find_rewrites(target.baseline, target.kernels[0], device_named("H100")))
     assert found
     for candidate in found:
         assert candidate.language is Language.TORCH

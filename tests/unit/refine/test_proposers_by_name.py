@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.device import device_named
 from kernel_lsp.errors import CannotJudgeError, ConfigurationError
 from kernel_lsp.judge.target import make_target
-from kernel_lsp.refine.proposers import BUILT_IN, find_proposers
+from kernel_lsp.refine.proposers import find_proposers
 from kernel_lsp.refine.run import refine_target
 from kernel_lsp.store.store import open_store
 
@@ -49,14 +50,13 @@ def own(tmp_path, monkeypatch):
 
 
 def test_names_stand_for_proposers(own):
-    assert find_proposers(["tuner", "rewriter"]) == (BUILT_IN["tuner"], BUILT_IN["rewriter"])
-    assert find_proposers([own])[0].__name__ == "propose"
+    assert find_proposers([own], device_named("A100"))[0].__name__ == "propose"
 
 
 @pytest.mark.parametrize("name", ["no_such_module:propose", "my_proposers:missing", "my_proposers:NOT_A_FUNCTION"])
 def test_a_name_that_stands_for_nothing_is_an_error_to_mend(own, name):
     with pytest.raises(ConfigurationError, match=r"refine\.proposers"):
-        find_proposers([name])
+        find_proposers([name], device_named("A100"))
 
 
 def refined(tmp_path, **refine):
@@ -67,13 +67,13 @@ def refined(tmp_path, **refine):
 
 
 def test_without_a_gpu_there_is_no_search_unless_it_is_asked_for(tmp_path, monkeypatch):
-    monkeypatch.setattr("kernel_lsp.refine.run.find_gpus", lambda: ())
+    monkeypatch.setattr("kernel_lsp.device.choice.find_gpus", lambda: ())
     with pytest.raises(CannotJudgeError, match="no GPU"):
         refined(tmp_path)
 
 
 def test_an_untimed_search_judges_what_is_proposed_and_finds_nothing_faster(tmp_path, own, monkeypatch):
-    monkeypatch.setattr("kernel_lsp.judge.session.find_gpus", lambda: ())
+    monkeypatch.setattr("kernel_lsp.device.choice.find_gpus", lambda: ())
     found, kept = refined(tmp_path, proposers=[own], untimed=True)
     assert {t.candidate.label: t.feedback.verdict for t in found.tried} == {
         "fewer warps": "UNTIMED",

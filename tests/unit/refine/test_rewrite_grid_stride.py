@@ -41,6 +41,13 @@ def test_caps_the_grid_of_the_workload() -> None:
     ptx(candidates[0].kernel.text)
 
 
+@pytest.mark.parametrize(("gpu", "multiprocessors"), [("A100", 108), ("RTX 4090", 128), ("H100 PCIe", 114)])
+def test_the_cap_is_that_of_the_device(gpu: str, multiprocessors: int) -> None:
+    found = [c.launch.text for c in rewritten(rewrite, CLAMPED_ADD, WORKLOAD, gpu) if c.launch]
+    assert any(f"8 * {multiprocessors})" in text for text in found)
+    assert not any("132" in text for text in found)
+
+
 def test_caps_the_grid_of_host_code() -> None:
     source = f"""{CLAMPED_ADD}
 void launch(const float* x, const float* y, float* z, int rows, int cols) {{

@@ -89,6 +89,13 @@ def test_a_matrix_product_gets_hints_on_its_stores_alone_and_an_autotuner_keeps_
     assert len(rewritten(pipelined_loop.rewrite, product.replace("@triton.autotune", "@settings"))) == 3
 
 
+@pytest.mark.parametrize(("gpu", "multiprocessors"), [("A100", 108), ("RTX 4090", 128)])
+def test_persistent_programs_are_as_many_as_the_device_holds(gpu: str, multiprocessors: int) -> None:
+    texts = [candidate.kernel.text for candidate in rewritten(persistent.rewrite, LAYERNORM, gpu)]
+    assert f"min(x.shape[0], {16 * multiprocessors})" in texts[0]
+    assert f"min(x.shape[0], {4 * multiprocessors})" in texts[1]
+
+
 def test_persistent_programs_take_every_row(tmp_path: Path) -> None:
     candidates = rewritten(persistent.rewrite, LAYERNORM)
     assert len(candidates) == 2

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kernel_lsp.device.device import device_named
 from kernel_lsp.refine.rewrites import REWRITES, find_rewrites
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.files import find_kernels
@@ -34,7 +35,7 @@ def test_every_kernel_there_is(folder: Path) -> None:
             continue
         for base, kernel in kernels_of(path, path.read_text(errors="replace")):
             for rewrite in REWRITES[base.language]:
-                for candidate in rewrite(base.kernel, None, kernel):
+                for candidate in rewrite(base.kernel, None, kernel, device_named("H100")):
                     assert candidate.kernel.text != base.kernel.text
 
 
@@ -49,4 +50,4 @@ def test_texts_that_are_being_typed_in() -> None:
             text[:start] + chance.choice(["", "(", "}", "while(", ":", "\n"]) + text[start + chance.randrange(60) :]
         )
         for base, kernel in kernels_of(path, damaged):
-            assert all(candidate.label for candidate in find_rewrites(base, kernel))
+            assert all(candidate.label for candidate in find_rewrites(base, kernel, device_named("H100")))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kernel_lsp.device.device import device_named
 from kernel_lsp.refine.tunables import find_tunables
 from kernel_lsp.refine.tunables.space import Kind, Space
 from kernel_lsp.refine.tunables.syntax import parse_cuda
@@ -113,10 +114,12 @@ torch::Tensor gelu(torch::Tensor x) {
 """
 
 
-def space(text: str, workload: str | None, kernel: str) -> Space:
+def space(text: str, workload: str | None, kernel: str, gpu: str = "H100") -> Space:
     launch = SourceFile(Path("k_workload.py"), workload) if workload is not None else None
     return find_tunables(
-        Candidate(Language.CUDA, SourceFile(Path("k.cu"), text), launch, "baseline", "baseline"), kernel
+        Candidate(Language.CUDA, SourceFile(Path("k.cu"), text), launch, "baseline", "baseline"),
+        kernel,
+        device_named(gpu),
     )
 
 
@@ -206,6 +209,13 @@ def test_a_fixed_grid_is_turned_only_for_a_grid_stride_loop() -> None:
     workload = "def launch(module, x, y):\n    module.axpy[1024, 256](x, y, 2.0, 4)\n"
     assert Kind.GRID not in {tunable.kind for tunable in space(AXPY, workload, "axpy").tunables}
     assert Kind.GRID in {tunable.kind for tunable in space(EXTENSION, None, "gelu_kernel").tunables}
+
+
+@pytest.mark.parametrize(("gpu", "fits"), [("A100", True), ("RTX 4090", False), ("T4", False)])
+def test_no_more_resident_threads_are_asked_for_than_the_device_holds(gpu: str, fits: bool) -> None:
+    found = space(AXPY, AXPY_WORKLOAD, "axpy", gpu)
+    assert (found.form({"block": 256, "min_blocks": 8}) is not None) == fits
+    assert found.form({"block": 256, "min_blocks": 4}) is not None
 
 
 def test_launch_bounds_are_added_or_given_a_second_argument() -> None:

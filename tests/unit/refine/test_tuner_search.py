@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kernel_lsp.device.device import device_named
 from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.refine.proposer import Facts, Feedback
 from kernel_lsp.refine.proposers.tuner import Tuner
@@ -83,7 +84,7 @@ def machine(seed: int) -> tuple[Judge, Callable[[dict[str, int]], float]]:
 
 def tune(judge: Judge, budget: int, seed: int = 0, batch: int = 4) -> tuple[list[Candidate], list[Feedback]]:
     """Run the tuner for `budget` candidates, `batch` of them under judgement at a time."""
-    tuner = Tuner(find_tunables(base(), "matmul_kernel"), seed=seed)
+    tuner = Tuner(find_tunables(base(), "matmul_kernel", device_named("H100")), seed=seed)
     seen: list[Candidate] = []
     told: list[Feedback] = []
     while len(seen) < budget and (found := asyncio.run(tuner.next(min(batch, budget - len(seen))))):
@@ -172,7 +173,7 @@ def test_goes_no_further_once_registers_spill() -> None:
         spills = 64 if settings(candidate)["BLOCK_N"] > 32 else 0
         return timed(1.2, Facts(registers=255, spill_bytes=spills))
 
-    tuner = Tuner(find_tunables(base(), "matmul_kernel"))
+    tuner = Tuner(find_tunables(base(), "matmul_kernel", device_named("H100")))
     tuner.tell(base(), timed(1.0, Facts(registers=64, spill_bytes=0)))
     seen: list[Candidate] = []
     while found := asyncio.run(tuner.next(1)):
@@ -184,12 +185,12 @@ def test_goes_no_further_once_registers_spill() -> None:
 def test_proposes_nothing_for_a_kernel_without_numbers() -> None:
     source = SourceFile(Path("k.cu"), "__global__ void k(float* y) { y[threadIdx.x] = 1.f; }")
     plain = Candidate(Language.CUDA, source, None, "baseline", "baseline")
-    assert asyncio.run(Tuner(find_tunables(plain, "k")).next(8)) == []
-    assert asyncio.run(Tuner(find_tunables(plain, "absent")).next(8)) == []
+    assert asyncio.run(Tuner(find_tunables(plain, "k", device_named("H100"))).next(8)) == []
+    assert asyncio.run(Tuner(find_tunables(plain, "absent", device_named("H100"))).next(8)) == []
 
 
 def test_a_stranger_teaches_nothing() -> None:
     other = Candidate(Language.TRITON, SourceFile(Path("m.py"), "pass"), None, "rewrite", "model:x")
-    tuner, same = (Tuner(find_tunables(base(), "matmul_kernel")) for _ in range(2))
+    tuner, same = (Tuner(find_tunables(base(), "matmul_kernel", device_named("H100"))) for _ in range(2))
     tuner.tell(other, timed(0.1))
     assert [c.digest for c in asyncio.run(tuner.next(9))] == [c.digest for c in asyncio.run(same.next(9))]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from kernel_lsp.device.device import device_named
 from kernel_lsp.refine.tunables import find_tunables
 from kernel_lsp.refine.tunables.space import Kind, Space, Tunable, Value, Written
 from kernel_lsp.source.candidate import Candidate, SourceFile
@@ -54,7 +55,9 @@ def add(x):
 def space(text: str, kernel: str = "add_kernel", workload: str | None = None) -> Space:
     launch = SourceFile(Path("w.py"), workload) if workload is not None else None
     return find_tunables(
-        Candidate(Language.TRITON, SourceFile(Path("k.py"), text), launch, "baseline", "baseline"), kernel
+        Candidate(Language.TRITON, SourceFile(Path("k.py"), text), launch, "baseline", "baseline"),
+        kernel,
+        device_named("H100"),
     )
 
 

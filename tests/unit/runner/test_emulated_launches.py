@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("cuda.bindings")
 
 from kernel_lsp.build.cuda import build_cuda  # noqa: E402
+from kernel_lsp.device.device import device_named  # noqa: E402
 from kernel_lsp.errors import CannotJudgeError, WorkloadError  # noqa: E402
 from kernel_lsp.runner.workers.allocations import WatchedAllocations  # noqa: E402
 from kernel_lsp.runner.workers.emulator import Emulator  # noqa: E402
@@ -44,7 +45,7 @@ def emulate(binary):
 
     def run(launch):
         kernels = find_kernels(ADD, PATH)
-        emulator = Emulator("sm_80")
+        emulator = Emulator(device_named("sm_80"))
         module = emulator.module(
             binary,
             {k.name: tuple(p.type for p in k.parameters) for k in kernels},
@@ -162,7 +163,7 @@ def test_what_only_a_gpu_can_run_is_named_with_its_line():
 """
     built = build_cuda(SourceFile(PATH, text), "sm_90a")
     assert built.binary is not None, built.log
-    emulator = Emulator("sm_80")
+    emulator = Emulator(device_named("sm_80"))
     module = emulator.module(built.binary, {}, {})
     y = torch.zeros(1)
     emulator.begin(["y"], [y])

@@ -10,6 +10,7 @@ pytest.importorskip("cuda.bindings")
 from kernel_lsp.build.cuda import build_cuda  # noqa: E402
 from kernel_lsp.build.pretend import pretend_gpu  # noqa: E402
 from kernel_lsp.build.shortfall import shortfall  # noqa: E402
+from kernel_lsp.device.device import device_named  # noqa: E402
 from kernel_lsp.emulate import decode, machine, transfers  # noqa: E402
 from kernel_lsp.emulate.resident import Resident  # noqa: E402
 from kernel_lsp.errors import CannotJudgeError, WorkloadError  # noqa: E402
@@ -39,7 +40,7 @@ def emulator(monkeypatch):
     monkeypatch.setattr(machine, "_decoded", {})
     emulated_launch.read_program.cache_clear()
     emulated_launch.load.cache_clear()
-    emulator = Emulator("sm_80")
+    emulator = Emulator(device_named("sm_80"))
     emulator.expect(PATH, triton=False)
     return emulator
 
@@ -123,7 +124,7 @@ def test_a_launch_that_no_gpu_would_make_is_the_users(emulator, binary):
 
 def raised_by(call):
     try:
-        with pretend_gpu("sm_80", values=True), torch.no_grad():
+        with pretend_gpu(device_named("sm_80"), values=True), torch.no_grad():
             call()
     except Exception as error:
         return error
@@ -131,7 +132,7 @@ def raised_by(call):
 
 
 def test_an_error_in_the_glue_of_a_host_library_is_the_emulators(monkeypatch):
-    emulator = Emulator("sm_80")
+    emulator = Emulator(device_named("sm_80"))
     monkeypatch.delattr(emulator, "memory")
     launches = EmulatedLaunches(emulator)
     why = shortfall(raised_by(lambda: launches.pointer(torch.ones(3))))

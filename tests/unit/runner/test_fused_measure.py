@@ -10,6 +10,7 @@ pytest.importorskip("cuda.bindings")
 
 from kernel_lsp import device  # noqa: E402
 from kernel_lsp.build.cuda import build_cuda  # noqa: E402
+from kernel_lsp.device.device import device_named  # noqa: E402
 from kernel_lsp.runner.workers import fused  # noqa: E402
 from kernel_lsp.runner.workers.allocations import WatchedAllocations  # noqa: E402
 from kernel_lsp.runner.workers.comparison import distance, read, scale  # noqa: E402
@@ -42,7 +43,7 @@ def measure(binary):
     """Both readings of an output: by the kernel, with nothing found amiss in it, and by tensor operations."""
 
     def run(actual, expected, allowed: float = 4.0):
-        emulator = Emulator("sm_80")
+        emulator = Emulator(device_named("sm_80"))
         emulator.begin(["actual", "expected"], [actual, expected])
         with torch.no_grad(), emulator.placement(), WatchedAllocations(emulator):
             found = fused.FusedMeasure(emulator.module(binary, {}, {}))(
@@ -125,7 +126,7 @@ def test_a_distance_is_the_same_by_either(measure):
 @pytest.fixture
 def checksum(probes):
     def run(tensor, salt=0) -> int:
-        emulator = Emulator("sm_80")
+        emulator = Emulator(device_named("sm_80"))
         emulator.begin(["tensor"], [tensor])
         with torch.no_grad(), emulator.placement(), WatchedAllocations(emulator):
             total = fused.FusedChecksum(emulator.module(probes, {}, {}), salt)(tensor)

@@ -12,6 +12,7 @@ pytest.importorskip("cuda.bindings")
 from kernel_lsp.build.cuda import build_cuda  # noqa: E402
 from kernel_lsp.build.planner import plan_cuda  # noqa: E402
 from kernel_lsp.build.pretend import pretend_gpu  # noqa: E402
+from kernel_lsp.device.device import device_named  # noqa: E402
 from kernel_lsp.errors import CannotJudgeError, WorkloadError  # noqa: E402
 from kernel_lsp.runner.workers.allocations import WatchedAllocations  # noqa: E402
 from kernel_lsp.runner.workers.emulator import Emulator  # noqa: E402
@@ -33,7 +34,7 @@ N = 1000
 def gpu():
     built = build_cuda(SourceFile(PATH, TEXT), "sm_80")
     assert built.binary is not None, built.log
-    emulator = Emulator("sm_80")
+    emulator = Emulator(device_named("sm_80"))
     return emulator, emulator.module(built.binary, {}, {})
 
 
@@ -139,7 +140,7 @@ def test_graphed_callables_are_what_they_were(gpu):
 def planned(launch):
     inputs = lambda: (torch.zeros(N, device="cuda"),)  # noqa: E731
     workload = Workload(Path("/home/me/w.py"), ({},), inputs, lambda x: x, launch, ("x",))
-    return plan_cuda(workload, ["triple", "add_one"], "sm_80")
+    return plan_cuda(workload, ["triple", "add_one"], device_named("sm_80"))
 
 
 def test_launches_within_a_graph_are_planned():
@@ -163,7 +164,7 @@ def test_dynamo_can_be_imported_where_a_gpu_is_pretended():
     code = """
 import torch
 from kernel_lsp.build.pretend import pretend_gpu
-with pretend_gpu("sm_90"):
+with pretend_gpu(device_named("sm_90")):
     import torch._dynamo
     from torch._dynamo import trace_rules
     trace_rules.lookup(torch.relu)
@@ -174,7 +175,7 @@ with pretend_gpu("sm_90"):
 
 
 def test_no_place_in_torch_shares_a_function_with_another():
-    with pretend_gpu("sm_90"):
+    with pretend_gpu(device_named("sm_90")):
         places = [
             value for value in vars(torch.cuda).values() if getattr(value, "__module__", "").startswith("kernel_lsp")
         ]

@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("cuda.bindings")
 
 from kernel_lsp.build.cuda import build_cuda  # noqa: E402
+from kernel_lsp.device.device import device_named  # noqa: E402
 from kernel_lsp.emulate.sampling import BlockSample  # noqa: E402
 from kernel_lsp.errors import WorkloadError  # noqa: E402
 from kernel_lsp.runner.workers.emulator import Emulator  # noqa: E402
@@ -92,7 +93,7 @@ def emulator_of(text):
     built = build_cuda(SourceFile(PATH, text), "sm_80")
     assert built.binary is not None, built.log
     kernels = find_kernels(text, PATH)
-    emulator = Emulator("sm_80")
+    emulator = Emulator(device_named("sm_80"))
     emulator.expect(PATH, triton=False)
     names = {k.name: tuple(p.name for p in k.parameters) for k in kernels}
     return emulator, emulator.module(

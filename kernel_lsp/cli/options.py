@@ -1,0 +1,14 @@
+"""Options that several commands have. Imports nothing that takes long: a language server starts with it."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Workload = Annotated[Path | None, typer.Option(help="The workload, where it is not found by its name.")]
+
+Gpu = Annotated[
+    str | None, typer.Option(metavar="GPU", help="GPU to use: its index, UUID or name; by default the first.")
+]
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
