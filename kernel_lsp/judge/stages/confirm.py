@@ -86,7 +86,7 @@ async def _doubt_gain(
     if (ruling := await fresh.finish(pair.placed)) is not None:
         return context.findings.fail(_FRESH, ruling)
     gains = concluded.measured.interval.speedup.lower > 1
-    if not (gains and fresh.renewed) and context.pairs is None:
+    if not fresh.renewed if gains else context.pairs is None:  # beside a slow baseline only a gain is worth the time
         with context.timeline.stage("remembers"):
             if (ruling := await remembers(fresh, pair.placed)) is not None:
                 return context.findings.fail(_FRESH, ruling)
