@@ -18,6 +18,7 @@ import pytest
 from kernel_lsp.build.binary import Binary, Build
 from kernel_lsp.build.built import Built
 from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.device import device_named
 from kernel_lsp.device.nvml import Gpu, GpuState
 from kernel_lsp.device.tensors import SlabHandle, TensorSpec
 from kernel_lsp.judge import evidence
@@ -204,7 +205,14 @@ class SimulatedGpu:
         async def own(_: str) -> Binary:
             return binary
 
-        return SimpleNamespace(build=build, own=own, extensions=lambda: folder, arch="sm_90", close=lambda: None)
+        return SimpleNamespace(
+            build=build,
+            own=own,
+            extensions=lambda: folder,
+            arch="sm_90",
+            device=device_named("H100"),
+            close=lambda: None,
+        )
 
 
 async def judged(session: Session, seconds: Sequence[float]) -> Verdict:
