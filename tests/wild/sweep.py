@@ -130,7 +130,7 @@ def public_files(folder: Path, mirrors: Path | None, only: list[str]) -> Iterato
 
 def kernel_lsp(variables: dict[str, str], *arguments: str, files: int = 1) -> tuple[int, str, str, float]:
     """How a command ended, what it printed on each of its outputs, and its seconds; -1 where it came to no end."""
-    passed = {"KERNEL_LSP_RUNNER_ENVIRONMENT": json.dumps(list(variables))} if variables else {}
+    passed = {"KERNEL_LSP_RUNNER_ENVIRONMENT": ",".join(variables)} if variables else {}
     environment = os.environ | variables | passed
     command = [sys.executable, "-c", "from kernel_lsp.cli.main import main; main()", *arguments]
     start = time.perf_counter()
@@ -171,7 +171,7 @@ def _row(name: str, path: Path, report: dict[str, Any], variables: dict[str, str
         facts_ended=ended,
         seconds=float(report.get("seconds", 0.0)) + seconds,
         traceback=any(re.search(r"^Traceback", text, re.MULTILINE) for text in (complaints, more)),
-        why=said[0].replace("|", "\\|").splitlines()[0][:160] if said else "",
+        why=said[0].replace(f"{path.parent}/", "").replace("|", "\\|").splitlines()[0][:160] if said else "",
     )
 
 
