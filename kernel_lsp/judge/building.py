@@ -148,12 +148,12 @@ class Builders:
     async def _build(self, workload: WorkloadFile | None, candidate: Candidate, device: Device) -> Built:
         if candidate.language is Language.TRITON:
             self._seed_triton_cache(candidate)
-        self._allow(workload, candidate)
+        read = self._allow(workload, candidate)
         try:
             try:
-                answer, asked = await self._answers(workload, candidate, device)
+                answer, asked = await self._answers(workload, candidate, device, read)
             except WorkerDied:  # somebody may have killed it: what ends a compiler does so again
-                answer, asked = await self._answers(workload, candidate, device)
+                answer, asked = await self._answers(workload, candidate, device, read)
         except (WorkerDied, WorkerTimedOut) as error:
             return failed(candidate, str(error), lasting=False)
         except WorkerFailure as error:
@@ -176,26 +176,32 @@ class Builders:
         return in_given_terms(built, candidate)
 
     async def _answers(
-        self, workload: WorkloadFile | None, candidate: Candidate, device: Device
+        self, workload: WorkloadFile | None, candidate: Candidate, device: Device, read: Sequence[Path]
     ) -> tuple[CandidateBuild, list[ExtensionBuild]]:
         """What workers make of a candidate and of the extensions that it asks for."""
-        answer = await self._candidate(workload, candidate, device)
-        return answer, [await self._extension(request, candidate, device.arch) for request in answer.requests]
+        answer = await self._candidate(workload, candidate, device, read)
+        return answer, [await self._extension(request, candidate, device.arch, read) for request in answer.requests]
 
-    def _allow(self, workload: WorkloadFile | None, candidate: Candidate) -> None:
-        """Let workers read what building a candidate may need."""
+    def _allow(self, workload: WorkloadFile | None, candidate: Candidate) -> list[Path]:
+        """Let workers read what building a candidate may need, and return that.
+
+        Workers of this build are told so themselves: another session of the pool may end before they start.
+        """
         builds = self._cache_folder
         with contextlib.suppress(OSError):
             builds.mkdir(parents=True, exist_ok=True)
         files = (candidate.kernel, candidate.launch, workload.source if workload else None)
         read = [*surroundings(*filter(None, files)), builds, *self._settings.build.include_dirs]
+        read += [self._pool.scratch(Flavour.BUILD), self.extensions()]
         self._pool.allow(read, self._settings.runner.environment)
-        self._pool.allow(read=[self._pool.scratch(Flavour.BUILD), self.extensions()])
+        return read
 
-    async def _candidate(self, workload: WorkloadFile | None, candidate: Candidate, device: Device) -> CandidateBuild:
+    async def _candidate(
+        self, workload: WorkloadFile | None, candidate: Candidate, device: Device, read: Sequence[Path]
+    ) -> CandidateBuild:
         triton_cache = self.triton_cache(candidate)
         own = triton_cache if _runs_candidate(workload, candidate) else None
-        async with self._worker(own, problem=workload is not None and workload.problem) as worker:
+        async with self._worker(read, own, problem=workload is not None and workload.problem) as worker:
             request = BuildCandidate(
                 language=candidate.language,
                 kernel=_absolute(candidate.kernel),
@@ -209,44 +215,48 @@ class Builders:
             )
             return await worker.ask(request, deadline=policy.BUILD_SECONDS)
 
-    async def _extension(self, request: ExtensionRequest, candidate: Candidate, arch: str) -> ExtensionBuild:
+    async def _extension(
+        self, request: ExtensionRequest, candidate: Candidate, arch: str, read: Sequence[Path]
+    ) -> ExtensionBuild:
         """Build one extension that a candidate asks for; its own code is run only where torch has to build it."""
         origin, options = _absolute(candidate.kernel), self._options()
-        async with self._worker() as worker:
+        async with self._worker(read) as worker:
             fast = BuildExtension(extension=request, origin=origin, arch=arch, options=options, cache=self._cache())
             answer = await worker.ask(fast, deadline=policy.BUILD_SECONDS)
         if isinstance(answer, ExtensionBuild):
             return answer
         folder = (self.extensions() / candidate.digest[:32]).absolute()
-        async with self._worker(folder) as worker:
+        async with self._worker(read, folder) as worker:
             full = BuildExtensionFully(
                 extension=request, origin=origin, arch=arch, options=options, folder=folder, reason=answer
             )
             return await worker.ask(full, deadline=policy.EXTENSION_BUILD_SECONDS)
 
-    def _idle_worker(self) -> Worker | None:
+    def _idle_worker(self, read: Sequence[Path]) -> Worker | None:
         """An idle worker that may read what a new one might; those that may not have served their time."""
         while self._idle:
             worker = self._idle.pop()
-            if worker.allowed == self._pool.allowed:
+            if worker.allowed == self._pool.allowed.union(map(str, read)):
                 return worker
             worker.kill()
         return None
 
     @asynccontextmanager
-    async def _worker(self, own: Path | None = None, *, problem: bool = False) -> AsyncGenerator[Worker]:
+    async def _worker(
+        self, read: Sequence[Path] = (), own: Path | None = None, *, problem: bool = False
+    ) -> AsyncGenerator[Worker]:
         """A worker that runs none of a candidate's code and writes the cache of builds; or with `own`, a fresh one.
 
         That is for code of a candidate: all it may write is the folder `own`.
         """
         async with self._room:
-            worker = self._idle_worker() if own is None else None
+            worker = self._idle_worker(read) if own is None else None
             if worker is None:
                 folder = own or self._cache_folder
                 with contextlib.suppress(OSError):
                     folder.mkdir(parents=True, exist_ok=True)
                 worker = await self._pool.worker(
-                    Flavour.BUILD, "build", triton=own is not None, problem=problem, write=[folder]
+                    Flavour.BUILD, "build", triton=own is not None, problem=problem, read=read, write=[folder]
                 )
             self._busy += 1
             try:

@@ -134,6 +134,7 @@ class Pool:
         self.folder = Path(tempfile.mkdtemp(prefix="kernel-lsp-"))
         self._readable = set(_system_paths())
         self._variables: set[str] = set()
+        self._allowing, self._before = 0, (self._readable, self._variables)
         self._writable = {_ITSELF, *_DEVICES, *map(str, Path("/dev").glob("nvidia*"))}
         self._nurseries: dict[Flavour, asyncio.Task[_Nursery]] = {}
         self._workers: set[Worker] = set()
@@ -164,12 +165,16 @@ class Pool:
 
     @contextlib.contextmanager
     def allowing(self) -> Generator[None]:
-        """What is allowed in the block is allowed no longer after it."""
-        before = set(self._readable), set(self._variables)
+        """What is allowed in the block is allowed no longer after it, nor after the last of several side by side."""
+        if not self._allowing:
+            self._before = set(self._readable), set(self._variables)
+        self._allowing += 1
         try:
             yield
         finally:
-            self._readable, self._variables = before
+            self._allowing -= 1
+            if not self._allowing:
+                self._readable, self._variables = self._before
 
     def preload(self, *flavours: Flavour) -> None:
         """Begin importing in the background, so that the first worker need not wait for it."""
@@ -194,6 +199,7 @@ class Pool:
         *,
         triton: bool = False,
         problem: bool = False,
+        read: Iterable[Path] = (),
         write: Iterable[Path] = (),
         processes: bool = True,
         **parameters: object,
@@ -201,13 +207,14 @@ class Pool:
         """A fresh worker running `kernel_lsp.runner.workers.ROLE` with `parameters`.
 
         `triton` says that it will use Triton, whose first steps its nursery then takes beforehand; `problem`, that it
-        is for a KernelBench problem, likewise. Besides its own folder it may write what `write` names, and start
-        processes only if `processes` says so.
+        is for a KernelBench problem, likewise. Besides its own folder and what is `allowed` it may read what `read`
+        names and write what `write` names, and start processes only if `processes` says so.
 
         Raises:
             RunnerError: the libraries it needs cannot be imported, or no process can be started.
         """
         self._require_open()
+        readable, variables = self._readable | set(map(str, read)), set(self._variables)
         self.preload(flavour)
         nursery = await asyncio.shield(self._nurseries[self._nursery(flavour)])
         first = _FIRST.get((triton, problem))
@@ -217,7 +224,7 @@ class Pool:
         ours, theirs = socket.socketpair()
         confinement: Confinement = {
             # The oracle looks into the memory of subjects, which Landlock would keep it from; it runs no candidate.
-            "read": None if role == "oracle" else sorted(self._readable),
+            "read": None if role == "oracle" else sorted(readable),
             "write": sorted({*self._writable, str(scratch), *map(str, write)}),
             "processes": processes,
             # Address space stays unlimited: CUDA reserves far more than it uses.
@@ -227,7 +234,7 @@ class Pool:
             module=f"{_ROLES}.{role}",
             scratch=str(scratch),
             first=first,
-            environment=named_variables(self._variables)
+            environment=named_variables(variables)
             | _environment(scratch)
             | self._visible
             | _RECIPES[flavour].environment,
@@ -243,7 +250,7 @@ class Pool:
         finally:
             theirs.close()
         ours.setblocking(False)
-        worker = Worker(pid, ours, scratch, role, self.allowed)
+        worker = Worker(pid, ours, scratch, role, frozenset(readable | variables))
         self._workers.add(worker)
         self._pids.add(pid)
         worker.at_close(lambda: self._workers.discard(worker))

@@ -5,14 +5,15 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from runner_support import run_on_nothing
 
 from kernel_lsp.runner import sandbox
-from kernel_lsp.runner.messages.subject import Load
-from kernel_lsp.runner.pool import Flavour
+from kernel_lsp.runner.messages.subject import Bind, Load
+from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.runner.sessions import members
 from kernel_lsp.source.candidate import SourceFile
@@ -165,6 +166,31 @@ def test_a_pool_lets_its_workers_into_the_folders_it_is_told(pool, run, subject,
     pool.allow(read=[tmp_path])
     with pytest.raises(WorkerFailure, match="ValueError: 7"):
         run(run_on_nothing(run(subject(text))))
+
+
+def test_what_one_of_two_sessions_allows_does_not_end_with_the_other(tmp_path):
+    pool = Pool()
+    mine, others = tmp_path / "mine", tmp_path / "others"
+    before = pool.allowed
+    with ExitStack() as other:
+        other.enter_context(pool.allowing())
+        with pool.allowing():
+            pool.allow([others])
+            other.enter_context(pool.allowing())
+            pool.allow([mine])
+        assert {str(mine), str(others)} <= pool.allowed
+    assert pool.allowed == before
+
+
+@needs_landlock
+def test_a_worker_may_read_what_it_was_started_for(run, pool, tmp_path):
+    (tmp_path / "table.txt").write_text("7")
+    worker = run(pool.worker(Flavour.EMULATE, "subject", device="cpu", read=[tmp_path]))
+    text = TRIES.format(attempt=f"raise ValueError(open({str(tmp_path / 'table.txt')!r}).read())")
+    run(worker.ask(Load(path="/home/me/k.py", text=text), deadline=60))
+    run(worker.ask(Bind(slabs=("nothing",), arguments=(), nbytes=1), deadline=60))
+    with pytest.raises(WorkerFailure, match="ValueError: 7"):
+        run(run_on_nothing(worker))
 
 
 def test_temporary_files_lie_in_the_workers_own_folder(run, subject):
