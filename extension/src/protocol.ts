@@ -9,7 +9,7 @@ export interface Progress {
 
 export interface Job {
   id: string;
-  work: "refine" | "lower" | "check" | "compare" | "rewrite";
+  work: "refine" | "check" | "baseline" | "compare" | "rewrite" | "lower";
   uri: string;
   kernel: string | null;
   title: string;
