@@ -93,17 +93,6 @@ async def open_builder() -> AsyncGenerator[Compile]:
         yield compile_one
 
 
-@asynccontextmanager
-async def open_compiler() -> AsyncGenerator[Callable[..., Awaitable[list[ArchFacts]]]]:
-    """As `open_builder`, for those who want the facts alone."""
-    async with open_builder() as builder:
-
-        async def compile_one(source: SourceFile, settings: Settings, workload: Path | None = None) -> list[ArchFacts]:
-            return [facts_of(arch, built) for arch, built in (await builder(source, settings, workload)).items()]
-
-        yield compile_one
-
-
 def facts_of(arch: str, built: Built) -> ArchFacts:
     """The facts in a build that was asked for `arch`; they name the target that it was made for."""
     made = built.arch or arch

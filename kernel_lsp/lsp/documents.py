@@ -67,10 +67,6 @@ class Document:
         """As the rooms below take it."""
         return SourceFile(self.path, self.text)
 
-    def kernel_at(self, offset: int) -> Kernel | None:
-        """The kernel whose definition holds a byte offset."""
-        return next((k for k in self.kernels if k.span.start <= offset <= k.span.end), None)
-
     def offset(self, position: types.Position) -> int:
         """Byte offset of a client's position; past the end of its line or of the text, it is pulled back to there."""
         if position.line >= len(self.lines.starts):

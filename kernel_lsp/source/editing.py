@@ -10,7 +10,6 @@ from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit, Span
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
-_BREAK = re.compile(r"\r\n|\n|\r")
 
 
 def minimal_edits(old: str, new: str) -> tuple[Edit, ...]:
@@ -48,12 +47,6 @@ def unified_diff(old: str, new: str, path: PurePath) -> str:
     a, b = (re.findall(r"[^\n]*\n|[^\n]+", text) for text in (old, new))
     lines = difflib.unified_diff(a, b, f"a/{name}", f"b/{name}")
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
-
-
-def with_line_ends_of(text: str, model: str) -> str:
-    """`text` with the kind of line break that is most frequent in `model`; unchanged if `model` has but one line."""
-    breaks = _BREAK.findall(model)
-    return _BREAK.sub(max(set(breaks), key=breaks.count), text) if breaks else text
 
 
 def relocate(edits: Iterable[Edit], judged: str, current: str, kernels: Sequence[Kernel]) -> tuple[Edit, ...] | None:

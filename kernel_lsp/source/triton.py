@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from kernel_lsp.source.grammar import parse_python, python_grammar
 from kernel_lsp.source.kernel import Kernel, Language, Parameter
-from kernel_lsp.source.text import Span
 from kernel_lsp.source.trees import imported_names, span_of, text_of
 
 if TYPE_CHECKING:
@@ -27,23 +26,6 @@ _JIT = frozenset(("triton.jit", "triton.runtime.jit", "triton.runtime.jit.jit"))
 _AUTOTUNE = frozenset(("triton.autotune", "triton.runtime.autotune", "triton.runtime.autotuner.autotune"))
 _DOTTED = re.compile(r"[\w.]+")
 _USED = re.compile(r"\b(\w+)\s*\(|(?<=[(,=])\s*(\w+)\s*(?=[,)])")
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchSite:
-    """A launch `kernel[grid](arguments)` as it stands in a file.
-
-    Attributes:
-        kernel: last part of the name before the brackets (`add` for `self.ops.add[grid](x)`).
-        span: the whole call.
-        grid: what stands between the brackets.
-        arguments: the parentheses and what is between them.
-    """
-
-    kernel: str
-    span: Span
-    grid: Span
-    arguments: Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +53,7 @@ def find_triton_kernels(text: str, path: Path) -> tuple[Kernel, ...]:
     names = {"triton": "triton", "tl": "triton.language"} | imported_names(found.get("import", []))
     applied = _applied(found.get("assigned", []), names)
     functions = [f for node in found.get("plain", []) if (f := _function(data, node, names, path, applied))]
-    launched = {site.kernel for site in _launches(found.get("launch", []))}
+    launched = set(_launched(found.get("launch", [])))
     used = {name for f in functions for name in f.uses - {f.kernel.name}}
     return tuple(f.kernel for f in functions if f.kernel.name in launched or f.kernel.name not in used)
 
@@ -84,15 +66,10 @@ def kernels_elsewhere(text: str) -> str | None:
     names = imported_names(found.get("import", []))
     if any(dotted.startswith(_GLUON) for dotted in names.values()):
         return "Its kernels are written in Gluon, which is not supported."
-    launched = dict.fromkeys(site.kernel for site in _launches(found.get("launch", [])))
+    launched = dict.fromkeys(_launched(found.get("launch", [])))
     modules = dict.fromkeys(names[name].rpartition(".")[0] for name in launched if "." in names.get(name, ""))
     kernels = [name for name in launched if "." in names.get(name, "")]
     return f"It launches {', '.join(kernels)}, from {', '.join(modules)}." if kernels else None
-
-
-def find_launches(text: str) -> tuple[LaunchSite, ...]:
-    """Every call of the form `name[...](...)` in Python source, in order; whether `name` is a kernel is not asked."""
-    return _launches(_captures(text.encode()).get("launch", []))
 
 
 @cache
@@ -182,14 +159,8 @@ def _parameter(node: "Node", names: dict[str, str]) -> Parameter | None:
     return Parameter(text_of(name), kind, constexpr)
 
 
-def _launches(calls: "list[Node]") -> tuple[LaunchSite, ...]:
-    found: list[LaunchSite] = []
-    for call in calls:
-        subscript, arguments = call.child_by_field_name("function"), call.child_by_field_name("arguments")
-        value = subscript.child_by_field_name("value") if subscript else None
-        if subscript is None or arguments is None or value is None:
-            continue
-        opening = next((c for c in subscript.children if c.type == "["), subscript)
-        grid = Span(opening.end_byte, subscript.children[-1].start_byte)
-        found.append(LaunchSite(text_of(value).rsplit(".", 1)[-1].strip(), span_of(call), grid, span_of(arguments)))
-    return tuple(found)
+def _launched(calls: "list[Node]") -> list[str]:
+    """Return the last parts of the names before the brackets of launches, `add` for `self.ops.add[grid](x)`."""
+    subscripts = [call.child_by_field_name("function") for call in calls]
+    values = [one.child_by_field_name("value") for one in subscripts if one is not None]
+    return [text_of(value).rsplit(".", 1)[-1].strip() for value in values if value is not None]

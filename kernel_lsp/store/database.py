@@ -15,11 +15,6 @@ _BUSY_SECONDS = 10.0
 
 SCHEMAS = (
     """
-CREATE TABLE builds (
-    key      TEXT PRIMARY KEY,
-    created  REAL NOT NULL,
-    document BLOB NOT NULL
-);
 CREATE TABLE verdicts (
     id        TEXT PRIMARY KEY,
     created   REAL NOT NULL,
@@ -44,11 +39,6 @@ CREATE TABLE turns (
     answer    TEXT,
     verdict   TEXT REFERENCES verdicts (id) ON DELETE SET NULL,
     PRIMARY KEY (session, number)
-);
-CREATE TABLE baselines (
-    key      TEXT PRIMARY KEY,
-    created  REAL NOT NULL,
-    document BLOB NOT NULL
 );
 """,
     """

@@ -1,4 +1,4 @@
-"""What was found out, kept: builds, verdicts with their evidence, trajectories and baselines, by content address.
+"""What was found out, kept: verdicts with their evidence, trajectories and results of checks, by content address.
 
 The store holds JSON documents and a few columns to find them by. It knows nothing of what the documents mean beyond
 the names of those columns.
@@ -219,28 +219,6 @@ class Store:
         """The latest search in which this verdict was reached, if it was in one."""
         rows = self._read("SELECT session FROM turns WHERE verdict = ? ORDER BY created DESC LIMIT 1", (verdict_id,))
         return str(rows[0][0]) if rows else None
-
-    # Builds and baselines
-
-    def save_build(self, key: str, document: Mapping[str, object]) -> None:
-        """Keep the facts of a build under the hash of all that made it."""
-        self._put("builds", key, document)
-
-    def find_build(self, key: str) -> Document | None:
-        """The facts of a build, or None."""
-        return self._document("SELECT document FROM builds WHERE key = ?", key)
-
-    def save_baseline(self, key: str, document: Mapping[str, object]) -> None:
-        """Keep the recorded baseline of a kernel; a newer one takes the place of the older."""
-        self._put("baselines", key, document)
-
-    def find_baseline(self, key: str) -> Document | None:
-        """The recorded baseline, or None."""
-        return self._document("SELECT document FROM baselines WHERE key = ?", key)
-
-    def list_baselines(self) -> dict[str, Document]:
-        """Every recorded baseline by its key."""
-        return {str(key): _unpack(blob) for key, blob in self._read("SELECT key, document FROM baselines", ())}
 
     # Results of checks
 

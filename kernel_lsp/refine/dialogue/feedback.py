@@ -25,7 +25,7 @@ _KINDS: dict[Outcome, Kind] = {
 
 def kind_of(outcome: Outcome) -> Kind:
     """The kind of feedback that an outcome calls for; what was not timed, or is no faster, is still correct."""
-    return _KINDS.get(outcome, "correct")
+    return _KINDS[outcome] if outcome.is_failure else "correct"
 
 
 def message_of(feedback: Feedback) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from kernel_lsp.check import check, kernel_files_among
 from kernel_lsp.config.settings import BuildSettings, PathSettings, Settings
-from kernel_lsp.judge.facts import open_compiler
+from kernel_lsp.judge.facts import facts_of, open_builder
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels
 
@@ -45,8 +45,9 @@ def report(source: SourceFile, folder: Path, **options):
 
 def test_facts_of_two_calls_with_their_own_macros(tmp_path):
     async def facts():
-        async with open_compiler() as compiler:
-            return await compiler(SourceFile(tmp_path / "two.py", SPILLING), settings_in(tmp_path))
+        async with open_builder() as build:
+            built = await build(SourceFile(tmp_path / "two.py", SPILLING), settings_in(tmp_path))
+            return [facts_of(arch, one) for arch, one in built.items()]
 
     (found,) = asyncio.run(facts())
     assert found.ok

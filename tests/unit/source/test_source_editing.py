@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernel_lsp.source.cuda import find_cuda_kernels
-from kernel_lsp.source.editing import minimal_edits, relocate, unified_diff, with_line_ends_of
+from kernel_lsp.source.editing import minimal_edits, relocate, unified_diff
 from kernel_lsp.source.text import Edit, Span, apply_edits
 
 LINES = st.lists(st.sampled_from(["a\n", "b\r\n", "ab", "ü\n", "\r", "\n", "日本語 x\n", "\r\n", "\u2028", "\f"])).map(
@@ -56,19 +56,6 @@ def test_diff_can_be_applied(old: str, new: str, tmp_path: Path) -> None:
     diff = unified_diff(old, new, Path("k.cu"))
     subprocess.run(["git", "apply", "-"], cwd=tmp_path, input=diff.encode(), check=True)
     assert path.read_bytes() == new.encode()
-
-
-@pytest.mark.parametrize(
-    ("text", "model", "expected"),
-    [
-        ("a\nb\n", "x\r\ny\r\n", "a\r\nb\r\n"),
-        ("a\r\nb\n", "x\ny\n", "a\nb\n"),
-        ("a\nb\n", "x\r\ny\r\nz\n", "a\r\nb\r\n"),
-        ("a\r\nb\n", "x", "a\r\nb\n"),
-    ],
-)
-def test_line_ends_follow_the_users_file(text: str, model: str, expected: str) -> None:
-    assert with_line_ends_of(text, model) == expected
 
 
 JUDGED = """#define BLOCK 128

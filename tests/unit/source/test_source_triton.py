@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from kernel_lsp.source.kernel import Language
-from kernel_lsp.source.triton import find_launches, find_triton_kernels, kernels_elsewhere
+from kernel_lsp.source.triton import find_triton_kernels, kernels_elsewhere
 
 
 def names(text: str) -> list[str]:
@@ -102,16 +102,6 @@ def test_kernels_inside_functions_and_classes() -> None:
 
 def test_unfinished_code_after_a_kernel_does_no_harm() -> None:
     assert names("import triton\n@triton.jit\ndef kernel(x):\n    pass\n\ndef broken(:\n    x = [\n") == ["kernel"]
-
-
-def test_launch_sites() -> None:
-    text = "# ü\nself.ops.add[lambda meta: (meta['B'],)](x, y, num_warps=4)\nscale[(1, 2)](x)\nplain(x)\ntable[0]\n"
-    data = text.encode()
-    found = [
-        (site.kernel, *(data[s.start : s.end].decode() for s in (site.grid, site.arguments)))
-        for site in find_launches(text)
-    ]
-    assert found == [("add", "lambda meta: (meta['B'],)", "(x, y, num_warps=4)"), ("scale", "(1, 2)", "(x)")]
 
 
 def test_functions_that_calls_make_kernels() -> None:

@@ -5,7 +5,6 @@ import resource
 import signal
 import sqlite3
 import threading
-import zlib
 
 import pytest
 
@@ -114,16 +113,6 @@ def test_turns_are_numbered_in_order(store):
     assert store.list_sessions() == ["s", "t"]
 
 
-def test_builds_and_baselines(store):
-    store.save_build("k", {"registers": 40})
-    store.save_baseline("k", {"us": 12.5})
-    store.save_baseline("k", {"us": 12.0})
-    assert store.find_build("k") == {"registers": 40}
-    assert store.find_build("other") is None
-    assert store.find_baseline("k") == {"us": 12.0}
-    assert store.list_baselines() == {"k": {"us": 12.0}}
-
-
 def test_threads_share_one_store(store):
     def work(name):
         for n in range(20):
@@ -177,7 +166,6 @@ def test_many_processes_write_while_one_is_killed_mid_transaction(tmp_path):
         turns = store.list_turns("shared")
         assert [turn.number for turn in turns] == list(range(1, 201))
         assert {turn.candidate for turn in turns} == committed
-        assert store.list_baselines() == {}
         assert store.notices == []
 
 
@@ -323,12 +311,12 @@ def test_a_file_of_an_earlier_version_is_brought_up_to_date(tmp_path):
     connection = sqlite3.connect(tmp_path / "store.sqlite3")
     connection.executescript(SCHEMAS[0])
     connection.execute("PRAGMA user_version = 1")
-    connection.execute("INSERT INTO builds VALUES ('old', 0, ?)", (zlib.compress(b'{"kept": true}'),))
+    connection.execute("INSERT INTO turns VALUES ('old', 1, 0, 'candidate', NULL, NULL, NULL)")
     connection.commit()
     connection.close()
     with open_store(tmp_path) as store:
         store.save_check("new", {"n": 1})
-        assert store.find_build("old") == {"kept": True}
+        assert [turn.candidate for turn in store.list_turns("old")] == ["candidate"]
         assert store.notices == []
     with open_store(tmp_path) as store:
         assert store.find_check("new") == {"n": 1}
