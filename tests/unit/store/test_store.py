@@ -141,7 +141,7 @@ def _die_in_a_transaction(folder, ready):
     connection.execute("PRAGMA cache_size = 1")  # so that uncommitted pages reach the log
     connection.execute("BEGIN IMMEDIATE")
     for n in range(200):
-        connection.execute("INSERT INTO baselines VALUES (?, 0, ?)", (f"uncommitted-{n}", b"x" * 4096))
+        connection.execute("INSERT INTO checks VALUES (?, 0, ?)", (f"uncommitted-{n}", b"x" * 4096))
     ready.set()
     signal.pause()
 
@@ -166,6 +166,7 @@ def test_many_processes_write_while_one_is_killed_mid_transaction(tmp_path):
         turns = store.list_turns("shared")
         assert [turn.number for turn in turns] == list(range(1, 201))
         assert {turn.candidate for turn in turns} == committed
+        assert store.find_check("uncommitted-0") is None
         assert store.notices == []
 
 
