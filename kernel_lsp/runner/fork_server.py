@@ -2,7 +2,8 @@
 
 Importing torch takes seconds, and every command would wait for that. Neither this process nor the nurseries, which are
 its forks, run anything of a user's, so that nothing of one session is alive in another. It listens at a socket that
-`warm` has made, and ends when nobody has asked for a while, or when the socket is gone from its place.
+`warm` has made, answers none that is confined as workers are, and ends when nobody has asked for a while, or when the
+socket is gone from its place.
 """
 
 import contextlib
@@ -22,6 +23,7 @@ from typing import NoReturn
 import msgspec
 
 from kernel_lsp.runner import nursery
+from kernel_lsp.runner.sandbox import is_confined
 
 _LOOK_SECONDS = 5.0
 _TALK_SECONDS = 5.0
@@ -85,7 +87,8 @@ def _identity(path: Path) -> tuple[int, int] | None:
 def _answer(connection: socket.socket, listening: socket.socket) -> None:
     connection.settimeout(_TALK_SECONDS)
     peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(_CREDENTIALS))
-    if struct.unpack(_CREDENTIALS, peer)[1] != os.getuid():
+    process, user, _ = struct.unpack(_CREDENTIALS, peer)
+    if user != os.getuid() or is_confined(process):  # a worker may make local sockets, and a nursery is not confined
         return
     data, descriptors, _, _ = socket.recv_fds(connection, 1 << 16, 1)
     request = Requests.decode(data)

@@ -102,6 +102,15 @@ def confine(allowed: Confinement) -> list[Protection]:
     return active
 
 
+def is_confined(process: int) -> bool:
+    """Return whether a process has given up privileges for good, as workers have; True too if that cannot be told."""
+    try:
+        status = Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return True
+    return "\nNoNewPrivs:\t0\n" not in status
+
+
 def landlock_version() -> int:
     """Version of Landlock's interface in this kernel of Linux; 0 where there is none."""
     return max(0, _LIBC.syscall(_CREATE_RULESET, 0, 0, _LANDLOCK_VERSION))

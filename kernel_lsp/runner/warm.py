@@ -22,6 +22,7 @@ import msgspec
 from kernel_lsp.config.runtime_folder import private_folder
 from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.runner.fork_server import ImportRequest, NurseryRequest
+from kernel_lsp.runner.sandbox import is_confined
 
 _ANSWER_SECONDS = 120.0  # it may still be importing
 _BACKLOG = 64
@@ -82,6 +83,8 @@ class ForkServer:
             await asyncio.to_thread(self._say, ImportRequest(module))
 
     def _nursery(self, request: NurseryRequest, control: socket.socket) -> WarmNursery | None:
+        if is_confined(os.getpid()):  # as in some containers: it would not be answered
+            return None
         try:
             with _locked(path := self._path()):
                 connection = self._connect(path) or self._start(path)

@@ -4,6 +4,8 @@ import asyncio
 import os
 import signal
 import socket
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -150,6 +152,36 @@ def test_a_request_that_is_none_does_no_harm(tmp_path):
     assert parent_of(second.process.pid) == keeper
     first.end()
     second.end()
+
+
+CONFINED = """
+import asyncio, os, socket, sys
+from pathlib import Path
+from kernel_lsp.runner import warm
+from kernel_lsp.runner.fork_server import NurseryRequest
+from kernel_lsp.runner.sandbox import confine
+environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.environ["PYTHONPATH"]}
+if sys.argv[1] == "confined":
+    confine({"read": None, "write": [], "processes": True, "limits": {}})
+warm.is_confined = lambda _: False  # as one that means ill would have it
+mine, theirs = socket.socketpair()
+server = warm.ForkServer(("json",), environment, minutes=1)
+nursery = asyncio.run(server.nursery(NurseryRequest(sys.argv[2], environment, ()), theirs))
+print(nursery is not None)
+"""
+
+
+@pytest.mark.parametrize("who", ["confined", "free"])
+def test_a_worker_gets_no_nursery_which_would_not_be_confined(tmp_path, who):
+    server = ForkServer(("json",), ENVIRONMENT, minutes=1)
+    first = Asked(tmp_path / "a" / "emulate", server)
+    assert first.process.pid
+    folder = tmp_path / "b" / "emulate"
+    folder.mkdir(parents=True)
+    command = [sys.executable, "-c", CONFINED, who, str(folder)]
+    ran = subprocess.run(command, env=os.environ | ENVIRONMENT, capture_output=True, text=True, timeout=60)
+    assert ran.stdout == f"{who == 'free'}\n", ran.stderr
+    first.end()
 
 
 def test_a_pool_that_stays_warm_works_as_any_other(tmp_path):
