@@ -359,7 +359,9 @@ class Pool:
 
     def _fork_server(self, flavour: Flavour) -> ForkServer:
         recipe = _RECIPES[flavour]
-        return ForkServer(recipe.imports, self._environment_of(recipe), self._warm_minutes)
+        environment = self._environment_of(recipe)
+        environment.pop("PATH", None)  # nothing that is imported looks at it, and shells differ in it
+        return ForkServer(recipe.imports, environment, self._warm_minutes)
 
     def _environment_of(self, recipe: _Recipe) -> dict[str, str]:
         path = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))

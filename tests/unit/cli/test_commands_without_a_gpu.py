@@ -233,7 +233,7 @@ def test_an_interrupt_ends_cleanly(tmp_path):
     (tmp_path / "scale.cu").write_text(KERNEL)
     (tmp_path / "scale_workload.py").write_text(WORKLOAD + "\nimport time\ntime.sleep(60)\n")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "CUDA_VISIBLE_DEVICES": ""}
-    environment["KERNEL_LSP_PATHS_CACHE"] = str(tmp_path / "cache")
+    environment |= {"KERNEL_LSP_PATHS_CACHE": str(tmp_path / "cache"), "KERNEL_LSP_RUNNER_WARM_MINUTES": "0"}
     command = [sys.executable, "-c", START, "check", "scale.cu"]
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")

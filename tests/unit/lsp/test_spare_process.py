@@ -32,7 +32,8 @@ def tasks():
 
 def lasting(minutes):
     """Settings that keep a process for so long, with workers that nobody else has."""
-    return Settings(editor=EditorSettings(ready_minutes=minutes), runner=RunnerSettings(warm_minutes=0))
+    lasting = EditorSettings().model_copy(update={"ready_minutes": minutes})  # a fraction, which people cannot set
+    return Settings(editor=lasting, runner=RunnerSettings(warm_minutes=0))
 
 
 @pytest.fixture

@@ -164,6 +164,7 @@ def test_dynamo_can_be_imported_where_a_gpu_is_pretended():
     code = """
 import torch
 from kernel_lsp.build.pretend import pretend_gpu
+from kernel_lsp.device.device import device_named
 with pretend_gpu(device_named("sm_90")):
     import torch._dynamo
     from torch._dynamo import trace_rules
