@@ -35,6 +35,7 @@ class LaunchTime:
         measured_s: what the baseline's own measurement took, once it is over.
         bounded: True within that measurement and within judgements; searches have a budget of their own.
         announced: True once somebody was told.
+        planned_pairs: of launches that each of two looks at a candidate will have; the least, until they are known.
     """
 
     budget_s: float = policy.SLOW_BUDGET_SECONDS
@@ -43,6 +44,7 @@ class LaunchTime:
     measured_s: float = 0.0
     bounded: bool = False
     announced: bool = False
+    planned_pairs: int = policy.SLOW_LEAST_PAIRS
 
     def baseline_ran(self, case: int, seconds: float) -> None:
         """Note a run of the baseline; the shortest counts, for a first one may load what it needs."""
@@ -60,7 +62,7 @@ class LaunchTime:
     @contextmanager
     def judgement(self) -> Generator[None]:
         """Within it launches have what measuring the baseline has left."""
-        self.spent_s, self.bounded = self.measured_s, True
+        self.spent_s, self.bounded, self.planned_pairs = self.measured_s, True, policy.SLOW_LEAST_PAIRS
         try:
             yield
         finally:
@@ -113,16 +115,18 @@ class LaunchTime:
         """
         if self.left_s == math.inf:
             return math.inf
-        timed_s = self._timing_s(policy.SLOW_LEAST_PAIRS, candidate_s * len(self.launch_s))
+        timed_s = self._timing_s(self.planned_pairs, candidate_s * len(self.launch_s))
         return max(0.0, math.floor((self.left_s - timed_s) / max(candidate_s, 1e-6)))
 
-    def pairs(self, candidate_s: float) -> int:
-        """Return the pairs of launches that each of two looks may have; 0 where there is no time for enough of them.
+    def plan_pairs(self, candidate_s: float) -> int:
+        """Plan the pairs of launches that each of two looks will have; return 0 where there is no time for enough.
 
         Args:
             candidate_s: seconds of one launch of the candidate on every case.
         """
         fit = [n for n in _PAIRS if self._timing_s(n, candidate_s) <= self.left_s]
+        if fit:
+            self.planned_pairs = max(fit)
         return max(fit, default=0)
 
     def _timing_s(self, pairs: int, candidate_s: float) -> float:

@@ -24,7 +24,7 @@ async def time(context: Context) -> Ruling | None:
     measured, subject = context.measured, context.running
     launch_time = context.harness.launch_time
     if launch_time.slow:
-        context.pairs = launch_time.pairs(subject.run_s * len(launch_time.launch_s))
+        context.pairs = launch_time.plan_pairs(subject.run_s * len(launch_time.launch_s))
         if not context.pairs:
             return Ruling(
                 Outcome.AMBIGUOUS, Stage.TIMED, f"right, but not timed: {launch_time.refusal(context.harness.cases)}"

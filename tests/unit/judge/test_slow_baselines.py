@@ -95,6 +95,15 @@ def test_fewer_pairs_have_a_wider_interval(gpu: SimulatedGpu, tmp_path: Path) ->
     assert widths[1] > widths[0]
 
 
+@pytest.mark.parametrize("share", [0.5, 2 / 3, 0.9])
+def test_spare_time_goes_to_inputs_only_where_no_pair_needs_it(share: float, gpu: SimulatedGpu, tmp_path: Path) -> None:
+    for seed in range(4):  # what is looked at by chance makes a judgement longer or shorter
+        gpu.rng.seed(seed)
+        (tmp_path / str(seed)).mkdir()
+        verdict, _ = verdict_on(gpu, tmp_path / str(seed), [0.3], [0.3 * share])
+        assert verdict.verdict is Outcome.FASTER, verdict.reason
+
+
 def test_what_is_left_out_is_said(gpu: SimulatedGpu, tmp_path: Path) -> None:
     verdict, _ = verdict_on(gpu, tmp_path, [1.4], [0.05], steady_load="auto")
     skipped = {check.name: check.detail for check in verdict.evidence.checks if check.status is CheckStatus.SKIPPED}
