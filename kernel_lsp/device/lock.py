@@ -1,4 +1,7 @@
-"""One timer at a time: an advisory lock per GPU, shared by every process of this user on the machine."""
+"""One timer at a time: an advisory lock per GPU, shared by every process of this user on the machine.
+
+Whatever their settings, all of them have to find it, so it lies in the user's runtime folder.
+"""
 
 import asyncio
 import fcntl
@@ -23,7 +26,7 @@ async def gpu_lock(uuid: str, folder: Path) -> AsyncGenerator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder / f"{uuid}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
-        cure = "Make room there, or name another folder with `paths.cache`."
+        cure = "Make room there, or set XDG_RUNTIME_DIR to another folder of yours."
         raise CannotJudgeError(f"The GPU cannot be locked: {error.strerror}.", folder, cure=cure) from error
     try:
         while True:

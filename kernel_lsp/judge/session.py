@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Self
 
 from kernel_lsp import policy
+from kernel_lsp.config.runtime_folder import private_folder
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.choice import choose_gpu, target_device
 from kernel_lsp.device.lock import gpu_lock
@@ -169,7 +170,7 @@ class Session:
     async def timer(self) -> AsyncGenerator[tuple[gate.Quieted, ...]]:
         """Hold the GPU for timing, with every model server kept off it; those are what it gives."""
         assert self.gpu is not None, "only a GPU is timed"
-        lock = gpu_lock(self.gpu.uuid, self.settings.paths.cache / "locks")
+        lock = gpu_lock(self.gpu.uuid, private_folder("locks"))
         async with lock, gate.quiet(self.gpu.uuid) as quieted:
             yield quieted
 
