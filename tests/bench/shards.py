@@ -1,9 +1,10 @@
 """A study spread over GPUs: one process for each, rows kept as they come, so that it can be stopped and taken up again.
 
 A study is a list of tasks, each with an `id` and the `numbers` of the rows that it makes. Each GPU has a process of the
-same program, started with `--worker`; it takes one task at a time from its standard input and writes rows to its
-standard output, as JSON, one a line. They are appended to `NAME.jsonl` beside the result file. `--resume` asks only for
-the rows that are not there yet; `--seconds`, or an interrupt, ends a study early with what there is.
+same program (or several: `--beside`), started with `--worker`; it takes one task at a time from its standard input and
+writes rows to its standard output, as JSON, one a line. They are appended to `NAME.jsonl` beside the result file.
+`--resume` asks only for the rows that are not there yet; `--seconds`, or an interrupt, ends a study early with what
+there is.
 """
 
 import argparse
@@ -37,6 +38,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     """An argument parser with what all studies take."""
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--gpus", type=int, default=None, help="how many GPUs to use (default: all that are visible)")
+    made.add_argument("--beside", type=int, default=1, help="how many processes share each GPU; only one times at once")
     made.add_argument("--seconds", type=float, default=None, help="end after so long with what there is")
     made.add_argument("--resume", action="store_true", help="keep the rows of an earlier run and add what is missing")
     made.add_argument("--record", action="store_true", help="write a result file, see README.md")
@@ -89,6 +91,7 @@ def gather(name: str, tasks: Sequence[Task], options: argparse.Namespace) -> lis
 
 async def _run_all(name: str, tasks: Sequence[Task], options: argparse.Namespace, file: TextIO) -> None:
     gpus = [gpu.uuid for gpu in find_gpus()][: options.gpus] or [None]
+    seats = gpus * options.beside
     queue, started = deque(tasks), time.monotonic()
     progress = {"rows": 0, "wanted": sum(len(task["numbers"]) for task in tasks)}
 
@@ -104,7 +107,7 @@ async def _run_all(name: str, tasks: Sequence[Task], options: argparse.Namespace
         )
 
     with tempfile.TemporaryDirectory(prefix="study-", ignore_cleanup_errors=True) as folder:
-        shards = [_Shard(gpu, Path(folder), queue, take) for gpu in gpus[: max(1, len(tasks))]]
+        shards = [_Shard(gpu, Path(folder), queue, take) for gpu in seats[: max(1, len(tasks))]]
         try:
             async with asyncio.timeout(options.seconds):
                 await asyncio.gather(*(shard.run() for shard in shards))
@@ -115,7 +118,7 @@ async def _run_all(name: str, tasks: Sequence[Task], options: argparse.Namespace
 
 
 class _Shard:
-    """One GPU's process, started anew when it dies; the task it died in is left, with a row that says so."""
+    """A process on one GPU, started anew when it dies; the task it died in is left, with a row that says so."""
 
     def __init__(self, gpu: str | None, folder: Path, queue: "deque[Task]", take: Callable[[Row], None]) -> None:
         self._gpu, self._folder, self._queue, self._take = gpu, folder, queue, take
