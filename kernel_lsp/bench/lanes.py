@@ -11,6 +11,7 @@ from kernel_lsp.device.choice import target_device
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import KernelLspError, RunnerError, unforeseen
 from kernel_lsp.judge.building import Builders
+from kernel_lsp.judge.session import pool_on
 from kernel_lsp.runner.pool import ATTEMPTS, Flavour, Pool
 
 _T = TypeVar("_T", bound=Hashable)
@@ -61,7 +62,7 @@ async def run_lanes(
     async def run(gpu: Gpu | None) -> None:
         name = f"GPU {gpu.index}" if gpu else "emulator"
         while queue:
-            async with Pool(gpu.uuid if gpu else None, warm_minutes=settings.runner.warm_minutes) as pool:
+            async with pool_on(gpu, settings) as pool:
                 builders = Builders(pool, settings, target_device(gpu, settings.arch))
                 lane = Lane(gpu, pool, builders, settings, lambda what: say(name, what))
                 pool.preload(Flavour.BUILD, Flavour.GPU if gpu else Flavour.EMULATE)

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+NO_TIME = "there was no time left to compile it"
+"""Why a kernel was not compiled that may be elsewhere."""
+
 
 @dataclass(frozen=True, slots=True)
 class Assumed:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from kernel_lsp.build.assumed import Assumed
+from kernel_lsp.build.assumed import NO_TIME, Assumed
 from kernel_lsp.build.binary import Build, Severity
 from kernel_lsp.build.cuda_types import ATTEMPTS, instance_of
 from kernel_lsp.build.plan import Plan
@@ -19,7 +19,6 @@ from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Lines
 
 _SECONDS = 75.0  # of a build's deadline; templates that have not compiled by then are said not to
-_NO_TIME = "there was no time left to compile it"
 _LEFT_OUT = "the compiler made nothing of it, as where an `#if` leaves it out"
 _UNKNOWN = "nothing tells or lets assume its template arguments"
 
@@ -104,7 +103,7 @@ def _first_that_compiles(
     problem = _UNKNOWN
     for way in ways:
         if time.perf_counter() > deadline:
-            return None, _NO_TIME
+            return None, NO_TIME
         build = compile_names(way.names)
         if build.binary is not None:
             return way, ""
@@ -117,4 +116,4 @@ def _first_that_compiles(
 def _assumed(source: SourceFile, kernel: Kernel, choice: _Choice | None) -> Assumed:
     line = Lines(source.text.encode()).position(kernel.name_span.start)[0]
     way, problem = choice or (_Way(()), "")
-    return Assumed(kernel.name, line, way.types if way else (), way is not None, problem, problem == _NO_TIME)
+    return Assumed(kernel.name, line, way.types if way else (), way is not None, problem, problem == NO_TIME)

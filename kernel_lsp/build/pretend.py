@@ -86,7 +86,7 @@ def _answers(device: Device) -> dict[str, Callable[..., Any]]:
 def _properties(device: Device) -> _Properties:
     limits, (major, minor) = device.limits, device.capability
     return _Properties(
-        name=f"NVIDIA {device.name}".replace("NVIDIA NVIDIA", "NVIDIA"),
+        name=f"NVIDIA {device.name.removeprefix('NVIDIA ')}",
         major=major,
         minor=minor,
         multi_processor_count=device.multiprocessors,

@@ -18,7 +18,7 @@ from triton.compiler.errors import CompilationError, UnsupportedLanguageConstruc
 from triton.runtime.jit import JITFunction, KernelParam
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernel_lsp.build.assumed import Assumed
+from kernel_lsp.build.assumed import NO_TIME, Assumed
 from kernel_lsp.build.binary import Build, Diagnostic, Severity
 from kernel_lsp.build.forks import in_forks
 from kernel_lsp.build.partial_module import PartialModule
@@ -51,7 +51,6 @@ from kernel_lsp.source.text import Lines
 from kernel_lsp.workload.execute import blame
 
 _SECONDS = 75.0  # of a build's deadline; kernels that have not compiled by then are said not to
-_NO_TIME = "there was no time left to compile it"
 _ATTEMPT_SECONDS = 10  # of processor time; what takes longer is no size that anybody uses
 _ELEMENTS = {
     "fp16": torch.float16,
@@ -260,7 +259,7 @@ def _compile_all(
 
         tasks = [partial(tried, at, *way) for at, way in ways.items()]
         for at, answer in zip(ways, in_forks(tasks, processes, _ATTEMPT_SECONDS, deadline), strict=True):
-            why = _NO_TIME if time.perf_counter() > deadline else "the compiler came to no end"
+            why = NO_TIME if time.perf_counter() > deadline else "the compiler came to no end"
             slow = Assumed(loaded[at].kernel.name, loaded[at].line, (), False, why)
             found[at] = _better(found.get(at), answer or _Tried(slow))
             recorder.known |= found[at].usage

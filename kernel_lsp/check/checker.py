@@ -31,6 +31,7 @@ from kernel_lsp.device.choice import choose_gpu, target_device
 from kernel_lsp.errors import KernelLspError, WorkloadError
 from kernel_lsp.judge.building import Builders
 from kernel_lsp.judge.emulation import Emulation
+from kernel_lsp.judge.session import pool_on
 from kernel_lsp.judge.target import Target
 from kernel_lsp.rules.rule import Needs
 from kernel_lsp.runner.pool import Pool
@@ -163,8 +164,7 @@ class Checker:
         async with self._room:
             waited = time.perf_counter() - asked
             if self._pool is None:
-                warm_minutes = self._settings.runner.warm_minutes
-                self._pool = Pool(self._gpu.uuid if self._gpu else None, warm_minutes=warm_minutes)
+                self._pool = pool_on(self._gpu, self._settings)
             if self._builders is None:
                 self._builders = Builders(self._pool, self._settings, self._target)
             if known is None:

@@ -17,8 +17,7 @@ from kernel_lsp.errors import SourceError
 from kernel_lsp.judge.facts import (
     ArchFacts,
     KernelCode,
-    facts_of,
-    joined_facts,
+    facts_of_all,
     machine_code,
     open_builder,
     workload_paths,
@@ -79,7 +78,7 @@ async def _compile(
     """The facts for each architecture, with all workloads together, and where it is asked for the machine code."""
     async with open_builder() as builder:
         builds = [await builder(source, settings, path) for path in workload_paths(source, workload, settings)]
-    found = [joined_facts([facts_of(arch, built[arch]) for built in builds]) for arch in builds[0]]
+    found = facts_of_all(builds)
     every = [one for built in builds for one in built.values()]
     read = (asyncio.to_thread(machine_code, one, settings) for one in every) if sass else ()
     codes = [code for codes in await asyncio.gather(*read) for code in codes]

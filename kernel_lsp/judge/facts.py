@@ -1,7 +1,7 @@
 """What the compiler makes of a kernel file, for each of several architectures; nothing is run on a GPU."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -111,6 +111,11 @@ def joined_facts(parts: Sequence[ArchFacts]) -> ArchFacts:
             kernels[one.name] = one
     said = tuple(dict.fromkeys(diagnostic for part in parts for diagnostic in part.diagnostics))
     return replace(parts[0], ok=all(part.ok for part in parts), diagnostics=said, kernels=tuple(kernels.values()))
+
+
+def facts_of_all(builds: Sequence[Mapping[str, Built]]) -> list[ArchFacts]:
+    """The facts for each architecture; `builds`, one at least, are of the same ones, each with another workload."""
+    return [joined_facts([facts_of(arch, built[arch]) for built in builds]) for arch in builds[0]]
 
 
 def workload_paths(source: SourceFile, workload: Path | None, settings: Settings) -> list[Path | None]:

@@ -15,6 +15,7 @@ from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.choice import choose_gpu, target_device
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import KernelLspError
+from kernel_lsp.judge.session import pool_on
 from kernel_lsp.judge.target import Target
 from kernel_lsp.mutation_testing.record import Fate, FileStrength, Mutant, packed, unpacked
 from kernel_lsp.mutation_testing.trial import Rooms, measure_file
@@ -57,7 +58,7 @@ async def measure_strength(
     cores = os.cpu_count() or 1
     files = asyncio.Semaphore(max(_LEAST_FILES_AT_ONCE, cores // 2))
     rooms = Rooms(asyncio.Semaphore(cores), asyncio.Semaphore(_at_once(gpu) if gpu else 1))
-    async with Pool(gpu.uuid if gpu else None, warm_minutes=settings.runner.warm_minutes) as pool:
+    async with pool_on(gpu, settings) as pool:
         pool.preload(Flavour.BUILD, Flavour.EMULATE, *([Flavour.GPU] if gpu else []))
 
         async def one(source: SourceFile) -> FileStrength:

@@ -129,6 +129,7 @@ class Pool:
     def __init__(self, gpu: str | None = None, *, warm_minutes: float = 0.0) -> None:
         self.gpu = gpu
         self._warm_minutes = warm_minutes
+        self._servers: dict[Flavour, ForkServer] = {}
         self._first_imports: set[tuple[Flavour, str]] = set()
         self._visible = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
         self.folder = Path(tempfile.mkdtemp(prefix="kernel-lsp-"))
@@ -358,10 +359,12 @@ class Pool:
         return nursery
 
     def _fork_server(self, flavour: Flavour) -> ForkServer:
-        recipe = _RECIPES[flavour]
-        environment = self._environment_of(recipe)
-        environment.pop("PATH", None)  # nothing that is imported looks at it, and shells differ in it
-        return ForkServer(recipe.imports, environment, self._warm_minutes)
+        if flavour not in self._servers:
+            recipe = _RECIPES[flavour]
+            environment = self._environment_of(recipe)
+            environment.pop("PATH", None)  # nothing that is imported looks at it, and shells differ in it
+            self._servers[flavour] = ForkServer(recipe.imports, environment, self._warm_minutes)
+        return self._servers[flavour]
 
     def _environment_of(self, recipe: _Recipe) -> dict[str, str]:
         path = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))

@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Generator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import msgspec
@@ -86,7 +87,7 @@ class ForkServer:
         if is_confined(os.getpid()):  # as in some containers: it would not be answered
             return None
         try:
-            with _locked(path := self._path()):
+            with _locked(path := self._path):
                 connection = self._connect(path) or self._start(path)
             with connection:
                 connection.settimeout(_ANSWER_SECONDS)
@@ -97,7 +98,7 @@ class ForkServer:
         return WarmNursery(int(data), handles[0]) if handles else None
 
     def _say(self, request: ImportRequest) -> None:
-        connection = self._connect(self._path())
+        connection = self._connect(self._path)
         if connection is not None:
             with connection:
                 connection.sendall(msgspec.json.encode(request))
@@ -134,8 +135,9 @@ class ForkServer:
             raise ConnectionRefusedError
         return connection
 
+    @cached_property
     def _path(self) -> Path:
-        """Return the place of the socket, named after all that a nursery is to have in common with who asks for it."""
+        """The place of the socket, named after all that a nursery is to have in common with who asks for it."""
         own = [sys.executable, self._modules, sorted(self._environment.items()), self._seconds, *_surroundings()]
         return private_folder("warm") / hashlib.sha256(msgspec.json.encode(own)).hexdigest()[:16]
 

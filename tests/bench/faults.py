@@ -35,6 +35,7 @@ from tests.bench.record import record
 from tests.bench.sessions import kept, session_of, settings_below, warm_pool
 from tests.bench.shards import Row, Task
 from tests.exploits.judging import unread_host_code
+from tests.processes import processes_below
 
 NAME = "faults"
 _UNTIMED = {"the same", "faster", "slower"}
@@ -171,19 +172,6 @@ async def what_is_left(folder: Path, memory_before: int) -> Row:
     says = ", ".join(f"{left[name]} {name.replace('_', ' ')}" for name in _LEFT)
     times = {"gone_after_s": gone_after, "memory_free_after_s": passed()}
     return left | times | {"says": f"{says} after {gone_after:.1f} s"}
-
-
-def processes_below(folder: Path) -> list[int]:
-    """Processes other than this one that work in `folder` or name it in their command."""
-    found: list[int] = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        with contextlib.suppress(OSError):
-            where = os.readlink(entry / "cwd")  # noqa: PTH115 - a folder that is gone ends in " (deleted)"
-            if where.startswith(str(folder)) or os.fsencode(folder) in (entry / "cmdline").read_bytes():
-                found.append(int(entry.name))
-    return found
 
 
 def used_memory() -> int:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 import spinning
-from judges import CommandLine, Judges, eventually, memory_of_others, processes_below
+from judges import CommandLine, Judges, eventually, memory_of_others
 
 from kernel_lsp.device.nvml import Gpu, find_gpus
+from tests.processes import processes_below
 
 START = "from kernel_lsp.cli.main import main; main()"
 

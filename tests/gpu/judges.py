@@ -1,7 +1,6 @@
 """Sessions that stay open, so that many tests can ask about the same kernel file without measuring it anew."""
 
 import asyncio
-import contextlib
 import os
 import subprocess
 import time
@@ -31,16 +30,6 @@ def edited(text: str, *changes: tuple[str, str]) -> str:
         assert text.count(old) == 1, f"{old!r} stands there {text.count(old)} times"
         text = text.replace(old, new)
     return text
-
-
-def processes_below(folder: Path) -> list[int]:
-    """Process ids of nurseries, and of workers forked from them, that work in a folder below `folder`."""
-    found: list[int] = []
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):  # it has ended since
-            if entry.name.isdigit() and os.readlink(entry / "cwd").startswith(str(folder)):  # noqa: PTH115 - may be gone
-                found.append(int(entry.name))
-    return found
 
 
 def used_memory(gpu: Gpu) -> int:

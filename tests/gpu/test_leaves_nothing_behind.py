@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 import spinning
-from judges import CommandLine, eventually, processes_below, used_memory
+from judges import CommandLine, eventually, used_memory
 
 from kernel_lsp.device.nvml import Gpu
+from tests.processes import processes_below
 
 pytestmark = pytest.mark.gpu
 

@@ -86,7 +86,8 @@ async def _doubt_gain(
     if (ruling := await fresh.finish(pair.placed)) is not None:
         return context.findings.fail(_FRESH, ruling)
     gains = concluded.measured.interval.speedup.lower > 1
-    if not fresh.renewed if gains else context.pairs is None:  # beside a slow baseline only a gain is worth the time
+    worth_it = gains or context.pairs is None  # beside a slow baseline only a gain is worth the time
+    if worth_it and not (gains and fresh.renewed):
         with context.timeline.stage("remembers"):
             if (ruling := await remembers(fresh, pair.placed)) is not None:
                 return context.findings.fail(_FRESH, ruling)

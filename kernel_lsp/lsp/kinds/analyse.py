@@ -22,7 +22,7 @@ from kernel_lsp.build.sass import Instruction
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import CannotJudgeError, SourceError
 from kernel_lsp.judge.building import Built
-from kernel_lsp.judge.facts import ArchFacts, facts_of, joined_facts, machine_code, open_builder, workload_paths
+from kernel_lsp.judge.facts import ArchFacts, facts_of_all, machine_code, open_builder, workload_paths
 from kernel_lsp.lsp.service import Emit, Handler
 from kernel_lsp.source.candidate import SourceFile
 
@@ -95,8 +95,7 @@ async def opened() -> AsyncGenerator[Handler]:
                 read = _codes if params["part"] == "code" else _lines
                 parts = [await asyncio.to_thread(read, source, next(iter(b.values())), settings) for b in builds]
                 return [asdict(one) for one in dict.fromkeys(one for part in parts for one in part)]
-            facts = [joined_facts([facts_of(arch, built[arch]) for built in builds]) for arch in builds[0]]
-            return _FACTS.dump_python(facts, mode="json")
+            return _FACTS.dump_python(facts_of_all(builds), mode="json")
 
         yield analyse
 

@@ -8,7 +8,7 @@ from kernel_lsp.emulate.findings import Finding, FindingKind
 from kernel_lsp.emulate.program import Location
 from kernel_lsp.runner.workers.emulated_report import Outcome, findings
 
-FILE = Path("/work/k.cu")
+FILE = Path("/home/me/k.cu")
 
 
 def helper(*called: int, header: bool = False) -> Location:

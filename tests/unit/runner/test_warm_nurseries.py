@@ -95,10 +95,9 @@ def test_what_is_imported_otherwise_has_another_server(tmp_path, runtime, other)
 
 
 def test_a_change_of_this_program_has_another_server(tmp_path, monkeypatch):
-    server = ForkServer(("json",), ENVIRONMENT, minutes=1)
-    before = server._path()
+    before = ForkServer(("json",), ENVIRONMENT, minutes=1)._path
     monkeypatch.setattr(warm, "_surroundings", lambda: iter(["other"]))
-    assert server._path() != before
+    assert ForkServer(("json",), ENVIRONMENT, minutes=1)._path != before
 
 
 def test_a_killed_server_is_followed_by_another(tmp_path):
@@ -144,7 +143,7 @@ def test_a_request_that_is_none_does_no_harm(tmp_path):
     server = ForkServer(("json",), ENVIRONMENT, minutes=1)
     first = Asked(tmp_path / "a" / "emulate", server)
     keeper = parent_of(first.process.pid)
-    connection = server._connect(server._path())
+    connection = server._connect(server._path)
     assert connection is not None
     connection.sendall(b"no request")
     connection.close()
