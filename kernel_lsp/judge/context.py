@@ -120,6 +120,7 @@ class Context:
         series: all blocks.
         first: the first look at them.
         pairs: blocks of each look where the baseline is slow; None where they are not fixed beforehand.
+        quieted: model servers that are kept off the GPU while it is timed.
         confirmation_blocks: blocks of the second look.
         device: the GPU while timing.
         protections: what confined its process.
@@ -144,6 +145,7 @@ class Context:
     series: Series | None = None
     first: FirstLook | None = None
     pairs: int | None = None
+    quieted: tuple[Quieted, ...] = ()
     confirmation_blocks: int = 0
     device: DeviceState | None = None
     protections: tuple[str, ...] = ()

@@ -14,17 +14,15 @@ from kernel_lsp.build.symbols import declared_name, demangle
 from kernel_lsp.runner.messages.subject import HeardLaunch, TracedOperation
 
 _LAUNCH_MARKS = ("spin", "read_clock")
-_PREPARES = re.compile(r"FillFunctor|^Memset\b|^memset\d+")
-"""Work that computes nothing: memory is set to one value."""
+_PREPARES = re.compile(r"FillFunctor|^Mem(set|cpy)\b|^mem(set|cpy)\d+")
+"""Work that computes nothing: memory is set to one value, or copied as it is."""
 _LIBRARY = re.compile(
     r"^(void )?(at::|at_cuda|c10::|cublas|cudnn|cutlass|cub::|thrust::|cusparse|cufft|nvjet|xmma|"
     r"sm\d{2,3}_|ampere_|volta_|turing_|maxwell_|hopper_|blackwell_|flash_fwd|fmha_|pytorch_flash|triton_(poi|red|per|tem)_)"
     r"|^(void )?\(anonymous namespace\)::(softmax|layer_norm|cunn_)"
 )
 """How libraries call their kernels; a version that launches unheard and calls its own so has none of its own."""
-_COPIES = re.compile(
-    r"^Memcpy\b|^memcpy\d+|direct_copy_kernel|CatArrayBatchedCopy|float\w*_copy_kernel|bfloat16_copy_kernel"
-)
+_COPIES = re.compile(r"direct_copy_kernel|CatArrayBatchedCopy|float\w*_copy_kernel|bfloat16_copy_kernel")
 """Work that moves or converts values and computes nothing of them."""
 
 
@@ -87,7 +85,7 @@ class Launched:
 
     @property
     def foreign_us(self) -> float:
-        """Time of what others computed: libraries' kernels and copies, but not setting memory to one value."""
+        """Time of what others computed: libraries' kernels, but not setting or copying memory."""
         return sum(group.us for group in self.groups if not group.own and not _PREPARES.search(group.name))
 
     @property
@@ -208,7 +206,7 @@ def passed_off(candidate: Launched, baseline: Launched) -> str | None:
         return f"none of the kernels it was built with ran ({_named(candidate.never)})"
     foreign = [g for g in candidate.groups if not g.own and not _computes_nothing(g.name)]
     if not candidate.own_us:
-        ran = f"what ran is {_named([g.name for g in foreign])}" if foreign else "nothing ran at all"
+        ran = f"what ran is {_named([g.name for g in foreign])}" if foreign else "nothing that computes ran"
         return f"none of its own kernels ran; {ran}"
     known = sum(g.us for g in baseline.groups if not g.own and not _computes_nothing(g.name))
     if foreign and not known:

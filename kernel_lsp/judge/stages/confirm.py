@@ -15,11 +15,10 @@ from kernel_lsp.judge.integrity.outside_clock import seen_from_outside
 from kernel_lsp.judge.integrity.untimed_cases import slow_where_untimed
 from kernel_lsp.judge.measure.blocks import Pair, Series, warm_up
 from kernel_lsp.judge.measure.cases import fill
-from kernel_lsp.judge.measure.device_state import device_state
 from kernel_lsp.judge.measure.procedure import Conclusion, SecondLook
 from kernel_lsp.judge.measure.statistics import LookOutcome
 from kernel_lsp.judge.ruling import Ruling, Speedup, rejected
-from kernel_lsp.judge.stages.time import make_pair
+from kernel_lsp.judge.stages.time import device_now, make_pair
 from kernel_lsp.judge.verdict import Outcome, Stage
 
 _FRESH, _CLOCK, _AGAIN = "inputs that it has not seen", "a clock out of reach", "families again, after timing"
@@ -45,7 +44,7 @@ async def confirm(context: Context) -> Ruling | None:
     other = None if context.harness.large else context.running
     gains = context.first.decision.outcome is LookOutcome.PROVISIONAL_FASTER
     fresh = FreshInputs(context.harness, baseline, candidate, other, context.same_bits, rng)
-    async with context.bench.timer() as quieted:
+    async with context.bench.timer() as context.quieted:
         with context.timeline.stage("record again"):
             pair = make_pair(context, baseline, candidate, rng, renewal=fresh if gains else None)
             await pair.make_ready()
@@ -53,7 +52,7 @@ async def confirm(context: Context) -> Ruling | None:
             await asyncio.sleep(max(0.0, policy.CONFIRM_AFTER_SECONDS - (time.perf_counter() - ended)))
         with context.timeline.stage("confirm"):
             look, series = await _second_look(context, pair)
-            context.device = device_state(context.harness, series, context.bench.pids(), quieted)
+            context.device = device_now(context, series)
         concluded = look.conclude(rng.getrandbits(32))
         if gains and (ruling := await _doubt_gain(context, pair, fresh, series, concluded)) is not None:
             return ruling
@@ -118,7 +117,7 @@ async def _doubt(context: Context, pair: Pair, series: Series, rng: random.Rando
         return findings.fail(_AGAIN, ruling)
     findings.passed(_AGAIN, "as many as there is time for beside a slow baseline" if context.pairs is not None else "")
     if (ruling := await seen_from_outside(harness, baseline, candidate, pair.placed)) is not None:
-        if context.device is not None and context.device.shared:  # others take time between launches, which is no lie
+        if device_now(context, series).shared:  # others take time between launches, which is no lie
             said = f"others use this GPU, and clocks disagree: {ruling.reason.removeprefix('rejected: ')}"
             ruling = Ruling(Outcome.AMBIGUOUS, Stage.TIMED, said)
         return findings.fail(_CLOCK, ruling)

@@ -12,7 +12,7 @@ from kernel_lsp.judge.measure.procedure import FirstLook, Rule
 from kernel_lsp.judge.measure.statistics import Decision, LookOutcome, speedup_of
 from kernel_lsp.judge.ruling import Ruling, Speedup
 from kernel_lsp.judge.subject import Subject
-from kernel_lsp.judge.verdict import Outcome, Stage
+from kernel_lsp.judge.verdict import DeviceState, Outcome, Stage
 
 _SPREAD = 8
 """Launches that work in memory of their own in a first look; the second one takes `policy.PLACES`."""
@@ -34,7 +34,7 @@ async def time(context: Context) -> Ruling | None:
     with context.timeline.stage("settle"):
         await context.harness.settle()
         await context.harness.rest(subject)
-    async with context.bench.timer() as quieted:
+    async with context.bench.timer() as context.quieted:
         with context.timeline.stage("record"):
             pair = make_pair(context, measured.baseline, subject, rng, spread=_SPREAD)
             await pair.make_ready()
@@ -53,16 +53,21 @@ async def time(context: Context) -> Ruling | None:
             context.findings.passed(AS_TIMED)
         with context.timeline.stage("time"):
             await warm_up((measured.baseline, subject), context.cases[-1])
-            shared = device_state(context.harness, series, context.bench.pids(), quieted).shared
+            shared = device_now(context, series).shared
             rule = Rule.of(context.cases, context.bench.settings.judge, shared=shared, pairs=context.pairs)
             context.first = FirstLook(rule)
             decision = await _first_look(context, pair, series, context.first)
-            context.device = device_state(context.harness, series, context.bench.pids(), quieted)
+            context.device = device_now(context, series)
     return (
         None
         if decision.outcome in (LookOutcome.PROVISIONAL_FASTER, LookOutcome.PROVISIONAL_SLOWER)
         else decided(context, decision)
     )
+
+
+def device_now(context: Context, series: Series) -> DeviceState:
+    """Return the GPU's state at the end of `series`, and whether others used it lately."""
+    return device_state(context.harness, series, context.bench.pids(), context.quieted)
 
 
 def make_pair(

@@ -7,11 +7,20 @@ forked from an earlier launch, or is never joined, is not.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kernel_lsp.device.driver import check, cu
 
 Mark = frozenset[int]
 """Nodes that the next work of a stream waits for."""
+
+
+class Edge(NamedTuple):
+    """Two nodes, of which the second waits for the first: for all of it, or (programmatic) only for its beginning."""
+
+    first: int
+    second: int
+    whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +55,8 @@ def tail(stream: int) -> Mark:
     return frozenset(map(int, nodes))
 
 
-def edges_of(graph: int) -> tuple[list[int], list[tuple[int, int]]]:
-    """Nodes of a graph, and those pairs of them of which the second waits for the whole of the first."""
+def edges_of(graph: int) -> tuple[list[int], list[Edge]]:
+    """Nodes of a graph, and what waits for what."""
     handle = cu.CUgraph(graph)
     _, count = check(cu.cuGraphGetNodes(handle), "counting the nodes of a graph")
     nodes, _ = check(cu.cuGraphGetNodes(handle, count), "reading the nodes of a graph")
@@ -55,16 +64,13 @@ def edges_of(graph: int) -> tuple[list[int], list[tuple[int, int]]]:
     begins, ends, data, _ = check(cu.cuGraphGetEdges(handle, count), "reading the edges of a graph")
     whole = int(cu.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_DEFAULT)
     edges = [
-        (int(a), int(b))
+        Edge(int(a), int(b), whole=not data or int(data[number].type) == whole)
         for number, (a, b) in enumerate(zip(begins, ends, strict=True))
-        if not data or int(data[number].type) == whole  # a programmatic one lets work begin early
     ]
     return [int(node) for node in nodes], edges
 
 
-def order(
-    nodes: Sequence[int], edges: Sequence[tuple[int, int]], launches: Sequence[tuple[Mark, Mark]], end: Mark
-) -> Order:
+def order(nodes: Sequence[int], edges: Sequence[Edge], launches: Sequence[tuple[Mark, Mark]], end: Mark) -> Order:
     """Hold the nodes of a graph against the marks (start, end) of its launches; `end` is the mark after all of them."""
     before = _ancestors(nodes, edges)
     early: list[int] = []
@@ -84,23 +90,24 @@ def order(
     return Order(tuple(early), loose, between, tuple(sizes))
 
 
-def _ancestors(nodes: Sequence[int], edges: Sequence[tuple[int, int]]) -> dict[int, tuple[int, int]]:
-    """By node, its place and the set of places that it waits for, itself among them, as bits."""
-    waits: dict[int, list[int]] = {node: [] for node in nodes}
+def _ancestors(nodes: Sequence[int], edges: Sequence[Edge]) -> dict[int, tuple[int, int]]:
+    """By node, its place and the set of places whose end it waits for, itself among them, as bits."""
+    waits: dict[int, list[Edge]] = {node: [] for node in nodes}
     missing = dict.fromkeys(nodes, 0)
     followed: dict[int, list[int]] = {node: [] for node in nodes}
-    for first, second in edges:
-        waits[second].append(first)
-        followed[first].append(second)
-        missing[second] += 1
+    for edge in edges:
+        waits[edge.second].append(edge)
+        followed[edge.first].append(edge.second)
+        missing[edge.second] += 1
     ready = [node for node in nodes if not missing[node]]
     found: dict[int, tuple[int, int]] = {}
     while ready:
         node = ready.pop()
         place = len(found)
         bits = 1 << place
-        for earlier in waits[node]:
-            bits |= found[earlier][1]
+        for edge in waits[node]:
+            own, ended = found[edge.first]
+            bits |= ended if edge.whole else ended & ~(1 << own)
         found[node] = (place, bits)
         for later in followed[node]:
             missing[later] -= 1

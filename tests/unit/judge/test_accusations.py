@@ -81,7 +81,7 @@ class Confirmation:
             "remembers": self.remembers,
             "_doubt": self.doubt,
             "warm_up": nothing,
-            "device_state": lambda *_: SimpleNamespace(shared=False),
+            "device_now": lambda *_: SimpleNamespace(shared=False),
         }
         with monkeypatch.context() as patch:
             patch.setattr(policy, "CONFIRM_AFTER_SECONDS", 0.0)
@@ -166,3 +166,26 @@ def test_memory_is_not_said_to_be_excluded_where_no_inputs_could_be_drawn(monkey
     (check,) = context.findings.checks
     assert check.status is CheckStatus.SKIPPED
     assert "memory is not excluded" in check.detail
+
+
+@pytest.mark.parametrize(("shared", "outcome"), [(False, Outcome.ILLEGITIMATE), (True, Outcome.AMBIGUOUS)])
+def test_clocks_that_disagree_are_no_lie_where_others_came_to_use_the_gpu(
+    shared: bool, outcome: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def outside(*_: object) -> Ruling:
+        return rejected("it says 37.55 ms, but seen from outside they took 62.68 ms")
+
+    context = fake_context(fake_harness(fill=nothing), [], timer)
+    context.reloaded = [fake_subject(), fake_subject()]
+    for name, stand_in in {
+        "check_recordings": lambda *_: None,
+        "Replays": lambda *_: SimpleNamespace(on_new_inputs=nothing, on_all_inputs=nothing),
+        "seen_from_outside": outside,
+        "device_now": lambda *_: SimpleNamespace(shared=shared),
+    }.items():
+        monkeypatch.setattr(stage, name, stand_in)
+    pair = SimpleNamespace(recorded={"A": (), "B": ()}, placed=[])
+    ruling = asyncio.run(stage._doubt(context, pair, Series.empty([]), random.Random(1)))  # type: ignore[arg-type]
+    assert ruling is not None
+    assert ruling.outcome is outcome
+    assert "37.55 ms" in ruling.reason

@@ -169,7 +169,7 @@ def test_a_library_in_place_of_own_kernels_is_not() -> None:
 
 
 def test_nor_is_doing_nothing() -> None:
-    assert passed_off(seen(), BASELINE) == "none of its own kernels ran; nothing ran at all"
+    assert passed_off(seen(), BASELINE) == "none of its own kernels ran; nothing that computes ran"
 
 
 @pytest.mark.parametrize("us", [60.0, 1.0])
@@ -184,6 +184,13 @@ def test_nor_is_a_fig_leaf_beside_copies_that_take_most_of_the_time() -> None:
     assert passed_off(seen(kernel(SCALE, 301.0, 5.0), kernel(COPY, 310.0, 60.0)), BASELINE) == (
         "its own kernels take 5.0 us of 65.0 us; the rest is `at::native::elementwise_kernel`, which is not its own"
     )
+
+
+def test_copying_memory_as_it_is_computes_nothing() -> None:
+    """As a graph of its own does, which works on memory of its own."""
+    copied = Operation("memcpy", "Memcpy DtoD (Device -> Device)", MAIN, 310.0, 370.0)
+    assert passed_off(seen(kernel(SCALE, 301.0, 5.0), copied), BASELINE) is None
+    assert passed_off(seen(copied), BASELINE) == "none of its own kernels ran; nothing that computes ran"
 
 
 def test_nor_is_a_fig_leaf_beside_more_of_the_baselines_library() -> None:

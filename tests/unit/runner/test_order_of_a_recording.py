@@ -5,16 +5,16 @@ from collections.abc import Sequence
 
 import pytest
 
-from kernel_lsp.runner.workers.graphs import Mark, Order, order
+from kernel_lsp.runner.workers.graphs import Edge, Mark, Order, order
 
-Edges = Sequence[tuple[int, int]]
+Edges = Sequence[tuple[int, int] | Edge]
 
 
 def found(edges: Edges, launches: Sequence[tuple[int, int]], end: int, more: Sequence[int] = ()) -> Order:
     """The order of a graph whose launches start and end at these nodes, and which ends at `end`."""
-    nodes = sorted({node for edge in edges for node in edge} | set(more) | {end})
+    nodes = sorted({node for edge in edges for node in edge[:2]} | set(more) | {end})
     marks = [(frozenset({a}), frozenset({b})) for a, b in launches]
-    return order(nodes, edges, marks, frozenset({end}))
+    return order(nodes, [Edge(*edge) for edge in edges], marks, frozenset({end}))
 
 
 def chain(*nodes: int) -> list[tuple[int, int]]:
@@ -69,6 +69,15 @@ def test_a_launch_that_is_joined_by_a_later_one_alone_is_in_its_place_there() ->
     assert found([*STREAM, (0, 10), (10, 3)], LAUNCHES, 4).disorder() == (
         "lets work of launch 2 begin before that launch does"
     )
+
+
+def test_a_kernel_that_may_start_early_waits_for_the_start_of_its_launch_and_not_for_the_kernel_before() -> None:
+    """10 is launched programmatically beside 11, whose end nobody waits for then."""
+    early = [*chain(0, 1, 2), (2, 11), Edge(11, 10, whole=False), (10, 3), (3, 4)]
+    assert found(early, LAUNCHES, 4) == Order(between=1, loose=1, sizes=(1, 2))
+    assert found([*early, (11, 3)], LAUNCHES, 4).disorder() == "does other work in launch 1 than in the last one"
+    outright = [*chain(0, 1, 2), Edge(1, 3, whole=False), (3, 4)]
+    assert found(outright, LAUNCHES, 4).early == (1,), "no start of the launch is waited for"
 
 
 def test_work_between_launches_is_counted() -> None:
