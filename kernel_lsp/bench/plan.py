@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kernel_lsp.bench.records import Result, Search, key_of
 from kernel_lsp.bench.suite import Problem, Sample
-from kernel_lsp.build.toolchain import versions
+from kernel_lsp.compiler.toolchain import versions
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.source.candidate import Candidate, SourceFile

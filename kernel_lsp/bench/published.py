@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from kernel_lsp.bench.records import Published
-from kernel_lsp.build.built import Built
+from kernel_lsp.compiler.built import Built
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.choice import target_device
 from kernel_lsp.device.nvml import Gpu

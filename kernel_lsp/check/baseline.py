@@ -13,9 +13,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from kernel_lsp.build.binary import Diagnostic
 from kernel_lsp.check.places import kernel_place
 from kernel_lsp.check.record import CaseTime
+from kernel_lsp.compiler.binary import Diagnostic
 from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.judge.verdict import KernelResources
 from kernel_lsp.rules import regression

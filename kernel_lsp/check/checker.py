@@ -9,7 +9,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from kernel_lsp.build.binary import Diagnostic, Severity
 from kernel_lsp.check.baseline import (
     FileRecord,
     Measured,
@@ -26,6 +25,7 @@ from kernel_lsp.check.examination import broken, examine
 from kernel_lsp.check.joining import joined, joined_emulations, joined_texts
 from kernel_lsp.check.record import CaseTime, Examination, FileReport, movable, packed, unpacked
 from kernel_lsp.check.timed import time_file
+from kernel_lsp.compiler.binary import Diagnostic, Severity
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.choice import choose_gpu, target_device
 from kernel_lsp.errors import KernelLspError, WorkloadError

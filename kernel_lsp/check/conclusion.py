@@ -4,10 +4,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from kernel_lsp.build.binary import Diagnostic, Severity
 from kernel_lsp.check.baseline import FileRecord, regressions
 from kernel_lsp.check.dependencies import Dependencies
 from kernel_lsp.check.record import Examination, FileReport, placed
+from kernel_lsp.compiler.binary import Diagnostic, Severity
 from kernel_lsp.rules.ignores import Silenced, find_ignores, silence
 from kernel_lsp.rules.rule import Needs
 from kernel_lsp.source.files import find_kernels

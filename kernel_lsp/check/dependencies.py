@@ -10,9 +10,9 @@ from functools import cache
 from pathlib import Path
 
 import kernel_lsp
-from kernel_lsp.build.headers import user_headers
-from kernel_lsp.build.toolchain import package_versions
-from kernel_lsp.build.toolkit import find_tool
+from kernel_lsp.compiler.headers import user_headers
+from kernel_lsp.compiler.toolchain import package_versions
+from kernel_lsp.compiler.toolkit import find_tool
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.config.variables import named_variables
 from kernel_lsp.device.device import Device

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kernel_lsp.build.assumed import Assumed
-from kernel_lsp.build.binary import Diagnostic, Severity
-from kernel_lsp.build.built import Built
-from kernel_lsp.build.kept import known_build
 from kernel_lsp.check.hints import counter_hints, resource_hints
 from kernel_lsp.check.places import kernel_place, line_place
 from kernel_lsp.check.record import Examination, movable
+from kernel_lsp.compiler.assumed import Assumed
+from kernel_lsp.compiler.binary import Diagnostic, Severity
+from kernel_lsp.compiler.built import Built
+from kernel_lsp.compiler.kept import known_build
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import CannotJudgeError, KernelLspError, RunnerError, WorkloadError

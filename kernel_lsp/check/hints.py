@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from kernel_lsp.build.binary import Diagnostic
-from kernel_lsp.build.occupancy import Lever, Limiter
 from kernel_lsp.check.places import base_name, kernel_place, line_place
+from kernel_lsp.compiler.binary import Diagnostic
+from kernel_lsp.compiler.occupancy import Lever, Limiter
 from kernel_lsp.judge.emulation import EmulatedRun, LineCounters
 from kernel_lsp.judge.verdict import KernelResources
 from kernel_lsp.rules import performance

@@ -10,12 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from kernel_lsp import policy
-from kernel_lsp.build.binary import Binary
-from kernel_lsp.build.built import Built, failed, in_given_terms, with_extensions
-from kernel_lsp.build.host.record import ExtensionBuild
-from kernel_lsp.build.host.request import ExtensionRequest
-from kernel_lsp.build.kept import keep_build
-from kernel_lsp.build.options import BuildOptions
+from kernel_lsp.compiler.binary import Binary
+from kernel_lsp.compiler.built import Built, failed, in_given_terms, with_extensions
+from kernel_lsp.compiler.host.record import ExtensionBuild
+from kernel_lsp.compiler.host.request import ExtensionRequest
+from kernel_lsp.compiler.kept import keep_build
+from kernel_lsp.compiler.options import BuildOptions
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.device import Device
 from kernel_lsp.errors import RunnerError, WorkloadError

@@ -6,11 +6,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernel_lsp.build.assumed import Assumed
-from kernel_lsp.build.binary import Diagnostic
-from kernel_lsp.build.built import Built
-from kernel_lsp.build.kept import kept_files, known_build
-from kernel_lsp.build.sass import MachineCode, disassemble, mix
+from kernel_lsp.compiler.assumed import Assumed
+from kernel_lsp.compiler.binary import Diagnostic
+from kernel_lsp.compiler.built import Built
+from kernel_lsp.compiler.kept import kept_files, known_build
+from kernel_lsp.compiler.sass import MachineCode, disassemble, mix
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.choice import target_devices
 from kernel_lsp.device.device import Device

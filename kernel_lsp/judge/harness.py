@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kernel_lsp import policy
-from kernel_lsp.build.binary import Binary
-from kernel_lsp.build.emulated import emulated_devices
+from kernel_lsp.compiler.binary import Binary
+from kernel_lsp.compiler.emulated import emulated_devices
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu, uses
 from kernel_lsp.errors import CannotJudgeError, RunnerError

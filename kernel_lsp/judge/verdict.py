@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
 
-from kernel_lsp.build.occupancy import Cliff
+from kernel_lsp.compiler.occupancy import Cliff
 
 
 class Outcome(StrEnum):

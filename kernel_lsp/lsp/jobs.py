@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 
-from kernel_lsp.build.binary import Diagnostic, Severity
+from kernel_lsp.compiler.binary import Diagnostic, Severity
 from kernel_lsp.errors import ConfigurationError, KernelLspError
 from kernel_lsp.lsp.documents import Document
 from kernel_lsp.lsp.process import Service, ServiceFailure

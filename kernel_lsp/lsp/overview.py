@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_lsp.build.kept import known_build
 from kernel_lsp.check.baseline import find_root, name_in, read_baseline, regressions
 from kernel_lsp.check.places import base_name
+from kernel_lsp.compiler.kept import known_build
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.choice import target_devices
 from kernel_lsp.errors import ConfigurationError, KernelLspError, SourceError

@@ -1,8 +1,8 @@
 """Candidates that their build alone rules out, so that no run is spent on them."""
 
-from kernel_lsp.build.binary import KernelFacts
-from kernel_lsp.build.occupancy import occupancy
-from kernel_lsp.build.plan import Launch
+from kernel_lsp.compiler.binary import KernelFacts
+from kernel_lsp.compiler.occupancy import occupancy
+from kernel_lsp.compiler.plan import Launch
 from kernel_lsp.device.architectures import ARCHITECTURES, BLOCK_THREADS, base_arch
 
 

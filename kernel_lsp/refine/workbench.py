@@ -10,8 +10,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kernel_lsp.build.binary import Severity
-from kernel_lsp.build.plan import Launch
+from kernel_lsp.compiler.binary import Severity
+from kernel_lsp.compiler.plan import Launch
 from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.judge.building import Built
 from kernel_lsp.judge.inputs.check import check

@@ -8,8 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kernel_lsp.build.binary import Severity
 from kernel_lsp.check import FileReport
+from kernel_lsp.compiler.binary import Severity
 from kernel_lsp.judge.verdict import Check, CheckStatus
 from kernel_lsp.report.compile import assumed_view, diagnostics_view
 from kernel_lsp.report.units import seconds_text

@@ -11,8 +11,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kernel_lsp.build.toolchain import Tool, find_toolchain
-from kernel_lsp.build.toolkit import toolkit_folders
+from kernel_lsp.compiler.toolchain import Tool, find_toolchain
+from kernel_lsp.compiler.toolkit import toolkit_folders
 from kernel_lsp.device.nvml import find_gpus
 from kernel_lsp.report.units import size_text
 

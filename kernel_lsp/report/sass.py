@@ -7,8 +7,8 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from kernel_lsp.build.opcodes import Role, role_of
-from kernel_lsp.build.sass import Instruction, MachineCode, by_line, mix
+from kernel_lsp.compiler.opcodes import Role, role_of
+from kernel_lsp.compiler.sass import Instruction, MachineCode, by_line, mix
 from kernel_lsp.judge.facts import KernelCode
 
 _STYLES = {

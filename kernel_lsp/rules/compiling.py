@@ -1,6 +1,6 @@
 """Rules about what the compiler says."""
 
-from kernel_lsp.build.binary import Severity
+from kernel_lsp.compiler.binary import Severity
 from kernel_lsp.rules.rule import Group, Needs, Rule
 
 ERROR = Rule(

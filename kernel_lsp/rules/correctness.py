@@ -1,6 +1,6 @@
 """Rules about right and wrong: what running the workload against its reference shows."""
 
-from kernel_lsp.build.binary import Severity
+from kernel_lsp.compiler.binary import Severity
 from kernel_lsp.rules.rule import Group, Needs, Rule
 from kernel_lsp.source.kernel import Language
 

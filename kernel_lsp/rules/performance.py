@@ -3,7 +3,7 @@
 Each has a threshold under which it says nothing, so that a kernel which is good enough gets no hint at all.
 """
 
-from kernel_lsp.build.binary import Severity
+from kernel_lsp.compiler.binary import Severity
 from kernel_lsp.rules.rule import Group, Needs, Rule
 
 

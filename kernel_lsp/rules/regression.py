@@ -1,6 +1,6 @@
 """Rules about what got worse since the baseline in the repository was recorded."""
 
-from kernel_lsp.build.binary import Severity
+from kernel_lsp.compiler.binary import Severity
 from kernel_lsp.rules.rule import Group, Needs, Rule
 
 _CURE = "See `kernel-lsp facts`; if the change is meant, record it with `kernel-lsp check --update-baseline`."

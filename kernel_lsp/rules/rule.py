@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kernel_lsp.build.binary import Diagnostic, Severity
+from kernel_lsp.compiler.binary import Diagnostic, Severity
 from kernel_lsp.source.kernel import Language
 
 

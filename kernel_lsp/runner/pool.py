@@ -18,7 +18,7 @@ from typing import Self
 import msgspec
 from platformdirs import user_cache_path
 
-from kernel_lsp.build.toolkit import unpacked_headers
+from kernel_lsp.compiler.toolkit import unpacked_headers
 from kernel_lsp.config.variables import named_variables
 from kernel_lsp.errors import RunnerError
 from kernel_lsp.runner import protocol

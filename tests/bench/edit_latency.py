@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kernel_lsp.build.kept import known_build
 from kernel_lsp.check import find_kernel_files
+from kernel_lsp.compiler.kept import known_build
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.device import device_named

@@ -1,9 +1,10 @@
 """What building a `load_inline` extension costs, and whether both ways agree: `python -m tests.bench.inline_builds`.
 
-The extensions are those of the tests (`tests/unit/build/host_wrappers.py`). Each is built on the fast path: cold, after
-an edit of device code (the host part is found built), and unchanged. The compiled thin header is there already, for it
-is made once for a machine. With --full, where there are nvcc, a torch with CUDA and a GPU, each is also built as torch
-does, and both are run on the GPU on the same inputs: results, and the errors of those that must fail, have to agree.
+The extensions are those of the tests (`tests/unit/compiler/host_wrappers.py`). Each is built on the fast path: cold,
+after an edit of device code (the host part is found built), and unchanged. The compiled thin header is there already,
+for it is made once for a machine. With --full, where there are nvcc, a torch with CUDA and a GPU, each is also built
+as torch does, and both are run on the GPU on the same inputs: results, and the errors of those that must fail, have to
+agree.
 
 Options: --only TEXT for extensions whose name holds it, --full, --record.
 """
@@ -20,12 +21,12 @@ from typing import Any
 import torch
 from torch.utils import cpp_extension
 
-from kernel_lsp.build.host.record import ExtensionBuild
-from kernel_lsp.build.host.request import ExtensionRequest
+from kernel_lsp.compiler.host.record import ExtensionBuild
+from kernel_lsp.compiler.host.request import ExtensionRequest
 from kernel_lsp.runner.workers.inline import build_extension, build_fully, load_extension, recording
 from kernel_lsp.source.candidate import SourceFile
 from tests.bench.record import record
-from tests.unit.build.host_wrappers import WRAPPERS, Wrapper
+from tests.unit.compiler.host_wrappers import WRAPPERS, Wrapper
 
 ORIGIN = SourceFile(Path("answer.py").absolute(), "")
 LIMIT = 1 << 30

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernel_lsp.build.cuda import build_cuda
-from kernel_lsp.build.planner import plan_cuda
 from kernel_lsp.check import find_kernel_files
+from kernel_lsp.compiler.cuda import build_cuda
+from kernel_lsp.compiler.planner import plan_cuda
 from kernel_lsp.device.device import device_named
 from kernel_lsp.emulate.sampling import BlockSample
 from kernel_lsp.errors import CannotJudgeError

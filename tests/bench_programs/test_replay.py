@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 pytest.importorskip("cuda.bindings.nvrtc")
 
-from kernel_lsp.build.host.compiler import host_compiler  # noqa: E402
+from kernel_lsp.compiler.host.compiler import host_compiler  # noqa: E402
 from kernel_lsp.source.files import read_source  # noqa: E402
 from kernel_lsp.workload.placement import Instead  # noqa: E402
 from tests.bench import replay  # noqa: E402

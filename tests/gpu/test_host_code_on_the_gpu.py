@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch.utils import cpp_extension
 
-from kernel_lsp.build.host.record import ExtensionBuild
+from kernel_lsp.compiler.host.record import ExtensionBuild
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.runner.workers.inline import build_extension, recording, serving
 from kernel_lsp.source.candidate import SourceFile
-from tests.unit.build.host_wrappers import WRAPPERS, Wrapper
+from tests.unit.compiler.host_wrappers import WRAPPERS, Wrapper
 
 pytestmark = pytest.mark.gpu
 

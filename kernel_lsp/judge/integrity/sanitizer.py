@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernel_lsp import policy, runner
-from kernel_lsp.build.toolkit import find_tool
+from kernel_lsp.compiler.toolkit import find_tool
 from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile
 from kernel_lsp.judge.inputs.draw import Draw

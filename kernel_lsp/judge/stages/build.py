@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from kernel_lsp.build.host.record import ExtensionBuild
-from kernel_lsp.build.host.symbols import forbidden_symbols
+from kernel_lsp.compiler.host.record import ExtensionBuild
+from kernel_lsp.compiler.host.symbols import forbidden_symbols
 from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.judge.building import Built
 from kernel_lsp.judge.context import Context

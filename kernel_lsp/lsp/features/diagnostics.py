@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
-from kernel_lsp.build.binary import Severity
+from kernel_lsp.compiler.binary import Severity
 from kernel_lsp.lsp.documents import Document
 from kernel_lsp.lsp.features.rule_pages import link
 from kernel_lsp.source.findings import find_findings
 
 if TYPE_CHECKING:
-    from kernel_lsp.build.binary import Diagnostic
+    from kernel_lsp.compiler.binary import Diagnostic
     from kernel_lsp.lsp.analysis import Compiled
     from kernel_lsp.lsp.server import Server
 

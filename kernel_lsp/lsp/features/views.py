@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pygls.exceptions import JsonRpcInvalidParams
 
 from kernel_lsp import __version__
-from kernel_lsp.build.opcodes import kind_of
+from kernel_lsp.compiler.opcodes import kind_of
 from kernel_lsp.errors import ConfigurationError, KernelLspError
 from kernel_lsp.lsp.documents import Document, uri_of
 from kernel_lsp.lsp.features import edits

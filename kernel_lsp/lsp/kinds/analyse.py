@@ -17,8 +17,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from kernel_lsp.build.opcodes import role_of
-from kernel_lsp.build.sass import Instruction
+from kernel_lsp.compiler.opcodes import role_of
+from kernel_lsp.compiler.sass import Instruction
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import CannotJudgeError, SourceError
 from kernel_lsp.judge.building import Built

@@ -2,8 +2,8 @@
 
 from xml.etree import ElementTree
 
-from kernel_lsp.build.binary import Diagnostic, Severity
 from kernel_lsp.check import FileReport
+from kernel_lsp.compiler.binary import Diagnostic, Severity
 from kernel_lsp.report.formats.results import Results
 from kernel_lsp.rules.catalog import RULES
 

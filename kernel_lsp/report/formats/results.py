@@ -8,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-from kernel_lsp.build.binary import Diagnostic, Severity
 from kernel_lsp.check import FileReport
+from kernel_lsp.compiler.binary import Diagnostic, Severity
 from kernel_lsp.source.text import Lines
 
 

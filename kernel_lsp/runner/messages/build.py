@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from kernel_lsp.build.assumed import Assumed
-from kernel_lsp.build.binary import Binary, Build
-from kernel_lsp.build.host.record import ExtensionBuild
-from kernel_lsp.build.host.request import ExtensionRequest
-from kernel_lsp.build.options import BuildOptions
-from kernel_lsp.build.plan import Plan
+from kernel_lsp.compiler.assumed import Assumed
+from kernel_lsp.compiler.binary import Binary, Build
+from kernel_lsp.compiler.host.record import ExtensionBuild
+from kernel_lsp.compiler.host.request import ExtensionRequest
+from kernel_lsp.compiler.options import BuildOptions
+from kernel_lsp.compiler.plan import Plan
 from kernel_lsp.device.device import Device
 from kernel_lsp.runner.messages import Request
 from kernel_lsp.source.candidate import SourceFile

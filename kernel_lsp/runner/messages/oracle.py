@@ -6,7 +6,7 @@ A *key* names one set of inputs, a *subject* the memory of one worker under test
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from kernel_lsp.build.binary import Binary
+from kernel_lsp.compiler.binary import Binary
 from kernel_lsp.device.tensors import Argument, SlabHandle, TensorSpec
 from kernel_lsp.runner.messages import Request
 from kernel_lsp.workload.call import Call

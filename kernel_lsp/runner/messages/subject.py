@@ -10,8 +10,8 @@ from typing import Literal, Protocol
 import msgspec
 
 from kernel_lsp import policy
-from kernel_lsp.build.binary import Binary
-from kernel_lsp.build.host.record import ExtensionBuild
+from kernel_lsp.compiler.binary import Binary
+from kernel_lsp.compiler.host.record import ExtensionBuild
 from kernel_lsp.device.tensors import Argument, SlabHandle, TensorSpec
 from kernel_lsp.runner.emulated import EmulatedReport, SampledRun
 from kernel_lsp.runner.messages import Request

@@ -5,7 +5,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-from kernel_lsp.build.operations import Operations
+from kernel_lsp.compiler.operations import Operations
 from kernel_lsp.policy import GUARD_BYTES, POISON_BYTE
 from kernel_lsp.runner.messages.subject import Trampled
 from kernel_lsp.runner.workers.dispatch import Operation, written_by

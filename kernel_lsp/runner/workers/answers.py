@@ -7,9 +7,9 @@ import contextlib
 import time
 from dataclasses import dataclass
 
-from kernel_lsp.build.binary import Build, Diagnostic, Severity
-from kernel_lsp.build.host.request import ExtensionRequest
-from kernel_lsp.build.pretend import ShapesOnly, pretend_gpu
+from kernel_lsp.compiler.binary import Build, Diagnostic, Severity
+from kernel_lsp.compiler.host.request import ExtensionRequest
+from kernel_lsp.compiler.pretend import ShapesOnly, pretend_gpu
 from kernel_lsp.device.device import Device
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.runner.workers.inline import recording

@@ -9,17 +9,17 @@ from functools import lru_cache
 from pathlib import Path
 from types import FunctionType
 
-from kernel_lsp.build.binary import Binary, Build
-from kernel_lsp.build.cache import BuildCache
-from kernel_lsp.build.cuda import build_cuda
-from kernel_lsp.build.cuda_assumed import build_unlaunched
-from kernel_lsp.build.host import compiler
-from kernel_lsp.build.host.record import ExtensionBuild
-from kernel_lsp.build.host.request import ExtensionRequest, cuda_file_request
-from kernel_lsp.build.inline import build_inline
-from kernel_lsp.build.plan import Plan
-from kernel_lsp.build.planner import plan_cuda
-from kernel_lsp.build.pretend import pretend_gpu
+from kernel_lsp.compiler.binary import Binary, Build
+from kernel_lsp.compiler.cache import BuildCache
+from kernel_lsp.compiler.cuda import build_cuda
+from kernel_lsp.compiler.cuda_assumed import build_unlaunched
+from kernel_lsp.compiler.host import compiler
+from kernel_lsp.compiler.host.record import ExtensionBuild
+from kernel_lsp.compiler.host.request import ExtensionRequest, cuda_file_request
+from kernel_lsp.compiler.inline import build_inline
+from kernel_lsp.compiler.plan import Plan
+from kernel_lsp.compiler.planner import plan_cuda
+from kernel_lsp.compiler.pretend import pretend_gpu
 from kernel_lsp.runner.messages.build import (
     BuildCandidate,
     BuildExtension,
@@ -128,8 +128,8 @@ def _own_request(source: SourceFile, launch: Callable[..., object] | None) -> Ex
 
 
 def _build_triton(request: BuildCandidate, workload: Workload) -> CandidateBuild:
-    from kernel_lsp.build.triton import build_triton
-    from kernel_lsp.build.triton_own import require_own
+    from kernel_lsp.compiler.triton import build_triton
+    from kernel_lsp.compiler.triton_own import require_own
 
     os.environ["TRITON_CACHE_DIR"] = str(request.triton_cache)
     source, launch = request.kernel, request.launch
@@ -152,7 +152,7 @@ def _build_triton(request: BuildCandidate, workload: Workload) -> CandidateBuild
 
 
 def _build_assumed(request: BuildCandidate) -> CandidateBuild:
-    from kernel_lsp.build.triton_assumed import build_assumed
+    from kernel_lsp.compiler.triton_assumed import build_assumed
 
     os.environ["TRITON_CACHE_DIR"] = str(request.triton_cache)
     made, assumed = build_assumed(request.kernel, request.device, request.processes)

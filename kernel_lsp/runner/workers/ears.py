@@ -10,7 +10,7 @@ from typing import cast
 
 import torch
 
-from kernel_lsp.build.launchers import TritonDriver, TritonMetadata, TritonSource
+from kernel_lsp.compiler.launchers import TritonDriver, TritonMetadata, TritonSource
 from kernel_lsp.device.arguments import LaunchShape
 from kernel_lsp.runner.messages.subject import HeardLaunch
 

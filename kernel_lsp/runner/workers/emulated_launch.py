@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import cast
 
-from kernel_lsp.build.launchers import Kind, TensorDescriptor, TritonMetadata, TritonSource
+from kernel_lsp.compiler.launchers import Kind, TensorDescriptor, TritonMetadata, TritonSource
 from kernel_lsp.device.arguments import LaunchShape, pack_argument
 from kernel_lsp.emulate.errors import NeedsGpu, internal
 from kernel_lsp.emulate.program import Program

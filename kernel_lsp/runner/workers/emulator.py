@@ -15,13 +15,13 @@ from pathlib import Path
 import msgspec
 from torch import Tensor
 
-from kernel_lsp.build.binary import Binary
-from kernel_lsp.build.emulated import STANDS_IN, emulated_devices
-from kernel_lsp.build.host.record import ExtensionBuild, Launchable
-from kernel_lsp.build.launchers import TritonMetadata, TritonSource
-from kernel_lsp.build.pretend import pretend_gpu
-from kernel_lsp.build.pretend_streams import capturing
-from kernel_lsp.build.shortfall import shortfall
+from kernel_lsp.compiler.binary import Binary
+from kernel_lsp.compiler.emulated import STANDS_IN, emulated_devices
+from kernel_lsp.compiler.host.record import ExtensionBuild, Launchable
+from kernel_lsp.compiler.launchers import TritonMetadata, TritonSource
+from kernel_lsp.compiler.pretend import pretend_gpu
+from kernel_lsp.compiler.pretend_streams import capturing
+from kernel_lsp.compiler.shortfall import shortfall
 from kernel_lsp.device.architectures import ARCHITECTURES
 from kernel_lsp.device.arguments import LaunchShape, launch_shape, pack_arguments
 from kernel_lsp.device.device import Device
@@ -83,7 +83,7 @@ class Emulator:
     def _driver(self) -> contextlib.AbstractContextManager[None]:
         if not self._triton:
             return contextlib.nullcontext()
-        from kernel_lsp.build.triton_driver import received_by
+        from kernel_lsp.compiler.triton_driver import received_by
 
         return received_by(self, self._devices[0], shared_bytes=_MOST_SHARED_BYTES)
 

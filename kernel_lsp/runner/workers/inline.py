@@ -28,14 +28,14 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from kernel_lsp.build.cache import BuildCache, FileCache
-from kernel_lsp.build.host.build import fast_build
-from kernel_lsp.build.host.full import full_build
-from kernel_lsp.build.host.record import ExtensionBuild, Launchable
-from kernel_lsp.build.host.request import ExtensionRequest, file_request, inline_request
-from kernel_lsp.build.host.torch_extension import cpp_extension
-from kernel_lsp.build.occupancy import occupancy
-from kernel_lsp.build.options import BuildOptions
+from kernel_lsp.compiler.cache import BuildCache, FileCache
+from kernel_lsp.compiler.host.build import fast_build
+from kernel_lsp.compiler.host.full import full_build
+from kernel_lsp.compiler.host.record import ExtensionBuild, Launchable
+from kernel_lsp.compiler.host.request import ExtensionRequest, file_request, inline_request
+from kernel_lsp.compiler.host.torch_extension import cpp_extension
+from kernel_lsp.compiler.occupancy import occupancy
+from kernel_lsp.compiler.options import BuildOptions
 from kernel_lsp.device.architectures import BLOCK_THREADS, STATIC_SHARED_BYTES
 from kernel_lsp.device.arguments import LaunchShape
 from kernel_lsp.errors import WorkloadError

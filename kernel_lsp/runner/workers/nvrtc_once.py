@@ -5,7 +5,7 @@ Workers may not write to the user's cache, in which the headers stay for all ses
 
 import contextlib
 
-from kernel_lsp.build.nvrtc import include_folders
+from kernel_lsp.compiler.nvrtc import include_folders
 
 with contextlib.suppress(RuntimeError):  # without its library, who compiles will say so; others do not need it
     include_folders()

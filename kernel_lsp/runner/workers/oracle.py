@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from kernel_lsp import policy
-from kernel_lsp.build.binary import Binary
-from kernel_lsp.build.emulated import STANDS_IN
-from kernel_lsp.build.pretend import pretend_gpu
+from kernel_lsp.compiler.binary import Binary
+from kernel_lsp.compiler.emulated import STANDS_IN
+from kernel_lsp.compiler.pretend import pretend_gpu
 from kernel_lsp.runner.messages import oracle as messages
 from kernel_lsp.runner.messages.oracle import Compared, Made, MemoryRates, OracleRole, Varied
 from kernel_lsp.runner.workers import comparison

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from kernel_lsp import policy
-from kernel_lsp.build.binary import Binary
-from kernel_lsp.build.shortfall import shortfall
+from kernel_lsp.compiler.binary import Binary
+from kernel_lsp.compiler.shortfall import shortfall
 from kernel_lsp.device.slab import Slab, constant_of, give_back, make_slab, row_major
 from kernel_lsp.device.tensors import Argument, SlabHandle, TensorSpec
 from kernel_lsp.errors import KernelLspError

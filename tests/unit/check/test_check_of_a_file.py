@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from check_support import HEADER, KERNEL, WORKLOAD, checking, codes, write_scale
 
-from kernel_lsp.build.binary import Severity
 from kernel_lsp.check import checker as checker_module
 from kernel_lsp.check import record_baseline
+from kernel_lsp.compiler.binary import Severity
 
 pytest.importorskip("torch")
 EXAMPLES = Path(__file__).parents[3] / "examples"

@@ -1,8 +1,8 @@
 """A kernel file with several workloads: what is found with each stands in one report."""
 
-from kernel_lsp.build.binary import Diagnostic, Severity
 from kernel_lsp.check.joining import joined, joined_emulations
 from kernel_lsp.check.record import CaseTime, Examination
+from kernel_lsp.compiler.binary import Diagnostic, Severity
 from kernel_lsp.judge.emulation import EmulatedRun, Emulation, NeedsGpu
 from kernel_lsp.judge.verdict import Check, CheckStatus
 from kernel_lsp.rules.rule import Needs

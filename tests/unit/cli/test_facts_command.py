@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel_lsp.build.toolkit import find_tools
+from kernel_lsp.compiler.toolkit import find_tools
 
 START = "from kernel_lsp.cli.main import main; main()"
 WITHOUT_WORKERS = f"import sys; sys.executable = '/nowhere/python'; {START}"

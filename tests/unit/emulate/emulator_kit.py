@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 
-from kernel_lsp.build.nvrtc import compile_nvrtc
+from kernel_lsp.compiler.nvrtc import compile_nvrtc
 from kernel_lsp.emulate.findings import Finding
 from kernel_lsp.emulate.machine import Options, Result, run
 from kernel_lsp.emulate.memory import GlobalMemory

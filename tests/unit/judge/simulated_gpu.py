@@ -15,8 +15,8 @@ from typing import Any, cast
 
 import pytest
 
-from kernel_lsp.build.binary import Binary, Build
-from kernel_lsp.build.built import Built
+from kernel_lsp.compiler.binary import Binary, Build
+from kernel_lsp.compiler.built import Built
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.device import device_named
 from kernel_lsp.device.nvml import Gpu, GpuState

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernel_lsp.build.binary import Build
-from kernel_lsp.build.built import Built
-from kernel_lsp.build.plan import Launch, Plan
+from kernel_lsp.compiler.binary import Build
+from kernel_lsp.compiler.built import Built
+from kernel_lsp.compiler.plan import Launch, Plan
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.judge.inputs import plan
 from kernel_lsp.judge.inputs.findings import Findings

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel_lsp.build.host.compiler import host_compiler
+from kernel_lsp.compiler.host.compiler import host_compiler
 from kernel_lsp.config.settings import PathSettings, Settings
 from kernel_lsp.judge.session import open_session
 from kernel_lsp.judge.target import make_target

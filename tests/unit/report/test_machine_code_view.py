@@ -2,9 +2,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from kernel_lsp.build.flow import Loop
-from kernel_lsp.build.lines import Place
-from kernel_lsp.build.sass import Instruction, MachineCode
+from kernel_lsp.compiler.flow import Loop
+from kernel_lsp.compiler.lines import Place
+from kernel_lsp.compiler.sass import Instruction, MachineCode
 from kernel_lsp.judge.facts import KernelCode
 from kernel_lsp.report.sass import sass_record, sass_view
 

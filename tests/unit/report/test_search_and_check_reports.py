@@ -6,9 +6,9 @@ import pytest
 import sample_verdicts as sample
 from rich.console import Console
 
-from kernel_lsp.build.assumed import Assumed
-from kernel_lsp.build.binary import Diagnostic, Severity
 from kernel_lsp.check import FileReport
+from kernel_lsp.compiler.assumed import Assumed
+from kernel_lsp.compiler.binary import Diagnostic, Severity
 from kernel_lsp.judge.verdict import Check, CheckStatus, Outcome, Stage
 from kernel_lsp.refine.outcome import Refinement, Tried
 from kernel_lsp.refine.proposer import Feedback

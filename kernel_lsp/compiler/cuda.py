@@ -1,0 +1,147 @@
+"""A CUDA file to machine code: NVRTC on its device code, then nvcc on that, then nvcc on the whole file.
+
+Worker processes only. A lower rung is tried when the one above failed for want of a header or of host code, not when
+the user's code is wrong: such an error is the same in every compiler, and the first one says it soonest.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from kernel_lsp.compiler.binary import Build, Severity
+from kernel_lsp.compiler.cache import BuildCache, cache_key
+from kernel_lsp.compiler.diagnostics import Locate
+from kernel_lsp.compiler.headers import UserHeader, halves_brought, sliced_headers, user_headers
+from kernel_lsp.compiler.nvcc import compile_nvcc
+from kernel_lsp.compiler.nvrtc import compile_nvrtc, nvrtc_version
+from kernel_lsp.compiler.options import BuildOptions
+from kernel_lsp.compiler.prelude import HOST_HEADERS, PRELUDE
+from kernel_lsp.compiler.target import target_of, wider_target
+from kernel_lsp.compiler.toolchain import Tool, tool
+from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.cuda import find_cuda_kernels
+from kernel_lsp.source.slicing import slice_device
+from kernel_lsp.source.text import Lines
+
+_NEEDS_HOST = re.compile(
+    r"could not open source file|cannot open source file|No such file or directory"
+    r'|namespace "(?:std|at|c10|torch|cub|thrust|cuda)" has no member|name must be a namespace'
+    r"|not supported when compiling with NVRTC|without an explicit execution space annotations"
+    r'|identifier "(?:std|at|c10|torch|cuda[A-Z]\w*|TORCH_\w+|AT_\w+|C10_\w+)" is undefined'
+    r"|^unrecognized option|^invalid value for --gpu-architecture"
+)
+_DEFAULTS = BuildOptions()
+
+
+def build_cuda(
+    source: SourceFile,
+    arch: str,
+    names: Sequence[str] = (),
+    options: BuildOptions = _DEFAULTS,
+    cache: BuildCache | None = None,
+) -> Build:
+    """Build the kernels of a CUDA file.
+
+    Args:
+        source: the file and its text; relative includes start from its folder.
+        arch: `sm_90` and the like; the build is for `sm_90a` where the code, its headers or the options ask for that.
+        names: kernels that launches ask for; only these instances of a template are made.
+        options: compiler options and include folders.
+        cache: where the result is looked up and kept, failures included.
+
+    Returns:
+        The build of the first rung that succeeded, or of the last one that was worth trying.
+    """
+    headers = user_headers(source, options.include_dirs)
+    sliced = slice_device(source.text)
+    nvcc = tool("nvcc")
+    arch = target_of(arch, (sliced, *(header.text for header in headers)), options.targets)
+    made_of = tuple(_made_of(source, arch, names, options, headers, nvcc))
+    # What came from the slice holds whatever the host code says; a failure or a build of the whole file does not.
+    by_slice, by_file = cache_key((*made_of, sliced)), cache_key((*made_of, "whole", source.text))
+    if cache is not None and (known := cache.get(by_slice) or cache.get(by_file)):
+        return known
+    build = _climb_down(source, sliced, arch, names, options, headers, nvcc)
+    if build.binary is None and (wider := wider_target(arch, build.log)) is not None:
+        build = _climb_down(source, sliced, wider, names, options, headers, nvcc)
+    if cache is not None:
+        cache.put(by_slice if build.binary is not None and build.way != "nvcc" else by_file, build)
+    return build
+
+
+def _climb_down(
+    source: SourceFile,
+    sliced: str,
+    arch: str,
+    names: Sequence[str],
+    options: BuildOptions,
+    headers: Sequence[UserHeader],
+    nvcc: Tool,
+) -> Build:
+    locate = _locator(source)
+    folders = (source.path.parent, *options.include_dirs)
+    sliced_instead = sliced_headers(headers, slice_device)
+    halves = halves_brought((source.text, *(header.text for header in headers)))
+    build = compile_nvrtc(
+        sliced,
+        str(source.path),
+        arch,
+        names=names,
+        options=(*options.all_flags, *(f"--pre-include={name}" for name in halves)),
+        include_dirs=folders,
+        headers=sliced_instead,
+        locate=locate,
+    )
+    own = {str(source.path), *(str(header.path) for header in headers)}
+    brought = [part for name in halves for part in ("-include", name)]  # the slice lacks the includes that bring them
+    for way, text in (("nvcc-slice", sliced), ("nvcc", source.text)):
+        if build.binary is not None or nvcc.path is None or not wants_host_code(build, own):
+            break
+        build = compile_nvcc(
+            nvcc.path,
+            text,
+            source.path,
+            arch,
+            way=way,
+            names=names,
+            options=(*options.all_flags, *brought) if way == "nvcc-slice" else options.all_flags,
+            include_dirs=options.include_dirs,
+            headers=headers,
+            instead=sliced_instead if way == "nvcc-slice" else (),
+            locate=locate,
+        )
+    return build
+
+
+def wants_host_code(build: Build, own: set[str]) -> bool:
+    """Whether the first error is about headers, host code or options rather than about the user's device code."""
+    first = next((d for d in build.diagnostics if d.severity is Severity.ERROR), None)
+    return first is not None and (first.path not in own or _NEEDS_HOST.search(first.message) is not None)
+
+
+def _made_of(
+    source: SourceFile,
+    arch: str,
+    names: Sequence[str],
+    options: BuildOptions,
+    headers: Sequence[UserHeader],
+    nvcc: Tool,
+) -> Iterator[str]:
+    yield from (str(source.path), arch, nvrtc_version(), nvcc.version or "", PRELUDE, *HOST_HEADERS.values())
+    for group in (names, options.all_flags, [str(folder) for folder in options.include_dirs]):
+        yield str(len(group))
+        yield from group
+    for header in headers:
+        yield from (header.name, str(header.path), header.text)
+
+
+def _locator(source: SourceFile) -> Locate:
+    """Finds the name of a kernel in `source`, for messages that name one."""
+
+    def locate(name: str) -> tuple[int, int, int, int] | None:
+        lines = Lines(source.text.encode())
+        for kernel in find_cuda_kernels(source.text, source.path):
+            if name in (kernel.name, kernel.name.rpartition("::")[2]):
+                return (*lines.position(kernel.name_span.start), *lines.position(kernel.name_span.end))
+        return None
+
+    return locate

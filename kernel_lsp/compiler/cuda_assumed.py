@@ -1,0 +1,119 @@
+"""The kernels of a CUDA file without a workload: host code of the file tells instances of templates and blocks.
+
+Worker processes only. Of a template that no launch names whole an instance is assumed, the first that compiles.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from kernel_lsp.compiler.assumed import NO_TIME, Assumed
+from kernel_lsp.compiler.binary import Build, Severity
+from kernel_lsp.compiler.cuda_types import ATTEMPTS, instance_of
+from kernel_lsp.compiler.plan import Plan
+from kernel_lsp.compiler.together import launches_of
+from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.files import find_kernels
+from kernel_lsp.source.host_launches import HostLaunch, find_host_launches
+from kernel_lsp.source.kernel import Kernel
+from kernel_lsp.source.text import Lines
+
+_SECONDS = 75.0  # of a build's deadline; templates that have not compiled by then are said not to
+_LEFT_OUT = "the compiler made nothing of it, as where an `#if` leaves it out"
+_UNKNOWN = "nothing tells or lets assume its template arguments"
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """Instances of a template, and what was assumed for them."""
+
+    names: tuple[str, ...]
+    types: tuple[str, ...] = ()
+
+
+_Choice = tuple[_Way | None, str]
+"""What a template is compiled for, and if for nothing, why."""
+
+
+def build_unlaunched(
+    source: SourceFile, compile_names: Callable[[Sequence[str]], Build]
+) -> tuple[Build, Plan, tuple[Assumed, ...]]:
+    """Compile all kernels of a CUDA file.
+
+    Args:
+        source: the file.
+        compile_names: compiles it with the instances of templates that are named.
+
+    Returns:
+        The build; the launches that host code of the file makes, as far as they can be read; and where instances had to
+        be assumed, what was assumed of each kernel and which could not be compiled.
+    """
+    kernels = find_kernels(source.text, source.path)
+    written = _in_full(find_host_launches(source.text), kernels)
+    ways = {at: _ways(kernel, written) for at, kernel in enumerate(kernels) if kernel.template_parameters}
+    chosen: dict[int, _Choice] = {at: (own[0], "") if own else (None, _UNKNOWN) for at, own in ways.items()}
+    build = compile_names(_names(chosen))
+    if build.binary is None and _names(chosen):
+        plain = compile_names(())
+        if plain.binary is None:  # what is wrong is so whatever the instances are
+            return plain, Plan(0, ()), ()
+        deadline = time.perf_counter() + _SECONDS
+        chosen = {at: _first_that_compiles(own, compile_names, deadline) for at, own in ways.items()}
+        build = compile_names(_names(chosen))
+        build = plain if build.binary is None else build
+    facts = build.binary.kernels if build.binary else ()
+    launches = tuple(launch for kernel in facts for launch in launches_of(kernel, written))
+    made = {fact.name.rpartition("::")[2] for fact in facts}
+    for at, kernel in enumerate(kernels):
+        if not kernel.template_parameters and kernel.name.rpartition("::")[2] not in made:
+            chosen[at] = (None, _LEFT_OUT)
+    assumed = tuple(_assumed(source, kernel, chosen.get(at)) for at, kernel in enumerate(kernels))
+    needed = build.binary is not None and any(one.types or not one.compiled for one in assumed)
+    return build, Plan(0, launches), assumed if needed else ()
+
+
+def _ways(kernel: Kernel, written: Sequence[HostLaunch]) -> list[_Way]:
+    """What to compile a template for, the likeliest first: all instances that are launched, else one assumed."""
+    mine = [one for one in written if one.kernel.partition("<")[0] == kernel.name]
+    told = tuple(dict.fromkeys(one.kernel for one in mine if one.instance))
+    best = max((one.arguments for one in mine), key=lambda given: sum(a is not None for a in given), default=())
+    guesses = [instance_of(kernel, best, attempt) for attempt in range(ATTEMPTS)]
+    found = [_Way(told)] if told else []
+    return list(dict.fromkeys([*found, *(_Way((one[0],), one[1]) for one in guesses if one is not None)]))
+
+
+def _in_full(written: Sequence[HostLaunch], kernels: Sequence[Kernel]) -> tuple[HostLaunch, ...]:
+    """Launches under the full names of the kernels: host code may leave namespaces out."""
+    names = {kernel.name.rpartition("::")[2]: kernel.name for kernel in kernels}
+    found: list[HostLaunch] = []
+    for one in written:
+        plain, bracket, rest = one.kernel.partition("<")
+        plain = plain.strip()
+        found.append(replace(one, kernel=names.get(plain.rpartition("::")[2], plain) + bracket + rest))
+    return tuple(found)
+
+
+def _names(chosen: dict[int, _Choice]) -> tuple[str, ...]:
+    return tuple(name for way, _ in chosen.values() if way is not None for name in way.names)
+
+
+def _first_that_compiles(
+    ways: Sequence[_Way], compile_names: Callable[[Sequence[str]], Build], deadline: float
+) -> _Choice:
+    problem = _UNKNOWN
+    for way in ways:
+        if time.perf_counter() > deadline:
+            return None, NO_TIME
+        build = compile_names(way.names)
+        if build.binary is not None:
+            return way, ""
+        if problem == _UNKNOWN:
+            said = next((d for d in build.diagnostics if d.severity is Severity.ERROR), None)
+            problem = f"as {way.names[0]}, " + (f"line {said.line}: {said.message}" if said else "it does not compile")
+    return None, problem.splitlines()[0]
+
+
+def _assumed(source: SourceFile, kernel: Kernel, choice: _Choice | None) -> Assumed:
+    line = Lines(source.text.encode()).position(kernel.name_span.start)[0]
+    way, problem = choice or (_Way(()), "")
+    return Assumed(kernel.name, line, way.types if way else (), way is not None, problem, problem == NO_TIME)

@@ -1,0 +1,28 @@
+"""From what a CUDA compiler put out to a `Binary` with the facts of each kernel."""
+
+from collections.abc import Mapping
+
+from kernel_lsp.compiler.binary import Binary
+from kernel_lsp.compiler.cubin import read_cubin
+from kernel_lsp.compiler.ptxas import parse_ptxas_usage, with_spills
+from kernel_lsp.compiler.symbols import entry_names
+
+
+def binary_from(arch: str, cubin: bytes, ptx: str | None, ptxas_log: str, asked: Mapping[str, str]) -> Binary:
+    """A `Binary` whose kernels carry the user's names and the spills that ptxas counted.
+
+    Args:
+        arch: `sm_90` and the like.
+        cubin: the machine code.
+        ptx: what it was made from, if known.
+        ptxas_log: a log that holds the output of `ptxas -v`.
+        asked: names in launches -> symbols, as far as the compiler resolved them.
+
+    Raises:
+        CubinError: the cubin cannot be read.
+    """
+    entries = entry_names((fact.entry for fact in read_cubin(cubin)), asked)
+    # Of several names the first one, which is the qualified one, unless a launch calls the kernel by another.
+    spoken = {symbol: name for name, symbol in (*reversed(entries.items()), *asked.items())}
+    facts = with_spills(read_cubin(cubin, spoken), parse_ptxas_usage(ptxas_log))
+    return Binary(arch, cubin, ptx, entries, facts)

@@ -1,0 +1,40 @@
+"""The kernels' stubs in a host library: where their code lies, and which instances of templates they stand for."""
+
+from dataclasses import dataclass
+
+from kernel_lsp.compiler.elf import read_sections, read_symbols
+from kernel_lsp.compiler.symbols import declared_name, demangle, kernel_name
+
+_FUNCTION = 2
+_ANONYMOUS = "(anonymous namespace)::"
+
+
+@dataclass(frozen=True, slots=True)
+class Stub:
+    """One kernel as the host knows it.
+
+    Attributes:
+        start: offset of its code from the start of the library.
+        end: past its code.
+        symbol: its mangled name.
+        name: as a launch would write it, `ops::scale<float, 256>`.
+    """
+
+    start: int
+    end: int
+    symbol: str
+    name: str
+
+
+def read_stubs(library: bytes, kernels: frozenset[str]) -> tuple[Stub, ...]:
+    """The stubs of `kernels`, which are names with namespaces and without template arguments, in a host library."""
+    sections = read_sections(library)
+    table = next(section for section in sections if section.name == ".symtab")
+    found: list[Stub] = []
+    for symbol in read_symbols(table, sections):
+        if not symbol.size or not symbol.section or "." in symbol.name:
+            continue
+        name = kernel_name(symbol.name)
+        if declared_name(demangle(symbol.name)).removeprefix("void ").replace(_ANONYMOUS, "") in kernels:
+            found.append(Stub(symbol.value, symbol.value + symbol.size, symbol.name, name))
+    return tuple(sorted(found, key=lambda stub: stub.start))

@@ -1,0 +1,96 @@
+"""Symbols that a built library leaves undefined for others to provide, and those of them that no kernel needs.
+
+A word in the text of host code can be hidden by a macro, an assembler label or a function pointer; a symbol that the
+dynamic loader has to find cannot. The layout is that of the System V ABI, chapter 5, "Symbol Table".
+"""
+
+import re
+
+from kernel_lsp.compiler.elf import read_sections, read_symbols
+from kernel_lsp.compiler.symbols import demangle
+
+_UNDEFINED = 0  # SHN_UNDEF
+_VERSION = re.compile(r"@.*")
+_LOADER = r"dl(?:m?open|v?sym|close|info|addr1?|_iterate_phdr)|_r_debug|__libc_dl\w+|_dl_\w+"
+_MEMORY = (
+    r"p?(?:key_)?mprotect|mmap(?:64)?|mremap|munmap|remap_file_pages|memfd_create|shm_open|shmat|mseal"
+    r"|process_vm_(?:read|write)v|ptrace"
+)
+_PROCESSES = (
+    r"_?[vV]?[fF]ork|(?:__)?clone[23]?|posix_spawnp?|f?exec(?:l|le|lp|v|ve|vp|vpe|veat)|system|p?open|prctl|arch_prctl"
+    r"|syscall|_exit|_Exit|quick_exit|kill|tgkill|setns|unshare|daemon"
+)
+_THREADS = r"pthread_create|thrd_create|GOMP_\w+|pthread_(?:kill|cancel|setaffinity_np|setschedparam)|sched_set\w+"
+_FILES = (
+    r"open(?:at)?(?:64)?|__open\w*|creat(?:64)?|f(?:d|re)?open(?:64)?|opendir|unlink(?:at)?|rename(?:at2?)?|remove|tmpfile(?:64)?"
+    r"|mkos?temp(?:64)?|read|write|p(?:read|write)v?(?:64)?|readv|writev|dup[23]?|pipe2?|fcntl(?:64)?|ioctl|sendfile(?:64)?|splice"
+    r"|socket(?:pair)?|connect|bind|accept4?|send(?:to|msg)?|recv(?:from|msg)?"
+)
+_SETTINGS = (
+    r"(?:un)?setenv|putenv|clearenv|signal|sigaction|setitimer|timer_create|alarm|setrlimit(?:64)?|prlimit(?:64)?|nice"
+)
+_PYTHON = (
+    r"PyRun_\w+|PyImport_\w+|PyEval_(?:EvalCode\w*|EvalFrame\w*|SetProfile\w*|SetTrace\w*|GetGlobals|GetLocals|GetFrame\w*)"
+    r"|_?Py_Compile\w+|PySys_\w+|PyGC_\w+|PyObject_GC_Get\w+|PyUnstable_\w+|PyMarshal_\w+|PyCode_New\w*|PyFunction_\w+"
+    r"|PyThreadState_SetAsyncExc|PyInterpreterState_(?:Head|Next|Main)"
+)
+_CUDA = (
+    r"cudaThreadExchangeStreamCaptureMode|cuThreadExchangeStreamCaptureMode|cudaCtxResetPersistingL2Cache"
+    r"|cuCtxResetPersistingL2Cache|cudaDeviceSetLimit|cuCtxSetLimit|cudaDeviceReset|cuDevicePrimaryCtxReset\w*"
+    r"|cudaDeviceSetCacheConfig|cuCtxSetCacheConfig|cupti\w+"
+)
+_OF_C = re.compile("|".join((_LOADER, _MEMORY, _PROCESSES, _THREADS, _FILES, _SETTINGS, _PYTHON, _CUDA)))
+_OF_CPP = re.compile(
+    r"std::thread::_M_start_thread|std::basic_(?:i|o)?f(?:stream|ilebuf)\b.*|std::filesystem::.*"
+    r"|at::DynamicLibrary::.*|at::Context::set\w+|torch::jit::(?:load|import_\w+)|c10::impl::OperatorEntry.*"
+)
+
+
+def undefined_symbols(library: bytes) -> frozenset[str]:
+    """Return the names, mangled and without versions, that a shared library leaves to the dynamic loader to find.
+
+    Args:
+        library: the ELF image.
+
+    Raises:
+        ValueError: it is not a 64-bit ELF image with a table of dynamic symbols.
+    """
+    try:
+        sections = read_sections(library)
+        tables = [section for section in sections if section.name == ".dynsym"]
+        symbols = [symbol for table in tables for symbol in read_symbols(table, sections)]
+    except Exception as error:  # struct.error, IndexError and what else a mangled image may bring about
+        raise ValueError("the built library is no ELF image that can be read") from error
+    if not tables:
+        raise ValueError("the built library has no table of dynamic symbols")
+    return frozenset(
+        _VERSION.sub("", symbol.name) for symbol in symbols if symbol.section == _UNDEFINED and symbol.name
+    )
+
+
+def forbidden_symbols(library: bytes, baseline: bytes | None = None) -> tuple[str, ...]:
+    """Return what a built library calls that no kernel's host code needs, as a person writes it, by the alphabet.
+
+    These are functions that find or change code, map memory, start processes or threads, open files, run Python, or
+    change settings of the whole process or GPU.
+
+    Args:
+        library: the ELF image of a version's host code, with or without torch's own headers.
+        baseline: that of the baseline, which a version may follow in all that it does.
+
+    Raises:
+        ValueError: see `undefined_symbols`.
+    """
+    asked = undefined_symbols(library)
+    usual = undefined_symbols(baseline) if baseline is not None else frozenset[str]()
+    return tuple(sorted({written for name in asked - usual if (written := _forbidden(name)) is not None}))
+
+
+def _forbidden(symbol: str) -> str | None:
+    """Return the function's name for a person where a symbol is one of those; None where it is none."""
+    if _OF_C.fullmatch(symbol):
+        return symbol
+    if not symbol.startswith("_Z"):
+        return None
+    name = demangle(symbol)
+    return name.partition("(")[0] if _OF_CPP.match(name) else None

@@ -1,0 +1,57 @@
+"""The CUDA text that a Python file gives to `load_inline`, to machine code. Worker processes only.
+
+Each call is a compilation of its own, with the way down that a `.cu` file has; what the file's Python does is not run.
+"""
+
+from dataclasses import dataclass, replace
+
+from kernel_lsp.compiler.binary import Binary, Build
+from kernel_lsp.compiler.cache import BuildCache
+from kernel_lsp.compiler.cuda import build_cuda
+from kernel_lsp.compiler.options import BuildOptions
+from kernel_lsp.compiler.plan import Launch
+from kernel_lsp.compiler.together import apart, launches_of, together
+from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.host_launches import find_host_launches
+from kernel_lsp.source.modules import device_units
+
+
+@dataclass(frozen=True, slots=True)
+class InlineBuild:
+    """The outcome.
+
+    Attributes:
+        build: of all calls together: messages at the Python file's own places, and one binary with the kernels of all.
+        binaries: what was made for each call.
+        launches: how the host code launches each kernel, as far as that can be read; zeros where it cannot.
+    """
+
+    build: Build
+    binaries: tuple[Binary, ...]
+    launches: tuple[Launch, ...]
+
+
+def build_inline(source: SourceFile, arch: str, options: BuildOptions, cache: BuildCache | None = None) -> InlineBuild:
+    """Build the kernels in the CUDA text of a Python file.
+
+    Args:
+        source: the Python file.
+        arch: `sm_90` and the like.
+        options: compiler options and include folders; those that the calls themselves give come after them.
+        cache: where results are looked up and kept.
+    """
+    builds: list[Build] = []
+    launches: list[Launch] = []
+    binaries: list[Binary] = []
+    taken: dict[str, int] = {}
+    for unit in device_units(source.text):
+        written = find_host_launches(unit.text)
+        names = tuple(dict.fromkeys(launch.kernel for launch in written if launch.instance))
+        own = replace(options, flags=(*options.flags, *unit.flags))
+        build = build_cuda(SourceFile(source.path, unit.text), arch, names, own, cache)
+        builds.append(build)
+        if build.binary is not None:
+            binary = apart(build.binary, taken)
+            binaries.append(binary)
+            launches += [launch for kernel in binary.kernels for launch in launches_of(kernel, written)]
+    return InlineBuild(together(builds, binaries), tuple(binaries), tuple(launches))

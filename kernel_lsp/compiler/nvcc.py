@@ -1,0 +1,114 @@
+"""Compiling with nvcc: slower than NVRTC by a factor of five and more, and able to read any host header."""
+
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from kernel_lsp.compiler.binary import Build, Diagnostic, Severity
+from kernel_lsp.compiler.cubin import read_cubin
+from kernel_lsp.compiler.diagnostics import NAMES_FILE, Locate, has_errors, parse_diagnostics
+from kernel_lsp.compiler.facts import binary_from
+from kernel_lsp.compiler.headers import UserHeader
+from kernel_lsp.compiler.symbols import kernel_name, same_name
+
+_LIMITS = ("-include", "cfloat", "-include", "climits", "-include", "cmath", "-include", "cstdint")
+
+
+def compile_nvcc(
+    nvcc: Path,
+    source: str,
+    path: Path,
+    arch: str,
+    *,
+    way: str,
+    names: Sequence[str] = (),
+    options: Sequence[str] = (),
+    include_dirs: Sequence[Path] = (),
+    headers: Sequence[UserHeader] = (),
+    instead: Sequence[UserHeader] = (),
+    locate: Locate | None = None,
+    timeout: float = 600.0,
+) -> Build:
+    """Compile the device code of `source`, which need not be what `path` holds, to a cubin.
+
+    Args:
+        nvcc: the compiler.
+        source: the text, sliced or whole.
+        path: the user's file; messages and line information carry it, relative includes start from it.
+        arch: `sm_90` and the like.
+        way: `nvcc-slice` or `nvcc`, recorded in the build.
+        names: kernels that launches ask for; template instances are made on account of this.
+        options: further options of nvcc's.
+        include_dirs: the user's include folders.
+        headers: the user's headers, for columns in messages.
+        instead: those of them whose text is to be used instead of the file, where it lies below the folder of `path`.
+        locate: see `parse_diagnostics`.
+        timeout: seconds after which nvcc is killed and the build has failed.
+    """
+    start = time.perf_counter()
+    instances = list(dict.fromkeys(name for name in names if "<" in name))
+    with tempfile.TemporaryDirectory(prefix="kernel-lsp-nvcc-") as scratch:
+        file, cubin, ptx = (Path(scratch) / name for name in ("kernel.cu", "kernel.cubin", "kernel.ptx"))
+        # The address of an instance in host code is what makes nvcc emit it.
+        wanted = "".join(
+            f"\n__attribute__((used)) static const void* const kernel_lsp_instance_{number} = (const void*)&{name};"
+            for number, name in enumerate(instances)
+        )
+        marker = f'\n#line 1 "{NAMES_FILE}"' if instances else ""
+        file.write_text(f"{_named(path)}{source}{marker}{wanted}\n", encoding="utf-8")
+        _lay_out(instead, path.parent.resolve(), Path(scratch))
+        command = [
+            str(nvcc),
+            "-cubin",
+            f"-arch={arch}",
+            "-lineinfo",
+            "--ptxas-options=-v",
+            "--diag-suppress=177",
+            "--expt-relaxed-constexpr",
+            "--keep",
+            f"--keep-dir={scratch}",
+            *_LIMITS,
+            *options,
+            *(f"-I{folder}" for folder in (path.parent, *include_dirs)),
+            str(file),
+            "-o",
+            str(cubin),
+        ]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, errors="replace", timeout=timeout, cwd=scratch, check=False
+            )
+            log, failed = done.stdout + done.stderr, done.returncode != 0
+        except subprocess.TimeoutExpired:
+            log, failed = f"nvcc error   : no result after {timeout:.0f} s", True
+        own = {header.name: (str(header.path), header.text) for header in headers}
+        own |= {str(header.path): (str(header.path), header.text) for header in headers}
+        text = ptx.read_text(encoding="utf-8", errors="replace") if ptx.is_file() else None
+        diagnostics = parse_diagnostics(log, str(path), source, headers=own, locate=locate, ptx=text)
+        if failed or not cubin.is_file():
+            if not has_errors(diagnostics):
+                last = next((line for line in reversed(log.splitlines()) if line.strip()), "no message")
+                words = f"nvcc failed: {last.strip()}"
+                diagnostics = (Diagnostic(str(path), 1, 1, 1, 1, Severity.ERROR, words), *diagnostics)
+            return Build(None, diagnostics, way, time.perf_counter() - start, log=log)
+        image = cubin.read_bytes()
+    symbols = [fact.entry for fact in read_cubin(image)]
+    asked = {name: symbol for name in instances for symbol in symbols if same_name(name, kernel_name(symbol))}
+    return Build(binary_from(arch, image, text, log, asked), diagnostics, way, time.perf_counter() - start, log=log)
+
+
+def _named(path: Path) -> str:
+    """A directive by which the next line is the first one of `path`."""
+    quoted = str(path).replace("\\", "\\\\").replace('"', '\\"')
+    return f'#line 1 "{quoted}"\n'
+
+
+def _lay_out(headers: Sequence[UserHeader], folder: Path, scratch: Path) -> None:
+    """Write headers that lie below `folder` to the same places below `scratch`, where the compiler looks first."""
+    for header in headers:
+        if header.path.is_relative_to(folder):
+            place = scratch / header.path.relative_to(folder)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(f"{_named(header.path)}{header.text}", encoding="utf-8")

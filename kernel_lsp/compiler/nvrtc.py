@@ -1,0 +1,163 @@
+"""Compiling with NVRTC: cubin, PTX and messages in one call, some 0.05 s for a kernel. Worker processes only.
+
+The C++ and CUDA headers are those that NVRTC carries with it where it does (13.3 and later), unpacked once per
+version; before that, those of the wheels or of an installed toolkit.
+"""
+
+import time
+from collections.abc import Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from cuda.bindings import nvrtc  # pyright: ignore[reportAttributeAccessIssue]
+
+from kernel_lsp.compiler.binary import Build, Diagnostic, Severity
+from kernel_lsp.compiler.diagnostics import Locate, has_errors, parse_diagnostics
+from kernel_lsp.compiler.facts import binary_from
+from kernel_lsp.compiler.headers import UserHeader
+from kernel_lsp.compiler.prelude import HOST_HEADERS, PRELUDE, PRELUDE_NAME
+from kernel_lsp.compiler.toolkit import header_folders, unpacked_headers
+
+_OPTIONS = (
+    "-lineinfo",
+    "--ptxas-options=-v",
+    f"--pre-include={PRELUDE_NAME}",
+    # Host code is blanked, so what only host code refers to would be reported as unused.
+    "--diag-suppress=177",
+    "--device-as-default-execution-space",  # helpers in the slice need not be annotated
+)
+
+
+def nvrtc_version() -> str:
+    """Version of the NVRTC that is loaded, `13.5`."""
+    major, minor = _check(nvrtc.nvrtcVersion())
+    return f"{major}.{minor}"
+
+
+@lru_cache
+def include_folders() -> tuple[Path, ...]:
+    """Where NVRTC looks for CUDA's headers, best first."""
+    bundled = _bundled_headers()
+    return (*((bundled, bundled / "cccl") if bundled else ()), *header_folders())
+
+
+def _bundled_headers() -> Path | None:
+    """Return the folder of the headers that NVRTC carries with it, unpacked if they are not yet; None for none.
+
+    To unpack them takes longer than to compile a kernel, so nurseries do it for their workers (`nvrtc_once`).
+    """
+    install = getattr(nvrtc, "nvrtcInstallBundledHeaders", None)
+    if install is None:
+        return None
+    folder = unpacked_headers() / nvrtc_version()
+    try:
+        status, *_ = install(str(folder).encode(), 0)  # does nothing when they are there; safe under concurrency
+    except RuntimeError:  # the bindings know the function, the library is older
+        return None
+    return folder if status == nvrtc.nvrtcResult.NVRTC_SUCCESS else None
+
+
+def compile_nvrtc(
+    source: str,
+    path: str,
+    arch: str,
+    *,
+    names: Sequence[str] = (),
+    options: Sequence[str] = (),
+    include_dirs: Sequence[Path] = (),
+    headers: Sequence[UserHeader] = (),
+    locate: Locate | None = None,
+) -> Build:
+    """Compile device code.
+
+    Args:
+        source: text with its host code blanked.
+        path: the user's file; messages and line information carry it.
+        arch: `sm_90` and the like.
+        names: kernels that launches ask for; template instances (`softmax<float, 256>`) are made on account of this.
+        options: further options of NVRTC's.
+        include_dirs: the user's include folders.
+        headers: texts to be used instead of files of the same name.
+        locate: see `parse_diagnostics`.
+
+    Returns:
+        A build whose `binary` is None if there were errors. Errors in the toolchain itself are diagnostics too.
+    """
+    start = time.perf_counter()
+    instances = list(dict.fromkeys(name for name in names if "<" in name))
+    arguments = [
+        f"--gpu-architecture={arch}",
+        *_OPTIONS,
+        *options,
+        *(f"--include-path={folder}" for folder in (*include_dirs, *include_folders())),
+    ]
+    virtual = {PRELUDE_NAME: PRELUDE} | HOST_HEADERS | {header.name: header.text for header in headers}
+    with _program(source, path, virtual) as program:
+        for name in instances:
+            _check(nvrtc.nvrtcAddNameExpression(program, name.encode()))
+        status, *_ = nvrtc.nvrtcCompileProgram(program, len(arguments), [argument.encode() for argument in arguments])
+        log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
+        ptx = _ptx(program)
+        own = {header.name: (str(header.path), header.text) for header in headers}
+        diagnostics = tuple(
+            diagnostic
+            for diagnostic in parse_diagnostics(log, path, source, headers=own, locate=locate, ptx=ptx)
+            # A user who defines M_PI does nothing wrong.
+            if diagnostic.severity is Severity.ERROR or PRELUDE_NAME not in diagnostic.message
+        )
+        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            if not has_errors(diagnostics):
+                said = nvrtc.nvrtcGetErrorString(status)[1].decode()
+                diagnostics = (Diagnostic(path, 1, 1, 1, 1, Severity.ERROR, f"NVRTC failed: {said}"), *diagnostics)
+            return Build(None, diagnostics, "nvrtc", time.perf_counter() - start, log=log)
+        lowered = {name: _check(nvrtc.nvrtcGetLoweredName(program, name.encode())).decode() for name in instances}
+        cubin = _bytes(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
+    binary = binary_from(arch, cubin, ptx, log, lowered)
+    return Build(binary, diagnostics, "nvrtc", time.perf_counter() - start, log=log)
+
+
+@contextmanager
+def _program(source: str, path: str, headers: dict[str, str]) -> Any:
+    program = _check(
+        nvrtc.nvrtcCreateProgram(
+            source.encode(),
+            path.encode(),
+            len(headers),
+            [text.encode() for text in headers.values()],
+            [name.encode() for name in headers],
+        )
+    )
+    try:
+        yield program
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _ptx(program: Any) -> str | None:
+    """The PTX, which is there too where ptxas has refused it; None where the program did not come so far."""
+    status, size = nvrtc.nvrtcGetPTXSize(program)
+    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS or size <= 1:
+        return None
+    return _text(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program)
+
+
+def _text(size_of: Any, get: Any, program: Any) -> str:
+    # NVRTC joins the words of its two stages by a NUL.
+    return _bytes(size_of, get, program).replace(b"\0", b"").decode(errors="replace").rstrip(" ")
+
+
+def _bytes(size_of: Any, get: Any, program: Any) -> bytes:
+    size: int = _check(size_of(program))
+    # NVRTC writes into it: one byte more than needed, as Python keeps a single object for each one-byte string.
+    buffer = bytes(size + 1)
+    _check(get(program, buffer))
+    return buffer[:size]
+
+
+def _check(result: tuple[Any, ...]) -> Any:
+    status, *values = result
+    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise RuntimeError(f"NVRTC: {nvrtc.nvrtcGetErrorString(status)[1].decode()}")
+    return values[0] if len(values) == 1 else values

@@ -1,0 +1,395 @@
+"""The kernels of a Triton file that no workload launches, compiled as far as their types can be known or assumed.
+
+Worker processes only. Each kernel is launched into a recorder with arguments that `triton_types` makes up; of the file
+only what the kernels need is executed. Autotuned kernels are compiled with the first configuration that works.
+"""
+
+import ast
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+import triton.language as tl
+from triton.compiler.errors import CompilationError, UnsupportedLanguageConstruct
+from triton.runtime.jit import JITFunction, KernelParam
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from kernel_lsp.compiler.assumed import NO_TIME, Assumed
+from kernel_lsp.compiler.binary import Build, Diagnostic, Severity
+from kernel_lsp.compiler.forks import in_forks
+from kernel_lsp.compiler.partial_module import PartialModule
+from kernel_lsp.compiler.plan import Plan
+from kernel_lsp.compiler.pretend import pretend_gpu
+from kernel_lsp.compiler.ptxas import PtxasUsage
+from kernel_lsp.compiler.triton import Recorder, TritonBuild, diagnose, log_of, merged
+from kernel_lsp.compiler.triton_ahead import Usage
+from kernel_lsp.compiler.triton_calls import Launch, launches_in
+from kernel_lsp.compiler.triton_driver import received_by
+from kernel_lsp.compiler.triton_types import (
+    ATTEMPTS,
+    Attempt,
+    Declared,
+    From,
+    Parameter,
+    is_assigned,
+    is_block,
+    literal,
+    parameters_of,
+)
+from kernel_lsp.compiler.triton_uses import Uses, uses_in
+from kernel_lsp.device.device import Device
+from kernel_lsp.errors import WorkloadError
+from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.files import find_kernels
+from kernel_lsp.source.kernel import Kernel
+from kernel_lsp.source.python import python_ast
+from kernel_lsp.source.text import Lines
+from kernel_lsp.workload.execute import blame
+
+_SECONDS = 75.0  # of a build's deadline; kernels that have not compiled by then are said not to
+_ATTEMPT_SECONDS = 10  # of processor time; what takes longer is no size that anybody uses
+_ELEMENTS = {
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+    "fp32": torch.float32,
+    "fp64": torch.float64,
+    "i1": torch.bool,
+    "i8": torch.int8,
+    "u8": torch.uint8,
+    "i16": torch.int16,
+    "i32": torch.int32,
+    "i64": torch.int64,
+    "fp8e4nv": torch.float8_e4m3fn,
+    "fp8e5": torch.float8_e5m2,
+}
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """A configuration of an autotuner.
+
+    Attributes:
+        values: constants and options.
+        hook: called with all arguments before a launch, as by the autotuner: it may give descriptors their blocks.
+    """
+
+    values: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    hook: Callable[[dict[str, Any]], object] | None = None
+
+
+@dataclass
+class _Loaded:
+    """A kernel of the file as Triton sees it.
+
+    Attributes:
+        module: the file.
+        kernel: in the file.
+        line: of its name.
+        function: what Triton compiles; None where it could not be loaded.
+        settings: the configurations of its autotuner, the one to be tried first first.
+        heuristics: functions of its decorators that compute constants from arguments.
+        error: why it could not be loaded.
+        without: why it was loaded without its decorators, if so.
+    """
+
+    module: PartialModule
+    kernel: Kernel
+    line: int
+    function: JITFunction[Any] | None = None
+    settings: list["_Setting"] = field(default_factory=lambda: [_Setting()])
+    heuristics: dict[str, Any] = field(default_factory=dict[str, Any])
+    error: WorkloadError | None = None
+    without: str = ""
+
+    @cached_property
+    def tree(self) -> ast.FunctionDef:
+        """The function's syntax tree."""
+        return _tree_of(self.function)
+
+    @cached_property
+    def uses(self) -> Uses:
+        """What it does with its parameters."""
+        return uses_in(self.tree, self._find)
+
+    @cached_property
+    def blocks(self) -> int:
+        """How many of its constants are lengths of blocks."""
+        assert self.function is not None
+        return sum(p.is_constexpr and not p.has_default and is_block(p.name, self.uses) for p in self.function.params)
+
+    def _find(self, name: str) -> ast.FunctionDef | None:
+        assert self.function is not None
+        first, *rest = name.split(".")
+        value: Any = self.function.fn.__globals__.get(first)
+        for part in rest:
+            value = getattr(value, part, None)
+        own = isinstance(value, JITFunction) and not value.module.startswith("triton.")
+        return _tree_of(value) if own else None
+
+
+def build_assumed(source: SourceFile, device: Device, processes: int) -> tuple[TritonBuild, tuple[Assumed, ...]]:
+    """Compile the kernels of a Triton file that has no workload.
+
+    Args:
+        source: the file.
+        device: the GPU that the code is told to run on, and compiled for.
+        processes: how many may compile side by side.
+
+    Returns:
+        The build, whose diagnostics are what is wrong whatever the types are, and what was assumed of each kernel.
+    """
+    start = time.perf_counter()
+    recorder = Recorder(device.arch)
+    with pretend_gpu(device), received_by(recorder, device), recorder.hearing():
+        try:
+            module = PartialModule(source.path, source.text)
+        except WorkloadError as error:
+            said = diagnose(error, source)
+            return TritonBuild(Build(None, (said,) if said else (), "triton", 0.0), (), ()), ()
+        loaded = [_load(module, kernel, source) for kernel in find_kernels(source.text, source.path)]
+        launches = _launches(source, loaded)
+
+        found = _compile_all(loaded, launches, source, recorder, processes)
+    errors = tuple(dict.fromkeys(tried.error for tried in found if tried.error is not None))
+    imports = tuple(_missing(source, line, name) for line, name in module.missing_imports())
+    binaries = tuple(recorder.binaries())
+    log = "\n\n".join(tried.log for tried in found if tried.log)
+    binary = merged(binaries) if binaries else None  # what is wrong with one kernel costs no other its facts
+    build = Build(binary, (*errors, *imports), "triton", time.perf_counter() - start, log=log)
+    assumed = tuple(tried.assumed for tried in found)
+    return TritonBuild(build, (Plan(0, tuple(recorder.launches)),), binaries if binary else ()), assumed
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """What came of a kernel.
+
+    Attributes:
+        assumed: what it was compiled for.
+        error: what is wrong with it whatever its types are.
+        log: what the compiler said.
+        usage: what ptxas said.
+    """
+
+    assumed: Assumed
+    error: Diagnostic | None = None
+    log: str = ""
+    usage: Usage = field(default_factory=dict[bytes, PtxasUsage])
+
+
+def _load(module: PartialModule, kernel: Kernel, source: SourceFile) -> _Loaded:
+    line = Lines(source.text.encode()).position(kernel.name_span.start)[0]
+    found = _Loaded(module, kernel, line)
+    try:
+        if not module.is_bound(kernel.name):
+            raise WorkloadError("it is defined inside of a function or class", source.path, line)
+        try:
+            value = module.value(kernel.name)
+        except WorkloadError as error:
+            try:
+                value = module.undecorated(kernel.name)
+            except WorkloadError:
+                raise error from None
+            found.without = f"without its decorators, for {_where(error, source)}"
+        with blame(source.path, "its decorators cannot be read"):
+            _unwrap(value, found)
+        if found.function is None:
+            raise WorkloadError(f"what its decorators make of it is no Triton kernel ({type(value).__name__})", None)
+    except (WorkloadError, AttributeError) as error:
+        found.error = error if isinstance(error, WorkloadError) else WorkloadError(str(error), source.path, line)
+    return found
+
+
+def _unwrap(value: Any, found: _Loaded) -> None:
+    """Take off the autotuner, heuristics and whatever else holds the function that Triton compiles."""
+    while not isinstance(value, JITFunction):
+        if (configs := getattr(value, "configs", None)) and hasattr(configs[0], "all_kwargs"):
+            found.settings = [_Setting(_without_none(one.all_kwargs()), one.pre_hook) for one in configs]
+        if isinstance(heuristics := getattr(value, "values", None), Mapping):
+            found.heuristics |= heuristics
+        value = getattr(value, "fn", None)
+        if value is None:
+            return
+    found.function = value
+
+
+def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _tree_of(function: Any) -> ast.FunctionDef:
+    tree = function.parse().body[0]
+    assert isinstance(tree, ast.FunctionDef)
+    return tree
+
+
+def _launches(source: SourceFile, loaded: list[_Loaded]) -> dict[str, Launch]:
+    parameters = {one.kernel.name: one.function.arg_names for one in loaded if one.function is not None}
+    return launches_in(python_ast(source.text), parameters)
+
+
+def _compile_all(
+    loaded: list[_Loaded], launches: Mapping[str, Launch], source: SourceFile, recorder: Recorder, processes: int
+) -> list[_Tried]:
+    """Compile kernels side by side, in one attempt after another; the first that works counts.
+
+    Each attempt is a process of its own, as a compiler may end it or never come back. What compiled is launched into
+    the recorder afterwards, from Triton's cache. Where nothing works, what was said first is what is wrong.
+    """
+    found: dict[int, _Tried] = {
+        at: _Tried(Assumed(one.kernel.name, one.line, (), False, _where(one.error, source)))
+        for at, one in enumerate(loaded)
+        if one.error is not None
+    }
+    open_ones = [at for at in range(len(loaded)) if at not in found]
+    deadline, endless = time.perf_counter() + _SECONDS, set[int]()
+    all_ways = {at: _ways(loaded[at]) for at in open_ones}
+    for number in range(max(map(len, all_ways.values()), default=0)):
+        ways = {at: all_ways[at][number] for at in open_ones if number < len(all_ways[at])}
+        ways = {at: way for at, way in ways.items() if at not in endless or way[0].tile < ATTEMPTS[0].tile}
+
+        def tried(at: int, attempt: Attempt, setting: _Setting) -> _Tried:
+            one = loaded[at]
+            done = _try(one, launches.get(one.kernel.name, Launch()), source, attempt, setting)
+            return replace(done, usage=recorder.heard())
+
+        tasks = [partial(tried, at, *way) for at, way in ways.items()]
+        for at, answer in zip(ways, in_forks(tasks, processes, _ATTEMPT_SECONDS, deadline), strict=True):
+            why = NO_TIME if time.perf_counter() > deadline else "the compiler came to no end"
+            slow = Assumed(loaded[at].kernel.name, loaded[at].line, (), False, why)
+            found[at] = _better(found.get(at), answer or _Tried(slow))
+            recorder.known |= found[at].usage
+            if found[at].assumed.compiled:
+                with contextlib.suppress(Exception):
+                    one = loaded[at]
+                    _launch(one, launches.get(one.kernel.name, Launch()), *ways[at])
+            elif answer is None:
+                endless.add(at)
+        open_ones = [at for at in open_ones if not (found[at].assumed.compiled or found[at].error)]
+        if time.perf_counter() > deadline:
+            found |= {at: replace(found[at], assumed=replace(found[at].assumed, hurried=True)) for at in open_ones}
+            break
+    return [found[at] for at in range(len(loaded))]
+
+
+def _better(before: _Tried | None, now: _Tried) -> _Tried:
+    """Of two attempts the one that worked or is certain, else the first that said anything."""
+    return now if before is None or now.assumed.compiled or now.error or not before.assumed.types else before
+
+
+def _try(one: _Loaded, launch: Launch, source: SourceFile, attempt: Attempt, setting: _Setting) -> _Tried:
+    """One attempt to compile a kernel."""
+    types: tuple[str, ...] = ()
+    try:
+        with blame(source.path, "it does not compile"):
+            types = (one.without,) if one.without else ()
+            types += tuple(p.text for p in _parameters(one, launch, attempt, setting) if p.known is From.GUESS)
+            _launch(one, launch, attempt, setting)
+        return _Tried(Assumed(one.kernel.name, one.line, types, True))
+    except WorkloadError as error:
+        error.line = error.line or one.line
+        said = diagnose(error, source)
+        message = said.message if said else error.message
+        if said is not None and _is_certain(error, one):
+            return _Tried(Assumed(one.kernel.name, one.line, types, False, message), said, log_of(error, source))
+        words = f"line {said.line}: {message}" if said else message
+        return _Tried(
+            Assumed(one.kernel.name, one.line, types, False, words.splitlines()[0]), log=log_of(error, source)
+        )
+
+
+def _ways(one: _Loaded) -> list[tuple[Attempt, _Setting]]:
+    """What to try: all attempts with the first configuration, then a few others, as the first may not fit."""
+    others = [*one.settings[1:3], *one.settings[3:][-1:]]
+    return [*((attempt, one.settings[0]) for attempt in ATTEMPTS), *((ATTEMPTS[0], setting) for setting in others)]
+
+
+def _parameters(one: _Loaded, launch: Launch, attempt: Attempt, setting: _Setting) -> list[Parameter]:
+    assert one.function is not None
+    declared = [
+        Declared(
+            parameter.name,
+            parameter.is_constexpr,
+            parameter.annotation_type or "",
+            literal(_default_of(parameter)),
+            parameter.has_default,
+        )
+        for parameter in one.function.params
+        if parameter.name not in setting.values and parameter.name not in one.heuristics
+        # Triton gives a type or function that is a default by itself.
+        if _default_of(parameter) is literal(_default_of(parameter)) or parameter.name in launch.given
+    ]
+    return parameters_of(declared, one.blocks, one.uses, launch.given, attempt)
+
+
+def _default_of(parameter: KernelParam) -> Any:
+    """The default of a parameter; None where it has none."""
+    return getattr(parameter.default, "value", parameter.default) if parameter.has_default else None
+
+
+def _launch(one: _Loaded, launch: Launch, attempt: Attempt, setting: _Setting) -> None:
+    """Launch a kernel into the recorder."""
+    assert one.function is not None
+    arguments = {p.name: _argument(p) for p in _parameters(one, launch, attempt, setting)}
+    arguments |= setting.values
+    for name, compute in one.heuristics.items():
+        try:
+            arguments[name] = compute(dict(arguments))
+        except Exception:  # it asks for what is not known
+            arguments[name] = _argument(
+                *parameters_of([Declared(name, True)], one.blocks, one.uses, launch.given, attempt)
+            )
+    options = {name: value for name, value in launch.options.items() if name not in setting.values}
+    if setting.hook is not None:
+        setting.hook(arguments)
+    one.function[(1, 1, 1)](**arguments, **{name: v for name, v in options.items() if name not in arguments})
+
+
+def _argument(parameter: Parameter) -> Any:
+    """What stands for a parameter in a launch that nobody makes."""
+    value = parameter.value
+    if parameter.type == "desc":
+        sides = [64] * int(value or 2)
+        return TensorDescriptor(torch.empty(sides, dtype=torch.float16), sides, _strides(sides), sides)
+    if parameter.type.startswith("*"):
+        return torch.empty(64, dtype=_ELEMENTS.get(parameter.type[1:], torch.float32))
+    if parameter.type == "constexpr" and isinstance(value, str) and value.startswith("tl."):
+        return getattr(tl, value.removeprefix("tl."), value)
+    return value
+
+
+def _strides(sides: list[int]) -> list[int]:
+    return [64 ** (len(sides) - 1 - at) for at in range(len(sides))]
+
+
+def _is_certain(error: WorkloadError, one: _Loaded) -> bool:
+    """Whether what Triton says of a kernel holds for any types: an unknown name, a construct that it does not have."""
+    cause: BaseException | None = error.__cause__
+    while cause is not None:
+        if isinstance(cause, UnsupportedLanguageConstruct):
+            return True
+        text = str(getattr(cause, "error_message", None) or cause)
+        if isinstance(cause, NameError) or (isinstance(cause, CompilationError) and "NameError(" in text):
+            name = text.partition(" is not defined")[0].rpartition("(")[2].strip("'\" ")
+            return not is_assigned(one.tree, name) and not one.module.is_bound_anywhere(name)
+        if "has no attribute" in text and "module '" in text:
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return False
+
+
+def _where(error: WorkloadError, source: SourceFile) -> str:
+    place = "" if error.line is None else f"line {error.line}: "
+    if error.path is not None and error.path != source.path:
+        place = f"{error.path.name}, {place or ''}".rstrip(", ") + (" " if place else ": ")
+    return f"{place}{error.message}"
+
+
+def _missing(source: SourceFile, line: int, name: str) -> Diagnostic:
+    message = f"there is no module `{name}` here, so the file cannot be imported"
+    text = source.text.splitlines()[line - 1].encode()
+    return Diagnostic(str(source.path), line, 1, line, len(text) + 1, Severity.WARNING, message)

@@ -1,0 +1,116 @@
+"""A driver that makes Triton believe in a GPU: kernels compile as they would there, and somebody else takes them.
+
+Worker processes only. Works with Triton 3.6 and 3.7.
+"""
+
+import contextlib
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Protocol
+from unittest import mock
+
+import torch
+from triton import knobs
+from triton.backends.compiler import GPUTarget
+from triton.compiler.compiler import max_shared_mem
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.driver import driver as active_driver
+
+from kernel_lsp.compiler.cubin import read_cubin
+from kernel_lsp.device.architectures import BLOCK_THREADS, REGISTERS, WARP, arch_number
+from kernel_lsp.device.device import Device
+
+_LEAST_REGISTERS = 16  # what hardware gives a thread at least
+
+
+class Receiver(Protocol):
+    """Who takes what Triton compiles and launches. What `load` returns stands for the kernel in the other calls."""
+
+    def load(self, symbol: str, cubin: bytes) -> Any:
+        """Take in a compiled kernel."""
+
+    def loaded(self, kernel: Any, ptx: str | None) -> None:
+        """Hear of the PTX of a kernel that was taken in."""
+
+    def launch(
+        self, source: Any, metadata: Any, kernel: Any, grid: tuple[int, int, int], arguments: Sequence[Any]
+    ) -> None:
+        """Take in a launch; `arguments` has a value for every parameter of the function, compile-time ones too."""
+
+    def benchmark(self, call: Callable[[], object]) -> None:
+        """Stand in for a measurement of the autotuner's: all of them give the same time."""
+
+
+@contextlib.contextmanager
+def received_by(receiver: Receiver, device: Device, *, shared_bytes: int | None = None) -> Generator[None]:
+    """Within it Triton compiles for `device` and launches into `receiver`.
+
+    A block may have `shared_bytes` of shared memory; as many as on the device if None.
+    """
+
+    def loaded(module: object, function: Any, name: str, metadata_group: dict[str, str], hash: str) -> None:  # noqa: A002
+        ptx = next((path for file, path in metadata_group.items() if file.endswith(".ptx")), None)
+        receiver.loaded(function, Path(ptx).read_text(encoding="utf-8") if ptx else None)
+
+    def bench(call: Callable[[], object], **_: object) -> list[float]:
+        receiver.benchmark(call)
+        return [1.0, 1.0, 1.0]
+
+    before = active_driver._active  # pyright: ignore[reportPrivateUsage]
+    active_driver.set_active(_driver(receiver, device, shared_bytes))
+    max_shared_mem.cache_clear()  # Triton asks once and remembers
+    knobs.runtime.kernel_load_end_hook.add(loaded)
+    try:
+        with (
+            mock.patch.object(Autotuner, "do_bench", property(lambda _: bench)),
+            # Made-up timings must not reach the file in which the autotuner keeps real ones.
+            mock.patch.object(Autotuner, "check_disk_cache", lambda _, key, configs, bench: bench() and False),
+        ):
+            yield
+    finally:
+        knobs.runtime.kernel_load_end_hook.remove(loaded)
+        max_shared_mem.cache_clear()
+        active_driver._active = before  # pyright: ignore[reportPrivateUsage]
+
+
+def _driver(receiver: Receiver, device: Device, shared_bytes: int | None) -> Any:
+    """What Triton asks of a driver, answered for a GPU that is not there."""
+    target = GPUTarget("cuda", arch_number(device.arch), WARP)
+    properties = {
+        "max_shared_mem": shared_bytes or device.limits.block_shared_bytes,
+        "max_num_regs": REGISTERS,
+        "multiprocessor_count": device.multiprocessors,
+        "warpSize": WARP,
+        "sm_clock_rate": 1000 * device.clock_mhz,
+        "mem_clock_rate": round(device.bandwidth * 8 / 2 / device.bus_bits / 1000),  # kHz, of two transfers each
+        "mem_bus_width": device.bus_bits,
+    }
+
+    def load_binary(name: str, cubin: bytes, _shared: int, _device: int) -> tuple[int, object, int, int, int]:
+        """Module, function, registers and spills of a thread, most threads; host code computes sizes of these."""
+        registers = next((facts.registers for facts in read_cubin(cubin) if facts.entry == name), _LEAST_REGISTERS)
+        return 1, receiver.load(name, cubin), max(registers, _LEAST_REGISTERS), 0, BLOCK_THREADS
+
+    utils = SimpleNamespace(get_device_properties=lambda _: properties, load_binary=load_binary)
+    return SimpleNamespace(
+        utils=utils,
+        launcher_cls=lambda source, metadata: _launcher(receiver, source, metadata),
+        is_active=lambda: True,
+        map_python_to_cpp_type=lambda kind: kind,
+        get_current_target=lambda: target,
+        get_active_torch_device=lambda: torch.device("cuda", 0),
+        # Functions keep what they compiled by device: each architecture is one of its own.
+        get_current_device=lambda: target.arch,
+        set_current_device=lambda _: None,
+        get_current_stream=lambda _: 0,
+        get_device_interface=lambda: torch.cuda,
+    )
+
+
+def _launcher(receiver: Receiver, source: Any, metadata: Any) -> Callable[..., None]:
+    def launch(x: int, y: int, z: int, stream: int, kernel: Any, *rest: Any) -> None:
+        # Packed metadata, launch metadata and two hooks come before the arguments.
+        receiver.launch(source, metadata, kernel, (x, y, z), rest[4:])
+
+    return launch

@@ -1,0 +1,210 @@
+"""The types and constants that a Triton kernel is compiled for where no workload launches it.
+
+A parameter is what a launch in the file gives it, else what its annotation or default says, else what the kernel does
+with it, else what its name suggests. What is not known is assumed, and is said with the facts that come of it.
+"""
+
+import ast
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kernel_lsp.compiler.triton_calls import Given
+from kernel_lsp.compiler.triton_uses import Uses
+
+_ADDRESS = re.compile(r"(?i)(^|_)ptrs?(_|$)|pointer|_ptr|ptr_?$")
+_MASK = re.compile(r"(?i)mask$|_mask_ptr$")
+_INDEX = re.compile(r"(?i)label|target|(^|_)idx|index|indices|(^|_)ids?($|_ptr)|position|seed|sorted_token|expert")
+_OFFSETS = re.compile(r"(?i)seqlen|cu_|offset|(^|_)lens|lengths|block_table|split_sizes")
+_REAL = re.compile(
+    r"(?i)eps|scale|alpha|beta|gamma|theta|slope|momentum|decay|(^|_)lr($|_)|drop|^p$|prob|temp|cap|thresh"
+)
+_REAL_CONSTANT = re.compile(r"(?i)eps|scale|alpha|slope|softcap|dropout|thresh|smoothing")
+_WHOLE = re.compile(r"^[A-Z]$|(?i:stride|^n_|num_|seqlen|_(?:size|rows|cols|dim|index|idx|len)$)")
+_TYPE = re.compile(r"(?i)dtype|_type$|^ty$")
+_SWITCH = re.compile(
+    r"^(?:(?:HAS|USE|IS|DO|WITH|STORE|SAVE|ENABLE|APPLY|RETURN|NEED|EVEN|ALLOW|INPLACE)_|(?i:is|has|use)_)"
+)
+_BLOCK = re.compile(r"(?i)block|tile|^b[a-z]{1,2}$|chunk|^vec|^xblock|^yblock|^rblock")
+_STRIDE_ONE = re.compile(r"(?i)^stride_?\w*(?:d|k|col|n)$")
+_STAGES, _WARPS, _GROUP, _SPLIT = (
+    re.compile(p) for p in (r"(?i)stages", r"(?i)warps", r"(?i)^group", r"(?i)^split|^num_(?:pid|sm)")
+)
+_TYPES = re.compile(r"\*?k?(?:fp(?:16|32|64)|bf16|fp8e\w+|[iu](?:1|8|16|32|64))")
+
+
+class From(StrEnum):
+    """Where what is known of a parameter comes from."""
+
+    LAUNCH = "a launch in the file"
+    FILE = "its annotation, default or decorator"
+    GUESS = "assumed"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """What a kernel is compiled for at one of its parameters.
+
+    Attributes:
+        name: as it is written.
+        type: `*fp32`, `i32`, `constexpr`, or `desc` for a tensor descriptor of two dimensions of float16.
+        value: of a constant or number; `tl.float32` for a type.
+        known: where that comes from.
+    """
+
+    name: str
+    type: str
+    value: bool | int | float | str | None
+    known: From
+
+    @property
+    def text(self) -> str:
+        """`x: *fp32` or `BLOCK=128`."""
+        return f"{self.name}={self.value}" if self.type == "constexpr" else f"{self.name}: {self.type}"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What is assumed where nothing is known, in one attempt to compile a kernel.
+
+    Attributes:
+        element: of arrays of numbers that are not whole.
+        switches: the value of switches.
+        block: the length of a block of one dimension; of several it is `tile`.
+        tile: the length of a block along one of several dimensions.
+        told: whether switches have the values that launches in the file give them.
+    """
+
+    element: str = "fp32"
+    switches: bool = True
+    block: int = 1024
+    tile: int = 64
+    told: bool = True
+
+
+ATTEMPTS = (
+    Attempt(),
+    Attempt(switches=False),
+    Attempt(element="fp16"),
+    Attempt(tile=16, block=128),
+    Attempt(tile=16, block=128, switches=False),
+    Attempt(element="fp16", switches=False),
+    Attempt(element="fp16", tile=32, switches=False),
+    Attempt(element="fp16", switches=False, told=False),
+)
+"""In the order in which they are made; the first that compiles counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """One parameter as it is declared: whether it is a constant, its annotation as Triton reads it, its default."""
+
+    name: str
+    constexpr: bool
+    annotation: str = ""
+    default: bool | int | float | str | None = None
+    has_default: bool = False
+
+
+def parameters_of(
+    declared: Sequence[Declared], blocks: int, uses: Uses, given: dict[str, Given], attempt: Attempt
+) -> list[Parameter]:
+    """What to compile a kernel for.
+
+    Args:
+        declared: its parameters, without those that decorators give a value.
+        blocks: how many of all its constants are lengths of blocks, see `is_block`.
+        uses: what it does with them.
+        given: what a launch gives them.
+        attempt: what to assume.
+    """
+    found: list[Parameter] = []
+    for one in declared:
+        told = given.get(one.name)
+        if one.constexpr:
+            found.append(_constant(one, uses, told, attempt, blocks))
+        else:
+            found.append(_argument(one, uses, told, attempt))
+    return found
+
+
+def _constant(one: Declared, uses: Uses, told: Given | None, attempt: Attempt, blocks: int) -> Parameter:
+    if told is not None and told.value is not None and (attempt.told or not isinstance(told.value, bool)):
+        return Parameter(one.name, "constexpr", told.value, From.LAUNCH)
+    if one.has_default:
+        return Parameter(one.name, "constexpr", one.default, From.FILE)
+    return Parameter(one.name, "constexpr", _usual(one.name, uses, told, attempt, blocks), From.GUESS)
+
+
+def _usual(name: str, uses: Uses, told: Given | None, attempt: Attempt, blocks: int) -> bool | int | float | str | None:
+    """A usual value of a constant, by what it is used for and by its name."""
+    numbers = ((_STAGES, 2), (_WARPS, 4), (_GROUP, 8), (_SPLIT, 1))
+    compared = uses.compared.get(name, ())
+    if compared and (isinstance(compared[0], str) or not is_block(name, uses)):
+        return compared[0 if attempt.switches else -1]
+    if name in uses.types or _TYPE.search(name):
+        return "tl." + {"fp16": "float16", "fp32": "float32"}[attempt.element]
+    if is_block(name, uses):
+        return attempt.block if blocks == 1 else attempt.tile
+    if (told is not None and told.type == "i1") or name in uses.switches or _SWITCH.search(name):
+        return attempt.switches
+    if (told is not None and told.type == "fp32") or _REAL_CONSTANT.search(name):
+        return 0.5
+    return next(
+        (value for pattern, value in numbers if pattern.search(name)), 1 if _STRIDE_ONE.search(name) else attempt.tile
+    )
+
+
+def _argument(one: Declared, uses: Uses, told: Given | None, attempt: Attempt) -> Parameter:
+    name = one.name
+    if _TYPES.fullmatch(one.annotation):
+        return Parameter(name, one.annotation.replace("*k", "*"), _number(one.annotation, name, told), From.FILE)
+    if told is not None and _TYPES.fullmatch(told.type) and (name not in uses.pointers or told.type.startswith("*")):
+        return Parameter(name, told.type, _number(told.type, name, told), From.LAUNCH)
+    if one.has_default and isinstance(one.default, (bool, int, float)):
+        kind = "i1" if isinstance(one.default, bool) else "i32" if isinstance(one.default, int) else "fp32"
+        return Parameter(name, kind, one.default, From.FILE)
+    if name in uses.descriptors and name not in uses.pointers:
+        return Parameter(name, "desc", uses.descriptors[name], From.GUESS)
+    is_array = (told is not None and told.type == "*") or (told is None and bool(_ADDRESS.search(name)))
+    if name in uses.pointers or (is_array and name not in uses.whole):
+        return Parameter(name, f"*{_element(name, uses, attempt)}", None, From.GUESS)
+    real = name not in uses.whole and not _WHOLE.search(name) and (name in uses.real or bool(_REAL.search(name)))
+    kind = "fp32" if real else "i32"
+    return Parameter(name, kind, _number(kind, name, told), From.GUESS)
+
+
+def _element(name: str, uses: Uses, attempt: Attempt) -> str:
+    """The type of what an address leads to."""
+    if _OFFSETS.search(name):
+        return "i32"
+    if name in uses.whole_pointers or _INDEX.search(name):
+        return "i64"
+    return "i1" if _MASK.search(name) else attempt.element
+
+
+def _number(kind: str, name: str, told: Given | None) -> bool | int | float | str | None:
+    """A value of a number: sizes and strides are multiples of 16 as they mostly are, the last stride is 1."""
+    if kind.startswith("*"):
+        return None
+    if told is not None and isinstance(told.value, (bool, int, float)):
+        return told.value
+    if kind.startswith(("fp", "bf")):
+        return 0.5
+    return True if kind == "i1" else 64 if kind in ("i8", "u8") else 1024
+
+
+def is_block(name: str, uses: Uses) -> bool:
+    """Whether a constant is the length of a block."""
+    return name in uses.sizes or (bool(_BLOCK.search(name)) and name not in uses.switches)
+
+
+def literal(node: object) -> bool | int | float | str | None:
+    """The value of a default as far as it is a number, word or switch."""
+    return node if isinstance(node, (bool, int, float, str)) else None
+
+
+def is_assigned(function: ast.FunctionDef, name: str) -> bool:
+    """Whether a function binds a name anywhere: whether in time may depend on what it is called with."""
+    return any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store) for n in ast.walk(function))

@@ -1,0 +1,211 @@
+"""Triton files without a workload: what is known of their kernels, what is assumed, and what is said of both."""
+
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernel_lsp.compiler.assumed import Assumed
+from kernel_lsp.compiler.forks import in_forks
+from kernel_lsp.compiler.triton import TritonBuild
+from kernel_lsp.compiler.triton_assumed import build_assumed
+from kernel_lsp.device.device import device_named
+from kernel_lsp.source.candidate import SourceFile
+
+HELPERS = """
+import not_installed_anywhere
+import triton
+import triton.language as tl
+
+@triton.jit
+def gather(table, row, columns, mask):
+    return tl.load(table + row * 64 + columns, mask=mask)
+"""
+KERNELS = """
+import torch
+import triton
+import triton.language as tl
+from missing_package import bench
+from .helpers import gather
+
+assert bench.run()
+
+@triton.jit
+def told(x, y, n, alpha, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, tl.load(x + i, mask=i < n) * alpha, mask=i < n)
+
+@triton.autotune(configs=[triton.Config({"BLOCK": 128}, num_warps=2), triton.Config({"BLOCK": 256})], key=["n"])
+@triton.heuristics({"EVEN": lambda args: args["n"] % args["BLOCK"] == 0})
+@triton.jit
+def rows(ids, table, out, n, eps, BLOCK: tl.constexpr, EVEN: tl.constexpr):
+    row = tl.load(ids + tl.program_id(0))
+    columns = tl.arange(0, BLOCK)
+    values = gather(table, row, columns, columns < n)
+    if EVEN:
+        values = values / tl.sqrt(tl.sum(values * values) + eps)
+    tl.store(out + tl.program_id(0) * n + columns, values, mask=columns < n)
+
+@triton.jit
+def needs(x):
+    tl.store(x, bench.FACTOR)
+
+@triton.jit
+def typed(x: "*fp16", ACTIVATION: tl.constexpr):
+    v = tl.load(x)
+    if ACTIVATION == "relu":
+        v = tl.maximum(v, 0)
+    tl.store(x, v)
+
+@triton.jit
+def clash(x, OUT: tl.constexpr):
+    tl.store(x, tl.dot(tl.zeros((3, 5), OUT), tl.zeros((5, 3), OUT)))
+
+def host(x):
+    y = torch.empty(x.shape, dtype=torch.bfloat16)
+    told[(4,)](x, y, x.numel(), 2.5, BLOCK=512, num_warps=8)
+
+if __name__ == "__main__":
+    raise RuntimeError
+"""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread() -> Generator[None]:
+    """As workers have it: torch's other threads are missing in a fork, which would wait for them."""
+    usual = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(usual)
+
+
+def built(folder: Path, text: str) -> tuple[TritonBuild, dict[str, Assumed]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_CACHE_DIR", str(folder / "triton"))
+        path = folder / "package/kernels.py"
+        path.parent.mkdir(exist_ok=True)
+        (path.parent / "__init__.py").write_text("raise RuntimeError('nobody needs this')")
+        (path.parent / "helpers.py").write_text(HELPERS)
+        path.write_text(text)
+        made, assumed = build_assumed(SourceFile(path, text), device_named("sm_90"), 2)
+    return made, {one.kernel: one for one in assumed}
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> tuple[TritonBuild, dict[str, Assumed]]:
+    return built(tmp_path_factory.mktemp("assumed"), KERNELS)
+
+
+def test_what_a_launch_in_the_file_tells_is_not_assumed(kernels) -> None:
+    made, assumed = kernels
+    assert assumed["told"].compiled
+    assert assumed["told"].types == ("x: *fp32",)
+    facts = next(fact for fact in made.build.binary.kernels if fact.name.startswith("told"))
+    assert facts.name == "told[BLOCK=512, num_warps=8]"
+    ptx = next(binary.ptx for binary in made.binaries if "told" in binary.kernels[0].name)
+    assert "bf16" in ptx, "the type of a tensor that host code makes"
+
+
+def test_decorators_and_uses_tell_the_rest(kernels) -> None:
+    made, assumed = kernels
+    assert assumed["rows"].compiled, assumed["rows"].problem
+    assert assumed["rows"].types == ("ids: *i64", "table: *fp32", "out: *fp32", "n: i32", "eps: fp32")
+    assert assumed["typed"].types == ("ACTIVATION=relu",)
+    names = [fact.name for fact in made.build.binary.kernels]
+    assert "rows[BLOCK=128, EVEN=True, num_warps=2]" in names, "the first configuration, with its heuristics"
+    assert all(fact.registers > 0 for fact in made.build.binary.kernels)
+
+
+def test_what_cannot_be_loaded_or_compiled_says_why(kernels) -> None:
+    made, assumed = kernels
+    assert not assumed["needs"].compiled
+    assert "line 5" in assumed["needs"].problem
+    assert "missing_package" in assumed["needs"].problem
+    assert not assumed["clash"].compiled
+    assert assumed["clash"].types == ("x: *fp32", "OUT=tl.float32")
+    assert assumed["clash"].problem == "line 39: Shape element 0 must be a power of 2"
+    (warning,) = made.build.diagnostics
+    assert (warning.line, warning.severity) == (5, "warning")
+    assert "missing_package" in warning.message
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("tl.lod(x)", "module 'triton.language' has no attribute 'lod'"),
+        ("tl.store(x, nowhere)", "nowhere is not defined"),
+    ],
+)
+def test_what_is_wrong_for_any_types_is_an_error_at_its_line(statement: str, said: str, tmp_path: Path) -> None:
+    text = f"import triton\nimport triton.language as tl\n\n@triton.jit\ndef k(x):\n    {statement}\n"
+    made, assumed = built(tmp_path, text)
+    (error,) = made.build.diagnostics
+    assert (error.line, error.severity, error.message) == (6, "error", said)
+    assert made.build.binary is None
+    assert not assumed["k"].compiled
+
+
+def test_an_error_in_one_kernel_costs_no_other_its_facts_and_a_helper_is_no_kernel(tmp_path: Path) -> None:
+    text = """import triton
+import triton.language as tl
+
+@triton.jit
+def wrong(x):
+    tl.store(x, nowhere)
+
+@triton.jit
+def combine(a, b):
+    return a + b
+
+@triton.jit
+def right(x, LOSS_TYPE: tl.constexpr, N: tl.constexpr):
+    v = tl.associative_scan(tl.load(x + tl.arange(0, N)), 0, combine)
+    if LOSS_TYPE == 3:
+        scaled = v * 2
+    elif LOSS_TYPE == 4:
+        scaled = v * 3
+    tl.store(x + tl.arange(0, N), scaled)
+"""
+    made, assumed = built(tmp_path, text)
+    assert [error.line for error in made.build.diagnostics] == [6]
+    assert {name: one.compiled for name, one in assumed.items()} == {"wrong": False, "right": True}
+    assert "LOSS_TYPE=3" in assumed["right"].types, "one of the values that it is compared with"
+    assert [fact.name.partition("[")[0] for fact in made.build.binary.kernels] == ["right"]
+
+
+def test_a_name_that_switches_leave_unbound_is_no_error(tmp_path: Path) -> None:
+    text = """import triton
+import triton.language as tl
+
+@triton.jit
+def k(x, y, HAS_A: tl.constexpr, USE_B: tl.constexpr):
+    if not HAS_A:
+        a = tl.load(x)
+    if USE_B:
+        tl.store(y, a)
+"""
+    made, assumed = built(tmp_path, text)
+    assert made.build.diagnostics == ()
+    assert assumed["k"].compiled
+    assert {"HAS_A=False", "USE_B=False"} <= set(assumed["k"].types)
+
+
+def test_what_there_was_no_time_for_is_said_and_is_not_for_good(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("kernel_lsp.compiler.triton_assumed._SECONDS", 0.0)
+    text = "import triton\nimport triton.language as tl\n\n@triton.jit\ndef k(x):\n    tl.store(x, 1.0)\n"
+    _, assumed = built(tmp_path, text)
+    assert (assumed["k"].problem, assumed["k"].hurried) == ("there was no time left to compile it", True)
+
+
+def test_work_that_hangs_or_crashes_costs_its_own_process_alone() -> None:
+    def hang() -> str:
+        while True:
+            pass
+
+    def crash() -> str:
+        raise RuntimeError
+
+    answers = in_forks([lambda: "first", hang, crash, lambda: "last"], 2, 1, time.perf_counter() + 60)
+    assert answers == ["first", None, None, "last"]

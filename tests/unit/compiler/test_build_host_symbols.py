@@ -1,0 +1,132 @@
+"""Symbols of built host libraries: those that no kernel needs are named, whatever the text calls them."""
+
+# ruff: noqa: E501 (C++ as it is written)
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kernel_lsp.compiler.host.compiler import compile_host, host_compiler
+from kernel_lsp.compiler.host.symbols import forbidden_symbols, undefined_symbols
+
+pytestmark = pytest.mark.skipif(host_compiler() is None, reason="no g++")
+
+EXTENSION = """
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <atomic>
+#include <chrono>
+#include <random>
+static std::mutex lock;
+static std::atomic<int> calls{0};
+double run(double x) {
+  std::lock_guard<std::mutex> held(lock);
+  auto start = std::chrono::steady_clock::now();
+  std::mt19937 generator(calls++);
+  if (x < 0) { fprintf(stderr, "failed\\n"); exit(EXIT_FAILURE); }
+  if (x > 1e30) abort();
+  printf("%f\\n", std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  return x * static_cast<double>(generator());
+}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("run", &run); }
+"""
+
+
+def plain(text: str, folder: Path, *flags: str) -> bytes:
+    """A library of C++ alone, without the thin header."""
+    found = host_compiler()
+    assert found is not None
+    source, library = folder / "library.cpp", folder / "library.so"
+    source.write_text(text)
+    command = [str(found[0]), "-std=c++20", "-O1", "-shared", "-fPIC", str(source), "-o", str(library), *flags]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    return library.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def header(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("header")
+
+
+def test_an_honest_extension_asks_for_nothing_that_is_forbidden(header: Path) -> None:
+    built = compile_host([EXTENSION], [], header)
+    assert built.library is not None, built.log
+    asked = undefined_symbols(built.library)
+    assert {"exit", "abort", "printf", "PyObject_Call"} <= asked
+    assert forbidden_symbols(built.library) == ()
+
+
+def test_labels_and_macros_hide_no_symbol_of_an_extension(header: Path) -> None:
+    hidden = """
+    extern "C" void* place_of(void*, const char*) __asm__("dlsym");
+    #define JOINED(a, b) a##b
+    extern "C" int JOINED(mpro, tect)(void*, unsigned long, int);
+    void* used(void* p) { JOINED(mpro, tect)(p, 1, 7); return place_of(p, "x"); }
+    """
+    built = compile_host([hidden + EXTENSION.replace("x * ", "(used(&lock) ? 1 : 2) * ")], [], header)
+    assert built.library is not None, built.log
+    assert forbidden_symbols(built.library) == ("dlsym", "mprotect")
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("#include <dlfcn.h>\nvoid* f(const char* s) { return dlopen(s, 2); }", "dlopen"),
+        ("#include <sys/mman.h>\nvoid* f() { return mmap(nullptr, 1, 7, 2, -1, 0); }", "mmap"),
+        ("#include <cstdlib>\nint f(const char* s) { return std::system(s); }", "system"),
+        ("#include <unistd.h>\nint f() { return fork(); }", "fork"),
+        ("#include <unistd.h>\nlong f() { return syscall(1); }", "syscall"),
+        ("#include <unistd.h>\nvoid f() { _exit(0); }", "_exit"),
+        ("#include <unistd.h>\nint f(char** a) { return execv(a[0], a); }", "execv"),
+        ("#include <cstdio>\nvoid* f() { return std::fopen(\"x\", \"r\"); }", "fopen"),
+        ("#include <fcntl.h>\nint f() { return open(\"x\", 0); }", "open"),
+        ("#include <pthread.h>\nint f(pthread_t* t, void* (*g)(void*)) { return pthread_create(t, 0, g, 0); }", "pthread_create"),
+        ("#include <thread>\nvoid f() { std::thread([] {}).detach(); }", "std::thread::_M_start_thread"),
+        ("#include <fstream>\nint f() { std::ifstream s(\"x\"); return s.get(); }", "std::basic_ifstream"),
+        ("extern \"C\" int cudaDeviceSetLimit(int, unsigned long);\nint f() { return cudaDeviceSetLimit(6, 1); }", "cudaDeviceSetLimit"),
+        ("extern \"C\" int PyRun_SimpleString(const char*);\nint f() { return PyRun_SimpleString(\"\"); }", "PyRun_SimpleString"),
+        ("namespace at { struct DynamicLibrary { DynamicLibrary(const char*); }; }\nvoid f() { at::DynamicLibrary l(\"x\"); }",
+         "at::DynamicLibrary::DynamicLibrary"),
+        ("namespace at { struct Context { void setAllowTF32CuBLAS(bool); }; }\nvoid f(at::Context& c) { c.setAllowTF32CuBLAS(true); }",
+         "at::Context::setAllowTF32CuBLAS"),
+    ],
+)  # fmt: skip
+def test_what_a_kernel_needs_not_is_named(text: str, named: str, tmp_path: Path) -> None:
+    library = plain(text, tmp_path)
+    assert any(symbol.startswith(named) for symbol in forbidden_symbols(library)), forbidden_symbols(library)
+    assert forbidden_symbols(library, library) == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#include <cstdio>\nvoid f() { fprintf(stderr, \"%d\", 1); fflush(stdout); std::puts(\"x\"); }",
+        "#include <cstdlib>\nconst char* f() { return std::getenv(\"X\"); }",
+        "extern \"C\" int read(int); extern \"C\" int read(int x) { return x; }\nint f() { return read(1); }",
+        "namespace own { int open(int); }\nint f() { return own::open(1); }",
+        "extern \"C\" int cudaLaunchKernel(int), cudaFuncSetAttribute(int);\nint f() { return cudaLaunchKernel(1) + cudaFuncSetAttribute(2); }",
+        "#include <sstream>\n#include <iostream>\nvoid f() { std::ostringstream s; s << 1; std::cerr << s.str(); }",
+    ],
+)  # fmt: skip
+def test_what_honest_host_code_asks_for_is_not(text: str, tmp_path: Path) -> None:
+    assert forbidden_symbols(plain(text, tmp_path)) == ()
+
+
+def test_more_than_the_baseline_asks_for_is_named(tmp_path: Path) -> None:
+    opens = "#include <cstdio>\nvoid* f() { return std::fopen(\"x\", \"r\"); }\n"  # fmt: skip
+    baseline = plain(opens, tmp_path)
+    both = plain(opens + "#include <cstdlib>\nint g() { return std::system(\"x\"); }", tmp_path)  # fmt: skip
+    assert forbidden_symbols(both, baseline) == ("system",)
+
+
+@pytest.mark.parametrize("image", [b"", b"no library", b"\x7fELF" + bytes(60)])
+def test_an_image_that_cannot_be_read_is_said_to_be_none(image: bytes) -> None:
+    with pytest.raises(ValueError, match="built library"):
+        undefined_symbols(image)
+
+
+def test_symbols_cannot_be_stripped(tmp_path: Path) -> None:
+    library = plain("#include <dlfcn.h>\nvoid* f(const char* s) { return dlopen(s, 2); }", tmp_path, "-s")
+    assert forbidden_symbols(library) == ("dlopen",)

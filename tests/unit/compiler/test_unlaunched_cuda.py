@@ -1,0 +1,110 @@
+"""CUDA files without a workload: instances of templates and blocks from their host code, and what is assumed."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kernel_lsp.compiler.assumed import Assumed
+from kernel_lsp.compiler.built import Built
+from kernel_lsp.compiler.cuda import build_cuda
+from kernel_lsp.compiler.cuda_assumed import build_unlaunched
+from kernel_lsp.compiler.cuda_types import instance_of
+from kernel_lsp.judge.resources import resources_of
+from kernel_lsp.judge.verdict import KernelResources
+from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.cuda import find_cuda_kernels
+
+FILE = """
+#ifdef NOBODY_DEFINES_THIS
+__global__ void absent(float* x) { x[0] = 1.0f; }
+#endif
+__global__ void plain(float* x) { x[threadIdx.x] *= 2.0f; }
+namespace ops {
+template <typename T, int N> __global__ void told(T* x) { x[threadIdx.x * N] += T(1); }
+}
+template <typename T> __global__ void deduced(T* x) { x[threadIdx.x] += T(1); }
+template <int BLOCK_SIZE, int HALF = BLOCK_SIZE / 2> __global__ void partly(float* x) {
+  __shared__ float s[HALF];
+  s[threadIdx.x] = x[BLOCK_SIZE + threadIdx.x];
+  x[threadIdx.x] = s[HALF - 1 - threadIdx.x];
+}
+template <typename T> __global__ void never(T* x) { x->nothing_has_this(); }
+void host(float* x, double* y, int n) {
+  plain<<<n, 128>>>(x);
+  if (n > 9) {
+    const int N = 4;
+    ops::told<float, N><<<n, dim3(N, 8)>>>(x);
+  } else {
+    const int N = 2;
+    ops::told<double, N><<<n, 32>>>(y);
+  }
+  deduced<<<n, n>>>(x);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def built() -> tuple[dict[str, KernelResources], dict[str, Assumed]]:
+    source = SourceFile(Path("k.cu"), FILE)
+    build, plan, assumed = build_unlaunched(source, lambda names: build_cuda(source, "sm_90", names))
+    found = resources_of(Built(build, (plan,)))
+    return {one.name: one for one in found}, {one.kernel: one for one in assumed}
+
+
+def test_instances_that_host_code_names_are_made_and_nothing_is_assumed_of_them(built) -> None:
+    resources, assumed = built
+    assert {"ops::told<float, 4>", "ops::told<double, 2>"} <= resources.keys()
+    assert (assumed["ops::told"].types, assumed["ops::told"].compiled) == ((), True)
+    assert assumed["plain"] == Assumed("plain", 5, (), compiled=True)
+
+
+def test_blocks_of_host_code_give_an_occupancy_where_they_are_constant(built) -> None:
+    resources, _ = built
+    assert {name: one.threads for name, one in resources.items()} == {
+        "plain": 128,
+        "ops::told<float, 4>": 32,
+        "ops::told<double, 2>": 32,
+        "deduced<float>": None,
+        "partly<256>": None,
+    }
+    assert resources["plain"].occupancy == 1.0
+    assert resources["deduced<float>"].occupancy is None
+
+
+def test_what_no_launch_names_is_assumed_and_said(built) -> None:
+    _, assumed = built
+    assert assumed["deduced"].types == ("T=float",)
+    assert assumed["partly"].types == ("BLOCK_SIZE=256",)
+    assert assumed["partly"].guessed
+    assert not assumed["absent"].compiled
+    assert "`#if`" in assumed["absent"].problem
+
+
+def test_a_template_that_cannot_be_made_costs_no_other_its_facts(built) -> None:
+    resources, assumed = built
+    assert not any(name.startswith("never") for name in resources)
+    assert not assumed["never"].compiled
+    assert re.match(r"as never<float>, line 15: expression must have", assumed["never"].problem)
+
+
+@pytest.mark.parametrize(
+    ("head", "told", "instance", "assumed"),
+    [
+        ("typename T, const int N = 256", (), "k<float, 256>", ("T=float",)),
+        ("class T, bool B", (), "k<float, false>", ("T=float", "B=false")),
+        ("int BM, int BK, int TM", (), "k<64, 8, 8>", ("BM=64", "BK=8", "TM=8")),
+        ("int N, int M", ("7", None), "k<7, 4>", ("M=4",)),
+        ("typename T, typename... Ts", (), "k<float>", ("T=float",)),
+        ("Mode mode", (), "k<(Mode)0>", ("mode=(Mode)0",)),
+    ],
+)
+def test_arguments_come_from_launches_defaults_and_names(head, told, instance, assumed) -> None:
+    (kernel,) = find_cuda_kernels(f"template <{head}> __global__ void k(float* x) {{}}", Path("k.cu"))
+    assert instance_of(kernel, told, 0) == (instance, assumed)
+
+
+def test_nothing_is_assumed_for_a_template_of_templates() -> None:
+    text = "template <template <typename> class C> __global__ void k(C<float> x) {}"
+    (kernel,) = find_cuda_kernels(text, Path("k.cu"))
+    assert instance_of(kernel, (), 0) is None
