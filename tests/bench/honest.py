@@ -154,6 +154,7 @@ def row_of(program: Program, verdict: Verdict, seconds: float) -> Row:
             if check.status is CheckStatus.SKIPPED
         ],
         "seconds": round(seconds, 3),
+        "stages": {stage: round(taken, 3) for stage, taken in verdict.seconds.items()},
         "says": f"{'REFUSED' if refused else 'ok'} {seconds:.1f} s, {verdict.verdict.value} at {verdict.stage.value}, "
         f"{ended[CheckStatus.PASSED]} checks passed, {ended[CheckStatus.SKIPPED]} skipped: {reason[:300]}",
     }

@@ -41,7 +41,7 @@ async def refine_one(path: Path, budget: float, variants: Path | None) -> dict[s
             for c in measured.cases
         ]
         found = await refine(session, budget=budget)
-    row |= _figures(found)
+    row |= figures_of(found)
     if found.variant is None or found.best is None:
         return row
     if variants is not None:
@@ -59,7 +59,7 @@ async def refine_one(path: Path, budget: float, variants: Path | None) -> dict[s
     }
 
 
-def _figures(found: Refinement) -> dict[str, Any]:
+def figures_of(found: Refinement) -> dict[str, Any]:
     outcomes: dict[str, int] = {}
     for tried in found.tried:
         outcomes[tried.feedback.verdict.value] = outcomes.get(tried.feedback.verdict.value, 0) + 1
