@@ -182,10 +182,13 @@ class Harness:
             self.draws[key] = self._drawn(key, case, family, made)
         return self.draws[key]
 
-    async def fresh(self, like: Draw, seed: int) -> Draw:
-        """Return the inputs that `Renew` draws with this seed; errors on them are held to those on `like`."""
-        key = f"{like.key}/fresh"
-        family = self.fresh_family(like)
+    async def fresh(self, like: Draw, seed: int, family: str = "") -> Draw:
+        """Return the inputs that `Renew` draws with this seed; errors on them are held to those on `like`.
+
+        Those of another `family` have the same shapes and numbers where it changes values of tensors alone.
+        """
+        key = f"{like.key}/fresh/{family}"
+        family = family or self.fresh_family(like)
         made = await self.oracle(Prepare(key=key, case=like.case, family=family, seed=seed, like=like.key))
         return self._drawn(key, like.case, family, made)
 

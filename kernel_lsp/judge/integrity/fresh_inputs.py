@@ -5,34 +5,40 @@ that remembers answers, by element, by row or by samples, has nothing to look up
 counts. As nobody knows the right bits for such inputs beforehand, launches are picked by chance once they have run:
 their outputs are held against the truth, and all of a segment against those of the candidate's other process.
 
-Drawing inputs may be slow. Where the time for it is used up the rest of the blocks see the last inputs again, and both
-kinds of segments are held against each other.
+Drawing inputs may be slow, and inputs with other shapes or numbers do not fit what was recorded. Then blocks see the
+last inputs again: their outputs are held against the truth as well, for a version may leave out what it has done
+before, and it is looked at by itself what a first launch on unseen inputs takes (`remembers`).
 """
 
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 from kernel_lsp import policy
 from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs.check import cannot_be_given
 from kernel_lsp.judge.inputs.replay import compare_launch
-from kernel_lsp.judge.measure.cases import TimedCase, run_segment, segment_us
+from kernel_lsp.judge.measure.cases import TimedCase, fill, prepare, run_segment, segment_us
 from kernel_lsp.judge.ruling import Ruling, rejected
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.runner.messages.oracle import Place, Renew
 from kernel_lsp.runner.messages.subject import Refresh, Segment
 
+_UNSEEN = "shifted"
+"""Family whose tensors all hold other values than plain ones of the same seed, in the same shapes."""
+
 
 @dataclass(slots=True)
 class _Seen:
-    """What was done for one case: renewals, and launches looked at in either way."""
+    """What was done for one case: launches looked at in either way, after renewals and where there was none."""
 
     renewals: int = 0
     compared: int = 0
     repeated: int = 0
+    kept: int = 0
+    compared_again: int = 0
 
 
 @dataclass
@@ -47,6 +53,7 @@ class FreshInputs:
         same_bits: launches on the same inputs leave the same bits.
         rng: chance.
         ruling: the first thing found wrong.
+        recorded_anew: inputs that both sides were recorded on for a look of their own.
     """
 
     harness: Harness
@@ -56,8 +63,10 @@ class FreshInputs:
     same_bits: bool
     rng: random.Random
     ruling: Ruling | None = None
+    recorded_anew: int = 0
     _spent: float = 0.0
-    _seeds: tuple[int, ...] = ()
+    _is_new: bool = False
+    _seeds: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     _seen: dict[int, _Seen] = field(default_factory=dict[int, _Seen])
 
     async def renew(self, case: TimedCase, *, always: bool = False) -> None:
@@ -65,19 +74,21 @@ class FreshInputs:
 
         Nothing is drawn once the time for it is used up, unless `always` asks for it.
         """
-        self._seeds = ()
-        if (self._spent > policy.RENEWAL_SECONDS and not always) or not self.applies(case):
+        seen = self._seen.setdefault(case.draw.case, _Seen())
+        self._is_new = self.applies(case) and (always or self._spent <= policy.RENEWAL_SECONDS)
+        if not self._is_new:
+            seen.kept += 1
             return
         began = time.perf_counter()
-        self._seeds = tuple(self.rng.getrandbits(48) for _ in case.names)
+        seeds = self._seeds[case.recording] = tuple(self.rng.getrandbits(48) for _ in case.names)
         sides = [(self.baseline, case), (self.candidate, case)]
         sides += [(self.other, case.at(0))] if self.other is not None else []
         places = tuple(Place(subject.name, placed.names) for subject, placed in sides)
         family = self.harness.fresh_family(case.draw)
-        await self.harness.oracle(Renew(case=case.draw.case, family=family, seeds=self._seeds, places=places))
+        await self.harness.oracle(Renew(case=case.draw.case, family=family, seeds=seeds, places=places))
         for subject, placed in sides if case.restores else ():
             await subject.ask(Refresh(slabs=placed.names))
-        self._seen.setdefault(case.draw.case, _Seen()).renewals += 1
+        seen.renewals += 1
         self._spent += time.perf_counter() - began
 
     def applies(self, case: TimedCase) -> bool:
@@ -87,12 +98,16 @@ class FreshInputs:
 
     async def look(self, case: TimedCase, segment: Segment) -> None:
         """By chance, hold outputs of a segment against the truth, or against the candidate's other process."""
-        if not self._seeds or self.ruling is not None:
+        if self.ruling is not None:
             return
-        seen = self._seen[case.draw.case]
-        if seen.compared < policy.FRESH_LAUNCHES_COMPARED and self.rng.random() < policy.FRESH_COMPARED_SHARE:
+        seen, chosen = self._seen[case.draw.case], self.rng.random() < policy.FRESH_COMPARED_SHARE
+        if not self._is_new:
+            if chosen and seen.compared_again < policy.FRESH_LAUNCHES_COMPARED:
+                seen.compared_again += 1
+                await self._compare(case)
+        elif chosen and seen.compared < policy.FRESH_LAUNCHES_COMPARED:
             seen.compared += 1
-            await self._compare(case, self.rng.randrange(case.launches))
+            await self._compare(case)
         elif self.other is not None and self.same_bits and self.rng.random() < policy.FRESH_REPEATED_SHARE:
             seen.repeated += 1
             await self._repeat(self.other, case, segment)
@@ -105,24 +120,35 @@ class FreshInputs:
                 await self.renew(case, always=True)
                 await run_segment(self.candidate, case)
                 seen.compared += 1
-                await self._compare(case, self.rng.randrange(case.launches))
+                await self._compare(case)
+            if self.ruling is None and seen.kept and not seen.compared_again:
+                for _ in range(2):
+                    await run_segment(self.candidate, case)
+                seen.compared_again += 1
+                await self._compare(case)
         return self.ruling
 
     def summary(self) -> str:
         """Say what was done, for the evidence."""
         seen = self._seen.values()
-        drawn, compared, repeated = (sum(getattr(s, n) for s in seen) for n in ("renewals", "compared", "repeated"))
-        return f"drawn anew {drawn} times; {compared} launches held against the truth, {repeated} segments run again"
+        drawn, kept = sum(one.renewals for one in seen), sum(one.kept for one in seen)
+        compared = sum(one.compared + one.compared_again for one in seen)
+        parts = [f"drawn anew {drawn} times"] if drawn else []
+        parts += [f"{kept} times the last ones again"] if kept else []
+        parts += [f"recorded anew on {self.recorded_anew} others"] if self.recorded_anew else []
+        parts += [f"{compared} launches held against the truth"]
+        repeated = sum(one.repeated for one in seen)
+        return ", ".join([*parts, *([f"{repeated} segments run again"] if repeated else [])])
 
     @property
     def drawn(self) -> bool:
-        """True if inputs were drawn anew at all."""
-        return any(seen.renewals for seen in self._seen.values())
+        """True if both sides met inputs that nobody had seen, in blocks or besides."""
+        return self.recorded_anew > 0 or any(seen.renewals for seen in self._seen.values())
 
     @property
     def renewed(self) -> bool:
-        """True if all cases were timed on inputs that nobody had seen."""
-        return bool(self._seen) and all(seen.renewals for seen in self._seen.values())
+        """True if all cases were timed on nothing but inputs that nobody had seen."""
+        return bool(self._seen) and all(seen.renewals and not seen.kept for seen in self._seen.values())
 
     async def _repeat(self, other: Subject, case: TimedCase, segment: Segment) -> None:
         """Hold launches of a segment against the same launches in another process.
@@ -143,30 +169,59 @@ class FreshInputs:
                 "launch in another process does"
             )
 
-    async def _compare(self, case: TimedCase, launch: int) -> None:
-        seed = self._seeds[launch % len(self._seeds)]
-        draw = await self.harness.fresh(case.draw, seed)
+    async def _compare(self, case: TimedCase, launch: int | None = None) -> None:
+        """Hold one launch of the candidate's last segment, by chance if none is named, against the truth."""
+        launch = self.rng.randrange(case.launches) if launch is None else launch
+        draw = case.draw
+        if seeds := self._seeds.get(case.recording):
+            draw = await self.harness.fresh(case.draw, seeds[launch % len(seeds)])
         if cannot_be_given(draw, self.candidate) is None:
             self.ruling = await compare_launch(self.harness, self.candidate, case, draw, launch)
+
+    async def first_and_again(self, case: TimedCase) -> dict[str, tuple[float, float]]:
+        """Return microseconds of a launch on inputs that a side (`A`, `B`) has not seen, and of the same again."""
+        if self.applies(case):
+            await self.renew(case, always=True)
+            return await self._timed_twice(case)
+        seed = self.rng.getrandbits(48)
+        known = await self.harness.fresh(case.draw, seed)
+        unseen = await self.harness.fresh(case.draw, seed, _UNSEEN)
+        if known.slab != unseen.slab or cannot_be_given(known, self.candidate) is not None:
+            return {}
+        apart = replace(case, draw=known, mode="cold", slabs=1, launches=1, place=0)
+        for subject in (self.baseline, self.candidate):
+            await prepare(self.harness, subject, [apart])  # which runs a launch
+            await fill(self.harness, subject, apart, unseen)
+        times = await self._timed_twice(apart)
+        self.recorded_anew += 1
+        for subject in (self.baseline, self.candidate):
+            await self.harness.unbind(subject, apart.names[0])
+        return times
+
+    async def _timed_twice(self, case: TimedCase) -> dict[str, tuple[float, float]]:
+        times: dict[str, tuple[float, float]] = {}
+        for side, subject in (("A", self.baseline), ("B", self.candidate)):
+            first_us = segment_us(await run_segment(subject, case))
+            await run_segment(subject, case)
+            times[side] = first_us, segment_us(await run_segment(subject, case))
+        return times
 
 
 async def remembers(fresh: FreshInputs, cases: Sequence[TimedCase]) -> Ruling | None:
     """Return the ruling on a candidate that is slower on inputs it has not seen, by more than the baseline is.
 
-    Each look times the first segment on new inputs, and the same segment again. Another process on the GPU slows single
+    Each look times a first segment on new inputs, and the same segment again. Another process on the GPU slows single
     segments too, so the median of several looks counts: memory makes a first segment slow every time.
     """
     for case in cases:
-        ratios: dict[str, list[float]] = {"A": [], "B": []}
-        first_us = again_us = 0.0
-        for _ in range(policy.FRESH_INPUTS_LAUNCHES):
-            await fresh.renew(case, always=True)
-            for side, subject in (("A", fresh.baseline), ("B", fresh.candidate)):
-                first_us = segment_us(await run_segment(subject, case))
-                await run_segment(subject, case)
-                again_us = segment_us(await run_segment(subject, case))
-                ratios[side].append(first_us / again_us)
-        usual, own = max(1.0, median(ratios["A"])), median(ratios["B"])
+        looks = [await fresh.first_and_again(case) for _ in range(policy.FRESH_INPUTS_LAUNCHES)]
+        if fresh.ruling is not None:
+            return fresh.ruling
+        if not (looks := [look for look in looks if look]):
+            continue
+        first_us, again_us = (median(look["B"][which] for look in looks) for which in (0, 1))
+        usual, own = (median(first / again for first, again in (look[side] for look in looks)) for side in "AB")
+        usual = max(1.0, usual)
         if own > policy.FRESH_INPUTS_RATIO * usual and first_us > again_us + policy.FRESH_INPUTS_SLACK_US:
             name = fresh.harness.cases[case.draw.case]
             return rejected(

@@ -1,6 +1,7 @@
 """Which cases are timed and how, and the recordings that are made for that."""
 
 import math
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -173,6 +174,7 @@ async def prepare(harness: Harness, subject: Subject, cases: Sequence[TimedCase]
             restores=case.restores,
             capture=case.captured,
             salt=harness.salt,
+            poison=1 + secrets.randbelow(255),
         )
         made.append(await subject.ask(request))
         subject.recorded[case.recording] = case.how

@@ -357,6 +357,7 @@ class Record(Request[SubjectRole, Recorded], frozen=True, kw_only=True):
         restores: put inputs back before each launch.
         capture: record a CUDA graph; else launches are enqueued one by one.
         salt: of the checksums, up to 62 bits.
+        poison: byte that outputs are full of when a segment starts; nobody knows it beforehand.
     """
 
     recording: str
@@ -365,6 +366,7 @@ class Record(Request[SubjectRole, Recorded], frozen=True, kw_only=True):
     restores: bool
     capture: bool
     salt: int
+    poison: int
 
     def answered_by(self, role: SubjectRole) -> Recorded:
         return role.record(self)

@@ -78,7 +78,7 @@ class Draws:
                 others = iter(families.apply(families.WEIGHTS, (value,), generator, (structure,)))
             else:
                 fresh = self.fresh(case, seed)
-                drawn = fresh[argument] if argument < len(fresh) else None
+                drawn = fresh[argument] if argument < len(fresh) and _fits(base, fresh, value) else None
                 others = other_values(value, drawn, structure, generator)
             other = next(islice(others, attempt, None), None)
         return None if other is None else (*base[:argument], other, *base[argument + 1 :])
@@ -159,3 +159,10 @@ class Draws:
     def _given(self, leaves: Leaves) -> int:
         """Return how many of the leaves are inputs; the rest are weights."""
         return len(leaves) - len(self.workload.weights)
+
+
+def _fits(base: Leaves, fresh: Leaves, value: object) -> bool:
+    """Say if a value of another draw may stand among these: integers may point into tensors that were longer there."""
+    if isinstance(value, Tensor) and value.is_floating_point():
+        return True
+    return [tensor.shape for tensor in tensors(base)] == [tensor.shape for tensor in tensors(fresh)]

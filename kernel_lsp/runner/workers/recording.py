@@ -2,7 +2,8 @@
 
 Each launch works on inputs of its own, as far as memory allows, and its outputs stay where they are until the next
 segment: so every timed launch can be checked, by its checksum or against the truth, and nobody knows beforehand which
-of them will be. Outputs are full of 0xFF bytes when a segment starts, so a launch that does nothing leaves that.
+of them will be. Outputs are full of one byte when a segment starts, another one in each recording: so a launch that
+does nothing leaves that, and nobody can leave out what happens to be there already.
 
 A `cold` segment flushes the L2 cache before each launch and times each between two events. A `short` one, for launches
 that two events would blur, runs all of them one after another between two events. Two probes round the segment read
@@ -52,6 +53,7 @@ class Recording:
         launches: each on its slab.
         mode: see above.
         salt: of the checksums.
+        poison: byte that outputs are full of when a segment starts.
         capture: record a graph; otherwise launches are enqueued one by one on the default stream, where code that
             names no stream runs too.
 
@@ -60,9 +62,17 @@ class Recording:
     """
 
     def __init__(
-        self, watch: Stopwatch, launches: Sequence[Launchable], mode: Mode, salt: int, *, capture: bool = True
+        self,
+        watch: Stopwatch,
+        launches: Sequence[Launchable],
+        mode: Mode,
+        salt: int,
+        *,
+        poison: int,
+        capture: bool = True,
     ) -> None:
         self._watch, self._launches, self._mode, self._salt = watch, launches, mode, salt
+        self._byte = poison
         self._captured = capture
         self._restores = any(launch.restore is not None for launch in launches)
         self.outputs: list[tuple[Tensor, ...]] = []
@@ -182,7 +192,7 @@ class Recording:
 
     def _poison(self) -> None:
         for output in (output for outputs in self.outputs for output in outputs):
-            poison(output)
+            poison(output, self._byte)
 
 
 def _overlap(outputs: Sequence[Sequence[Tensor]]) -> str:

@@ -91,12 +91,10 @@ class Timer:
         return float(check(cu.cuEventElapsedTime(*self._events), "reading an event")) * 1000
 
 
-def poison(output: Tensor) -> None:
-    """Fill an output with 0xFF bytes, or with NaN where its elements do not lie side by side."""
-    if output.is_contiguous():
-        output.detach().view(-1).view(torch.uint8).fill_(policy.POISON_BYTE)
-    elif output.is_floating_point():
-        output.detach().fill_(float("nan"))
+def poison(output: Tensor, byte: int) -> None:
+    """Fill each element of an output with a byte; memory between them stays as it is."""
+    element = torch.full((output.itemsize,), byte, dtype=torch.uint8, device=output.device).view(output.dtype)
+    output.detach().copy_(element)
 
 
 def _event() -> object:

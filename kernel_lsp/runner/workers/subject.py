@@ -296,7 +296,8 @@ class Subject:
             torch.cuda.synchronize()
             self._free_unused()  # a graph has memory of its own
             with self._ears.recording():
-                made = Recording(self._watch, launches, request.mode, request.salt, capture=request.capture)
+                poison, capture = request.poison, request.capture
+                made = Recording(self._watch, launches, request.mode, request.salt, poison=poison, capture=capture)
             torch.cuda.synchronize()
         self._recordings[request.recording] = made
         return made.described()
@@ -463,7 +464,7 @@ def _make_stopwatch(probes: Binary) -> "Stopwatch":
     watch = Stopwatch(LoadedModule(probes, {}), torch.cuda.Stream())
     x = torch.zeros(4096, device="cuda")
     launch = Launchable(lambda: (torch.empty_like(x).copy_(x),), x)
-    Recording(watch, [launch, launch], "cold", 1).segment()
+    Recording(watch, [launch, launch], "cold", 1, poison=policy.POISON_BYTE).segment()
     with WatchedAllocations() as watcher:
         torch.empty_like(x)
     watcher.trampled()

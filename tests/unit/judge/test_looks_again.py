@@ -11,9 +11,11 @@ import pytest
 from judge_support import Clock, fake_harness, fake_subject, timed
 
 from kernel_lsp import policy
+from kernel_lsp.judge.inputs.draw import Draw
 from kernel_lsp.judge.integrity import fresh_inputs, outside_clock
 from kernel_lsp.judge.integrity.fresh_inputs import FreshInputs, remembers
 from kernel_lsp.judge.integrity.outside_clock import Look, missing_share, seen_from_outside
+from kernel_lsp.judge.measure.cases import TimedCase
 from kernel_lsp.judge.ruling import Ruling, rejected
 from kernel_lsp.judge.verdict import Outcome
 from kernel_lsp.runner.messages.oracle import Renew
@@ -199,7 +201,85 @@ def test_no_inputs_are_drawn_once_their_time_is_up(monkeypatch: pytest.MonkeyPat
     for _ in range(3):
         asyncio.run(fresh.inputs.renew(CASE))
     assert len(fresh.drawn) == 1
-    assert fresh.inputs.renewed
+    assert not fresh.inputs.renewed, "not all of them were new"
+
+
+class Truth:
+    """Notes what outputs are held against, and finds nothing wrong; a drawn input is one of its seed's name."""
+
+    def __init__(self, fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.against: list[Draw] = []
+        self._fresh = fresh
+        fresh.inputs.harness.fresh = self._draw  # type: ignore[method-assign]
+        fresh.inputs.harness.unbind = AsyncMock()  # type: ignore[method-assign]
+        monkeypatch.setattr(fresh_inputs, "time", fresh.clock)
+        monkeypatch.setattr(fresh_inputs, "prepare", AsyncMock())
+        monkeypatch.setattr(fresh_inputs, "fill", self._fill)
+        monkeypatch.setattr(fresh_inputs, "compare_launch", self._compare)
+
+    async def _draw(self, like: Draw, seed: int, family: str = "") -> Draw:
+        return replace(like, key=f"seed {seed}", family=family or like.family)
+
+    async def _fill(self, _harness: object, _subject: object, _case: object, draw: Draw) -> None:
+        for side in self._fresh.sides:
+            side.fresh = draw.family != CASE.draw.family
+
+    async def _compare(self, _harness: object, _subject: object, _case: object, against: Draw, _launch: int) -> None:
+        self.against.append(against)
+
+
+def test_outputs_for_inputs_that_were_there_before_are_held_against_the_truth_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A version may leave out what it has done before: then nobody would see what became of it."""
+    fresh = Fresh(Side([], 1.0), Side([], 1.0), seconds=policy.RENEWAL_SECONDS + 0.1)
+    truth = Truth(fresh, monkeypatch)
+    segment = Segment((1.0,) * CASE.launches, ((1,),) * CASE.launches, None)
+
+    async def blocks(case: TimedCase) -> None:
+        for _ in range(40):
+            await fresh.inputs.renew(case)
+            await fresh.inputs.look(case, segment)
+
+    asyncio.run(blocks(CASE))
+    assert len(fresh.drawn) == 1
+    assert {draw.key for draw in truth.against} == {f"seed {seed}" for seed in fresh.drawn[0].seeds}
+    truth.against.clear()
+    fresh.inputs._seen.clear()
+    asyncio.run(blocks(CASE.at(1)))
+    assert {draw.key for draw in truth.against} == {CASE.draw.key}, "nothing was drawn in the other place"
+
+
+def test_some_are_in_any_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh = Fresh(Side([1.0], 1.0), Side([1.0], 1.0), seconds=policy.RENEWAL_SECONDS + 0.1)
+    truth = Truth(fresh, monkeypatch)
+
+    async def twice() -> Ruling | None:
+        for _ in range(2):
+            await fresh.inputs.renew(CASE)
+        for side in fresh.sides:
+            side.fresh = False
+        return await fresh.inputs.finish([CASE])
+
+    assert asyncio.run(twice()) is None
+    assert len(truth.against) == 2, "of new ones and of those that were there"
+
+
+@pytest.mark.parametrize(("again_us", "rejected"), [(50.0, True), (85.0, False)])
+def test_inputs_that_do_not_fit_what_was_recorded_are_recorded_by_themselves(
+    again_us: float, rejected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh = Fresh(Side([100.0] * LOOKS, 100.0), Side([85.0] * LOOKS, again_us))
+    other = replace(CASE.draw, arguments=(2.0,))
+    fresh.inputs.harness.draws[f"{CASE.draw.case}/{CASE.draw.family}/1"] = other
+    truth = Truth(fresh, monkeypatch)
+    assert not fresh.inputs.applies(CASE)
+    ruling = fresh.remembers(monkeypatch)
+    assert (ruling is not None) is rejected
+    assert (len(fresh.drawn), truth.against) == (0, [])
+    assert fresh.inputs.drawn
+    assert not fresh.inputs.renewed
+    assert fresh.inputs.summary() == f"recorded anew on {LOOKS} others, 0 launches held against the truth"
 
 
 def test_a_candidate_that_answers_otherwise_in_its_other_process_is_rejected() -> None:

@@ -144,3 +144,34 @@ def test_fresh_weights_come_beside_plain_inputs():
 def test_every_family_can_be_asked_for():
     trial = Trial(TRIANGLES)
     assert [trial.draw(family) for family in FAMILIES] == [f"0/{family}/0" for family in FAMILIES]
+
+
+RAGGED = """
+import torch
+
+CASES = [dict(batch=8, longest=100)]
+
+
+def inputs(batch, longest):
+    lengths = longest - torch.randint(longest // 2, (batch,))
+    offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+    return torch.randn(int(offsets[-1]), device="cuda"), offsets.int().to("cuda")
+
+
+def reference(x, offsets):
+    return torch.nn.functional.pad(x.cumsum(0), (1, 0))[offsets.long()].diff()
+
+
+def launch(module, x, offsets):
+    return x.new_empty(offsets.numel() - 1)
+"""
+
+
+def test_offsets_of_a_longer_draw_do_not_point_past_these_inputs():
+    """On a GPU an index out of bounds is the end of the process that has the truth."""
+    trial = Trial(RAGGED)
+    for number in range(6):
+        found = trial.vary(base := trial.draw(number=number), 1, seed=number)
+        assert found.made is not None, found.why
+        offsets = trial.leaves(f"{base}/1")[1]
+        assert int(offsets.max()) <= trial.leaves(base)[0].numel()
