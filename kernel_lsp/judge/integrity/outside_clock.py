@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from kernel_lsp import policy
 from kernel_lsp.judge.harness import Harness
-from kernel_lsp.judge.measure.cases import TimedCase, ready
+from kernel_lsp.judge.measure.cases import TimedCase, ready, segment_us
 from kernel_lsp.judge.ruling import Ruling, rejected
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.runner.messages.subject import RunSegments
@@ -19,7 +19,11 @@ from kernel_lsp.runner.messages.subject import RunSegments
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Milliseconds of the same number of segments: by the parent's clock, and as the side's own process claims."""
+    """Milliseconds of the same number of segments: by the parent's clock, and as the side's own process claims.
+
+    The claim is that of every launch's typical time: who lets one launch of several do the work of others says too
+    little by it.
+    """
 
     wall_ms: float
     claimed_ms: float
@@ -96,8 +100,7 @@ async def _look(subject: Subject, case: TimedCase) -> Look:
     started = time.perf_counter()
     segments = await subject.ask(request, deadline=policy.SEGMENT_DEADLINE_SECONDS + count * whole_ms / 100)
     wall_ms = (time.perf_counter() - started) * 1000
-    per_time = case.launches if case.mode == "short" else 1
-    return Look(wall_ms, sum(sum(segment.times_us) for segment in segments) * per_time / 1000)
+    return Look(wall_ms, sum(map(segment_us, segments)) * case.launches / 1000)
 
 
 def _least(looks: Sequence[Look]) -> Look:

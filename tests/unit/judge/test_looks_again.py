@@ -40,6 +40,14 @@ class Timed:
         return tuple(Segment((us,) * CASE.launches, (), None) for _ in range(request.count))
 
 
+class Uneven(Timed):
+    """A version of whose four launches the first does a part of the others' work; together they take as long."""
+
+    async def ask(self, request: Any, *, deadline: float) -> Any:
+        segments = await super().ask(request, deadline=deadline)
+        return tuple(replace(segment, times_us=(166.0, 78.0, 78.0, 78.0)) for segment in segments)
+
+
 Looking = Callable[..., tuple[Ruling | None, int]]
 
 
@@ -87,6 +95,16 @@ def test_looks_are_spread_over_seconds_before_anybody_is_accused(looking: Lookin
     _, quick = looking([1 / 3])
     _, slow = looking([1 / 3], put_off=([500.0] * 100, [500.0] * 100))
     assert slow == policy.OUTSIDE_CLOCK_LOOKS + 1 < quick, "one of them without flushes"
+
+
+def test_who_lets_one_launch_do_the_work_of_others_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(outside_clock, "time", clock)
+    monkeypatch.setattr(outside_clock, "ready", AsyncMock())
+    sides = (fake_subject(Timed(clock, [1.0], [])), fake_subject(Uneven(clock, [1.0], [])))
+    ruling = asyncio.run(seen_from_outside(fake_harness(), *sides, [CASE]))
+    assert ruling is not None
+    assert ruling.outcome is Outcome.ILLEGITIMATE
 
 
 def test_launches_that_were_not_captured_have_their_own_look(looking: Looking) -> None:
