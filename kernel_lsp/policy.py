@@ -228,7 +228,13 @@ VARIED_ARGUMENTS: Final = 16
 VARIED_WEIGHTS_SECONDS: Final = 5.0
 """Seconds for weights one by one, where all are varied together too. Chosen: convolutions in float64."""
 FAMILIES_PER_TIMED_CASE: Final = 2
-"""Input families, by chance, for each timed case beyond the plain one. Chosen: so that each verdict stays quick."""
+"""Input families, by chance, for each timed case beyond the plain one, whatever time they take. Chosen."""
+FURTHER_INPUTS_SECONDS: Final = 3.0
+"""Seconds of a session's opening for all other families on larger cases, and for values of integers and bools after the
+first. Chosen: most references take milliseconds; convolutions in float64 take seconds, and a session opens no later."""
+FURTHER_CHECKS_SECONDS: Final = 0.5
+"""Seconds for these in one check of a candidate, and again for each recording of it, by chance. Chosen: half of what a
+verdict takes; right answers that do not fit in memory are made anew each time."""
 GUARD_BYTES: Final = 16 << 10
 """Guard before and past each tensor. Chosen: a row of 4,096 floats."""
 POISON_BYTE: Final = 0xFF
@@ -326,8 +332,8 @@ SYMMETRIC_LEAST_PAIRS: Final = 6
 """Opposite elements that differ from the first pair, for a symmetric matrix to be so on purpose. Chosen."""
 SORTED_LEAST_ELEMENTS: Final = 3
 """Integers of a row that are sorted on purpose rather than by chance. Chosen."""
-OTHER_VALUES_TRIED: Final = 4
-"""Other values of one argument that are tried until one matters. Chosen: each takes a run of the reference."""
+OTHER_VALUES_TRIED: Final = 6
+"""Other values of one argument that are tried, at most. Chosen: each takes a run of the reference."""
 OTHER_VALUES_CPU_BYTES: Final = 64 << 20
 """Inputs up to which other integers are tried on a CPU first, for they may be indices. Chosen."""
 

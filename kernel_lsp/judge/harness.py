@@ -33,6 +33,7 @@ from kernel_lsp.runner.messages.oracle import (
     Contract,
     Detach,
     Fill,
+    LayOut,
     LoadWorkload,
     Made,
     MeasureRates,
@@ -40,6 +41,7 @@ from kernel_lsp.runner.messages.oracle import (
     Prepare,
     Probe,
     Touch,
+    Varied,
     Vary,
     Workload,
 )
@@ -200,17 +202,30 @@ class Harness:
         changed = self.workload.weights if family == WEIGHTS or self.workload.renews_weights else ()
         return Draw(key, case, family, made.arguments, made.nbytes, made.input_bytes, changed)
 
-    async def vary(self, draw: Draw, argument: int) -> tuple[Draw | None, str]:
-        """Return the same inputs but for one argument, or why there are none that ask for another answer."""
+    async def lay_out(self, draw: Draw, family: str) -> Draw:
+        """Return the same inputs as they lie in memory in a family that changes nothing else."""
+        key = f"{draw.key}/{family}"
+        if key not in self.draws:
+            made = await self.oracle(LayOut(key=key, base=draw.key, family=family))
+            self.draws[key] = self._drawn(key, draw.case, family, made)
+        return self.draws[key]
+
+    async def vary(self, draw: Draw, argument: int, first: int = 0) -> tuple[Draw | None, Varied]:
+        """Return the same inputs but for one argument, and what the oracle says of them.
+
+        There are none, and it says why, where none of its other values from number `first` on asks for another answer.
+        """
         name = self.workload.arguments[argument]
-        key = f"{draw.key}/{argument}"
-        found = await self.oracle(Vary(key=key, base=draw.key, argument=argument, seed=self._seed(key)))
+        usual = f"{draw.key}/{argument}"
+        key = f"{usual}/{first}" if first else usual
+        request = Vary(key=key, base=draw.key, argument=argument, seed=self._seed(usual), first=first)
+        found = await self.oracle(request)
         if found.made is None or not found.matters:
-            return None, found.why or "the right answer is the same whatever it holds"
+            return None, found
         varied = self._drawn(key, draw.case, f"other `{name}`", found.made)
         changed = (*draw.changed_weights, *((name,) if name in self.workload.weights else ()))
         self.draws[key] = replace(varied, changed_weights=changed)
-        return self.draws[key], ""
+        return self.draws[key], found
 
     async def touch(self, draw: Draw) -> Draw:
         """Return the same inputs but for fresh values in a few places, other ones each time; only the last are kept.

@@ -1,10 +1,11 @@
-"""Other values of one argument, to find out who ignores it. Runner processes only.
+"""Other values of one argument, to find out who ignores it or takes it for what it usually is. Runner processes only.
 
 Integers may be sizes, indices, lengths or labels, and nobody says which. So their other values are made of those that
-are there: indices that are in range stay in range, and lengths still add up. The reference has the last word.
+are there: indices that are in range stay in range, and lengths still add up. A single one that is no size may become
+much larger, as a shift or a window. The reference has the last word, and the baseline after it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Generator, Tensor
@@ -16,9 +17,13 @@ from kernel_lsp.workload.structure import Structure, is_within, preserve
 
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 """Types that torch calculates in everywhere."""
+_LARGEST = 2**31 - 1
+"""Largest number that a kernel takes for an `int`."""
 
 
-def other_values(value: Leaf, fresh: Leaf | None, structure: Structure, generator: Generator) -> Iterator[Leaf]:
+def other_values(
+    value: Leaf, fresh: Leaf | None, structure: Structure, generator: Generator, extents: Sequence[int] = ()
+) -> Iterator[Leaf]:
     """Yield other values of an argument, the likeliest first; none where nothing tells one.
 
     Args:
@@ -26,24 +31,46 @@ def other_values(value: Leaf, fresh: Leaf | None, structure: Structure, generato
         fresh: what it is in another draw, if that has it.
         structure: what its other values keep; of a fixed one there are none.
         generator: of random numbers; the same ones give the same values.
+        extents: of all inputs; an integer that is one of them is taken for a size.
     """
     if structure.promise.fixed:
         return
     if isinstance(value, Tensor):
         yield from _other_tensors(value, fresh, structure, generator)
     elif isinstance(value, (int, float)):
-        yield from (other for other in _other_numbers(value, fresh) if is_within(structure.promise, other))
+        others = _other_numbers(value, fresh, extents)
+        yield from (other for other in others if is_within(structure.promise, other))
 
 
-def _other_numbers(value: bool | int | float, fresh: Leaf | None) -> Iterator[bool | int | float]:
+def is_varied_often(value: Leaf) -> bool:
+    """Return True for what has several other values that are worth a try each: integers and bools."""
+    if isinstance(value, Tensor):
+        return value.dtype is torch.bool or value.dtype in _INTEGERS
+    return isinstance(value, int)
+
+
+def _other_numbers(
+    value: bool | int | float, fresh: Leaf | None, extents: Sequence[int]
+) -> Iterator[bool | int | float]:
     if isinstance(value, bool):
         yield not value
     elif isinstance(value, int):
-        if value > 0:  # first the smaller one: a kernel that takes it for a size stays within its memory
-            yield value - 1
-        yield value + 1
+        yield from dict.fromkeys(other for other in _steps(value, extents) if other != value)
     else:
         yield fresh if isinstance(fresh, float) and fresh != value else 1.25 * value + 0.25
+
+
+def _steps(value: int, extents: Sequence[int]) -> Iterator[int]:
+    """First the smaller neighbour: a kernel that takes the number for a size stays within its memory.
+
+    What is no size goes beyond twice the longest row, where nobody comes back to its beginning by one subtraction.
+    """
+    if value > 0:
+        yield value - 1
+    yield value + 1
+    if value > 0 and value not in extents:
+        yield from (other for other in (value + 2 * max(extents, default=0), 2 * value) if other <= _LARGEST)
+        yield value // 2
 
 
 def _other_tensors(value: Tensor, fresh: Leaf | None, structure: Structure, generator: Generator) -> Iterator[Tensor]:
@@ -54,7 +81,8 @@ def _other_tensors(value: Tensor, fresh: Leaf | None, structure: Structure, gene
         drawn = fresh[tuple(slice(extent) for extent in own.shape)]
         if _differs(drawn, own):
             yield laid_out_as(drawn, value)
-            return
+            if not is_varied_often(value):
+                return
     if own.dtype is torch.bool:
         made = _flipped(own, generator)
     elif own.dtype in _INTEGERS:
@@ -74,9 +102,15 @@ def _moved(x: Tensor, generator: Generator) -> Iterator[Tensor]:
 
 
 def _flipped(x: Tensor, generator: Generator) -> Iterator[Tensor]:
+    """By chance; true up to a place of each row, as masks of padding are, and from there on; one in each row; all."""
     flips = torch.rand(x.shape, generator=generator, device=x.device) < 0.5
     flips.view(-1)[0] = True
     yield x ^ flips
+    rows = x if x.dim() else x.reshape(1)
+    place = torch.arange(rows.shape[-1], device=x.device)
+    one = torch.randint(rows.shape[-1], (*rows.shape[:-1], 1), generator=generator, device=x.device)
+    for other in (place <= one, place >= one, rows ^ (place == one)):
+        yield other.expand(rows.shape).reshape(x.shape)
     yield ~x
 
 
@@ -90,29 +124,28 @@ def _other_integers(x: Tensor, generator: Generator) -> Iterator[Tensor]:
     else:
         yield _shuffled(rows, generator)
         yield _shuffled(rows.reshape(1, -1), generator).view(x.shape)
-        if not _all_different(rows):
-            places = torch.randint(rows.numel(), rows.shape, generator=generator, device=x.device)
-            yield rows.flatten()[places]
+        yield _drawn_again(rows, generator).view(x.shape)
 
 
 def _lowered(rows: Tensor, value: int, generator: Generator) -> Iterator[Tensor]:
-    """Numbers from half of what all of them are, for lengths; a zero has no smaller one that it could be."""
-    if value > 0:
-        made = torch.randint(value // 2, value + 1, rows.shape, generator=generator, device=rows.device)
-        made.view(-1)[0] = value // 2
+    """Numbers up to what all of them are, for lengths, from its half and from 1; of a zero there are none."""
+    for least in dict.fromkeys((value // 2, 1)) if value > 0 else ():
+        made = torch.randint(least, value + 1, rows.shape, generator=generator, device=rows.device)
+        made.view(-1)[0] = least
         yield made.to(rows.dtype)
 
 
 def _other_sorted(rows: Tensor, generator: Generator) -> Iterator[Tensor]:
     """Offsets that begin and end as before, by steps that are there in another order, or by steps of any size.
 
-    Where all steps are 1, only another order of the elements is left.
+    Where all steps are 1, only another order of the elements is left, and some of them twice.
     """
     steps = rows.diff(dim=-1)
     first, total = rows[..., :1], rows[..., -1:] - rows[..., :1]
     yield torch.cat([first, first + _shuffled(steps, generator).cumsum(-1)], -1).to(rows.dtype)
     if bool((steps == 1).all()):
         yield _shuffled(rows, generator)
+        yield _drawn_again(rows, generator)
         return
     share = torch.rand(rows.shape, generator=generator, device=rows.device, dtype=torch.float64)
     inner = first + (share[..., 1:-1] * (total + 1)).long().clamp(max=total).sort(-1).values
@@ -125,8 +158,17 @@ def _shuffled(rows: Tensor, generator: Generator) -> Tensor:
     return rows.gather(-1, order)
 
 
-def _all_different(rows: Tensor) -> bool:
+def _drawn_again(rows: Tensor, generator: Generator) -> Tensor:
+    """Elements of a tensor by chance, some of them more than once and others never."""
+    flat = rows.flatten()
+    made = flat[torch.randint(flat.numel(), flat.shape, generator=generator, device=flat.device)]
+    made[1:2] = made[0]
+    return made.view(rows.shape)
+
+
+def all_different(x: Tensor) -> bool:
     """Return True where no row holds a value twice, as places to write to do not."""
+    rows = x if x.dim() else x.reshape(1)
     return bool((rows.sort(-1).values.diff(dim=-1) != 0).all())
 
 

@@ -6,6 +6,7 @@ itself is wrong or fails are held against no candidate. See "Correctness" in doc
 
 import random
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -14,7 +15,7 @@ from kernel_lsp.errors import CannotJudgeError, RunnerError, WorkloadError
 from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs import plan, runs
 from kernel_lsp.judge.inputs.compare import OutputForm, form_of, ruling_on
-from kernel_lsp.judge.inputs.draw import WEIGHTS, Draw
+from kernel_lsp.judge.inputs.draw import PLAIN, WEIGHTS, Draw
 from kernel_lsp.judge.inputs.findings import RUN_ERRORS, Findings, ruling_of
 from kernel_lsp.judge.inputs.strength import measure_strength
 from kernel_lsp.judge.ruling import Ruling, wrong
@@ -30,7 +31,7 @@ class BaselineProfile:
     Attributes:
         draws: inputs on which the baseline is right, the quickest case first.
         fresh: by case, other plain inputs, for memory that has held the first ones.
-        outputs: by case, the form of each output.
+        outputs: by key of the inputs, the form of each output: its shape may go by values.
         output_bytes: by case, bytes of all outputs.
         places: by key of the inputs, where outputs lie that have no memory of their own.
         in_place: True where an output lies in an input.
@@ -41,6 +42,7 @@ class BaselineProfile:
         run_seconds: by case, longest wall time of one run.
         rehearsal_seconds: longest wall time of a launch before the first one, in which it may compile or tune itself.
         unvaried: by argument, why no other value of it is tried.
+        further: keys of inputs that are tried on a candidate while time is left.
         raised: of each set of inputs on which it raises or faults, what was said.
         findings: checks on the way, among them inputs that are not used and why.
         later_rulings: failures of cases after the first that failed, but for what the emulator finds at a line.
@@ -48,7 +50,7 @@ class BaselineProfile:
 
     draws: list[Draw] = field(default_factory=list[Draw])
     fresh: dict[int, Draw] = field(default_factory=dict[int, Draw])
-    outputs: dict[int, list[OutputForm]] = field(default_factory=dict[int, list[OutputForm]])
+    outputs: dict[str, list[OutputForm]] = field(default_factory=dict[str, list[OutputForm]])
     output_bytes: dict[int, int] = field(default_factory=dict[int, int])
     places: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     in_place: bool = False
@@ -59,6 +61,7 @@ class BaselineProfile:
     run_seconds: dict[int, float] = field(default_factory=dict[int, float])
     rehearsal_seconds: float = 0.0
     unvaried: dict[str, str] = field(default_factory=dict[str, str])
+    further: set[str] = field(default_factory=set[str])
     raised: list[str] = field(default_factory=list[str])
     findings: Findings = field(default_factory=Findings)
     later_rulings: list[Ruling] = field(default_factory=list[Ruling])
@@ -66,6 +69,11 @@ class BaselineProfile:
     def plain(self, case: int) -> Draw | None:
         """Return the plain inputs of a case, if the baseline is right on them."""
         return next((draw for draw in self.draws if draw.is_plain and draw.case == case), None)
+
+    def parted(self, draws: Sequence[Draw], rng: random.Random) -> tuple[list[Draw], list[Draw]]:
+        """Return the draws that are always tried, and by chance those that are while time is left."""
+        further = [draw for draw in draws if draw.key in self.further]
+        return [draw for draw in draws if draw.key not in self.further], rng.sample(further, len(further))
 
     def same_bits(self, harness: Harness) -> bool:
         """Return True where every launch on the same inputs must leave the same bits."""
@@ -98,10 +106,10 @@ async def measure_baseline(harness: Harness, baseline: Subject, *, every_case: b
     for name, promise in harness.contract.promises.items():
         detail = f"CONTRACT says that `{name}` is {promise}: all inputs keep to that"
         profile.findings.skipped(f"inputs: any `{name}`", detail)
-    measuring = _Measuring(harness, baseline, profile)
+    measuring, rng = _Measuring(harness, baseline, profile), random.SystemRandom()
     leaders = plan.leaders_of(harness, order, baseline.built)
     try:
-        for case, family in plan.first_inputs(harness, order, leaders, random.SystemRandom()):
+        for case, family in plan.first_inputs(harness, order, leaders, rng):
             await measuring.family(case, family)
             if profile.findings.ruling is not None:
                 if every_case:
@@ -113,6 +121,10 @@ async def measure_baseline(harness: Harness, baseline: Subject, *, every_case: b
                 await measuring.arguments(case)
         for family in plan.last_families(harness):
             await measuring.family(order[0], family)
+        managed = {draw.family for draw in profile.draws if draw.case == order[0]}
+        for case, family in plan.layouts_elsewhere(harness, order, managed):
+            await measuring.family(case, family)
+        await measuring.while_time_is_left(plan.further_inputs(harness, order, managed, measuring.seconds.keys(), rng))
     finally:
         await measuring.leave()
     if harness.contract.mutates and not profile.in_place:
@@ -133,11 +145,55 @@ class _Measuring:
     def __init__(self, harness: Harness, baseline: Subject, profile: BaselineProfile) -> None:
         self._harness, self._baseline, self._profile = harness, baseline, profile
         self._probe: Subject | None = None
+        self._next: dict[tuple[int, int], int] = {}
+        self.seconds: dict[tuple[int, str], float] = {}
+        """By case and family, what it took to try it."""
 
     async def family(self, case: int, family: str) -> None:
         """Add a family's inputs on a case if the baseline is right on them; plain ones end it where it is not."""
+        begun = time.perf_counter()
+        await self._family(case, family)
+        self.seconds[case, family] = time.perf_counter() - begun
+
+    async def while_time_is_left(self, inputs: Sequence[tuple[int, str | int]]) -> None:
+        """Add families, and further values of arguments by their number, as long as there is time in the budget."""
+        profile, end = self._profile, time.perf_counter() + policy.FURTHER_INPUTS_SECONDS
+        before, left_out = {draw.key for draw in profile.draws}, Counter[int]()
+        for case, what in inputs:
+            if isinstance(what, int):
+                left_out[case] += not await self._further_values(case, what, end)
+            elif time.perf_counter() + self._expected_s(case) <= end:
+                await self.family(case, what)
+            else:
+                left_out[case] += 1
+        for case, count in sorted(left_out.items()):
+            if count:
+                detail = f"{count} of them: right answers take long here, and others were tried by chance"
+                profile.findings.skipped("inputs: other families and values", detail, self._harness.cases[case])
+        profile.further |= {draw.key for draw in profile.draws} - before
+
+    def _expected_s(self, case: int) -> float:
+        """Seconds that one more set of inputs of a case will take, by those that had a right answer of their own."""
+        own = [s for (at, family), s in self.seconds.items() if at == case and family not in (*plan.LAYOUTS, PLAIN)]
+        return max(own) if own else self.seconds.get((case, PLAIN), 0.0)
+
+    async def _further_values(self, case: int, number: int, end: float) -> bool:
+        """Add inputs with further values of an argument of which one is known; return False where time ran out."""
+        plain = self._profile.plain(case)
+        while plain is not None and (first := self._next.pop((case, number), 0)):
+            if time.perf_counter() + self._expected_s(case) > end:
+                return False
+            draw, varied = await self._harness.vary(plain, number, first)
+            if draw is None:
+                break
+            self._next[case, number] = varied.next
+            await self._add(draw, await self._other_process())
+        return True
+
+    async def _family(self, case: int, family: str) -> None:
         harness, profile = self._harness, self._profile
-        draw = await harness.draw(case, family)
+        plain = profile.plain(case) if family in plan.LAYOUTS else None
+        draw = await (harness.lay_out(plain, family) if plain is not None else harness.draw(case, family))
         if why := self._unaffordable(draw):
             profile.findings.skipped(f"inputs: {family}", why, harness.cases[case])
             return
@@ -148,7 +204,7 @@ class _Measuring:
             if harness.gpu is not None:
                 ruling = await self._run_again(profile.fresh[case])
         if ruling is None:
-            profile.draws.append(draw)
+            await self._take(draw)
         elif draw.is_plain and case not in harness.workload.advisory:
             if ruling.outcome is Outcome.UNTIMED:
                 memory = "End what else takes memory, or leave out large cases."
@@ -203,11 +259,12 @@ class _Measuring:
                 detail = "right answers take long here; all weights are tried together"
                 profile.findings.skipped("inputs: each weight alone", detail, harness.cases[case])
                 break
-            draw, why = await harness.vary(plain, number)
+            draw, varied = await harness.vary(plain, number)
             if draw is None:
-                profile.unvaried[name] = why
-                profile.findings.skipped(f"inputs: other `{name}`", why, harness.cases[case])
+                profile.unvaried[name] = varied.why
+                profile.findings.skipped(f"inputs: other `{name}`", varied.why, harness.cases[case])
             else:
+                self._next[case, number] = varied.next
                 await self._add(draw, await self._other_process())
 
     async def leave(self) -> None:
@@ -220,9 +277,15 @@ class _Measuring:
         if why := self._unaffordable(draw):
             self._profile.findings.skipped(f"inputs: {draw.family}", why, self._harness.cases[draw.case])
         elif (ruling := await self._run(subject, draw)) is None:
-            self._profile.draws.append(draw)
+            await self._take(draw)
         else:
             await self._leave_out(draw, ruling)
+
+    async def _take(self, draw: Draw) -> None:
+        """Keep inputs that the baseline is right on."""
+        self._profile.draws.append(draw)
+        if self._probe is not None:
+            await runs.free_memory_apart(self._harness, self._probe, draw, self._profile.plain(draw.case))
 
     async def _other_process(self) -> Subject:
         if self._harness.gpu is None:
@@ -314,7 +377,7 @@ class _Measuring:
         profile = self._profile
         profile.in_place = profile.in_place or ran.in_place
         profile.places[draw.key] = ran.places
-        profile.outputs.setdefault(draw.case, form_of(ran.published))
+        profile.outputs[draw.key] = form_of(ran.published)
         profile.output_bytes[draw.case] = sum(spec.span for spec in ran.published.outputs)
 
 

@@ -4,6 +4,9 @@ It runs in its own process, is given inputs by the oracle, and never meets an ex
 right too is looked at by itself (`inputs.replay`).
 """
 
+import random
+import time
+
 from kernel_lsp import policy
 from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs import plan, runs
@@ -30,7 +33,16 @@ async def check(harness: Harness, subject: Subject, profile: BaselineProfile, *,
     findings = Findings()
     _note_limits(harness, findings)
     draws = [draw for draw in profile.draws if draw.is_plain or not quick]
-    for draw in draws:
+    always, further = profile.parted(draws, random.SystemRandom())
+    for draw in always:
+        if await _check_draw(harness, subject, draw, profile, findings) is not None:
+            return findings
+    end = time.perf_counter() + policy.FURTHER_CHECKS_SECONDS
+    for number, draw in enumerate(further):
+        if harness.gpu is not None and time.perf_counter() > end:
+            detail = f"{len(further) - number} more sets of them: the time for others by chance was used up"
+            findings.skipped("inputs: other families and values", detail)
+            break
         if await _check_draw(harness, subject, draw, profile, findings) is not None:
             return findings
     if all(cannot_be_given(draw, subject) for draw in draws):
@@ -101,6 +113,7 @@ async def _check_draw(
     ruling = await _run(harness, subject, draw, profile, findings)
     if ruling is None:
         findings.passed(name, case=case)
+        await runs.free_memory_apart(harness, subject, draw, profile.plain(draw.case))
         return None
     if draw.case in harness.workload.advisory:
         if findings.runs and findings.runs[-1].findings:
@@ -149,7 +162,7 @@ def _form(harness: Harness, draw: Draw, ran: Ran, compared: Compared, profile: B
     place = f"on case {harness.cases[draw.case]}"
     if not compared.changed_inputs and (why := moved(profile.places[draw.key], ran.places)):
         return wrong(f"{place} {why}")
-    wanted = profile.outputs.get(draw.case)
+    wanted = profile.outputs.get(draw.key)
     if draw.family == "strided" or not wanted:
         return None
     found = difference(wanted, form_of(ran.published), strides=not harness.target.workload.problem)

@@ -1,7 +1,7 @@
-"""Which inputs are tried: plain ones of all cases, families on the quickest, some by chance on all others."""
+"""Which inputs are tried: plain ones of all cases, families on the quickest, and on all others while time is left."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from kernel_lsp import policy
 from kernel_lsp.compiler.built import Built
@@ -11,7 +11,9 @@ from kernel_lsp.judge.inputs.draw import PLAIN, WEIGHTS, Draw
 from kernel_lsp.judge.inputs.findings import Findings
 from kernel_lsp.runner.messages.oracle import InputSizes
 
-SORTED, SIGNED = "sorted", "signed"
+SORTED, SIGNED, NONFINITE = "sorted", "signed", "nonfinite"
+LAYOUTS = ("unaligned", "strided")
+"""Families that change how tensors lie in memory and nothing else."""
 _VALUES = ("shifted", "large", "tiny", "vast", "minute", "spiked", "ties", SORTED, "outliers")
 _LAST = ("alternating", "above", "below")
 TOO_SLOW = "too slow on the emulator; needs a GPU"
@@ -39,12 +41,47 @@ def first_inputs(
         for family in rng.sample(chosen, min(policy.FAMILIES_PER_TIMED_CASE, len(chosen))):
             yield case, family
     layouts = {
-        "nonfinite": not harness.contract.finite,
+        NONFINITE: not harness.contract.finite,
         "unaligned": not harness.contract.aligned,
         "strided": not harness.contract.contiguous,
     }
     for family in _wanted(harness, [name for name, applies in layouts.items() if applies]):
         yield order[0], family
+
+
+def layouts_elsewhere(harness: Harness, order: Sequence[int], managed: Collection[str]) -> list[tuple[int, str]]:
+    """Return (case, family) of layouts on the cases after the first, of those that the baseline managed there.
+
+    Their right answers are known, so they are always worth their time: a kernel that knows large inputs by their size
+    is not more careful there than on small ones. The emulator has no time for them.
+    """
+    families = [family for family in LAYOUTS if family in managed]
+    return [(case, family) for case in order[1:] for family in families] if harness.gpu is not None else []
+
+
+def further_inputs(
+    harness: Harness,
+    order: Sequence[int],
+    managed: Collection[str],
+    tried: Collection[tuple[int, str]],
+    rng: random.Random,
+) -> list[tuple[int, str | int]]:
+    """Return what is worth a try while time is left: (case, family), or (case, number of an argument).
+
+    These are the families that the baseline `managed` on the first case, on all others where they were not `tried`,
+    and other values of integers and bools. Where no number is expected come first, then all by chance. The emulator
+    varies arguments of the first case only.
+    """
+    numbers = range(min(len(harness.workload.arguments), policy.VARIED_ARGUMENTS))
+    if harness.gpu is None:
+        return [(order[0], number) for number in numbers]
+    families = [family for family in (*_VALUES, *_LAST, SIGNED, WEIGHTS, NONFINITE) if family in managed]
+    found: list[tuple[int, str | int]] = [
+        (case, family) for case in order[1:] for family in families if (case, family) not in tried
+    ]
+    found += [(case, number) for case in order for number in numbers]
+    rng.shuffle(found)
+    return sorted(found, key=lambda pair: pair[1] != NONFINITE)
 
 
 def leaders_of(harness: Harness, order: Sequence[int], built: Built) -> list[int]:

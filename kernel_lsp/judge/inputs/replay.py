@@ -5,7 +5,9 @@ counters. So recordings are replayed on inputs of all families, and any launch o
 at. Before timing, after it, and again in the processes of the confirmation.
 """
 
+import math
 import random
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -48,7 +50,11 @@ class Replays:
             spare = self._harness.launch_time.spare_launches(self._subject.run_s)
             if (count := min(len(draws), spare, len(draws) if most is None else most)) < len(draws):
                 draws = self._rng.sample(draws, int(count))
-            if (ruling := await self._on(case, draws)) is not None:
+            always, further = self._profile.parted(draws, self._rng)
+            ruling = await self._on(case, always)
+            if ruling is None:
+                ruling = await self._on(case, further, time.perf_counter() + policy.FURTHER_CHECKS_SECONDS)
+            if ruling is not None:
                 return ruling
         return None
 
@@ -80,10 +86,12 @@ class Replays:
         await fill(harness, subject, case, case.draw)
         return ruling
 
-    async def _on(self, case: TimedCase, draws: Sequence[Draw]) -> Ruling | None:
-        """Replay a case on these inputs, several at a time; its plain ones are in place again afterwards."""
+    async def _on(self, case: TimedCase, draws: Sequence[Draw], end: float = math.inf) -> Ruling | None:
+        """Replay a case on these inputs, several at a time, until a time; its plain ones are in place afterwards."""
         alike = [draw for draw in draws if draw.slab == case.draw.slab]
         for start in range(0, len(alike), case.slabs):
+            if time.perf_counter() > end:
+                return None
             group = alike[start : start + case.slabs]
             slots = self._rng.sample(range(case.slabs), len(group))
             for slot, draw in zip(slots, group, strict=True):
@@ -95,6 +103,8 @@ class Replays:
                     return ruling
             await fill(self._harness, self._subject, case, case.draw, [case.names[slot] for slot in slots])
         for draw in (draw for draw in draws if draw.slab != case.draw.slab):
+            if time.perf_counter() > end:
+                return None
             if (ruling := await self._recorded_apart(case, draw)) is not None:
                 return ruling
         return None

@@ -28,6 +28,15 @@ async def run_again(harness: Harness, subject: Subject, draw: Draw, deadline: fl
     return await subject.ask(Run(slab=draw.slab), deadline=deadline)
 
 
+async def free_memory_apart(harness: Harness, subject: Subject, draw: Draw, plain: Draw | None) -> None:
+    """Free a version's memory for inputs that lie otherwise than the plain ones of their case, or have other numbers.
+
+    Each of these has memory of its own, which would add up on large cases. The emulator's cases are small.
+    """
+    if harness.gpu is not None and plain is not None and draw.slab != plain.slab:
+        await harness.unbind(subject, draw.slab)
+
+
 async def fingerprints(
     harness: Harness, subject: Subject, draw: Draw, findings: Findings, deadline: float
 ) -> list[tuple[int, ...]]:

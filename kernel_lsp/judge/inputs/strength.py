@@ -9,7 +9,7 @@ from kernel_lsp.runner.messages.oracle import Discriminate
 
 
 async def measure_strength(
-    harness: Harness, draws: Sequence[Draw], fresh: Mapping[int, Draw], outputs: Mapping[int, Sequence[OutputForm]]
+    harness: Harness, draws: Sequence[Draw], fresh: Mapping[int, Draw], outputs: Mapping[str, Sequence[OutputForm]]
 ) -> list[str]:
     """Return trivial answers that would pass, as sentences.
 
@@ -23,7 +23,7 @@ async def measure_strength(
     for group in groups:
         passing: list[str] | None = None
         for draw in group:
-            types = tuple(kind for kind, _, _ in outputs[draw.case])
+            types = tuple(kind for kind, _, _ in outputs[draw.key])
             found = await harness.oracle(Discriminate(key=draw.key, other=fresh[draw.case].key, outputs=types))
             passing = [answer for answer in found if passing is None or answer in passing]
             if not passing:

@@ -74,11 +74,13 @@ class Varied:
         made: the inputs; None where no other value is known.
         matters: True where the right answer is another one.
         why: what kept the argument from being varied; empty if nothing did.
+        next: number of the value that may be tried after this one; 0 if one is enough.
     """
 
     made: Made | None = None
     matters: bool = False
     why: str = ""
+    next: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +174,7 @@ class OracleRole(Protocol):
     def load(self, request: "LoadWorkload", /) -> Workload: ...
     def sizes(self) -> tuple[int, ...]: ...
     def prepare(self, request: "Prepare", /) -> Made: ...
+    def lay_out(self, request: "LayOut", /) -> Made: ...
     def vary(self, request: "Vary", /) -> Varied: ...
     def touch(self, request: "Touch", /) -> Made: ...
     def rehearse(self, request: "RehearseReference", /) -> None: ...
@@ -230,13 +233,28 @@ class Prepare(Request[OracleRole, Made], frozen=True, kw_only=True):
         return role.prepare(self)
 
 
+class LayOut(Request[OracleRole, Made], frozen=True, kw_only=True):
+    """Keep the inputs of `base` under `key`, to lie in memory as a family's layout asks; their right answer stays."""
+
+    key: str
+    base: str
+    family: str
+
+    def answered_by(self, role: OracleRole) -> Made:
+        return role.lay_out(self)
+
+
 class Vary(Request[OracleRole, Varied], frozen=True, kw_only=True):
-    """Keep the inputs of `base` under `key` with another value of one argument, by number."""
+    """Keep the inputs of `base` under `key` with another value of one argument, by number.
+
+    It is the first one that matters of its other values from number `first` on.
+    """
 
     key: str
     base: str
     argument: int
     seed: int
+    first: int = 0
 
     def answered_by(self, role: OracleRole) -> Varied:
         return role.vary(self)

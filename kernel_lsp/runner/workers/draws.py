@@ -79,7 +79,8 @@ class Draws:
             else:
                 fresh = self.fresh(case, seed)
                 drawn = fresh[argument] if argument < len(fresh) and _fits(base, fresh, value) else None
-                others = other_values(value, drawn, structure, generator)
+                extents = [extent for tensor in tensors(base) for extent in tensor.shape]
+                others = other_values(value, drawn, structure, generator, extents)
             other = next(islice(others, attempt, None), None)
         return None if other is None else (*base[:argument], other, *base[argument + 1 :])
 

@@ -5,7 +5,7 @@ What there is no room for is made again from its seed when it is asked for.
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -32,6 +32,7 @@ class InputSet:
         make: makes its leaves, the same ones each time.
         specs: places of its tensors in a slab.
         nbytes: size of that slab.
+        values: key of the set whose leaves and right answer are its own too; empty if it has some of its own.
     """
 
     case: int
@@ -39,6 +40,7 @@ class InputSet:
     make: Callable[[], Leaves]
     specs: tuple[TensorSpec, ...]
     nbytes: int
+    values: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,13 @@ class InputSets:
         specs, nbytes = lay_out_family(leaves, family)
         return self.keep(key, InputSet(case, families.FAMILIES[family].coarse, make, specs, nbytes), leaves)
 
+    def lay_out_again(self, key: str, base: str, family: str) -> Made:
+        """Remember the inputs of `base` under `key`, to lie in a slab as a family's layout asks."""
+        leaves = self.leaves(base)
+        specs, nbytes = lay_out_family(leaves, family)
+        self._sets[key] = replace(self._sets[base], specs=specs, nbytes=nbytes, values=base)
+        return _made(self._sets[key], leaves)
+
     def keep(self, key: str, inputs: InputSet, leaves: Leaves) -> Made:
         """Remember a set of inputs under `key`, whatever was there; return how its leaves lie in a slab."""
         self._sets[key] = inputs
@@ -109,9 +118,7 @@ class InputSets:
         self._finite.pop(key, None)
         self._kept[key] = Kept(leaves)
         self._forget_old(key)
-        remaining = iter(inputs.specs)
-        arguments = tuple(next(remaining) if isinstance(leaf, Tensor) else as_argument(leaf) for leaf in leaves)
-        return Made(arguments, inputs.nbytes, sum(own_elements(t).nbytes for t in tensors(leaves)))
+        return _made(inputs, leaves)
 
     def remake(self, key: str, inputs: InputSet) -> Made:
         """Make a set of inputs as it says itself, and remember it under `key`."""
@@ -128,6 +135,7 @@ class InputSets:
         Raises:
             WorkloadError: they came out otherwise than before.
         """
+        key = self._sets[key].values or key
         if key not in self._kept:
             leaves = self._made(self._sets[key].make)
             if self._prints_of(leaves) != self._prints[key]:
@@ -145,6 +153,7 @@ class InputSets:
         Raises:
             WorkloadError: the reference fails.
         """
+        key = self._sets[key].values or key
         leaves, kept = self.leaves(key), self._kept[key]
         if kept.expected is None:
             outputs = self.reference(self._sets[key].case, leaves)
@@ -156,7 +165,7 @@ class InputSets:
 
     def finite(self, key: str) -> bool:
         """Return True where the right answer, asked for before, is finite."""
-        return self._finite[key]
+        return self._finite[self._sets[key].values or key]
 
     def free_temporaries(self, *, whatever: bool = False) -> None:
         """Give cached memory back as `give_back` does: the workers under test share this GPU."""
@@ -195,6 +204,13 @@ class InputSets:
         with self.draws.placing(), self.draws.gradients():
             returned = in_float64(workload.reference_on(constants), leaves, blaming)
         return tuple(t.detach().contiguous() for t in as_outputs(workload.path, returned, "reference"))
+
+
+def _made(inputs: InputSet, leaves: Leaves) -> Made:
+    """Return how leaves lie in a slab."""
+    remaining = iter(inputs.specs)
+    arguments = tuple(next(remaining) if isinstance(leaf, Tensor) else as_argument(leaf) for leaf in leaves)
+    return Made(arguments, inputs.nbytes, sum(own_elements(t).nbytes for t in tensors(leaves)))
 
 
 def lay_out_family(leaves: Leaves, family: str) -> tuple[tuple[TensorSpec, ...], int]:

@@ -119,6 +119,11 @@ class Oracle:
             self.errors.allow_as(request.key, request.like)
         return made
 
+    def lay_out(self, request: messages.LayOut, /) -> Made:
+        """Keep inputs that lie in memory in another way."""
+        self.errors.forget(request.key)
+        return self.inputs.lay_out_again(request.key, request.base, request.family)
+
     def vary(self, request: messages.Vary, /) -> Varied:
         """Keep inputs with another value of one argument; what kept it from being varied is in the answer."""
         self.errors.forget(request.key)

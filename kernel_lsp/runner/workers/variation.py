@@ -14,13 +14,15 @@ from kernel_lsp.runner.messages.oracle import Varied, Vary
 from kernel_lsp.runner.workers import comparison
 from kernel_lsp.runner.workers.draws import Draws
 from kernel_lsp.runner.workers.input_sets import InputSets
-from kernel_lsp.workload.leaves import Leaf, Leaves
+from kernel_lsp.workload.leaves import Leaf, Leaves, own_elements
+from kernel_lsp.workload.other_values import all_different, is_varied_often
 
 UNKNOWN = "no other value of it is known"
 SAME = "the right answer is the same whatever it holds"
 OTHER_SHAPE = "another value changes the shape of the right answer, as a size does"
 NOT_FINITE = "the right answer is no longer finite with another value"
 FIXED = "CONTRACT says that it is fixed"
+ORDERED = "places to write to have no right answer where two are one"
 UNTRIED = "it may be an index, which would have to be tried on the CPU first, where inputs of this size take too long"
 
 
@@ -31,27 +33,30 @@ class Variation:
         """Take the sets of inputs; `device` is `cuda` or `cpu`."""
         self._inputs, self._device = inputs, device
         self._harm: dict[tuple[int, int], str] = {}
+        self._picking: dict[int, bool] = {}
 
     def vary(self, request: Vary) -> Varied:
-        """Keep inputs with the first other value that gives another right answer; the answer says why there is none."""
+        """Keep inputs with the next other value that gives another right answer; the answer says why there is none."""
         draws, base = self._inputs.draws, self._inputs[request.base]
         if draws.workload.contract.promise(draws.workload.argument_names[request.argument]).fixed:
             return Varied(why=FIXED)
         reasons: list[str] = []
-        for attempt in range(policy.OTHER_VALUES_TRIED):
+        value = self._inputs.leaves(request.base)[request.argument]
+        for attempt in range(request.first, policy.OTHER_VALUES_TRIED):
 
             def make(attempt: int = attempt) -> Leaves | None:
                 return draws.vary(base.case, self._inputs.leaves(request.base), request.argument, request.seed, attempt)
 
-            value = self._inputs.leaves(request.base)[request.argument]
             if (leaves := make()) is None:
                 break
             why = self._harmful(value, request.argument, attempt)
+            if not why and _repeats(leaves[request.argument], value) and not self._only_picks(request.argument):
+                why = ORDERED
             if not why:
                 varied = replace(base, coarse=False, make=partial(_some, make))
                 made = self._inputs.keep(request.key, varied, leaves)
                 if not (why := self._unlike(request.key, request.base)):
-                    return Varied(made, matters=True)
+                    return Varied(made, matters=True, next=attempt + 1 if is_varied_often(value) else 0)
                 self._inputs.drop(request.key)
             reasons.append(why)
         return Varied(why=reasons[0] if reasons else UNKNOWN)
@@ -83,22 +88,68 @@ class Variation:
         return self._harm[argument, attempt]
 
     def _tried_on_cpu(self, argument: int, attempt: int) -> str:
-        draws = Draws(self._inputs.draws.workload, "cpu")
-        sizes = draws.sizes()
-        case = sizes.index(min(sizes))
-        if sizes[case] > policy.OTHER_VALUES_CPU_BYTES:
-            return UNTRIED
         try:
-            base = draws.make(case, "normal", 0)
+            if (small := self._on_cpu()) is None:
+                return UNTRIED
+            draws, case, base = small
             varied = draws.vary(case, base, argument, 1, attempt)
             if varied is None:
                 return UNKNOWN
-            reference = draws.workload.reference_on(draws.workload.cases[case])
-            with draws.placing(), draws.gradients():
-                usual, other = reference(*base), reference(*varied)
+            usual, other = _answer(draws, case, base), _answer(draws, case, varied)
         except Exception as error:  # the user's code may raise whatever it likes
             return f"with another value the reference raised {type(error).__name__} on the CPU"
-        return _unlike(_tensors(other), _tensors(usual))
+        return _unlike(other, usual)
+
+    def _only_picks(self, argument: int) -> bool:
+        """Return True where integers say what is read, so that one of them may be there twice.
+
+        Then an element of theirs decides on the same elements of the answer, whatever it is. One that says where to
+        write decides on other ones: on the place of which of two it takes, if it is not overwritten there itself. So
+        the middle one of three becomes the first and then the last one.
+        """
+        if argument not in self._picking:
+            try:
+                self._picking[argument] = self._seen_to_pick(argument)
+            except Exception:  # the user's code may raise whatever it likes
+                self._picking[argument] = False
+        return self._picking[argument]
+
+    def _seen_to_pick(self, argument: int) -> bool:
+        small = self._on_cpu()
+        value = small and small[2][argument]
+        if small is None or not isinstance(value, Tensor) or not value.dim() or value.shape[-1] < 3:
+            return False
+        draws, case, base = small
+        usual = _answer(draws, case, base)
+        row, changed = (0,) * (value.dim() - 1), list[list[Tensor]]()
+        for end in (0, value.shape[-1] - 1):
+            other = value.clone()
+            other[(*row, value.shape[-1] // 2)] = value[(*row, end)]
+            answer = _answer(draws, case, (*base[:argument], other, *base[argument + 1 :]))
+            if _unlike(answer, usual):
+                return False
+            changed.append([a != b for a, b in zip(answer, usual, strict=True)])
+        return any(bool(one.any()) for one in changed[0]) and all(map(torch.equal, *changed))
+
+    def _on_cpu(self) -> tuple[Draws, int, Leaves] | None:
+        """Return the smallest case, what draws it on the CPU, and its inputs there; None where it is too large."""
+        draws = Draws(self._inputs.draws.workload, "cpu")
+        sizes = draws.sizes()
+        case = sizes.index(min(sizes))
+        return None if sizes[case] > policy.OTHER_VALUES_CPU_BYTES else (draws, case, draws.make(case, "normal", 0))
+
+
+def _answer(draws: Draws, case: int, leaves: Leaves) -> tuple[Tensor, ...]:
+    """Return the tensors that the reference of a case makes of inputs."""
+    with draws.placing(), draws.gradients():
+        return _tensors(draws.workload.reference_on(draws.workload.cases[case])(*leaves))
+
+
+def _repeats(other: Leaf, value: Leaf) -> bool:
+    """Return True for integers of which some are the same now where all were different."""
+    if not (isinstance(other, Tensor) and isinstance(value, Tensor)) or not _may_be_index(value):
+        return False
+    return all_different(own_elements(value)) and not all_different(own_elements(other))
 
 
 def _some(make: Callable[[], Leaves | None]) -> Leaves:

@@ -8,18 +8,24 @@ from kernel_lsp.workload.other_values import other_values  # noqa: E402
 from kernel_lsp.workload.structure import NONE, observe  # noqa: E402
 
 
-def others(value, fresh=None, seed: int = 1, structure=NONE) -> list:
+def others(value, fresh=None, seed: int = 1, structure=NONE, extents=()) -> list:
     fresh = value if fresh is None else fresh
-    return list(other_values(value, fresh, structure, torch.Generator().manual_seed(seed)))
+    return list(other_values(value, fresh, structure, torch.Generator().manual_seed(seed), extents))
 
 
 def test_numbers():
     assert others(True) == [False]
-    assert others(7) == [6, 8]
+    assert others(7) == [6, 8, 14, 3]
     assert others(0) == [1]
     assert others(-1) == [0]
     assert others(0.5) == [0.875]
     assert others(0.5, 0.25) == [0.25]
+
+
+def test_an_integer_that_is_no_size_goes_beyond_the_ends_of_all_rows():
+    assert others(3, extents=(6, 101)) == [2, 4, 205, 6, 1]
+    assert others(6, extents=(6, 101)) == [5, 7]
+    assert others(3, extents=(1 << 31,)) == [2, 4, 6, 1], "more is no `int`"
 
 
 def test_a_fresh_draw_is_taken_where_it_differs():
@@ -28,16 +34,28 @@ def test_a_fresh_draw_is_taken_where_it_differs():
         (torch.zeros(9, dtype=torch.int32), torch.ones(9, dtype=torch.int32)),
         (torch.zeros(9, dtype=torch.bool), torch.ones(9, dtype=torch.bool)),
     ):
-        (found,) = others(value, fresh)
+        found, *further = others(value, fresh)
         assert torch.equal(found, fresh)
+        assert bool(further) is (value.dtype is torch.bool), "what is drawn anew may still never end early"
 
 
 def test_bools_flip_at_random():
     all_true = torch.ones(1000, dtype=torch.bool)
-    half, whole = others(all_true)
+    half, *_, whole = others(all_true)
     assert 400 < int(half.sum()) < 600
     assert not whole.any()
     assert others(torch.tensor(True))[0].item() is False
+
+
+@pytest.mark.parametrize("value", [torch.ones(64, 50, dtype=torch.bool), torch.rand(64, 50) < 0.5], ids=["all", "some"])
+def test_bools_are_runs_as_masks_of_padding_are_or_differ_in_single_places(value):
+    _, beginnings, ends, single, _ = others(value)
+    for runs in (beginnings, ends.flip(-1)):
+        assert bool((runs[:, 1:] <= runs[:, :-1]).all()), "nothing comes after an end"
+        lengths = set(runs.sum(-1).tolist())
+        assert len(lengths) > 10
+        assert lengths <= set(range(1, 51))
+    assert (single ^ value).sum(-1).tolist() == [1] * 64
 
 
 CASES = {
@@ -68,13 +86,15 @@ def test_integers_stay_what_they_can_be(name, seed):
         assert int(other.min()) >= (int(value.min()) if name not in ("lengths", "one length") else 0)
         if name in ("labels", "indices", "permutation", "places", "positions", "bytes"):
             assert set(other.flatten().tolist()) <= set(value.flatten().tolist())
-        if name in ("permutation", "places", "positions"):
-            assert sorted(other.tolist()) == sorted(value.tolist()), "none twice"
         if name in ("offsets", "equal steps", "segments"):
             assert bool((other.diff() >= 0).all())
             assert (other[0], other[-1]) == (value[0], value[-1])
+    if name in ("permutation", "places", "positions"):
+        *moved, drawn = found
+        assert all(sorted(other.tolist()) == sorted(value.tolist()) for other in moved), "none twice"
+        assert len(set(drawn.tolist())) < drawn.numel()
     if name == "lengths":
-        assert all(int(other.min()) == 64 for other in found)
+        assert [int(other.min()) for other in found] == [64, 1]
     if name in ("offsets", "segments"):
         assert sorted(found[0].diff().tolist()) == sorted(value.diff().tolist())
     if name == "labels":
