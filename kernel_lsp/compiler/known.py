@@ -23,7 +23,7 @@ from kernel_lsp.workload.spec import WorkloadFile
 
 _CUDA_PACKAGES = ("cuda-bindings", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime", "nvidia-cuda-cccl")
 _HERE = Path(__file__).parent
-_IMPORTABLE = ("torch", "triton", "numpy")
+_IMPORTABLE = ("torch", "triton", "numpy", "cutlass")
 
 
 def build_keys(

@@ -250,6 +250,8 @@ class Harness:
         if self.gpu is None and any(extension.extension for extension in extensions):
             why = f"its host code is built whole, and runs on a GPU only ({extensions[0].host.reason})"
             raise CannotJudgeError(why, candidate.kernel.path, cure="Launch its kernels from `launch`.")
+        if self.gpu is None and (why := compiler_part(candidate.language).gpu_only):
+            raise CannotJudgeError(why, candidate.kernel.path, cure="`kernel-lsp facts` compiles it without one.")
         cuda = bare and not extensions
         kernels = find_kernels(candidate.kernel.text, candidate.kernel.path) if cuda else ()
         if compiler_part(candidate.language).compiles_at_launch:  # what it compiles besides must reach no other version

@@ -15,6 +15,7 @@ class Language(StrEnum):
 
     CUDA = "cuda"
     TRITON = "triton"
+    CUTE = "cute"  # CuTe DSL, of CUTLASS
     TORCH = "torch"  # a Python file that holds CUDA; its kernels are CUDA's
 
 
