@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from kernel_lsp.bench.records import Published
 from kernel_lsp.compiler.built import Built
+from kernel_lsp.compiler.language import compiler_part
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.choice import target_device
 from kernel_lsp.device.nvml import Gpu
@@ -15,7 +16,6 @@ from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.runner.worker import WorkerDied, WorkerTimedOut
 from kernel_lsp.source.candidate import Candidate
-from kernel_lsp.source.kernel import Language
 
 TRIALS, REPEATS = 5, 100
 DEADLINE_SECONDS = 300.0
@@ -35,7 +35,7 @@ async def ask_published(
     """
     if not built.ok:
         return _published(PublishedVerdict(compiled=False, detail=built.first_error)), ""
-    triton = candidate.language is Language.TRITON
+    triton = compiler_part(candidate.language).compiles_at_launch
     flavour, device = (Flavour.GPU, "cuda") if gpu else (Flavour.EMULATE, "cpu")
     worker = await pool.worker(
         flavour, "published", triton=triton, device=device, emulated=encode(target_device(gpu, settings.arch))

@@ -10,8 +10,10 @@ from kernel_lsp.check.record import Examination, FileReport, placed
 from kernel_lsp.compiler.binary import Diagnostic, Severity
 from kernel_lsp.rules.ignores import Silenced, find_ignores, silence
 from kernel_lsp.rules.rule import Needs
+from kernel_lsp.source.comments import cuda_comments, python_comments
 from kernel_lsp.source.files import find_kernels
-from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.language import source_part
+from kernel_lsp.source.python import is_python
 
 _ORDER = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 
@@ -46,7 +48,7 @@ def conclude(
     own = str(source.path)
     kept, by_comment = silence(
         [finding for finding in found if finding.path == own],
-        find_ignores(source.text, report.language, kernels),
+        find_ignores(source.text, source_part(report.language).line_comments(source.text), kernels),
         own,
         done,
     )
@@ -73,8 +75,8 @@ def _in_other_files(
     silenced: list[Silenced] = []
     for finding in found:
         text = texts.get(Path(finding.path).resolve(), "")
-        language = Language.TRITON if finding.path.endswith(".py") else Language.CUDA
-        ignores = [ignore for ignore in find_ignores(text, language) if ignore.silences(finding)]
+        comments = python_comments(text) if is_python(Path(finding.path)) else cuda_comments(text)
+        ignores = [ignore for ignore in find_ignores(text, comments) if ignore.silences(finding)]
         if ignores:
             silenced.append(Silenced(finding, ignores[0].reason))
         else:

@@ -20,6 +20,7 @@ from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import cuda_part
 from kernel_lsp.source.imports import folders_of, local_imports
+from kernel_lsp.source.python import is_python
 from kernel_lsp.workload.spec import WorkloadFile
 
 _PROGRAMS = ("nvcc", "ptxas", "nvdisasm")
@@ -74,7 +75,7 @@ class Dependencies:
 
 def dependencies_of(source: SourceFile, workload: WorkloadFile | None, settings: Settings) -> Dependencies:
     """The texts that checking `source` with `workload` reads."""
-    python = source.path.suffix == ".py"
+    python = is_python(source.path)
     headers = user_headers(cuda_part(source), settings.build.include_dirs)
     found = {header.path: SourceFile(header.path, header.text) for header in headers}
     whole = True

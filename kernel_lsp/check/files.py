@@ -7,11 +7,12 @@ from kernel_lsp.compiler.headers import user_headers
 from kernel_lsp.errors import SourceError, WorkloadError
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels, language_of, read_source
+from kernel_lsp.source.language import suffixes
 from kernel_lsp.source.modules import is_answer, is_problem
+from kernel_lsp.source.python import is_python
 from kernel_lsp.source.triton import kernels_elsewhere
 from kernel_lsp.workload.spec import declared_kernel, find_workload
 
-SUFFIXES = (".cu", ".cuh", ".py")
 HEADERS = (".cuh", ".h", ".hpp", ".inl")
 
 
@@ -24,7 +25,7 @@ def find_kernel_files(paths: Sequence[Path]) -> tuple[SourceFile, ...]:
     files = kernel_files_among(paths)
     if not files:
         named = ", ".join(str(p) for p in paths)
-        elsewhere = [why for path in paths if path.suffix == ".py" and (why := kernels_elsewhere(_text_of(path)))]
+        elsewhere = [why for path in paths if is_python(path) and (why := kernels_elsewhere(_text_of(path)))]
         cure = " ".join(elsewhere) or "Name .cu or .cuh files, .py files with Triton or inline CUDA, or their folder."
         raise SourceError(f"no kernel was found in {named}", cure=cure)
     return files
@@ -69,7 +70,7 @@ def _below(folder: Path) -> list[Path]:
     return sorted(
         path
         for path in folder.rglob("*")
-        if path.suffix in SUFFIXES
+        if path.suffix in suffixes()
         and path.is_file()
         and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     )
@@ -89,8 +90,8 @@ def _kernels_of(source: SourceFile) -> Iterator[SourceFile]:
             other = _read_quietly(path)
             if other is not None and any(h.path == source.path.resolve() for h in user_headers(other)):
                 yield other
-    elif source.path.stem.endswith("_workload") or (source.path.suffix == ".py" and is_problem(source.text)):
-        for path in sorted(path for suffix in SUFFIXES for path in folder.glob(f"*{suffix}")):
+    elif source.path.stem.endswith("_workload") or (is_python(source.path) and is_problem(source.text)):
+        for path in sorted(path for suffix in suffixes() for path in folder.glob(f"*{suffix}")):
             other = _read_quietly(path) if path != source.path else None
             if other is not None and is_kernel_file(other):
                 try:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kernel_lsp.check.places import base_name, kernel_place, line_place
 from kernel_lsp.compiler.binary import Diagnostic
+from kernel_lsp.compiler.language import compiler_part
 from kernel_lsp.compiler.occupancy import Lever, Limiter
 from kernel_lsp.judge.emulation import EmulatedRun, LineCounters
 from kernel_lsp.judge.verdict import KernelResources
@@ -24,7 +25,7 @@ STACK_BYTES = 16
 _SECTOR = 32
 _WASTE = 2.0  # times the sectors or passes that would do
 _WASTED_SECTORS = 4.0  # a request, at least: an odd start costs one more and is no fault
-_TRITON_SECTORS = 17.0  # Triton gives a thread up to 16 bytes side by side, and loads them singly where sizes are odd
+_FREE_SECTORS = 17.0  # Triton gives a thread up to 16 bytes side by side, and loads them singly where sizes are odd
 _SHARE = 0.1  # of what the whole kernel does of its kind
 _LOW_OCCUPANCY = 0.5
 _GAIN = 1.25
@@ -51,7 +52,7 @@ def resource_hints(
     found: list[Diagnostic] = []
     for (_, name), (_, rule, message) in worst.items():
         line, column, end = kernel_place(source, kernels, name)
-        cure = rule.cure_in(Language.TRITON if _is_triton(source) else Language.CUDA)
+        cure = rule.cure_in(language_of(source.path, source.text) or Language.CUDA)
         found.append(rule.at(str(source.path), line, f"{message}. {cure}", column=column, end=end))
     return found
 
@@ -63,16 +64,13 @@ def counter_hints(source: SourceFile, runs: Sequence[EmulatedRun]) -> list[Diagn
     for total in (total for run in runs for total in run.totals):
         name = base_name(total.kernel)
         least[name] = least.get(name, 0) + total.least_bytes_read + total.least_bytes_written
-    triton = _is_triton(source)
+    language = language_of(source.path, source.text) or Language.CUDA
+    free = compiler_part(language).lays_out_threads
     for name, lines in _by_kernel(source.path, runs).items():
-        for line, rule, message in _of_lines(lines, least.get(name, 0), triton=triton):
+        for line, rule, message in _of_lines(lines, least.get(name, 0), free=free):
             column, end = line_place(source.text, line)
             found.append(rule.at(str(source.path), line, f"{message}. {rule.cure}", column=column, end=(line, end)))
     return list(dict.fromkeys(found))
-
-
-def _is_triton(source: SourceFile) -> bool:
-    return source.path.suffix == ".py" and language_of(source.path, source.text) is not Language.TORCH
 
 
 def _of_resources(kernel: KernelResources) -> Iterator[tuple[float, Rule, str]]:
@@ -130,8 +128,8 @@ def _by_kernel(path: Path, runs: Sequence[EmulatedRun]) -> dict[str, dict[int, _
     return found
 
 
-def _of_lines(lines: Mapping[int, _Line], least_bytes: int, *, triton: bool) -> Iterator[tuple[int, Rule, str]]:
-    """The line, the rule and what to say, for one kernel; how wide a thread's access is, Triton decides itself."""
+def _of_lines(lines: Mapping[int, _Line], least_bytes: int, *, free: bool) -> Iterator[tuple[int, Rule, str]]:
+    """The line, the rule and what to say, for one kernel; `free` is a compiler to lay out threads."""
 
     def total(*names: str) -> int:
         return sum(line[name] for line in lines.values() for name in names)
@@ -142,10 +140,10 @@ def _of_lines(lines: Mapping[int, _Line], least_bytes: int, *, triton: bool) -> 
     spread = False
     for number, line in sorted(lines.items()):
         for what in ("load", "store"):
-            if message := _uncoalesced(line, what, sectors, _TRITON_SECTORS if triton else 0.0):
+            if message := _uncoalesced(line, what, sectors, _FREE_SECTORS if free else 0.0):
                 spread = True
                 yield number, performance.UNCOALESCED, message
-            elif not triton and (message := _narrow(line, what, requests)):
+            elif not free and (message := _narrow(line, what, requests)):
                 yield number, performance.NARROW, message
             if message := _conflicts(line, what, passes):
                 yield number, performance.BANK_CONFLICT, message

@@ -14,11 +14,12 @@ from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver
 
 from kernel_lsp.check.baseline import BASELINE
-from kernel_lsp.check.files import HEADERS, SUFFIXES, is_kernel_file, kernel_files_among
+from kernel_lsp.check.files import HEADERS, is_kernel_file, kernel_files_among
 from kernel_lsp.check.record import FileReport
 from kernel_lsp.errors import ConfigurationError, SourceError
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import read_source
+from kernel_lsp.source.language import suffixes
 
 QUIET_SECONDS = 0.1
 """A burst of events ends when there has been none for so long: editors save in several steps."""
@@ -120,7 +121,7 @@ class _Watch:
     def take(self, changed: frozenset[Path]) -> None:
         """Begin to check what changes of these files concern."""
         concerned = {path: None for path in self._known() if self._concerns(path, changed)}
-        concerned |= {path: None for path in sorted(self._own(path) for path in changed) if path.suffix in SUFFIXES}
+        concerned |= {path: None for path in sorted(self._own(path) for path in changed) if path.suffix in suffixes()}
         fresh: list[SourceFile] = []
         for path in concerned:
             if not path.exists():
@@ -218,7 +219,7 @@ class _Changes(FileSystemEventHandler):
         if path.match(f"*/{BASELINE}"):
             return True
         inside = path.relative_to(self._root).parts if path.is_relative_to(self._root) else path.parts[-1:]
-        return path.suffix in (*SUFFIXES, *HEADERS) and not any(part.startswith(".") for part in inside)
+        return path.suffix in (*suffixes(), *HEADERS) and not any(part.startswith(".") for part in inside)
 
 
 @asynccontextmanager

@@ -26,6 +26,7 @@ from kernel_lsp.report.compile import diagnostics_view, facts_view, without_work
 from kernel_lsp.report.machine import records_json
 from kernel_lsp.report.sass import sass_record, sass_view
 from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.python import is_python
 
 app = typer.Typer(add_completion=False)
 
@@ -45,7 +46,7 @@ def facts(
     source = find_kernel_files([file])[0]
     with err.status("compiling"):
         found, codes = asyncio.run(_compile(source, settings, workload, sass))
-    if not any(one.ok or one.diagnostics or one.assumed for one in found) and source.path.suffix == ".py":
+    if not any(one.ok or one.diagnostics or one.assumed for one in found) and is_python(source.path):
         message = "Its CUDA text is computed, so no kernel of it can be read without running the file."
         cure = "Make the text of plain string constants; `kernel-lsp check` runs the file and takes any."
         raise SourceError(message, source.path, cure=cure)

@@ -14,7 +14,7 @@ from kernel_lsp.compiler.target import needs_gpu
 from kernel_lsp.compiler.together import apart, launches_of, together
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.host_launches import find_host_launches
-from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.language import source_part
 from kernel_lsp.source.modules import device_units
 
 
@@ -101,7 +101,7 @@ def in_given_terms(built: Built, candidate: Candidate) -> Built:
 
 def with_extensions(built: Built, extensions: Sequence[ExtensionBuild], candidate: Candidate) -> Built:
     """Join a candidate's build with the extensions that it asks for: the one that a CUDA file is, or any number."""
-    if candidate.language is Language.CUDA:
+    if not source_part(candidate.language).python:
         return replace(built, build=extensions[0].build, extensions=tuple(extensions))
     taken: dict[str, int] = {}
     binaries = [apart(extension.binary, taken) for extension in extensions if extension.binary is not None]

@@ -12,17 +12,18 @@ from pathlib import Path
 from kernel_lsp import __version__
 from kernel_lsp.compiler.cache import cache_key
 from kernel_lsp.compiler.headers import user_headers
+from kernel_lsp.compiler.language import compiler_part
 from kernel_lsp.compiler.toolkit import find_tool, header_folders
 from kernel_lsp.device.device import Device
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.files import cuda_part
 from kernel_lsp.source.imports import folders_of, local_imports
-from kernel_lsp.source.kernel import Language
-from kernel_lsp.source.slicing import slice_device
+from kernel_lsp.source.language import source_part
 from kernel_lsp.workload.spec import WorkloadFile
 
 _CUDA_PACKAGES = ("cuda-bindings", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime", "nvidia-cuda-cccl")
-_IMPORTABLE = ("torch", "triton", "numpy")
+_HERE = Path(__file__).parent
+_IMPORTABLE = ("torch", "triton", "numpy", "cutlass")
 
 
 def build_keys(
@@ -55,13 +56,12 @@ def build_keys(
         python.append(candidate.launch)
     parts = [str(candidate.language), repr(device), str(kernel.path.absolute()), *_toolchain()]
     parts += (f"{name}={value}" for name, value in sorted((variables or {}).items()))
-    code = ""
-    if candidate.language is not Language.CUDA:
+    if source_part(candidate.language).python:
         python.append(kernel)
-    else:
-        # Host code that follows the last kernel is all blanks in the slice: its length must not count.
-        code = slice_device(kernel.text).rstrip()
-    if candidate.language is not Language.TRITON:
+    language = compiler_part(candidate.language)
+    parts += map(_versioned, language.packages)
+    code = language.device_code(kernel.text)
+    if language.includes_headers:
         parts += (str(len(options)), *options, *(str(folder.absolute()) for folder in include_dirs), "headers")
         for header in user_headers(cuda_part(kernel), include_dirs):
             parts += (header.name, str(header.path), header.text)
@@ -72,7 +72,7 @@ def build_keys(
             return None
         for file in (source, *neighbours):
             parts += (str(file.path.absolute()), file.text)
-    whole = kernel.text if candidate.language is Language.CUDA else ""
+    whole = "" if source_part(candidate.language).python else kernel.text
     return cache_key((*parts, code)), cache_key((*parts, "whole", whole))
 
 
@@ -80,18 +80,25 @@ def build_keys(
 def _toolchain() -> tuple[str, ...]:
     """All that compiles, by name and version; of what has none, by place, size and time."""
     found = [f"kernel-lsp {__version__}", sys.version]
-    for package in (*_IMPORTABLE, *_CUDA_PACKAGES):
-        try:
-            found.append(f"{package} {version(package)}")
-        except PackageNotFoundError:
-            found.append(package)
+    found += map(_versioned, (*_IMPORTABLE, *_CUDA_PACKAGES))
     found += [str(folder) for folder in header_folders()]
     return (*found, *_stamps())
+
+
+def _versioned(package: str) -> str:
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:
+        return package
 
 
 def _stamps() -> Iterator[str]:
     nvcc = find_tool("nvcc")
     # This package's own builders count too, for a checkout changes without a new version.
-    for path in (*([nvcc] if nvcc else []), *sorted(Path(__file__).parent.glob("*.py"))):
+    for path in (
+        *([nvcc] if nvcc else []),
+        *sorted(_HERE.glob("*.py")),
+        *sorted(_HERE.parent.glob("languages/*/*.py")),
+    ):
         status = path.stat()
         yield f"{path} {status.st_size} {status.st_mtime_ns}"

@@ -15,6 +15,7 @@ from kernel_lsp.compiler.built import Built, failed, in_given_terms, with_extens
 from kernel_lsp.compiler.host.record import ExtensionBuild
 from kernel_lsp.compiler.host.request import ExtensionRequest
 from kernel_lsp.compiler.kept import keep_build
+from kernel_lsp.compiler.language import compiler_part
 from kernel_lsp.compiler.options import BuildOptions
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.device import Device
@@ -34,7 +35,7 @@ from kernel_lsp.runner.shield import start
 from kernel_lsp.runner.worker import Worker, WorkerDied, WorkerTimedOut
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.files import surroundings
-from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.language import source_part
 from kernel_lsp.source.modules import in_place
 from kernel_lsp.workload.spec import WorkloadFile
 
@@ -146,7 +147,7 @@ class Builders:
             shutil.copytree(self._first_triton, folder)
 
     async def _build(self, workload: WorkloadFile | None, candidate: Candidate, device: Device) -> Built:
-        if candidate.language is Language.TRITON:
+        if compiler_part(candidate.language).compiles_at_launch:
             self._seed_triton_cache(candidate)
         read = self._allow(workload, candidate)
         try:
@@ -271,9 +272,9 @@ class Builders:
 
 def _runs_candidate(workload: WorkloadFile | None, candidate: Candidate) -> bool:
     """Return True if a build runs code of the candidate."""
-    if candidate.language is Language.TRITON:
+    if compiler_part(candidate.language).compiles_at_launch:
         return True
-    if candidate.language is Language.TORCH and workload is not None:  # its model is constructed
+    if source_part(candidate.language).python and workload is not None:  # its model is constructed
         return True
     users_own = (None, workload.source.text if workload else None)
     return candidate.origin != "baseline" and (candidate.launch and candidate.launch.text) not in users_own
@@ -285,7 +286,7 @@ def _absolute(file: SourceFile) -> SourceFile:
 
 def _host_texts(candidate: Candidate, requests: Sequence[ExtensionRequest]) -> tuple[str, ...]:
     """Return what a Python file gives to `load_inline` and `load`, as far as may be on its lines."""
-    if candidate.language is Language.CUDA:
+    if not source_part(candidate.language).python:
         return ()
     texts = [unit.text for request in requests for unit in request.units]
     return tuple(in_place(candidate.kernel.text, text) or text for text in texts)

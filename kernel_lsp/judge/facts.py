@@ -22,7 +22,7 @@ from kernel_lsp.judge.verdict import KernelResources
 from kernel_lsp.runner.pool import Pool
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.files import find_kernels, language_of
-from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.language import source_part
 from kernel_lsp.workload.spec import WorkloadFile, find_workload, find_workloads
 
 
@@ -124,7 +124,7 @@ def workload_paths(source: SourceFile, workload: Path | None, settings: Settings
     Raises:
         WorkloadError: one of them cannot be read.
     """
-    if workload is not None or language_of(source.path, source.text) is Language.TORCH:
+    if workload is not None or _launches_itself(source):
         return [workload]
     found = find_workloads(source, problems=settings.kernelbench.root, folders=settings.workloads)
     return [one.source.path for one in found] or [None]
@@ -172,8 +172,14 @@ def as_it_stands(
     """
     language = language_of(source.path, source.text)
     assert language is not None, "only kernel files have facts"
-    torch = language is Language.TORCH
-    found = None if torch else find_workload(source, workload, None, settings.kernelbench.root, settings.workloads)
+    found: WorkloadFile | None = None
+    if not _launches_itself(source):
+        found = find_workload(source, workload, None, settings.kernelbench.root, settings.workloads)
     if found is None:
         return None, Candidate(language, source, None, "baseline", "baseline")
     return found, Target(language, source, find_kernels(source.text, source.path), None, found).baseline
+
+
+def _launches_itself(source: SourceFile) -> bool:
+    language = language_of(source.path, source.text)
+    return language is not None and source_part(language).launches_itself

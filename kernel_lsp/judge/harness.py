@@ -13,6 +13,7 @@ from dataclasses import replace
 from kernel_lsp import policy
 from kernel_lsp.compiler.binary import Binary
 from kernel_lsp.compiler.emulated import emulated_devices
+from kernel_lsp.compiler.language import compiler_part
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu, uses
 from kernel_lsp.errors import CannotJudgeError, RunnerError
@@ -52,7 +53,7 @@ from kernel_lsp.runner.shield import to_the_end
 from kernel_lsp.runner.worker import Worker, WorkerDied, WorkerTimedOut
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.files import find_kernels, surroundings
-from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.language import source_part
 
 _SLAB_ALIGNMENT = 512
 
@@ -260,15 +261,18 @@ class Harness:
 
     async def _load(self, subject: Subject, built: Built) -> None:
         candidate = subject.candidate
-        if self.gpu is None and (candidate.language is Language.CUDA or built.extensions):
+        bare = not source_part(candidate.language).python
+        if self.gpu is None and (bare or built.extensions):
             built = await self._emulated(candidate, built)
         binary, extensions = built.build.binary, built.extensions
         if self.gpu is None and any(extension.extension for extension in extensions):
             why = f"its host code is built whole, and runs on a GPU only ({extensions[0].host.reason})"
             raise CannotJudgeError(why, candidate.kernel.path, cure="Launch its kernels from `launch`.")
-        cuda = candidate.language is Language.CUDA and not extensions
+        if self.gpu is None and (why := compiler_part(candidate.language).gpu_only):
+            raise CannotJudgeError(why, candidate.kernel.path, cure="`kernel-lsp facts` compiles it without one.")
+        cuda = bare and not extensions
         kernels = find_kernels(candidate.kernel.text, candidate.kernel.path) if cuda else ()
-        if candidate.language is Language.TRITON:  # what it compiles besides must reach no other version
+        if compiler_part(candidate.language).compiles_at_launch:  # what it compiles besides must reach no other version
             known, own = self.builders.triton_cache(candidate), subject.triton_cache
             if known.is_dir():
                 await asyncio.to_thread(shutil.copytree, known, own, dirs_exist_ok=True)
@@ -290,7 +294,7 @@ class Harness:
 
     def keep_launchers(self, baseline: Subject) -> None:
         """Spare versions to come the host code that Triton compiled in the baseline's process to launch it."""
-        if self.gpu is not None and baseline.candidate.language is Language.TRITON:
+        if self.gpu is not None and compiler_part(baseline.candidate.language).compiles_at_launch:
             self.builders.keep_launchers(baseline.triton_cache)
 
     async def _emulated(self, candidate: Candidate, built: Built) -> Built:
@@ -402,7 +406,7 @@ class Harness:
         await self._spares.settle()
 
     async def _start_subject(self) -> Worker:
-        python = self.target.language is Language.TRITON or self.target.workload.problem
+        python = compiler_part(self.target.language).compiles_at_launch or self.target.workload.problem
         try:
             worker = await self.pool.worker(
                 self._flavour,

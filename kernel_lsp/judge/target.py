@@ -9,6 +9,8 @@ from kernel_lsp.errors import SourceError
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.files import find_kernels, language_of, pick_kernel, read_source
 from kernel_lsp.source.kernel import Kernel, Language
+from kernel_lsp.source.language import source_part
+from kernel_lsp.source.python import is_python
 from kernel_lsp.workload.spec import WorkloadFile, require_workload
 
 
@@ -83,10 +85,10 @@ def make_target(
     source = SourceFile(path, texts[path]) if path in texts else read_source(path)
     language = language_of(path, source.text)
     kernels = find_kernels(source.text, path) if language else ()
-    if language is None and path.suffix == ".py" and (missing := _missing(source.text)):
+    if language is None and is_python(path) and (missing := _missing(source.text)):
         cure = "`get_inputs()` returns the arguments of `forward` as a list, `get_init_inputs()` those of `Model()`."
         raise SourceError(f"This module needs {' and '.join(missing)} to be run", path, cure=cure)
-    if language is None or (not kernels and language is not Language.TORCH):
+    if language is None or not (kernels or source_part(language).computed):
         raise SourceError(
             "no kernel was found in this file",
             path,

@@ -16,9 +16,8 @@ from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.verdict import KernelResources
 from kernel_lsp.lsp.documents import Document
 from kernel_lsp.source.files import read_source
+from kernel_lsp.source.language import signs, suffixes
 
-_SUFFIXES = (".cu", ".cuh", ".py")
-_SIGNS = ("__global__", "triton", "ModelNew")  # what holds none of them has no kernel
 _PASSED_OVER = frozenset({"node_modules", "site-packages", "__pycache__", "venv", "build", "dist"})
 MOST = 500
 """Files that are listed; a tree of more is nobody's to read."""
@@ -79,7 +78,7 @@ def look_at(document: Document, settings: Settings) -> Known:
 def _files(folder: Path) -> Iterator[Path]:
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in _PASSED_OVER)
-        yield from (Path(place, name) for name in sorted(names) if name.endswith(_SUFFIXES))
+        yield from (Path(place, name) for name in sorted(names) if name.endswith(suffixes()))
 
 
 def _may_hold_kernels(path: Path) -> bool:
@@ -87,4 +86,4 @@ def _may_hold_kernels(path: Path) -> bool:
         text = read_source(path).text
     except SourceError:
         return False
-    return any(sign in text for sign in _SIGNS)
+    return any(sign in text for sign in signs(path.suffix))

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from lsprotocol import types
 
+from kernel_lsp.check.files import HEADERS
 from kernel_lsp.lsp.documents import path_of
+from kernel_lsp.source.language import suffixes
 
 if TYPE_CHECKING:
     from watchdog.events import FileSystemEventHandler
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kernel-lsp")
 
-_WATCHED = ("**/*.{cu,cuh,h,hpp,py}", "**/pyproject.toml")
-_SUFFIXES = (".cu", ".cuh", ".h", ".hpp", ".py")
 _SETTLING = 0.1  # seconds in which changes are gathered: a checkout changes many files at once
 
 
@@ -94,7 +94,7 @@ class Watcher:
 
     def _event(self, path: Path) -> None:
         """Runs in watchdog's thread."""
-        if path.suffix in _SUFFIXES or path.suffix in (".toml", ".json"):
+        if path.suffix in (*_of_code(), ".toml", ".json"):
             self._loop.call_soon_threadsafe(self._gather, path)
 
     def _gather(self, path: Path) -> None:
@@ -133,7 +133,7 @@ async def watch(ls: "Server") -> None:
     workspace = ls.client_capabilities.workspace
     offered = workspace.did_change_watched_files if workspace else None
     if offered is not None and offered.dynamic_registration:
-        patterns = [types.FileSystemWatcher(pattern) for pattern in _WATCHED]
+        patterns = [types.FileSystemWatcher(pattern) for pattern in _watched()]
         options = types.DidChangeWatchedFilesRegistrationOptions(patterns)
         wanted = types.Registration("files", types.WORKSPACE_DID_CHANGE_WATCHED_FILES, options)
         await ls.client_register_capability_async(types.RegistrationParams([wanted]))
@@ -153,7 +153,7 @@ def changed(ls: "Server", paths: Iterable[Path]) -> None:
         ls.texts_changed_meaning()
         return
     for document in ls.documents:
-        if document.kernels and any(path.suffix in _SUFFIXES and path != document.path for path in names):
+        if document.kernels and any(path.suffix in _of_code() and path != document.path for path in names):
             ls.analysis.request(document)
 
 
@@ -172,3 +172,13 @@ async def did_change_folders(ls: "Server", params: types.DidChangeWorkspaceFolde
         ls.watcher.unwatch(before - now)
         await asyncio.to_thread(ls.watcher.watch, now - before)
     ls.texts_changed_meaning()
+
+
+def _of_code() -> tuple[str, ...]:
+    """The suffixes of kernel files and of headers that they may include."""
+    return tuple(dict.fromkeys((*suffixes(), *HEADERS)))
+
+
+def _watched() -> tuple[str, ...]:
+    """Patterns of the files whose changes matter, as the client takes them."""
+    return f"**/*.{{{','.join(suffix[1:] for suffix in _of_code())}}}", "**/pyproject.toml"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from kernel_lsp.compiler.binary import Build
 from kernel_lsp.compiler.cubin import code_digest
 from kernel_lsp.compiler.emulated import emulated_devices
+from kernel_lsp.compiler.language import compiler_part
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.choice import target_device
 from kernel_lsp.device.device import Device
@@ -26,7 +27,7 @@ from kernel_lsp.mutation_testing.advice import advice_for, reason_for
 from kernel_lsp.mutation_testing.record import Fate, FileStrength, Mutant
 from kernel_lsp.runner.pool import Pool
 from kernel_lsp.source.candidate import Candidate, SourceFile
-from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.language import source_part
 from kernel_lsp.source.mutations import Bug, Mutation, find_mutations
 
 _UNBUILT = Built(Build(None, (), "none", 0.0), ())
@@ -107,7 +108,7 @@ async def measure_file(target: Target, settings: Settings, pool: Pool, gpu: Gpu 
 async def _emulated_device(target: Target, settings: Settings, pool: Pool) -> Device:
     """The first GPU for emulation that the kernel builds for."""
     *smaller, last = emulated_devices(target_device(None, settings.arch))
-    if target.language is Language.TRITON:
+    if compiler_part(target.language).compiles_at_launch:
         return next(iter(smaller), last)
     if (await Builders(pool, settings, last).build(target.workload, target.baseline)).needs_gpu:
         return last
@@ -150,8 +151,8 @@ async def _try(ground: _Ground, built: Built, mutation: Mutation, rooms: Rooms) 
 async def _fate(ground: _Ground, baseline: Built, candidate: Candidate) -> tuple[Fate, str, str]:
     """Its fate, what caught it, and what was found."""
     harness = ground.harness
-    built = _UNBUILT  # Triton's own compiler runs when a kernel is launched
-    if candidate.language is Language.CUDA:
+    built = _UNBUILT  # of a Python file; what it compiles it compiles when a kernel is launched
+    if not source_part(candidate.language).python:
         built = await harness.builders.build(harness.target.workload, candidate)
         if not built.ok:
             return Fate.NOT_BUILT, "", built.first_error
@@ -209,8 +210,8 @@ def _caught_by(findings: Findings) -> str:
 
 
 async def _survived(harness: Harness, baseline: Built, candidate: Candidate) -> tuple[Fate, str, str]:
-    """Nothing was found: is it a bug at all? For Triton that is known only once it is built."""
-    if candidate.language is Language.TRITON:
+    """Nothing was found: is it a bug at all? What is compiled at launch tells that only once it is built."""
+    if compiler_part(candidate.language).compiles_at_launch:
         built = await harness.builders.build(harness.target.workload, candidate)
         if built.ok and _codes(built) == _codes(baseline):
             return Fate.SAME_CODE, "", ""

@@ -10,6 +10,7 @@ from kernel_lsp.errors import SourceError
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.kernel import Language
 from kernel_lsp.source.modules import is_answer, is_problem
+from kernel_lsp.source.python import is_python
 
 LANGUAGES = {"cuda": Language.TORCH, "triton": Language.TRITON}
 """What a kernel for a module can be written in, by the values of the setting `refine.write`."""
@@ -17,7 +18,7 @@ LANGUAGES = {"cuda": Language.TORCH, "triton": Language.TRITON}
 
 def is_plain_module(file: SourceFile) -> bool:
     """Whether a file is a module to be lowered: a problem of KernelBench's form without an answer."""
-    return file.path.suffix == ".py" and is_problem(file.text) and not is_answer(file.text)
+    return is_python(file.path) and is_problem(file.text) and not is_answer(file.text)
 
 
 def new_path(module: Path, language: Language) -> Path:

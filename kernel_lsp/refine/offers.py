@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kernel_lsp.errors import SourceError
 from kernel_lsp.judge.verdict import Outcome, Verdict
-from kernel_lsp.refine.lowering import is_plain_module, new_path, require_room
+from kernel_lsp.refine.lowering import LANGUAGES, is_plain_module, new_path, require_room
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.editing import minimal_edits, regions, relocate
 from kernel_lsp.source.files import find_kernels, language_of
@@ -48,8 +48,8 @@ class Offer:
 
     def new_path(self, module: Path) -> Path:
         """Where the kernel for a module that lies at `module` is written."""
-        language = language_of(module, self.verdict.evidence.sources["candidate"])
-        return new_path(module, Language.TRITON if language is Language.TRITON else Language.TORCH)
+        written_in = language_of(module, self.verdict.evidence.sources["candidate"])
+        return new_path(module, next((one for one in LANGUAGES.values() if one is written_in), Language.TORCH))
 
     @cached_property
     def edits(self) -> tuple[Edit, ...]:

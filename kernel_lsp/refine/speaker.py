@@ -24,7 +24,7 @@ from kernel_lsp.refine.outcome import Tried
 from kernel_lsp.refine.progress import Talking
 from kernel_lsp.refine.proposer import Facts, Feedback
 from kernel_lsp.source.candidate import Candidate
-from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.language import source_part
 
 _TRIED = 8  # candidates of others that a model is told of
 
@@ -97,7 +97,7 @@ class Speaker:
         """
         target = self._session.target
         notes = (*briefing.facts, *briefing.standing)
-        fence = "cuda" if target.language is Language.CUDA else "python"
+        fence = source_part(target.language).fence
         text = target.source.text
         asked = self.prompts.render("second_opinion", gpu=briefing.gpu, fence=fence, kernel_text=text, notes=notes)
         answer = await self._answer([Message(role="user", content=asked)], seed)

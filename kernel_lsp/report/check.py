@@ -10,10 +10,10 @@ from rich.text import Text
 
 from kernel_lsp.check import FileReport
 from kernel_lsp.compiler.binary import Severity
+from kernel_lsp.compiler.language import compiler_part
 from kernel_lsp.judge.verdict import Check, CheckStatus
 from kernel_lsp.report.compile import assumed_view, diagnostics_view
 from kernel_lsp.report.units import seconds_text
-from kernel_lsp.source.kernel import Language
 
 
 def file_view(report: FileReport, text: str, width: int = 0) -> RenderableType:
@@ -92,7 +92,8 @@ def _any_compiled(reports: Sequence[FileReport]) -> bool:
 def _is_whole(report: FileReport) -> bool:
     """Whether all that a check can do without being told more was done."""
     away = any(d.severity is Severity.WARNING and "cannot be imported" in d.message for d in report.diagnostics)
-    return not report.not_compiled and not away and not (report.language is Language.TRITON and _is_bare(report))
+    unknown = compiler_part(report.language).compiles_at_launch and _is_bare(report)
+    return not report.not_compiled and not away and not unknown
 
 
 def _is_bare(report: FileReport) -> bool:

@@ -13,8 +13,8 @@ from kernel_lsp.compiler.binary import Diagnostic
 from kernel_lsp.rules.catalog import RULES, find_rule
 from kernel_lsp.rules.housekeeping import UNKNOWN_IGNORE, UNUSED_IGNORE
 from kernel_lsp.rules.rule import Needs
-from kernel_lsp.source.comments import line_comments
-from kernel_lsp.source.kernel import Kernel, Language
+from kernel_lsp.source.comments import Comment
+from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Lines
 
 _MARK = re.compile(r"(?://|#)\s*kernel-lsp:\s*(ignore(?:-file)?)\s*\[([^\]]*)\][ \t:-]*(.*)")
@@ -56,11 +56,8 @@ class Silenced:
     reason: str
 
 
-def find_ignores(text: str, language: Language, kernels: Sequence[Kernel] = ()) -> tuple[Ignore, ...]:
-    """The ignores of a file, in order; `kernels` are those of the file, for comments above a kernel's head."""
-    if "kernel-lsp:" not in text:
-        return ()
-    comments = line_comments(text, language)
+def find_ignores(text: str, comments: Sequence[Comment], kernels: Sequence[Kernel] = ()) -> tuple[Ignore, ...]:
+    """The ignores of a file, in order; `comments` and `kernels`, for comments above a kernel's head, are the file's."""
     lines = Lines(text.encode())
     heads = {lines.position(k.span.start)[0]: lines.position(max(k.body.start - 1, k.span.start))[0] for k in kernels}
     passed_over = {comment.line for comment in comments if comment.alone} | _blank_lines(text)

@@ -5,6 +5,7 @@ Each has a threshold under which it says nothing, so that a kernel which is good
 
 from kernel_lsp.compiler.binary import Severity
 from kernel_lsp.rules.rule import Group, Needs, Rule
+from kernel_lsp.source.kernel import Language
 
 
 def _hint(
@@ -18,7 +19,7 @@ def _hint(
     before: str,
     after: str,
     cure: str,
-    triton_cure: str | None = None,
+    in_triton: str | None = None,
 ) -> Rule:
     return Rule(
         id=f"KL{number:03}",
@@ -32,7 +33,7 @@ def _hint(
         before=before,
         after=after,
         cure=cure,
-        triton_cure=triton_cure,
+        cures={Language.TRITON: in_triton} if in_triton else {},
     )
 
 
@@ -75,7 +76,7 @@ SPILL = _hint(
     before="__global__ void __launch_bounds__(1024, 2) gemm(...)  // leaves 32 registers a thread",
     after="__global__ void __launch_bounds__(256, 2) gemm(...)   // leaves 128",
     cure="Loosen `__launch_bounds__` or `--maxrregcount`, keep fewer elements per thread, unroll less.",
-    triton_cure="Take smaller blocks or a larger `num_warps`, or raise `maxnreg` where one is set.",
+    in_triton="Take smaller blocks or a larger `num_warps`, or raise `maxnreg` where one is set.",
 )
 
 OCCUPANCY = _hint(
@@ -90,7 +91,7 @@ OCCUPANCY = _hint(
     before="// 88 registers, 256 threads: 2 blocks, 25 %",
     after="__launch_bounds__(256, 3)  // 80 registers: 3 blocks, 38 %",
     cure="Ask for the next cliff with `__launch_bounds__(threads, blocks)`, or change what the finding names.",
-    triton_cure="Launch with another `num_warps` or with `maxnreg`, or take smaller blocks.",
+    in_triton="Launch with another `num_warps` or with `maxnreg`, or take smaller blocks.",
 )
 
 LOCAL_ARRAY = _hint(

@@ -1,10 +1,12 @@
 """What a rule is: the name, weight and page of one kind of finding."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from kernel_lsp.compiler.binary import Diagnostic, Severity
 from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.language import source_part
 
 
 class Group(StrEnum):
@@ -49,7 +51,7 @@ class Rule:
         after: the same code, cured.
         cure: what usually cures it, one or two sentences; also said in the finding itself.
         language: of `before` and `after`.
-        triton_cure: what cures it in Triton, where that is something else.
+        cures: what cures it in languages where that is something else.
         silenceable: whether an ignore can silence it.
     """
 
@@ -66,20 +68,20 @@ class Rule:
     cure: str
     language: Language = Language.CUDA
     silenceable: bool = True
-    triton_cure: str | None = None
+    cures: Mapping[Language, str] = field(default_factory=dict[Language, str])
 
     def cure_in(self, language: Language) -> str:
         """What usually cures it in a file of that language."""
-        return self.triton_cure or self.cure if language is Language.TRITON else self.cure
+        return self.cures.get(language, self.cure)
 
     @property
     def page(self) -> str:
         """The whole page in Markdown."""
-        fence = "python" if self.language is Language.TRITON else "cpp"
+        language = source_part(self.language)
+        fence = language.highlighted_as
         failing = "an error" if self.severity is Severity.ERROR else "a warning"
         silence = (
-            f"`{'#' if self.language is Language.TRITON else '//'} kernel-lsp: ignore[{self.id}] why it is meant`, on "
-            "the line or the one before."
+            f"`{language.comment} kernel-lsp: ignore[{self.id}] why it is meant`, on the line or the one before."
             if self.silenceable
             else "It cannot be silenced."
         )
@@ -90,7 +92,7 @@ class Rule:
             f"## Why it matters\n\n{self.why}",
             f"## Example\n\n```{fence}\n{self.before}\n```\n\nBetter:\n\n```{fence}\n{self.after}\n```",
             f"## What usually cures it\n\n{self.cure}"
-            + (f" In Triton: {self.triton_cure}" if self.triton_cure else ""),
+            + "".join(f" In {source_part(other).title}: {cure}" for other, cure in self.cures.items()),
             f"## To silence it\n\n{silence}",
         )
         return "\n\n".join(parts) + "\n"

@@ -3,8 +3,6 @@
 import re
 from dataclasses import dataclass
 
-from kernel_lsp.source.kernel import Language
-from kernel_lsp.source.modules import device_view
 from kernel_lsp.source.text import Lines
 
 _CUDA = re.compile(
@@ -17,7 +15,7 @@ _PYTHON = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Comment:
     """A comment from its `//` or `#` to the end of its line.
 
@@ -34,18 +32,28 @@ class Comment:
     alone: bool
 
 
-def line_comments(text: str, language: Language) -> tuple[Comment, ...]:
-    """The comments of `text` that run to the end of a line, in order; the text need not be complete."""
+def cuda_comments(text: str, view: str | None = None) -> tuple[Comment, ...]:
+    """The comments of a CUDA text that run to the end of a line, in order; the text need not be complete.
+
+    Args:
+        text: the file.
+        view: its CUDA text in its place, where the file is not CUDA as a whole.
+    """
+    return _comments(_CUDA, text, text if view is None else view)
+
+
+def python_comments(text: str) -> tuple[Comment, ...]:
+    """The comments of a Python text, in order; the text need not be complete."""
+    return _comments(_PYTHON, text, text)
+
+
+def _comments(pattern: re.Pattern[bytes], text: str, searched: str) -> tuple[Comment, ...]:
     data = text.encode()
     lines = Lines(data)
     found: list[Comment] = []
-    texts = [(_CUDA if language is Language.CUDA else _PYTHON, data)]
-    if language is Language.TORCH:
-        texts.append((_CUDA, device_view(text).encode()))
-    for pattern, searched in texts:
-        for match in pattern.finditer(searched):
-            if (comment := match["comment"]) is not None:
-                line, column = lines.position(match.start())
-                before = data[lines.starts[line - 1] : match.start()]
-                found.append(Comment(line, column, comment.decode(), not before.strip()))
-    return tuple(sorted(found, key=lambda comment: (comment.line, comment.column)))
+    for match in pattern.finditer(searched.encode()):
+        if (comment := match["comment"]) is not None:
+            line, column = lines.position(match.start())
+            before = data[lines.starts[line - 1] : match.start()]
+            found.append(Comment(line, column, comment.decode(), not before.strip()))
+    return tuple(found)

@@ -2,31 +2,23 @@
 
 import difflib
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kernel_lsp.errors import SourceError
 from kernel_lsp.source.candidate import SourceFile
-from kernel_lsp.source.cuda import find_cuda_kernels
 from kernel_lsp.source.kernel import Kernel, Language
+from kernel_lsp.source.language import SourcePart, source_part, suffixes
 from kernel_lsp.source.module_name import ModuleName, module_name
-from kernel_lsp.source.modules import device_view, is_torch_file
-from kernel_lsp.source.triton import find_triton_kernels
+from kernel_lsp.source.modules import device_view
+from kernel_lsp.source.python import is_python
 
 LARGEST_BYTES = 8 * 1024 * 1024
 
 
 def language_of(path: Path, text: str) -> Language | None:
-    """CUDA for `.cu` and `.cuh`; for a `.py` Triton if it holds a Triton kernel, TORCH if it is a KernelBench file or
-    gives CUDA text to `load_inline`; None for everything else.
-    """
-    if path.suffix in (".cu", ".cuh"):
-        return Language.CUDA
-    if path.suffix != ".py":
-        return None
-    if find_triton_kernels(text, path):
-        return Language.TRITON
-    return Language.TORCH if is_torch_file(text) else None
+    """The first language that takes a file of this name for its own; None where none does."""
+    return next((language for language, part in _parts(path) if part.recognises(text, path)), None)
 
 
 def find_kernels(text: str, path: Path) -> tuple[Kernel, ...]:
@@ -34,18 +26,12 @@ def find_kernels(text: str, path: Path) -> tuple[Kernel, ...]:
 
     Those in the CUDA text of a Python file have their places in that file.
     """
-    if path.suffix in (".cu", ".cuh"):
-        return find_cuda_kernels(text, path)
-    if path.suffix != ".py":
-        return ()
-    if found := find_triton_kernels(text, path):
-        return found
-    return find_cuda_kernels(device_view(text), path) if "load_inline" in text else ()
+    return next((found for _, part in _parts(path) if (found := part.find_kernels(text, path))), ())
 
 
 def cuda_part(source: SourceFile) -> SourceFile:
     """The file as a CUDA compiler is given it: of a Python file its CUDA text alone, each line where it stands."""
-    return SourceFile(source.path, device_view(source.text)) if source.path.suffix == ".py" else source
+    return SourceFile(source.path, device_view(source.text)) if is_python(source.path) else source
 
 
 def surroundings(*files: SourceFile) -> set[Path]:
@@ -54,7 +40,7 @@ def surroundings(*files: SourceFile) -> set[Path]:
     for file in files:
         path = file.path.resolve()
         found.add(project_of(path) or path.parent)
-        if path.suffix == ".py" and (called := module_name(path, file.text)).package:
+        if is_python(path) and (called := module_name(path, file.text)).package:
             found.add(called.top)
     return found
 
@@ -94,9 +80,10 @@ def read_source(path: Path) -> SourceFile:
     try:
         about = path.stat()
         if stat.S_ISDIR(about.st_mode):
-            raise SourceError("This is a directory.", path, cure="Name a .cu, .cuh or Triton .py file in it.")
+            raise SourceError("This is a directory.", path, cure=f"Name a {_one_of(suffixes())} file in it.")
         if not stat.S_ISREG(about.st_mode):
-            raise SourceError("This is a pipe or a device.", path, cure="Save its text to a .cu, .cuh or .py file.")
+            cure = f"Save its text to a {_one_of(suffixes())} file."
+            raise SourceError("This is a pipe or a device.", path, cure=cure)
         if about.st_size > LARGEST_BYTES:
             size = f"{about.st_size / 2**20:.1f} MiB"
             cure = "Move the kernel to a file of its own."
@@ -157,6 +144,17 @@ def pick_kernel(kernels: Sequence[Kernel], name: str) -> Kernel:
     )
     guess = f"Did you mean {near[0]}? " if near else ""
     raise SourceError(f"There is no kernel {name}.", path, cure=f"{guess}The file defines: {', '.join(names)}.")
+
+
+def _parts(path: Path) -> Iterator[tuple[Language, SourcePart]]:
+    """The languages that a file of this name may be in, in the order in which they are asked."""
+    for language in Language:
+        if path.suffix in (part := source_part(language)).suffixes:
+            yield language, part
+
+
+def _one_of(words: Sequence[str]) -> str:
+    return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 def _similar_file(path: Path) -> str:

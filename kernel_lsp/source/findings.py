@@ -5,13 +5,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernel_lsp.source.grammar import parse_python
+from kernel_lsp.source.language import signs
+from kernel_lsp.source.python import is_python
 from kernel_lsp.source.text import Span
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
 _MOST = 20
-_SIGNS = ("triton", "load_inline", "ModelNew", "get_init_inputs", "CASES")
+_OF_WORKLOAD = "CASES"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ def find_findings(text: str, path: Path) -> tuple[Finding, ...]:
     is neither a workload nor speaks of kernels is left to those whose business it is.
     """
     workload = path.stem.endswith("_workload")
-    if path.suffix != ".py" or not (workload or any(sign in text for sign in _SIGNS)):
+    if not is_python(path) or not (workload or any(sign in text for sign in (*signs(path.suffix), _OF_WORKLOAD))):
         return ()
     root = parse_python(text.encode()).root_node
     return tuple(_faults(root))[:_MOST] if root.has_error else ()

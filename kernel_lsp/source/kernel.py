@@ -8,11 +8,15 @@ from kernel_lsp.source.text import Span
 
 
 class Language(StrEnum):
-    """What a kernel file is written in; the kernels of a TORCH file are CUDA's."""
+    """The languages of kernel files, in the order in which a file is offered to them.
+
+    A line here registers a language; `kernel_lsp/languages/VALUE/` says all that is particular to it.
+    """
 
     CUDA = "cuda"
     TRITON = "triton"
-    TORCH = "torch"  # a Python file: a KernelBench problem, or a `ModelNew` with CUDA C++ for `load_inline`, if any
+    CUTE = "cute"  # CuTe DSL, of CUTLASS
+    TORCH = "torch"  # a Python file that holds CUDA; its kernels are CUDA's
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,11 @@
 """Python texts as syntax trees: one error for all that cannot be read."""
 
 import ast
+import re
+from pathlib import Path
+
+from kernel_lsp.source.kernel import Kernel
+from kernel_lsp.source.text import Span
 
 _DEEPEST = 500  # of all walks over trees, the one that takes most frames a level manages some 900 in an empty stack
 
@@ -66,3 +71,32 @@ def _parsed(text: str | bytes, mode: str) -> ast.AST:
             return tree
         level = below
     raise NestedTooDeepError(next((node.lineno for node in level if isinstance(node, ast.expr | ast.stmt)), None))
+
+
+def is_python(path: Path) -> bool:
+    """Return True if a file's name says that it is Python."""
+    return path.suffix == ".py"
+
+
+def signature(kernel: Kernel) -> str:
+    """Return the head of a kernel that is a Python function, without decorators and without its colon."""
+    return f"def {kernel.name}({', '.join(f'{p.name}: {p.type}' if p.type else p.name for p in kernel.parameters)})"
+
+
+def definitions(text: str, *, classes: bool = False) -> dict[str, Span]:
+    """Return the functions at the top of a text with their decorators, and the classes where they are asked for.
+
+    A text that does not parse has none.
+    """
+    tree = python_ast_if_any(text)
+    if tree is None:
+        return {}
+    starts = [0, *(m.end() for m in re.finditer(rb"\n", text.encode()))]
+    found: dict[str, Span] = {}
+    for node in tree.body:
+        if not (isinstance(node, ast.FunctionDef) or (classes and isinstance(node, ast.ClassDef))):
+            continue
+        if node.end_lineno is not None and node.end_col_offset is not None:
+            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            found[node.name] = Span(starts[first - 1], starts[node.end_lineno - 1] + node.end_col_offset)
+    return found

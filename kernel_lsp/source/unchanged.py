@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.outline import outline, without_comments
-from kernel_lsp.source.python import python_ast
+from kernel_lsp.source.python import is_python, python_ast
 from kernel_lsp.source.text import Span
 
 _TOKEN = re.compile(rb"\w+|[^\w\s]")
@@ -28,7 +28,7 @@ def still_holds(current: str, judged: str, path: Path, apart_from: Sequence[Kern
     """
     if current == judged:
         return True
-    parts = _statements if path.suffix == ".py" else _declarations
+    parts = _statements if is_python(path) else _declarations
     try:
         wanted, there = Counter(parts(judged, [k.span for k in apart_from])), Counter(parts(current, []))
     except SyntaxError:  # it is being typed in

@@ -20,7 +20,7 @@ from types import ModuleType
 from kernel_lsp.source.files import import_folders
 from kernel_lsp.source.module_name import ModuleName, module_name
 
-LIBRARIES = ("kernel_lsp", "numpy", "torch", "triton")
+LIBRARIES = ("cutlass", "kernel_lsp", "numpy", "torch", "triton")
 """What workers themselves import: never a user's copy, such as a clone of Triton without its compiled parts."""
 
 

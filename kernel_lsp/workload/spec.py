@@ -10,7 +10,7 @@ from kernel_lsp.errors import SourceError, WorkloadError
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import read_source
 from kernel_lsp.source.modules import is_answer, is_problem
-from kernel_lsp.source.python import python_ast
+from kernel_lsp.source.python import is_python, python_ast
 
 REQUIRED = ("CASES", "inputs", "reference")
 DRAFT = "# kernel-lsp: draft"
@@ -94,7 +94,7 @@ def find_workloads(
     if explicit is not None:
         return (_read(explicit, kernel, texts),)
     found: list[WorkloadFile] = []
-    if kernel.path.suffix == ".py":
+    if is_python(kernel.path):
         names = _top_level(_parse(kernel))
         if all(name in names for name in REQUIRED):
             _refuse_draft(kernel)
@@ -104,7 +104,7 @@ def find_workloads(
     sibling = workload_path(kernel.path)
     if not found and (sibling in texts or sibling.is_file()):
         found.append(_read(sibling, kernel, texts))
-    if not found and kernel.path.suffix == ".py" and is_answer(kernel.text):
+    if not found and is_python(kernel.path) and is_answer(kernel.text):
         for path in _problem_paths(kernel.path, problems):
             if (text := _text(path, texts)) is not None and is_problem(text):
                 return (_read(path, kernel, texts),)
@@ -147,7 +147,7 @@ def require_workload(
     found = find_workload(kernel, explicit, texts, problems, folders)
     if found is not None:
         return found
-    if kernel.path.suffix == ".py" and is_answer(kernel.text):
+    if is_python(kernel.path) and is_answer(kernel.text):
         raise WorkloadError(
             "no problem was found for this `ModelNew`",
             kernel.path,
@@ -182,7 +182,7 @@ def _text(path: Path, texts: Mapping[Path, str]) -> str | None:
 def _read(path: Path, kernel: SourceFile, texts: Mapping[Path, str]) -> WorkloadFile:
     source = kernel if path == kernel.path else _read_source(path, texts)
     names = _top_level(_parse(source))
-    if kernel.path.suffix == ".py" and is_problem(source.text):
+    if is_python(kernel.path) and is_problem(source.text):
         return WorkloadFile(source, kernel.path, in_kernel_file=path == kernel.path, has_launch=False, problem=True)
     missing = [name for name in REQUIRED if name not in names]
     if missing:

@@ -29,7 +29,7 @@ from kernel_lsp.judge.session import Session
 from kernel_lsp.judge.stages.load import enter
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.refine.proposers import find_proposers
-from kernel_lsp.refine.rewrites import REWRITES
+from kernel_lsp.refine.rewrites import find_rewrites
 from kernel_lsp.runner.pool import Pool
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from tests.bench import shards
@@ -175,9 +175,8 @@ def renewed(version: Candidate, comment: str) -> Candidate:
 def first_rewrite(session: Session) -> Candidate:
     """The first rewrite that applies to the session's file."""
     base = session.target.baseline
-    for rewrite in REWRITES[base.language]:
-        for candidate in rewrite(base.kernel, base.launch, session.target.kernels[0], session.device):
-            return candidate
+    for candidate in find_rewrites(base, session.target.kernels[0], session.device):
+        return candidate
     raise LookupError(f"no rewrite applies to {base.kernel.path}")
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from kernel_lsp.compiler.host.record import ExtensionBuild
 from kernel_lsp.compiler.host.symbols import forbidden_symbols
+from kernel_lsp.compiler.language import compiler_part
 from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.judge.building import Built
 from kernel_lsp.judge.context import Context
@@ -11,7 +12,6 @@ from kernel_lsp.judge.program_equality import same_model, same_python
 from kernel_lsp.judge.ruling import Ruling, rejected
 from kernel_lsp.judge.stages.screen import ruling_on
 from kernel_lsp.judge.verdict import Outcome, Stage
-from kernel_lsp.source.kernel import Language
 from kernel_lsp.source.screening import host_notes, host_objections
 
 
@@ -72,7 +72,7 @@ def _same_program(context: Context, built: Built) -> bool:
     if context.bench.target.workload.problem:
         return same_model(baseline.kernel.text, candidate.kernel.text)
     texts = [(baseline.launch, candidate.launch)]
-    if candidate.language is Language.TRITON:
+    if compiler_part(candidate.language).compiles_at_launch:
         texts.append((baseline.kernel, candidate.kernel))
     elif built.code is None or built.code != context.bench.baseline_built.code:
         return False

@@ -14,7 +14,8 @@ from kernel_lsp.lsp.greeting import BASELINE, CHECK, COMPARE, DRAFT, EVIDENCE, K
 from kernel_lsp.lsp.jobs import Wanted, Work
 from kernel_lsp.refine.lowering import LANGUAGES, new_path
 from kernel_lsp.report.titles import speedup_title
-from kernel_lsp.source.kernel import Kernel, Language
+from kernel_lsp.source.kernel import Kernel
+from kernel_lsp.source.language import source_part
 from kernel_lsp.workload.spec import workload_path
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def why_not(ls: "Server", document: Document, standing: "Standing", *, timed: bo
     if standing.problem is not None:
         return standing.problem
     if timed and standing.workload is None:
-        if document.language is Language.TORCH:
+        if document.language is not None and source_part(document.language).launches_itself:
             return f"it has no problem, so nothing says what is right: write {document.path.stem}_problem.py beside it"
         return "it has no workload, so nothing says how it is called and what is right: draft one"
     if timed and ls.jobs.gpu is False and not standing.untimed:
@@ -193,7 +194,8 @@ def _of_file(
         named.append((f"{standing.last.label}, {standing.last.verdict}", standing.last.id))
     for title, verdict in named:
         yield _command(f"Show the evidence: {title}", EVIDENCE, "evidence", [verdict, document.uri])
-    draftable = document.kernels and document.language is not Language.TORCH
+    language = document.language
+    draftable = document.kernels and language is not None and not source_part(language).launches_itself
     if draftable and standing.workload is None and standing.problem is None and document.on_disk:
         kernel = (kernels or document.kernels)[0]
         title = f"Draft {workload_path(document.path).name} from {kernel.name}"

@@ -9,6 +9,7 @@ from kernel_lsp.lsp.features.code_lens import facts_of
 from kernel_lsp.lsp.features.rule_pages import rules_at
 from kernel_lsp.report.units import percent_text, size_text, speedup_text
 from kernel_lsp.source.kernel import Kernel
+from kernel_lsp.source.language import source_part
 from kernel_lsp.source.text import Span
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ def hover(ls: "Server", params: types.HoverParams) -> types.Hover | None:
 
 
 def _of_kernel(ls: "Server", document: Document, kernel: Kernel) -> tuple[list[str], Span | None]:
-    parts = [f"```{'cpp' if kernel.language == 'cuda' else 'python'}\n{signature(kernel)}\n```"]
+    language = source_part(kernel.language)
+    parts = [f"```{language.highlighted_as}\n{language.head(kernel)}\n```"]
     rows = [
         f"| {arch} | {fact.registers} | {size_text(fact.shared_bytes)} | "
         f"{'?' if fact.spill_bytes is None else size_text(fact.spill_bytes)} | "
@@ -72,13 +74,3 @@ def _machine_code(ls: "Server", document: Document, line: int) -> tuple[list[str
     text = "\n".join((head, "", "```", *listed, "```"))
     start, end = (document.lines.offset(line + 1, column) for column in (1, 1 << 30))
     return [text], Span(start, end)
-
-
-def signature(kernel: Kernel) -> str:
-    """A kernel's head as its author would write it, without attributes."""
-    parameters = ", ".join(f"{p.type} {p.name}" for p in kernel.parameters)
-    if kernel.language == "triton":
-        parameters = ", ".join(f"{p.name}: {p.type}" if p.type else p.name for p in kernel.parameters)
-        return f"@triton.jit\ndef {kernel.name}({parameters})"
-    template = f"template <{', '.join(kernel.template_parameters)}>\n" if kernel.template_parameters else ""
-    return f"{template}__global__ void {kernel.name}({parameters})"

@@ -4,16 +4,15 @@ A block that is not found, found twice, or touches what is not the kernel's or i
 the model can act on: nothing is guessed.
 """
 
-import ast
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernel_lsp.refine.dialogue.answer import RejectedAnswer
+from kernel_lsp.refine.language import refine_part
 from kernel_lsp.source.kernel import Language
-from kernel_lsp.source.modules import device_view
-from kernel_lsp.source.outline import outline
-from kernel_lsp.source.python import python_ast
+from kernel_lsp.source.language import source_part
+from kernel_lsp.source.python import definitions
 from kernel_lsp.source.text import Edit, Span, apply_edits
 
 _BLOCK = re.compile(r"^<{5,9} ?SEARCH[ \t]*\n(.*?)^={5,9}[ \t]*\n(.*?)^>{5,9} ?REPLACE[ \t]*$", re.M | re.S)
@@ -27,14 +26,14 @@ class Editable:
     Attributes:
         name: what the model knows the file by.
         text: the file as it stands.
-        language: how whole functions are told apart.
+        language: how whole functions are told apart; None for plain Python.
         functions: names that may be edited; empty for all. Text outside functions may change where no other function
             stands: constants, macros, includes and new helpers belong to a kernel.
     """
 
     name: str
     text: str
-    language: Language
+    language: Language | None
     functions: frozenset[str] = frozenset()
 
 
@@ -91,40 +90,9 @@ def _whole_functions(code: str, files: Sequence[Editable]) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def functions(text: str, language: Language) -> dict[str, Span]:
-    """The functions at the top of a file, with their decorators or template headers; of a CUDA text the whole ones.
-
-    A Python text that does not parse has none. Of a PyTorch file these are its functions and classes, and the functions
-    in its CUDA strings; a text that has no such thing is taken for CUDA.
-    """
-    if language is Language.TORCH:
-        python = _definitions(text, classes=True)
-        return functions(device_view(text) if python else text, Language.CUDA) | python
-    if language is Language.TRITON:
-        return _definitions(text, classes=False)
-    found: dict[str, Span] = {}
-    for made in outline(text.encode()).declarations:
-        if made.body is not None and made.declarator is not None:
-            found[made.head[made.declarator[0]].text.decode()] = made.span
-    return found
-
-
-def _definitions(text: str, *, classes: bool) -> dict[str, Span]:
-    """Python's functions, and classes where they are asked for."""
-    data = text.encode()
-    try:
-        tree = python_ast(text)
-    except SyntaxError:
-        return {}
-    starts = [0, *(m.end() for m in re.finditer(rb"\n", data))]
-    found: dict[str, Span] = {}
-    for node in tree.body:
-        if not (isinstance(node, ast.FunctionDef) or (classes and isinstance(node, ast.ClassDef))):
-            continue
-        if node.end_lineno is not None and node.end_col_offset is not None:
-            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-            found[node.name] = Span(starts[first - 1], starts[node.end_lineno - 1] + node.end_col_offset)
-    return found
+def functions(text: str, language: Language | None) -> dict[str, Span]:
+    """The functions at the top of a file, by name, as its language finds them; None is plain Python."""
+    return definitions(text) if language is None else refine_part(language).functions(text)
 
 
 def _refuse_strays(file: Editable, text: str) -> None:
@@ -141,10 +109,10 @@ def _refuse_strays(file: Editable, text: str) -> None:
 
 
 def _breaks_string(file: Editable, edit: Edit) -> bool:
-    """Whether an edit would put a backslash into a string of the file."""
-    if file.language is not Language.TORCH or "\\" not in edit.text:
+    """Whether an edit would put a backslash into a string of the file, being of none of its Python functions."""
+    if file.language is None or not source_part(file.language).python or "\\" not in edit.text:
         return False
-    return edit.span not in _definitions(file.text, classes=True).values()
+    return edit.span not in definitions(file.text, classes=True).values()
 
 
 def _applied(text: str, edits: list[Edit]) -> str:

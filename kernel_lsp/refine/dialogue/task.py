@@ -18,14 +18,15 @@ from kernel_lsp.refine.dialogue.edits import Editable, apply_answer, functions
 from kernel_lsp.refine.dialogue.kernelbench import Style, check_model_new
 from kernel_lsp.refine.dialogue.prompts import Prompts
 from kernel_lsp.refine.dialogue.translation import Files, into_cuda, into_triton
+from kernel_lsp.refine.language import refine_part
 from kernel_lsp.refine.lowering import LANGUAGES, is_plain_module, new_path
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.language import source_part
 from kernel_lsp.source.modules import PROBLEM, inline_sources, is_problem
 from kernel_lsp.source.outline import without_comments
-from kernel_lsp.source.python import python_ast
+from kernel_lsp.source.python import definitions, python_ast
 
-_NAMES = {Language.CUDA: "CUDA", Language.TORCH: "CUDA", Language.TRITON: "Triton"}
 _LABEL = 72  # characters
 _SENTENCE = r"(?<=[.!?])\s"
 
@@ -91,7 +92,7 @@ def format_for(file: SourceFile, profile: Profile, write: Style | None) -> str:
         return spoken
     wanted = f"kernelbench-{write}" if write else "kernelbench-cuda" if spoken == "edits" else spoken
     if spoken not in ("edits", wanted):
-        raise _unsuited(profile, file, f"{_NAMES[LANGUAGES[write or 'cuda']]} is asked for")
+        raise _unsuited(profile, file, f"{source_part(LANGUAGES[write or 'cuda']).title} is asked for")
     return wanted
 
 
@@ -108,12 +109,12 @@ def make_task(target: Target, profile: Profile, prompts: Prompts) -> Task:
             return _WholeFile(target, profile, prompts, "cuda")
         case "kernelbench-triton" if target.workload.problem:
             return _WholeFile(target, profile, prompts, "triton")
-        case "kernelbench-cuda" if target.language is Language.CUDA:
+        case "kernelbench-cuda" if refine_part(target.language).answers == "cuda":
             return _ModelNew(target, profile, prompts, "cuda")
-        case "kernelbench-triton" if target.language is Language.TRITON:
+        case "kernelbench-triton" if refine_part(target.language).answers == "triton":
             return _ModelNew(target, profile, prompts, "triton")
         case _:
-            raise _unsuited(profile, target.source, f"this kernel is {_NAMES[target.language]}")
+            raise _unsuited(profile, target.source, f"this kernel is {source_part(target.language).title}")
 
 
 def _unsuited(profile: Profile, file: SourceFile, but: str) -> UnsuitedProfileError:
@@ -205,12 +206,12 @@ class _Edits:
         in_file = names | helpers | ({wrapper} if wrapper else set()) | ({"launch"} if base.launch is None else set())
         self._files.append(Editable(base.kernel.path.name, base.kernel.text, target.language, frozenset(in_file)))
         if base.launch is not None:
-            launch = Editable(base.launch.path.name, base.launch.text, Language.TRITON, frozenset({"launch"}))
+            launch = Editable(base.launch.path.name, base.launch.text, None, frozenset({"launch"}))
             self._files.append(launch)
 
     def system(self) -> str:
         editable = [f"`{name}`" for file in self._files for name in sorted(file.functions & self._there(file))]
-        language = "triton" if self.target.language is Language.TRITON else "cuda"
+        language = refine_part(self.target.language).prompts
         return self.prompts.render("system", language=language, editable=editable)
 
     def first(self, briefing: Briefing, *, example: bool) -> str:
@@ -220,7 +221,7 @@ class _Edits:
             "first",
             kernel_name=target.source.path.name,
             kernel_text=target.source.text,
-            fence="cuda" if target.language is Language.CUDA else "python",
+            fence=source_part(target.language).fence,
             workload_name=workload.path.name if workload else "",
             workload_text=workload.text if workload else "",
             device=briefing.device,
@@ -258,14 +259,14 @@ def _wrapper(target: Target) -> str:
 
 
 def _wrapper_or_none(target: Target) -> str | None:
-    """The function of a Triton file that its launch calls, or its only public one."""
-    if target.language is not Language.TRITON:
+    """The function of a Python file that its launch calls, or its only public one."""
+    if not refine_part(target.language).wrapped:
         return None
-    there = functions(target.source.text, Language.TRITON)
+    there = definitions(target.source.text)
     kernels = {k.name for k in target.kernels}
     workload = target.workload.source.text
     if target.workload.has_launch:
-        launch = functions(workload, Language.TRITON).get("launch")
+        launch = definitions(workload).get("launch")
         body = workload.encode()[launch.start : launch.end].decode() if launch else ""
         called = list(dict.fromkeys(re.findall(r"\bmodule\.(\w+)\(", body)))
         return called[0] if len(called) == 1 and called[0] in there else None
@@ -304,10 +305,10 @@ def normalised(candidate: Candidate) -> str:
 
     launch = plain(candidate.launch.text, python=True) if candidate.launch else ""
     text = candidate.kernel.text
-    if candidate.language is not Language.TORCH:
-        return f"{plain(text, python=candidate.language is Language.TRITON)}\0{launch}"
+    if not source_part(candidate.language).python:
+        return f"{plain(text, python=False)}\0{launch}"
     sources = [source for source in inline_sources(text) if source.kind == "cuda"]
     data = text.encode()
     for source in sorted(sources, key=lambda one: one.span, reverse=True):
         data = data[: source.span.start] + data[source.span.end :]
-    return "\0".join([plain(data.decode(), python=True), *(plain(one.text, python=False) for one in sources)])
+    return "\0".join([plain(data.decode(), python=True), *(plain(one.text, python=False) for one in sources), launch])

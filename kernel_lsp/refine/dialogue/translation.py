@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_lsp.refine.dialogue.answer import RejectedAnswer
-from kernel_lsp.refine.dialogue.edits import functions
 from kernel_lsp.refine.dialogue.host_code import host_function
 from kernel_lsp.refine.dialogue.kernelbench import find_class, find_method, is_kernel
 from kernel_lsp.source.cuda import find_cuda_kernels, find_host_functions
-from kernel_lsp.source.kernel import Language
 from kernel_lsp.source.modules import inline_sources
 from kernel_lsp.source.outline import Declaration, outline
+from kernel_lsp.source.python import definitions
 from kernel_lsp.source.slicing import slice_device
 from kernel_lsp.source.text import Edit, Span, apply_edits
 
@@ -74,7 +73,7 @@ def into_triton(tree: ast.Module, code: str, files: Files, wrapper: str) -> File
         RejectedAnswer: `forward` uses attributes of `self`, or takes other arguments than the wrapper.
     """
     body = _forward(tree, frozenset())
-    there = functions(files.kernel, Language.TRITON)
+    there = definitions(files.kernel)
     old = next(n for n in ast.parse(files.kernel).body if isinstance(n, ast.FunctionDef) and n.name == wrapper)
     if len(body.parameters) != len(old.args.args):
         raise RejectedAnswer(f"`forward` must take {len(old.args.args)} tensors, as `{wrapper}` does.")
@@ -219,7 +218,7 @@ def _with_line_end(data: bytes, span: Span) -> Span:
 
 def _with_launch(text: str, body: str, parameters: tuple[str, ...]) -> str:
     """A workload file with another `launch`."""
-    there = functions(text, Language.TRITON)
+    there = definitions(text)
     if "launch" not in there:
         raise RejectedAnswer("The workload has no `launch` to replace.")
     imports = [f"import {name}" for name in ("math", "torch") if f"{name}." in body and f"import {name}" not in text]

@@ -6,10 +6,10 @@ from typing import cast
 
 from kernel_lsp.device.device import Device
 from kernel_lsp.errors import ConfigurationError
+from kernel_lsp.refine.language import find_tunables
 from kernel_lsp.refine.proposer import Proposer
 from kernel_lsp.refine.proposers.rewriter import Rewriter
 from kernel_lsp.refine.proposers.tuner import Tuner
-from kernel_lsp.refine.tunables import find_tunables
 from kernel_lsp.source.candidate import Candidate
 
 MakeProposers = Callable[[Candidate, Sequence[str], int], Sequence[Proposer]]

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from kernel_lsp.compiler.assumed import Assumed
 from kernel_lsp.compiler.binary import Binary, Build
+from kernel_lsp.compiler.cache import BuildCache
 from kernel_lsp.compiler.host.record import ExtensionBuild
 from kernel_lsp.compiler.host.request import ExtensionRequest
 from kernel_lsp.compiler.options import BuildOptions
@@ -25,6 +26,10 @@ class CacheFolder:
 
     path: Path
     limit: int
+
+    def opened(self) -> BuildCache:
+        """Return the cache in this folder."""
+        return BuildCache(self.path, self.limit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,19 @@ Text and syntax only. A mutation may turn out not to compile, or not to change w
 those to find out who build and run it.
 """
 
+from collections.abc import Callable, Iterable
 from itertools import groupby
+from typing import cast
 
 from kernel_lsp.source.candidate import SourceFile
-from kernel_lsp.source.files import cuda_part
 from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.language import part_of
 from kernel_lsp.source.mutations.mutation import Bug, Mutation
 
-__all__ = ["MOST_OF_A_KIND", "Bug", "Mutation", "find_mutations"]
+__all__ = ["MOST_OF_A_KIND", "Bug", "Mutation", "Planter", "find_mutations"]
+
+Planter = Callable[[str], Iterable[Mutation]]
+"""What is asked of a language: the bugs that can be planted in the kernels of a text, with spans of that text."""
 
 MOST_OF_A_KIND = 6
 """How many bugs of one kind are planted in one function; where more could be, they are spread over it."""
@@ -19,11 +24,10 @@ MOST_OF_A_KIND = 6
 
 def find_mutations(source: SourceFile, language: Language) -> tuple[Mutation, ...]:
     """The bugs to plant in a kernel file, in the order of its lines; no two give the same text."""
-    from kernel_lsp.source.mutations import cuda, triton
     from kernel_lsp.source.mutations.planting import spread
 
-    found = list(triton.find(source.text) if language is Language.TRITON else cuda.find(cuda_part(source).text))
-    different = {mutation.applied_to(source.text): mutation for mutation in reversed(found)}
+    found = cast(Planter, part_of(language, "mutations"))(source.text)
+    different = {mutation.applied_to(source.text): mutation for mutation in reversed(list(found))}
     different.pop(source.text, None)
 
     def kind(mutation: Mutation) -> tuple[str, str]:

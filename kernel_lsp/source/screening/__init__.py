@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from kernel_lsp.source.candidate import Candidate, SourceFile
-from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.language import source_part
 from kernel_lsp.source.modules import inline_sources, is_problem
+from kernel_lsp.source.python import is_python
 from kernel_lsp.source.screening.findings import Finding, Note, Objection
 from kernel_lsp.source.screening.host import cpp_findings
 from kernel_lsp.source.screening.python import python_findings
@@ -49,8 +50,8 @@ def host_notes(candidate: Sequence[str], baseline: SourceFile) -> tuple[Note, ..
 def _findings(candidate: Candidate, baseline: Candidate, workload: SourceFile) -> tuple[Finding, ...]:
     builds = is_problem(workload.text)
     own = [file for file in (baseline.kernel, baseline.launch, workload) if file is not None]
-    own = [file for file in own if file.path.suffix == ".py"]
-    bare = candidate.language is Language.CUDA
+    own = [file for file in own if is_python(file.path)]
+    bare = not source_part(candidate.language).python
     usual = {found.what for file in own for found in _of_file(file.text, builds=builds, beside_device_code=bare)}
     files = [candidate.kernel] if not bare else []
     files += [candidate.launch] if candidate.launch is not None else []

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.imports import files_of, folders_of, local_imports
-from kernel_lsp.source.python import names_read, python_ast_if_any
+from kernel_lsp.source.python import is_python, names_read, python_ast_if_any
 
 SharedNames = frozenset[tuple[int, str, str]]
 """Names that a file may import: levels up, the module, the name in it."""
@@ -20,7 +20,7 @@ SharedNames = frozenset[tuple[int, str, str]]
 
 def shared_names(file: SourceFile, baseline: Candidate, workload: SourceFile) -> SharedNames:
     """Return the names that a candidate's `file` imports from files that the baseline or the workload read."""
-    own = [one for one in (baseline.kernel, baseline.launch, workload) if one is not None and one.path.suffix == ".py"]
+    own = [one for one in (baseline.kernel, baseline.launch, workload) if one is not None and is_python(one.path)]
     folders = folders_of(*own)
     read = {one.path.resolve(): one for each in own for one in local_imports(each, folders, None) or ()}
     read |= {one.path.resolve(): one for one in own}

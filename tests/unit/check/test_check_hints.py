@@ -12,6 +12,7 @@ from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels
 
 TEXT = "template <int N>\n__global__ void f(float* y) {\n    y[0] = 1;\n    y[1] = 2;\n}\n"
+TRITON = "import triton\n@triton.jit\ndef f(x):\n    pass\n"
 
 
 def resources(registers=32, shared=0, threads=256, arch="sm_90", name="f<4>", **changes) -> KernelResources:
@@ -39,7 +40,7 @@ def of_counters(*lines: LineCounters, suffix=".cu", least=0) -> list[tuple[str |
     )
     totals = (KernelTotals("f<4>", 1, 1, {}, least, 0, False),)
     run = EmulatedRun("n=1", "normal", 4000, counters=lines, totals=totals)
-    found = counter_hints(SourceFile(Path(f"k{suffix}"), TEXT), [run])
+    found = counter_hints(SourceFile(Path(f"k{suffix}"), TRITON if suffix == ".py" else TEXT), [run])
     return [(d.code, d.line, d.message.partition(". ")[0]) for d in found]
 
 
@@ -49,7 +50,7 @@ def test_spills():
 
 
 def test_what_cures_a_triton_kernel_is_said_in_its_terms():
-    source = SourceFile(Path("k.py"), "import triton\n@triton.jit\ndef f(x):\n    pass\n")
+    source = SourceFile(Path("k.py"), TRITON)
     for changes in ({"registers": 88}, {"spill_bytes": 16}):
         (found,) = resource_hints(source, find_kernels(source.text, source.path), [resources(name="f[]", **changes)])
         assert "num_warps" in found.message

@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from kernel_lsp.compiler.language import compiler_part
 from kernel_lsp.lsp.greeting import COMMANDS
+from kernel_lsp.refine.language import refine_part
+from kernel_lsp.runner.language import runner_part
+from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.language import part_of, source_part
+from kernel_lsp.workload.language import workload_part
 from tests.unit.documentation import settings_page
 
 ROOT = Path(__file__).parents[3]
@@ -23,6 +29,7 @@ OTHER_PAGES = [
     *("extension/README.md", "tests/bench/README.md"),
 ]
 MOST_WORDS = {"README.md": 1500, "docs/architecture.md": 2500}
+PARTS = sorted((PACKAGE / "languages").glob("*/*.py"))
 PLACES = {"kernel_lsp", "server", "tests", "examples", "extension", "docs", *ROOMS}
 
 
@@ -46,6 +53,22 @@ def test_imports_run_one_way(room):
         if ".".join(module.split(".")[:2]) in upward
     ]
     assert found == []
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: f"{part.parent.name}-{part.stem}")
+def test_a_part_of_a_language_imports_what_the_room_that_asks_may(part: Path):
+    room = {"mutations": "source", "__init__": "device", "compiling": "runner"}.get(part.stem, part.stem)
+    above = {f"kernel_lsp.{name}" for name in ROOMS[: ROOMS.index(room)]}
+    others = [module for module in imported(part) if not module.startswith(f"kernel_lsp.languages.{part.parent.name}.")]
+    assert [module for module in others if ".".join(module.split(".")[:2]) in above] == []
+
+
+@pytest.mark.parametrize("language", list(Language))
+def test_every_language_answers_every_room(language: Language):
+    answered = [source_part, compiler_part, runner_part, workload_part, refine_part]
+    assert [asked.__name__ for asked in answered if asked(language) is None] == []
+    assert callable(part_of(language, "mutations"))
+    assert {path.name for path in (PACKAGE / "languages").glob("*/") if path.name != "__pycache__"} == set(Language)
 
 
 @pytest.mark.parametrize("name", [path.name for path in PACKAGE.glob("*.py")])

@@ -7,10 +7,14 @@ from pathlib import Path
 import pytest
 
 from kernel_lsp.device.device import device_named
-from kernel_lsp.refine.rewrites import REWRITES, find_rewrites
+from kernel_lsp.languages.cuda import refine as cuda
+from kernel_lsp.languages.triton import refine as triton
+from kernel_lsp.refine.rewrites import find_rewrites
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.kernel import Kernel, Language
+
+REWRITES = {Language.CUDA: cuda.REWRITES, Language.TRITON: triton.REWRITES}
 
 TESTS = Path(__file__).parents[2]
 FILES = [

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kernel_lsp.device.device import device_named
-from kernel_lsp.refine.tunables import find_tunables
+from kernel_lsp.refine.language import find_tunables
 from kernel_lsp.refine.tunables.space import Kind, Space
 from kernel_lsp.refine.tunables.syntax import parse_cuda
 from kernel_lsp.source.candidate import Candidate, SourceFile

@@ -11,9 +11,9 @@ import pytest
 
 from kernel_lsp.device.device import device_named
 from kernel_lsp.judge.verdict import Outcome, Stage
+from kernel_lsp.refine.language import find_tunables
 from kernel_lsp.refine.proposer import Facts, Feedback
 from kernel_lsp.refine.proposers.tuner import Tuner
-from kernel_lsp.refine.tunables import find_tunables
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Language
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kernel_lsp.device.device import device_named
-from kernel_lsp.refine.tunables import find_tunables
+from kernel_lsp.refine.language import find_tunables
 from kernel_lsp.refine.tunables.space import Kind, Space, Tunable, Value, Written
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Language

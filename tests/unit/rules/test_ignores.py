@@ -9,6 +9,7 @@ from kernel_lsp.rules.ignores import find_ignores, silence
 from kernel_lsp.rules.rule import Needs
 from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.language import source_part
 
 CUDA = """\
 // kernel-lsp: ignore[KL040] grown on purpose
@@ -27,7 +28,8 @@ copy(const float* x,
 
 
 def ignores(text: str, language=Language.CUDA):
-    return find_ignores(text, language, find_kernels(text, Path("k.cu" if language is Language.CUDA else "k.py")))
+    kernels = find_kernels(text, Path("k.cu" if language is Language.CUDA else "k.py"))
+    return find_ignores(text, source_part(language).line_comments(text), kernels)
 
 
 def left(text: str, *findings, done=tuple(Needs), language=Language.CUDA) -> list[tuple[str | None, int]]:

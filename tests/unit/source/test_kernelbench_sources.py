@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from kernel_lsp.source import findings, modules, triton
 from kernel_lsp.source.candidate import SourceFile
-from kernel_lsp.source.comments import line_comments
 from kernel_lsp.source.files import cuda_part, find_kernels, language_of
 from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.language import source_part
 from kernel_lsp.source.modules import device_units, device_view, in_place, inline_sources, is_answer, is_problem
 
 FILE = Path("answer_cuda.py")
@@ -229,7 +229,7 @@ def test_line_ends_of_windows_stay_where_they_are():
 
 def test_comments_count_in_python_and_in_the_cuda_text():
     text = f'# above\n{IMPORT}load_inline("m", "", """\n{KERNEL}  // beside\n""")  # after\n"// no comment"\n'
-    found = [(comment.line, comment.text, comment.alone) for comment in line_comments(text, Language.TORCH)]
+    found = [(comment.line, comment.text, comment.alone) for comment in source_part(Language.TORCH).line_comments(text)]
     assert found == [(1, "# above", True), (4, "// beside", False), (5, "# after", False)]
 
 

@@ -1,0 +1,36 @@
+"""What is asked of a language where its kernels are compiled, loaded and costed."""
+
+from functools import cache
+from typing import Protocol
+
+from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.language import part_of
+
+
+class CompilerPart(Protocol):
+    """How files in one language are compiled.
+
+    Attributes:
+        compiles_at_launch: True where the language's own compiler runs again when a version is launched, and keeps what
+            it made in a cache of its own; False where what the build made is what is loaded.
+        lays_out_threads: True where the compiler decides which thread accesses what, and the author does not.
+        includes_headers: True where the user's headers and compiler options have a part in it.
+        packages: distributions whose versions have a part in it, beside torch, Triton and CUDA's own.
+        gpu_only: why its kernels cannot be launched without a GPU, as a clause; empty where the emulator runs them.
+    """
+
+    compiles_at_launch: bool
+    lays_out_threads: bool
+    includes_headers: bool
+    packages: tuple[str, ...]
+    gpu_only: str
+
+    def device_code(self, text: str) -> str:
+        """Return what of a file's text alone decides what is compiled for the GPU; empty where the file is imported."""
+        ...
+
+
+@cache
+def compiler_part(language: Language) -> CompilerPart:
+    """Return how files in a language are compiled."""
+    return part_of(language, "compiler")

@@ -1,0 +1,62 @@
+"""Variants of CUDA files."""
+
+from collections.abc import Iterator
+
+from kernel_lsp.device.device import Device
+from kernel_lsp.refine.language import RefinePart
+from kernel_lsp.refine.rewrites import (
+    Rewrite,
+    applied,
+    cache_row,
+    grid_stride,
+    multi_element,
+    online_softmax,
+    pad_shared,
+    register_tile,
+    restrict,
+    strength_reduce,
+    vectorize,
+    warp_shuffle,
+)
+from kernel_lsp.refine.tunables import cuda
+from kernel_lsp.refine.tunables.space import Space
+from kernel_lsp.source.candidate import Candidate
+from kernel_lsp.source.kernel import Kernel
+from kernel_lsp.source.outline import outline
+from kernel_lsp.source.text import Span
+
+REWRITES: tuple[Rewrite, ...] = (
+    register_tile.rewrite,
+    vectorize.rewrite,
+    cache_row.rewrite,
+    online_softmax.rewrite,
+    warp_shuffle.rewrite,
+    pad_shared.rewrite,
+    multi_element.rewrite,
+    grid_stride.rewrite,
+    restrict.rewrite,
+    strength_reduce.rewrite,
+)
+"""All rewrites of CUDA, those that tend to gain most first."""
+
+
+class _Cuda:
+    answers: str | None = "cuda"
+    prompts = "cuda"
+    wrapped = False
+
+    def find_rewrites(self, base: Candidate, kernel: Kernel, device: Device) -> Iterator[Candidate]:
+        return applied(REWRITES, base, kernel, device)
+
+    def find_tunables(self, base: Candidate, kernel: str, device: Device) -> Space:
+        return cuda.find_tunables(base, kernel, device)
+
+    def functions(self, text: str) -> dict[str, Span]:
+        return {
+            made.head[made.declarator[0]].text.decode(): made.span
+            for made in outline(text.encode()).declarations
+            if made.body is not None and made.declarator is not None
+        }
+
+
+PART: RefinePart = _Cuda()

@@ -1,0 +1,128 @@
+"""Drafts of calls of CUDA kernels: by their parameters, and by how host code of the file launches them."""
+
+import keyword
+import re
+from collections.abc import Mapping
+
+from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.host_launches import HostLaunch, find_host_launches
+from kernel_lsp.source.kernel import Kernel, Parameter
+from kernel_lsp.workload.language import Argument, Drafted, Plan, WorkloadPart, value_of
+
+_DTYPES = (
+    (r"bfloat16", "torch.bfloat16"),
+    (r"\b(__)?half2?\b|float16", "torch.float16"),
+    (r"\bdouble", "torch.float64"),
+    (r"\bfloat", "torch.float32"),
+    (r"\b(unsigned char|uint8_t|u?char)\b", "torch.uint8"),
+    (r"\b(signed char|int8_t)\b", "torch.int8"),
+    (r"\b(long|int64_t|size_t|ssize_t|uint64_t)\b", "torch.int64"),
+    (r"\bbool\b", "torch.bool"),
+    (r"\b(u?int|unsigned|int32_t|uint32_t)", "torch.int32"),
+)
+_INTEGER = re.compile(r"\b(?:int|unsigned|long|short|size_t|ssize_t|u?int\d+_t)\b")
+_PER_ELEMENT = re.compile(r"blockIdx\s*\.\s*x\s*\*\s*blockDim\s*\.\s*x|blockDim\s*\.\s*x\s*\*\s*blockIdx\s*\.\s*x")
+_TWO_DIMENSIONAL = re.compile(r"\b(?:blockIdx|threadIdx)\s*\.\s*y\b")
+_BLOCK, _TILE = 256, 16
+_TYPEDEF = re.compile(r"\btypedef\s+([\w: ]+?)\s+(\w+)\s*;")
+_USING = re.compile(r"\busing\s+(\w+)\s*=\s*([\w: ]+?)\s*;")
+_EXTERN_SHARED = re.compile(r"\bextern\s+__shared__")
+
+
+class _Cuda:
+    def draft(self, source: SourceFile, kernel: Kernel) -> Drafted:
+        body = source.text.encode()[kernel.span.start : kernel.span.end].decode()
+        aliases = _aliases(source.text)
+        written = _written_launch(source.text, kernel)
+        arguments = [_of_cuda(parameter, aliases, body) for parameter in kernel.parameters]
+        return Drafted(arguments, lambda plan: _cuda_launch(kernel, plan, body, written))
+
+
+def _aliases(text: str) -> dict[str, str]:
+    """What names of types stand for in a file; of several, as in branches of an `#if`, the first."""
+    found: dict[str, str] = {}
+    for kind, name in (*_TYPEDEF.findall(text), *((kind, name) for name, kind in _USING.findall(text))):
+        found.setdefault(name, kind.strip())
+    return found
+
+
+def _is_read_first(name: str, body: str) -> bool:
+    """Whether what a pointer shows is used before it is written, as far as plain indexing and atomics tell."""
+    if re.search(rf"\batomic\w+\s*\(\s*&?\s*{name}\b", body):
+        return True
+    uses = list(re.finditer(rf"\b{name}\s*\[|\*\s*{name}\b", body))
+    if not uses:
+        return False
+    rest = body[uses[0].start() :].partition(";")[0]
+    written = re.match(rf"(?:{name}\s*\[[^;=]*\]|\*\s*{name})\s*=(?!=)", rest)
+    return written is None or re.search(rf"\b{name}\s*\[|\*\s*{name}\b", rest[written.end() :]) is not None
+
+
+def _of_cuda(parameter: Parameter, aliases: Mapping[str, str], body: str) -> Argument:
+    name = _python_name(parameter.name)
+    kind = re.sub(r"\w+", lambda word: aliases.get(word[0], word[0]), parameter.type)
+    if "*" in kind or "[" in kind:
+        constant = re.search(r"\bconst\b", kind.split("*")[0]) is not None
+        dtype = next((dtype for pattern, dtype in _DTYPES if re.search(pattern, kind)), "torch.float32")
+        mutated = not constant and _is_read_first(parameter.name, body.partition("{")[2])
+        return Argument(name, "input" if constant or mutated else "output", dtype, mutated=mutated)
+    if _INTEGER.search(parameter.type):
+        return Argument(name, "extent")
+    value = "True" if re.search(r"\bbool\b", parameter.type) else value_of(name)
+    return Argument(name, "number", value=value)
+
+
+def _written_launch(text: str, kernel: Kernel) -> HostLaunch | None:
+    """How host code of the file launches a kernel, if it does."""
+    plain = kernel.name.rpartition("::")[2]
+    launches = find_host_launches(text)
+    return next((one for one in launches if one.kernel.partition("<")[0].rpartition("::")[2] == plain), None)
+
+
+def _grid(written: str, plan: Plan, threads: int) -> str | None:
+    """The number of blocks as Python says it; None where it is made of more than sizes and the block's."""
+    text = re.sub(r"\(\s*(?:int|size_t|unsigned)\s*\)|\bdim3\b|static_cast\s*<[^>]*>", "", written)
+    text = re.sub(r"(?i)\b(?:ceil_?div|div_?up|cdiv)\s*\(([^(),]+),([^(),]+)\)", r"-(-(\1) // (\2))", text)
+    text = re.sub(
+        r"(?<!/)/(?!/)", "//", re.sub(r"(?i)\b(?:block_?size|threads(?:_?per_?block)?)\b", str(threads), text)
+    )
+    named = set(re.findall(r"[A-Za-z_]\w*", text))
+    if not text.strip() or not named <= set(plan.cases) or re.search(r"[^\w\s()+\-*/,]", text):
+        return None
+    return text.strip()
+
+
+def _cuda_launch(kernel: Kernel, plan: Plan, body: str, written: HostLaunch | None) -> list[str]:
+    bound = kernel.launch_bounds[0] if kernel.launch_bounds and kernel.launch_bounds[0].isdigit() else str(_BLOCK)
+    threads = written.block if written and written.block else None
+    bound = str(threads[0] * threads[1] * threads[2]) if threads else bound
+    lines: list[str] = []
+    if written and (blocks := _grid(written.grid, plan, int(bound))) is not None:
+        shape = tuple(extent for extent in threads if extent > 1) or (1,) if threads else (int(bound),)
+        grid = f"{blocks}, {shape[0] if len(shape) == 1 else shape}"
+    elif _TWO_DIMENSIONAL.search(body) and len(plan.shape) == 2:
+        rows, cols = plan.shape
+        grid = f"(({cols} + {_TILE - 1}) // {_TILE}, ({rows} + {_TILE - 1}) // {_TILE}), ({_TILE}, {_TILE})"
+    elif _PER_ELEMENT.search(body) or len(plan.shape) == 1:
+        lines.append(f"block, total = {bound}, {' * '.join(plan.shape)}")
+        grid = "((total + block - 1) // block,), (block,)"
+    else:
+        grid = f"({plan.shape[0]},), ({bound},)"
+    if written and written.shared_bytes:
+        grid += f", {written.shared_bytes}"
+    elif _EXTERN_SHARED.search(body):
+        grid += f", 4 * {bound}"
+    name = f".{kernel.name}"
+    if written and written.instance:
+        name = f'["{written.kernel}"]'
+    elif kernel.template_parameters or "::" in kernel.name:
+        kinds = ["float" if re.match(r"typename|class", p) else bound for p in kernel.template_parameters]
+        name = f'["{kernel.name}{"<" + ", ".join(kinds) + ">" if kinds else ""}"]'
+    return [*lines, f"module{name}[{grid}]({', '.join(a.name for a in plan.arguments)})"]
+
+
+def _python_name(name: str) -> str:
+    return f"{name}_" if keyword.iskeyword(name) else name
+
+
+PART: WorkloadPart = _Cuda()

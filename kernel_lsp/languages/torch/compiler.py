@@ -1,0 +1,17 @@
+"""The CUDA text of a Python file is compiled as CUDA, the Python round it imported."""
+
+from kernel_lsp.compiler.language import CompilerPart
+
+
+class _Torch:
+    compiles_at_launch = False
+    lays_out_threads = False
+    includes_headers = True
+    packages: tuple[str, ...] = ()
+    gpu_only = ""
+
+    def device_code(self, text: str) -> str:
+        return ""
+
+
+PART: CompilerPart = _Torch()

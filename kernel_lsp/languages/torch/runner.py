@@ -1,0 +1,23 @@
+"""Builds Python files that hold CUDA: a model of a problem with all it asks for, else the text alone. Workers only."""
+
+from collections.abc import Callable
+
+from kernel_lsp.compiler.inline import build_inline
+from kernel_lsp.compiler.plan import Plan
+from kernel_lsp.runner.language import RunnerPart
+from kernel_lsp.runner.messages.build import BuildCandidate, CandidateBuild
+from kernel_lsp.runner.workers.answers import execute_answer
+from kernel_lsp.workload.workload import Workload
+
+
+class _Torch:
+    def build(self, request: BuildCandidate, workload: Callable[[], Workload | None]) -> CandidateBuild:
+        called = workload()
+        if called is not None and called.problem is not None:
+            asked = execute_answer(request.kernel, called, request.device)
+            return CandidateBuild(asked.build, requests=asked.requests)
+        made = build_inline(request.kernel, request.device.arch, request.options, request.cache.opened())
+        return CandidateBuild(made.build, (Plan(0, made.launches),), made.binaries)
+
+
+PART: RunnerPart = _Torch()

@@ -1,0 +1,17 @@
+"""Triton compiles each kernel when it is launched, or told to, and keeps what it made by its source."""
+
+from kernel_lsp.compiler.language import CompilerPart
+
+
+class _Triton:
+    compiles_at_launch = True
+    lays_out_threads = True
+    includes_headers = False
+    packages: tuple[str, ...] = ()
+    gpu_only = ""
+
+    def device_code(self, text: str) -> str:
+        return ""
+
+
+PART: CompilerPart = _Triton()

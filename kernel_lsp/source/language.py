@@ -1,0 +1,81 @@
+"""How a language is asked: each room declares what it asks of one, and the language's folder answers under its name.
+
+`kernel_lsp/languages/LANGUAGE/ROOM.py` holds the answer to what ROOM asks, as `PART`. It is imported by name when it is
+first asked for, so it may use all that ROOM may use, and a process imports no more than it needs. This module has the
+part that text alone can answer; `docs/languages.md` lists them all.
+"""
+
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+from kernel_lsp.source.comments import Comment
+from kernel_lsp.source.kernel import Kernel, Language
+
+
+class SourcePart(Protocol):
+    """What the text of a file in one language says.
+
+    Attributes:
+        title: name for people, of what its kernels are written in.
+        suffixes: of its files, each with its dot.
+        python: True where the file is Python, which is imported; False where the file is compiled as it stands.
+        fence: name of the language in a prompt's code blocks.
+        highlighted_as: name of the language in code blocks for an editor.
+        comment: what begins a comment that runs to the end of its line.
+        signs: words of which each file with kernels of this language has at least one.
+        launches_itself: True where host code of the file launches its kernels and a problem says what is right; False
+            where the `launch` of a workload does.
+        computed: True where kernels may stand in text that only running the file tells, so that none found is no error.
+    """
+
+    title: str
+    suffixes: tuple[str, ...]
+    python: bool
+    fence: str
+    highlighted_as: str
+    comment: str
+    signs: tuple[str, ...]
+    launches_itself: bool
+    computed: bool
+
+    def recognises(self, text: str, path: Path) -> bool:
+        """Return True if a text with one of the suffixes is a kernel file of this language; it need not be complete."""
+        ...
+
+    def find_kernels(self, text: str, path: Path) -> tuple[Kernel, ...]:
+        """Return the kernels of a text, in order; `path` is put into the records."""
+        ...
+
+    def line_comments(self, text: str) -> tuple[Comment, ...]:
+        """Return the comments that run to the end of a line, in order; the text need not be complete."""
+        ...
+
+    def head(self, kernel: Kernel) -> str:
+        """Return a kernel's head as its author would write it, without attributes."""
+        ...
+
+
+def part_of(language: Language, room: str) -> Any:
+    """Return what answers the questions of `room` about a language; the room knows its type."""
+    return import_module(f"kernel_lsp.languages.{language}.{room}").PART
+
+
+@cache
+def source_part(language: Language) -> SourcePart:
+    """Return what text alone can answer about a language."""
+    return part_of(language, "source")
+
+
+@cache
+def suffixes() -> tuple[str, ...]:
+    """Return the suffixes of all kernel files."""
+    return tuple(dict.fromkeys(suffix for language in Language for suffix in source_part(language).suffixes))
+
+
+@cache
+def signs(suffix: str) -> tuple[str, ...]:
+    """Return words of which each kernel file with this suffix has at least one."""
+    parts = [part for part in map(source_part, Language) if suffix in part.suffixes]
+    return tuple(dict.fromkeys(sign for part in parts for sign in part.signs))

@@ -1,0 +1,96 @@
+"""What is asked of a language for the draft of a workload: what a kernel is given, and how it is launched."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Protocol
+
+from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.kernel import Kernel, Language
+from kernel_lsp.source.language import part_of
+
+_SMALL = re.compile(r"(?i)eps|.*epsilon$")
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument as the draft sees it.
+
+    `role` is `input`, `output`, `extent` (a size), `number` or `constant`; `shape` are the names of a tensor's extents;
+    an input that is `mutated` is written, too.
+    """
+
+    name: str
+    role: str
+    dtype: str = "torch.float32"
+    value: str = ""
+    shape: tuple[str, ...] = ()
+    mutated: bool = False
+
+    @property
+    def is_tensor(self) -> bool:
+        """True for what is read or written."""
+        return self.role in ("input", "output")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is called and with what; `shape` are the extents that the work has."""
+
+    arguments: tuple[Argument, ...]
+    shape: tuple[str, ...]
+
+    def of(self, *roles: str) -> tuple[Argument, ...]:
+        """Return the arguments that have one of these roles."""
+        return tuple(a for a in self.arguments if a.role in roles)
+
+    @property
+    def given(self) -> tuple[Argument, ...]:
+        """What `inputs` makes: tensors that are read, numbers, and sizes that no tensor has."""
+        carried = {name for a in self.of("input") for name in a.shape}
+        return tuple(a for a in self.of("input", "number", "extent") if a.role != "extent" or a.name not in carried)
+
+    @property
+    def cases(self) -> tuple[str, ...]:
+        """The sizes that there are, the work's own first."""
+        names = [*self.shape, *(n for a in self.arguments for n in a.shape), *(a.name for a in self.of("extent"))]
+        return tuple(dict.fromkeys(names))
+
+    @property
+    def returned(self) -> tuple[str, ...]:
+        """What is written."""
+        return tuple(a.name for a in self.arguments if a.role == "output" or a.mutated)
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """A call as it can be guessed from a file.
+
+    Attributes:
+        arguments: of what is called, in order.
+        launch: returns the lines that launch a plan's kernel on tensors of the plan's names; None where the arguments
+            are those of the file's own function, which is called without a `launch`.
+    """
+
+    arguments: Sequence[Argument]
+    launch: Callable[[Plan], Sequence[str]] | None
+
+
+class WorkloadPart(Protocol):
+    """How kernels in one language are called."""
+
+    def draft(self, source: SourceFile, kernel: Kernel) -> Drafted:
+        """Return how a kernel of a file is called, as far as its text tells."""
+        ...
+
+
+@cache
+def workload_part(language: Language) -> WorkloadPart:
+    """Return how kernels in a language are called."""
+    return part_of(language, "workload")
+
+
+def value_of(name: str) -> str:
+    """Return a value for a number of that name, as text."""
+    return "1e-6" if _SMALL.match(name) else "1.5"
