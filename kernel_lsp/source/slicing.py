@@ -152,13 +152,13 @@ class _Knife:
             lambda user, used: not user.mentions.isdisjoint(used.names),
         )
         kept_names = {name for part in demanded for name in part.names}
-        loose = [p for p in parts if p.role is _Role.EITHER and not any(p is d for d in demanded)]
-        host = [p for p in parts if p.role is _Role.HOST] + [p for p in loose if p.needs_host]
+        left = [p for p in parts if not any(p is d for d in demanded)]
+        loose = [p for p in left if p.role is _Role.EITHER]
+        host = [p for p in left if p.role in (_Role.HOST, _Role.ON_DEMAND)] + [p for p in loose if p.needs_host]
         for part in host:
             part.names -= kept_names
         lost = _closure(host, loose, lambda used, user: not user.mentions.isdisjoint(used.names - user.names))
-        gone = {id(p) for p in lost} | {id(p) for p in parts if p.role is _Role.ON_DEMAND}
-        gone -= {id(p) for p in demanded}
+        gone = {id(p) for p in lost} - {id(p) for p in demanded}
         return [span for part in parts for span in ([part.span] if id(part) in gone else part.blanks)]
 
     def part(self, made: Declaration, own_headers: bool) -> _Part:
@@ -173,8 +173,8 @@ class _Knife:
                 at = gone.start - span.start
                 code = code[:at] + blanked(code[at : gone.end - span.start]) + code[gone.end - span.start :]
         role = self.role(made, code)
-        if blanks and role is _Role.EITHER:  # made for the host, so that what is left serves device code or nobody
-            role = _Role.ON_DEMAND
+        if role is _Role.EITHER and (blanks or (_is_type(made) and self.has_functions(made))):
+            role = _Role.ON_DEMAND  # made for the host, as nothing in it says otherwise, unless device code mentions it
         mentions = self.mentions(code)
         if head and head[0].text in (b"using", b"namespace") and not (b"=" in made.words and head[0].text == b"using"):
             role = _Role.HOST if mentions & _HOST_NAMESPACES else _Role.DEVICE
@@ -243,17 +243,22 @@ class _Knife:
             fresh = {word for body in bodies for word in _IDENTIFIER.findall(body)} - found
         return found
 
+    def has_functions(self, made: Declaration) -> bool:
+        """Whether a type has member functions with a body."""
+        return any(member.declarator is not None and member.body is not None for member in self.members(made))
+
+    def members(self, made: Declaration) -> tuple[Declaration, ...]:
+        """The declarations in the braces of a type."""
+        braces = next((token for token in made.head if token.text == b"{}"), None)
+        return outline(self.data, Span(braces.start + 1, braces.end - 1)).declarations if braces is not None else ()
+
     def host_members(self, made: Declaration) -> list[Span]:
         """Member functions of a type that only the host can compile, such as a constructor from a tensor."""
         if not _HOST.search(self.code, made.span.start, made.span.end):
             return []
-        braces = next((token for token in made.head if token.text == b"{}"), None)
-        if braces is None:
-            return []
-        members = outline(self.data, Span(braces.start + 1, braces.end - 1)).declarations
         return [
             member.span
-            for member in members
+            for member in self.members(made)
             if member.declarator is not None
             and not self.head_words(member) & _DEVICE_WORDS
             and _HOST.search(self.code, member.span.start, member.span.end)

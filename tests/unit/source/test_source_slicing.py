@@ -150,6 +150,16 @@ def test_type_that_device_code_uses_loses_its_host_members_alone() -> None:
     assert kept(text) == "struct P { float* x; }; __global__ void k(P p) {}"
 
 
+def test_a_type_with_functions_that_device_code_does_not_use_is_the_hosts() -> None:
+    """What its functions call may come from a header that only the host includes."""
+    text = """template <typename T> struct Same { bool is(T* a) { return false; } };
+template <> struct Same<int> { bool is(int* a) { return compareData(a); } };
+using SameInt = Same<int>;
+struct Pair { float a; float sum() { return a; } };
+__global__ void k(Pair p) {}"""
+    assert kept(text) == "struct Pair { float a; float sum() { return a; } }; __global__ void k(Pair p) {}"
+
+
 def test_conditions_inside_host_code_stay_balanced() -> None:
     text = "void f() {\n#if A\n#pragma omp parallel\n  a();\n#endif\n#define LATER 1\n}\n"
     assert slice_device(text).split() == ["#if", "A", "#endif", "#define", "LATER", "1"]
