@@ -10,6 +10,7 @@ from kernel_lsp.compiler.built import Built
 from kernel_lsp.compiler.cuda import build_cuda
 from kernel_lsp.compiler.cuda_assumed import build_unlaunched
 from kernel_lsp.compiler.cuda_types import instance_of
+from kernel_lsp.compiler.includers import launching_files
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.verdict import KernelResources
 from kernel_lsp.source.candidate import SourceFile
@@ -108,3 +109,26 @@ def test_nothing_is_assumed_for_a_template_of_templates() -> None:
     text = "template <template <typename> class C> __global__ void k(C<float> x) {}"
     (kernel,) = find_cuda_kernels(text, Path("k.cu"))
     assert instance_of(kernel, (), 0) is None
+
+
+def test_a_headers_templates_are_those_that_a_file_which_includes_it_launches(tmp_path: Path) -> None:
+    text = (
+        "#pragma once\ntemplate <int ROWS, int EACH> __global__ void tiles(float* x) {\n"
+        "  constexpr int parts = ROWS / (32 * EACH);\n  float kept[parts] = {x[0]};\n  x[threadIdx.x] = kept[0];\n}\n"
+    )
+    header = SourceFile(tmp_path / "kernels/tiles.cuh", text)
+    header.path.parent.mkdir()
+    header.path.write_text(text)
+    (tmp_path / "kernels.cuh").write_text('#include "kernels/tiles.cuh"\n')
+    (tmp_path / "other.cu").write_text("void other(float* x) { tiles<1, 1><<<1, 64>>>(x); }\n")
+    runner = tmp_path / "runner.cu"
+    runner.write_text(
+        '#include "kernels.cuh"\nvoid run(float* x) {\n  const int ROWS = 256;\n'
+        "  tiles<ROWS, 4><<<1, ROWS / 4>>>(x);\n}\n"
+    )
+    launching = launching_files(header)
+    assert [file.path for file in launching] == [runner.resolve()]
+    assert launching_files(SourceFile(runner, runner.read_text())) == ()
+    build, plan, assumed = build_unlaunched(header, lambda names: build_cuda(header, "sm_90", names), launching)
+    (fact,) = resources_of(Built(build, (plan,)))
+    assert (fact.name, fact.occupancy is not None, assumed) == ("tiles<256, 4>", True, ())
