@@ -14,6 +14,7 @@ from kernel_lsp.compiler.binary import Binary
 from kernel_lsp.compiler.built import Built, failed, in_given_terms, with_extensions
 from kernel_lsp.compiler.host.record import ExtensionBuild
 from kernel_lsp.compiler.host.request import ExtensionRequest
+from kernel_lsp.compiler.includers import launching_files
 from kernel_lsp.compiler.kept import keep_build
 from kernel_lsp.compiler.options import BuildOptions
 from kernel_lsp.config.settings import Settings
@@ -200,6 +201,7 @@ class Builders:
         self, workload: WorkloadFile | None, candidate: Candidate, device: Device, read: Sequence[Path]
     ) -> CandidateBuild:
         triton_cache = self.triton_cache(candidate)
+        launching = () if workload else launching_files(candidate.kernel, self._settings.build.include_dirs)
         own = triton_cache if _runs_candidate(workload, candidate) else None
         async with self._worker(read, own, problem=workload is not None and workload.problem) as worker:
             request = BuildCandidate(
@@ -212,6 +214,7 @@ class Builders:
                 cache=self._cache(),
                 triton_cache=triton_cache,
                 processes=self._settings.runner.compile_workers // self._busy,  # alone it has all of them
+                launching=launching,
             )
             return await worker.ask(request, deadline=policy.BUILD_SECONDS)
 

@@ -72,6 +72,7 @@ class BuildCandidate(Request[BuildRole, CandidateBuild], frozen=True, kw_only=Tr
         cache: of builds.
         triton_cache: folder of Triton's own cache.
         processes: how many Triton may compile in at a time.
+        launching: other files that launch the kernels of a header without a workload, see `launching_files`.
     """
 
     language: Language
@@ -83,6 +84,7 @@ class BuildCandidate(Request[BuildRole, CandidateBuild], frozen=True, kw_only=Tr
     cache: CacheFolder
     triton_cache: Path
     processes: int
+    launching: tuple[SourceFile, ...] = ()
 
     def answered_by(self, role: BuildRole) -> CandidateBuild:
         return role.build(self)

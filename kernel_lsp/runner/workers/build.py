@@ -16,7 +16,6 @@ from kernel_lsp.compiler.cuda_assumed import build_unlaunched
 from kernel_lsp.compiler.host import compiler
 from kernel_lsp.compiler.host.record import ExtensionBuild
 from kernel_lsp.compiler.host.request import ExtensionRequest, cuda_file_request
-from kernel_lsp.compiler.includers import launching_files
 from kernel_lsp.compiler.inline import build_inline
 from kernel_lsp.compiler.plan import Plan
 from kernel_lsp.compiler.planner import plan_cuda
@@ -110,8 +109,7 @@ def _build_cuda(request: BuildCandidate, workload: Workload | None) -> Candidate
         return build_cuda(source, request.device.arch, names, request.options, _cache(request.cache))
 
     if workload is None:
-        launching = launching_files(source, request.options.include_dirs)
-        made, plan, assumed = build_unlaunched(source, compile_names, launching)
+        made, plan, assumed = build_unlaunched(source, compile_names, request.launching)
         return CandidateBuild(made, (plan,), assumed=assumed)
     launch = load_module(request.launch.text, request.launch.path).launch if request.launch else None
     kernels = [kernel.name for kernel in find_kernels(source.text, source.path)]
