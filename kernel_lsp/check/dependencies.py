@@ -11,7 +11,7 @@ from pathlib import Path
 
 import kernel_lsp
 from kernel_lsp.compiler.headers import user_headers
-from kernel_lsp.compiler.includers import launching_files
+from kernel_lsp.compiler.includers import including_files
 from kernel_lsp.compiler.toolchain import package_versions
 from kernel_lsp.compiler.toolkit import find_tool
 from kernel_lsp.config.settings import Settings
@@ -34,7 +34,7 @@ class Dependencies:
         source: the kernel file.
         workload: its workload, if it has one.
         others: headers and Python modules of the user's that these two include or import, directly or not; of a header
-            of kernels also the files that launch them.
+            of kernels also files that include it.
         whole: whether these are all; not so where something is imported whose content cannot be told.
     """
 
@@ -79,7 +79,7 @@ def dependencies_of(source: SourceFile, workload: WorkloadFile | None, settings:
     python = source.path.suffix == ".py"
     headers = user_headers(cuda_part(source), settings.build.include_dirs)
     found = {header.path: SourceFile(header.path, header.text) for header in headers}
-    found |= {file.path: file for file in launching_files(source, settings.build.include_dirs)}
+    found |= {file.path: file for file in including_files(source, settings.build.include_dirs)}
     whole = True
     files = [source] if python else []
     if workload is not None and not workload.in_kernel_file:

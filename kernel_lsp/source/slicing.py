@@ -30,11 +30,12 @@ _HOST_MACRO = re.compile(rb"(?:TORCH|STABLE_TORCH|PYBIND11|AT|C10|NB|TVM|GTEST|T
 _HOST_HEADER = re.compile(
     rb"""(?x)
       (?:torch|ATen|c10|caffe2|pybind11|nanobind|gtest|gmock|glog|gflags|benchmark|fmt|boost|nvtx3|sys|bits)/.*
-    | (?:cuda_runtime|cuda_runtime_api|cuda_profiler_api|device_launch_parameters|driver_types|Python|numpy/.*)\.h
+    | (?:cuda_runtime|cuda_runtime_api|cuda_profiler_api|cudaTypedefs|device_launch_parameters|driver_types)\.h
+    | (?:Python|numpy/.*)\.h
     | (?:cublas|cudnn|cufft|cusparse|cusolver|nccl|nvml|nvToolsExt|nvrtc|mpi|omp|curand)\w*\.h(?<!curand_kernel\.h)
     | (?:assert|complex|ctype|errno|float|inttypes|limits|locale|malloc|math|memory|pthread|setjmp|signal|stdarg)\.h
     | (?:stdbool|stddef|stdint|stdio|stdlib|string|strings|time|unistd|wchar|getopt|fcntl|dlfcn|immintrin)\.h
-    | helper_\w+\.h(?:pp)?
+    | helper_(?!math)\w+\.h(?:pp)? (?# of those that come with the samples one is for device code)
     | [a-z_]+ (?# the headers of the C++ library have no extension)
     """
 )
@@ -42,7 +43,7 @@ _HOST_HEADER = re.compile(
 _ON_DEMAND = (
     (re.compile(rb"cub/.*"), re.compile(rb"\bcub\b")),
     (re.compile(rb"thrust/.*"), re.compile(rb"\bthrust\b")),
-    (re.compile(rb"cuda\.h|cudaTypedefs\.h"), re.compile(rb"\bCU[a-z]\w+")),
+    (re.compile(rb"cuda\.h"), re.compile(rb"\bCU[a-z]\w+")),
     (re.compile(rb"mma\.h"), re.compile(rb"\bwmma\b")),
     (re.compile(rb"cooperative_groups(?:\.h|/.*)"), re.compile(rb"\bcooperative_groups\b")),
     (re.compile(rb"curand_kernel\.h"), re.compile(rb"\bcurand")),
@@ -178,6 +179,8 @@ class _Knife:
         mentions = self.mentions(code)
         if head and head[0].text in (b"using", b"namespace") and not (b"=" in made.words and head[0].text == b"using"):
             role = _Role.HOST if mentions & _HOST_NAMESPACES else _Role.DEVICE
+            if role is _Role.DEVICE and head[0].text == b"using" and b"namespace" not in made.words:
+                role, names = _Role.EITHER, set()  # `using ops::run;` goes with what it brings in
         elif _TORCH.search(code) and not self.is_worth_keeping(made, role, code):
             role = _Role.HOST
         return _Part(span, role, names, mentions, bool(_HOST.search(code)), blanks)

@@ -11,7 +11,7 @@ from types import FunctionType
 
 from kernel_lsp.compiler.binary import Binary, Build
 from kernel_lsp.compiler.cache import BuildCache
-from kernel_lsp.compiler.cuda import build_cuda
+from kernel_lsp.compiler.cuda import build_cuda, build_included
 from kernel_lsp.compiler.cuda_assumed import build_unlaunched
 from kernel_lsp.compiler.host import compiler
 from kernel_lsp.compiler.host.record import ExtensionBuild
@@ -109,7 +109,13 @@ def _build_cuda(request: BuildCandidate, workload: Workload | None) -> Candidate
         return build_cuda(source, request.device.arch, names, request.options, _cache(request.cache))
 
     if workload is None:
-        made, plan, assumed = build_unlaunched(source, compile_names, request.launching)
+        made, plan, assumed = build_unlaunched(source, compile_names, request.including)
+        if made.binary is None and (before := request.before) is not None:
+
+            def compile_included(names: Sequence[str]) -> Build:
+                return build_included(source, before, request.device.arch, names, request.options)
+
+            made, plan, assumed = build_unlaunched(source, compile_included, request.including)
         return CandidateBuild(made, (plan,), assumed=assumed)
     launch = load_module(request.launch.text, request.launch.path).launch if request.launch else None
     kernels = [kernel.name for kernel in find_kernels(source.text, source.path)]

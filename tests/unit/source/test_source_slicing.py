@@ -61,6 +61,8 @@ def test_a_slice_is_its_own_slice(name: str) -> None:
         "#include <vector>",
         "#include <stdint.h>",
         "#include <cuda_runtime.h>",
+        "#include <cudaTypedefs.h>",
+        "#include <helper_cuda.h>",
         "#  include <cublas_v2.h> // for gemm",
         "#include <cub/block/block_reduce.cuh>",
         "#include <cooperative_groups.h>",
@@ -158,6 +160,11 @@ using SameInt = Same<int>;
 struct Pair { float a; float sum() { return a; } };
 __global__ void k(Pair p) {}"""
     assert kept(text) == "struct Pair { float a; float sum() { return a; } }; __global__ void k(Pair p) {}"
+
+
+def test_a_using_declaration_goes_with_what_it_brings_in() -> None:
+    text = "namespace ops { void run(int* x) {} __device__ int one() { return 1; } }\nusing ops::run; using ops::one;"
+    assert kept(text) == "namespace ops { __device__ int one() { return 1; } } using ops::one;"
 
 
 def test_conditions_inside_host_code_stay_balanced() -> None:
