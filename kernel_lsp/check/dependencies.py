@@ -11,6 +11,7 @@ from pathlib import Path
 
 import kernel_lsp
 from kernel_lsp.compiler.headers import user_headers
+from kernel_lsp.compiler.includers import including_files
 from kernel_lsp.compiler.toolchain import package_versions
 from kernel_lsp.compiler.toolkit import find_tool
 from kernel_lsp.config.settings import Settings
@@ -33,7 +34,8 @@ class Dependencies:
     Attributes:
         source: the kernel file.
         workload: its workload, if it has one.
-        others: headers and Python modules of the user's that these two include or import, directly or not.
+        others: headers and Python modules of the user's that these two include or import, directly or not; of a header
+            of kernels also files that include it.
         whole: whether these are all; not so where something is imported whose content cannot be told.
     """
 
@@ -78,6 +80,7 @@ def dependencies_of(source: SourceFile, workload: WorkloadFile | None, settings:
     python = is_python(source.path)
     headers = user_headers(cuda_part(source), settings.build.include_dirs)
     found = {header.path: SourceFile(header.path, header.text) for header in headers}
+    found |= {file.path: file for file in including_files(source, settings.build.include_dirs)}
     whole = True
     files = [source] if python else []
     if workload is not None and not workload.in_kernel_file:

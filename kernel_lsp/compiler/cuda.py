@@ -112,6 +112,35 @@ def _climb_down(
     return build
 
 
+def build_included(
+    source: SourceFile, before: SourceFile, arch: str, names: Sequence[str] = (), options: BuildOptions = _DEFAULTS
+) -> Build:
+    """Build the kernels of a header after what stands before it in a file that includes it; by NVRTC alone.
+
+    Args:
+        source: the header.
+        before: the text of that file above the include.
+        arch: see `build_cuda`, as `names` and `options`.
+    """
+    above = before.text.encode() + b"\n"
+    # Both at once, as the slice keeps of CUDA's headers those that what it keeps speaks of.
+    sliced = slice_device(above.decode() + source.text).encode()
+    headers = user_headers(source, options.include_dirs)
+    others = tuple(one for one in user_headers(before, options.include_dirs) if one not in headers)
+    arch = target_of(arch, (sliced.decode(), *(header.text for header in (*headers, *others))), options.targets)
+    preface = UserHeader(f"{before.path.name} above {source.path.name}", before.path, sliced[: len(above)].decode())
+    return compile_nvrtc(
+        sliced[len(above) :].decode(),
+        str(source.path),
+        arch,
+        names=names,
+        options=(*options.all_flags, f"--pre-include={preface.name}"),
+        include_dirs=(source.path.parent, *options.include_dirs, before.path.parent),
+        headers=(preface, *sliced_headers((*headers, *others), slice_device)),
+        locate=_locator(source),
+    )
+
+
 def wants_host_code(build: Build, own: set[str]) -> bool:
     """Whether the first error is about headers, host code or options rather than about the user's device code."""
     first = next((d for d in build.diagnostics if d.severity is Severity.ERROR), None)

@@ -1,4 +1,4 @@
-"""The kernels of a CUDA file without a workload: host code of the file tells instances of templates and blocks.
+"""The kernels of a CUDA file without a workload: host code tells instances of templates and blocks.
 
 Worker processes only. Of a template that no launch names whole an instance is assumed, the first that compiles.
 """
@@ -36,20 +36,22 @@ _Choice = tuple[_Way | None, str]
 
 
 def build_unlaunched(
-    source: SourceFile, compile_names: Callable[[Sequence[str]], Build]
+    source: SourceFile, compile_names: Callable[[Sequence[str]], Build], including: Sequence[SourceFile] = ()
 ) -> tuple[Build, Plan, tuple[Assumed, ...]]:
     """Compile all kernels of a CUDA file.
 
     Args:
         source: the file.
         compile_names: compiles it with the instances of templates that are named.
+        including: files that include it, where it is a header.
 
     Returns:
         The build; the launches that host code of the file makes, as far as they can be read; and where instances had to
         be assumed, what was assumed of each kernel and which could not be compiled.
     """
     kernels = find_kernels(source.text, source.path)
-    written = _in_full(find_host_launches(source.text), kernels)
+    texts = (source.text, *(file.text for file in including))
+    written = _in_full([launch for text in texts for launch in find_host_launches(text)], kernels)
     ways = {at: _ways(kernel, written) for at, kernel in enumerate(kernels) if kernel.template_parameters}
     chosen: dict[int, _Choice] = {at: (own[0], "") if own else (None, _UNKNOWN) for at, own in ways.items()}
     build = compile_names(_names(chosen))

@@ -12,7 +12,7 @@ _BRINGS_HALVES = re.compile(
     r'^[ \t]*#[ \t]*include[ \t]*["<](?:cublas\w*\.h|nccl\.h|(?:torch|ATen|c10)/)', re.MULTILINE
 )
 _HALF = re.compile(r"\b(?:__half|half)2?\b|\b(?:__)?nv_bfloat16")
-_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE)
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ def user_headers(source: SourceFile, folders: Sequence[Path] = ()) -> tuple[User
     pending = [(source.path.parent, source.text)]
     while pending:
         folder, text = pending.pop()
-        for quoted, angled in _INCLUDE.findall(text):
+        for quoted, angled in INCLUDE.findall(text):
             name = quoted or angled
             path = _resolve(name, [folder, *folders] if quoted else folders)
             if path is None or (name, path) in found:

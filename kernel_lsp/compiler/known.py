@@ -12,6 +12,7 @@ from pathlib import Path
 from kernel_lsp import __version__
 from kernel_lsp.compiler.cache import cache_key
 from kernel_lsp.compiler.headers import user_headers
+from kernel_lsp.compiler.includers import including_files
 from kernel_lsp.compiler.language import compiler_part
 from kernel_lsp.compiler.toolkit import find_tool, header_folders
 from kernel_lsp.device.device import Device
@@ -65,6 +66,8 @@ def build_keys(
         parts += (str(len(options)), *options, *(str(folder.absolute()) for folder in include_dirs), "headers")
         for header in user_headers(cuda_part(kernel), include_dirs):
             parts += (header.name, str(header.path), header.text)
+        for file in including_files(kernel, include_dirs):
+            parts += (str(file.path), file.text)
     folders = folders_of(*python)
     for source in python:
         neighbours = local_imports(source, folders, _IMPORTABLE)

@@ -4,6 +4,9 @@ Worker processes only. A kernel needs its imports, its constants and the functio
 packages that are not installed, run a benchmark, or want a GPU. A name's value is made when it is first asked for: the
 statements at the top of the file that bind it are executed, after those that bind what they use. Imports that lead to
 files of the same project are such modules again: no package's `__init__` is executed for one function in it.
+
+What a module that is not installed would have given is `Unknown`: whoever does not need its value is loaded. Where an
+`if` at the top of a file asks for it, the first branch that can be executed is taken, and that is noted.
 """
 
 import __future__
@@ -16,9 +19,10 @@ from copy import copy
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeGuard
 
 from kernel_lsp.compiler.triton_uses import dotted
+from kernel_lsp.compiler.unknown import Unknown, UnknownError
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.source.python import names_read, python_ast
 from kernel_lsp.workload.execute import blame
@@ -65,6 +69,7 @@ class PartialModule:
         self._begun: set[int] = set()
         self._called_later: list[int] = []
         self._broken: dict[int, WorkloadError] = {}
+        self._guessed: dict[int, str] = {}
 
     def value(self, name: str) -> Any:
         """The value of a name of the file, or a module beside a package's `__init__`.
@@ -102,6 +107,11 @@ class PartialModule:
                 self._names.pop(name, None)
                 return self.value(name)
         raise WorkloadError("it is no function that `jit` decorates", self._path)
+
+    @property
+    def guesses(self) -> tuple[str, ...]:
+        """The tests in this file and those imported in part of which nobody can know how they end, and why."""
+        return tuple(guess for one in self._files.values() for guess in one._guessed.values())
 
     def missing_imports(self) -> list[tuple[int, str]]:
         """Lines and names of modules that the file imports whatever happens, and that are not here."""
@@ -152,16 +162,80 @@ class PartialModule:
                 self._need(name, at)
             if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or _calls_something(node):
                 self._settle(at)
-            with blame(self._path, "it raised while its kernels were loaded"):
-                code = compile(ast.Module([node], []), str(self._path), "exec", self._flags, dont_inherit=True)
-                exec(code, self._names)
+            try:
+                self._execute(node)
+            except WorkloadError:
+                if not (calls := self._calls_above(at)):
+                    raise
+                for call in calls:
+                    self._run(call)
+                self._execute(node)
             self._called_later.append(at)
         except WorkloadError as error:
             self._broken[at] = self._root_of(error)
             raise self._broken[at] from error.__cause__
 
+    def _calls_above(self, at: int) -> list[int]:
+        """The calls above a statement that use what it uses, and may have been made to change that: `library.set_up()`.
+
+        They are not made before something fails without them, as most of them are a script's own run.
+        """
+        used = {*_used_at_once(self._statements[at])}
+        above = [other for other in range(at) if other not in self._begun and _is_call(self._statements[other])]
+        return [other for other in above if used & {*_used_at_once(self._statements[other])}]
+
+    def _execute(self, node: ast.stmt) -> None:
+        """Execute a statement, as far as it can be where modules are missing."""
+        try:
+            with blame(self._path, "it raised while its kernels were loaded"):
+                code = compile(ast.Module([node], []), str(self._path), "exec", self._flags, dont_inherit=True)
+                exec(code, self._names)
+        except WorkloadError as error:
+            cause = error.__cause__
+            if isinstance(cause, UnknownError) and isinstance(node, ast.If):
+                self._execute_either(node, cause)
+            elif isinstance(cause, ImportError) and self._is_of_others(node):
+                self._import_what_is_there(node, error)
+            else:
+                raise
+
+    def _execute_either(self, node: ast.If, why: UnknownError) -> None:
+        """Execute the first branch of an `if` that can be executed, and note it."""
+        for branch, how in ((node.body, "holds"), (node.orelse, "does not hold")):
+            try:
+                for inner in branch:
+                    self._execute(inner)
+            except WorkloadError:
+                continue
+            place = f"{self._path.name}, line {node.lineno}"
+            self._guessed[node.lineno] = f"the test at {place} {how}, for which `{why.module}` is missing"
+            return
+        raise why.origin
+
+    def _is_of_others(self, node: ast.stmt) -> TypeGuard[ast.Import | ast.ImportFrom]:
+        """Whether a statement imports, by name, from elsewhere than this project."""
+        match node:
+            case ast.Import(names=names):
+                return not any(self._find(one.name, 0) for one in names)
+            case ast.ImportFrom(module=str(module), level=0, names=names):
+                return names[0].name != "*" and self._find(module, 0) is None
+            case _:
+                return False
+
+    def _import_what_is_there(self, node: ast.Import | ast.ImportFrom, error: WorkloadError) -> None:
+        """Import name by name; one that cannot be had is unknown."""
+        if len(node.names) == 1:
+            (name,) = node.names
+            self._names[name.asname or name.name.partition(".")[0]] = Unknown(error)
+        for name in node.names if len(node.names) > 1 else ():
+            one = copy(node)
+            one.names = [name]
+            self._execute(one)
+
     def _root_of(self, error: WorkloadError) -> WorkloadError:
         """What kept a name from being made, where that it is not defined is all that is said."""
+        if isinstance(error.__cause__, UnknownError):
+            return error.__cause__.origin
         name = error.__cause__.name if isinstance(error.__cause__, NameError) else None
         broken = (one._broken.get(at) for one in self._files.values() for at in one._binding.get(name or "", ()))
         return next((root for root in broken if root is not None), error)
@@ -177,9 +251,12 @@ class PartialModule:
             for name in _used_when_called(self._statements[at]):
                 try:
                     self._need(name, before)
+                    value = self._names.get(name)
+                    broken = value.origin if isinstance(value, Unknown) else None
                 except WorkloadError as error:
-                    if self._is_jit(at):
-                        self._broken.setdefault(at, error)
+                    broken = error
+                if broken is not None and self._is_jit(at):
+                    self._broken.setdefault(at, broken)
         if before is None:
             self._called_later = [at for at in self._called_later if at not in settled]
 
@@ -273,6 +350,11 @@ def _bound(node: ast.stmt) -> set[str]:
             case _:
                 pass
     return found
+
+
+def _is_call(node: ast.stmt) -> bool:
+    """Whether a statement is a call whose result nobody takes."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
 
 
 def _own_scope(node: ast.AST) -> Iterator[ast.AST]:

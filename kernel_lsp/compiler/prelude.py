@@ -123,7 +123,7 @@ _DECLARED_BY_THE_PRELUDE = (
 )  # fmt: skip
 _FOR_HOST_CODE = (
     "ATen/ATen.h", "ATen/cuda/CUDAContext.h", "assert.h", "c10/cuda/CUDAException.h", "c10/cuda/CUDAGuard.h",
-    "c10/cuda/CUDAStream.h", "c10/util/Exception.h", "cassert", "chrono", "cstdio", "cstdlib", "cstring", "cuda.h",
+    "c10/cuda/CUDAStream.h", "c10/util/Exception.h", "cassert", "chrono", "cstdio", "cstdlib", "cstring",
     "functional", "iomanip", "iostream", "map", "memory", "numeric", "pybind11/pybind11.h", "random", "sstream",
     "stdexcept", "stdio.h", "stdlib.h", "string", "string.h", "torch/all.h", "torch/extension.h", "torch/torch.h",
     "torch/types.h", "unordered_map", "vector",

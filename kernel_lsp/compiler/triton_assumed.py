@@ -41,6 +41,7 @@ from kernel_lsp.compiler.triton_types import (
     parameters_of,
 )
 from kernel_lsp.compiler.triton_uses import Uses, uses_in
+from kernel_lsp.compiler.unknown import Unknown
 from kernel_lsp.device.device import Device
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.source.candidate import SourceFile
@@ -94,6 +95,7 @@ class _Loaded:
         heuristics: functions of its decorators that compute constants from arguments.
         error: why it could not be loaded.
         without: why it was loaded without its decorators, if so.
+        guesses: tests on the way of which nobody knows how they end.
     """
 
     module: PartialModule
@@ -104,6 +106,7 @@ class _Loaded:
     heuristics: dict[str, Any] = field(default_factory=dict[str, Any])
     error: WorkloadError | None = None
     without: str = ""
+    guesses: tuple[str, ...] = ()
 
     @cached_property
     def tree(self) -> ast.FunctionDef:
@@ -189,6 +192,8 @@ def _load(module: PartialModule, kernel: Kernel, source: SourceFile) -> _Loaded:
             raise WorkloadError("it is defined inside of a function or class", source.path, line)
         try:
             value = module.value(kernel.name)
+            if isinstance(value, Unknown):
+                raise value.origin
         except WorkloadError as error:
             try:
                 value = module.undecorated(kernel.name)
@@ -197,6 +202,7 @@ def _load(module: PartialModule, kernel: Kernel, source: SourceFile) -> _Loaded:
             found.without = f"without its decorators, for {_where(error, source)}"
         with blame(source.path, "its decorators cannot be read"):
             _unwrap(value, found)
+        found.guesses = module.guesses
         if found.function is None:
             raise WorkloadError(f"what its decorators make of it is no Triton kernel ({type(value).__name__})", None)
     except (WorkloadError, AttributeError) as error:
@@ -286,7 +292,7 @@ def _try(one: _Loaded, launch: Launch, source: SourceFile, attempt: Attempt, set
     types: tuple[str, ...] = ()
     try:
         with blame(source.path, "it does not compile"):
-            types = (one.without,) if one.without else ()
+            types = (*((one.without,) if one.without else ()), *one.guesses)
             types += tuple(p.text for p in _parameters(one, launch, attempt, setting) if p.known is From.GUESS)
             _launch(one, launch, attempt, setting)
         return _Tried(Assumed(one.kernel.name, one.line, types, True))
@@ -297,9 +303,8 @@ def _try(one: _Loaded, launch: Launch, source: SourceFile, attempt: Attempt, set
         if said is not None and _is_certain(error, one):
             return _Tried(Assumed(one.kernel.name, one.line, types, False, message), said, log_of(error, source))
         words = f"line {said.line}: {message}" if said else message
-        return _Tried(
-            Assumed(one.kernel.name, one.line, types, False, words.splitlines()[0]), log=log_of(error, source)
-        )
+        failed = Assumed(one.kernel.name, one.line, types, False, words.splitlines()[0])
+        return _Tried(failed, log=log_of(error, source))
 
 
 def _ways(one: _Loaded) -> list[tuple[Attempt, _Setting]]:

@@ -69,7 +69,7 @@ class Attempt:
     """What is assumed where nothing is known, in one attempt to compile a kernel.
 
     Attributes:
-        element: of arrays of numbers that are not whole.
+        element: of arrays of which nothing says that they hold whole numbers.
         switches: the value of switches.
         block: the length of a block of one dimension; of several it is `tile`.
         tile: the length of a block along one of several dimensions.
@@ -92,6 +92,7 @@ ATTEMPTS = (
     Attempt(element="fp16", switches=False),
     Attempt(element="fp16", tile=32, switches=False),
     Attempt(element="fp16", switches=False, told=False),
+    Attempt(element="i32"),
 )
 """In the order in which they are made; the first that compiles counts."""
 
@@ -144,7 +145,7 @@ def _usual(name: str, uses: Uses, told: Given | None, attempt: Attempt, blocks: 
     if compared and (isinstance(compared[0], str) or not is_block(name, uses)):
         return compared[0 if attempt.switches else -1]
     if name in uses.types or _TYPE.search(name):
-        return "tl." + {"fp16": "float16", "fp32": "float32"}[attempt.element]
+        return "tl." + {"fp16": "float16", "fp32": "float32", "i32": "int32"}[attempt.element]
     if is_block(name, uses):
         return attempt.block if blocks == 1 else attempt.tile
     if (told is not None and told.type == "i1") or name in uses.switches or _SWITCH.search(name):

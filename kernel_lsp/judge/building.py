@@ -12,8 +12,10 @@ from pathlib import Path
 from kernel_lsp import policy
 from kernel_lsp.compiler.binary import Binary
 from kernel_lsp.compiler.built import Built, failed, in_given_terms, with_extensions
+from kernel_lsp.compiler.headers import user_headers
 from kernel_lsp.compiler.host.record import ExtensionBuild
 from kernel_lsp.compiler.host.request import ExtensionRequest
+from kernel_lsp.compiler.includers import including_files, text_before
 from kernel_lsp.compiler.kept import keep_build
 from kernel_lsp.compiler.language import compiler_part
 from kernel_lsp.compiler.options import BuildOptions
@@ -34,7 +36,7 @@ from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.runner.shield import start
 from kernel_lsp.runner.worker import Worker, WorkerDied, WorkerTimedOut
 from kernel_lsp.source.candidate import Candidate, SourceFile
-from kernel_lsp.source.files import surroundings
+from kernel_lsp.source.files import cuda_part, surroundings
 from kernel_lsp.source.language import source_part
 from kernel_lsp.source.modules import in_place
 from kernel_lsp.workload.spec import WorkloadFile
@@ -192,7 +194,9 @@ class Builders:
         with contextlib.suppress(OSError):
             builds.mkdir(parents=True, exist_ok=True)
         files = (candidate.kernel, candidate.launch, workload.source if workload else None)
-        read = [*surroundings(*filter(None, files)), builds, *self._settings.build.include_dirs]
+        include_dirs = self._settings.build.include_dirs
+        read = [*surroundings(*filter(None, files)), builds, *include_dirs]
+        read += [header.path for header in user_headers(cuda_part(candidate.kernel), include_dirs)]
         read += [self._pool.scratch(Flavour.BUILD), self.extensions()]
         self._pool.allow(read, self._settings.runner.environment)
         return read
@@ -201,6 +205,7 @@ class Builders:
         self, workload: WorkloadFile | None, candidate: Candidate, device: Device, read: Sequence[Path]
     ) -> CandidateBuild:
         triton_cache = self.triton_cache(candidate)
+        including = () if workload else including_files(candidate.kernel, self._settings.build.include_dirs)
         own = triton_cache if _runs_candidate(workload, candidate) else None
         async with self._worker(read, own, problem=workload is not None and workload.problem) as worker:
             request = BuildCandidate(
@@ -213,6 +218,8 @@ class Builders:
                 cache=self._cache(),
                 triton_cache=triton_cache,
                 processes=self._settings.runner.compile_workers // self._busy,  # alone it has all of them
+                including=including,
+                before=text_before(candidate.kernel, including[0]) if including else None,
             )
             return await worker.ask(request, deadline=policy.BUILD_SECONDS)
 

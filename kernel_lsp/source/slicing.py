@@ -30,11 +30,12 @@ _HOST_MACRO = re.compile(rb"(?:TORCH|STABLE_TORCH|PYBIND11|AT|C10|NB|TVM|GTEST|T
 _HOST_HEADER = re.compile(
     rb"""(?x)
       (?:torch|ATen|c10|caffe2|pybind11|nanobind|gtest|gmock|glog|gflags|benchmark|fmt|boost|nvtx3|sys|bits)/.*
-    | (?:cuda_runtime|cuda_runtime_api|cuda_profiler_api|device_launch_parameters|driver_types|Python|numpy/.*)\.h
+    | (?:cuda_runtime|cuda_runtime_api|cuda_profiler_api|cudaTypedefs|device_launch_parameters|driver_types)\.h
+    | (?:Python|numpy/.*)\.h
     | (?:cublas|cudnn|cufft|cusparse|cusolver|nccl|nvml|nvToolsExt|nvrtc|mpi|omp|curand)\w*\.h(?<!curand_kernel\.h)
     | (?:assert|complex|ctype|errno|float|inttypes|limits|locale|malloc|math|memory|pthread|setjmp|signal|stdarg)\.h
     | (?:stdbool|stddef|stdint|stdio|stdlib|string|strings|time|unistd|wchar|getopt|fcntl|dlfcn|immintrin)\.h
-    | helper_\w+\.h(?:pp)?
+    | helper_(?!math)\w+\.h(?:pp)? (?# of those that come with the samples one is for device code)
     | [a-z_]+ (?# the headers of the C++ library have no extension)
     """
 )
@@ -42,7 +43,7 @@ _HOST_HEADER = re.compile(
 _ON_DEMAND = (
     (re.compile(rb"cub/.*"), re.compile(rb"\bcub\b")),
     (re.compile(rb"thrust/.*"), re.compile(rb"\bthrust\b")),
-    (re.compile(rb"cuda\.h|cudaTypedefs\.h"), re.compile(rb"\bCU[a-z]\w+")),
+    (re.compile(rb"cuda\.h"), re.compile(rb"\bCU[a-z]\w+")),
     (re.compile(rb"mma\.h"), re.compile(rb"\bwmma\b")),
     (re.compile(rb"cooperative_groups(?:\.h|/.*)"), re.compile(rb"\bcooperative_groups\b")),
     (re.compile(rb"curand_kernel\.h"), re.compile(rb"\bcurand")),
@@ -152,13 +153,13 @@ class _Knife:
             lambda user, used: not user.mentions.isdisjoint(used.names),
         )
         kept_names = {name for part in demanded for name in part.names}
-        loose = [p for p in parts if p.role is _Role.EITHER and not any(p is d for d in demanded)]
-        host = [p for p in parts if p.role is _Role.HOST] + [p for p in loose if p.needs_host]
+        left = [p for p in parts if not any(p is d for d in demanded)]
+        loose = [p for p in left if p.role is _Role.EITHER]
+        host = [p for p in left if p.role in (_Role.HOST, _Role.ON_DEMAND)] + [p for p in loose if p.needs_host]
         for part in host:
             part.names -= kept_names
         lost = _closure(host, loose, lambda used, user: not user.mentions.isdisjoint(used.names - user.names))
-        gone = {id(p) for p in lost} | {id(p) for p in parts if p.role is _Role.ON_DEMAND}
-        gone -= {id(p) for p in demanded}
+        gone = {id(p) for p in lost} - {id(p) for p in demanded}
         return [span for part in parts for span in ([part.span] if id(part) in gone else part.blanks)]
 
     def part(self, made: Declaration, own_headers: bool) -> _Part:
@@ -173,11 +174,13 @@ class _Knife:
                 at = gone.start - span.start
                 code = code[:at] + blanked(code[at : gone.end - span.start]) + code[gone.end - span.start :]
         role = self.role(made, code)
-        if blanks and role is _Role.EITHER:  # made for the host, so that what is left serves device code or nobody
-            role = _Role.ON_DEMAND
+        if role is _Role.EITHER and (blanks or (_is_type(made) and self.has_functions(made))):
+            role = _Role.ON_DEMAND  # made for the host, as nothing in it says otherwise, unless device code mentions it
         mentions = self.mentions(code)
         if head and head[0].text in (b"using", b"namespace") and not (b"=" in made.words and head[0].text == b"using"):
             role = _Role.HOST if mentions & _HOST_NAMESPACES else _Role.DEVICE
+            if role is _Role.DEVICE and head[0].text == b"using" and b"namespace" not in made.words:
+                role, names = _Role.EITHER, set()  # `using ops::run;` goes with what it brings in
         elif _TORCH.search(code) and not self.is_worth_keeping(made, role, code):
             role = _Role.HOST
         return _Part(span, role, names, mentions, bool(_HOST.search(code)), blanks)
@@ -243,17 +246,22 @@ class _Knife:
             fresh = {word for body in bodies for word in _IDENTIFIER.findall(body)} - found
         return found
 
+    def has_functions(self, made: Declaration) -> bool:
+        """Whether a type has member functions with a body."""
+        return any(member.declarator is not None and member.body is not None for member in self.members(made))
+
+    def members(self, made: Declaration) -> tuple[Declaration, ...]:
+        """The declarations in the braces of a type."""
+        braces = next((token for token in made.head if token.text == b"{}"), None)
+        return outline(self.data, Span(braces.start + 1, braces.end - 1)).declarations if braces is not None else ()
+
     def host_members(self, made: Declaration) -> list[Span]:
         """Member functions of a type that only the host can compile, such as a constructor from a tensor."""
         if not _HOST.search(self.code, made.span.start, made.span.end):
             return []
-        braces = next((token for token in made.head if token.text == b"{}"), None)
-        if braces is None:
-            return []
-        members = outline(self.data, Span(braces.start + 1, braces.end - 1)).declarations
         return [
             member.span
-            for member in members
+            for member in self.members(made)
             if member.declarator is not None
             and not self.head_words(member) & _DEVICE_WORDS
             and _HOST.search(self.code, member.span.start, member.span.end)

@@ -106,10 +106,17 @@ def repositories() -> tuple[Repository, ...]:
 
 @dataclass(frozen=True)
 class Batch:
-    """Files that are checked by one command: their paths by their names in the table, and variables they want."""
+    """Files that are checked by one command.
+
+    Attributes:
+        files: their paths by their names in the table.
+        variables: of the environment, that they want.
+        kept: for builds and results, empty at first: what an earlier state of the tool found is of no interest.
+    """
 
     files: dict[str, Path]
     variables: dict[str, str]
+    kept: Path
 
 
 def public_files(folder: Path, mirrors: Path | None, only: list[str]) -> Iterator[Batch]:
@@ -125,13 +132,15 @@ def public_files(folder: Path, mirrors: Path | None, only: list[str]) -> Iterato
         taken = git(git_directory(one, mirrors, folder), "archive", one.commit, *one.folders)
         with tarfile.open(fileobj=io.BytesIO(taken)) as archive:
             archive.extractall(place, filter="data")
-        yield Batch({f"{one.name}: {file}": place / file for file in one.files}, one.environment)
+        yield Batch({f"{one.name}: {file}": place / file for file in one.files}, one.environment, folder / "kept")
 
 
-def kernel_lsp(variables: dict[str, str], *arguments: str, files: int = 1) -> tuple[int, str, str, float]:
+def kernel_lsp(batch: Batch, *arguments: str, files: int = 1) -> tuple[int, str, str, float]:
     """How a command ended, what it printed on each of its outputs, and its seconds; -1 where it came to no end."""
+    variables = batch.variables
     passed = {"KERNEL_LSP_RUNNER_ENVIRONMENT": ",".join(variables)} if variables else {}
-    environment = os.environ | variables | passed
+    paths = {f"KERNEL_LSP_PATHS_{kind}": str(batch.kept / kind) for kind in ("CACHE", "DATA")}
+    environment = os.environ | variables | passed | paths
     command = [sys.executable, "-c", "from kernel_lsp.cli.main import main; main()", *arguments]
     start = time.perf_counter()
     try:
@@ -146,14 +155,14 @@ def kernel_lsp(variables: dict[str, str], *arguments: str, files: int = 1) -> tu
 def rows_of(batch: Batch) -> Iterator[Row]:
     """Check all files of a batch, then ask for the facts of each."""
     paths = [str(path) for path in batch.files.values()]
-    _, printed, complaints, _ = kernel_lsp(batch.variables, "check", "--json", *paths, files=len(paths))
+    _, printed, complaints, _ = kernel_lsp(batch, "check", "--json", *paths, files=len(paths))
     reports = {one["path"]: one for one in _parsed(printed).get("files", [])}
     for name, path in batch.files.items():
-        yield _row(name, path, reports.get(str(path), {}), batch.variables, complaints)
+        yield _row(name, path, reports.get(str(path), {}), batch, complaints)
 
 
-def _row(name: str, path: Path, report: dict[str, Any], variables: dict[str, str], complaints: str) -> Row:
-    ended, facts, more, seconds = kernel_lsp(variables, "facts", "--json", str(path))
+def _row(name: str, path: Path, report: dict[str, Any], batch: Batch, complaints: str) -> Row:
+    ended, facts, more, seconds = kernel_lsp(batch, "facts", "--json", str(path))
     built = (json.loads(facts) if facts.strip() else [{}])[0]
     kernels = frozenset(kernel.name for kernel in find_kernels(path.read_text(errors="replace"), path))
     errors = [d for d in report.get("diagnostics", []) if d["severity"] == "error"]
@@ -214,7 +223,7 @@ def main() -> None:
                 found = [file.path for path in asked.paths for file in find_kernel_files([path])[: asked.most]]
             except SourceError as error:
                 raise SystemExit(str(error)) from None
-            batches = iter([Batch({path.name: path for path in found}, {})])
+            batches = iter([Batch({path.name: path for path in found}, {}, Path(scratch) / "kept")])
         else:
             batches = public_files(Path(scratch), asked.mirrors, asked.only)
         print(_HEAD)

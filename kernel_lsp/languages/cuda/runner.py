@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from types import FunctionType
 
 from kernel_lsp.compiler.binary import Build
-from kernel_lsp.compiler.cuda import build_cuda
+from kernel_lsp.compiler.cuda import build_cuda, build_included
 from kernel_lsp.compiler.cuda_assumed import build_unlaunched
 from kernel_lsp.compiler.host.request import ExtensionRequest, cuda_file_request
 from kernel_lsp.compiler.planner import plan_cuda
@@ -25,7 +25,13 @@ class _Cuda:
             return build_cuda(source, request.device.arch, names, request.options, request.cache.opened())
 
         if called is None:
-            made, plan, assumed = build_unlaunched(source, compile_names)
+            made, plan, assumed = build_unlaunched(source, compile_names, request.including)
+            if made.binary is None and (before := request.before) is not None:
+
+                def compile_included(names: Sequence[str]) -> Build:
+                    return build_included(source, before, request.device.arch, names, request.options)
+
+                made, plan, assumed = build_unlaunched(source, compile_included, request.including)
             return CandidateBuild(made, (plan,), assumed=assumed)
         launch = load_module(request.launch.text, request.launch.path).launch if request.launch else None
         kernels = [kernel.name for kernel in find_kernels(source.text, source.path)]

@@ -77,6 +77,8 @@ class BuildCandidate(Request[BuildRole, CandidateBuild], frozen=True, kw_only=Tr
         cache: of builds.
         triton_cache: folder of Triton's own cache.
         processes: how many Triton may compile in at a time.
+        including: files that include a header without a workload, see `including_files`.
+        before: what one of them has above that include.
     """
 
     language: Language
@@ -88,6 +90,8 @@ class BuildCandidate(Request[BuildRole, CandidateBuild], frozen=True, kw_only=Tr
     cache: CacheFolder
     triton_cache: Path
     processes: int
+    including: tuple[SourceFile, ...] = ()
+    before: SourceFile | None = None
 
     def answered_by(self, role: BuildRole) -> CandidateBuild:
         return role.build(self)

@@ -209,3 +209,64 @@ def test_work_that_hangs_or_crashes_costs_its_own_process_alone() -> None:
 
     answers = in_forks([lambda: "first", hang, crash, lambda: "last"], 2, 1, time.perf_counter() + 60)
     assert answers == ["first", None, None, "last"]
+
+
+def test_a_missing_package_matters_only_where_its_value_does(tmp_path: Path) -> None:
+    """A test of a version by a helper of a package that is not here: one branch is taken, and that is said."""
+    folder = tmp_path / "package"
+    folder.mkdir()
+    (folder / "versions.py").write_text(
+        "import math, triton.language as tl\n"
+        "from not_installed_anywhere.utils import Version, mark\n"
+        "if Version('3.1') < Version('2.4'):\n    raise RuntimeError('too old')\n"
+        "elif Version('3.1') >= Version('3.0'):\n    cast = tl.cast\n"
+        "else:\n    cast = None\n"
+        "@mark\nclass Settings(Version.base):\n    pass\n"
+    )
+    made, assumed = built(
+        tmp_path,
+        "import triton\nimport triton.language as tl\nfrom .versions import Version, cast, mark\n\n"
+        "@triton.jit\ndef copied(x, y, n, BLOCK: tl.constexpr):\n"
+        "    i = cast(tl.program_id(0), tl.int64) * BLOCK + tl.arange(0, BLOCK)\n"
+        "    tl.store(y + i, tl.load(x + i, mask=i < n), mask=i < n)\n\n"
+        "@mark\n@triton.jit\ndef marked(x):\n    tl.store(x, 1.0)\n\n"
+        "@triton.jit\ndef asks(x):\n    tl.store(x, Version.number)\n",
+    )
+    assert assumed["copied"].compiled, assumed["copied"].problem
+    why = "for which `not_installed_anywhere` is missing"
+    assert f"the test at versions.py, line 3 does not hold, {why}" in assumed["copied"].types
+    assert f"the test at versions.py, line 5 holds, {why}" in assumed["copied"].types
+    assert assumed["marked"].compiled
+    assert assumed["marked"].types[0].startswith("without its decorators, for versions.py, line 2")
+    assert not assumed["asks"].compiled
+    assert "not_installed_anywhere" in assumed["asks"].problem
+    assert not made.build.diagnostics, "it is a module of others that is missing"
+
+
+def test_what_a_call_further_up_prepares_is_prepared(tmp_path: Path) -> None:
+    """A library may ask a function of its own for its device, once another call has looked for it."""
+    folder = tmp_path / "package"
+    folder.mkdir()
+    (folder / "device.py").write_text(
+        "name = None\ndef look_for(kind):\n    global name\n    name = kind\ndef block():\n    return len('x' + name)\n"
+    )
+    _, assumed = built(
+        tmp_path,
+        "import triton\nimport triton.language as tl\nfrom . import device\n"
+        "device.look_for('gpu')\nBLOCK = tl.constexpr(device.block())\n\n"
+        "@triton.jit\ndef ones(x):\n    tl.store(x + tl.arange(0, BLOCK), 1.0)\n",
+    )
+    assert assumed["ones"].compiled, assumed["ones"].problem
+
+
+def test_arrays_may_have_to_hold_whole_numbers(tmp_path: Path) -> None:
+    _, assumed = built(
+        tmp_path,
+        "import triton\nimport triton.language as tl\n\n"
+        "@triton.jit\ndef counted(parts, n, BLOCK: tl.constexpr):\n    total = 0\n"
+        "    for start in range(0, n, BLOCK):\n        i = start + tl.arange(0, BLOCK)\n"
+        "        total += tl.sum(tl.load(parts + i, mask=i < n, other=0), 0)\n"
+        "    tl.store(parts, total)\n",
+    )
+    assert assumed["counted"].compiled, assumed["counted"].problem
+    assert "parts: *i32" in assumed["counted"].types

@@ -53,9 +53,7 @@ def launch(module, x, s):
 """
 FILE = Path("scale.py")
 installed = pytest.mark.skipif(find_spec("cutlass") is None, reason="needs it: pip install 'kernel-lsp[cute]'")
-missing = pytest.mark.skipif(
-    find_spec("cutlass") is not None, reason="is of machines without CuTe DSL"
-)
+missing = pytest.mark.skipif(find_spec("cutlass") is not None, reason="is of machines without CuTe DSL")
 
 
 def written(folder: Path, kernel: str) -> str:

@@ -7,9 +7,10 @@ import pytest
 
 from kernel_lsp.compiler.assumed import Assumed
 from kernel_lsp.compiler.built import Built
-from kernel_lsp.compiler.cuda import build_cuda
+from kernel_lsp.compiler.cuda import build_cuda, build_included
 from kernel_lsp.compiler.cuda_assumed import build_unlaunched
 from kernel_lsp.compiler.cuda_types import instance_of
+from kernel_lsp.compiler.includers import including_files, text_before
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.verdict import KernelResources
 from kernel_lsp.source.candidate import SourceFile
@@ -108,3 +109,50 @@ def test_nothing_is_assumed_for_a_template_of_templates() -> None:
     text = "template <template <typename> class C> __global__ void k(C<float> x) {}"
     (kernel,) = find_cuda_kernels(text, Path("k.cu"))
     assert instance_of(kernel, (), 0) is None
+
+
+def test_a_headers_templates_are_those_that_a_file_which_includes_it_launches(tmp_path: Path) -> None:
+    text = (
+        "#pragma once\ntemplate <int ROWS, int EACH> __global__ void tiles(float* x) {\n"
+        "  constexpr int parts = ROWS / (32 * EACH);\n  float kept[parts] = {x[0]};\n  x[threadIdx.x] = kept[0];\n}\n"
+    )
+    header = SourceFile(tmp_path / "kernels/tiles.cuh", text)
+    header.path.parent.mkdir()
+    header.path.write_text(text)
+    (tmp_path / "kernels.cuh").write_text('#include "kernels/tiles.cuh"\n')
+    (tmp_path / "other.cu").write_text("void other(float* x) { tiles<1, 1><<<1, 64>>>(x); }\n")
+    runner = tmp_path / "runner.cu"
+    runner.write_text(
+        '#include "kernels.cuh"\nvoid run(float* x) {\n  const int ROWS = 256;\n'
+        "  tiles<ROWS, 4><<<1, ROWS / 4>>>(x);\n}\n"
+    )
+    including = including_files(header)
+    assert [file.path.name for file in including] == ["runner.cu", "kernels.cuh"], "the one that launches it first"
+    assert including_files(SourceFile(runner, runner.read_text())) == ()
+    build, plan, assumed = build_unlaunched(header, lambda names: build_cuda(header, "sm_90", names), including)
+    (fact,) = resources_of(Built(build, (plan,)))
+    assert (fact.name, fact.occupancy is not None, assumed) == ("tiles<256, 4>", True, ())
+
+
+def test_a_header_is_compiled_after_what_stands_before_its_include(tmp_path: Path) -> None:
+    """It may use types and CUDA's headers that only the file which includes it names."""
+    text = "__global__ void twice(real* x, const __grid_constant__ CUtensorMap map) { x[threadIdx.x] *= FACTOR; }\n"
+    header = SourceFile(tmp_path / "twice.cuh", text)
+    header.path.write_text(text)
+    (tmp_path / "first.cuh").write_text("__global__ void first(real* x) { no_such_function(x); }\n")
+    program = SourceFile(
+        tmp_path / "program.cu",
+        "#include <cuda.h>\n#include <vector>\ntypedef double real;\nstd::vector<real> kept;\n"
+        '#include "first.cuh"\n#define FACTOR real(2)\n#include "twice.cuh"\nint main() { return 0; }\n',
+    )
+    program.path.write_text(program.text)
+    assert build_cuda(header, "sm_90").binary is None
+    before = text_before(header, including_files(header)[0])
+    assert "FACTOR" in before.text
+    assert "first.cuh" not in before.text, "kernels of other headers are not of this one"
+    build = build_included(header, before, "sm_90")
+    assert build.binary is not None, build.log
+    assert [kernel.name for kernel in build.binary.kernels] == ["twice"]
+    wrong = SourceFile(header.path, text.replace("x[threadIdx.x]", "\n  y[threadIdx.x]"))
+    (said,) = build_included(wrong, before, "sm_90").diagnostics
+    assert (said.path, said.line, said.message) == (str(header.path), 2, 'identifier "y" is undefined')

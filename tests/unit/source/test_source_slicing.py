@@ -61,6 +61,8 @@ def test_a_slice_is_its_own_slice(name: str) -> None:
         "#include <vector>",
         "#include <stdint.h>",
         "#include <cuda_runtime.h>",
+        "#include <cudaTypedefs.h>",
+        "#include <helper_cuda.h>",
         "#  include <cublas_v2.h> // for gemm",
         "#include <cub/block/block_reduce.cuh>",
         "#include <cooperative_groups.h>",
@@ -148,6 +150,21 @@ def test_type_that_contains_a_lost_type_goes_too() -> None:
 def test_type_that_device_code_uses_loses_its_host_members_alone() -> None:
     text = "struct P { float* x; P(const at::Tensor& t) : x(t.data<float>()) {} }; __global__ void k(P p) {}"
     assert kept(text) == "struct P { float* x; }; __global__ void k(P p) {}"
+
+
+def test_a_type_with_functions_that_device_code_does_not_use_is_the_hosts() -> None:
+    """What its functions call may come from a header that only the host includes."""
+    text = """template <typename T> struct Same { bool is(T* a) { return false; } };
+template <> struct Same<int> { bool is(int* a) { return compareData(a); } };
+using SameInt = Same<int>;
+struct Pair { float a; float sum() { return a; } };
+__global__ void k(Pair p) {}"""
+    assert kept(text) == "struct Pair { float a; float sum() { return a; } }; __global__ void k(Pair p) {}"
+
+
+def test_a_using_declaration_goes_with_what_it_brings_in() -> None:
+    text = "namespace ops { void run(int* x) {} __device__ int one() { return 1; } }\nusing ops::run; using ops::one;"
+    assert kept(text) == "namespace ops { __device__ int one() { return 1; } } using ops::one;"
 
 
 def test_conditions_inside_host_code_stay_balanced() -> None:

@@ -1,0 +1,57 @@
+"""Files that include a header of kernels: they tell instances of its templates, and what it is compiled after."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from kernel_lsp.compiler.headers import INCLUDE, user_headers
+from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.cuda import find_cuda_kernels
+from kernel_lsp.source.grammar import blanked
+
+_HEADERS = (".cuh", ".h", ".hpp", ".hh")
+_HOST = (".cu", ".cuh", ".cpp", ".cc")
+_FOLDERS_UP, _MOST_READ, _MOST_BYTES, _MOST = 3, 100, 1 << 20, 4
+
+
+def including_files(source: SourceFile, folders: Sequence[Path] = ()) -> tuple[SourceFile, ...]:
+    """Up to four files that include the header `source`, directly or not, those that launch its kernels first.
+
+    Looked for beside it and up to two folders further up, among the first 100 files; none where it is no header or has
+    no kernels.
+
+    Args:
+        source: the header.
+        folders: the user's include folders.
+    """
+    if source.path.suffix not in _HEADERS:
+        return ()
+    names = [re.escape(k.name.rpartition("::")[2]) for k in find_cuda_kernels(source.text, source.path)]
+    launch = re.compile(rf"\b(?:{'|'.join(names)})\s*<")
+    found: list[tuple[bool, SourceFile]] = []
+    for path in _around(source.path.resolve()) if names else ():
+        file = SourceFile(path, path.read_text(encoding="utf-8", errors="replace"))
+        if source.path.resolve() in {header.path for header in user_headers(file, folders)}:
+            found.append((launch.search(file.text) is None, file))
+    return tuple(file for _, file in sorted(found, key=lambda one: one[0])[:_MOST])
+
+
+def text_before(source: SourceFile, includer: SourceFile) -> SourceFile:
+    """What a file that includes the header `source` has above that include, without headers of other kernels."""
+    text = includer.text.encode()
+    for match in INCLUDE.finditer(includer.text):
+        line = SourceFile(includer.path, match[0])
+        headers = user_headers(line)
+        start, end = (len(includer.text[:at].encode()) for at in match.span())
+        if source.path.resolve() in {header.path for header in headers}:
+            return SourceFile(includer.path, text[:start].decode())
+        if any("__global__" in header.text for header in headers):
+            text = text[:start] + blanked(text[start:end]) + text[end:]
+    return SourceFile(includer.path, "")
+
+
+def _around(header: Path) -> list[Path]:
+    """The files that may include a header, each of a size that is read in no time."""
+    files = [path for folder in header.parents[:_FOLDERS_UP] for path in sorted(folder.glob("*")) if path != header]
+    found = (path for path in files if path.suffix in _HOST and path.is_file())
+    return [path for path in found if path.stat().st_size <= _MOST_BYTES][:_MOST_READ]
