@@ -54,6 +54,10 @@ class Standing:
     saved: bool = False
     voiceless: Mapping[str, str] = field(default_factory=dict[str, str])
 
+    def offer(self, verdict: str) -> Offer | None:
+        """The variant, older ones included, that a verdict found faster."""
+        return next((one for one in (*self.offers, *self.older) if one.verdict.id == verdict), None)
+
     def offers_for(self, kernel: str | None) -> list[Offer]:
         """Those that change a kernel."""
         return [o for o in self.offers if kernel is None or any(k.name == kernel for k in o.kernels)]

@@ -2,121 +2,144 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from pygls.exceptions import JsonRpcInvalidParams
 
 from kernel_lsp import __version__
 from kernel_lsp.compiler.opcodes import kind_of
 from kernel_lsp.errors import ConfigurationError, KernelLspError
-from kernel_lsp.lsp.documents import Document, uri_of
-from kernel_lsp.lsp.features import edits
+from kernel_lsp.lsp.analysis import Analysis
+from kernel_lsp.lsp.documents import Document, Documents, uri_of
+from kernel_lsp.lsp.features.commands import place_of
+from kernel_lsp.lsp.features.edits import Edits
+from kernel_lsp.lsp.features.parameters import Parameters
+from kernel_lsp.lsp.results import Results
+from kernel_lsp.lsp.settings import ClientSettings
+from kernel_lsp.lsp.workspace import Folders, Permission
 from kernel_lsp.report.titles import speedup_title
 from kernel_lsp.source.text import apply_edits
 
 if TYPE_CHECKING:
     from kernel_lsp.config.settings import Settings
     from kernel_lsp.lsp.overview import Known
-    from kernel_lsp.lsp.server import Server
     from kernel_lsp.lsp.standing import Standing
     from kernel_lsp.refine.offers import Offer
 
 Json = dict[str, Any]
 
 
-async def status(ls: "Server", _: Any) -> Json:
-    """Nothing is given: `version`, `gpu` (`{name, arch}` or null), `model` (a name or null), `proposers` in force."""
-    settings = ls.settings.at(next(iter(ls.folders.paths), Path.cwd()) / "untitled")
-    gpu, model = await asyncio.to_thread(_find_gpu, settings), await asyncio.to_thread(_find_model, settings)
-    return {"version": __version__, "gpu": gpu, "model": model, "proposers": settings.refine.proposers}
+class Views:
+    """Answers from what is known; only machine code is compiled for it."""
 
+    def __init__(
+        self,
+        documents: Documents,
+        folders: Folders,
+        settings: ClientSettings,
+        permission: Permission,
+        analysis: Analysis,
+        results: Results,
+        edits: Edits,
+    ) -> None:
+        self._documents, self._folders, self._settings = documents, folders, settings
+        self._permission, self._analysis = permission, analysis
+        self._results, self._edits = results, edits
 
-async def kernels(ls: "Server", _: Any) -> Json:
-    """Nothing is given: `files` with kernels in the workspace, and what is known of each kernel."""
-    from kernel_lsp.lsp import overview
+    @property
+    def requests(self) -> dict[str, Callable[[Any], Any]]:
+        """The handlers by their methods."""
+        return {
+            "kernelLsp/status": self.status,
+            "kernelLsp/kernels": self.kernels,
+            "kernelLsp/variants": self.variants,
+            "kernelLsp/variant": self.variant,
+            "kernelLsp/machineCode": self.machine_code,
+            "kernelLsp/opcodes": self.opcodes,
+            "kernelLsp/evidence": self.evidence,
+        }
 
-    paths = await asyncio.to_thread(overview.kernel_paths, ls.folders.paths)
-    files: list[Json] = []
-    for uri in dict.fromkeys([*map(uri_of, paths), *(d.uri for d in ls.documents if d.on_disk)]):
-        try:
-            document = ls.documents.read(uri)
-            if not document.kernels:
+    async def evidence(self, params: Any) -> Json:
+        """`{verdict, textDocument?: {uri}}`: its `name`, `title`, `markdown`, whole `verdict` and `turns`."""
+        given = Parameters(params)
+        return await self._results.evidence(place_of(given.optional_uri()), given.text("verdict"))
+
+    async def status(self, _: Any) -> Json:
+        """The state of the server."""
+        settings = self._settings.at(next(iter(self._folders.paths), Path.cwd()) / "untitled")
+        gpu, model = await asyncio.to_thread(_find_gpu, settings), await asyncio.to_thread(_find_model, settings)
+        return {"version": __version__, "gpu": gpu, "model": model, "proposers": settings.refine.proposers}
+
+    async def kernels(self, _: Any) -> Json:
+        """Nothing is given: `files` with kernels in the workspace, and what is known of each kernel."""
+        from kernel_lsp.lsp import overview
+
+        paths = await asyncio.to_thread(overview.kernel_paths, self._folders.paths)
+        files: list[Json] = []
+        for uri in dict.fromkeys([*map(uri_of, paths), *(d.uri for d in self._documents if d.on_disk)]):
+            try:
+                document = self._documents.read(uri)
+                if not document.kernels:
+                    continue
+                standing = await self._results.of(document)
+            except KernelLspError:  # it is gone, or is not text
                 continue
-            standing = await ls.results.of(document)
-        except KernelLspError:  # it is gone, or is not text
-            continue
-        known = None
-        if ls.is_trusted(document):
-            known = await asyncio.to_thread(overview.look_at, document, ls.settings.at(document.path))
-        files.append(_file(document, standing, known))
-    return {"files": files, "complete": len(paths) < overview.MOST}
+            known = None
+            if self._permission.covers(document):
+                known = await asyncio.to_thread(overview.look_at, document, self._settings.at(document.path))
+            files.append(_file(document, standing, known))
+        return {"files": files, "complete": len(paths) < overview.MOST}
 
+    async def variants(self, params: Any) -> Json:
+        """`{textDocument: {uri}}`: its verified `variants`, best first; `fits` says which are for the text as it is."""
+        document = self._documents.read(Parameters(params).uri())
+        standing = await self._results.of(document)
+        found = [(offer, True) for offer in standing.offers] + [(offer, False) for offer in standing.older]
+        return {"variants": [_variant(offer) | {"fits": fits} for offer, fits in found]}
 
-async def variants(ls: "Server", params: Any) -> Json:
-    """`{textDocument: {uri}}`: its verified `variants`, best first; `fits` says which are for the text as it is."""
-    document = _document(ls, params)
-    standing = await ls.results.of(document)
-    found = [(offer, True) for offer in standing.offers] + [(offer, False) for offer in standing.older]
-    return {"variants": [_variant(offer) | {"fits": fits} for offer, fits in found]}
+    async def variant(self, params: Any) -> Json:
+        """A variant, and `files`, each `{uri, text}` as the variant would have them.
 
+        `creates` says that its one file is not there yet.
 
-async def variant(ls: "Server", params: Any) -> Json:
-    """`{textDocument: {uri}, verdict}`: the variant, and `files`, each `{uri, text}` as the variant would have them.
+        Raises:
+            ConfigurationError: there is no such variant.
+            SourceError: what was judged does not stand there any more.
+        """
+        document = self._documents.read(Parameters(params).uri())
+        standing = await self._results.of(document)
+        offer = standing.offer(Parameters(params).text("verdict"))
+        if offer is None:
+            raise ConfigurationError("There is no such variant of this text.", document.path, cure="Refine it first.")
+        _, placed = await self._edits.edit_of(document, offer)
+        files = [{"uri": uri_of(one.file.path), "text": apply_edits(one.file.text, one.edits)} for one in placed]
+        return _variant(offer) | {"creates": offer.creates, "files": files}
 
-    `creates` says that its one file is not there yet.
+    async def machine_code(self, params: Any) -> Json:
+        """`{textDocument: {uri}}`: the `kernels` of the first architecture, see `kinds.analyse.Code`."""
+        document = self._documents.read(Parameters(params).uri())
+        return {"kernels": await self._analysis.code(document)}
 
-    Raises:
-        ConfigurationError: there is no such variant.
-        SourceError: what was judged does not stand there any more.
-    """
-    document = _document(ls, params)
-    standing = await ls.results.of(document)
-    wanted = params.get("verdict")
-    offer = next((o for o in (*standing.offers, *standing.older) if o.verdict.id == wanted), None)
-    if offer is None:
-        raise ConfigurationError("There is no such variant of this text.", document.path, cure="Refine it first.")
-    _, placed = await edits.edit_of(ls, document, offer)
-    files = [{"uri": uri_of(one.file.path), "text": apply_edits(one.file.text, one.edits)} for one in placed]
-    return _variant(offer) | {"creates": offer.creates, "files": files}
+    async def opcodes(self, params: Any) -> Json:
+        """`{textDocument: {uri}, verdict}`: how many instructions of each kind the kernels of both sides have.
 
+        The judged texts are compiled again for the GPU that the verdict is of, with the launches as they are now.
+        """
+        from kernel_lsp.check.places import base_name  # it brings much with it
 
-async def machine_code(ls: "Server", params: Any) -> Json:
-    """`{textDocument: {uri}}`: the `kernels` of the first architecture, see `kinds.analyse.Code`."""
-    document = _document(ls, params)
-    return {"kernels": await ls.analysis.code(document)}
-
-
-async def opcodes(ls: "Server", params: Any) -> Json:
-    """`{textDocument: {uri}, verdict}`: how many instructions of each kind the kernels of both sides have.
-
-    The judged texts are compiled again for the GPU that the verdict is of, with the launches as they are now.
-    """
-    from kernel_lsp.check.places import base_name  # it brings much with it
-
-    document = _document(ls, params)
-    found = await ls.results.evidence(document.path, str(params.get("verdict")))
-    evidence = found["verdict"]["evidence"]
-    arch = evidence["device"]["arch"] if evidence["device"] else None
-    sides: dict[str, dict[str, Counter[str]]] = {}
-    for side in ("baseline", "candidate"):
-        text = evidence["sources"].get(side)
-        if text is None:
-            raise ConfigurationError("The verdict's texts were not kept.", document.path)
-        for kernel in await ls.analysis.code(Document(document.uri, document.path, text, 0, "utf-8"), arch):
-            counted = sides.setdefault(base_name(kernel["name"]), {}).setdefault(side, Counter())
-            counted.update(kind_of(one["opcode"]) for one in kernel["instructions"])
-    return {"arch": arch, "kernels": [{"name": name} | counted for name, counted in sides.items()]}
-
-
-REQUESTS = {
-    "kernelLsp/status": status,
-    "kernelLsp/kernels": kernels,
-    "kernelLsp/variants": variants,
-    "kernelLsp/variant": variant,
-    "kernelLsp/machineCode": machine_code,
-    "kernelLsp/opcodes": opcodes,
-}
+        document = self._documents.read(Parameters(params).uri())
+        found = await self._results.evidence(document.path, Parameters(params).text("verdict"))
+        evidence = found["verdict"]["evidence"]
+        arch = evidence["device"]["arch"] if evidence["device"] else None
+        sides: dict[str, dict[str, Counter[str]]] = {}
+        for side in ("baseline", "candidate"):
+            text = evidence["sources"].get(side)
+            if text is None:
+                raise ConfigurationError("The verdict's texts were not kept.", document.path)
+            for kernel in await self._analysis.code(Document(document.uri, document.path, text, 0, "utf-8"), arch):
+                counted = sides.setdefault(base_name(kernel["name"]), {}).setdefault(side, Counter())
+                counted.update(kind_of(one["opcode"]) for one in kernel["instructions"])
+        return {"arch": arch, "kernels": [{"name": name} | counted for name, counted in sides.items()]}
 
 
 def _file(document: Document, standing: "Standing", known: "Known | None") -> Json:
@@ -159,13 +182,6 @@ def _variant(offer: "Offer") -> Json:
         "interval": verdict.interval,
         "kernels": [kernel.name for kernel in offer.kernels],
     }
-
-
-def _document(ls: "Server", params: Any) -> Document:
-    try:
-        return ls.documents.read(str(params["textDocument"]["uri"]))
-    except (KeyError, TypeError):
-        raise JsonRpcInvalidParams("This needs `textDocument.uri`.") from None
 
 
 def _find_model(settings: "Settings") -> str | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel_lsp.lsp.greeting import COMMANDS
+from kernel_lsp.lsp.catalog import COMMANDS
 from tests.unit.documentation import settings_page
 
 ROOT = Path(__file__).parents[3]
@@ -104,7 +104,7 @@ def test_the_page_of_the_protocol_lists_every_command_and_request():
     rows = "\n".join(row.split("|")[1] for row in page.splitlines() if row.startswith("| `kernel"))
     source = "\n".join(path.read_text() for path in (PACKAGE / "lsp").rglob("*.py"))
     requests = set(re.findall(r'"(kernelLsp/\w+)"', source)) - {"kernelLsp/jobProgress"}  # a notification
-    assert set(re.findall(r"`(kernel[\w./-]+)`", rows)) == {*COMMANDS, *requests}
+    assert set(re.findall(r"`(kernel[\w./-]+)`", rows)) == {*(command.full_name for command in COMMANDS), *requests}
 
 
 def test_every_page_is_in_the_menu_of_the_site():
