@@ -18,6 +18,7 @@ from kernel_lsp.lsp.diagnostics import Board
 from kernel_lsp.lsp.documents import Document, Documents
 from kernel_lsp.lsp.process import Service, ServiceFailure
 from kernel_lsp.lsp.settings import ClientSettings
+from kernel_lsp.lsp.wire import KernelCode, from_json
 from kernel_lsp.lsp.workspace import Permission
 
 log = logging.getLogger("kernel-lsp")
@@ -106,8 +107,8 @@ class Analysis:
         """End the service process."""
         await self._service.close()
 
-    async def code(self, document: Document, arch: str | None = None) -> list[dict[str, Any]]:
-        """The machine code of a text's kernels, see `kinds.analyse.Code`; for `arch`, else the first that is built for.
+    async def code(self, document: Document, arch: str | None = None) -> tuple[KernelCode, ...]:
+        """The machine code of a text's kernels, for `arch`, else for the first that is built for.
 
         Raises:
             ConfigurationError: the text is not trusted.
@@ -116,7 +117,7 @@ class Analysis:
         if not self._permission.covers(document):
             raise ConfigurationError("Nothing is compiled in a folder that you do not trust.", document.path)
         try:
-            return await self._ask(document, "code", arch)
+            return from_json(await self._ask(document, "code", arch), tuple[KernelCode, ...])
         except ServiceFailure as failure:
             raise RunnerError(str(failure), document.path) from None
 

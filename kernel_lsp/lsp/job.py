@@ -2,28 +2,14 @@
 
 import asyncio
 import time
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kernel_lsp.lsp.catalog import JobKind
 from kernel_lsp.lsp.documents import Document
+from kernel_lsp.lsp.wire import JobRecord, State, Work
+from kernel_lsp.refine.progress import Progress
 from kernel_lsp.report.units import interval_text, speedup_text, talking_text
-
-
-class State(StrEnum):
-    """Where a job stands."""
-
-    WAITING = "waiting"
-    RUNNING = "running"
-    DONE = "done"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-    @property
-    def ended(self) -> bool:
-        """Whether nothing more will happen."""
-        return self in (State.DONE, State.FAILED, State.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +47,7 @@ class Job:
         state: where it stands.
         doing: what it does now, a few words.
         reason: how it ended, one sentence.
-        progress: the search's last report, `refine.progress.Progress` as JSON; None before the first.
+        progress: the search's last report; None before the first.
         verdict: id of the verdict that its result rests on.
         notes: what was left out and why, sentences for the user.
         result: the result of its work, see `kinds.job`; gone once it has ended.
@@ -76,7 +62,7 @@ class Job:
     state: State = State.WAITING
     doing: str = "waiting"
     reason: str = ""
-    progress: dict[str, Any] | None = None
+    progress: Progress | None = None
     verdict: str | None = None
     notes: tuple[str, ...] = ()
     result: dict[str, Any] | None = None
@@ -97,32 +83,34 @@ class Job:
             return self.reason
         if (found := self.progress) is None:
             return self.doing
-        talking = talking_text(**found["talking"])
-        counts = [f"{found['proposed']} candidates", f"{found['correct']} correct"]
+        talking = talking_text(**asdict(found.talking))
+        counts = [f"{found.proposed} candidates", f"{found.correct} correct"]
         parts = [*filter(None, (self.doing, talking)), *counts]
-        if (best := found["best"]) is not None:
-            sure = "" if best["confirmed"] else ", to be confirmed"
-            parts.append(f"best {speedup_text(best['speedup'])} ({interval_text(tuple(best['interval']))}{sure})")
-        left = max(0, round(found["budget"] - found["elapsed"]))
+        if (best := found.best) is not None:
+            sure = "" if best.confirmed else ", to be confirmed"
+            parts.append(f"best {speedup_text(best.speedup)} ({interval_text(best.interval)}{sure})")
+        left = max(0, round(found.budget - found.elapsed))
         return ", ".join([*parts, f"{left // 60}:{left % 60:02} left"])
 
-    def as_json(self) -> dict[str, Any]:
+    @property
+    def record(self) -> JobRecord:
         """As requests and notifications show it."""
-        return {
-            "id": self.id,
-            "work": self.wanted.kind.name,
-            "uri": self.wanted.document.uri,
-            "version": self.wanted.document.version,
-            "kernel": self.wanted.kernel,
-            "label": self.wanted.label,
-            "title": self.wanted.title,
-            "state": self.state,
-            "text": self.text,
-            "doing": self.doing,
-            "elapsed": round(self.elapsed, 1),
-            "progress": self.progress,
-            "verdict": self.verdict,
-            "reason": self.reason,
-            "notes": self.notes,
-            "unasked": self.wanted.unasked,
-        }
+        wanted = self.wanted
+        return JobRecord(
+            id=self.id,
+            work=Work(wanted.kind.name),
+            uri=wanted.document.uri,
+            version=wanted.document.version,
+            kernel=wanted.kernel,
+            label=wanted.label,
+            title=wanted.title,
+            state=self.state,
+            text=self.text,
+            doing=self.doing,
+            elapsed=round(self.elapsed, 1),
+            progress=self.progress,
+            verdict=self.verdict,
+            reason=self.reason,
+            notes=self.notes,
+            unasked=wanted.unasked,
+        )

@@ -23,19 +23,18 @@ from kernel_lsp.lsp.catalog import JobKind
 from kernel_lsp.lsp.client import Client
 from kernel_lsp.lsp.diagnostics import Board
 from kernel_lsp.lsp.documents import Document, Documents
-from kernel_lsp.lsp.job import Job, State, Wanted
+from kernel_lsp.lsp.job import Job, Wanted
 from kernel_lsp.lsp.process import Service, ServiceFailure
 from kernel_lsp.lsp.progress_bar import ProgressBar, job_of
 from kernel_lsp.lsp.results import Results
 from kernel_lsp.lsp.settings import ClientSettings
 from kernel_lsp.lsp.spare import Spare
+from kernel_lsp.lsp.wire import JOB_PROGRESS, State, as_json, from_json
 from kernel_lsp.lsp.workspace import Permission
+from kernel_lsp.refine.progress import Progress
 
 if TYPE_CHECKING:
     from kernel_lsp.config.settings import Settings
-
-PROGRESS = "kernelLsp/jobProgress"
-"""A notification for clients that ask for it; see docs/lsp-protocol.md."""
 
 _OFTEN = 0.1  # least seconds between two reports
 _TICK = 1.0  # seconds between reports when nothing happens but time
@@ -195,8 +194,8 @@ class Jobs:
         elif "notice" in event:
             self._results.notice(event["notice"])
         elif "progress" in event:
-            job.progress, job.heard = dict(event["progress"]), time.monotonic()
-            job.doing = job.progress["doing"]
+            job.progress, job.heard = from_json(event["progress"], Progress), time.monotonic()
+            job.doing = job.progress.doing
         else:
             job.doing = event["doing"]
         if (now := time.monotonic()) - job.told > _OFTEN:
@@ -208,7 +207,8 @@ class Jobs:
         while not job.state.ended:
             if job.progress is not None:
                 passed, job.heard = time.monotonic() - job.heard, time.monotonic()
-                job.progress["elapsed"] = min(job.progress["elapsed"] + passed, job.progress["budget"])
+                elapsed = min(job.progress.elapsed + passed, job.progress.budget)
+                job.progress = replace(job.progress, elapsed=elapsed)
             self._changed(job)
             await asyncio.sleep(_TICK)
 
@@ -216,7 +216,7 @@ class Jobs:
         if (bar := self._bars.get(job.id)) is not None:
             bar.report()
         if self._client.wants_job_progress:
-            self._client.protocol.notify(PROGRESS, job.as_json())
+            self._client.protocol.notify(JOB_PROGRESS, as_json(job.record))
         now = time.monotonic()
         if job.state.ended or now - self._refreshed > _LENSES:
             self._refreshed = now

@@ -56,7 +56,7 @@ class ProgressBar:
     @property
     def _percentage(self) -> int:
         found = self._job.progress
-        return 0 if found is None else min(99, round(100 * found["elapsed"] / found["budget"]))
+        return 0 if found is None else min(99, round(100 * found.elapsed / found.budget))
 
     def _send(
         self, value: types.WorkDoneProgressBegin | types.WorkDoneProgressReport | types.WorkDoneProgressEnd

@@ -14,6 +14,7 @@ from kernel_lsp.lsp.background import Background
 from kernel_lsp.lsp.client import Client
 from kernel_lsp.lsp.documents import Document, Documents
 from kernel_lsp.lsp.settings import ClientSettings
+from kernel_lsp.lsp.wire import VerdictEvidence
 
 if TYPE_CHECKING:
     from kernel_lsp.config.settings import Settings
@@ -124,8 +125,8 @@ class Results:
         settings = self._settings.at(document.path)
         return await asyncio.to_thread(_find_cures, document, kernel, workload, rule, settings)
 
-    async def evidence(self, path: Path, verdict: str) -> dict[str, Any]:
-        """What a verdict rests on, see `standing.find_evidence`; `path` says whose settings name the store."""
+    async def evidence(self, path: Path, verdict: str) -> VerdictEvidence:
+        """What a verdict rests on; `path` says whose settings name the store."""
         folder = self._settings.at(path).paths.data
         unsaved = {name: document for name, (_, document) in self._unsaved.items()}
         return await asyncio.to_thread(_find_evidence, await self._store(folder), unsaved, verdict)
@@ -178,7 +179,7 @@ def _find_cures(*given: Any) -> list[str]:
     return find_cures(*given)
 
 
-def _find_evidence(*given: Any) -> dict[str, Any]:
+def _find_evidence(*given: Any) -> VerdictEvidence:
     from kernel_lsp.lsp.standing import find_evidence
 
     return find_evidence(*given)

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, NoReturn
 
@@ -40,6 +40,7 @@ from kernel_lsp.lsp.results import Results
 from kernel_lsp.lsp.rule_pages import RulePages
 from kernel_lsp.lsp.settings import ClientSettings
 from kernel_lsp.lsp.trust import Trust
+from kernel_lsp.lsp.wire import REQUESTS, Request, as_json, from_json
 from kernel_lsp.lsp.workspace import Folders, Permission
 
 log = logging.getLogger("kernel-lsp")
@@ -119,13 +120,14 @@ class Server:
             self.documents, self._folders, self._settings, self._permission, self._analysis, self._results, edits
         )
         jobs = JobRequests(self.documents, self._jobs)
-        for method, handler in (jobs.requests | views.requests).items():
-            feature(method)(_answering(handler))
+        answers = jobs.requests | views.requests
+        for request in REQUESTS:
+            feature(request.method)(_answering(_reading(_record(request), answers[request.method])))
         results = ResultCommands(self.client, self._background, self.documents, self._settings, self._results, edits)
         trust = TrustCommands(self._folders, self._permission.trust, self._texts)
         handlers = jobs.commands | results.handlers | trust.handlers
         for command in COMMANDS:
-            self.client.command(command.full_name)(_answering(_given_texts(command, handlers[command.name])))
+            self.client.command(command.full_name)(_answering(_reading(_texts(command), handlers[command.name])))
 
     def _notifications(self) -> dict[str, Handler]:
         return {
@@ -181,20 +183,43 @@ class Server:
         await self._settings.subscribe()
 
 
-def _given_texts(command: Command, handler: Handler) -> Handler:
-    """The handler of a command, which is given its texts one by one."""
+def _texts(command: Command) -> Callable[[list[Any]], Sequence[Any]]:
+    """What turns the arguments of a command into its texts."""
 
-    def handle(given: list[Any]) -> Any:
+    def read(given: list[Any]) -> Sequence[Any]:
         try:
-            texts = command.texts(given)
+            return command.texts(given)
         except ValueError as error:
             raise JsonRpcInvalidParams(str(error)) from None
-        return handler(*texts)
 
-    async def handle_later(given: list[Any]) -> Any:
-        return await handle(given)
+    return read
 
-    return handle_later if inspect.iscoroutinefunction(handler) else handle
+
+def _record(request: Request) -> Callable[[Any], Sequence[Any]]:
+    """What turns the parameters of one of our own requests into its record."""
+
+    def read(params: Any) -> Sequence[Any]:
+        try:
+            return [from_json({} if params is None else params, request.params)]
+        except ValueError as error:
+            raise JsonRpcInvalidParams(f"The parameters do not fit `{request.method}`: {error}") from None
+
+    return read
+
+
+def _reading(read: Callable[[Any], Sequence[Any]], handler: Handler) -> Handler:
+    """A handler that is given what is `read` of a message, and whose answer becomes JSON.
+
+    It waits only where the handler does: what can be done at once is done on the texts as they are at that message.
+    """
+    if inspect.iscoroutinefunction(handler):
+
+        async def handle_later(given: Any) -> Any:
+            return as_json(await handler(*read(given)))
+
+        return handle_later
+
+    return lambda given: as_json(handler(*read(given)))
 
 
 def _answering(handler: Handler) -> Handler:

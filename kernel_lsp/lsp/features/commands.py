@@ -20,11 +20,10 @@ from kernel_lsp.lsp.features.texts import OpenTexts
 from kernel_lsp.lsp.results import Results
 from kernel_lsp.lsp.settings import ClientSettings
 from kernel_lsp.lsp.trust import Trust
+from kernel_lsp.lsp.wire import EvidencePage, FilePath, extended
 from kernel_lsp.lsp.workspace import Folders
 from kernel_lsp.source.files import write_new
 from kernel_lsp.workload.spec import workload_path
-
-Json = dict[str, Any]
 
 
 class ResultCommands:
@@ -60,20 +59,20 @@ class ResultCommands:
             self._background.start(self._edits.ask_to_judge_again(document, kernel, error))
             raise protocol.failed(error, told=True) from None
 
-    async def evidence(self, verdict: str, uri: str | None) -> Json:
+    async def evidence(self, verdict: str, uri: str | None) -> EvidencePage:
         """Show what a verdict rests on, as a page in the editor where that is possible."""
         path = place_of(uri)
         found = await self._results.evidence(path, verdict)
-        page = self._settings.at(path).paths.cache / "evidence" / f"{found['name']}.md"
+        page = self._settings.at(path).paths.cache / "evidence" / f"{found.name}.md"
         try:
-            await asyncio.to_thread(_write, page, found["markdown"])
+            await asyncio.to_thread(_write, page, found.markdown)
         except OSError as error:
-            cure = f"`kernel-lsp report {found['name']}` shows it in a terminal."
+            cure = f"`kernel-lsp report {found.name}` shows it in a terminal."
             raise ConfigurationError(f"The page cannot be written: {error.strerror}.", page, cure=cure) from None
-        self._show(page, f"{found['title']}: {page}")
-        return {"path": str(page)} | found
+        self._show(page, f"{found.title}: {page}")
+        return extended(EvidencePage, found, path=str(page))
 
-    async def draft(self, uri: str, kernel: str | None) -> Json:
+    async def draft(self, uri: str, kernel: str | None) -> FilePath:
         """Write a first workload beside a kernel file that has none."""
         from kernel_lsp.workload.draft import draft_for  # its patterns take longer to compile than all the rest
 
@@ -83,7 +82,7 @@ class ResultCommands:
             raise SourceError("There is no kernel to draft a workload for.", document.path)
         write_new(path, draft_for(document.source, kernel))
         self._show(path, f"A draft was written to {path}.")
-        return {"path": str(path)}
+        return FilePath(str(path))
 
     def _show(self, path: Path, said: str) -> None:
         """Show a file in the editor; where that is not possible, say where it is."""

@@ -8,11 +8,9 @@ from pygls.exceptions import JsonRpcInvalidParams
 from kernel_lsp.errors import SourceError
 from kernel_lsp.lsp.catalog import JOBS, JobKind, Subject
 from kernel_lsp.lsp.documents import Documents
-from kernel_lsp.lsp.features.parameters import Parameters
 from kernel_lsp.lsp.job import Wanted
 from kernel_lsp.lsp.jobs import Jobs
-
-Json = dict[str, Any]
+from kernel_lsp.lsp.wire import JobCancelled, JobList, Nothing, OneJob, StartedJob, StartJob, extended
 
 
 class JobRequests:
@@ -41,33 +39,32 @@ class JobRequests:
         ended = [self._jobs.cancel(one.id) for one in self._jobs if job is None or one.id == job]
         return any(ended)
 
-    def start(self, params: Any) -> Json:
-        """The job, and `joined` where it was under way."""
-        given = Parameters(params)
-        kind = JOBS.get(given.text("work"))
+    def start(self, given: StartJob) -> StartedJob:
+        """Start a job, or join the one that does the same."""
+        kind = JOBS.get(given.work)
         if kind is None:
             raise JsonRpcInvalidParams(f"`work` is one of {', '.join(JOBS)}.")
-        return self._start(kind, given.uri(), given.optional("kernel"), given.optional("label"))
+        return self._start(kind, given.text_document.uri, given.kernel, given.label)
 
-    def cancel(self, params: Any) -> Json:
-        """Whether it was under way."""
-        return {"cancelled": self._jobs.cancel(Parameters(params).text("id"))}
+    def cancel(self, given: OneJob) -> JobCancelled:
+        """End a job."""
+        return JobCancelled(self._jobs.cancel(given.id))
 
-    def list(self, _: Any) -> Json:
+    def list(self, _: Nothing) -> JobList:
         """The jobs that there are, and the last of those that there were."""
-        return {"jobs": [job.as_json() for job in self._jobs]}
+        return JobList(tuple(job.record for job in self._jobs))
 
-    def _starting(self, kind: JobKind) -> Callable[..., Json]:
+    def _starting(self, kind: JobKind) -> Callable[..., StartedJob]:
         """The handler of a kind's command."""
         names = [name.rstrip("?") for name in kind.command.arguments]
 
-        def start(*texts: str | None) -> Json:
+        def start(*texts: str | None) -> StartedJob:
             given = dict(zip(names, texts, strict=True))
             return self._start(kind, str(given["uri"]), given.get("kernel"), given.get("label"))
 
         return start
 
-    def _start(self, kind: JobKind, uri: str, kernel: str | None, label: str | None) -> Json:
+    def _start(self, kind: JobKind, uri: str, kernel: str | None, label: str | None) -> StartedJob:
         document = self._documents.read(uri)
         if kernel is not None and all(k.name != kernel for k in document.kernels):
             raise SourceError(f"There is no kernel {kernel}.", document.path)
@@ -77,4 +74,4 @@ class JobRequests:
             cure = "It needs `Model`, `get_inputs` and `get_init_inputs`; a file with a `ModelNew` is refined."
             raise SourceError("This is no plain PyTorch module.", document.path, cure=cure)
         job, joined = self._jobs.start(Wanted(kind, document, kernel, label))
-        return job.as_json() | {"joined": joined}
+        return extended(StartedJob, job.record, joined=joined)

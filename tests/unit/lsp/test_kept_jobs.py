@@ -7,8 +7,9 @@ import pytest
 
 from kernel_lsp.lsp.catalog import CHECK
 from kernel_lsp.lsp.documents import Document
-from kernel_lsp.lsp.job import State, Wanted
+from kernel_lsp.lsp.job import Wanted
 from kernel_lsp.lsp.jobs import Jobs
+from kernel_lsp.lsp.wire import State
 
 
 @pytest.mark.asyncio
@@ -22,5 +23,5 @@ async def test_a_job_that_has_ended_has_its_name_and_no_text(tmp_path):
     assert jobs.cancel(job.id)
     await job.ended.wait()
     assert (job.state, job.wanted.document.text, job.result) == (State.CANCELLED, "", None)
-    shown = jobs.get(job.id).as_json()
-    assert (shown["uri"], shown["version"], shown["title"]) == (path.as_uri(), 7, "Checking long.cu")
+    shown = jobs.get(job.id).record
+    assert (shown.uri, shown.version, shown.title) == (path.as_uri(), 7, "Checking long.cu")
