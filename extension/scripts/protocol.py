@@ -14,7 +14,8 @@ from pydantic import BaseModel
 
 from kernel_lsp.judge.verdict import KernelResources, Unbounded, Verdict
 from kernel_lsp.lsp.catalog import COMMANDS, JOBS
-from kernel_lsp.lsp.wire import REQUESTS, JobRecord, Work
+from kernel_lsp.lsp.requests import REQUESTS
+from kernel_lsp.lsp.wire import JobRecord, Work
 
 TARGET = Path(__file__).parents[1] / "src/protocol.ts"
 

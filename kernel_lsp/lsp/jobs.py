@@ -26,10 +26,11 @@ from kernel_lsp.lsp.documents import Document, Documents
 from kernel_lsp.lsp.job import Job, Wanted
 from kernel_lsp.lsp.process import Service, ServiceFailure
 from kernel_lsp.lsp.progress_bar import ProgressBar, job_of
+from kernel_lsp.lsp.requests import JOB_PROGRESS
 from kernel_lsp.lsp.results import Results
 from kernel_lsp.lsp.settings import ClientSettings
 from kernel_lsp.lsp.spare import Spare
-from kernel_lsp.lsp.wire import JOB_PROGRESS, State, as_json, from_json
+from kernel_lsp.lsp.wire import State, as_json, from_json
 from kernel_lsp.lsp.workspace import Permission
 from kernel_lsp.refine.progress import Progress
 

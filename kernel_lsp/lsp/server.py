@@ -36,11 +36,12 @@ from kernel_lsp.lsp.features.readiness import Readiness
 from kernel_lsp.lsp.features.texts import OpenTexts
 from kernel_lsp.lsp.features.views import Views
 from kernel_lsp.lsp.jobs import Jobs
+from kernel_lsp.lsp.requests import REQUESTS, Request
 from kernel_lsp.lsp.results import Results
 from kernel_lsp.lsp.rule_pages import RulePages
 from kernel_lsp.lsp.settings import ClientSettings
 from kernel_lsp.lsp.trust import Trust
-from kernel_lsp.lsp.wire import REQUESTS, Request, as_json, from_json
+from kernel_lsp.lsp.wire import as_json, from_json
 from kernel_lsp.lsp.workspace import Folders, Permission
 
 log = logging.getLogger("kernel-lsp")

@@ -10,7 +10,8 @@ from kernel_lsp.lsp.catalog import JOBS, JobKind, Subject
 from kernel_lsp.lsp.documents import Documents
 from kernel_lsp.lsp.job import Wanted
 from kernel_lsp.lsp.jobs import Jobs
-from kernel_lsp.lsp.wire import JobCancelled, JobList, Nothing, OneJob, StartedJob, StartJob, extended
+from kernel_lsp.lsp.requests import Nothing, OneJob, StartJob
+from kernel_lsp.lsp.wire import JobCancelled, JobList, StartedJob, extended
 
 
 class JobRequests:

@@ -13,6 +13,7 @@ from kernel_lsp.lsp.analysis import Analysis
 from kernel_lsp.lsp.documents import Document, Documents, uri_of
 from kernel_lsp.lsp.features.commands import place_of
 from kernel_lsp.lsp.features.edits import Edits
+from kernel_lsp.lsp.requests import Nothing, OneText, OneVariant, OneVerdict
 from kernel_lsp.lsp.results import Results
 from kernel_lsp.lsp.settings import ClientSettings
 from kernel_lsp.lsp.wire import (
@@ -25,10 +26,6 @@ from kernel_lsp.lsp.wire import (
     LastVerdict,
     ListedVariant,
     MachineCode,
-    Nothing,
-    OneText,
-    OneVariant,
-    OneVerdict,
     Opcodes,
     ServerStatus,
     Variant,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_lsp.lsp.catalog import COMMANDS, JOBS
-from kernel_lsp.lsp.wire import REQUESTS
+from kernel_lsp.lsp.requests import REQUESTS
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs/lsp-protocol.md"
