@@ -1,5 +1,5 @@
 import * as vscode from "vscode";
-import type { Job } from "./protocol";
+import type { JobRecord } from "./protocol";
 import type { Server } from "./server";
 import { sentence, type Variants } from "./variants";
 
@@ -9,7 +9,12 @@ const noted = new Set<string>();
 export type ShowEvidence = (verdict: string, uri?: string) => Promise<void>;
 
 /** Tells how a job ended, and offers what can be done with that. */
-export async function tell(job: Job, server: Server, variants: Variants, showEvidence: ShowEvidence): Promise<void> {
+export async function tell(
+  job: JobRecord,
+  server: Server,
+  variants: Variants,
+  showEvidence: ShowEvidence,
+): Promise<void> {
   if (job.state === "cancelled") {
     vscode.window.setStatusBarMessage(`$(circle-slash) ${job.title}: ${job.reason}`, PASSING_MS);
     return;
@@ -23,7 +28,7 @@ export async function tell(job: Job, server: Server, variants: Variants, showEvi
     await tellOfCheck(job);
     return;
   }
-  for (const note of job.notes ?? []) {
+  for (const note of job.notes) {
     if (noted.has(note)) continue; // once is enough of what is the same after every search
     noted.add(note);
     void vscode.window.showWarningMessage(note);
@@ -62,7 +67,7 @@ export async function tell(job: Job, server: Server, variants: Variants, showEvi
   }
 }
 
-async function tellOfCheck(job: Job): Promise<void> {
+async function tellOfCheck(job: JobRecord): Promise<void> {
   const uri = vscode.Uri.parse(job.uri);
   const wrong = vscode.languages.getDiagnostics(uri).some((one) => one.severity === vscode.DiagnosticSeverity.Error);
   void vscode.commands.executeCommand("setContext", wrong ? "kernelLsp.foundMistake" : "kernelLsp.checked", true);

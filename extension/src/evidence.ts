@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import * as vscode from "vscode";
-import type { Evidence, FileRow, Opcodes } from "./protocol";
+import type { Opcodes, VerdictEvidence } from "./protocol";
 import type { Server } from "./server";
 import type { Variants } from "./variants";
 
@@ -8,7 +8,7 @@ import type { Variants } from "./variants";
 export type Asked = "ready" | "diff" | "apply" | "copy" | "text";
 
 /** What the page is sent. */
-export type Sent = { evidence: Evidence; applies: boolean } | { opcodes: Opcodes } | { noOpcodes: string };
+export type Sent = { evidence: VerdictEvidence; applies: boolean } | { opcodes: Opcodes } | { noOpcodes: string };
 
 /** Panels that show what verdicts rest on, one for each verdict. */
 export class EvidencePanels implements vscode.Disposable {
@@ -26,7 +26,7 @@ export class EvidencePanels implements vscode.Disposable {
   /** Shows a verdict's evidence; `uri` is the kernel file that it is about. */
   async show(verdict: string, uri?: string): Promise<void> {
     const place = uri === undefined ? {} : { textDocument: { uri } };
-    const found = await this.server.request<Evidence>("evidence", { verdict, ...place });
+    const found = await this.server.request("evidence", { verdict, ...place });
     const id = found.verdict.id;
     const before = this.#panels.get(id);
     if (before !== undefined) {
@@ -61,7 +61,7 @@ export class EvidencePanels implements vscode.Disposable {
       description: label,
       verdict,
     }));
-    const { files } = await this.server.request<{ files: FileRow[] }>("kernels");
+    const { files } = await this.server.request("kernels", {});
     const last = files.find((file) => file.uri === uri)?.last;
     if (last !== null && last !== undefined && items.every((one) => one.verdict !== last.verdict)) {
       items.push({ label: `Last verdict: ${last.outcome}`, description: last.label, verdict: last.verdict });
@@ -74,7 +74,12 @@ export class EvidencePanels implements vscode.Disposable {
     if (picked !== undefined) await this.show(picked.verdict, uri);
   }
 
-  async #answer(asked: Asked, found: Evidence, uri: string | undefined, send: (message: Sent) => void): Promise<void> {
+  async #answer(
+    asked: Asked,
+    found: VerdictEvidence,
+    uri: string | undefined,
+    send: (message: Sent) => void,
+  ): Promise<void> {
     const { id, evidence } = found.verdict;
     switch (asked) {
       case "ready": {
@@ -102,7 +107,7 @@ export class EvidencePanels implements vscode.Disposable {
 
   async #opcodes(verdict: string, uri: string): Promise<Sent> {
     try {
-      return { opcodes: await this.server.request<Opcodes>("opcodes", { textDocument: { uri }, verdict }) };
+      return { opcodes: await this.server.request("opcodes", { textDocument: { uri }, verdict }) };
     } catch (error) {
       return { noOpcodes: error instanceof Error ? error.message : String(error) };
     }

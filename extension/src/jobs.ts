@@ -1,12 +1,12 @@
 import * as vscode from "vscode";
-import type { Job } from "./protocol";
+import type { JobRecord } from "./protocol";
 import type { Server } from "./server";
 
 /** The jobs of the server: each that was asked for has a toast while it goes on. */
 export class Jobs implements vscode.Disposable {
-  readonly #jobs = new Map<string, Job>();
-  readonly #changed = new vscode.EventEmitter<Job | undefined>();
-  readonly #ended = new vscode.EventEmitter<Job>();
+  readonly #jobs = new Map<string, JobRecord>();
+  readonly #changed = new vscode.EventEmitter<JobRecord | undefined>();
+  readonly #ended = new vscode.EventEmitter<JobRecord>();
   readonly #subscriptions: vscode.Disposable[];
   readonly onDidChange = this.#changed.event;
   /** A job that was asked for came to its end, whichever. */
@@ -25,7 +25,7 @@ export class Jobs implements vscode.Disposable {
   }
 
   /** Those under way, oldest first. */
-  get underWay(): Job[] {
+  get underWay(): JobRecord[] {
     return [...this.#jobs.values()];
   }
 
@@ -37,7 +37,7 @@ export class Jobs implements vscode.Disposable {
     for (const one of [...this.#subscriptions, this.#changed, this.#ended]) one.dispose();
   }
 
-  #hear(job: Job): void {
+  #hear(job: JobRecord): void {
     const isNew = !this.#jobs.has(job.id);
     if (hasEnded(job)) {
       this.#jobs.delete(job.id);
@@ -49,11 +49,11 @@ export class Jobs implements vscode.Disposable {
     if (hasEnded(job) && !job.unasked) this.#ended.fire(job);
   }
 
-  #toast(first: Job): Thenable<void> {
+  #toast(first: JobRecord): Thenable<void> {
     const options = { location: vscode.ProgressLocation.Notification, title: first.title, cancellable: true };
     return vscode.window.withProgress(options, (progress, token) => {
       let shown = 0;
-      const show = (job: Job): void => {
+      const show = (job: JobRecord): void => {
         const done = job.progress === null ? 0 : Math.min(100, (100 * job.progress.elapsed) / job.progress.budget);
         progress.report({ message: job.text, increment: done - shown });
         shown = done;
@@ -78,6 +78,6 @@ export class Jobs implements vscode.Disposable {
   }
 }
 
-function hasEnded(job: Job): boolean {
+function hasEnded(job: JobRecord): boolean {
   return job.state !== "waiting" && job.state !== "running";
 }

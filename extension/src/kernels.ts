@@ -94,7 +94,7 @@ export class KernelsView implements vscode.TreeDataProvider<Row>, vscode.Disposa
   async #ask(): Promise<FileRow[]> {
     if (!this.server.isRunning) return [];
     try {
-      return (await this.server.request<{ files: FileRow[] }>("kernels")).files;
+      return (await this.server.request("kernels", {})).files;
     } catch (error) {
       this.server.log.warn(`the kernels are not known: ${String(error)}`);
       return [];

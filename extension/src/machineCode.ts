@@ -1,6 +1,6 @@
 import * as vscode from "vscode";
 import { holdsKernels } from "./files";
-import type { Instruction, KernelCode } from "./protocol";
+import type { KernelCode, Step } from "./protocol";
 import type { Server } from "./server";
 
 const SCHEME = "kernel-lsp-sass";
@@ -91,7 +91,7 @@ export class MachineCodeView implements vscode.TextDocumentContentProvider, vsco
   async provideTextDocumentContent(uri: vscode.Uri): Promise<string> {
     const source = sourceOf(uri);
     try {
-      const answer = await this.server.request<{ kernels: KernelCode[] }>("machineCode", {
+      const answer = await this.server.request("machineCode", {
         textDocument: { uri: source.toString() },
       });
       const listing = list(answer.kernels);
@@ -180,7 +180,7 @@ function list(kernels: KernelCode[]): Listing {
   return { text: rows.join("\n"), lines, roles };
 }
 
-function parts(one: Instruction): [string, string, string] {
+function parts(one: Step): [string, string, string] {
   const line = one.line === null ? "" : String(one.line);
   const offset = one.offset.toString(16).padStart(4, "0");
   const guard = one.guard === "" ? "" : `@${one.guard}`;

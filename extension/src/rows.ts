@@ -1,5 +1,5 @@
 import * as vscode from "vscode";
-import type { FileRow, Job, KernelRow } from "./protocol";
+import type { FileRow, JobRecord, KernelRow } from "./protocol";
 import { brief } from "./variants";
 
 /** A row of the view of kernels; commands of the view are given one. */
@@ -8,12 +8,12 @@ export type Row = Subject & { id: string; item: vscode.TreeItem; children: Row[]
 type Subject =
   | { kind: "file"; file: FileRow }
   | { kind: "kernel"; file: FileRow; kernel: KernelRow }
-  | { kind: "job"; job: Job }
+  | { kind: "job"; job: JobRecord }
   | { kind: "verdict"; uri: string; verdict: string }
   | { kind: "fact" };
 
 /** What the view shows of the kernels that the server knows and of its jobs. */
-export function rowsOf(files: FileRow[], jobs: Job[]): Row[] {
+export function rowsOf(files: FileRow[], jobs: JobRecord[]): Row[] {
   const elsewhere = jobs.filter((job) => !files.some((file) => file.uri === job.uri));
   return apart([...elsewhere.map(jobRow), ...files.map((file) => fileRow(file, jobs))]);
 }
@@ -48,7 +48,7 @@ function apart(rows: Row[]): Row[] {
   return rows;
 }
 
-function fileRow(file: FileRow, jobs: Job[]): Row {
+function fileRow(file: FileRow, jobs: JobRecord[]): Row {
   const uri = vscode.Uri.parse(file.uri);
   const item = new vscode.TreeItem(uri, vscode.TreeItemCollapsibleState.Expanded);
   const relative = vscode.workspace.asRelativePath(uri).split("/").slice(0, -1).join("/");
@@ -67,7 +67,7 @@ function fileRow(file: FileRow, jobs: Job[]): Row {
   return { kind: "file", file, id: file.uri, item, children };
 }
 
-function kernelRow(file: FileRow, kernel: KernelRow, jobs: Job[]): Row {
+function kernelRow(file: FileRow, kernel: KernelRow, jobs: JobRecord[]): Row {
   const mine = jobs.filter((job) => job.kernel === kernel.name);
   const busy = mine.length > 0;
   const item = new vscode.TreeItem(kernel.name, vscode.TreeItemCollapsibleState.Collapsed);
@@ -95,7 +95,7 @@ function kernelRow(file: FileRow, kernel: KernelRow, jobs: Job[]): Row {
   return { kind: "kernel", file, kernel, id, item, children };
 }
 
-function jobRow(job: Job): Row {
+function jobRow(job: JobRecord): Row {
   const item = leaf(job.title, job.text, "sync~spin", job.text, "job");
   return { kind: "job", job, id: job.id, item, children: [] };
 }

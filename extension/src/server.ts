@@ -14,7 +14,7 @@ import {
 import { DOCUMENTS } from "./files";
 import { findServer } from "./find";
 import { installServer } from "./install";
-import type { Job, ServerStatus } from "./protocol";
+import type { Command, JobRecord, Requests, ServerStatus } from "./protocol";
 import { SECTION, said } from "./settings";
 
 /** `off` until a kernel is opened; `missing`: there is none on this machine; `failed`: it does not start or stay up. */
@@ -39,7 +39,7 @@ export class Server implements vscode.Disposable {
   readonly commands = new Map<string, Local>();
 
   readonly #changed = new vscode.EventEmitter<void>();
-  readonly #heard = new vscode.EventEmitter<Job>();
+  readonly #heard = new vscode.EventEmitter<JobRecord>();
   readonly #lost = new vscode.EventEmitter<void>();
   readonly onDidChange = this.#changed.event;
   readonly onJob = this.#heard.event;
@@ -86,10 +86,10 @@ export class Server implements vscode.Disposable {
   }
 
   /** Asks the server; rejects with its words where it cannot answer. */
-  async request<T>(method: string, params: object = {}): Promise<T> {
+  async request<K extends keyof Requests>(method: K, params: Requests[K]["params"]): Promise<Requests[K]["result"]> {
     if (this.#client === undefined || this.state !== "running")
       throw new Error(this.problem || "The server is not running.");
-    return await this.#client.sendRequest<T>(`kernelLsp/${method}`, params);
+    return await this.#client.sendRequest<Requests[K]["result"]>(`kernelLsp/${method}`, params);
   }
 
   get isRunning(): boolean {
@@ -97,7 +97,7 @@ export class Server implements vscode.Disposable {
   }
 
   /** Has the server run one of its commands; what goes wrong is told to the user, once. */
-  async run(command: string, ...given: unknown[]): Promise<unknown> {
+  async run(command: Command, ...given: unknown[]): Promise<unknown> {
     try {
       if (this.#client === undefined) throw new Error(this.problem || "The server is not running.");
       return await this.#client.sendRequest(ExecuteCommandRequest.type, {
@@ -148,7 +148,7 @@ export class Server implements vscode.Disposable {
   async #ready(): Promise<void> {
     try {
       this.state = "running";
-      this.status = await this.request<ServerStatus>("status");
+      this.status = await this.request("status", {});
       this.#become("running");
     } catch (error) {
       this.log.error(error instanceof Error ? error : String(error));
@@ -181,7 +181,7 @@ export class Server implements vscode.Disposable {
       getState: () => ({ kind: "static" }),
       clear: () => undefined,
     });
-    client.onNotification("kernelLsp/jobProgress", (job: Job) => {
+    client.onNotification("kernelLsp/jobProgress", (job: JobRecord) => {
       this.#heard.fire(job);
     });
     client.onDidChangeState(({ oldState, newState }) => {
@@ -200,7 +200,7 @@ export class Server implements vscode.Disposable {
   #middleware(): Middleware {
     return {
       executeCommand: async (command, given: unknown[]) => {
-        const name = command.slice(SECTION.length + 1);
+        const name = command.slice(SECTION.length + 1) as Command; // the server announced it
         const local = this.commands.get(name);
         return await (local === undefined ? this.run(name, ...given) : local(...given));
       },

@@ -40,7 +40,7 @@ export class Variants implements vscode.TextDocumentContentProvider, vscode.Disp
 
   /** Those of a file, best first. */
   async list(uri: string): Promise<ListedVariant[]> {
-    const answer = await this.server.request<{ variants: ListedVariant[] }>("variants", { textDocument: { uri } });
+    const answer = await this.server.request("variants", { textDocument: { uri } });
     return answer.variants;
   }
 
@@ -113,7 +113,7 @@ export class Variants implements vscode.TextDocumentContentProvider, vscode.Disp
   }
 
   async #texts(uri: string, verdict: string): Promise<VariantTexts> {
-    return await this.server.request<VariantTexts>("variant", { textDocument: { uri }, verdict });
+    return await this.server.request("variant", { textDocument: { uri }, verdict });
   }
 
   #refreshSoon(): void {

@@ -1,6 +1,7 @@
 """The records a judgement makes: the verdict, and the evidence it rests on."""
 
 from enum import StrEnum
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict
 
@@ -58,6 +59,9 @@ class Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
+Unbounded = Annotated[float, "infinities and NaN are texts in JSON"]
+
+
 class Check(Record):
     """One check that ran, or did not and why (`detail`)."""
 
@@ -92,10 +96,10 @@ class ErrorFigures(Record):
 
     case: str
     family: str
-    baseline_max: float
-    baseline_rms: float
-    candidate_max: float
-    candidate_rms: float
+    baseline_max: Unbounded
+    baseline_rms: Unbounded
+    candidate_max: Unbounded
+    candidate_rms: Unbounded
 
 
 class CaseTiming(Record):

@@ -6,76 +6,41 @@ text is still the one on the screen. A text in an untrusted folder is never sent
 
 import asyncio
 import logging
-from dataclasses import dataclass, fields
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from dataclasses import fields
+from typing import Any
 
 from kernel_lsp.compiler.binary import Diagnostic, Severity
 from kernel_lsp.errors import ConfigurationError, KernelLspError, RunnerError
-from kernel_lsp.lsp.documents import Document
+from kernel_lsp.lsp.background import Background
+from kernel_lsp.lsp.client import Client
+from kernel_lsp.lsp.compiled import Compiled, Facts, MachineLine
+from kernel_lsp.lsp.diagnostics import Board
+from kernel_lsp.lsp.documents import Document, Documents
 from kernel_lsp.lsp.process import Service, ServiceFailure
-
-if TYPE_CHECKING:
-    from kernel_lsp.lsp.server import Server
+from kernel_lsp.lsp.settings import ClientSettings
+from kernel_lsp.lsp.wire import KernelCode, from_json
+from kernel_lsp.lsp.workspace import Permission
 
 log = logging.getLogger("kernel-lsp")
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What one kernel costs on one architecture; see `judge.verdict.KernelResources`."""
-
-    name: str
-    registers: int
-    shared_bytes: int
-    spill_bytes: int | None
-    stack_bytes: int
-    threads: int | None
-    occupancy: float | None
-    limiter: str | None
 
 
 _SHOWN = tuple(field.name for field in fields(Facts))
 
 
-@dataclass(frozen=True)
-class Compiled:
-    """The compilers' view of one text for one architecture."""
-
-    arch: str
-    ok: bool
-    diagnostics: tuple[Diagnostic, ...]
-    kernels: tuple[Facts, ...]
-
-    def instances(self, kernel: str) -> list[Facts]:
-        """What a kernel was built as: once, or for several template arguments or constants."""
-        return self._by_kernel.get(kernel, [])
-
-    @cached_property
-    def _by_kernel(self) -> dict[str, list[Facts]]:
-        """Under names without template arguments (`k<float, 4>`) and without Triton's constants (`k[BLOCK=128]`)."""
-        found: dict[str, list[Facts]] = {}
-        for fact in self.kernels:
-            found.setdefault(fact.name.partition("<")[0].partition("[")[0], []).append(fact)
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class MachineLine:
-    """The machine code of one line in one kernel; see `kinds.analyse.Line`."""
-
-    line: int
-    arch: str
-    kernel: str
-    live: int
-    code: tuple[str, ...]
-
-
 class Analysis:
     """The latest results, and the requests for newer ones."""
 
-    def __init__(self, server: "Server") -> None:
-        self._server = server
+    def __init__(
+        self,
+        client: Client,
+        background: Background,
+        documents: Documents,
+        settings: ClientSettings,
+        permission: Permission,
+        board: Board,
+    ) -> None:
+        self._client, self._background, self._board = client, background, board
+        self._documents, self._settings, self._permission = documents, settings, permission
         self._service = Service()
         self._pending: dict[str, asyncio.Task[None]] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -111,14 +76,14 @@ class Analysis:
     def counted(self, document: Document, counters: list[dict[str, Any]]) -> None:
         """A check has run a text on the emulator."""
         self._counters[document.uri] = document.text, counters
-        self._server.refresh()
+        self._client.refresh()
 
     def request(self, document: Document, *, at_once: bool = False) -> None:
         """Have a text compiled once its author pauses; an older request for it that still waits is dropped."""
         if (waiting := self._pending.pop(document.uri, None)) is not None:
             waiting.cancel()
-        if document.kernels and self._server.is_trusted(document):
-            self._pending[document.uri] = self._server.start(self._soon(document, at_once))
+        if document.kernels and self._permission.covers(document):
+            self._pending[document.uri] = self._background.start(self._soon(document, at_once))
         else:
             self._take(document, ())
             self._facts.pop(document.uri, None)
@@ -126,7 +91,7 @@ class Analysis:
 
     async def settled(self, document: Document) -> None:
         """Wait until a text was compiled as it stands, or changed, or was closed."""
-        while self._server.documents.get(document.uri) is document and not self._is_settled(document):
+        while self._documents.get(document.uri) is document and not self._is_settled(document):
             await self._movement.wait()
 
     def forget(self, uri: str) -> None:
@@ -142,28 +107,28 @@ class Analysis:
         """End the service process."""
         await self._service.close()
 
-    async def code(self, document: Document, arch: str | None = None) -> list[dict[str, Any]]:
-        """The machine code of a text's kernels, see `kinds.analyse.Code`; for `arch`, else the first that is built for.
+    async def code(self, document: Document, arch: str | None = None) -> tuple[KernelCode, ...]:
+        """The machine code of a text's kernels, for `arch`, else for the first that is built for.
 
         Raises:
             ConfigurationError: the text is not trusted.
             KernelLspError: it cannot be compiled, or there is no nvdisasm.
         """
-        if not self._server.is_trusted(document):
+        if not self._permission.covers(document):
             raise ConfigurationError("Nothing is compiled in a folder that you do not trust.", document.path)
         try:
-            return await self._ask(document, "code", arch)
+            return from_json(await self._ask(document, "code", arch), tuple[KernelCode, ...])
         except ServiceFailure as failure:
             raise RunnerError(str(failure), document.path) from None
 
     async def _soon(self, document: Document, at_once: bool) -> None:
-        settings = self._server.settings.at(document.path)
+        settings = self._settings.at(document.path)
         if not at_once:
             await asyncio.sleep(settings.editor.delay_ms / 1000)
         if (running := self._running.get(document.uri)) is not None:
             await asyncio.wait([running])
         self._pending.pop(document.uri, None)  # from here on a newer edit waits for this one
-        task = self._running[document.uri] = self._server.start(self._compile(document))
+        task = self._running[document.uri] = self._background.start(self._compile(document))
         task.add_done_callback(lambda done: self._compiled(document.uri, done))
 
     async def _compile(self, document: Document) -> None:
@@ -175,7 +140,7 @@ class Analysis:
             answer = [_complaint(document, str(error))]
         self._take(document, tuple(map(_compiled, answer)))
         if self._facts.get(document.uri) == self.of(document) and self.of(document):
-            self._server.start(self._disassemble(document))
+            self._background.start(self._disassemble(document))
 
     async def _disassemble(self, document: Document) -> None:
         """Machine code follows the facts, for nobody should wait for a hover."""
@@ -184,16 +149,16 @@ class Analysis:
         except (ServiceFailure, KernelLspError) as failure:
             log.warning("no machine code of %s: %s", document.path, failure)
             return
-        if self._server.documents.get(document.uri) is document:
+        if self._documents.get(document.uri) is document:
             found: dict[int, list[MachineLine]] = {}
             for line in answer:
                 found.setdefault(line["line"], []).append(MachineLine(**line | {"code": tuple(line["code"])}))
             self._lines[document.uri] = document.text, found
-            if self._server.settings.at(document.path).editor.register_hints:
-                self._server.refresh()
+            if self._settings.at(document.path).editor.register_hints:
+                self._client.refresh()
 
     async def _ask(self, document: Document, part: str, arch: str | None = None) -> Any:
-        settings = self._server.settings.at(document.path).model_dump(mode="json")
+        settings = self._settings.at(document.path).model_dump(mode="json")
         settings |= {"arch": [arch]} if arch else {}
         params = {"path": str(document.path), "text": document.text, "settings": settings, "part": part}
         return await self._service.ask("analyse", params)
@@ -204,16 +169,16 @@ class Analysis:
         self._moved()
 
     def _take(self, document: Document, found: tuple[Compiled, ...]) -> None:
-        now = self._server.documents.get(document.uri)
+        now = self._documents.get(document.uri)
         if now is None or now.text != document.text:
             return
         before = self._results.get(document.uri)
         self._results[document.uri] = document.text, found
         if all(one.ok for one in found):
             self._facts[document.uri] = found
-        self._server.diagnostics.compiled(now, found)
+        self._board.compiled(now, found)
         if before is None or before[1] != found:
-            self._server.refresh()
+            self._client.refresh()
 
     def _is_settled(self, document: Document) -> bool:
         """Whether the text's result is there and no newer one is on its way."""

@@ -145,6 +145,10 @@ class Documents:
         """The open text of a file, if it is open."""
         return next((document for document in self._open.values() if document.on_disk and document.path == path), None)
 
+    def has(self, path: Path) -> bool:
+        """Whether there is such a file, be it in the editor alone."""
+        return path.exists() or self.at(path) is not None
+
     def read(self, uri: str) -> Document:
         """The open text, else the file as it is on disk.
 

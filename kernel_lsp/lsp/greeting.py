@@ -8,36 +8,9 @@ import json
 from typing import Any, cast
 
 from kernel_lsp import __version__
+from kernel_lsp.lsp.catalog import ACTION_KINDS, COMMANDS
 
 NAME = "kernel-lsp"
-
-REWRITE = "refactor.rewrite.kernel-lsp"
-QUICK_FIX = "quickfix"
-CHECK = "source.kernel-lsp.check"
-COMPARE = "source.kernel-lsp.compare"
-BASELINE = "source.kernel-lsp.baseline"
-EVIDENCE = "source.kernel-lsp.evidence"
-DRAFT = "source.kernel-lsp.draft"
-KINDS = (REWRITE, QUICK_FIX, CHECK, COMPARE, BASELINE, EVIDENCE, DRAFT)
-"""Of code actions."""
-
-COMMANDS = tuple(
-    f"kernel-lsp.{name}"
-    for name in (
-        "trust",
-        "untrust",
-        "refine",
-        "lower",
-        "check",
-        "compare",
-        "baseline",
-        "rewrite",
-        "cancel",
-        "apply",
-        "evidence",
-        "draft",
-    )
-)
 
 _ENCODINGS = ("utf-8", "utf-16", "utf-32")
 _FULL = 1  # text synchronization
@@ -78,9 +51,9 @@ def _capabilities(encoding: str, pulls: bool) -> Json:
         "positionEncoding": encoding,
         "textDocumentSync": {"openClose": True, "change": _FULL, "save": True},
         "hoverProvider": True,
-        "codeActionProvider": {"codeActionKinds": list(KINDS), "resolveProvider": True},
+        "codeActionProvider": {"codeActionKinds": list(ACTION_KINDS), "resolveProvider": True},
         "codeLensProvider": {"resolveProvider": False},
-        "executeCommandProvider": {"commands": list(COMMANDS)},
+        "executeCommandProvider": {"commands": [command.full_name for command in COMMANDS]},
         "inlayHintProvider": {"resolveProvider": False},
         "workspace": {
             "workspaceFolders": {"supported": True, "changeNotifications": True},

@@ -9,25 +9,33 @@ import asyncio
 import itertools
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 
 from kernel_lsp.compiler.binary import Diagnostic, Severity
 from kernel_lsp.errors import ConfigurationError, KernelLspError
-from kernel_lsp.lsp.documents import Document
+from kernel_lsp.lsp.analysis import Analysis
+from kernel_lsp.lsp.background import Background
+from kernel_lsp.lsp.catalog import JobKind
+from kernel_lsp.lsp.client import Client
+from kernel_lsp.lsp.diagnostics import Board
+from kernel_lsp.lsp.documents import Document, Documents
+from kernel_lsp.lsp.job import Job, Wanted
 from kernel_lsp.lsp.process import Service, ServiceFailure
+from kernel_lsp.lsp.progress_bar import ProgressBar, job_of
+from kernel_lsp.lsp.requests import JOB_PROGRESS
+from kernel_lsp.lsp.results import Results
+from kernel_lsp.lsp.settings import ClientSettings
 from kernel_lsp.lsp.spare import Spare
-from kernel_lsp.report.units import interval_text, speedup_text, talking_text
+from kernel_lsp.lsp.wire import State, as_json, from_json
+from kernel_lsp.lsp.workspace import Permission
+from kernel_lsp.refine.progress import Progress
 
 if TYPE_CHECKING:
     from kernel_lsp.config.settings import Settings
-    from kernel_lsp.lsp.server import Server
-
-PROGRESS = "kernelLsp/jobProgress"
-"""A notification for clients that ask for it; see docs/lsp-protocol.md."""
 
 _OFTEN = 0.1  # least seconds between two reports
 _TICK = 1.0  # seconds between reports when nothing happens but time
@@ -36,160 +44,31 @@ _ANSWER = 2.0  # seconds that a job waits for its progress bar; a client that ag
 _KEPT = 50  # jobs that have ended
 
 
-class Work(StrEnum):
-    """What a job does; see `kinds.job`."""
-
-    REFINE = "refine"
-    CHECK = "check"
-    BASELINE = "baseline"
-    COMPARE = "compare"
-    REWRITE = "rewrite"
-    LOWER = "lower"
-
-
-_WITH_WORKERS = (Work.REFINE, Work.LOWER, Work.COMPARE, Work.REWRITE)
-"""What judges with the workers that a process kept ready has begun to set up."""
-
-
-class State(StrEnum):
-    """Where a job stands."""
-
-    WAITING = "waiting"
-    RUNNING = "running"
-    DONE = "done"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-    @property
-    def ended(self) -> bool:
-        """Whether nothing more will happen."""
-        return self in (State.DONE, State.FAILED, State.CANCELLED)
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is asked for: `kernel` of a text, or None for all of them; `label` names a rewrite, or what a kernel for a
-    module is written in.
-
-    Nobody is told of the end of what is `unasked`: its diagnostics speak for it.
-    """
-
-    work: Work
-    document: Document
-    kernel: str | None = None
-    label: str | None = None
-    unasked: bool = False
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """Equal for jobs that would do the same to a file."""
-        return self.work, self.document.uri, self.kernel, self.label
-
-    @property
-    def title(self) -> str:
-        """What is done to what, for a person."""
-        name = self.kernel or self.document.path.name
-        return {
-            Work.REFINE: f"Refining {name}",
-            Work.CHECK: f"Checking {name}",
-            Work.BASELINE: f"Recording the baseline of {name}",
-            Work.COMPARE: f"Comparing {name} with the last commit",
-            Work.REWRITE: f"Judging {self.label} on {name}",
-            Work.LOWER: f"Writing a kernel for {name}",
-        }[self.work]
-
-
-@dataclass
-class Job:
-    """One job.
-
-    Attributes:
-        id: its name in requests.
-        wanted: what it is for; once it has ended, without the text.
-        state: where it stands.
-        doing: what it does now, a few words.
-        reason: how it ended, one sentence.
-        progress: the search's last report, `refine.progress.Progress` as JSON; None before the first.
-        verdict: id of the verdict that its result rests on.
-        notes: what was left out and why, sentences for the user.
-        result: the result of its work, see `kinds.job`; gone once it has ended.
-        started: when it was given its turn, on the clock of `time.monotonic`; None before.
-        heard: when `progress` was true, on that clock.
-        told: when its client last heard of it, on that clock.
-        bar: its progress bar at the client.
-        ended: set when it has.
-    """
-
-    id: str
-    wanted: Wanted
-    state: State = State.WAITING
-    doing: str = "waiting"
-    reason: str = ""
-    progress: dict[str, Any] | None = None
-    verdict: str | None = None
-    notes: tuple[str, ...] = ()
-    result: dict[str, Any] | None = None
-    started: float | None = None
-    heard: float = 0.0
-    told: float = 0.0
-    bar: "_Bar | None" = None
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds since it was given its turn."""
-        return time.monotonic() - self.started if self.started is not None else 0.0
-
-    @property
-    def text(self) -> str:
-        """Where it stands, in one line."""
-        if self.state.ended:
-            return self.reason
-        if (found := self.progress) is None:
-            return self.doing
-        talking = talking_text(**found["talking"])
-        counts = [f"{found['proposed']} candidates", f"{found['correct']} correct"]
-        parts = [*filter(None, (self.doing, talking)), *counts]
-        if (best := found["best"]) is not None:
-            sure = "" if best["confirmed"] else ", to be confirmed"
-            parts.append(f"best {speedup_text(best['speedup'])} ({interval_text(tuple(best['interval']))}{sure})")
-        left = max(0, round(found["budget"] - found["elapsed"]))
-        return ", ".join([*parts, f"{left // 60}:{left % 60:02} left"])
-
-    def as_json(self) -> dict[str, Any]:
-        """As requests and notifications show it."""
-        return {
-            "id": self.id,
-            "work": self.wanted.work,
-            "uri": self.wanted.document.uri,
-            "version": self.wanted.document.version,
-            "kernel": self.wanted.kernel,
-            "label": self.wanted.label,
-            "title": self.wanted.title,
-            "state": self.state,
-            "text": self.text,
-            "doing": self.doing,
-            "elapsed": round(self.elapsed, 1),
-            "progress": self.progress,
-            "verdict": self.verdict,
-            "reason": self.reason,
-            "notes": self.notes,
-            "unasked": self.wanted.unasked,
-        }
-
-
 class Jobs:
     """The jobs of one server. `gpu` says whether there is one to time on; None before that is known."""
 
-    def __init__(self, server: "Server") -> None:
-        self._server = server
+    def __init__(
+        self,
+        client: Client,
+        background: Background,
+        documents: Documents,
+        settings: ClientSettings,
+        permission: Permission,
+        board: Board,
+        analysis: Analysis,
+        results: Results,
+    ) -> None:
+        self._client, self._background = client, background
+        self._documents, self._settings, self._permission = documents, settings, permission
+        self._board, self._analysis, self._results = board, analysis, results
         self._jobs: dict[str, Job] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._bars: dict[str, ProgressBar] = {}
         self._numbers = itertools.count(1)
         self._noted: set[str] = set()
         self._turn = asyncio.Lock()
         self._refreshed = 0.0
-        self._spare = Spare(server.start)
+        self._spare = Spare(background.start)
         self.gpu: bool | None = None
 
     async def look_for_gpu(self) -> None:
@@ -209,10 +88,15 @@ class Jobs:
         mine = (j for j in self._jobs.values() if j.wanted.document.uri == uri and not j.state.ended)
         return [job for job in mine if kernel is None or job.wanted.kernel in (None, kernel)]
 
+    def running(self, kind: JobKind, uri: str, kernel: str | None = None, label: str | None = None) -> list[Job]:
+        """The jobs of one kind that go on for a text, for one kernel of it or with one label."""
+        mine = (job for job in self.under_way(uri, kernel) if job.wanted.kind is kind)
+        return [job for job in mine if label is None or job.wanted.label == label]
+
     def expect(self, document: Document) -> None:
         """Somebody might start to time something of this text next; not while something is timed already."""
         if self.gpu and not self._turn.locked():
-            self._spare.keep(self._server.settings.at(document.path))
+            self._spare.keep(self._settings.at(document.path))
 
     def start(self, wanted: Wanted) -> tuple[Job, bool]:
         """The job that does this, and whether it was under way before.
@@ -223,7 +107,7 @@ class Jobs:
         document = wanted.document
         if not document.on_disk:
             raise ConfigurationError("This text is in no file yet.", document.path, cure="Save it first.")
-        if not self._server.is_trusted(document):
+        if not self._permission.covers(document):
             cure = f"Trust it with the command `kernel-lsp.trust` or with `kernel-lsp trust {document.path.parent}`."
             raise ConfigurationError("Nothing is run in a folder that you do not trust.", document.path, cure=cure)
         for job in self._jobs.values():
@@ -231,9 +115,9 @@ class Jobs:
                 if job.wanted.document.text == document.text:
                     return job, True
                 self.cancel(job.id, "the text was changed, and the work begun anew")
-        job = Job(f"{wanted.work}-{next(self._numbers)}", wanted)
+        job = Job(f"{wanted.kind.name}-{next(self._numbers)}", wanted)
         self._jobs[job.id] = job
-        task = self._tasks[job.id] = self._server.start(self._run(job))
+        task = self._tasks[job.id] = self._background.start(self._run(job))
         task.add_done_callback(lambda _: self._never_began(job))
         return job, False
 
@@ -246,10 +130,10 @@ class Jobs:
         task.cancel()
         return True
 
-    def cancel_by_token(self, token: object) -> None:
+    def cancel_by_token(self, params: types.WorkDoneProgressCancelParams) -> None:
         """The client's user pressed cancel on a progress bar."""
-        if isinstance(token, str):
-            self.cancel(token.removeprefix(_TOKEN))
+        if (job_id := job_of(params.token)) is not None:
+            self.cancel(job_id)
 
     async def close(self) -> None:
         """End all jobs."""
@@ -259,17 +143,14 @@ class Jobs:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def _run(self, job: Job) -> None:
-        bar = job.bar = _Bar(self._server, job)
-        service = self._spare.take() if job.wanted.work in _WITH_WORKERS else Service()
-        ticking, asking = self._server.start(self._tick(job)), self._server.start(bar.begin())
+        bar = self._bars[job.id] = ProgressBar(self._client, job)
+        service = self._spare.take() if job.wanted.kind.is_judging else Service()
+        ticking, asking = self._background.start(self._tick(job)), self._background.start(bar.begin())
         try:
             await asyncio.wait([asking], timeout=_ANSWER)
-            settings = self._server.settings.at(job.wanted.document.path)
-            if job.wanted.work is Work.CHECK:
+            settings = self._settings.at(job.wanted.document.path)
+            async with self._turn if job.wanted.kind.exclusive else nullcontext():
                 await self._work(job, service, settings)
-            else:
-                async with self._turn:
-                    await self._work(job, service, settings)
             job.state = State.DONE
         except asyncio.CancelledError:
             job.state = State.CANCELLED
@@ -294,9 +175,9 @@ class Jobs:
         wanted, document = job.wanted, job.wanted.document
         job.state, job.started, job.doing = State.RUNNING, time.monotonic(), "starting"
         self._changed(job)
-        texts = {str(d.path): d.text for d in self._server.documents if d.on_disk} | {str(document.path): document.text}
+        texts = {str(d.path): d.text for d in self._documents if d.on_disk} | {str(document.path): document.text}
         params = {
-            "work": wanted.work,
+            "work": wanted.kind.name,
             "path": str(document.path),
             "kernel": wanted.kernel,
             "label": wanted.label,
@@ -309,13 +190,13 @@ class Jobs:
 
     def _hear(self, job: Job, settings: "Settings", event: Mapping[str, Any]) -> None:
         if "verdict" in event:
-            self._server.results.take(settings, event["verdict"])
-            self._server.refresh()
+            self._results.take(settings, event["verdict"])
+            self._client.refresh()
         elif "notice" in event:
-            self._server.results.notice(event["notice"])
+            self._results.notice(event["notice"])
         elif "progress" in event:
-            job.progress, job.heard = dict(event["progress"]), time.monotonic()
-            job.doing = job.progress["doing"]
+            job.progress, job.heard = from_json(event["progress"], Progress), time.monotonic()
+            job.doing = job.progress.doing
         else:
             job.doing = event["doing"]
         if (now := time.monotonic()) - job.told > _OFTEN:
@@ -327,100 +208,47 @@ class Jobs:
         while not job.state.ended:
             if job.progress is not None:
                 passed, job.heard = time.monotonic() - job.heard, time.monotonic()
-                job.progress["elapsed"] = min(job.progress["elapsed"] + passed, job.progress["budget"])
+                elapsed = min(job.progress.elapsed + passed, job.progress.budget)
+                job.progress = replace(job.progress, elapsed=elapsed)
             self._changed(job)
             await asyncio.sleep(_TICK)
 
     def _changed(self, job: Job) -> None:
-        if job.bar is not None:
-            job.bar.report()
-        if self._server.wants_job_progress:
-            self._server.protocol.notify(PROGRESS, job.as_json())
+        if (bar := self._bars.get(job.id)) is not None:
+            bar.report()
+        if self._client.wants_job_progress:
+            self._client.protocol.notify(JOB_PROGRESS, as_json(job.record))
         now = time.monotonic()
         if job.state.ended or now - self._refreshed > _LENSES:
             self._refreshed = now
-            self._server.refresh()
+            self._client.refresh()
 
     def _end(self, job: Job) -> None:
         self._tasks.pop(job.id, None)
         ended = [j.id for j in self._jobs.values() if j.state.ended]
         for old in ended[:-_KEPT]:
             del self._jobs[old]
-        if job.bar is not None:
-            job.bar.end()
+        if (bar := self._bars.pop(job.id, None)) is not None:
+            bar.end()
         if job.result is not None and "report" in job.result:
             said = [one | {"severity": Severity(one["severity"])} for one in job.result["report"]["diagnostics"]]
-            self._server.diagnostics.checked(job.wanted.document, [Diagnostic(**one) for one in said])
+            self._board.checked(job.wanted.document, [Diagnostic(**one) for one in said])
             if (emulation := job.result["report"]["emulation"]) is not None:
                 counters = [one for run in emulation["runs"] for one in run["counters"]]
-                self._server.analysis.counted(job.wanted.document, counters)
-        self._server.start(self._server.results.settle())
-        tells = not self._server.wants_job_progress  # who hears of jobs shows their end better than a message can
+                self._analysis.counted(job.wanted.document, counters)
+        self._background.start(self._results.settle())
+        tells = not self._client.wants_job_progress  # who hears of jobs shows their end better than a message can
         if tells and job.state is not State.CANCELLED and not job.wanted.unasked:
             failed = job.state is State.FAILED
             kind = types.MessageType.Error if failed else types.MessageType.Info
-            self._server.show(f"{job.wanted.title}: {job.reason}", kind)
+            self._client.show(f"{job.wanted.title}: {job.reason}", kind)
             for note in [note for note in job.notes if note not in self._noted]:
                 self._noted.add(note)  # once is enough of what is the same after every search
-                self._server.show(note, types.MessageType.Warning)
+                self._client.show(note, types.MessageType.Warning)
         self._changed(job)
         # From here on only its name is asked for, and fifty texts of 5,000 lines take 30 MiB.
         job.wanted, job.result = replace(job.wanted, document=replace(job.wanted.document, text="")), None
         job.ended.set()
-
-
-_TOKEN = "kernel-lsp/"
-
-
-class _Bar:
-    """A job's progress bar at the client, where it has such a thing."""
-
-    def __init__(self, server: "Server", job: Job) -> None:
-        self._server, self._job = server, job
-        self._shown = False
-        self._said = ""
-
-    async def begin(self) -> None:
-        """Ask the client for a bar, and show it once it agrees."""
-        window = self._server.client_capabilities.window
-        if window is None or not window.work_done_progress:
-            return
-        params = types.WorkDoneProgressCreateParams(self._token)
-        try:
-            await self._server.window_work_done_progress_create_async(params)
-        except Exception:  # the client does not want to
-            return
-        self._shown = True
-        begun = types.WorkDoneProgressBegin(
-            self._job.wanted.title, cancellable=True, message=self._job.text, percentage=self._percentage
-        )
-        self._send(begun)
-
-    def report(self) -> None:
-        """Show where the job stands."""
-        if self._shown and self._job.text != self._said:
-            self._said = self._job.text
-            self._send(types.WorkDoneProgressReport(cancellable=True, message=self._said, percentage=self._percentage))
-
-    def end(self) -> None:
-        """Take the bar away."""
-        if self._shown:
-            self._shown = False
-            self._send(types.WorkDoneProgressEnd(message=self._job.reason or self._job.state))
-
-    @property
-    def _token(self) -> str:
-        return _TOKEN + self._job.id
-
-    @property
-    def _percentage(self) -> int:
-        found = self._job.progress
-        return 0 if found is None else min(99, round(100 * found["elapsed"] / found["budget"]))
-
-    def _send(
-        self, value: types.WorkDoneProgressBegin | types.WorkDoneProgressReport | types.WorkDoneProgressEnd
-    ) -> None:
-        self._server.progress(types.ProgressParams(self._token, value))
 
 
 def _has_gpu() -> bool:

@@ -10,11 +10,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernel_lsp.lsp.documents import Document
+from kernel_lsp.lsp.background import Background
+from kernel_lsp.lsp.client import Client
+from kernel_lsp.lsp.documents import Document, Documents
+from kernel_lsp.lsp.settings import ClientSettings
+from kernel_lsp.lsp.wire import VerdictEvidence
 
 if TYPE_CHECKING:
     from kernel_lsp.config.settings import Settings
-    from kernel_lsp.lsp.server import Server
     from kernel_lsp.lsp.standing import Standing
     from kernel_lsp.refine.offers import Known
     from kernel_lsp.source.kernel import Kernel
@@ -36,8 +39,8 @@ class _Read:
 class Results:
     """The stores that this session reads, and what could not be written to them."""
 
-    def __init__(self, server: "Server") -> None:
-        self._server = server
+    def __init__(self, client: Client, background: Background, documents: Documents, settings: ClientSettings) -> None:
+        self._client, self._background, self._documents, self._settings = client, background, documents, settings
         self._stores: dict[Path, Store] = {}
         self._opening = asyncio.Lock()
         self._reading: set[str] = set()
@@ -50,13 +53,13 @@ class Results:
         """A job has come to a verdict and has stored it; where the disk refused, it is kept here and tried again."""
         self._unsaved[str(document["id"])] = settings.paths.data, document
         self._read.clear()
-        self._server.start(self.settle())
+        self._background.start(self.settle())
 
     def notice(self, text: str) -> None:
         """Tell the user what happened to a store, once."""
         if text not in self._said:
             self._said.add(text)
-            self._server.show(text)
+            self._client.show(text)
 
     async def settle(self) -> None:
         """Look whether the verdicts that jobs told of are in the store, and save those that are not."""
@@ -84,7 +87,7 @@ class Results:
         read = self._read.get(document.uri)
         if document.uri not in self._reading and (read is None or not self._is_fresh(read, document)):
             self._reading.add(document.uri)
-            self._server.start(self._refresh(document, read))
+            self._background.start(self._refresh(document, read))
         return read.standing if read is not None else None
 
     async def _refresh(self, document: Document, before: "_Read | None") -> None:
@@ -93,13 +96,13 @@ class Results:
         finally:
             self._reading.discard(document.uri)
         if before is None or found != before.standing:
-            self._server.refresh()
+            self._client.refresh()
 
     async def of(self, document: Document) -> "Standing":
         """What is known of a text as it is."""
-        settings = self._server.settings.at(document.path)
+        settings = self._settings.at(document.path)
         store = await self._store(settings.paths.data)
-        opened = tuple(self._server.documents)
+        opened = tuple(self._documents)
         read = self._read.get(document.uri)
         if read is not None and read.changes == store.changes() and self._is_fresh(read, document):
             return read.standing
@@ -119,12 +122,12 @@ class Results:
         workload = (await self.of(document)).workload
         if workload is None:
             return []
-        settings = self._server.settings.at(document.path)
+        settings = self._settings.at(document.path)
         return await asyncio.to_thread(_find_cures, document, kernel, workload, rule, settings)
 
-    async def evidence(self, path: Path, verdict: str) -> dict[str, Any]:
-        """What a verdict rests on, see `standing.find_evidence`; `path` says whose settings name the store."""
-        folder = self._server.settings.at(path).paths.data
+    async def evidence(self, path: Path, verdict: str) -> VerdictEvidence:
+        """What a verdict rests on; `path` says whose settings name the store."""
+        folder = self._settings.at(path).paths.data
         unsaved = {name: document for name, (_, document) in self._unsaved.items()}
         return await asyncio.to_thread(_find_evidence, await self._store(folder), unsaved, verdict)
 
@@ -139,7 +142,7 @@ class Results:
             store.close()
 
     def _is_fresh(self, read: "_Read", document: Document) -> bool:
-        same = read.opened == (document, *self._server.documents)
+        same = read.opened == (document, *self._documents)
         return same and time.monotonic() - read.at < _FRESH
 
     async def _store(self, folder: Path) -> "Store":
@@ -176,7 +179,7 @@ def _find_cures(*given: Any) -> list[str]:
     return find_cures(*given)
 
 
-def _find_evidence(*given: Any) -> dict[str, Any]:
+def _find_evidence(*given: Any) -> VerdictEvidence:
     from kernel_lsp.lsp.standing import find_evidence
 
     return find_evidence(*given)

@@ -1,4 +1,4 @@
-"""The language server: its state, and which handler answers which message.
+"""The language server: the services of one session, and which handler answers which message.
 
 The server process parses text and talks; it imports nothing heavy, runs nobody's code and blocks on nothing. Compilers
 and jobs live in processes of their own, see `process`.
@@ -8,27 +8,41 @@ import asyncio
 import contextlib
 import inspect
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from pathlib import Path
 from typing import Any, NoReturn
 
 from lsprotocol import types
-from pygls.exceptions import JsonRpcException, JsonRpcInternalError
-from pygls.lsp.server import LanguageServer
-from pygls.protocol import default_converter
+from pygls.exceptions import JsonRpcException, JsonRpcInternalError, JsonRpcInvalidParams
 
-from kernel_lsp import __version__
 from kernel_lsp.errors import KernelLspError
-from kernel_lsp.lsp import greeting, protocol, workspace
+from kernel_lsp.lsp import protocol
 from kernel_lsp.lsp.analysis import Analysis
-from kernel_lsp.lsp.documents import Document, Documents
-from kernel_lsp.lsp.features import code_actions, code_lens, commands, diagnostics, hover, inlay_hints, requests, views
-from kernel_lsp.lsp.jobs import Jobs, Wanted, Work
+from kernel_lsp.lsp.background import Background
+from kernel_lsp.lsp.catalog import COMMANDS, Command
+from kernel_lsp.lsp.client import Client
+from kernel_lsp.lsp.diagnostics import Board
+from kernel_lsp.lsp.documents import Documents
+from kernel_lsp.lsp.features import code_actions, pulled_diagnostics
+from kernel_lsp.lsp.features.code_lens import CodeLenses
+from kernel_lsp.lsp.features.commands import ResultCommands, TrustCommands
+from kernel_lsp.lsp.features.edits import Edits
+from kernel_lsp.lsp.features.files import Files
+from kernel_lsp.lsp.features.hover import Hover
+from kernel_lsp.lsp.features.inlay_hints import InlayHints
+from kernel_lsp.lsp.features.job_lenses import JobLenses
+from kernel_lsp.lsp.features.job_requests import JobRequests
+from kernel_lsp.lsp.features.readiness import Readiness
+from kernel_lsp.lsp.features.texts import OpenTexts
+from kernel_lsp.lsp.features.views import Views
+from kernel_lsp.lsp.jobs import Jobs
+from kernel_lsp.lsp.requests import REQUESTS, Request
 from kernel_lsp.lsp.results import Results
+from kernel_lsp.lsp.rule_pages import RulePages
 from kernel_lsp.lsp.settings import ClientSettings
 from kernel_lsp.lsp.trust import Trust
-from kernel_lsp.lsp.workspace import Folders
+from kernel_lsp.lsp.wire import as_json, from_json
+from kernel_lsp.lsp.workspace import Folders, Permission
 
 log = logging.getLogger("kernel-lsp")
 logging.getLogger("pygls").setLevel(logging.CRITICAL)  # it shows a traceback for whatever a client does wrong
@@ -37,219 +51,176 @@ _PATIENCE = 3.0  # seconds that processes of ours get to end by themselves
 
 Handler = Callable[..., Any]
 
-_REQUESTS: dict[str, tuple[Handler, object | None]] = {
-    types.TEXT_DOCUMENT_HOVER: (hover.hover, None),
-    types.TEXT_DOCUMENT_CODE_LENS: (code_lens.code_lenses, types.CodeLensOptions(resolve_provider=False)),
-    types.TEXT_DOCUMENT_INLAY_HINT: (inlay_hints.inlay_hints, None),
-    types.TEXT_DOCUMENT_CODE_ACTION: (code_actions.code_actions, code_actions.OPTIONS),
-    types.CODE_ACTION_RESOLVE: (code_actions.resolve, None),
-    **{method: (handler, None) for method, handler in (requests.REQUESTS | views.REQUESTS).items()},
-}
-_COMMANDS: dict[str, Handler] = {
-    "kernel-lsp.trust": commands.trust,
-    "kernel-lsp.untrust": commands.untrust,
-    **requests.COMMANDS,
-}
 
-
-class Server(LanguageServer):
-    """The state of one session with one client.
+class Server:
+    """One session with one client: every service is made here, once, and given to the features that use it.
 
     Attributes:
+        client: the connection.
         documents: the client's open texts.
-        folders: the workspace's folders.
-        trust: which folders may be compiled and run.
-        settings: the settings in force at each file.
-        diagnostics: what is known to be wrong with each text, and how the client hears of it.
-        analysis: compile messages and facts of each text.
-        jobs: what is being worked on, and was of late.
-        results: what the store knows of each text.
-        watcher: what tells of files that change; None before `initialized`.
-        watches_folders: whether it is the server that watches the workspace, not the client.
-        stopping: functions that end what the server started, run before it ends.
     """
 
-    protocol: protocol.Protocol  # pyright: ignore[reportIncompatibleVariableOverride]
-
     def __init__(self, commanded: Mapping[str, object]) -> None:
-        super().__init__(
-            greeting.NAME,
-            __version__,
-            types.TextDocumentSyncKind.Full,
-            protocol_cls=protocol.Protocol,
-            converter_factory=default_converter,
+        client = self.client = Client()
+        documents = self.documents = Documents()
+        self._folders = Folders()
+        self._permission = Permission(self._folders, Trust())
+        background = self._background = Background(client)
+        # Settings report what is wrong with them, and what reports it asks them where its pages lie.
+        self._settings = ClientSettings(
+            client,
+            commanded,
+            report=lambda uri, layer, found: self._board.put(uri, layer, found),
+            changed=lambda: self._texts.reconsider(),
         )
-        self.documents = Documents()
-        self.folders = Folders()
-        self.trust = Trust()
-        self.settings = ClientSettings(self, commanded)
-        self.diagnostics = diagnostics.Board(self)
-        self.analysis = Analysis(self)
-        self.watcher: workspace.Watcher | None = None
-        self.watches_folders = False
-        self.jobs = Jobs(self)
-        self.results = Results(self)
-        self.stopping: list[Callable[[], Coroutine[Any, Any, None]]] = [
-            self.analysis.close,
-            self.jobs.close,
-            self.results.close,
-        ]
-        self._tasks: set[asyncio.Task[Any]] = set()
-
-    def start(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """Work in the background; an error in it is logged and told to the user when it happens."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def vouch(self) -> None:
-        """The workspace's folders are trusted in this session if the client said so when it began."""
-        self.trust.vouched = frozenset(map(Path.resolve, self.folders.paths)) if self.settings.vouched else frozenset()
-
-    def is_trusted(self, document: Document) -> bool:
-        """Whether a text may be compiled and run; one that is on no disk is trusted where the whole workspace is."""
-        if document.on_disk:
-            return self.trust.covers(document.path)
-        return bool(self.folders.paths) and all(map(self.trust.covers, self.folders.paths))
-
-    @property
-    def wants_job_progress(self) -> bool:
-        """Whether the client asked for typed progress, in its experimental capabilities."""
-        said: Any = self.client_capabilities.experimental
-        try:
-            return said["kernelLsp"]["jobProgress"] is True
-        except (KeyError, TypeError):
-            return False
-
-    def show(self, message: str, kind: types.MessageType = types.MessageType.Warning) -> None:
-        """Tell the user something."""
-        self.window_show_message(types.ShowMessageParams(kind, message))
-
-    def refresh(self) -> None:
-        """Have the client ask anew for lenses, hints and diagnostics, where it can be told to."""
-        capabilities = self.client_capabilities.workspace
-        lens = capabilities.code_lens if capabilities else None
-        hints = capabilities.inlay_hint if capabilities else None
-        if self.diagnostics.pulls:
-            self.workspace_diagnostic_refresh(None)
-        if lens is not None and lens.refresh_support:
-            self.workspace_code_lens_refresh(None)
-        if hints is not None and hints.refresh_support:
-            self.workspace_inlay_hint_refresh(None)
-
-    def texts_changed_meaning(self) -> None:
-        """What is known of all open texts may be different: settings, trust or a header changed."""
-        for document in self.documents:
-            self.diagnostics.parse(document)
-            self.analysis.request(document, at_once=True)
-        self.refresh()
-
-    def report_server_error(self, error: Exception, source: Any) -> None:
-        """pygls tells here what it answered already, or what `complain` said in better words."""
-
-    def complain(self, error: Exception) -> None:
-        """Tell the user of an error that is no answer to anything."""
-        if isinstance(error, KernelLspError):
-            self.show(str(error), types.MessageType.Error)
-        elif isinstance(error, JsonRpcException):
-            log.warning("the client refused a request: %s", error)
-        else:
-            log.error("work in the background failed", exc_info=error)
-            self.show("Something went wrong in kernel-lsp; its log says what.", types.MessageType.Error)
+        self._board = Board(client, documents, RulePages(client, self._settings))
+        self._results = Results(client, background, documents, self._settings)
+        self._analysis = Analysis(client, background, documents, self._settings, self._permission, self._board)
+        self._jobs = Jobs(
+            client,
+            background,
+            documents,
+            self._settings,
+            self._permission,
+            self._board,
+            self._analysis,
+            self._results,
+        )
+        self._texts = OpenTexts(client, documents, self._board, self._analysis, self._results)
+        self._files = Files(
+            client,
+            documents,
+            self._folders,
+            self._settings,
+            self._permission,
+            self._analysis,
+            self._results,
+            self._jobs,
+            self._texts,
+        )
+        self._register()
 
     async def close(self) -> None:
         """End everything that was started."""
-        for task in tuple(self._tasks):
-            task.cancel()
+        self._background.cancel()
+        services = (self._files, self._analysis, self._jobs, self._results)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE):
-                await asyncio.gather(*(stop() for stop in self.stopping), return_exceptions=True)
+                await asyncio.gather(*(service.close() for service in services), return_exceptions=True)
 
-    def _ended(self, task: "asyncio.Task[Any]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and isinstance(error := task.exception(), Exception):
-            self.complain(error)
+    def _register(self) -> None:
+        """Tell the client's connection which handler answers what."""
+        feature = self.client.feature
+        feature(types.INITIALIZE)(_answering(self._initialize))
+        for method, handler in self._notifications().items():
+            feature(method)(_catching(handler, self._background.complain))
+        edits = Edits(self.client, self._background, self.documents, self._results, self._jobs)
+        for method, (handler, options) in self._requests(edits).items():
+            feature(method, options)(_answering(handler))
+        views = Views(
+            self.documents, self._folders, self._settings, self._permission, self._analysis, self._results, edits
+        )
+        jobs = JobRequests(self.documents, self._jobs)
+        answers = jobs.requests | views.requests
+        for request in REQUESTS:
+            feature(request.method)(_answering(_reading(_record(request), answers[request.method])))
+        results = ResultCommands(self.client, self._background, self.documents, self._settings, self._results, edits)
+        trust = TrustCommands(self._folders, self._permission.trust, self._texts)
+        handlers = jobs.commands | results.handlers | trust.handlers
+        for command in COMMANDS:
+            self.client.command(command.full_name)(_answering(_reading(_texts(command), handlers[command.name])))
+
+    def _notifications(self) -> dict[str, Handler]:
+        return {
+            types.INITIALIZED: self._initialized,
+            types.TEXT_DOCUMENT_DID_OPEN: self._texts.did_open,
+            types.TEXT_DOCUMENT_DID_CHANGE: self._texts.did_change,
+            types.TEXT_DOCUMENT_DID_SAVE: self._files.did_save,
+            types.TEXT_DOCUMENT_DID_CLOSE: self._texts.did_close,
+            types.WINDOW_WORK_DONE_PROGRESS_CANCEL: self._jobs.cancel_by_token,
+            types.WORKSPACE_DID_CHANGE_CONFIGURATION: self._settings.changed,
+            types.WORKSPACE_DID_CHANGE_WATCHED_FILES: self._files.did_change_watched,
+            types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS: self._files.did_change_folders,
+        }
+
+    def _requests(self, edits: Edits) -> dict[str, tuple[Handler, object | None]]:
+        """The protocol's own, with the options that the client is told."""
+        readiness = Readiness(self.documents, self._permission, self._board, self._jobs)
+        lenses = CodeLenses(
+            self.documents,
+            self._settings,
+            self._permission,
+            self._analysis,
+            JobLenses(self._results, self._jobs, readiness, edits),
+        )
+        actions = code_actions.CodeActions(
+            self.client, self._background, self.documents, self._results, self._jobs, readiness, edits
+        )
+        hover = Hover(self.documents, self._analysis, self._results, self._board)
+        hints = InlayHints(self.documents, self._settings, self._analysis)
+        return {
+            types.TEXT_DOCUMENT_HOVER: (hover.hover, None),
+            types.TEXT_DOCUMENT_CODE_LENS: (lenses.lenses, types.CodeLensOptions(resolve_provider=False)),
+            types.TEXT_DOCUMENT_INLAY_HINT: (hints.hints, None),
+            types.TEXT_DOCUMENT_CODE_ACTION: (actions.actions, code_actions.OPTIONS),
+            types.CODE_ACTION_RESOLVE: (actions.resolve, None),
+        }
+
+    def _initialize(self, params: types.InitializeParams) -> None:
+        """Only what the answer needs: what takes time waits for `initialized`."""
+        self.documents.encoding = str(self.client.protocol.workspace.position_encoding)
+        self._folders.begin(params)
+        self._settings.begin(params.initialization_options)
+        self._permission.vouch(self._settings.vouched)
+        if self.client.pulls_diagnostics:
+            pulled = pulled_diagnostics.PulledDiagnostics(self.documents, self._board, self._analysis)
+            register = self.client.feature(types.TEXT_DOCUMENT_DIAGNOSTIC, pulled_diagnostics.OPTIONS)
+            register(_answering(pulled.pull))
+
+    async def _initialized(self, _: types.InitializedParams) -> None:
+        self._background.start(self._jobs.look_for_gpu())
+        await self._files.watch()
+        await self._settings.ask()
+        await self._settings.subscribe()
 
 
-def make_server(commanded: Mapping[str, object]) -> Server:
-    """Return a server with all its handlers; settings that are `commanded` hold whatever the client says."""
-    server = Server(commanded)
-    server.feature(types.INITIALIZE)(_answering(_initialize))
-    for method, handler in _NOTIFICATIONS.items():
-        server.feature(method)(_noticing(handler))
-    for method, (handler, options) in _REQUESTS.items():
-        server.feature(method, options)(_answering(handler))
-    for name, handler in _COMMANDS.items():
-        server.command(name)(_answering(handler))
-    return server
+def _texts(command: Command) -> Callable[[list[Any]], Sequence[Any]]:
+    """What turns the arguments of a command into its texts."""
+
+    def read(given: list[Any]) -> Sequence[Any]:
+        try:
+            return command.texts(given)
+        except ValueError as error:
+            raise JsonRpcInvalidParams(str(error)) from None
+
+    return read
 
 
-def _initialize(ls: Server, params: types.InitializeParams) -> None:
-    """Only what the answer needs: what takes time waits for `initialized`."""
-    ls.documents.encoding = str(ls.protocol.workspace.position_encoding)
-    ls.folders.begin(params)
-    ls.settings.begin(params.initialization_options)
-    ls.vouch()
-    diagnostics.register(ls, params.capabilities)
+def _record(request: Request) -> Callable[[Any], Sequence[Any]]:
+    """What turns the parameters of one of our own requests into its record."""
+
+    def read(params: Any) -> Sequence[Any]:
+        try:
+            return [from_json({} if params is None else params, request.params)]
+        except ValueError as error:
+            raise JsonRpcInvalidParams(f"The parameters do not fit `{request.method}`: {error}") from None
+
+    return read
 
 
-async def _initialized(ls: Server, _: types.InitializedParams) -> None:
-    ls.start(ls.jobs.look_for_gpu())
-    await workspace.watch(ls)
-    await ls.settings.ask()
-    await ls.settings.subscribe()
+def _reading(read: Callable[[Any], Sequence[Any]], handler: Handler) -> Handler:
+    """A handler that is given what is `read` of a message, and whose answer becomes JSON.
 
+    It waits only where the handler does: what can be done at once is done on the texts as they are at that message.
+    """
+    if inspect.iscoroutinefunction(handler):
 
-def _did_open(ls: Server, params: types.DidOpenTextDocumentParams) -> None:
-    document = ls.documents.open(params.text_document)
-    ls.diagnostics.parse(document)
-    ls.analysis.request(document, at_once=True)
+        async def handle_later(given: Any) -> Any:
+            return as_json(await handler(*read(given)))
 
+        return handle_later
 
-def _did_change(ls: Server, params: types.DidChangeTextDocumentParams) -> None:
-    document = ls.documents.change(params.text_document.uri, params.text_document.version, [*params.content_changes])
-    if document is not None:
-        ls.diagnostics.parse(document)
-        ls.analysis.request(document)
-
-
-async def _did_save(ls: Server, params: types.DidSaveTextDocumentParams) -> None:
-    document = ls.documents.get(params.text_document.uri)
-    if document is None or not document.on_disk:
-        return
-    workspace.changed(ls, [document.path])
-    wanted = ls.settings.at(document.path).editor.check_on_save and document.kernels and ls.is_trusted(document)
-    if wanted and (await ls.results.of(document)).workload is not None:
-        ls.jobs.start(Wanted(Work.CHECK, document, unasked=True))
-
-
-def _did_close(ls: Server, params: types.DidCloseTextDocumentParams) -> None:
-    ls.documents.close(params.text_document.uri)
-    ls.analysis.forget(params.text_document.uri)
-    ls.diagnostics.forget(params.text_document.uri)
-    ls.results.forget(params.text_document.uri)
-
-
-async def _did_change_configuration(ls: Server, params: types.DidChangeConfigurationParams) -> None:
-    await ls.settings.changed(params.settings)
-
-
-def _cancel_progress(ls: Server, params: types.WorkDoneProgressCancelParams) -> None:
-    ls.jobs.cancel_by_token(params.token)
-
-
-_NOTIFICATIONS: dict[str, Handler] = {
-    types.INITIALIZED: _initialized,
-    types.TEXT_DOCUMENT_DID_OPEN: _did_open,
-    types.TEXT_DOCUMENT_DID_CHANGE: _did_change,
-    types.TEXT_DOCUMENT_DID_SAVE: _did_save,
-    types.TEXT_DOCUMENT_DID_CLOSE: _did_close,
-    types.WINDOW_WORK_DONE_PROGRESS_CANCEL: _cancel_progress,
-    types.WORKSPACE_DID_CHANGE_CONFIGURATION: _did_change_configuration,
-    types.WORKSPACE_DID_CHANGE_WATCHED_FILES: workspace.did_change_watched_files,
-    types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS: workspace.did_change_folders,
-}
+    return lambda given: as_json(handler(*read(given)))
 
 
 def _answering(handler: Handler) -> Handler:
@@ -257,34 +228,29 @@ def _answering(handler: Handler) -> Handler:
     return _catching(handler, _as_answer)
 
 
-def _noticing(handler: Handler) -> Handler:
-    """The handler of a notification, which nobody waits for; what it raises is told to the user."""
-    return _catching(handler, Server.complain)
-
-
-def _catching(handler: Handler, instead: Callable[[Server, Exception], None]) -> Handler:
+def _catching(handler: Handler, instead: Callable[[Exception], None]) -> Handler:
     if inspect.iscoroutinefunction(handler):
 
         @wraps(handler)
-        async def catch_later(ls: Server, *given: Any) -> Any:
+        async def catch_later(*given: Any) -> Any:
             try:
-                return await handler(ls, *given)
+                return await handler(*given)
             except Exception as error:
-                return instead(ls, error)
+                return instead(error)
 
         return catch_later
 
     @wraps(handler)
-    def catch(ls: Server, *given: Any) -> Any:
+    def catch(*given: Any) -> Any:
         try:
-            return handler(ls, *given)
+            return handler(*given)
         except Exception as error:
-            return instead(ls, error)
+            return instead(error)
 
     return catch
 
 
-def _as_answer(_: Server, error: Exception) -> NoReturn:
+def _as_answer(error: Exception) -> NoReturn:
     if isinstance(error, JsonRpcException):
         raise error
     if isinstance(error, KernelLspError):

@@ -78,8 +78,9 @@ async def _session(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, c
     if greeting is not None:
         writer.write(framed(greeting[1]))
     server = _make_server(commanded)
-    server.protocol.set_writer(_Writer(writer))  # pyright: ignore[reportArgumentType]
-    reading = asyncio.ensure_future(server.protocol.run(reader, first, greeting[0] if greeting else None))
+    protocol = server.client.protocol
+    protocol.set_writer(_Writer(writer))  # pyright: ignore[reportArgumentType]
+    reading = asyncio.ensure_future(protocol.run(reader, first, greeting[0] if greeting else None))
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, reading.cancel)
     try:
@@ -92,7 +93,7 @@ async def _session(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, c
                 await writer.drain()
         if not writer.transport.is_closing():  # a pipe's cannot be aborted once the client has gone
             writer.transport.abort() if hasattr(writer.transport, "abort") else writer.close()
-    return 0 if server.protocol.was_shut_down else 1
+    return 0 if protocol.was_shut_down else 1
 
 
 def _make_server(commanded: Mapping[str, object]) -> "Server":
@@ -100,11 +101,11 @@ def _make_server(commanded: Mapping[str, object]) -> "Server":
     # making them leaves 9 MiB of garbage, which `freeze` would keep: it is found among the young.
     usual = gc.get_threshold()
     gc.set_threshold(2000, 1000, 1000)
-    from kernel_lsp.lsp.server import make_server
+    from kernel_lsp.lsp.server import Server
 
     gc.freeze()
     gc.set_threshold(*usual)
-    return make_server(commanded)
+    return Server(commanded)
 
 
 def _is_pipe(descriptor: int) -> bool:

@@ -6,19 +6,19 @@ means that it says nothing. What the command line of the server says holds over 
 that. A wrong value is reported where it stands, and what was said before it holds.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import platformdirs
 from lsprotocol import types
 
+from kernel_lsp.lsp.client import Client
 from kernel_lsp.lsp.documents import uri_of
 
 if TYPE_CHECKING:
     from kernel_lsp.config.settings import Settings
     from kernel_lsp.errors import ConfigurationError
-    from kernel_lsp.lsp.server import Server
 
 SECTION = "kernel-lsp"
 _Stamp = tuple[tuple[Path, int], ...]
@@ -32,12 +32,21 @@ class ClientSettings:
         user_file: the user's own settings.
 
     Args:
-        server: the server.
-        commanded: settings of its command line, with dotted names.
+        client: says some of them, and is told what is wrong.
+        commanded: settings of the server's command line, with dotted names.
+        report: is told a URI, a layer and what is wrong there.
+        changed: is called when the client's settings have changed.
     """
 
-    def __init__(self, server: "Server", commanded: Mapping[str, object]) -> None:
-        self._server, self._commanded = server, dict(commanded)
+    def __init__(
+        self,
+        client: Client,
+        commanded: Mapping[str, object],
+        report: Callable[[str, str, Sequence[types.Diagnostic]], None],
+        changed: Callable[[], None],
+    ) -> None:
+        self._client, self._commanded = client, dict(commanded)
+        self._put, self._when_changed = report, changed
         self.vouched = False
         self.user_file = platformdirs.user_config_path(SECTION) / "settings.toml"
         self._options: dict[str, Any] = {}
@@ -68,30 +77,30 @@ class ClientSettings:
 
     async def ask(self) -> None:
         """Ask the client for its settings, where it can be asked."""
-        workspace = self._server.client_capabilities.workspace
+        workspace = self._client.client_capabilities.workspace
         if workspace is None or not workspace.configuration:
             return
         item = types.ConfigurationItem(section=SECTION)
-        answer = await self._server.workspace_configuration_async(types.ConfigurationParams([item]))
+        answer = await self._client.workspace_configuration_async(types.ConfigurationParams([item]))
         self._take(answer[0] if answer else None)
 
     async def subscribe(self) -> None:
         """Have the client tell of changes, where it waits to be asked."""
-        workspace = self._server.client_capabilities.workspace
+        workspace = self._client.client_capabilities.workspace
         change = workspace.did_change_configuration if workspace else None
         if change is None or not change.dynamic_registration:
             return
         options = types.DidChangeConfigurationRegistrationOptions(section=SECTION)
         wanted = types.Registration("settings", types.WORKSPACE_DID_CHANGE_CONFIGURATION, options)
-        await self._server.client_register_capability_async(types.RegistrationParams([wanted]))
+        await self._client.client_register_capability_async(types.RegistrationParams([wanted]))
 
-    async def changed(self, said: Any) -> None:
+    async def changed(self, params: types.DidChangeConfigurationParams) -> None:
         """The client's settings changed; it may say how, or wait to be asked."""
-        workspace = self._server.client_capabilities.workspace
+        workspace = self._client.client_capabilities.workspace
         if workspace is not None and workspace.configuration:
             await self.ask()
         else:
-            self._take(said)
+            self._take(params.settings)
 
     def reload(self) -> None:
         """A file that says settings may have changed."""
@@ -104,7 +113,7 @@ class ClientSettings:
         self._said = new
         self._cache.clear()
         self._shown.clear()
-        self._server.texts_changed_meaning()
+        self._when_changed()
 
     def _stamp(self, folder: Path) -> _Stamp:
         """The files that say settings here, and when they were written."""
@@ -124,7 +133,7 @@ class ClientSettings:
             if problem.path is None:
                 if text not in self._shown:
                     self._shown.add(text)
-                    self._server.show(text)
+                    self._client.show(text)
                 continue
             line = (problem.line or 1) - 1
             extent = types.Range(types.Position(line, 0), types.Position(line + 1, 0))
@@ -133,7 +142,7 @@ class ClientSettings:
             now.setdefault(uri_of(problem.path), []).append(found)
         self._reported[folder] = now
         for uri in {*before, *now}:
-            self._server.diagnostics.put(uri, f"settings:{folder}", now.get(uri, []))
+            self._put(uri, f"settings:{folder}", now.get(uri, []))
 
 
 def _said(value: Any) -> dict[str, Any]:

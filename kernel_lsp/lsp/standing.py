@@ -14,6 +14,7 @@ from kernel_lsp.errors import ConfigurationError, KernelLspError, SourceError, W
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.lsp.documents import Document
+from kernel_lsp.lsp.wire import SearchTurn, VerdictEvidence
 from kernel_lsp.refine.lowering import LANGUAGES
 from kernel_lsp.refine.offers import Known, Offer, find_offers
 from kernel_lsp.report.units import percent_text, time_text
@@ -53,6 +54,10 @@ class Standing:
     untimed: bool = False
     saved: bool = False
     voiceless: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def offer(self, verdict: str) -> Offer | None:
+        """The variant, older ones included, that a verdict found faster."""
+        return next((one for one in (*self.offers, *self.older) if one.verdict.id == verdict), None)
 
     def offers_for(self, kernel: str | None) -> list[Offer]:
         """Those that change a kernel."""
@@ -181,11 +186,8 @@ def find_cures(document: Document, kernel: Kernel, workload: WorkloadFile, rule:
     return [c.label for c in found if c.origin.removeprefix("rewrite:") in CURES[rule]]
 
 
-def find_evidence(store: Store, unsaved: dict[str, dict[str, Any]], name: str) -> dict[str, Any]:
-    """A verdict by its id or the beginning of it: `name`, `title`, `markdown`, the whole `verdict`, and `turns`.
-
-    The turns are those of the search that came to it: number, candidate (digest), prompt and answer where a model was
-    asked, and of those that were judged in full the label, outcome and speedup.
+def find_evidence(store: Store, unsaved: dict[str, dict[str, Any]], name: str) -> VerdictEvidence:
+    """What a verdict rests on, by its id or the beginning of it.
 
     Raises:
         ConfigurationError: there is none, or there are several.
@@ -194,23 +196,28 @@ def find_evidence(store: Store, unsaved: dict[str, dict[str, Any]], name: str) -
 
     document = unsaved.get(name)
     short = name
-    turns: list[dict[str, Any]] = []
+    turns: tuple[SearchTurn, ...] = ()
     if document is None:
         found = store.resolve(name)
         document, short = store.find_verdict(found), store.short_id(found)
-        turns = [_turn(store, turn) for turn in store.find_turns(found)]
+        turns = tuple(_turn(store, turn) for turn in store.find_turns(found))
     if document is None:
         raise ConfigurationError("The verdict is not in the store any more.")
-    markdown = evidence_markdown(Verdict.model_validate(document), short)
-    title = markdown.partition("\n")[0].removeprefix("# ")
-    return {"name": short, "title": title, "markdown": markdown, "verdict": document, "turns": turns}
-
-
-def _turn(store: Store, turn: Turn) -> dict[str, Any]:
-    given = {"number": turn.number, "candidate": turn.candidate, "prompt": turn.prompt, "answer": turn.answer}
-    document = store.find_verdict(turn.verdict) if turn.verdict else None
-    if document is None:
-        return given | {"label": None, "outcome": None, "speedup": None}
     verdict = Verdict.model_validate(document)
-    label = verdict.evidence.candidate_label
-    return given | {"label": label, "outcome": verdict.verdict, "speedup": verdict.speedup}
+    markdown = evidence_markdown(verdict, short)
+    title = markdown.partition("\n")[0].removeprefix("# ")
+    return VerdictEvidence(short, title, markdown, verdict, turns)
+
+
+def _turn(store: Store, turn: Turn) -> SearchTurn:
+    document = store.find_verdict(turn.verdict) if turn.verdict else None
+    verdict = Verdict.model_validate(document) if document is not None else None
+    return SearchTurn(
+        number=turn.number,
+        candidate=turn.candidate,
+        prompt=turn.prompt,
+        answer=turn.answer,
+        label=verdict.evidence.candidate_label if verdict else None,
+        outcome=verdict.verdict if verdict else None,
+        speedup=verdict.speedup if verdict else None,
+    )

@@ -13,7 +13,6 @@ from kernel_lsp.judge.verdict import (
     CheckStatus,
     ErrorFigures,
     Evidence,
-    KernelResources,
     Mismatch,
     Outcome,
     SustainedRun,
@@ -29,9 +28,16 @@ from kernel_lsp.report.units import (
     interval_text,
     percent_text,
     seconds_text,
-    size_text,
     speedup_text,
     time_text,
+)
+from kernel_lsp.report.view import (
+    KERNEL_COLUMNS,
+    change_text,
+    kernel_rows,
+    mismatch_facts,
+    opcode_rows,
+    share_text,
 )
 
 WIDE = 110
@@ -85,8 +91,8 @@ class VerdictCard:
             _mismatch(evidence.mismatch),
             _build_log(self.verdict),
             _errors(evidence.errors),
-            _resources(evidence.baseline_resources, evidence.candidate_resources),
-            _opcodes(evidence.baseline_opcodes, evidence.candidate_opcodes),
+            _resources(evidence),
+            _opcodes(evidence),
             _ran(evidence.traces),
             _checks(evidence),
             _circumstances(self.verdict, options.max_width),
@@ -123,7 +129,10 @@ def _cases(cases: tuple[CaseTiming, ...], *, wide: bool) -> Table | None:
     ]
     if any(case.roofline_share is not None for case in cases):
         columns.append(
-            ("Roofline", lambda case: _change(_share(case.baseline_roofline_share), _share(case.roofline_share)))
+            (
+                "Roofline",
+                lambda case: change_text(share_text(case.baseline_roofline_share), share_text(case.roofline_share)),
+            )
         )
     if wide:
         columns.append(("Bandwidth", lambda case: bandwidth_text(case.bytes_moved, case.candidate_us)))
@@ -143,15 +152,17 @@ def _sustained(run: SustainedRun | None) -> RenderableType | None:
         return None
     facts = [
         ("case", f"{run.case}, {seconds_text(run.seconds)} each without a pause"),
-        ("time", _change(time_text(run.baseline_us), time_text(run.candidate_us))),
+        ("time", change_text(time_text(run.baseline_us), time_text(run.candidate_us))),
         ("speedup", f"{speedup_text(run.speedup)} (95 % CI {interval_text(run.interval)})"),
     ]
     if run.baseline_mj is not None and run.candidate_mj is not None:
-        facts.append(("energy", _change(energy_text(run.baseline_mj), energy_text(run.candidate_mj)) + " a launch"))
+        facts.append(("energy", change_text(energy_text(run.baseline_mj), energy_text(run.candidate_mj)) + " a launch"))
     if run.baseline_w is not None and run.candidate_w is not None:
-        facts.append(("power", _change(f"{run.baseline_w:.0f}", f"{run.candidate_w:.0f}") + f" of {run.limit_w:.0f} W"))
+        facts.append(
+            ("power", change_text(f"{run.baseline_w:.0f}", f"{run.candidate_w:.0f}") + f" of {run.limit_w:.0f} W")
+        )
     if run.baseline_clock_mhz is not None and run.candidate_clock_mhz is not None:
-        clocks = _change(f"{run.baseline_clock_mhz:,.0f}", f"{run.candidate_clock_mhz:,.0f}")
+        clocks = change_text(f"{run.baseline_clock_mhz:,.0f}", f"{run.candidate_clock_mhz:,.0f}")
         facts.append(("SM clock", f"{clocks} MHz"))
     facts.append(("slowed by", ", ".join(run.throttle)))
     return Group(Text("Under a steady load", "bold"), _facts(*facts))
@@ -160,17 +171,7 @@ def _sustained(run: SustainedRun | None) -> RenderableType | None:
 def _mismatch(mismatch: Mismatch | None) -> RenderableType | None:
     if mismatch is None:
         return None
-    where = f"output {mismatch.output} at [{', '.join(map(str, mismatch.index))}]"
-    return Group(
-        Text("First wrong element", "bold"),
-        _facts(
-            ("where", where),
-            ("case", f"{mismatch.case}, input {mismatch.family}"),
-            ("expected", mismatch.expected),
-            ("actual", mismatch.actual),
-            ("wrong", f"{mismatch.count:,} of {mismatch.total:,} elements"),
-        ),
-    )
+    return Group(Text("First wrong element", "bold"), _facts(*mismatch_facts(mismatch).items()))
 
 
 def _build_log(verdict: Verdict) -> RenderableType | None:
@@ -197,8 +198,8 @@ def _errors(errors: tuple[ErrorFigures, ...]) -> Table | None:
         table.add_row(
             Text(case),
             Text(figures.family),
-            _change(f"{figures.baseline_max:.3g}", f"{figures.candidate_max:.3g}"),
-            _change(f"{figures.baseline_rms:.2g}", f"{figures.candidate_rms:.2g}"),
+            change_text(f"{figures.baseline_max:.3g}", f"{figures.candidate_max:.3g}"),
+            change_text(f"{figures.baseline_rms:.2g}", f"{figures.candidate_rms:.2g}"),
         )
     return table
 
@@ -207,42 +208,21 @@ def _growth(figures: ErrorFigures) -> float:
     return figures.candidate_max / figures.baseline_max if figures.baseline_max > 0 else figures.candidate_max
 
 
-def _resources(before: tuple[KernelResources, ...], after: tuple[KernelResources, ...]) -> RenderableType | None:
-    if not after:
+def _resources(evidence: Evidence) -> RenderableType | None:
+    if not evidence.candidate_resources:
         return None
-    columns: list[tuple[str, Callable[[KernelResources], str]]] = [
-        ("Registers", lambda kernel: str(kernel.registers)),
-        ("Spills", lambda kernel: "?" if kernel.spill_bytes is None else size_text(kernel.spill_bytes)),
-        ("Shared", lambda kernel: size_text(kernel.shared_bytes)),
-        ("Threads", lambda kernel: "?" if kernel.threads is None else str(kernel.threads)),
-        ("Occupancy", lambda kernel: _share(kernel.occupancy)),
-    ]
-    kernels = [
-        (new.name, [[_change(show(old) if old else None, show(new)) for _, show in columns]])
-        for old, new in _pairs(before, after)
-    ]
-    return Group(Text("Kernels", "bold"), kernel_table([title for title, _ in columns], kernels))
+    kernels = [(name, [cells[:-1]]) for name, cells in kernel_rows(evidence)]  # there is no room for what limits it
+    return Group(Text("Kernels", "bold"), kernel_table(list(KERNEL_COLUMNS[:-1]), kernels))
 
 
-def _opcodes(before: dict[str, int], after: dict[str, int]) -> RenderableType | None:
+def _opcodes(evidence: Evidence) -> RenderableType | None:
     """The kinds of instructions whose number has changed most."""
-    more = {kind: after.get(kind, 0) - before.get(kind, 0) for kind in before | after}
-    changed = sorted((kind for kind in more if more[kind]), key=lambda kind: (-abs(more[kind]), kind))
+    changed = opcode_rows(evidence)
     if not changed:
         return None
-    shown = [f"{kind} {more[kind]:+}" for kind in changed[:OPCODES]]
+    shown = [f"{kind} {after - before:+}" for kind, before, after in changed[:OPCODES]]
     shown += [f"and {len(changed) - OPCODES} more"] if len(changed) > OPCODES else []
     return Group(Text("Instructions", "bold"), Padding(Text(", ".join(shown)), (0, 0, 0, 2)))
-
-
-def _pairs(
-    before: tuple[KernelResources, ...], after: tuple[KernelResources, ...]
-) -> list[tuple[KernelResources | None, KernelResources]]:
-    """Each kernel with what it was: by place, as template arguments change names, else by name."""
-    if len(before) == len(after):
-        return list(zip(before, after, strict=True))
-    by_name = {kernel.name: kernel for kernel in before}
-    return [(by_name.get(kernel.name), kernel) for kernel in after]
 
 
 def _ran(traces: Sequence[Trace]) -> RenderableType | None:
@@ -381,11 +361,3 @@ def _setting(value: bool | float | str) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _share(share: float | None) -> str:
-    return "?" if share is None else percent_text(share)
-
-
-def _change(before: str | None, after: str) -> str:
-    return after if before is None or before == after else f"{before} → {after}"

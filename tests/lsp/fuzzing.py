@@ -46,12 +46,11 @@ PIECES = (
 # The server as it is, but for one request more: the texts that it has.
 MIRRORED = """
 from kernel_lsp.lsp import server
-make = server.make_server
-def mirrored(commanded):
-    made = make(commanded)
-    made.feature("test/texts")(lambda ls, _: {document.uri: document.text for document in ls.documents})
-    return made
-server.make_server = mirrored
+class Mirrored(server.Server):
+    def __init__(self, commanded):
+        super().__init__(commanded)
+        self.client.feature("test/texts")(lambda _: {one.uri: one.text for one in self.documents})
+server.Server = Mirrored
 from kernel_lsp.cli.main import main
 main()
 """

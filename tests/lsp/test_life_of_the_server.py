@@ -76,7 +76,7 @@ def test_nothing_heavy_is_imported():
 def test_settings_and_records_wait_until_the_client_is_answered():
     """pydantic and the rooms below take longer to import than an editor should wait."""
     late = {"pydantic", "sqlite3", "rich", "watchdog"}
-    code = f"import sys, kernel_lsp.lsp.server as s; s.make_server({{}}); print({late} & set(sys.modules))"
+    code = f"import sys, kernel_lsp.lsp.server as s; s.Server({{}}); print({late} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "set()", done.stderr
 

@@ -74,7 +74,9 @@ async def test_only_a_folder_that_exists_can_be_trusted(tmp_path):
             await session.command("trust", str(tmp_path / "nowhere"))
         assert refused.value.code == types.LSPErrorCodes.RequestFailed
         with pytest.raises(JsonRpcException, match="full path"):
-            await session.command("trust", "relative", 3)
+            await session.command("trust", "relative")
+        with pytest.raises(JsonRpcException, match="texts"):
+            await session.command("trust", str(tmp_path), 3)
 
 
 async def test_a_projects_settings_apply_as_soon_as_they_are_written(tmp_path):

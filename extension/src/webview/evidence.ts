@@ -1,5 +1,5 @@
 import type { Asked, Sent } from "../evidence";
-import type { CaseTiming, Evidence, Opcodes, Resources, Turn, Verdict } from "../protocol";
+import type { CaseTiming, KernelResources, Opcodes, SearchTurn, Verdict, VerdictEvidence } from "../protocol";
 import { blocks, intervals, redraw, roofline } from "./charts";
 import { h, more, section, table } from "./elements";
 
@@ -25,7 +25,7 @@ window.addEventListener("message", ({ data }: MessageEvent<Sent>) => {
 new MutationObserver(redraw).observe(document.body, { attributeFilter: ["class"] });
 editor.postMessage("ready");
 
-function page({ name, title, verdict, turns }: Evidence, applies: boolean): HTMLElement[] {
+function page({ name, title, verdict, turns }: VerdictEvidence, applies: boolean): HTMLElement[] {
   const { evidence, cases } = verdict;
   const parts = [head(name, title, verdict, applies)];
   if (cases.length > 0) parts.push(...timing(cases, evidence.discarded_blocks));
@@ -134,10 +134,10 @@ function checks({ evidence }: Verdict): HTMLElement {
   );
 }
 
-function resources(before: Resources[], after: Resources[]): HTMLElement {
+function resources(before: KernelResources[], after: KernelResources[]): HTMLElement {
   if (before.length === 0 && after.length === 0)
     return section("Resources", h("p", { class: "quiet" }, "It was not built."));
-  const row = (side: string, one: Resources): (string | number)[] => [
+  const row = (side: string, one: KernelResources): (string | number)[] => [
     side,
     one.name,
     one.registers,
@@ -158,7 +158,7 @@ function resources(before: Resources[], after: Resources[]): HTMLElement {
 }
 
 function difference({ arch, kernels }: Opcodes): HTMLElement {
-  const parts = kernels.map(({ name, baseline = {}, candidate = {} }) => {
+  const parts = kernels.map(({ name, baseline, candidate }) => {
     const kinds = [...new Set([...Object.keys(baseline), ...Object.keys(candidate)])];
     const changed = kinds.filter((kind) => (baseline[kind] ?? 0) !== (candidate[kind] ?? 0));
     const total = (side: Record<string, number>): number => Object.values(side).reduce((sum, count) => sum + count, 0);
@@ -180,7 +180,7 @@ function difference({ arch, kernels }: Opcodes): HTMLElement {
   return h("div", {}, ...parts);
 }
 
-function transcript(turns: Turn[], verdict: string): HTMLElement {
+function transcript(turns: SearchTurn[], verdict: string): HTMLElement {
   const rows = turns.map((turn) => {
     const outcome =
       turn.outcome === null

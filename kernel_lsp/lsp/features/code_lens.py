@@ -1,86 +1,85 @@
 """Code lenses above each kernel: its facts, its last verdict, its job and its verified variants.
 
-Above a plain PyTorch module: offers to write a kernel for it, the job that does so, and what was verified. Each kind is
-a source: a function from a kernel to the command of one lens, or to None. A source answers with a lens as long as it
-may have one, so that lines do not jump while a text is compiled or a job runs.
+Above a plain PyTorch module: offers to write a kernel for it, the job that does so, and what was verified. Each setting
+has a source of lenses. A source answers with a lens as long as it may have one, so that lines do not jump while a text
+is compiled or a job runs.
 """
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from lsprotocol import types
 
-from kernel_lsp.lsp.documents import Document
-from kernel_lsp.lsp.features import job_lenses
+from kernel_lsp.lsp.analysis import Analysis
+from kernel_lsp.lsp.compiled import facts_of
+from kernel_lsp.lsp.documents import Document, Documents
+from kernel_lsp.lsp.features.job_lenses import JobLenses, Lens
+from kernel_lsp.lsp.settings import ClientSettings
+from kernel_lsp.lsp.workspace import Permission
 from kernel_lsp.report.units import percent_text, size_text
 from kernel_lsp.source.kernel import Kernel
 
-if TYPE_CHECKING:
-    from kernel_lsp.lsp.analysis import Compiled, Facts
-    from kernel_lsp.lsp.server import Server
 
-Lens = types.Command
-Source = Callable[["Server", Document, Kernel], "Lens | None"]
+class CodeLenses:
+    """The lenses of a text."""
 
+    def __init__(
+        self,
+        documents: Documents,
+        settings: ClientSettings,
+        permission: Permission,
+        analysis: Analysis,
+        jobs: JobLenses,
+    ) -> None:
+        self._documents, self._settings, self._permission = documents, settings, permission
+        self._analysis = analysis
+        self._of_kernel: dict[str, Callable[[Document, Kernel], list[Lens]]] = {  # by setting, in the order shown
+            "facts_lens": self.of_facts,
+            "verdict_lens": jobs.of_verdict,
+            "job_lens": jobs.of_jobs,
+            "variant_lens": jobs.of_variants,
+        }
+        self._of_module: dict[str, Callable[[Document], list[Lens]]] = {
+            "job_lens": jobs.of_module_jobs,
+            "variant_lens": jobs.of_written,
+        }
 
-def code_lenses(ls: "Server", params: types.CodeLensParams) -> list[types.CodeLens]:
-    """The lenses of every kernel of a text, kernel by kernel."""
-    document = ls.documents.read(params.text_document.uri)
-    editor = ls.settings.at(document.path).editor
-    found: list[types.CodeLens] = []
-    for kernel in document.kernels:
-        extent = document.range(kernel.name_span)
-        for setting, source in SOURCES.items():
-            if getattr(editor, setting) and (command := source(ls, document, kernel)) is not None:
-                found.append(types.CodeLens(extent, command))
-    if document.module is not None:
-        extent = document.range(document.module)
-        for setting, lenses in MODULE_SOURCES.items():
-            if getattr(editor, setting):
-                found += [types.CodeLens(extent, command) for command in lenses(ls, document)]
-    return found
+    def lenses(self, params: types.CodeLensParams) -> list[types.CodeLens]:
+        """The lenses of every kernel of a text, kernel by kernel, then those of its module."""
+        document = self._documents.read(params.text_document.uri)
+        editor = self._settings.at(document.path).editor
+        found: list[types.CodeLens] = []
+        for kernel in document.kernels:
+            extent = document.range(kernel.name_span)
+            for setting, source in self._of_kernel.items():
+                if getattr(editor, setting):
+                    found += [types.CodeLens(extent, lens) for lens in source(document, kernel)]
+        if document.module is not None:
+            extent = document.range(document.module)
+            for setting, source in self._of_module.items():
+                if getattr(editor, setting):
+                    found += [types.CodeLens(extent, lens) for lens in source(document)]
+        return found
 
+    def of_facts(self, document: Document, kernel: Kernel) -> list[Lens]:
+        """`40 regs, 48 KiB smem, occupancy 50 % (registers)`, of the first architecture and the hungriest instance.
 
-def facts_lens(ls: "Server", document: Document, kernel: Kernel) -> Lens | None:
-    """`40 regs, 48 KiB smem, occupancy 50 % (registers)`, of the first architecture and the hungriest instance.
-
-    Where there are no facts it says why; only an untrusted text, of which there are never any, has no such lens.
-    """
-    if not ls.is_trusted(document):
-        return None
-    found = ls.analysis.latest(document.uri)
-    if found is None:
-        return Lens("does not compile" if ls.analysis.is_compiled(document) else "compiling", "")
-    facts = [fact for _, fact in facts_of(found[:1], kernel)]
-    if not facts:
-        return Lens("no launch says how to compile this", "")
-    fact = max(facts, key=lambda fact: fact.registers)
-    parts = [f"{fact.registers} regs"]
-    if fact.shared_bytes:
-        parts.append(f"{size_text(fact.shared_bytes)} smem")
-    if fact.spill_bytes:
-        parts.append(f"{size_text(fact.spill_bytes)} spilled")
-    if fact.occupancy is not None:
-        parts.append(f"occupancy {percent_text(fact.occupancy)} ({fact.limiter})")
-    is_older = ls.analysis.is_compiled(document) and ls.analysis.of(document) != found
-    return Lens(", ".join(parts) + (" when it last compiled" if is_older else ""), "")
-
-
-def facts_of(found: "Sequence[Compiled]", kernel: Kernel) -> "list[tuple[str, Facts]]":
-    """A kernel's facts with their architecture; several where it is built in several instances."""
-    return [(one.arch, fact) for one in found for fact in one.instances(kernel.name)]
-
-
-SOURCES: dict[str, Source] = {
-    "facts_lens": facts_lens,
-    "verdict_lens": job_lenses.verdict_lens,
-    "job_lens": job_lenses.job_lens,
-    "variant_lens": job_lenses.variant_lens,
-}
-"""The setting of each kind of lens, and the function that makes it, in the order in which they are shown."""
-
-MODULE_SOURCES: dict[str, Callable[["Server", Document], list[Lens]]] = {
-    "job_lens": job_lenses.lowering_lenses,
-    "variant_lens": job_lenses.written_lenses,
-}
-"""The same for a plain module."""
+        Where there are no facts it says why; only an untrusted text, of which there are never any, has no such lens.
+        """
+        if not self._permission.covers(document):
+            return []
+        found = self._analysis.latest(document.uri)
+        if found is None:
+            return [Lens("does not compile" if self._analysis.is_compiled(document) else "compiling", "")]
+        facts = [fact for _, fact in facts_of(found[:1], kernel)]
+        if not facts:
+            return [Lens("no launch says how to compile this", "")]
+        fact = max(facts, key=lambda fact: fact.registers)
+        parts = [f"{fact.registers} regs"]
+        if fact.shared_bytes:
+            parts.append(f"{size_text(fact.shared_bytes)} smem")
+        if fact.spill_bytes:
+            parts.append(f"{size_text(fact.spill_bytes)} spilled")
+        if fact.occupancy is not None:
+            parts.append(f"occupancy {percent_text(fact.occupancy)} ({fact.limiter})")
+        is_older = self._analysis.is_compiled(document) and self._analysis.of(document) != found
+        return [Lens(", ".join(parts) + (" when it last compiled" if is_older else ""), "")]

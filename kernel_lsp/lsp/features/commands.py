@@ -1,41 +1,143 @@
-"""Commands that concern the server itself; a handler takes the list of the command's arguments."""
+"""Commands for every editor, declared in `catalog.COMMANDS`; a handler takes the texts that it is given.
 
+Whatever takes long is a job: its command answers at once, with the job.
+"""
+
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kernel_lsp.errors import ConfigurationError
-from kernel_lsp.lsp.documents import path_of
+from lsprotocol import types
 
-if TYPE_CHECKING:
-    from kernel_lsp.lsp.server import Server
+from kernel_lsp.errors import ConfigurationError, SourceError
+from kernel_lsp.lsp import protocol
+from kernel_lsp.lsp.background import Background
+from kernel_lsp.lsp.client import Client
+from kernel_lsp.lsp.documents import Documents, path_of, uri_of
+from kernel_lsp.lsp.features.edits import Edits
+from kernel_lsp.lsp.features.texts import OpenTexts
+from kernel_lsp.lsp.results import Results
+from kernel_lsp.lsp.settings import ClientSettings
+from kernel_lsp.lsp.trust import Trust
+from kernel_lsp.lsp.wire import EvidencePage, FilePath, extended
+from kernel_lsp.lsp.workspace import Folders
+from kernel_lsp.source.files import write_new
+from kernel_lsp.workload.spec import workload_path
 
 
-async def trust(ls: "Server", arguments: list[Any]) -> list[str]:
-    """Trust the folders named by URI or path, else the workspace's; the folders."""
-    folders = _folders(ls, arguments)
-    for folder in folders:
-        ls.trust.add(folder)
-    ls.texts_changed_meaning()
-    return [str(folder) for folder in folders]
+class ResultCommands:
+    """What is done with results."""
+
+    def __init__(
+        self,
+        client: Client,
+        background: Background,
+        documents: Documents,
+        settings: ClientSettings,
+        results: Results,
+        edits: Edits,
+    ) -> None:
+        self._client, self._background, self._documents = client, background, documents
+        self._settings, self._results, self._edits = settings, results, edits
+
+    @property
+    def handlers(self) -> dict[str, Callable[..., Any]]:
+        """The handlers by the names of their commands."""
+        return {"apply": self.apply, "evidence": self.evidence, "draft": self.draft}
+
+    async def apply(self, uri: str, verdict: str) -> bool:
+        """Have the editor apply a verified variant; return whether it did."""
+        document = self._documents.read(uri)
+        offer = (await self._results.of(document)).offer(verdict)
+        if offer is None:
+            raise ConfigurationError("There is no such variant of this text.", document.path, cure="Refine it first.")
+        try:
+            return await self._edits.apply(document, offer)
+        except SourceError as error:
+            kernel = offer.kernels[0].name if len(offer.kernels) == 1 else None
+            self._background.start(self._edits.ask_to_judge_again(document, kernel, error))
+            raise protocol.failed(error, told=True) from None
+
+    async def evidence(self, verdict: str, uri: str | None) -> EvidencePage:
+        """Show what a verdict rests on, as a page in the editor where that is possible."""
+        path = place_of(uri)
+        found = await self._results.evidence(path, verdict)
+        page = self._settings.at(path).paths.cache / "evidence" / f"{found.name}.md"
+        try:
+            await asyncio.to_thread(_write, page, found.markdown)
+        except OSError as error:
+            cure = f"`kernel-lsp report {found.name}` shows it in a terminal."
+            raise ConfigurationError(f"The page cannot be written: {error.strerror}.", page, cure=cure) from None
+        self._show(page, f"{found.title}: {page}")
+        return extended(EvidencePage, found, path=str(page))
+
+    async def draft(self, uri: str, kernel: str | None) -> FilePath:
+        """Write a first workload beside a kernel file that has none."""
+        from kernel_lsp.workload.draft import draft_for  # its patterns take longer to compile than all the rest
+
+        document = self._documents.read(uri)
+        path = workload_path(document.path)
+        if not document.on_disk:
+            raise SourceError("There is no kernel to draft a workload for.", document.path)
+        write_new(path, draft_for(document.source, kernel))
+        self._show(path, f"A draft was written to {path}.")
+        return FilePath(str(path))
+
+    def _show(self, path: Path, said: str) -> None:
+        """Show a file in the editor; where that is not possible, say where it is."""
+        if self._client.shows_documents:
+            self._background.start(self._open(path))
+        else:
+            self._client.show(said, types.MessageType.Info)
+
+    async def _open(self, path: Path) -> None:
+        await self._client.window_show_document_async(types.ShowDocumentParams(uri_of(path), take_focus=True))
 
 
-async def untrust(ls: "Server", arguments: list[Any]) -> list[str]:
-    """Withdraw the trust from the folders named, else from the workspace's; the folders."""
-    folders = _folders(ls, arguments)
-    try:
+class TrustCommands:
+    """Which folders are trusted."""
+
+    def __init__(self, folders: Folders, trust: Trust, texts: OpenTexts) -> None:
+        self._folders, self._trust, self._texts = folders, trust, texts
+
+    @property
+    def handlers(self) -> dict[str, Callable[..., Any]]:
+        """The handlers by the names of their commands."""
+        return {"trust": self.trust, "untrust": self.untrust}
+
+    async def trust(self, *names: str) -> list[str]:
+        """Trust the folders named by URI or path, else the workspace's; return the folders."""
+        folders = self._named(names)
         for folder in folders:
-            ls.trust.remove(folder)
-    finally:
-        ls.texts_changed_meaning()
-    return [str(folder) for folder in folders]
+            self._trust.add(folder)
+        self._texts.reconsider()
+        return [str(folder) for folder in folders]
+
+    async def untrust(self, *names: str) -> list[str]:
+        """Withdraw the trust from the folders named, else from the workspace's; return the folders."""
+        folders = self._named(names)
+        try:
+            for folder in folders:
+                self._trust.remove(folder)
+        finally:
+            self._texts.reconsider()
+        return [str(folder) for folder in folders]
+
+    def _named(self, names: tuple[str, ...]) -> list[Path]:
+        named = [path for name in names if (path := path_of(name) or Path(name)).is_absolute()]
+        if len(named) < len(names):
+            raise ConfigurationError("A folder is named by its URI or its full path.")
+        if found := named or list(self._folders.paths):
+            return found
+        raise ConfigurationError("No folder is open.", cure="Name the folder to trust.")
 
 
-def _folders(ls: "Server", arguments: list[Any]) -> list[Path]:
-    named = [
-        path for name in arguments if isinstance(name, str) and (path := path_of(name) or Path(name)).is_absolute()
-    ]
-    if len(named) < len(arguments):
-        raise ConfigurationError("A folder is named by its URI or its full path.")
-    if found := named or list(ls.folders.paths):
-        return found
-    raise ConfigurationError("No folder is open.", cure="Name the folder to trust.")
+def place_of(uri: str | None) -> Path:
+    """The file whose settings say where the store lies."""
+    return (path_of(uri) if uri else None) or Path.cwd() / "untitled"
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")

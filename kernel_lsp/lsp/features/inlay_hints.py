@@ -2,82 +2,80 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lsprotocol import types
 
-from kernel_lsp.lsp.documents import Document
-
-if TYPE_CHECKING:
-    from kernel_lsp.lsp.server import Server
+from kernel_lsp.lsp.analysis import Analysis
+from kernel_lsp.lsp.documents import Document, Documents
+from kernel_lsp.lsp.settings import ClientSettings
 
 Hint = tuple[int, str, str]
 """A line from 1, the hint, and what it means."""
 
+Source = Callable[[Document], Iterable[Hint]]
+
 _PLACE = ("kernel", "path", "line")
 
-Source = Callable[["Server", Document], Iterable[Hint]]
 
+class InlayHints:
+    """The hints of a text, from what was compiled and what was run last."""
 
-def inlay_hints(ls: "Server", params: types.InlayHintParams) -> list[types.InlayHint]:
-    """The hints of the lines asked for."""
-    document = ls.documents.read(params.text_document.uri)
-    editor = ls.settings.at(document.path).editor
-    lines = range(params.range.start.line + 1, params.range.end.line + 2)
-    found: list[types.InlayHint] = []
-    for setting, source in SOURCES.items():
-        if not getattr(editor, setting):
-            continue
-        for line, text, meaning in source(ls, document):
-            if line in lines:
-                end = document.position(document.lines.offset(line, 1 << 30))
-                found.append(types.InlayHint(end, text, tooltip=meaning, padding_left=True))
-    return found
+    def __init__(self, documents: Documents, settings: ClientSettings, analysis: Analysis) -> None:
+        self._documents, self._settings, self._analysis = documents, settings, analysis
+        self._sources: dict[str, Source] = {  # by the setting that asks for them
+            "register_hints": self.register_hints,
+            "sector_hints": self.sector_hints,
+            "bank_hints": self.bank_hints,
+        }
 
+    def hints(self, params: types.InlayHintParams) -> list[types.InlayHint]:
+        """The hints of the lines asked for."""
+        document = self._documents.read(params.text_document.uri)
+        editor = self._settings.at(document.path).editor
+        lines = range(params.range.start.line + 1, params.range.end.line + 2)
+        found: list[types.InlayHint] = []
+        for setting, source in self._sources.items():
+            if not getattr(editor, setting):
+                continue
+            for line, text, meaning in source(document):
+                if line in lines:
+                    end = document.position(document.lines.offset(line, 1 << 30))
+                    found.append(types.InlayHint(end, text, tooltip=meaning, padding_left=True))
+        return found
 
-def register_hints(ls: "Server", document: Document) -> Iterator[Hint]:
-    """`40 regs`: most registers live at a line, of the kernel that has most there."""
-    for line, found in ls.analysis.lines(document).items():
-        most = max(found, key=lambda one: one.live)
-        yield line, f"{most.live} regs", f"Registers live in each thread here, in {most.kernel} on {most.arch}"
+    def register_hints(self, document: Document) -> Iterator[Hint]:
+        """`40 regs`: most registers live at a line, of the kernel that has most there."""
+        for line, found in self._analysis.lines(document).items():
+            most = max(found, key=lambda one: one.live)
+            yield line, f"{most.live} regs", f"Registers live in each thread here, in {most.kernel} on {most.arch}"
 
+    def sector_hints(self, document: Document) -> Iterator[Hint]:
+        """`4.0 sectors`: memory sectors of 32 bytes for each request of a warp, at loads and stores."""
+        for line, counted in self._counted(document):
+            requests = counted["load_requests"] + counted["store_requests"]
+            if requests:
+                sectors = counted["load_sectors"] + counted["store_sectors"]
+                ideal = counted["load_ideal_sectors"] + counted["store_ideal_sectors"]
+                meaning = (
+                    f"Sectors of 32 bytes for each request of a warp; side by side it would take {ideal / requests:.1f}"
+                )
+                yield line, f"{sectors / requests:.1f} sectors", meaning
 
-def sector_hints(ls: "Server", document: Document) -> Iterator[Hint]:
-    """`4.0 sectors`: memory sectors of 32 bytes for each request of a warp, at loads and stores."""
-    for line, counted in _counted(ls, document):
-        requests = counted["load_requests"] + counted["store_requests"]
-        if requests:
-            sectors = counted["load_sectors"] + counted["store_sectors"]
-            ideal = counted["load_ideal_sectors"] + counted["store_ideal_sectors"]
-            meaning = (
-                f"Sectors of 32 bytes for each request of a warp; side by side it would take {ideal / requests:.1f}"
-            )
-            yield line, f"{sectors / requests:.1f} sectors", meaning
+    def bank_hints(self, document: Document) -> Iterator[Hint]:
+        """`8.0-way`: passes over the banks of shared memory for each request of a warp, where there is a conflict."""
+        for line, counted in self._counted(document):
+            conflicts = counted["shared_load_conflicts"] + counted["shared_store_conflicts"]
+            if conflicts:
+                requests = counted["shared_load_requests"] + counted["shared_store_requests"]
+                wavefronts = counted["shared_load_wavefronts"] + counted["shared_store_wavefronts"]
+                meaning = f"Passes over the banks of shared memory for each request; {conflicts} in all are conflicts"
+                yield line, f"{wavefronts / requests:.1f}-way", meaning
 
-
-def bank_hints(ls: "Server", document: Document) -> Iterator[Hint]:
-    """`8.0-way`: passes over the banks of shared memory for each request of a warp, where there is a conflict."""
-    for line, counted in _counted(ls, document):
-        conflicts = counted["shared_load_conflicts"] + counted["shared_store_conflicts"]
-        if conflicts:
-            requests = counted["shared_load_requests"] + counted["shared_store_requests"]
-            wavefronts = counted["shared_load_wavefronts"] + counted["shared_store_wavefronts"]
-            meaning = f"Passes over the banks of shared memory for each request; {conflicts} in all are conflicts"
-            yield line, f"{wavefronts / requests:.1f}-way", meaning
-
-
-SOURCES: dict[str, Source] = {
-    "register_hints": register_hints,
-    "sector_hints": sector_hints,
-    "bank_hints": bank_hints,
-}
-"""The setting of each kind of hint, and the function that makes a text's."""
-
-
-def _counted(ls: "Server", document: Document) -> Iterator[tuple[int, dict[str, Any]]]:
-    """What the last emulated run counted at each line of a text, over all its kernels."""
-    lines: dict[int, Counter[str]] = {}
-    for found in ls.analysis.counters(document):
-        if found["path"] == str(document.path):
-            lines.setdefault(found["line"], Counter()).update({k: v for k, v in found.items() if k not in _PLACE})
-    yield from lines.items()
+    def _counted(self, document: Document) -> Iterator[tuple[int, dict[str, Any]]]:
+        """What the last emulated run counted at each line of a text, over all its kernels."""
+        lines: dict[int, Counter[str]] = {}
+        for found in self._analysis.counters(document):
+            if found["path"] == str(document.path):
+                lines.setdefault(found["line"], Counter()).update({k: v for k, v in found.items() if k not in _PLACE})
+        yield from lines.items()

@@ -1,69 +1,90 @@
-"""Lenses above a kernel that speak of judging it: what it measured, the job on it, the variants that were verified."""
+"""Lenses that speak of judging: what a kernel measured, the jobs on it, the variants that were verified."""
 
 from typing import TYPE_CHECKING
 
 from lsprotocol import types
 
+from kernel_lsp.lsp.catalog import PREFIX, JobKind, Subject, jobs_on
 from kernel_lsp.lsp.documents import Document
-from kernel_lsp.lsp.features.code_actions import unwritten, why_not, why_not_lowered
-from kernel_lsp.lsp.jobs import Work
+from kernel_lsp.lsp.features.edits import Edits
+from kernel_lsp.lsp.features.readiness import Readiness
+from kernel_lsp.lsp.jobs import Jobs
+from kernel_lsp.lsp.results import Results
 from kernel_lsp.report.titles import short_title
 from kernel_lsp.source.kernel import Kernel
 
 if TYPE_CHECKING:
-    from kernel_lsp.lsp.server import Server
+    from kernel_lsp.lsp.standing import Standing
+
+Lens = types.Command
 
 
-def verdict_lens(ls: "Server", document: Document, kernel: Kernel) -> types.Command | None:
-    """`0.40 ms, 82 % of roofline`, of this text as it was last measured; picking it shows the evidence."""
-    standing = ls.results.latest(document)
-    if standing is None or standing.measured is None:
-        return None
-    return types.Command(standing.measured, "kernel-lsp.evidence", arguments=[standing.measured_by, document.uri])
+class JobLenses:
+    """Makes them from what is known already; what is newer is read, and the client then asks again."""
+
+    def __init__(self, results: Results, jobs: Jobs, readiness: Readiness, edits: Edits) -> None:
+        self._results, self._jobs, self._readiness, self._edits = results, jobs, readiness, edits
+
+    def of_verdict(self, document: Document, kernel: Kernel) -> list[Lens]:
+        """`0.40 ms, 82 % of roofline`, of this text as it was last measured; picking it shows the evidence."""
+        standing = self._results.latest(document)
+        if standing is None or standing.measured is None:
+            return []
+        return [_lens(standing.measured, "evidence", standing.measured_by, document.uri)]
+
+    def of_jobs(self, document: Document, kernel: Kernel) -> list[Lens]:
+        """Where the search stands, else an offer to begin one: there is always one, so that no line jumps."""
+        kinds = [kind for kind in jobs_on(Subject.KERNEL) if kind.lens]
+        standing = self._results.latest(document)
+        return [lens for kind in kinds for lens in self._job(kind, document, standing, kernel.name)]
+
+    def of_variants(self, document: Document, kernel: Kernel) -> list[Lens]:
+        """The best verified variant; picking it applies it."""
+        standing = self._results.latest(document)
+        offers = standing.offers_for(kernel.name) if standing is not None else []
+        return [
+            _lens(f"Apply: {short_title(one.verdict)}", "apply", document.uri, one.verdict.id) for one in offers[:1]
+        ]
+
+    def of_module_jobs(self, document: Document) -> list[Lens]:
+        """Where the writing of a kernel for a module stands, else offers to begin it."""
+        kinds = [kind for kind in jobs_on(Subject.MODULE) if kind.lens]
+        if running := [job for kind in kinds for job in self._jobs.running(kind, document.uri)]:
+            return [_lens(f"Stop: {job.text}", "cancel", job.id) for job in running]
+        standing = self._results.latest(document)
+        pairs = [(kind, choice) for kind in kinds for choice in kind.choices]
+        return [lens for kind, choice in pairs for lens in self._job(kind, document, standing, None, choice)]
+
+    def of_written(self, document: Document) -> list[Lens]:
+        """The best verified kernel for a module; picking it writes it into a new file."""
+        standing = self._results.latest(document)
+        offers = self._edits.unwritten(document, standing) if standing is not None else []
+        return [
+            _lens(
+                f"Write {one.new_path(document.path).name}: {short_title(one.verdict)}",
+                *("apply", document.uri, one.verdict.id),
+            )
+            for one in offers[:1]
+        ]
+
+    def _job(
+        self,
+        kind: JobKind,
+        document: Document,
+        standing: "Standing | None",
+        kernel: str | None,
+        choice: tuple[str | None, str] = (None, ""),
+    ) -> list[Lens]:
+        label, shown = choice
+        if running := self._jobs.running(kind, document.uri, kernel, label)[:1]:
+            return [_lens(f"Stop: {job.text}", "cancel", job.id) for job in running]
+        if standing is None or self._readiness.why_not(kind, document, standing, label) is not None:
+            return []
+        given = [one for one in (kernel, label) if one is not None]
+        return [
+            _lens(kind.lens.format(name=kernel or document.path.name, label=shown), kind.name, document.uri, *given)
+        ]
 
 
-def job_lens(ls: "Server", document: Document, kernel: Kernel) -> types.Command | None:
-    """Where the search stands, else an offer to begin one: there is always one, so that no line jumps."""
-    for job in ls.jobs.under_way(document.uri, kernel.name):
-        if job.wanted.work is Work.REFINE:
-            return types.Command(f"Stop: {job.text}", "kernel-lsp.cancel", arguments=[job.id])
-    standing = ls.results.latest(document)
-    if standing is None or why_not(ls, document, standing, timed=True) is not None:
-        return None
-    return types.Command("Refine", "kernel-lsp.refine", arguments=[document.uri, kernel.name])
-
-
-def variant_lens(ls: "Server", document: Document, kernel: Kernel) -> types.Command | None:
-    """The best verified variant; picking it applies it."""
-    standing = ls.results.latest(document)
-    offers = standing.offers_for(kernel.name) if standing is not None else []
-    if not offers:
-        return None
-    best = offers[0].verdict
-    return types.Command(f"Apply: {short_title(best)}", "kernel-lsp.apply", arguments=[document.uri, best.id])
-
-
-def lowering_lenses(ls: "Server", document: Document) -> list[types.Command]:
-    """Of a plain module: where the writing of a kernel stands, else offers to begin it."""
-    running = [job for job in ls.jobs.under_way(document.uri) if job.wanted.work is Work.LOWER]
-    if running:
-        return [types.Command(f"Stop: {job.text}", "kernel-lsp.cancel", arguments=[job.id]) for job in running]
-    standing = ls.results.latest(document)
-    return [
-        types.Command(f"Write a {name} kernel", "kernel-lsp.lower", arguments=[document.uri, language])
-        for language, name in (("cuda", "CUDA"), ("triton", "Triton"))
-        if standing is not None and why_not_lowered(ls, document, standing, language) is None
-    ]
-
-
-def written_lenses(ls: "Server", document: Document) -> list[types.Command]:
-    """The best verified kernel for a plain module; picking it writes it into a new file."""
-    standing = ls.results.latest(document)
-    return [
-        types.Command(
-            f"Write {offer.new_path(document.path).name}: {short_title(offer.verdict)}",
-            "kernel-lsp.apply",
-            arguments=[document.uri, offer.verdict.id],
-        )
-        for offer in (unwritten(ls, document, standing)[:1] if standing is not None else ())
-    ]
+def _lens(title: str, command: str, *arguments: str | None) -> Lens:
+    return Lens(title, PREFIX + command, arguments=list(arguments))

@@ -2,170 +2,195 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from pygls.exceptions import JsonRpcInvalidParams
 
 from kernel_lsp import __version__
 from kernel_lsp.compiler.opcodes import kind_of
 from kernel_lsp.errors import ConfigurationError, KernelLspError
-from kernel_lsp.lsp.documents import Document, uri_of
-from kernel_lsp.lsp.features import edits
+from kernel_lsp.lsp.analysis import Analysis
+from kernel_lsp.lsp.documents import Document, Documents, uri_of
+from kernel_lsp.lsp.features.commands import place_of
+from kernel_lsp.lsp.features.edits import Edits
+from kernel_lsp.lsp.requests import Nothing, OneText, OneVariant, OneVerdict
+from kernel_lsp.lsp.results import Results
+from kernel_lsp.lsp.settings import ClientSettings
+from kernel_lsp.lsp.wire import (
+    FileRow,
+    FileText,
+    GpuName,
+    KernelFiles,
+    KernelOpcodes,
+    KernelRow,
+    LastVerdict,
+    ListedVariant,
+    MachineCode,
+    Opcodes,
+    ServerStatus,
+    Variant,
+    VariantList,
+    VariantTexts,
+    VerdictEvidence,
+    extended,
+)
+from kernel_lsp.lsp.workspace import Folders, Permission
 from kernel_lsp.report.titles import speedup_title
+from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import apply_edits
 
 if TYPE_CHECKING:
     from kernel_lsp.config.settings import Settings
     from kernel_lsp.lsp.overview import Known
-    from kernel_lsp.lsp.server import Server
     from kernel_lsp.lsp.standing import Standing
     from kernel_lsp.refine.offers import Offer
 
-Json = dict[str, Any]
 
+class Views:
+    """Answers from what is known; only machine code is compiled for it."""
 
-async def status(ls: "Server", _: Any) -> Json:
-    """Nothing is given: `version`, `gpu` (`{name, arch}` or null), `model` (a name or null), `proposers` in force."""
-    settings = ls.settings.at(next(iter(ls.folders.paths), Path.cwd()) / "untitled")
-    gpu, model = await asyncio.to_thread(_find_gpu, settings), await asyncio.to_thread(_find_model, settings)
-    return {"version": __version__, "gpu": gpu, "model": model, "proposers": settings.refine.proposers}
+    def __init__(
+        self,
+        documents: Documents,
+        folders: Folders,
+        settings: ClientSettings,
+        permission: Permission,
+        analysis: Analysis,
+        results: Results,
+        edits: Edits,
+    ) -> None:
+        self._documents, self._folders, self._settings = documents, folders, settings
+        self._permission, self._analysis = permission, analysis
+        self._results, self._edits = results, edits
 
+    @property
+    def requests(self) -> dict[str, Callable[[Any], Any]]:
+        """The handlers by their methods."""
+        return {
+            "kernelLsp/status": self.status,
+            "kernelLsp/kernels": self.kernels,
+            "kernelLsp/variants": self.variants,
+            "kernelLsp/variant": self.variant,
+            "kernelLsp/machineCode": self.machine_code,
+            "kernelLsp/opcodes": self.opcodes,
+            "kernelLsp/evidence": self.evidence,
+        }
 
-async def kernels(ls: "Server", _: Any) -> Json:
-    """Nothing is given: `files` with kernels in the workspace, and what is known of each kernel."""
-    from kernel_lsp.lsp import overview
+    async def evidence(self, given: OneVerdict) -> VerdictEvidence:
+        """What a verdict rests on."""
+        return await self._results.evidence(place_of(given.text_document and given.text_document.uri), given.verdict)
 
-    paths = await asyncio.to_thread(overview.kernel_paths, ls.folders.paths)
-    files: list[Json] = []
-    for uri in dict.fromkeys([*map(uri_of, paths), *(d.uri for d in ls.documents if d.on_disk)]):
-        try:
-            document = ls.documents.read(uri)
-            if not document.kernels:
+    async def status(self, _: Nothing) -> ServerStatus:
+        """The state of the server."""
+        settings = self._settings.at(next(iter(self._folders.paths), Path.cwd()) / "untitled")
+        gpu, model = await asyncio.to_thread(_find_gpu, settings), await asyncio.to_thread(_find_model, settings)
+        return ServerStatus(__version__, gpu, model, tuple(settings.refine.proposers))
+
+    async def kernels(self, _: Nothing) -> KernelFiles:
+        """Files with kernels in the workspace, and what is known of each kernel."""
+        from kernel_lsp.lsp import overview
+
+        paths = await asyncio.to_thread(overview.kernel_paths, self._folders.paths)
+        files: list[FileRow] = []
+        for uri in dict.fromkeys([*map(uri_of, paths), *(d.uri for d in self._documents if d.on_disk)]):
+            try:
+                document = self._documents.read(uri)
+                if not document.kernels:
+                    continue
+                standing = await self._results.of(document)
+            except KernelLspError:  # it is gone, or is not text
                 continue
-            standing = await ls.results.of(document)
-        except KernelLspError:  # it is gone, or is not text
-            continue
-        known = None
-        if ls.is_trusted(document):
-            known = await asyncio.to_thread(overview.look_at, document, ls.settings.at(document.path))
-        files.append(_file(document, standing, known))
-    return {"files": files, "complete": len(paths) < overview.MOST}
+            known = None
+            if self._permission.covers(document):
+                known = await asyncio.to_thread(overview.look_at, document, self._settings.at(document.path))
+            files.append(_file(document, standing, known))
+        return KernelFiles(tuple(files), complete=len(paths) < overview.MOST)
+
+    async def variants(self, given: OneText) -> VariantList:
+        """The verified variants of a text."""
+        standing = await self._results.of(self._documents.read(given.text_document.uri))
+        found = [(offer, True) for offer in standing.offers] + [(offer, False) for offer in standing.older]
+        return VariantList(tuple(extended(ListedVariant, _variant(offer), fits=fits) for offer, fits in found))
+
+    async def variant(self, given: OneVariant) -> VariantTexts:
+        """A variant, and the texts that it makes.
+
+        Raises:
+            ConfigurationError: there is no such variant.
+            SourceError: what was judged does not stand there any more.
+        """
+        document = self._documents.read(given.text_document.uri)
+        offer = (await self._results.of(document)).offer(given.verdict)
+        if offer is None:
+            raise ConfigurationError("There is no such variant of this text.", document.path, cure="Refine it first.")
+        _, placed = await self._edits.edit_of(document, offer)
+        files = tuple(FileText(uri_of(one.file.path), apply_edits(one.file.text, one.edits)) for one in placed)
+        return extended(VariantTexts, _variant(offer), creates=offer.creates, files=files)
+
+    async def machine_code(self, given: OneText) -> MachineCode:
+        """The machine code of a text's kernels."""
+        return MachineCode(await self._analysis.code(self._documents.read(given.text_document.uri)))
+
+    async def opcodes(self, given: OneVariant) -> Opcodes:
+        """How many instructions of each kind the kernels of both sides have.
+
+        The judged texts are compiled again for the GPU that the verdict is of, with the launches as they are now.
+        """
+        from kernel_lsp.check.places import base_name  # it brings much with it
+
+        document = self._documents.read(given.text_document.uri)
+        evidence = (await self._results.evidence(document.path, given.verdict)).verdict.evidence
+        arch = evidence.device.arch if evidence.device else None
+        sides: dict[str, dict[str, Counter[str]]] = {}
+        for side in ("baseline", "candidate"):
+            text = evidence.sources.get(side)
+            if text is None:
+                raise ConfigurationError("The verdict's texts were not kept.", document.path)
+            for kernel in await self._analysis.code(Document(document.uri, document.path, text, 0, "utf-8"), arch):
+                both = sides.setdefault(base_name(kernel.name), {"baseline": Counter(), "candidate": Counter()})
+                both[side].update(kind_of(one.opcode) for one in kernel.instructions)
+        return Opcodes(arch, tuple(KernelOpcodes(name, **both) for name, both in sides.items()))
 
 
-async def variants(ls: "Server", params: Any) -> Json:
-    """`{textDocument: {uri}}`: its verified `variants`, best first; `fits` says which are for the text as it is."""
-    document = _document(ls, params)
-    standing = await ls.results.of(document)
-    found = [(offer, True) for offer in standing.offers] + [(offer, False) for offer in standing.older]
-    return {"variants": [_variant(offer) | {"fits": fits} for offer, fits in found]}
-
-
-async def variant(ls: "Server", params: Any) -> Json:
-    """`{textDocument: {uri}, verdict}`: the variant, and `files`, each `{uri, text}` as the variant would have them.
-
-    `creates` says that its one file is not there yet.
-
-    Raises:
-        ConfigurationError: there is no such variant.
-        SourceError: what was judged does not stand there any more.
-    """
-    document = _document(ls, params)
-    standing = await ls.results.of(document)
-    wanted = params.get("verdict")
-    offer = next((o for o in (*standing.offers, *standing.older) if o.verdict.id == wanted), None)
-    if offer is None:
-        raise ConfigurationError("There is no such variant of this text.", document.path, cure="Refine it first.")
-    _, placed = await edits.edit_of(ls, document, offer)
-    files = [{"uri": uri_of(one.file.path), "text": apply_edits(one.file.text, one.edits)} for one in placed]
-    return _variant(offer) | {"creates": offer.creates, "files": files}
-
-
-async def machine_code(ls: "Server", params: Any) -> Json:
-    """`{textDocument: {uri}}`: the `kernels` of the first architecture, see `kinds.analyse.Code`."""
-    document = _document(ls, params)
-    return {"kernels": await ls.analysis.code(document)}
-
-
-async def opcodes(ls: "Server", params: Any) -> Json:
-    """`{textDocument: {uri}, verdict}`: how many instructions of each kind the kernels of both sides have.
-
-    The judged texts are compiled again for the GPU that the verdict is of, with the launches as they are now.
-    """
-    from kernel_lsp.check.places import base_name  # it brings much with it
-
-    document = _document(ls, params)
-    found = await ls.results.evidence(document.path, str(params.get("verdict")))
-    evidence = found["verdict"]["evidence"]
-    arch = evidence["device"]["arch"] if evidence["device"] else None
-    sides: dict[str, dict[str, Counter[str]]] = {}
-    for side in ("baseline", "candidate"):
-        text = evidence["sources"].get(side)
-        if text is None:
-            raise ConfigurationError("The verdict's texts were not kept.", document.path)
-        for kernel in await ls.analysis.code(Document(document.uri, document.path, text, 0, "utf-8"), arch):
-            counted = sides.setdefault(base_name(kernel["name"]), {}).setdefault(side, Counter())
-            counted.update(kind_of(one["opcode"]) for one in kernel["instructions"])
-    return {"arch": arch, "kernels": [{"name": name} | counted for name, counted in sides.items()]}
-
-
-REQUESTS = {
-    "kernelLsp/status": status,
-    "kernelLsp/kernels": kernels,
-    "kernelLsp/variants": variants,
-    "kernelLsp/variant": variant,
-    "kernelLsp/machineCode": machine_code,
-    "kernelLsp/opcodes": opcodes,
-}
-
-
-def _file(document: Document, standing: "Standing", known: "Known | None") -> Json:
+def _file(document: Document, standing: "Standing", known: "Known | None") -> FileRow:
     last = standing.last
-    rows: list[Json] = []
-    for kernel in document.kernels:
-        fact = known.facts.get(kernel.name) if known else None
-        offers = standing.offers_for(kernel.name)
-        rows.append(
-            {
-                "name": kernel.name,
-                "line": document.range(kernel.name_span).start.line,
-                "facts": fact.model_dump(mode="json", exclude={"cliffs"}) if fact else None,
-                "drift": [*known.drift.get(kernel.name, ())] if known else [],
-                "best": _variant(offers[0]) if offers else None,
-                "variants": len(offers),
-            }
-        )
-    return {
-        "uri": document.uri,
-        "language": document.kernels[0].language,
-        "trusted": known is not None,
-        "workload": standing.workload is not None,
-        "problem": standing.problem,
-        "measured": standing.measured,
-        "last": {"verdict": last.id, "outcome": last.verdict, "label": last.label, "speedup": last.speedup}
-        if last
-        else None,
-        "kernels": rows,
-    }
+    return FileRow(
+        uri=document.uri,
+        language=document.kernels[0].language,
+        trusted=known is not None,
+        workload=standing.workload is not None,
+        problem=standing.problem,
+        measured=standing.measured,
+        last=LastVerdict(last.id, last.verdict, last.label, last.speedup) if last else None,
+        kernels=tuple(_kernel(document, kernel, standing, known) for kernel in document.kernels),
+    )
 
 
-def _variant(offer: "Offer") -> Json:
+def _kernel(document: Document, kernel: Kernel, standing: "Standing", known: "Known | None") -> KernelRow:
+    fact = known.facts.get(kernel.name) if known else None
+    offers = standing.offers_for(kernel.name)
+    return KernelRow(
+        name=kernel.name,
+        line=document.range(kernel.name_span).start.line,
+        facts=fact.model_copy(update={"cliffs": ()}) if fact else None,
+        drift=tuple(known.drift.get(kernel.name, ())) if known else (),
+        best=_variant(offers[0]) if offers else None,
+        variants=len(offers),
+    )
+
+
+def _variant(offer: "Offer") -> Variant:
     verdict = offer.verdict
-    return {
-        "verdict": verdict.id,
-        "label": verdict.evidence.candidate_label,
-        "title": speedup_title(verdict),
-        "speedup": verdict.speedup,
-        "interval": verdict.interval,
-        "kernels": [kernel.name for kernel in offer.kernels],
-    }
-
-
-def _document(ls: "Server", params: Any) -> Document:
-    try:
-        return ls.documents.read(str(params["textDocument"]["uri"]))
-    except (KeyError, TypeError):
-        raise JsonRpcInvalidParams("This needs `textDocument.uri`.") from None
+    assert verdict.speedup is not None, "what is offered was timed"
+    assert verdict.interval is not None, "what was timed has an interval"
+    return Variant(
+        verdict=verdict.id,
+        label=verdict.evidence.candidate_label,
+        title=speedup_title(verdict),
+        speedup=verdict.speedup,
+        interval=verdict.interval,
+        kernels=tuple(kernel.name for kernel in offer.kernels),
+    )
 
 
 def _find_model(settings: "Settings") -> str | None:
@@ -177,11 +202,11 @@ def _find_model(settings: "Settings") -> str | None:
         return None
 
 
-def _find_gpu(settings: "Settings") -> Json | None:
+def _find_gpu(settings: "Settings") -> GpuName | None:
     from kernel_lsp.device.choice import choose_gpu
 
     try:
         gpu = choose_gpu(settings.gpu)
     except ConfigurationError:  # none is called so, which every job says
         return None
-    return {"name": gpu.name, "arch": gpu.arch} if gpu else None
+    return GpuName(gpu.name, gpu.arch) if gpu else None

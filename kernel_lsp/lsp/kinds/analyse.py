@@ -5,7 +5,7 @@ Parameters: `path`, `text`, `settings` (the tree as JSON), and `part`: what is a
 - `facts`: a list of `judge.facts.ArchFacts`, one for each architecture.
 - `lines`: for the first architecture, what each line of the file became: a list of `Line`. Empty where no nvdisasm is
   there to tell.
-- `code`: for the first architecture, the machine code of each kernel whole: a list of `Code`.
+- `code`: for the first architecture, the machine code of each kernel whole: a list of `wire.KernelCode`.
 """
 
 import asyncio
@@ -24,6 +24,7 @@ from kernel_lsp.errors import CannotJudgeError, SourceError
 from kernel_lsp.judge.building import Built
 from kernel_lsp.judge.facts import ArchFacts, facts_of_all, machine_code, open_builder, workload_paths
 from kernel_lsp.lsp.service import Emit, Handler
+from kernel_lsp.lsp.wire import KernelCode, Step
 from kernel_lsp.source.candidate import SourceFile
 
 _FACTS = TypeAdapter(list[ArchFacts])
@@ -46,38 +47,6 @@ class Line:
     kernel: str
     live: int
     code: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One instruction.
-
-    Attributes:
-        offset: bytes from the start of its function.
-        guard, opcode, operands: as nvdisasm prints them; `guard` may be empty.
-        line: of the file, from 1; None where it comes from elsewhere.
-        live: registers in use at it, for one thread.
-        role: what it is for, where that decides how fast a kernel is; see `build.opcodes.Role`.
-        looped: whether it is in an innermost loop.
-    """
-
-    offset: int
-    guard: str
-    opcode: str
-    operands: str
-    line: int | None
-    live: int
-    role: str | None
-    looped: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Code:
-    """The machine code of one kernel: `name` as in `KernelResources.name`, instructions in order."""
-
-    arch: str
-    name: str
-    instructions: tuple[Step, ...]
 
 
 @asynccontextmanager
@@ -117,11 +86,11 @@ def _lines(source: SourceFile, built: Built, settings: Settings) -> list[Line]:
     return found
 
 
-def _codes(source: SourceFile, built: Built, settings: Settings) -> list[Code]:
+def _codes(source: SourceFile, built: Built, settings: Settings) -> list[KernelCode]:
     if not built.ok:
         raise SourceError(f"It does not compile: {built.first_error}", source.path)
     path = str(source.path)
-    found: list[Code] = []
+    found: list[KernelCode] = []
     for kernel in machine_code(built, settings):
         looped = {position for loop in kernel.code.loops for position in loop.body}
         steps = tuple(
@@ -137,7 +106,7 @@ def _codes(source: SourceFile, built: Built, settings: Settings) -> list[Code]:
             )
             for position, one in enumerate(kernel.code.instructions)
         )
-        found.append(Code(kernel.arch, kernel.name, steps))
+        found.append(KernelCode(kernel.arch, kernel.name, steps))
     return found
 
 

@@ -1,11 +1,10 @@
 """The parts of a verdict's page, as elements."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
-from kernel_lsp.judge.verdict import CheckStatus, Evidence, KernelResources, Outcome, SustainedRun, Verdict
+from kernel_lsp.judge.verdict import CheckStatus, Evidence, Outcome, SustainedRun, Verdict
 from kernel_lsp.report.diff import unified_diff
 from kernel_lsp.report.extensions import extension_text
 from kernel_lsp.report.page.elements import Markup, data_table, facts_list, plot_place, tag
@@ -14,14 +13,12 @@ from kernel_lsp.report.units import (
     bandwidth_text,
     energy_text,
     interval_text,
-    percent_text,
     seconds_text,
-    size_text,
     speedup_text,
     time_text,
 )
+from kernel_lsp.report.view import KERNEL_COLUMNS, kernel_rows, known, mismatch_facts, opcode_rows, share_text
 
-_T = TypeVar("_T")
 _MARKS = {
     Outcome.FASTER: "good",
     Outcome.SLOWER: "doubt",
@@ -99,7 +96,7 @@ def _timing(verdict: Verdict) -> Iterator[Markup]:
                 time_text(case.candidate_us),
                 speedup_text(case.speedup),
                 interval_text(case.interval),
-                f"{_share(case.baseline_roofline_share)} → {_share(case.roofline_share)}",
+                f"{share_text(case.baseline_roofline_share)} → {share_text(case.roofline_share)}",
                 bandwidth_text(case.bytes_moved, case.candidate_us),
                 f"{len(case.blocks) - case.confirmation_blocks} + {case.confirmation_blocks}",
                 case.mode,
@@ -126,7 +123,7 @@ def _sustained(run: SustainedRun) -> Iterator[Markup]:
         f"The power limit is {run.limit_w:.0f} W.{slowed}",
         ("", "Time", "Energy", "Power", "SM clock"),
         (
-            (side, time_text(us), _known(joules, energy_text), _known(watts, _watts), _known(clock, _megahertz))
+            (side, time_text(us), known(joules, energy_text), known(watts, _watts), known(clock, _megahertz))
             for side, us, joules, watts, clock in (
                 ("Baseline", run.baseline_us, run.baseline_mj, run.baseline_w, run.baseline_clock_mhz),
                 ("Candidate", run.candidate_us, run.candidate_mj, run.candidate_w, run.candidate_clock_mhz),
@@ -140,16 +137,7 @@ def _mismatch(evidence: Evidence) -> Iterator[Markup]:
     if wrong is None:
         return
     yield tag("h2", "First wrong element")
-    index = ", ".join(map(str, wrong.index))
-    yield facts_list(
-        {
-            "where": f"output {wrong.output} at [{index}]",
-            "case": f"{wrong.case}, {wrong.family} inputs",
-            "expected": wrong.expected,
-            "actual": wrong.actual,
-            "wrong": f"{wrong.count:,} of {wrong.total:,} elements",
-        }
-    )
+    yield facts_list(mismatch_facts(wrong))
 
 
 def _change(evidence: Evidence) -> Iterator[Markup]:
@@ -226,44 +214,18 @@ def _errors(evidence: Evidence) -> Iterator[Markup]:
 
 
 def _resources(evidence: Evidence) -> Iterator[Markup]:
-    after = evidence.candidate_resources
-    if not after:
+    if not evidence.candidate_resources:
         return
-    before: Sequence[KernelResources | None] = evidence.baseline_resources
-    by_name = {kernel.name: kernel for kernel in evidence.baseline_resources}
-    if len(before) != len(after):
-        before = [by_name.get(kernel.name) for kernel in after]
     yield tag("h2", "Kernels")
     yield data_table(
         "Before → after, where they differ.",
-        ("Kernel", "Registers", "Spills", "Shared memory", "Threads", "Occupancy", "Limited by"),
-        (
-            (
-                new.name,
-                _changed(old and str(old.registers), str(new.registers)),
-                _changed(old and _known(old.spill_bytes, size_text), _known(new.spill_bytes, size_text)),
-                _changed(old and size_text(old.shared_bytes), size_text(new.shared_bytes)),
-                _changed(old and _known(old.threads, str), _known(new.threads, str)),
-                _changed(old and _share(old.occupancy), _share(new.occupancy)),
-                _changed(old and (old.limiter or "?"), new.limiter or "?"),
-            )
-            for old, new in zip(before, after, strict=True)
-        ),
+        ("Kernel", *KERNEL_COLUMNS),
+        ((name, *cells) for name, cells in kernel_rows(evidence)),
     )
-    mixes = (evidence.baseline_opcodes, evidence.candidate_opcodes)
-    kinds = sorted(set(mixes[0]) | set(mixes[1]), key=lambda kind: (-abs(_more(mixes, kind)), kind))
-    rows = [
-        (kind, str(mixes[0].get(kind, 0)), str(mixes[1].get(kind, 0)), f"{_more(mixes, kind):+}")
-        for kind in kinds
-        if _more(mixes, kind)
-    ]
+    rows = [(kind, str(old), str(new), f"{new - old:+}") for kind, old, new in opcode_rows(evidence)]
     if rows:
         table = data_table("Instructions in the machine code.", ("Opcode", "Baseline", "Candidate", "Difference"), rows)
         yield tag("details", tag("summary", f"{len(rows)} opcodes are used more or less often"), table)
-
-
-def _more(mixes: tuple[dict[str, int], dict[str, int]], kind: str) -> int:
-    return mixes[1].get(kind, 0) - mixes[0].get(kind, 0)
 
 
 def _traces(evidence: Evidence) -> Iterator[Markup]:
@@ -278,9 +240,9 @@ def _traces(evidence: Evidence) -> Iterator[Markup]:
                 f"{one.case}{', timed' if one.timed else ''}",
                 str(one.launches),
                 time_text(one.span_us),
-                _share(one.own_share),
-                _share(one.baseline_own_share),
-                _known(one.claimed_us, time_text),
+                share_text(one.own_share),
+                share_text(one.baseline_own_share),
+                known(one.claimed_us, time_text),
             )
             for one in evidence.traces
         ),
@@ -322,10 +284,10 @@ def _circumstances(verdict: Verdict) -> Iterator[Markup]:
         facts["GPU"] = f"{device.name}, {device.arch}, driver {device.driver}, {device.uuid}"
         if device.sm_clock_mhz is not None:
             facts["SM clock"] = f"{device.sm_clock_mhz[0]:,.0f} to {device.sm_clock_mhz[1]:,.0f} MHz"
-        facts["power"] = _known(device.power_w, _watts)
-        facts["temperature"] = _known(device.temperature_c, lambda c: f"{c} °C")
-        facts["bandwidth, copying"] = _known(device.copy_bandwidth_gbs, lambda rate: f"{rate:,.0f} GB/s")
-        facts["bandwidth, reading"] = _known(device.read_bandwidth_gbs, lambda rate: f"{rate:,.0f} GB/s")
+        facts["power"] = known(device.power_w, _watts)
+        facts["temperature"] = known(device.temperature_c, lambda c: f"{c} °C")
+        facts["bandwidth, copying"] = known(device.copy_bandwidth_gbs, lambda rate: f"{rate:,.0f} GB/s")
+        facts["bandwidth, reading"] = known(device.read_bandwidth_gbs, lambda rate: f"{rate:,.0f} GB/s")
         facts["slowed by"] = ", ".join(device.throttle) or "nothing"
         busy = device.others_busy_percent
         facts["others on it"] = "not known" if busy is None else f"{busy} % busy{' (shared)' if device.shared else ''}"
@@ -346,18 +308,6 @@ def _build_log(verdict: Verdict) -> Iterator[Markup]:
     if log:
         shown = "open" if verdict.verdict is Outcome.BUILD_FAILED else None
         yield tag("details", tag("summary", "What the compiler said"), tag("pre", log), open=shown)
-
-
-def _changed(before: str | None, after: str) -> str:
-    return after if before is None or before == after else f"{before} → {after}"
-
-
-def _known(value: _T | None, shown: Callable[[_T], str]) -> str:
-    return "?" if value is None else shown(value)
-
-
-def _share(share: float | None) -> str:
-    return _known(share, percent_text)
 
 
 def _watts(watts: float) -> str:

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from kernel_lsp.compiler.language import compiler_part
-from kernel_lsp.lsp.greeting import COMMANDS
 from kernel_lsp.refine.language import refine_part
 from kernel_lsp.runner.language import runner_part
 from kernel_lsp.source.kernel import Language
 from kernel_lsp.source.language import part_of, source_part
 from kernel_lsp.workload.language import workload_part
-from tests.unit.documentation import settings_page
+from tests.unit.documentation import protocol_page, settings_page
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "kernel_lsp"
@@ -122,12 +121,14 @@ def test_a_page_stays_short(name):
     assert len((ROOT / name).read_text().split()) <= MOST_WORDS[name]
 
 
-def test_the_page_of_the_protocol_lists_every_command_and_request():
-    page = (ROOT / "docs/lsp-protocol.md").read_text()
-    rows = "\n".join(row.split("|")[1] for row in page.splitlines() if row.startswith("| `kernel"))
-    source = "\n".join(path.read_text() for path in (PACKAGE / "lsp").rglob("*.py"))
-    requests = set(re.findall(r'"(kernelLsp/\w+)"', source)) - {"kernelLsp/jobProgress"}  # a notification
-    assert set(re.findall(r"`(kernel[\w./-]+)`", rows)) == {*COMMANDS, *requests}
+def test_the_page_of_the_protocol_is_as_its_records_are_declared():
+    page = protocol_page.PAGE.read_text()
+    assert protocol_page.with_tables(page) == page, "run: python -m tests.unit.documentation.protocol_page"
+
+
+def test_the_extension_has_the_records_as_they_are_declared():
+    written = protocol_page.TYPESCRIPT["TARGET"].read_text()
+    assert protocol_page.TYPESCRIPT["protocol"]() == written, "run: python extension/scripts/protocol.py"
 
 
 def test_every_page_is_in_the_menu_of_the_site():

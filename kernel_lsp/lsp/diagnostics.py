@@ -5,22 +5,20 @@ has, which its editor moves along with the text. A client that can be told to pu
 findings; everything else, and everything for other clients, is pushed.
 """
 
-import hashlib
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lsprotocol import types
-from pygls.exceptions import JsonRpcException
 
 from kernel_lsp.compiler.binary import Severity
-from kernel_lsp.lsp.documents import Document
-from kernel_lsp.lsp.features.rule_pages import link
+from kernel_lsp.lsp.client import Client
+from kernel_lsp.lsp.compiled import Compiled
+from kernel_lsp.lsp.documents import Document, Documents
+from kernel_lsp.lsp.rule_pages import RulePages
 from kernel_lsp.source.findings import find_findings
 
 if TYPE_CHECKING:
     from kernel_lsp.compiler.binary import Diagnostic
-    from kernel_lsp.lsp.analysis import Compiled
-    from kernel_lsp.lsp.server import Server
 
 SOURCE = "kernel-lsp"
 _SEVERITIES = {
@@ -32,24 +30,13 @@ _PULLED = ("parse", "compile")
 _EVERYWHERE = types.Range(types.Position(0, 0), types.Position(0, 0))
 
 
-class Superseded(JsonRpcException):
-    """The text changed while its diagnostics were being made; the client asks again by itself."""
-
-    CODE = types.LSPErrorCodes.ServerCancelled
-    MESSAGE = "The text changed meanwhile"
-
-    def __init__(self) -> None:
-        super().__init__(data={"retriggerRequest": False})
-
-
 class Board:
     """What is known to be wrong, by text and by layer: `parse`, `compile`, and one for each other source."""
 
-    def __init__(self, server: "Server") -> None:
-        self._server = server
+    def __init__(self, client: Client, documents: Documents, pages: RulePages) -> None:
+        self._client, self._documents, self._pages = client, documents, pages
         self._layers: dict[str, dict[str, list[types.Diagnostic]]] = {}
         self._sent: dict[str, list[types.Diagnostic]] = {}
-        self.pulls = False
 
     def parse(self, document: Document) -> None:
         """A text is new: what parsing says of it stands alone until it is compiled."""
@@ -60,22 +47,22 @@ class Board:
         if layers["parse"]:
             self._send(document.uri)
 
-    def compiled(self, document: Document, found: "Sequence[Compiled]") -> None:
+    def compiled(self, document: Document, found: Sequence[Compiled]) -> None:
         """A text was compiled as it stands."""
         shown = compile_diagnostics(document, found)
         for one in shown:
-            link(self._server, document, one)
+            self._pages.link(document, one)
         self._layers.setdefault(document.uri, {})["compile"] = shown
         self._send(document.uri)
 
     def checked(self, document: Document, found: "Sequence[Diagnostic]") -> None:
         """A check of a text came to its end: what it found beyond what compilers say."""
-        now = self._server.documents.get(document.uri)
+        now = self._documents.get(document.uri)
         if now is None or now.text != document.text:
             return
         shown = [_diagnostic(document, one, []) for one in found if one.severity is not Severity.NOTE]
         for one in shown:
-            link(self._server, document, one)
+            self._pages.link(document, one)
         known = {(one.range.start.line, one.message) for one in self.of(document.uri, pulled=True)}
         self.put(document.uri, "check", [d for d in shown if (d.range.start.line, d.message) not in known])
 
@@ -91,6 +78,10 @@ class Board:
         layers = self._layers.get(uri, {})
         return [d for name, found in layers.items() if pulled in (None, name in _PULLED) for d in found]
 
+    def at(self, uri: str, position: types.Position) -> list[types.Diagnostic]:
+        """What is known of a position."""
+        return [one for one in self.of(uri) if one.range.start <= position <= one.range.end]
+
     def wrong(self, uri: str) -> bool:
         """Whether errors are known of a text, other than that it costs more than it did."""
         from kernel_lsp.rules.regression import RULES
@@ -105,39 +96,14 @@ class Board:
         self._send(uri)
 
     def _send(self, uri: str) -> None:
-        found = self.of(uri, pulled=False if self.pulls else None)
+        found = self.of(uri, pulled=False if self._client.pulls_diagnostics else None)
         if found == self._sent.get(uri, []):
             return
         self._sent[uri] = found
-        document = self._server.documents.get(uri)
+        document = self._documents.get(uri)
         version = document.version if document is not None else None
         params = types.PublishDiagnosticsParams(uri, found, version)
-        self._server.text_document_publish_diagnostics(params)
-
-
-def register(ls: "Server", capabilities: types.ClientCapabilities) -> None:
-    """Offer to be asked, where the client can also be told when to ask again."""
-    workspace, text = capabilities.workspace, capabilities.text_document
-    again = workspace.diagnostics if workspace else None
-    if text is not None and text.diagnostic is not None and again is not None and again.refresh_support:
-        ls.diagnostics.pulls = True
-        options = types.DiagnosticOptions(inter_file_dependencies=True, workspace_diagnostics=False, identifier=SOURCE)
-        ls.feature(types.TEXT_DOCUMENT_DIAGNOSTIC, options)(pull)
-
-
-async def pull(ls: "Server", params: types.DocumentDiagnosticParams) -> Any:
-    """Parse findings at once if there are any, else what compilers say of the text as it stands."""
-    uri = params.text_document.uri
-    document = ls.documents.get(uri)
-    if document is not None and not ls.diagnostics.of(uri, pulled=True):
-        await ls.analysis.settled(document)
-        if ls.documents.get(uri) is not document:
-            raise Superseded
-    found = ls.diagnostics.of(uri, pulled=True)
-    name = hashlib.sha256(repr(found).encode()).hexdigest()[:16]
-    if name == params.previous_result_id:
-        return types.RelatedUnchangedDocumentDiagnosticReport(name)
-    return types.RelatedFullDocumentDiagnosticReport(found, result_id=name)
+        self._client.text_document_publish_diagnostics(params)
 
 
 def parse_diagnostics(document: Document) -> list[types.Diagnostic]:
@@ -154,7 +120,7 @@ def parse_diagnostics(document: Document) -> list[types.Diagnostic]:
     ]
 
 
-def compile_diagnostics(document: Document, found: "Iterable[Compiled]") -> list[types.Diagnostic]:
+def compile_diagnostics(document: Document, found: Iterable[Compiled]) -> list[types.Diagnostic]:
     """Compilers' messages about a text, one that holds on several architectures once. Notes are left out."""
     where: dict[Diagnostic, list[str]] = {}
     for compiled in found:

@@ -1,0 +1,226 @@
+"""What clients can ask for beyond the protocol, each declared once: jobs, commands, kinds of code actions.
+
+Capabilities, code actions, lenses, commands, titles, the work in the service process and the tables of
+`docs/lsp-protocol.md` are made from these records. It imports nothing, for `greeting` needs it at once.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+PREFIX = "kernel-lsp."
+"""Of the names of commands."""
+
+REWRITES = "refactor.rewrite.kernel-lsp"
+QUICK_FIX = "quickfix"
+EVIDENCE = "source.kernel-lsp.evidence"
+DRAFT = "source.kernel-lsp.draft"
+
+
+class Subject(StrEnum):
+    """Where a job is offered, and with that what its command is told."""
+
+    KERNEL = "kernel"
+    MODULE = "module"
+    FILE = "file"
+    KERNEL_FILE = "kernel file"
+    FINDING = "finding"
+
+
+_ARGUMENTS = {
+    Subject.KERNEL: ("uri", "kernel?"),
+    Subject.MODULE: ("uri", "label"),
+    Subject.FILE: ("uri",),
+    Subject.KERNEL_FILE: ("uri",),
+    Subject.FINDING: ("uri", "kernel", "label"),
+}
+
+
+class Need(StrEnum):
+    """What must be there for a job; `features.readiness` says to the user what is not."""
+
+    FILE = "file"
+    TRUST = "trust"
+    SOUND_WORKLOAD = "sound workload"
+    WORKLOAD = "workload"
+    GPU = "GPU"
+    MODEL = "model"
+    FREE_PLACE = "free place"
+    SAVED = "saved"
+    NO_ERRORS = "no errors"
+
+
+_PARSED = (Need.FILE, Need.TRUST, Need.SOUND_WORKLOAD)
+_TIMED = (*_PARSED, Need.WORKLOAD, Need.GPU)
+
+
+@dataclass(frozen=True, slots=True)
+class JobKind:
+    """One kind of job.
+
+    In `action`, `stop` and `title`, `{name}` is the kernel, else the file; `{label}` is the rewrite or the choice.
+
+    Attributes:
+        name: of the job in requests, and of its command after `PREFIX`.
+        what: what it does, for the documentation.
+        subject: where it is offered.
+        action_kind: kind of its code action.
+        action: title of its code action.
+        title: of the job while it runs.
+        handler: `module:function` that does the work in the service process, given a `job_handlers.context.JobContext`.
+        needs: what must be there, in the order in which it is looked for.
+        lens: title of its lens; empty where it has none.
+        stop: title of the code action that ends it; empty where the action that starts it stays.
+        choices: of a module's job, the labels that it can be given and how they are written for people.
+        exclusive: whether it takes turns with other jobs, as all that time must.
+    """
+
+    name: str
+    what: str
+    subject: Subject
+    action_kind: str
+    action: str
+    title: str
+    handler: str
+    needs: tuple[Need, ...]
+    lens: str = ""
+    stop: str = ""
+    choices: tuple[tuple[str, str], ...] = ()
+    exclusive: bool = True
+
+    @property
+    def is_judging(self) -> bool:
+        """Whether it uses the workers that a process kept ready has begun to set up."""
+        return Need.GPU in self.needs
+
+    @property
+    def command(self) -> "Command":
+        """The command that starts it."""
+        return Command(self.name, _ARGUMENTS[self.subject], "the job")
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command.
+
+    Attributes:
+        name: after `PREFIX`.
+        arguments: names of its arguments, all texts: `name?` may be left out or null, `name...` is any number of them.
+        answer: what it answers with, for the documentation.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    answer: str
+
+    @property
+    def full_name(self) -> str:
+        """As clients call it."""
+        return PREFIX + self.name
+
+    def texts(self, given: list[object]) -> list[str | None]:
+        """Return the arguments given, those left out as None.
+
+        Raises:
+            ValueError: they are not what the command takes; the message says what it takes.
+        """
+        if self.arguments and self.arguments[-1].endswith("..."):
+            if not all(isinstance(one, str) for one in given):
+                raise ValueError(f"`{self.full_name}` takes any number of texts.")
+            return [str(one) for one in given]
+        padded = [*given, *[None] * (len(self.arguments) - len(given))]
+        pairs = zip(self.arguments, padded, strict=False)
+        sound = all(isinstance(one, str) or (one is None and name.endswith("?")) for name, one in pairs)
+        if len(padded) != len(self.arguments) or not sound:
+            raise ValueError(f"`{self.full_name}` takes texts: {', '.join(self.arguments) or 'none'}.")
+        return [None if one is None else str(one) for one in padded]
+
+
+_HANDLERS = "kernel_lsp.lsp.job_handlers"
+
+REFINE = JobKind(
+    name="refine",
+    what="searches for a faster variant of a kernel",
+    subject=Subject.KERNEL,
+    action_kind=REWRITES,
+    action="Refine {name}",
+    title="Refining {name}",
+    handler=f"{_HANDLERS}.search:refine",
+    needs=_TIMED,
+    lens="Refine",
+    stop="Stop refining {name}",
+)
+LOWER = JobKind(
+    name="lower",
+    what="writes a kernel for a plain PyTorch module, in the language that `label` names",
+    subject=Subject.MODULE,
+    action_kind=REWRITES,
+    action="Write a {label} kernel for this module",
+    title="Writing a kernel for {name}",
+    handler=f"{_HANDLERS}.search:lower",
+    needs=(*_TIMED, Need.MODEL, Need.FREE_PLACE),
+    lens="Write a {label} kernel",
+    stop="Stop writing a {label} kernel",
+    choices=(("cuda", "CUDA"), ("triton", "Triton")),
+)
+CHECK = JobKind(
+    name="check",
+    what="checks the file",
+    subject=Subject.FILE,
+    action_kind="source.kernel-lsp.check",
+    action="Check {name}",
+    title="Checking {name}",
+    handler=f"{_HANDLERS}.checks:check_text",
+    needs=_PARSED,
+    exclusive=False,
+)
+COMPARE = JobKind(
+    name="compare",
+    what="judges the text against the last commit",
+    subject=Subject.KERNEL_FILE,
+    action_kind="source.kernel-lsp.compare",
+    action="Compare {name} with the last commit",
+    title="Comparing {name} with the last commit",
+    handler=f"{_HANDLERS}.judging:compare",
+    needs=_TIMED,
+)
+BASELINE = JobKind(
+    name="baseline",
+    what="records the regression snapshot of the file as it is on disk",
+    subject=Subject.KERNEL_FILE,
+    action_kind="source.kernel-lsp.baseline",
+    action="Record the baseline of {name}",
+    title="Recording the baseline of {name}",
+    handler=f"{_HANDLERS}.checks:record",
+    needs=(*_PARSED, Need.SAVED, Need.NO_ERRORS),
+)
+REWRITE = JobKind(
+    name="rewrite",
+    what="judges one rewrite, which `label` names",
+    subject=Subject.FINDING,
+    action_kind=QUICK_FIX,
+    action="Judge a cure: {label}",
+    title="Judging {label} on {name}",
+    handler=f"{_HANDLERS}.judging:rewrite",
+    needs=_TIMED,
+)
+
+JOBS = {kind.name: kind for kind in (REFINE, LOWER, CHECK, COMPARE, BASELINE, REWRITE)}
+"""By name, in the order in which they are offered."""
+
+COMMANDS = (
+    *(kind.command for kind in JOBS.values()),
+    Command("cancel", ("job?",), "whether one was under way; all are cancelled where none is named"),
+    Command("apply", ("uri", "verdict"), "whether the editor applied it"),
+    Command("evidence", ("verdict", "uri?"), "the page, which is also shown"),
+    Command("draft", ("uri", "kernel?"), "the workload file written"),
+    Command("trust", ("folder...",), "the folders, named by URI or path; the workspace's where none is named"),
+    Command("untrust", ("folder...",), "the same"),
+)
+
+ACTION_KINDS = tuple(dict.fromkeys([*(kind.action_kind for kind in JOBS.values()), EVIDENCE, DRAFT]))
+"""Kinds of code actions, as the server announces them."""
+
+
+def jobs_on(subject: Subject) -> list[JobKind]:
+    """Return the kinds of jobs that are offered on a subject."""
+    return [kind for kind in JOBS.values() if kind.subject is subject]

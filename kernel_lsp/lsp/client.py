@@ -1,0 +1,99 @@
+"""The client of a session: what it can do, what it is asked, and what its user is told."""
+
+from typing import Any
+
+from lsprotocol import types
+from pygls.lsp.server import LanguageServer
+from pygls.protocol import default_converter
+
+from kernel_lsp import __version__
+from kernel_lsp.lsp import greeting
+from kernel_lsp.lsp.protocol import Protocol
+
+
+class Client(LanguageServer):
+    """The connection to one client, with pygls's typed notifications and requests; it knows no feature."""
+
+    protocol: Protocol  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def __init__(self) -> None:
+        super().__init__(
+            greeting.NAME,
+            __version__,
+            types.TextDocumentSyncKind.Full,
+            protocol_cls=Protocol,
+            converter_factory=default_converter,
+        )
+
+    @property
+    def pulls_diagnostics(self) -> bool:
+        """Whether the client asks for diagnostics, and can be told to ask again."""
+        workspace, text = self.client_capabilities.workspace, self.client_capabilities.text_document
+        again = workspace.diagnostics if workspace else None
+        return text is not None and text.diagnostic is not None and again is not None and again.refresh_support is True
+
+    @property
+    def wants_job_progress(self) -> bool:
+        """Whether the client asked for typed progress, in its experimental capabilities."""
+        said: Any = self.client_capabilities.experimental
+        try:
+            return said["kernelLsp"]["jobProgress"] is True
+        except (KeyError, TypeError):
+            return False
+
+    @property
+    def shows_documents(self) -> bool:
+        """Whether the client can be asked to show a file."""
+        window = self.client_capabilities.window
+        return window is not None and window.show_document is not None and window.show_document.support
+
+    @property
+    def shows_disabled_actions(self) -> bool:
+        """Whether the client shows code actions that cannot be picked, with the reason."""
+        capability = self._code_actions
+        return capability is not None and capability.disabled_support is True
+
+    @property
+    def resolves_edits(self) -> bool:
+        """Whether the client asks for an action's edit when it is picked, and keeps its data until then."""
+        capability = self._code_actions
+        if capability is None or not capability.data_support or capability.resolve_support is None:
+            return False
+        return "edit" in capability.resolve_support.properties
+
+    @property
+    def creates_files(self) -> bool:
+        """Whether an edit may make new files."""
+        edits = self.edits
+        kinds = edits.resource_operations if edits and edits.document_changes else None
+        return bool(kinds) and types.ResourceOperationKind.Create in kinds
+
+    @property
+    def edits(self) -> types.WorkspaceEditClientCapabilities | None:
+        """What edits of the workspace may hold."""
+        workspace = self.client_capabilities.workspace
+        return workspace.workspace_edit if workspace else None
+
+    def show(self, message: str, kind: types.MessageType = types.MessageType.Warning) -> None:
+        """Tell the user something."""
+        self.window_show_message(types.ShowMessageParams(kind, message))
+
+    def refresh(self) -> None:
+        """Have the client ask anew for lenses, hints and diagnostics, where it can be told to."""
+        capabilities = self.client_capabilities.workspace
+        lens = capabilities.code_lens if capabilities else None
+        hints = capabilities.inlay_hint if capabilities else None
+        if self.pulls_diagnostics:
+            self.workspace_diagnostic_refresh(None)
+        if lens is not None and lens.refresh_support:
+            self.workspace_code_lens_refresh(None)
+        if hints is not None and hints.refresh_support:
+            self.workspace_inlay_hint_refresh(None)
+
+    def report_server_error(self, error: Exception, source: Any) -> None:
+        """pygls tells here what it answered already, or what `Background.complain` said in better words."""
+
+    @property
+    def _code_actions(self) -> types.CodeActionClientCapabilities | None:
+        text_document = self.client_capabilities.text_document
+        return text_document.code_action if text_document else None

@@ -1,0 +1,60 @@
+"""What compilers made of a text, as features show it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from kernel_lsp.compiler.binary import Diagnostic
+from kernel_lsp.source.kernel import Kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What one kernel costs on one architecture; see `judge.verdict.KernelResources`."""
+
+    name: str
+    registers: int
+    shared_bytes: int
+    spill_bytes: int | None
+    stack_bytes: int
+    threads: int | None
+    occupancy: float | None
+    limiter: str | None
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """The compilers' view of one text for one architecture."""
+
+    arch: str
+    ok: bool
+    diagnostics: tuple[Diagnostic, ...]
+    kernels: tuple[Facts, ...]
+
+    def instances(self, kernel: str) -> list[Facts]:
+        """What a kernel was built as: once, or for several template arguments or constants."""
+        return self._by_kernel.get(kernel, [])
+
+    @cached_property
+    def _by_kernel(self) -> dict[str, list[Facts]]:
+        """Under names without template arguments (`k<float, 4>`) and without Triton's constants (`k[BLOCK=128]`)."""
+        found: dict[str, list[Facts]] = {}
+        for fact in self.kernels:
+            found.setdefault(fact.name.partition("<")[0].partition("[")[0], []).append(fact)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class MachineLine:
+    """The machine code of one line in one kernel; see `kinds.analyse.Line`."""
+
+    line: int
+    arch: str
+    kernel: str
+    live: int
+    code: tuple[str, ...]
+
+
+def facts_of(found: Sequence[Compiled], kernel: Kernel) -> list[tuple[str, Facts]]:
+    """A kernel's facts with their architecture; several where it is built in several instances."""
+    return [(one.arch, fact) for one in found for fact in one.instances(kernel.name)]

@@ -1,0 +1,112 @@
+"""Files on disk: what follows when they are saved or change, and when folders come or go.
+
+Where the client offers to watch files it does so; elsewhere the server does. The user's settings and the list of
+trusted folders lie outside every workspace and are always watched here.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+
+from lsprotocol import types
+
+from kernel_lsp.lsp.analysis import Analysis
+from kernel_lsp.lsp.catalog import CHECK
+from kernel_lsp.lsp.client import Client
+from kernel_lsp.lsp.documents import Documents, path_of
+from kernel_lsp.lsp.features.texts import OpenTexts
+from kernel_lsp.lsp.job import Wanted
+from kernel_lsp.lsp.jobs import Jobs
+from kernel_lsp.lsp.results import Results
+from kernel_lsp.lsp.settings import ClientSettings
+from kernel_lsp.lsp.watcher import Watcher, source_suffixes
+from kernel_lsp.lsp.workspace import Folders, Permission
+
+
+class Files:
+    """Watches them."""
+
+    def __init__(
+        self,
+        client: Client,
+        documents: Documents,
+        folders: Folders,
+        settings: ClientSettings,
+        permission: Permission,
+        analysis: Analysis,
+        results: Results,
+        jobs: Jobs,
+        texts: OpenTexts,
+    ) -> None:
+        self._client, self._documents, self._folders = client, documents, folders
+        self._settings, self._permission, self._analysis = settings, permission, analysis
+        self._results, self._jobs, self._texts = results, jobs, texts
+        self._watcher: Watcher | None = None
+        self._watches_folders = False
+
+    async def watch(self) -> None:
+        """Begin to watch what the client does not."""
+        watcher = self._watcher = Watcher(self.changed)
+        trust = self._permission.trust
+        own = {folder for folder in (trust.file.parent, self._settings.user_file.parent) if folder.is_dir()}
+        await asyncio.to_thread(watcher.watch, own, recursive=False)
+        if trust.changed():  # before it was watched
+            self._texts.reconsider()
+        workspace = self._client.client_capabilities.workspace
+        offered = workspace.did_change_watched_files if workspace else None
+        if offered is not None and offered.dynamic_registration:
+            sources = ",".join(suffix.removeprefix(".") for suffix in source_suffixes())
+            watched = (f"**/*.{{{sources}}}", "**/pyproject.toml")
+            patterns = [types.FileSystemWatcher(pattern) for pattern in watched]
+            options = types.DidChangeWatchedFilesRegistrationOptions(patterns)
+            wanted = types.Registration("files", types.WORKSPACE_DID_CHANGE_WATCHED_FILES, options)
+            await self._client.client_register_capability_async(types.RegistrationParams([wanted]))
+        else:
+            self._watches_folders = True
+            await asyncio.to_thread(watcher.watch, self._folders.paths)
+
+    async def close(self) -> None:
+        """Watch nothing any more."""
+        if self._watcher is not None:
+            await self._watcher.close()
+
+    def changed(self, paths: Iterable[Path]) -> None:
+        """Files changed on disk: settings, trust, headers or workloads, which say what open texts mean."""
+        names = set(paths)
+        if any(path.name in ("pyproject.toml", self._settings.user_file.name) for path in names):
+            self._settings.reload()
+            self._texts.reconsider()
+            return
+        if self._permission.trust.file in names:
+            self._texts.reconsider()
+            return
+        for document in self._documents:
+            if document.kernels and any(path.suffix in source_suffixes() and path != document.path for path in names):
+                self._analysis.request(document)
+
+    async def did_save(self, params: types.DidSaveTextDocumentParams) -> None:
+        """A text was saved: it is checked, where the settings ask for that."""
+        document = self._documents.get(params.text_document.uri)
+        if document is None or not document.on_disk:
+            return
+        self.changed([document.path])
+        wanted = self._settings.at(document.path).editor.check_on_save and document.kernels
+        if not wanted or not self._permission.covers(document):
+            return
+        if (await self._results.of(document)).workload is not None:
+            self._jobs.start(Wanted(CHECK, document, unasked=True))
+
+    def did_change_watched(self, params: types.DidChangeWatchedFilesParams) -> None:
+        """The client saw changes on disk."""
+        self.changed([path for event in params.changes if (path := path_of(event.uri)) is not None])
+
+    async def did_change_folders(self, params: types.DidChangeWorkspaceFoldersParams) -> None:
+        """Folders came or went."""
+        before = set(self._folders.paths)
+        self._folders.change(params.event.added, params.event.removed)
+        now = set(self._folders.paths)
+        self._permission.vouch(self._settings.vouched)
+        if self._watches_folders and self._watcher is not None:
+            self._watcher.unwatch(before - now)
+            await asyncio.to_thread(self._watcher.watch, now - before)
+        self._texts.reconsider()

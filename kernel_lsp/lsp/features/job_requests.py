@@ -1,0 +1,78 @@
+"""Jobs, started by commands and by requests of clients that know this server."""
+
+from collections.abc import Callable
+from typing import Any
+
+from pygls.exceptions import JsonRpcInvalidParams
+
+from kernel_lsp.errors import SourceError
+from kernel_lsp.lsp.catalog import JOBS, JobKind, Subject
+from kernel_lsp.lsp.documents import Documents
+from kernel_lsp.lsp.job import Wanted
+from kernel_lsp.lsp.jobs import Jobs
+from kernel_lsp.lsp.requests import Nothing, OneJob, StartJob
+from kernel_lsp.lsp.wire import JobCancelled, JobList, StartedJob, extended
+
+
+class JobRequests:
+    """Starts, lists and ends jobs."""
+
+    def __init__(self, documents: Documents, jobs: Jobs) -> None:
+        self._documents, self._jobs = documents, jobs
+
+    @property
+    def commands(self) -> dict[str, Callable[..., Any]]:
+        """The handlers by the names of their commands."""
+        starting = {kind.name: self._starting(kind) for kind in JOBS.values()}
+        return {**starting, "cancel": self.cancel_all}
+
+    @property
+    def requests(self) -> dict[str, Callable[[Any], Any]]:
+        """The handlers by their methods."""
+        return {
+            "kernelLsp/startJob": self.start,
+            "kernelLsp/cancelJob": self.cancel,
+            "kernelLsp/jobs": self.list,
+        }
+
+    def cancel_all(self, job: str | None) -> bool:
+        """End a job, or all of them; return whether any was under way."""
+        ended = [self._jobs.cancel(one.id) for one in self._jobs if job is None or one.id == job]
+        return any(ended)
+
+    def start(self, given: StartJob) -> StartedJob:
+        """Start a job, or join the one that does the same."""
+        kind = JOBS.get(given.work)
+        if kind is None:
+            raise JsonRpcInvalidParams(f"`work` is one of {', '.join(JOBS)}.")
+        return self._start(kind, given.text_document.uri, given.kernel, given.label)
+
+    def cancel(self, given: OneJob) -> JobCancelled:
+        """End a job."""
+        return JobCancelled(self._jobs.cancel(given.id))
+
+    def list(self, _: Nothing) -> JobList:
+        """The jobs that there are, and the last of those that there were."""
+        return JobList(tuple(job.record for job in self._jobs))
+
+    def _starting(self, kind: JobKind) -> Callable[..., StartedJob]:
+        """The handler of a kind's command."""
+        names = [name.rstrip("?") for name in kind.command.arguments]
+
+        def start(*texts: str | None) -> StartedJob:
+            given = dict(zip(names, texts, strict=True))
+            return self._start(kind, str(given["uri"]), given.get("kernel"), given.get("label"))
+
+        return start
+
+    def _start(self, kind: JobKind, uri: str, kernel: str | None, label: str | None) -> StartedJob:
+        document = self._documents.read(uri)
+        if kernel is not None and all(k.name != kernel for k in document.kernels):
+            raise SourceError(f"There is no kernel {kernel}.", document.path)
+        if kind.choices and label not in dict(kind.choices):
+            raise JsonRpcInvalidParams(f"A kernel is written in one of {', '.join(dict(kind.choices))}.")
+        if kind.subject is Subject.MODULE and document.module is None:
+            cure = "It needs `Model`, `get_inputs` and `get_init_inputs`; a file with a `ModelNew` is refined."
+            raise SourceError("This is no plain PyTorch module.", document.path, cure=cure)
+        job, joined = self._jobs.start(Wanted(kind, document, kernel, label))
+        return extended(StartedJob, job.record, joined=joined)

@@ -1,0 +1,58 @@
+"""Why a job cannot be done on a text, for the user, before it is started."""
+
+from typing import TYPE_CHECKING
+
+from kernel_lsp.lsp.catalog import JobKind, Need
+from kernel_lsp.lsp.diagnostics import Board
+from kernel_lsp.lsp.documents import Document, Documents
+from kernel_lsp.lsp.jobs import Jobs
+from kernel_lsp.lsp.workspace import Permission
+from kernel_lsp.refine.lowering import LANGUAGES, new_path
+from kernel_lsp.source.language import source_part
+
+if TYPE_CHECKING:
+    from kernel_lsp.lsp.standing import Standing
+
+
+class Readiness:
+    """Compares what jobs need with what is there."""
+
+    def __init__(self, documents: Documents, permission: Permission, board: Board, jobs: Jobs) -> None:
+        self._documents, self._permission, self._board, self._jobs = documents, permission, board, jobs
+
+    def why_not(self, kind: JobKind, document: Document, standing: "Standing", label: str | None = None) -> str | None:
+        """The first of a job's needs that is not met, as a sentence; None where all are."""
+        found = (self._missing(need, document, standing, label or "") for need in kind.needs)
+        return next((why for why in found if why is not None), None)
+
+    def _missing(self, need: Need, document: Document, standing: "Standing", label: str) -> str | None:
+        match need:
+            case Need.FILE:
+                return None if document.on_disk else "this text is in no file yet: save it first"
+            case Need.TRUST:
+                why = "this folder is not trusted: nothing in it is compiled or run"
+                return None if self._permission.covers(document) else why
+            case Need.SOUND_WORKLOAD:
+                return standing.problem
+            case Need.WORKLOAD:
+                return None if standing.workload is not None else _wanted_workload(document)
+            case Need.GPU:
+                there = self._jobs.gpu is not False or standing.untimed
+                return None if there else "nothing can be timed here, for there is no GPU"
+            case Need.MODEL:
+                return standing.voiceless.get(label)
+            case Need.FREE_PLACE:
+                place = new_path(document.path, LANGUAGES[label])
+                return f"{place.name} is there already: refine that" if self._documents.has(place) else None
+            case Need.SAVED:
+                why = "the baseline is of the file, and this text differs from it: save it first"
+                return None if standing.saved else why
+            case Need.NO_ERRORS:
+                wrong = self._board.wrong(document.uri)
+                return "it has errors: only what is well is recorded" if wrong else None
+
+
+def _wanted_workload(document: Document) -> str:
+    if document.language is not None and source_part(document.language).launches_itself:
+        return f"it has no problem, so nothing says what is right: write {document.path.stem}_problem.py beside it"
+    return "it has no workload, so nothing says how it is called and what is right: draft one"

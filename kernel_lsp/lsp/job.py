@@ -1,0 +1,116 @@
+"""The records of a job: what is asked for, and where it stands."""
+
+import asyncio
+import time
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from kernel_lsp.lsp.catalog import JobKind
+from kernel_lsp.lsp.documents import Document
+from kernel_lsp.lsp.wire import JobRecord, State, Work
+from kernel_lsp.refine.progress import Progress
+from kernel_lsp.report.units import interval_text, speedup_text, talking_text
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked for: a kind of job on `kernel` of a text, or on all of them where that is None.
+
+    `label` names a rewrite, or a module's choice. Nobody is told of the end of what is `unasked`: its diagnostics speak
+    for it.
+    """
+
+    kind: JobKind
+    document: Document
+    kernel: str | None = None
+    label: str | None = None
+    unasked: bool = False
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for jobs that would do the same to a file."""
+        return self.kind.name, self.document.uri, self.kernel, self.label
+
+    @property
+    def title(self) -> str:
+        """What is done to what, for a person."""
+        return self.kind.title.format(name=self.kernel or self.document.path.name, label=self.label)
+
+
+@dataclass
+class Job:
+    """One job.
+
+    Attributes:
+        id: its name in requests.
+        wanted: what it is for; once it has ended, without the text.
+        state: where it stands.
+        doing: what it does now, a few words.
+        reason: how it ended, one sentence.
+        progress: the search's last report; None before the first.
+        verdict: id of the verdict that its result rests on.
+        notes: what was left out and why, sentences for the user.
+        result: the result of its work, see `kinds.job`; gone once it has ended.
+        started: when it was given its turn, on the clock of `time.monotonic`; None before.
+        heard: when `progress` was true, on that clock.
+        told: when its client last heard of it, on that clock.
+        ended: set when it has.
+    """
+
+    id: str
+    wanted: Wanted
+    state: State = State.WAITING
+    doing: str = "waiting"
+    reason: str = ""
+    progress: Progress | None = None
+    verdict: str | None = None
+    notes: tuple[str, ...] = ()
+    result: dict[str, Any] | None = None
+    started: float | None = None
+    heard: float = 0.0
+    told: float = 0.0
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since it was given its turn."""
+        return time.monotonic() - self.started if self.started is not None else 0.0
+
+    @property
+    def text(self) -> str:
+        """Where it stands, in one line."""
+        if self.state.ended:
+            return self.reason
+        if (found := self.progress) is None:
+            return self.doing
+        talking = talking_text(**asdict(found.talking))
+        counts = [f"{found.proposed} candidates", f"{found.correct} correct"]
+        parts = [*filter(None, (self.doing, talking)), *counts]
+        if (best := found.best) is not None:
+            sure = "" if best.confirmed else ", to be confirmed"
+            parts.append(f"best {speedup_text(best.speedup)} ({interval_text(best.interval)}{sure})")
+        left = max(0, round(found.budget - found.elapsed))
+        return ", ".join([*parts, f"{left // 60}:{left % 60:02} left"])
+
+    @property
+    def record(self) -> JobRecord:
+        """As requests and notifications show it."""
+        wanted = self.wanted
+        return JobRecord(
+            id=self.id,
+            work=Work(wanted.kind.name),
+            uri=wanted.document.uri,
+            version=wanted.document.version,
+            kernel=wanted.kernel,
+            label=wanted.label,
+            title=wanted.title,
+            state=self.state,
+            text=self.text,
+            doing=self.doing,
+            elapsed=round(self.elapsed, 1),
+            progress=self.progress,
+            verdict=self.verdict,
+            reason=self.reason,
+            notes=self.notes,
+            unasked=wanted.unasked,
+        )

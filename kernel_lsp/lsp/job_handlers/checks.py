@@ -1,0 +1,36 @@
+"""Check a file, or record what it costs now; the result has the `report`."""
+
+import json
+from typing import Any
+
+from kernel_lsp.check import FileReport, check, record_baseline
+from kernel_lsp.judge.verdict import CheckStatus
+from kernel_lsp.lsp.job_handlers.context import JobContext
+from kernel_lsp.report.machine import check_json
+from kernel_lsp.source.files import read_source
+
+
+async def check_text(job: JobContext) -> dict[str, Any]:
+    """Check the text as it is in the editor."""
+    job.doing("checking")
+    [report] = await check([job.source], job.settings)
+    passed = sum(one.status is CheckStatus.PASSED for one in report.checks)
+    return _checked(report, f"nothing is wrong: {passed} checks passed")
+
+
+async def record(job: JobContext) -> dict[str, Any]:
+    """Record what the file on the disk costs now as what later checks hold it to; nothing where it has errors."""
+    job.doing("checking and timing")
+    [report] = await check([read_source(job.path)], job.settings, record=True)
+    written = record_baseline([report]) if report.resources else []
+    count = len(report.resources)
+    kernels = f"{count} kernel{' is' if count == 1 else 's are'}"
+    sound = f"{kernels} recorded in {written[0]}" if written else "there is no kernel that compiles alone"
+    return _checked(report, sound)
+
+
+def _checked(report: FileReport, sound: str) -> dict[str, Any]:
+    """A report and the reason: `sound`, unless there are errors."""
+    said = json.loads(check_json([report]))["files"][0]
+    failed = [one["message"] for one in said["diagnostics"] if one["severity"] == "error"]
+    return {"reason": failed[0] if failed else sound, "verdict": None, "report": said}

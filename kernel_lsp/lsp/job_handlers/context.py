@@ -1,0 +1,64 @@
+"""What the handler of a job is given in the service process: the texts, the settings, the store and the workers."""
+
+from pathlib import Path
+from typing import Any
+
+from kernel_lsp.config.settings import Settings
+from kernel_lsp.judge.target import Target, make_target
+from kernel_lsp.judge.verdict import Verdict
+from kernel_lsp.lsp.service import Emit
+from kernel_lsp.runner.pool import Pool
+from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.files import read_source
+from kernel_lsp.store.store import Store
+
+
+class JobContext:
+    """One job, as `kinds.job` is asked for it.
+
+    Attributes:
+        path: the file.
+        kernel: the kernel's name, or None for all of them.
+        label: of a rewrite; the language of a module's kernel.
+        texts: the open files as they are in the editor.
+        settings: in force at the file.
+        store: where verdicts are kept.
+        pool: the workers.
+        emit: sends an event to the server.
+    """
+
+    def __init__(self, params: dict[str, Any], emit: Emit, store: Store, pool: Pool) -> None:
+        self.path = Path(params["path"])
+        self.kernel: str | None = params["kernel"]
+        self.label: str | None = params["label"]
+        self.texts = {Path(path): str(text) for path, text in params["texts"].items()}
+        self.settings = Settings.model_validate(params["settings"])
+        self.store, self.emit, self.pool = store, emit, pool
+
+    @property
+    def source(self) -> SourceFile:
+        """The file as it is in the editor, else as it is on disk."""
+        return SourceFile(self.path, self.texts[self.path]) if self.path in self.texts else read_source(self.path)
+
+    def target(self) -> Target:
+        """The kernel with its workload, as what candidates are judged against."""
+        return make_target(
+            self.path,
+            self.kernel,
+            texts=self.texts,
+            problems=self.settings.kernelbench.root,
+            folders=self.settings.workloads,
+        )
+
+    def doing(self, what: str) -> None:
+        """Tell the server what is done now, in a few words."""
+        self.emit({"doing": what})
+
+    def decided(self, verdict: Verdict) -> None:
+        """Store a verdict and tell the server of it."""
+        self.store.save_verdict(verdict.model_dump(mode="json"))
+        self.tell(verdict)
+
+    def tell(self, verdict: Verdict) -> None:
+        """Tell the server of a verdict that is stored already."""
+        self.emit({"verdict": verdict.model_dump(mode="json")})

@@ -1,0 +1,43 @@
+"""The rows that the terminal and the page both show."""
+
+from kernel_lsp.judge.verdict import KernelResources
+from kernel_lsp.report.view import change_text, kernel_rows, opcode_rows
+from tests.unit.report.sample_verdicts import evidence
+
+
+def kernel(name, registers, occupancy=0.5):
+    return KernelResources(
+        name=name,
+        registers=registers,
+        shared_bytes=0,
+        spill_bytes=None,
+        stack_bytes=0,
+        threads=128,
+        occupancy=occupancy,
+        limiter="registers",
+    )
+
+
+def test_kernels_are_compared_by_place_and_by_name_where_their_number_changed():
+    renamed = evidence(baseline_resources=(kernel("k<4>", 40),), candidate_resources=(kernel("k<8>", 32),))
+    assert [(name, cells[0]) for name, cells in kernel_rows(renamed)] == [("k<8>", "40 → 32")]
+    split = evidence(baseline_resources=(kernel("k", 40),), candidate_resources=(kernel("new", 16), kernel("k", 32)))
+    assert [(name, cells[0]) for name, cells in kernel_rows(split)] == [("new", "16"), ("k", "40 → 32")]
+
+
+def test_what_is_not_known_is_a_question_mark():
+    [(_, cells)] = kernel_rows(evidence(baseline_resources=(), candidate_resources=(kernel("k", 32, None),)))
+    assert cells == ["32", "?", "0 B", "128", "?", "registers"]
+
+
+def test_the_largest_change_of_instructions_comes_first():
+    counted = evidence(
+        baseline_opcodes={"FFMA": 8, "LDG": 4, "MOV": 1}, candidate_opcodes={"FFMA": 9, "LDG": 1, "MOV": 1}
+    )
+    assert opcode_rows(counted) == [("LDG", 4, 1), ("FFMA", 8, 9)]
+
+
+def test_what_stays_is_said_once():
+    assert change_text("a", "a") == "a"
+    assert change_text(None, "a") == "a"
+    assert change_text("a", "b") == "a → b"
