@@ -252,6 +252,11 @@ FLOOR_MAX_BY_ROOT: Final = 0.75
 """So many by the root of the number of terms: the largest error among a million loops was 0.72 (`summation_errors`)."""
 FLOOR_RMS_BY_ROOT: Final = 0.1
 """The same for the root mean square: that of a loop was 0.07 to 0.09 (`summation_errors`)."""
+GROWN_RMS_BY_ROOT: Final = 0.29
+"""The same for coarse families, times how far partial sums exceed the last: 1 / sqrt(12), the deviation of what rounds
+evenly (model of Higham and Mary, SIAM J. Sci. Comput. 41, 2019)."""
+GROWTH_SAMPLE_ELEMENTS: Final = 1 << 22
+"""Elements of an input, in whole rows, that tell how far. Chosen: each row is summed up once in float64."""
 FLOOR_MOST_TERMS: Final = 1 << 20
 """Terms from which floors grow no more: the RMS floor is 102 units then, where TF32 is a thousand off."""
 RMS_SPREAD_SIGMAS: Final = 4.75

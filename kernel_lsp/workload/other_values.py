@@ -63,13 +63,14 @@ def _other_numbers(
 def _steps(value: int, extents: Sequence[int]) -> Iterator[int]:
     """First the smaller neighbour: a kernel that takes the number for a size stays within its memory.
 
-    What is no size goes beyond twice the longest row, where nobody comes back to its beginning by one subtraction.
+    What is no size goes beyond twice the longest row, where nobody comes back to its beginning by one subtraction, and
+    by one more: turned by whole rows nothing would change.
     """
     if value > 0:
         yield value - 1
     yield value + 1
     if value > 0 and value not in extents:
-        yield from (other for other in (value + 2 * max(extents, default=0), 2 * value) if other <= _LARGEST)
+        yield from (other for other in (value + 2 * max(extents, default=0) + 1, 2 * value) if other <= _LARGEST)
         yield value // 2
 
 

@@ -1,9 +1,12 @@
-"""From how many elements of the inputs an element of an output is made, found by changing one of them.
+"""From how many elements of the inputs an element of an output is made, and how large their partial sums are.
+
+The number is found by changing one of them.
 
 An element of an input that changes c of the m elements of an output, where the input has n, stands for c n / m terms of
 each: k for a product of matrices with k columns and rows, the length of a row for a softmax, 1 element by element.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -44,6 +47,22 @@ def terms_by_output(
         largest = inputs[0][0]
         return tuple(max(1.0, largest / max(output.numel(), 1)) for output in expected)
     return tuple(found)
+
+
+def growth_of_sums(leaves: Leaves) -> float:
+    """Return by how much partial sums along rows of inputs exceed the whole sums: the most of any input, 0 of none.
+
+    Both are root mean squares over rows; of many rows the first ones tell.
+    """
+    found = 0.0
+    for _, tensor in _floating(leaves):
+        own = own_elements(tensor)
+        if own.dim() and own.shape[-1] > 1:
+            rows = own.reshape(-1, own.shape[-1])[: max(1, policy.GROWTH_SAMPLE_ELEMENTS // own.shape[-1])]
+            sums = rows.double().cumsum(-1)
+            growth = float(sums.abs().amax(-1).square().mean().sqrt() / sums[:, -1].square().mean().sqrt())
+            found = max(found, growth if math.isfinite(growth) else 0.0)
+    return found
 
 
 def _floating(leaves: Leaves) -> Iterator[tuple[int, Tensor]]:

@@ -13,7 +13,7 @@ from kernel_lsp.device.tensors import TensorSpec
 from kernel_lsp.runner.messages.oracle import BaselineError, OutputDistance
 from kernel_lsp.runner.workers import comparison, error_bounds
 from kernel_lsp.runner.workers.comparison import Distance, Measure
-from kernel_lsp.runner.workers.dependence import terms_by_output
+from kernel_lsp.runner.workers.dependence import growth_of_sums, terms_by_output
 from kernel_lsp.runner.workers.error_bounds import Bounds, Sums
 from kernel_lsp.runner.workers.input_sets import Expected, InputSets
 
@@ -91,6 +91,7 @@ class OutputErrors:
         if mismatch := _shapes_differ(outputs, expected):
             return mismatch
         workload, coarse = self._inputs.draws.workload, self._inputs[key].coarse
+        growth = growth_of_sums(self._inputs.leaves(key)) if coarse and not self._plain else 0.0
         distances: list[Distance] = []
         scales: list[float] = []
         bounds: list[Bounds] = []
@@ -107,7 +108,7 @@ class OutputErrors:
                     self._factor,
                     actual.dtype,
                     self._slack,
-                    sums=Sums(terms, actual.numel()),
+                    sums=Sums(terms, actual.numel(), growth),
                     plain=self._plain,
                     coarse=coarse,
                 )

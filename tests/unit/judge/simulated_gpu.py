@@ -131,7 +131,7 @@ class Oracle:
                 return truth.MemoryRates(1e12, 1e12, 1e12, 0.0)
             case truth.InputSizes():
                 return (16,) * self.cases
-            case truth.Prepare() | truth.Touch():
+            case truth.Prepare() | truth.LayOut() | truth.Touch():
                 return made
             case truth.Vary():
                 return truth.Varied(made, matters=True)

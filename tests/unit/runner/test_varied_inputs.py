@@ -4,6 +4,8 @@ import pytest
 import torch
 from oracle_support import MIXER, Trial, Version, kernel, right
 
+from kernel_lsp.runner.messages import oracle as messages
+from kernel_lsp.runner.workers.input_sets import InputSets
 from kernel_lsp.runner.workers.variation import (
     NOT_FINITE,
     OTHER_SHAPE,
@@ -116,6 +118,71 @@ def test_integers_within_bounds_are_tried_on_a_gpu(monkeypatch):
     assert on_gpu(trial)._harmful(3, 1, 0) == ""
     monkeypatch.setattr("kernel_lsp.policy.OTHER_VALUES_CPU_BYTES", 8)
     assert on_gpu(trial)._harmful(3, 1, 0) == UNTRIED
+
+
+def further(trial: Trial, argument: int = 1) -> list[str]:
+    """Keys of the inputs with every other value of an argument that matters."""
+    base, found, first = trial.draw(), list[str](), 0
+    while True:
+        key = f"{base}/{argument}/{first}"
+        varied = trial.oracle.vary(messages.Vary(key=key, base=base, argument=argument, seed=7, first=first))
+        if varied.made is None:
+            return found
+        trial.made[key] = varied.made
+        found.append(key)
+        if not (first := varied.next):
+            return found
+
+
+PADDED = workload(
+    "torch.randn(n, n, device='cuda'), torch.ones(n, n, dtype=torch.bool, device='cuda')", "x * y", "x, y"
+)
+TURNED = workload("torch.randn(n, n, device='cuda'), 3", "torch.roll(x, -y, 1)", "x, y")
+PICKED = workload("torch.randn(n, device='cuda'), torch.arange(n, device='cuda')", "x[y]", "x, y")
+LENGTHS = workload(
+    "torch.randn(n, n, device='cuda'), torch.full((n,), n, device='cuda')",
+    "x * (torch.arange(12) < y[:, None])",
+    "x, y",
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "honest", "takes_it_for_the_usual"),
+    [
+        (PADDED, "x * y", "torch.where(y[:, :2].all(1, keepdim=True), x, x * y)"),
+        (TURNED, "x[:, (torch.arange(12) + y) % 12]", "torch.cat([x, x, x * 0], 1)[:, min(y, 24) : min(y, 24) + 12]"),
+        (PICKED, "x[y]", "torch.zeros_like(x).index_put_((y.argsort(),), x)"),
+        (LENGTHS, "x * (torch.arange(12) < y[:, None])", "x * (torch.arange(12) < y[:, None].clamp(min=6))"),
+    ],
+    ids=["mask by its beginning", "turned once", "each row once", "half of a length"],
+)
+def test_who_takes_integers_or_bools_for_the_usual_ones_is_wrong_on_further_values(
+    text, honest, takes_it_for_the_usual
+):
+    trial = Trial(text)
+    keys = further(trial)
+    assert all(map(right, trial.baseline(kernel(honest, "x, y"), *keys)))
+    sloppy = Version(trial, kernel(takes_it_for_the_usual, "x, y"))
+    assert not all(right(sloppy.judge(key)) for key in keys)
+
+
+@pytest.mark.parametrize(("reference", "twice"), [("x[y]", True), ("torch.zeros(12).index_copy(0, y, x)", False)])
+def test_only_integers_that_are_read_by_are_the_same_twice(reference, twice):
+    trial = Trial(workload("torch.randn(n, device='cuda'), torch.randperm(n, device='cuda')", reference, "x, y"))
+    repeated = [key for key in further(trial) if len(set(trial.leaves(key)[1].tolist())) < 12]
+    assert bool(repeated) is twice
+
+
+def test_inputs_that_only_lie_otherwise_share_their_right_answer(monkeypatch):
+    trial = Trial(TRIANGLES)
+    base = trial.draw()
+    expected = trial.oracle.inputs.expected(base)
+    monkeypatch.setattr(InputSets, "reference", lambda *_: pytest.fail("asked for a right answer that is known"))
+    for family in ("unaligned", "strided"):
+        made = trial.made[family] = trial.oracle.lay_out(messages.LayOut(key=family, base=base, family=family))
+        assert made.arguments != trial.made[base].arguments
+        assert trial.oracle.inputs.expected(family) is expected
+        assert trial.leaves(family) is trial.leaves(base)
 
 
 def test_touched_weights_are_of_their_own_size():

@@ -23,7 +23,7 @@ def test_numbers():
 
 
 def test_an_integer_that_is_no_size_goes_beyond_the_ends_of_all_rows():
-    assert others(3, extents=(6, 101)) == [2, 4, 205, 6, 1]
+    assert others(3, extents=(6, 101)) == [2, 4, 206, 6, 1]
     assert others(6, extents=(6, 101)) == [5, 7]
     assert others(3, extents=(1 << 31,)) == [2, 4, 6, 1], "more is no `int`"
 
