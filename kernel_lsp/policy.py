@@ -232,6 +232,8 @@ FAMILIES_PER_TIMED_CASE: Final = 2
 FURTHER_INPUTS_SECONDS: Final = 3.0
 """Seconds of a session's opening for all other families on larger cases, and for values of integers and bools after the
 first. Chosen: most references take milliseconds; convolutions in float64 take seconds, and a session opens no later."""
+FURTHER_CHECKS_LEAST: Final = 4
+"""Of these so many are tried in each check, whatever time they take: on a busy machine few use it up. Chosen."""
 FURTHER_CHECKS_SECONDS: Final = 0.5
 """Seconds for these in one check of a candidate, and again for each recording of it, by chance. Chosen: half of what a
 verdict takes; right answers that do not fit in memory are made anew each time."""

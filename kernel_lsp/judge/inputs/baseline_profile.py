@@ -42,7 +42,8 @@ class BaselineProfile:
         run_seconds: by case, longest wall time of one run.
         rehearsal_seconds: longest wall time of a launch before the first one, in which it may compile or tune itself.
         unvaried: by argument, why no other value of it is tried.
-        further: keys of inputs that are tried on a candidate while time is left.
+        further: keys of inputs that are tried on a candidate while time is left. Those with numbers that are not finite
+            are not among them, for nothing else shows what becomes of these.
         raised: of each set of inputs on which it raises or faults, what was said.
         findings: checks on the way, among them inputs that are not used and why.
         later_rulings: failures of cases after the first that failed, but for what the emulator finds at a line.
@@ -170,7 +171,7 @@ class _Measuring:
             if count:
                 detail = f"{count} of them: right answers take long here, and others were tried by chance"
                 profile.findings.skipped("inputs: other families and values", detail, self._harness.cases[case])
-        profile.further |= {draw.key for draw in profile.draws} - before
+        profile.further |= {draw.key for draw in profile.draws if draw.family != plan.NONFINITE} - before
 
     def _expected_s(self, case: int) -> float:
         """Seconds that one more set of inputs of a case will take, by those that had a right answer of their own."""

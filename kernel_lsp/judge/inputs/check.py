@@ -39,7 +39,7 @@ async def check(harness: Harness, subject: Subject, profile: BaselineProfile, *,
             return findings
     end = time.perf_counter() + policy.FURTHER_CHECKS_SECONDS
     for number, draw in enumerate(further):
-        if harness.gpu is not None and time.perf_counter() > end:
+        if harness.gpu is not None and number >= policy.FURTHER_CHECKS_LEAST and time.perf_counter() > end:
             detail = f"{len(further) - number} more sets of them: the time for others by chance was used up"
             findings.skipped("inputs: other families and values", detail)
             break

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from judge_support import draw, fake_harness
-from simulated_gpu import Oracle, SimulatedGpu
+from simulated_gpu import Oracle, SimulatedGpu, judged
 
 from kernel_lsp import policy
 from kernel_lsp.judge.inputs import check
@@ -55,7 +55,31 @@ def test_a_session_opens_no_later_than_the_budget_where_right_answers_are_slow(
     assert len(values) == policy.FAMILIES_PER_TIMED_CASE + int(policy.FURTHER_INPUTS_SECONDS / slow)
     left_out = [c for c in profile.findings.checks if c.status is CheckStatus.SKIPPED and "take long" in c.detail]
     assert [c.case for c in left_out] == ["n=1"]
-    assert len(profile.further) == int(policy.FURTHER_INPUTS_SECONDS / slow)
+    assert len(profile.further) == int(policy.FURTHER_INPUTS_SECONDS / slow) - 1
+    assert not any("nonfinite" in key for key in profile.further), "every candidate meets these, however busy it is"
+
+
+def test_a_candidate_meets_some_of_them_however_slow_the_machine_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gpu, usual = SimulatedGpu(monkeypatch), Oracle.ask
+
+    async def slowly(self: Oracle, request: Any, *, deadline: float) -> Any:
+        gpu.clock.s += 2 * policy.FURTHER_CHECKS_SECONDS if isinstance(request, truth.Compare) else 0.0
+        return await usual(self, request, deadline=deadline)
+
+    async def judging() -> tuple[int, list[str]]:
+        async with gpu.opened([1e-4, 1e-4], tmp_path, []) as session:
+            assert session.measured is not None
+            monkeypatch.setattr(Oracle, "ask", slowly)
+            checks = (await judged(session, [1e-4, 1e-4])).evidence.checks
+            left_out = [c.detail for c in checks if c.name == "inputs: other families and values"]
+            return len(session.measured.profile.further), left_out
+
+    known, left_out = asyncio.run(judging())
+    assert known > policy.FURTHER_CHECKS_LEAST
+    more = known - policy.FURTHER_CHECKS_LEAST
+    assert left_out == [f"{more} more sets of them: the time for others by chance was used up"]
 
 
 def test_an_output_may_be_as_long_as_values_make_it() -> None:
