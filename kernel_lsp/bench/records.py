@@ -14,8 +14,6 @@ from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.judge.stages.correct import WEAK
 from kernel_lsp.judge.verdict import CheckStatus, Outcome, Record, Stage, Verdict
 
-_RIGHT = {Outcome.FASTER, Outcome.SLOWER, Outcome.SAME, Outcome.NOT_WORTH_IT, Outcome.AMBIGUOUS}
-
 
 class Comparison(Record):
     """A verdict against one baseline.
@@ -36,7 +34,7 @@ class Comparison(Record):
     def right(self) -> bool:
         """Whether no check of its answers failed, where there was one that could."""
         checked = self.stage is Stage.CORRECT and not self.reason.startswith(WEAK)
-        return self.verdict in _RIGHT or (self.verdict is Outcome.UNTIMED and checked)
+        return checked if self.verdict is Outcome.UNTIMED else not self.verdict.is_failure
 
     @property
     def ratio(self) -> float | None:

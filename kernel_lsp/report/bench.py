@@ -11,13 +11,12 @@ from kernel_lsp.bench.proposing import Searching
 from kernel_lsp.bench.records import Comparison, Result, Search
 from kernel_lsp.bench.run import Progress
 from kernel_lsp.bench.totals import Agreement, Totals
-from kernel_lsp.judge.verdict import Outcome
 from kernel_lsp.report.machine import records_json
 from kernel_lsp.report.units import interval_text, percent_text, seconds_text, speedup_text
+from kernel_lsp.report.view import Tone, tone_of
 
 _LATEST = 8
-_STYLES = {Outcome.FASTER: "bold green", Outcome.UNTIMED: "", Outcome.SAME: "", Outcome.NOT_WORTH_IT: ""}
-_DOUBT = {Outcome.SLOWER: "yellow", Outcome.AMBIGUOUS: "yellow"}
+_STYLES = {Tone.GOOD: "bold green", Tone.PLAIN: "", Tone.DOUBT: "yellow", Tone.BAD: "red"}
 
 
 def bench_view(progress: Progress) -> RenderableType:
@@ -75,7 +74,7 @@ def results_table(results: Sequence[Result]) -> Table:
         table.add_column(head, no_wrap=True, overflow="ellipsis" if last else "fold", ratio=1 if last else None)
     for result in results:
         run = f"{result.run} " if result.run else ""
-        style = _STYLES.get(result.eager.verdict, _DOUBT.get(result.eager.verdict, "red"))
+        style = _STYLES[tone_of(result.eager.verdict)]
         table.add_row(
             Text(f"{result.level} {result.problem}"),
             Text(f"{run}{result.index}"),

@@ -33,11 +33,13 @@ from kernel_lsp.report.units import (
 )
 from kernel_lsp.report.view import (
     KERNEL_COLUMNS,
+    Tone,
     change_text,
     kernel_rows,
     mismatch_facts,
     opcode_rows,
     share_text,
+    tone_of,
 )
 
 WIDE = 110
@@ -49,20 +51,12 @@ LOG_LINES = 20
 OPCODES = 10
 """How many kinds of instructions are named; all are in the JSON."""
 
-_STYLES = {
-    Outcome.FASTER: "bold green",
-    Outcome.SLOWER: "bold yellow",
-    Outcome.SAME: "bold cyan",
-    Outcome.NOT_WORTH_IT: "bold cyan",
-    Outcome.AMBIGUOUS: "bold yellow",
-    Outcome.UNTIMED: "bold cyan",
-}
-_FAILED = "bold red"
+_STYLES = {Tone.GOOD: "bold green", Tone.PLAIN: "bold cyan", Tone.DOUBT: "bold yellow", Tone.BAD: "bold red"}
 
 
 def verdict_style(outcome: Outcome) -> str:
     """The style in which an outcome is written."""
-    return _STYLES.get(outcome, _FAILED)
+    return _STYLES[tone_of(outcome)]
 
 
 _RAN = 4  # operations shown of each case

@@ -1,14 +1,39 @@
-"""What a verdict's evidence says in rows of text, the same for the terminal and the page."""
+"""What a verdict and its evidence say, in tones and rows of text, the same for the terminal and the page."""
 
 from collections.abc import Callable
+from enum import StrEnum
 from typing import TypeVar
 
-from kernel_lsp.judge.verdict import Evidence, KernelResources, Mismatch
+from kernel_lsp.judge.verdict import Evidence, KernelResources, Mismatch, Outcome
 from kernel_lsp.report.units import percent_text, size_text
 
 _T = TypeVar("_T")
 
 KERNEL_COLUMNS = ("Registers", "Spills", "Shared memory", "Threads", "Occupancy", "Limited by")
+
+
+class Tone(StrEnum):
+    """How an outcome is shown: as a gain, as neither good nor bad, as something to look at, or as a failure."""
+
+    GOOD = "good"
+    PLAIN = "plain"
+    DOUBT = "doubt"
+    BAD = "bad"
+
+
+_TONES = {
+    Outcome.FASTER: Tone.GOOD,
+    Outcome.SAME: Tone.PLAIN,
+    Outcome.NOT_WORTH_IT: Tone.PLAIN,
+    Outcome.UNTIMED: Tone.PLAIN,
+    Outcome.SLOWER: Tone.DOUBT,
+    Outcome.AMBIGUOUS: Tone.DOUBT,
+}
+
+
+def tone_of(outcome: Outcome) -> Tone:
+    """Return the tone of an outcome."""
+    return Tone.BAD if outcome.is_failure else _TONES[outcome]
 
 
 def kernel_rows(evidence: Evidence) -> list[tuple[str, list[str]]]:

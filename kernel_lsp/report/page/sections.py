@@ -17,16 +17,8 @@ from kernel_lsp.report.units import (
     speedup_text,
     time_text,
 )
-from kernel_lsp.report.view import KERNEL_COLUMNS, kernel_rows, known, mismatch_facts, opcode_rows, share_text
+from kernel_lsp.report.view import KERNEL_COLUMNS, kernel_rows, known, mismatch_facts, opcode_rows, share_text, tone_of
 
-_MARKS = {
-    Outcome.FASTER: "good",
-    Outcome.SLOWER: "doubt",
-    Outcome.SAME: "plain",
-    Outcome.NOT_WORTH_IT: "plain",
-    Outcome.AMBIGUOUS: "doubt",
-    Outcome.UNTIMED: "plain",
-}
 _STATUS = {CheckStatus.PASSED: "✓ passed", CheckStatus.FAILED: "✗ failed", CheckStatus.SKIPPED: "– skipped"}
 
 
@@ -64,7 +56,7 @@ def sections(verdict: Verdict, name: str, steps: Sequence[Step]) -> Iterator[Mar
 
 def _head(verdict: Verdict, name: str) -> Markup:
     evidence = verdict.evidence
-    answer = [tag("span", verdict.verdict.value, class_=f"verdict {_MARKS.get(verdict.verdict, 'bad')}")]
+    answer = [tag("span", verdict.verdict.value, class_=f"verdict {tone_of(verdict.verdict)}")]
     if verdict.speedup is not None:
         answer.append(tag("span", speedup_text(verdict.speedup), class_="speedup"))
     if verdict.interval is not None:

@@ -3,7 +3,8 @@ import sample_verdicts as sample
 from rich.console import Console
 
 from kernel_lsp.judge.verdict import Check, CheckStatus, Outcome, Stage, Trace, TracedGroup
-from kernel_lsp.report.terminal import LOG_LINES, VerdictCard
+from kernel_lsp.report.terminal import LOG_LINES, VerdictCard, verdict_style
+from kernel_lsp.report.view import Tone, tone_of
 
 
 def shown(verdict, width=80) -> str:
@@ -171,3 +172,9 @@ def test_what_ran_on_the_gpu_is_shown_with_whose_it_was():
     assert "never launched: decoy" in row
     assert "Xid 31" in text
     assert "What ran" not in shown(sample.faster())
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_every_outcome_has_a_tone_and_a_style(outcome: Outcome) -> None:
+    assert (tone_of(outcome) is Tone.BAD) is outcome.is_failure
+    assert verdict_style(outcome)
