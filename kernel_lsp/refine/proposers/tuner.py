@@ -22,7 +22,6 @@ from kernel_lsp.source.candidate import Candidate
 Point = tuple[int, ...]
 """A setting as the position of each tunable's value among its choices."""
 
-_FAILED = {Outcome.WRONG, Outcome.BUILD_FAILED, Outcome.RUN_FAILED, Outcome.TIMED_OUT, Outcome.ILLEGITIMATE}
 # What an untried step is expected to do to the log of the time, by kind: hopeful ones come first.
 _HOPE = {
     Kind.AUTOTUNE: -0.05,
@@ -96,14 +95,14 @@ class Tuner:
             return
         changed = [axis for axis, at in enumerate(point) if at != self._start[axis]]
         best = min(self._times.values())
-        if feedback.verdict in _FAILED:
+        if feedback.verdict.is_failure:
             self._learn_failure(point, changed, feedback.verdict)
         elif feedback.ratio is not None:
             self._learn_time(point, changed, math.log(feedback.ratio))
         if spills is not None and self._spills is not None and spills > self._spills and len(changed) == 1:
             self._close(changed[0], point[changed[0]], beyond_only=feedback.ratio is not None)
         for axis in changed:
-            self._known[axis].right += feedback.verdict not in _FAILED
+            self._known[axis].right += not feedback.verdict.is_failure
         self._idle = 0 if min(self._times.values()) < best - _NOISE else self._idle + 1
 
     def _learn_time(self, point: Point, changed: list[int], time: float) -> None:
