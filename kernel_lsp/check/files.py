@@ -6,14 +6,12 @@ from pathlib import Path
 from kernel_lsp.compiler.headers import user_headers
 from kernel_lsp.errors import SourceError, WorkloadError
 from kernel_lsp.source.candidate import SourceFile
-from kernel_lsp.source.files import find_kernels, language_of, read_source
+from kernel_lsp.source.files import HEADERS, find_kernels, language_of, read_source
 from kernel_lsp.source.language import suffixes
 from kernel_lsp.source.modules import is_answer, is_problem
 from kernel_lsp.source.python import is_python
 from kernel_lsp.source.triton import kernels_elsewhere
 from kernel_lsp.workload.spec import declared_kernel, find_workload
-
-HEADERS = (".cuh", ".h", ".hpp", ".inl")
 
 
 def find_kernel_files(paths: Sequence[Path]) -> tuple[SourceFile, ...]:

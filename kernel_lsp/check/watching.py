@@ -14,11 +14,11 @@ from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver
 
 from kernel_lsp.check.baseline import BASELINE
-from kernel_lsp.check.files import HEADERS, is_kernel_file, kernel_files_among
+from kernel_lsp.check.files import is_kernel_file, kernel_files_among
 from kernel_lsp.check.record import FileReport
 from kernel_lsp.errors import ConfigurationError, SourceError
 from kernel_lsp.source.candidate import SourceFile
-from kernel_lsp.source.files import read_source
+from kernel_lsp.source.files import HEADERS, read_source
 from kernel_lsp.source.language import suffixes
 
 QUIET_SECONDS = 0.1

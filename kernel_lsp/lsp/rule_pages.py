@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def rules_of(findings: Iterable[types.Diagnostic]) -> "list[Rule]":
     """The rules of findings, each once."""
-    return list(dict.fromkeys(rule for finding in findings if (rule := _rule(finding)) is not None))
+    return list({rule.id: rule for finding in findings if (rule := _rule(finding)) is not None}.values())
 
 
 class RulePages:

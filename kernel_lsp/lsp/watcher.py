@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from kernel_lsp.check.files import HEADERS
+from kernel_lsp.source.files import HEADERS
 from kernel_lsp.source.language import suffixes
 
 if TYPE_CHECKING:

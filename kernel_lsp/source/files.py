@@ -14,6 +14,8 @@ from kernel_lsp.source.modules import device_view
 from kernel_lsp.source.python import is_python
 
 LARGEST_BYTES = 8 * 1024 * 1024
+HEADERS = (".cuh", ".h", ".hpp", ".inl")
+"""Suffixes of what kernel files include."""
 
 
 def language_of(path: Path, text: str) -> Language | None:
