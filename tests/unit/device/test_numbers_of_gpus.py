@@ -15,7 +15,7 @@ TABLE = {"architectures.py", "device.py"}
 # Everyday numbers that a GPU has as well, and that tell nothing.
 EVERYDAY = {2**power for power in range(11)} | {2**power for power in range(16, 40)} | set(range(65)) | {72}
 MAY_STAND = {
-    ("build/cubin.py", 76): "an attribute of a cubin",
+    ("compiler/cubin.py", 76): "an attribute of a cubin",
     ("emulate/matrix/accumulate.py", 132): "an exponent",
     ("emulate/races.py", 2048): "a bit of the shadow memory",
     ("rules/correctness.py", 2048): "an example of a block that is too large",
