@@ -80,7 +80,8 @@ def dependencies_of(source: SourceFile, workload: WorkloadFile | None, settings:
     python = is_python(source.path)
     headers = user_headers(cuda_part(source), settings.build.include_dirs)
     found = {header.path: SourceFile(header.path, header.text) for header in headers}
-    found |= {file.path: file for file in including_files(source, settings.build.include_dirs)}
+    if workload is None:
+        found |= {file.path: file for file in including_files(source, settings.build.include_dirs)}
     whole = True
     files = [source] if python else []
     if workload is not None and not workload.in_kernel_file:

@@ -18,7 +18,7 @@ from kernel_lsp.check.files import is_kernel_file, kernel_files_among
 from kernel_lsp.check.record import FileReport
 from kernel_lsp.errors import ConfigurationError, SourceError
 from kernel_lsp.source.candidate import SourceFile
-from kernel_lsp.source.files import HEADERS, read_source
+from kernel_lsp.source.files import HEADERS, read_source, source_suffixes
 from kernel_lsp.source.language import suffixes
 
 QUIET_SECONDS = 0.1
@@ -219,7 +219,7 @@ class _Changes(FileSystemEventHandler):
         if path.match(f"*/{BASELINE}"):
             return True
         inside = path.relative_to(self._root).parts if path.is_relative_to(self._root) else path.parts[-1:]
-        return path.suffix in (*suffixes(), *HEADERS) and not any(part.startswith(".") for part in inside)
+        return path.suffix in source_suffixes() and not any(part.startswith(".") for part in inside)
 
 
 @asynccontextmanager

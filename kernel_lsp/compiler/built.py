@@ -47,6 +47,11 @@ class Built:
         return self.binaries or ((self.build.binary,) if self.build.binary else ())
 
     @property
+    def digests(self) -> tuple[str, ...]:
+        """Hashes of the machine code of each."""
+        return tuple(code_digest(image.cubin) for image in self.images)
+
+    @property
     def arch(self) -> str:
         """What the device code was compiled for, `sm_90a` where it asks for that; empty where there is none."""
         targets = (*(image.arch for image in self.images), *(one.host.arch for one in self.extensions))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.lsp.background import Background
 from kernel_lsp.lsp.client import Client
 from kernel_lsp.lsp.documents import Document, Documents
@@ -19,7 +20,7 @@ from kernel_lsp.lsp.wire import VerdictEvidence
 if TYPE_CHECKING:
     from kernel_lsp.config.settings import Settings
     from kernel_lsp.lsp.standing import Standing
-    from kernel_lsp.refine.offers import Known
+    from kernel_lsp.refine.offers import Known, Offer
     from kernel_lsp.source.kernel import Kernel
     from kernel_lsp.store.store import Store
 
@@ -116,6 +117,17 @@ class Results:
         standing = replace(found, untimed=settings.refine.untimed, voiceless=voiceless)
         self._read[document.uri] = _Read((document, *opened), store.changes(), time.monotonic(), standing)
         return standing
+
+    async def offer_of(self, document: Document, verdict: str) -> "Offer":
+        """The variant of a text that a verdict is on.
+
+        Raises:
+            ConfigurationError: there is no such variant.
+        """
+        offer = (await self.of(document)).offer(verdict)
+        if offer is None:
+            raise ConfigurationError("There is no such variant of this text.", document.path, cure="Refine it first.")
+        return offer
 
     async def cures(self, document: Document, kernel: "Kernel", rule: str) -> list[str]:
         """Labels of the rewrites that may cure a rule's finding and that apply to a kernel as it is."""

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from kernel_lsp.source.files import HEADERS
-from kernel_lsp.source.language import suffixes
+from kernel_lsp.source.files import source_suffixes
 
 if TYPE_CHECKING:
     from watchdog.events import FileSystemEventHandler
@@ -16,11 +15,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("kernel-lsp")
 
 _SETTLING = 0.1  # seconds in which changes are gathered: a checkout changes many files at once
-
-
-def source_suffixes() -> tuple[str, ...]:
-    """Return the suffixes of the files that say what a kernel means: kernel files and headers that they may include."""
-    return tuple(dict.fromkeys((*suffixes(), *HEADERS)))
 
 
 class Watcher:

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 from kernel_lsp.compiler.binary import Build
-from kernel_lsp.compiler.cubin import code_digest
 from kernel_lsp.compiler.emulated import emulated_devices
 from kernel_lsp.compiler.language import compiler_part
 from kernel_lsp.config.settings import Settings
@@ -213,13 +212,9 @@ async def _survived(harness: Harness, baseline: Built, candidate: Candidate) -> 
     """Nothing was found: is it a bug at all? What is compiled at launch tells that only once it is built."""
     if compiler_part(candidate.language).compiles_at_launch:
         built = await harness.builders.build(harness.target.workload, candidate)
-        if built.ok and _codes(built) == _codes(baseline):
+        if built.ok and built.digests == baseline.digests:
             return Fate.SAME_CODE, "", ""
     return Fate.SURVIVED, "", ""
-
-
-def _codes(built: Built) -> Sequence[str]:
-    return [code_digest(image.cubin) for image in built.images]
 
 
 def _explained(mutant: Mutant, cases: Sequence[str]) -> Mutant:

@@ -18,6 +18,11 @@ HEADERS = (".cuh", ".h", ".hpp", ".inl")
 """Suffixes of what kernel files include."""
 
 
+def source_suffixes() -> tuple[str, ...]:
+    """Return the suffixes of the files that say what a kernel means: kernel files and headers that they may include."""
+    return tuple(dict.fromkeys((*suffixes(), *HEADERS)))
+
+
 def language_of(path: Path, text: str) -> Language | None:
     """The first language that takes a file of this name for its own; None where none does."""
     return next((language for language, part in _parts(path) if part.recognises(text, path)), None)

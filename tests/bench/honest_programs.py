@@ -12,12 +12,12 @@ from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.modules import is_answer
 from kernel_lsp.workload.spec import require_workload
 from tests.exploits.catalogue import entries
-from tests.wild.catalogue import projects
+from tests.wild.catalogue import kernels_in
 
 _REPOSITORY = Path(__file__).parents[2]
 _EXAMPLES = _REPOSITORY / "examples"
 _SAMPLES = _REPOSITORY / "tests" / "kernelbench"
-_ORIGIN = "model:honest"  # candidates of a model are held to the strictest rules
+ORIGIN = "model:honest"  # candidates of a model are held to the strictest rules
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class Program:
     def candidate(self, target: Target) -> Candidate:
         """The program as a candidate for a target made from `kernel`."""
         if target.workload.problem:
-            return target.answer(SourceFile(self.path or self.kernel, self.text), self.name, _ORIGIN)
-        return target.version(self.text, self.name, _ORIGIN, self.launch)
+            return target.answer(SourceFile(self.path or self.kernel, self.text), self.name, ORIGIN)
+        return target.version(self.text, self.name, ORIGIN, self.launch)
 
 
 def find_programs(public: Path | None, problems: Path | None) -> list[Program]:
@@ -106,15 +106,11 @@ def _answers(root: Path) -> Iterator[Program]:
 
 
 def _public(folder: Path) -> Iterator[Program]:
-    for project in projects():
-        for kernel in project.kernels:
-            paths = [folder / project.name / place for place in kernel.places]
-            if not all(path.is_file() for path in paths):
-                continue
-            text = again(paths[0], paths[0].read_text())
-            yield Program(f"{kernel.name} itself", "public", paths[0], text, kernel.workload)
-            for version in kernel.versions[1:]:
-                path = folder / project.name / kernel.place(version)
-                text, launch = again(path, path.read_text()), kernel.launch_text(version)
-                name = f"{kernel.name} version {version}"
-                yield Program(name, "public", paths[0], text, kernel.workload, launch=launch)
+    for kernel, paths in kernels_in(folder):
+        text = again(paths[0], paths[0].read_text())
+        yield Program(f"{kernel.name} itself", "public", paths[0], text, kernel.workload)
+        for version in kernel.versions[1:]:
+            path = paths[kernel.places.index(kernel.place(version))]
+            text, launch = again(path, path.read_text()), kernel.launch_text(version)
+            name = f"{kernel.name} version {version}"
+            yield Program(name, "public", paths[0], text, kernel.workload, launch=launch)

@@ -17,13 +17,10 @@ import statistics
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernel_lsp.compiler.cubin import code_digest
 from kernel_lsp.errors import KernelLspError
-from kernel_lsp.judge.building import Built
 from kernel_lsp.judge.session import Session, open_session
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Outcome
@@ -31,30 +28,14 @@ from kernel_lsp.refine.search import refine
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.mutations import find_mutations
 from tests.bench import shards
-from tests.bench.honest_programs import again
+from tests.bench.honest_programs import ORIGIN, again
 from tests.bench.record import record
 from tests.bench.refine_examples import figures_of
 from tests.bench.sessions import kept, scratch_folder, settings_below, warm_pool
 from tests.bench.shards import Row, Task
-from tests.wild.catalogue import projects
+from tests.wild.catalogue import PublicKernel, kernels_in
 
 NAME = "public_kernels"
-_ORIGIN = "model:honest"  # candidates of a model are held to the strictest rules
-
-
-@dataclass(frozen=True)
-class PublicTarget:
-    """A public kernel where `tests.wild.fetch` has put it, and our workload for it."""
-
-    name: str
-    path: Path
-    workload: Path
-
-
-def find_targets(folder: Path) -> dict[str, PublicTarget]:
-    """Return the first versions of all public kernels that are in a folder, by name."""
-    every = [(kernel, folder / project.name / kernel.places[0]) for project in projects() for kernel in project.kernels]
-    return {kernel.name: PublicTarget(kernel.name, path, kernel.workload) for kernel, path in every if path.is_file()}
 
 
 def tasks(targets: Iterable[str], options: argparse.Namespace) -> list[Task]:
@@ -72,27 +53,32 @@ def tasks(targets: Iterable[str], options: argparse.Namespace) -> list[Task]:
 @asynccontextmanager
 async def workplace(options: argparse.Namespace) -> AsyncGenerator[Callable[[Task], AsyncIterator[Row]]]:
     """Give a function that does all that is asked of one kernel, from the start."""
-    targets = find_targets(options.public)
+    targets = by_name(options.public)
 
     async def do(task: Task) -> AsyncIterator[Row]:
-        async for row in rows_of(targets[task["id"]], task["numbers"], options.budget):
+        async for row in rows_of(*targets[task["id"]], task["numbers"], options.budget):
             yield row
 
     yield do
 
 
-async def rows_of(public: PublicTarget, numbers: Sequence[str], budget: float) -> AsyncIterator[Row]:
+def by_name(folder: Path) -> dict[str, tuple[PublicKernel, Path]]:
+    """Return the public kernels that are in a folder, by name, each with the file of its first version."""
+    return {kernel.name: (kernel, paths[0]) for kernel, paths in kernels_in(folder)}
+
+
+async def rows_of(kernel: PublicKernel, path: Path, numbers: Sequence[str], budget: float) -> AsyncIterator[Row]:
     """Judge and refine one kernel; a row for each of the numbers, or for the first one what went wrong."""
     began = time.perf_counter()
     async with scratch_folder() as folder, warm_pool() as pool:
         try:
-            target = make_target(public.path, workload=public.workload)
+            target = make_target(path, workload=kernel.workload)
             async with open_session(target, settings_below(folder), pool) as session:
                 opened = time.perf_counter() - began
                 text = target.source.text
                 for number in (number for number in numbers if number.startswith("itself")):
-                    text = again(public.path, text)
-                    row = await verdict_on(session, target.version(text, number, _ORIGIN), number)
+                    text = again(path, text)
+                    row = await verdict_on(session, target.version(text, number, ORIGIN), number)
                     yield row | ({"opening_s": round(opened, 3)} if number == "itself 1" else {})
                 bugs = [number for number in numbers if number.startswith("bug")]
                 async for number, bug in planted(session, bugs):
@@ -107,7 +93,7 @@ async def rows_of(public: PublicTarget, numbers: Sequence[str], budget: float) -
 async def planted(session: Session, numbers: Sequence[str]) -> AsyncIterator[tuple[str, Candidate]]:
     """Give as many versions with a bug, labelled with line and change; the same ones each time for the same file."""
     target = session.target
-    same = _codes(await session.builders.build(target.workload, target.baseline))
+    same = (await session.builders.build(target.workload, target.baseline)).digests
     mutations = list(find_mutations(target.source, target.language))
     random.Random(target.source.text).shuffle(mutations)
     left = list(numbers)
@@ -115,14 +101,10 @@ async def planted(session: Session, numbers: Sequence[str]) -> AsyncIterator[tup
         if not left:
             return
         label = f"line {mutation.line}: {mutation.what}"
-        candidate = target.version(mutation.applied_to(target.source.text), label, _ORIGIN)
+        candidate = target.version(mutation.applied_to(target.source.text), label, ORIGIN)
         built = await session.builders.build(target.workload, candidate)
-        if built.ok and _codes(built) != same:
+        if built.ok and built.digests != same:
             yield left.pop(0), candidate
-
-
-def _codes(built: Built) -> list[str]:
-    return [code_digest(image.cubin) for image in built.images]
 
 
 async def verdict_on(session: Session, candidate: Candidate, number: str) -> Row:
@@ -183,7 +165,7 @@ def main() -> None:
     if options.worker:
         asyncio.run(shards.serve(lambda: workplace(options)))
         return
-    figures = summarise(shards.gather(NAME, tasks(find_targets(options.public), options), options))
+    figures = summarise(shards.gather(NAME, tasks(by_name(options.public), options), options))
     for name, value in figures.items():
         print(f"{name}: {value}")
     if options.record:

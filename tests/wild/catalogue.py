@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,6 +86,15 @@ class Project:
 def projects() -> tuple[Project, ...]:
     """All of them, by name."""
     return tuple(_project(manifest) for manifest in sorted(FOLDER.glob("*/project.toml")))
+
+
+def kernels_in(folder: Path) -> Iterator[tuple[PublicKernel, list[Path]]]:
+    """Give the kernels whose files `tests.wild.fetch` has put into a folder, each with the paths of its `places`."""
+    for project in projects():
+        for kernel in project.kernels:
+            paths = [folder / project.name / place for place in kernel.places]
+            if all(path.is_file() for path in paths):
+                yield kernel, paths
 
 
 def _project(manifest: Path) -> Project:

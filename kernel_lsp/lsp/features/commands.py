@@ -49,9 +49,7 @@ class ResultCommands:
     async def apply(self, uri: str, verdict: str) -> bool:
         """Have the editor apply a verified variant; return whether it did."""
         document = self._documents.read(uri)
-        offer = (await self._results.of(document)).offer(verdict)
-        if offer is None:
-            raise ConfigurationError("There is no such variant of this text.", document.path, cure="Refine it first.")
+        offer = await self._results.offer_of(document, verdict)
         try:
             return await self._edits.apply(document, offer)
         except SourceError as error:

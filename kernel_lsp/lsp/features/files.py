@@ -19,8 +19,9 @@ from kernel_lsp.lsp.job import Wanted
 from kernel_lsp.lsp.jobs import Jobs
 from kernel_lsp.lsp.results import Results
 from kernel_lsp.lsp.settings import ClientSettings
-from kernel_lsp.lsp.watcher import Watcher, source_suffixes
+from kernel_lsp.lsp.watcher import Watcher
 from kernel_lsp.lsp.workspace import Folders, Permission
+from kernel_lsp.source.files import source_suffixes
 
 
 class Files:

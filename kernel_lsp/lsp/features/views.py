@@ -120,9 +120,7 @@ class Views:
             SourceError: what was judged does not stand there any more.
         """
         document = self._documents.read(given.text_document.uri)
-        offer = (await self._results.of(document)).offer(given.verdict)
-        if offer is None:
-            raise ConfigurationError("There is no such variant of this text.", document.path, cure="Refine it first.")
+        offer = await self._results.offer_of(document, given.verdict)
         _, placed = await self._edits.edit_of(document, offer)
         files = tuple(FileText(uri_of(one.file.path), apply_edits(one.file.text, one.edits)) for one in placed)
         return extended(VariantTexts, _variant(offer), creates=offer.creates, files=files)

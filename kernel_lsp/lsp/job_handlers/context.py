@@ -27,13 +27,12 @@ class JobContext:
         emit: sends an event to the server.
     """
 
-    def __init__(self, params: dict[str, Any], emit: Emit, store: Store, pool: Pool) -> None:
+    def __init__(self, params: dict[str, Any], settings: Settings, emit: Emit, store: Store, pool: Pool) -> None:
         self.path = Path(params["path"])
         self.kernel: str | None = params["kernel"]
         self.label: str | None = params["label"]
         self.texts = {Path(path): str(text) for path, text in params["texts"].items()}
-        self.settings = Settings.model_validate(params["settings"])
-        self.store, self.emit, self.pool = store, emit, pool
+        self.settings, self.store, self.emit, self.pool = settings, store, emit, pool
 
     @property
     def source(self) -> SourceFile:

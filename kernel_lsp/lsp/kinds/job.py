@@ -42,18 +42,18 @@ async def opened() -> AsyncGenerator[Handler]:
                     pool.preload(Flavour.BUILD, Flavour.GPU if pool.gpu else Flavour.EMULATE)
                     return None
                 try:
-                    return await _run(params, emit, pool)
+                    return await _run(params, settings, emit, pool)
                 finally:
                     await pool.close()
 
         yield handle
 
 
-async def _run(params: dict[str, Any], emit: Emit, pool: Pool) -> Any:
+async def _run(params: dict[str, Any], settings: Settings, emit: Emit, pool: Pool) -> Any:
     handle: Callable[[JobContext], Awaitable[Any]] = resolve_name(JOBS[params["work"]].handler)
-    with open_store(Settings.model_validate(params["settings"]).paths.data) as store:
+    with open_store(settings.paths.data) as store:
         try:
-            return await handle(JobContext(params, emit, store, pool))
+            return await handle(JobContext(params, settings, emit, store, pool))
         finally:
             for notice in store.notices:
                 emit({"notice": notice})

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import cast
 
 import torch
@@ -132,11 +132,16 @@ class Variation:
         return any(bool(one.any()) for one in changed[0]) and all(map(torch.equal, *changed))
 
     def _on_cpu(self) -> tuple[Draws, int, Leaves] | None:
-        """Return the smallest case, what draws it on the CPU, and its inputs there; None where it is too large."""
+        """Return what draws inputs on the CPU, the smallest case, and its inputs; None where it is too large."""
+        draws, case, nbytes = self._smallest
+        return None if nbytes > policy.OTHER_VALUES_CPU_BYTES else (draws, case, draws.make(case, "normal", 0))
+
+    @cached_property
+    def _smallest(self) -> tuple[Draws, int, int]:
+        """What draws inputs on the CPU, the number of the smallest case, and its bytes."""
         draws = Draws(self._inputs.draws.workload, "cpu")
         sizes = draws.sizes()
-        case = sizes.index(min(sizes))
-        return None if sizes[case] > policy.OTHER_VALUES_CPU_BYTES else (draws, case, draws.make(case, "normal", 0))
+        return draws, sizes.index(min(sizes)), min(sizes)
 
 
 def _answer(draws: Draws, case: int, leaves: Leaves) -> tuple[Tensor, ...]:
