@@ -101,7 +101,6 @@ def environment(vllm: Vllm, choice: Choice | None, key: str) -> dict[str, str]:
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
         "VLLM_SERVER_DEV_MODE": "1",
-        "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
         "VLLM_API_KEY": key,
     }
     if choice is not None:
