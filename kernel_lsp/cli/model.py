@@ -1,130 +1,41 @@
-"""`kernel-lsp model`: serve a language model here, see what fits and what runs, agree to one elsewhere."""
+"""`kernel-lsp model`: see which models are served here, agree to one elsewhere.
 
-import os
-import sys
-from contextlib import nullcontext
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+Serving one is a distribution of its own, `server/`, which adds its commands by the entry point `kernel_lsp.commands`.
+"""
+
+from importlib.metadata import entry_points
+from typing import Annotated
 
 import typer
+from typer.core import TyperGroup
 
-from kernel_lsp.cli.console import err, out, settings_for
+from kernel_lsp.cli.console import out
 from kernel_lsp.cli.options import Json
 from kernel_lsp.errors import ConfigurationError
-from kernel_lsp.model.profile import find_profile
 
-if TYPE_CHECKING:
-    from kernel_model_server.fit import Wish
+SERVED = ("serve", "fit", "list", "stop")
+"""Commands of `server/`; where it is missing, each says how to get it."""
 
-    from kernel_lsp.model.servers import Server
 
-app = typer.Typer(add_completion=False, no_args_is_help=True)
+class _WithServed(TyperGroup):
+    """The commands here and those of the server's distribution."""
 
-What = Annotated[
-    str | None, typer.Argument(metavar="[PROFILE|FOLDER]", help="A profile, or a model's folder; else model.profile.")
-]
-WeightsFolder = Annotated[Path | None, typer.Option("--weights", help="The folder of the profile's weights.")]
-As = Annotated[str | None, typer.Option("--profile", help="The profile of a model that is named by its folder.")]
-As16 = Annotated[str | None, typer.Option("--dtype", metavar="[bf16|fp8|4bit]", help="How weights are held.")]
-Context = Annotated[int | None, typer.Option(min=1, help="Tokens of prompt and answer together.")]
-Gpus = Annotated[int | None, typer.Option(min=1, help="How many GPUs of this machine.")]
-Ray = Annotated[int | None, typer.Option(min=1, help="GPUs of a Ray cluster, these included.")]
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return [*SERVED, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: typer.Context, cmd_name: str):  # pyright: ignore[reportIncompatibleMethodOverride]
+        if cmd_name not in SERVED:
+            return super().get_command(ctx, cmd_name)
+        served = typer.main.get_group(_served())
+        return served.get_command(ctx, cmd_name)
+
+
+app = typer.Typer(cls=_WithServed, add_completion=False, no_args_is_help=True)
 
 
 @app.callback()
 def model() -> None:
     """Serve a language model on this machine, or agree to use one elsewhere."""
-
-
-@app.command()
-def serve(
-    what: What = None,
-    adapter: Annotated[list[str] | None, typer.Option(metavar="NAME=FOLDER", help="A LoRA adapter beside it.")] = None,
-    weights: WeightsFolder = None,
-    profile: As = None,
-    dtype: As16 = None,
-    context: Context = None,
-    gpus: Gpus = None,
-    ray: Ray = None,
-    attached: Annotated[bool, typer.Option("--attached", help="Stay, and end the server with this command.")] = False,
-    adopt: Annotated[
-        str | None, typer.Option(metavar="URL", help="Take turns with a server that somebody else started.")
-    ] = None,
-) -> None:
-    """Start vLLM with a model; it stays until `kernel-lsp model stop`. One that runs already is used as it is."""
-    from kernel_model_server import launch
-
-    settings = settings_for()
-    if adopt is not None:
-        folder = _adopted(adopt, what)
-    else:
-        planned = launch.plan(
-            what,
-            settings,
-            profile=profile,
-            weights=weights,
-            adapters=_adapters(adapter or []),
-            wish=_wish(dtype, context, gpus, ray),
-        )
-        err.print(f"[bold]{planned.name}[/] from {planned.weights.folder}\n  {planned.why}", highlight=False)
-        folder = launch.start(planned, attached=attached)
-    server = _shown_until_ready(folder)
-    out.print(f"{', '.join(server.models)} ready at {server.uds or server.url}", markup=False)
-    if attached:
-        launch.stay(folder)
-
-
-@app.command()
-def fit(
-    what: What = None,
-    weights: WeightsFolder = None,
-    profile: As = None,
-    dtype: As16 = None,
-    context: Context = None,
-    gpus: Gpus = None,
-    ray: Ray = None,
-) -> None:
-    """Say how a model would be served on this machine's GPUs, and why; nothing is started."""
-    from kernel_model_server import launch
-    from kernel_model_server.weights import find_weights
-
-    from kernel_lsp.model.errors import NoWeightsError
-
-    settings, folder = settings_for(), weights
-    if what is not None and launch.is_folder(what):
-        known, folder = find_profile(profile or "general"), Path(what)
-    else:
-        known = find_profile(what or profile or settings.model.profile)
-    try:
-        found = find_weights(known, settings, folder)
-    except NoWeightsError as error:
-        if known.memory is None:
-            raise
-        found = None
-        err.print(str(error), style="dim", markup=False)
-    out.print(str(launch.fit(known, found, settings, _wish(dtype, context, gpus, ray))), markup=False)
-
-
-@app.command("list")
-def list_profiles(json: Json = False) -> None:
-    """List the profiles, and which models are on this machine."""
-    from kernel_model_server.weights import find_weights
-
-    from kernel_lsp.model.errors import ModelError
-    from kernel_lsp.model.profile import profiles
-    from kernel_lsp.report.machine import records_json
-    from kernel_lsp.report.models import profiles_view
-
-    if json:
-        typer.echo(records_json(list(profiles().values())))
-        return
-    settings, found = settings_for(), dict[str, Path]()
-    for profile in profiles().values():
-        try:
-            found[profile.id] = find_weights(profile, settings).folder
-        except ModelError:
-            continue
-    out.print(profiles_view(list(profiles().values()), found))
 
 
 @app.command()
@@ -142,20 +53,6 @@ def status(json: Json = False) -> None:
 
 
 @app.command()
-def stop(name: Annotated[str | None, typer.Argument(help="One of those running; else all.")] = None) -> None:
-    """End model servers, also such as are still starting; one that was adopted is left alone from now on."""
-    from kernel_model_server import launch
-
-    from kernel_lsp.model.servers import servers_folder
-
-    folders = [folder for folder in sorted(servers_folder().iterdir()) if name in (None, folder.name)]
-    stopped = [folder.name for folder in folders if launch.stop(folder)]
-    if not stopped and name is not None:
-        raise ConfigurationError(f"No model server `{name}` is running.", cure="`kernel-lsp model status` lists them.")
-    out.print(f"stopped {', '.join(stopped)}" if stopped else "no model server is running", markup=False)
-
-
-@app.command()
 def allow(
     host: Annotated[str | None, typer.Argument(help="The host; without one, those allowed are listed.")] = None,
     withdraw: Annotated[bool, typer.Option("--withdraw", help="Agree no more.")] = False,
@@ -169,45 +66,19 @@ def allow(
         out.print(known, markup=False)
 
 
-def _adopted(url: str, model: str | None) -> Path:
-    from kernel_model_server import launch
-
-    settings = settings_for()
-    if model is None:
-        raise ConfigurationError("Which model does it serve?", cure="`kernel-lsp model serve MODEL --adopt URL`.")
-    variable = settings.model.key_variable
-    return launch.adopt(url, settings, model=model, key=os.environ.get(variable) if variable else None)
-
-
-def _adapters(said: list[str]) -> dict[str, Path]:
-    found: dict[str, Path] = {}
-    for text in said:
-        name, equals, folder = text.partition("=")
-        if not (name and equals and folder):
-            raise ConfigurationError(f"`--adapter {text}` names no adapter.", cure="Write it as NAME=FOLDER.")
-        found[name] = Path(folder).expanduser().absolute()
-    return found
+def _served() -> typer.Typer:
+    """Return the commands of the server's distribution, or the same names, each of which says that it is missing."""
+    for point in entry_points(group="kernel_lsp.commands", name="model"):
+        return point.load()
+    missing = typer.Typer()
+    for name in SERVED:
+        settings = {"ignore_unknown_options": True, "allow_extra_args": True}
+        missing.command(name, context_settings=settings, help="(needs kernel-model-server)")(_say_it_is_missing)
+    return missing
 
 
-def _wish(dtype: str | None, context: int | None, gpus: int | None, ray: int | None) -> "Wish":
-    from kernel_model_server.fit import Wish
-
-    if dtype not in (None, "bf16", "fp8", "4bit"):
-        raise ConfigurationError(f"`--dtype {dtype}` is unknown.", cure="There are bf16, fp8 and 4bit.")
-    return Wish(dtype, context, gpus, ray)
-
-
-def _shown_until_ready(folder: Path) -> "Server":
-    from kernel_model_server import launch
-    from kernel_model_server.vllm import Loading
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("  {task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=err, transient=True) if sys.stderr.isatty() else nullcontext() as bar:
-        task = bar.add_task("starting vLLM", total=1.0) if bar else None
-
-        def show(now: Loading) -> None:
-            if bar is not None and task is not None:
-                bar.update(task, description=now.doing, completed=now.share)
-
-        return launch.wait_until_ready(folder, show)
+def _say_it_is_missing() -> None:
+    raise ConfigurationError(
+        "Serving models on this machine is a package of its own, kernel-model-server, which is not installed.",
+        cure="In a clone of Kernel LSP: `pip install -e 'server[vllm]'`. For one elsewhere, set `model.endpoint`.",
+    )

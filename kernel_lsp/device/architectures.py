@@ -80,4 +80,4 @@ def arch_number(arch: str) -> int:
 def nearest_arch(arch: str) -> str:
     """Return the architecture itself if it is in the table, else the newest older one, else the oldest."""
     older = [name for name in ARCHITECTURES if arch_number(name) <= arch_number(arch)]
-    return older[-1] if older else next(iter(ARCHITECTURES))
+    return max(older, key=arch_number) if older else min(ARCHITECTURES, key=arch_number)

@@ -117,8 +117,9 @@ def device_of(gpu: Gpu, arch: str | None = None) -> Device:
 
 
 def _usual(arch: str) -> Device:
-    older = [device for device in DEVICES if arch_number(device.arch) <= arch_number(arch)]
-    nearest = older[-1].arch if older else DEVICES[0].arch
+    known = [device.arch for device in DEVICES]
+    older = [one for one in known if arch_number(one) <= arch_number(arch)]
+    nearest = max(older, key=arch_number) if older else min(known, key=arch_number)
     first = next(device for device in DEVICES if device.arch == nearest)
     return replace(first, name=first.name if nearest == base_arch(arch) else arch, arch=arch)
 

@@ -153,7 +153,6 @@ class Variable:
         align: bytes.
         initial: initial bytes, without the addresses in `relocations`.
         relocations: (offset, symbol, addend) of each 8-byte address of another variable in `initial`.
-        extern: declared without storage.
     """
 
     name: str
@@ -162,7 +161,6 @@ class Variable:
     align: int
     initial: bytes = b""
     relocations: tuple[tuple[int, str, int], ...] = ()
-    extern: bool = False
 
 
 @dataclass(frozen=True)

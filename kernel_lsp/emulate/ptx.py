@@ -59,7 +59,7 @@ _PARAMETER = re.compile(
     r"(?P<name>[\w$%]+)\s*(?:\[(?P<count>\d*)\])?"
 )
 _VARIABLE = re.compile(
-    r"(?P<links>(?:\.(?:visible|weak|extern|common)\s+)*)\.(?P<space>global|const|shared|local|param)\s+"
+    r"(?:\.(?:visible|weak|extern|common)\s+)*\.(?P<space>global|const|shared|local|param)\s+"
     r"(?P<attributes>(?:\.(?:align\s+\d+|attribute\([^)]*\)|managed|surfref|samplerref|texref)\s*)*)\s*"
     r"(?:\.(?P<vector>v[24])\s+)?\.(?P<type>[suf]\d+|b\d+|pred|texref|surfref|samplerref)\s+(?P<name>[\w$%]+)\s*"
     r"(?P<dimensions>(?:\[[^\]]*\]\s*)*)(?:=\s*(?P<initial>.*))?$",
@@ -385,7 +385,6 @@ def _variable(match: re.Match[str]) -> Variable:
         align=int(align[1]) if align else element,
         initial=data,
         relocations=relocations,
-        extern=".extern" in match["links"],
     )
 
 

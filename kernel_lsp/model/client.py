@@ -132,14 +132,6 @@ class Client:
             raise
         return int(said["count"])
 
-    async def load_adapter(self, name: str, folder: str) -> None:
-        """Serve the LoRA adapter in `folder` under `name`; needs a server that was told to allow that.
-
-        Raises:
-            ModelError: the server refuses.
-        """
-        await self._ask("POST", "/v1/load_lora_adapter", {"lora_name": name, "lora_path": folder})
-
     async def stream(self, messages: Sequence[Message], sampling: Sampling) -> AsyncGenerator[Piece]:
         """The answer, piece by piece; leaving the loop ends the request, and the server stops generating.
 

@@ -52,7 +52,7 @@ _COSTS = {
     "nvcc": ("files that NVRTC refuses do not compile, and torch extensions cannot be built whole", _TOOLKIT),
     "compute-sanitizer": ("races and bad accesses are sought by guard regions and the emulator alone", _TOOLKIT),
     "ncu": ("no hardware counters; times and compile facts remain", _TOOLKIT),
-    "vllm": ("no local model; the tuner and the rewrites work without it", "pip install 'kernel-lsp[model]'"),
+    "vllm": ("no local model; the tuner and the rewrites work without it", "in a clone: pip install -e 'server[vllm]'"),
 }
 
 

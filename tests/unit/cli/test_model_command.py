@@ -1,11 +1,14 @@
 """`kernel-lsp model` where nothing can be served."""
 
 import json
+from importlib.metadata import entry_points
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
-from kernel_lsp.cli.model import app
+from kernel_lsp.cli import model as model_commands
+from kernel_lsp.cli.model import SERVED, app
 from kernel_lsp.errors import CannotJudgeError, ConfigurationError
 from kernel_lsp.model.errors import NoVllmError, NoWeightsError, RefusedConnectionError
 
@@ -38,6 +41,21 @@ def test_a_login_without_a_runtime_folder_is_no_cause_for_a_warning(monkeypatch,
     monkeypatch.delenv("XDG_RUNTIME_DIR")
     said("status")
     assert not recwarn.list
+
+
+def test_the_commands_of_the_server_are_those_that_its_absence_names():
+    served = typer.main.get_group(entry_points(group="kernel_lsp.commands")["model"].load())
+    assert set(served.commands) == set(SERVED)
+
+
+def test_without_the_server_each_of_its_commands_says_how_to_get_it(monkeypatch):
+    monkeypatch.setattr(model_commands, "entry_points", lambda **_: ())
+    assert "needs kernel-model-server" in said("--help")
+    for command in SERVED:
+        with pytest.raises(ConfigurationError, match="not installed") as caught:
+            said(command, "--gpus", "2", "kevin-32b")
+        assert "pip install -e 'server" in str(caught.value)
+    assert "no model server is running" in said("status")
 
 
 def test_nothing_is_running():

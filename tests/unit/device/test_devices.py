@@ -2,7 +2,8 @@
 
 import pytest
 
-from kernel_lsp.device.architectures import ARCHITECTURES, base_arch
+from kernel_lsp.device import architectures, device
+from kernel_lsp.device.architectures import ARCHITECTURES, arch_number, base_arch, nearest_arch
 from kernel_lsp.device.choice import target_device, target_devices
 from kernel_lsp.device.device import DEVICES, device_named, device_of
 from kernel_lsp.device.nvml import Gpu
@@ -71,3 +72,11 @@ def test_what_is_built_for_is_the_gpu_then_the_setting_then_the_default():
     assert target_device(None, ["RTX 4090", "A100"]).multiprocessors == 128
     assert target_device(None, []).arch == "sm_90"
     assert list(target_devices(None, ["A100", "sm_90"])) == ["A100", "sm_90"]
+
+
+def test_the_nearest_architecture_is_found_in_whatever_order_the_rows_stand(monkeypatch):
+    ordered = list(ARCHITECTURES.items())
+    monkeypatch.setattr(architectures, "ARCHITECTURES", dict(reversed(ordered)))
+    assert [nearest_arch(arch) for arch in ("sm_90a", "sm_99", "sm_10")] == ["sm_90", "sm_90", "sm_75"]
+    monkeypatch.setattr(device, "DEVICES", sorted(DEVICES, key=lambda one: arch_number(one.arch), reverse=True))
+    assert device_named("sm_87").multiprocessors == 16

@@ -4,10 +4,13 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
+import kernel_model_server
 import pytest
 
+from kernel_lsp import __version__
 from kernel_lsp.compiler.language import compiler_part
 from kernel_lsp.refine.language import refine_part
 from kernel_lsp.runner.language import runner_part
@@ -28,6 +31,7 @@ OTHER_PAGES = [
     *("extension/README.md", "tests/bench/README.md"),
 ]
 MOST_WORDS = {"README.md": 1500, "docs/architecture.md": 2500}
+SERVER = sorted((ROOT / "server/kernel_model_server").glob("*.py"))
 PARTS = sorted((PACKAGE / "languages").glob("*/*.py"))
 PLACES = {"kernel_lsp", "server", "tests", "examples", "extension", "docs", *ROOMS}
 
@@ -52,6 +56,26 @@ def test_imports_run_one_way(room):
         if ".".join(module.split(".")[:2]) in upward
     ]
     assert found == []
+
+
+@pytest.mark.parametrize("path", SERVER, ids=lambda path: path.stem)
+def test_the_model_server_stands_on_the_room_of_models(path: Path):
+    below = {"kernel_lsp.errors", *(f"kernel_lsp.{room}" for room in ROOMS[ROOMS.index("model") :])}
+    if path.stem == "commands":
+        below |= {"kernel_lsp.cli.console", "kernel_lsp.cli.options", "kernel_lsp.report"}
+    ours = [module for module in imported(path) if module.split(".")[0] == "kernel_lsp"]
+    assert [module for module in ours if not {module, ".".join(module.split(".")[:2])} & below] == []
+
+
+def test_nothing_imports_the_model_server():
+    imports = {path: imported(path) for path in PACKAGE.rglob("*.py")}
+    assert [path for path, names in imports.items() if any("kernel_model_server" in name for name in names)] == []
+
+
+def test_the_model_server_is_of_the_same_version():
+    assert kernel_model_server.__version__ == __version__
+    needed = tomllib.loads((ROOT / "server/pyproject.toml").read_text())["project"]["dependencies"]
+    assert f"kernel-lsp=={__version__}" in needed
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: f"{part.parent.name}-{part.stem}")
@@ -85,7 +109,7 @@ def test_the_parent_process_stays_light():
 
 def test_readme_installs_and_tests_as_ci_does():
     ci = (ROOT / ".ci/run").read_text()
-    for command in ("-e '.[gpu,dev", ".venv/bin/kernel-lsp check examples/", ".venv/bin/pytest -q"):
+    for command in ("-e '.[gpu,dev", "-e server", ".venv/bin/kernel-lsp check examples/", ".venv/bin/pytest -q"):
         assert command in ci
         assert command in README
 
@@ -112,7 +136,7 @@ def test_links_of_the_site_stay_in_it(name):
 def test_files_that_a_page_names_exist(name):
     text = re.sub(r"```.*?```", "", (ROOT / name).read_text(), flags=re.DOTALL)
     named = re.findall(r"`([\w.-]+/[\w./-]*)`", text)
-    ours = [path for path in named if path.split("/")[0] in PLACES and not re.search("NAME|ROOM", path)]
+    ours = [path for path in named if path.split("/")[0] in PLACES and not re.search("NAME|ROOM|LANGUAGE", path)]
     assert [path for path in ours if not ((ROOT / path).exists() or (PACKAGE / path).exists())] == []
 
 

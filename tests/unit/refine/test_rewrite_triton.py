@@ -96,6 +96,16 @@ def test_persistent_programs_are_as_many_as_the_device_holds(gpu: str, multiproc
     assert f"min(x.shape[0], {4 * multiprocessors})" in texts[1]
 
 
+@pytest.mark.parametrize(
+    "launch", ["    copy[(4,)](x, n)", "\ncopy[(4,)](copy[(2,)](x, n), n)", "\ncopy[(copy[(2,)](x, n),)](x, n)"]
+)
+def test_launches_inside_the_kernel_or_another_launch_leave_it_alone(launch: str) -> None:
+    head = "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef copy(x, n):\n"
+    body = "    tl.store(x + tl.program_id(0), 1.0)\n"
+    assert rewritten(persistent.rewrite, f"{head}{body}\ncopy[(4,)](x, n)\n") != []
+    assert rewritten(persistent.rewrite, f"{head}{body}{launch}\n") == []
+
+
 def test_persistent_programs_take_every_row(tmp_path: Path) -> None:
     candidates = rewritten(persistent.rewrite, LAYERNORM)
     assert len(candidates) == 2

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,11 @@ import pytest
 from kernel_lsp.device.device import device_named
 from kernel_lsp.languages.cuda import refine as cuda
 from kernel_lsp.languages.triton import refine as triton
-from kernel_lsp.refine.rewrites import find_rewrites
+from kernel_lsp.refine.rewrites import applied, find_rewrites
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.kernel import Kernel, Language
+from kernel_lsp.source.text import Edit, Span, apply_edits
 
 REWRITES = {Language.CUDA: cuda.REWRITES, Language.TRITON: triton.REWRITES}
 
@@ -43,7 +45,7 @@ def test_every_kernel_there_is(folder: Path) -> None:
                     assert candidate.kernel.text != base.kernel.text
 
 
-def test_texts_that_are_being_typed_in() -> None:
+def test_texts_that_are_being_typed_in(caplog: pytest.LogCaptureFixture) -> None:
     chance = random.Random(0)
     paths = [path for path in FILES if path.parts[-2] in ("triton", "cuda", "softmax")]
     for _ in range(300):
@@ -55,3 +57,22 @@ def test_texts_that_are_being_typed_in() -> None:
         )
         for base, kernel in kernels_of(path, damaged):
             assert all(candidate.label for candidate in find_rewrites(base, kernel, device_named("H100")))
+    assert caplog.records == []
+
+
+def test_one_that_fails_is_named_and_costs_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    text = 'extern "C" __global__ void f(float* x) { x[0] = 1.0f; }'
+    [(base, kernel)] = kernels_of(Path("f.cu"), text)
+
+    def works(*_: object) -> Iterator[Candidate]:
+        yield replace(base, label="works")
+
+    def overlaps(*_: object) -> Iterator[Candidate]:
+        yield replace(base, label="first")
+        text = apply_edits(base.kernel.text, [Edit(Span(0, 6), ""), Edit(Span(3, 9), "")])
+        yield replace(base, kernel=SourceFile(base.kernel.path, text))
+
+    overlaps.__module__ = "kernel_lsp.refine.rewrites.overlaps"
+    found = applied([overlaps, works], base, kernel, device_named("H100"))
+    assert [candidate.label for candidate in found] == ["first", "works"]
+    assert [record.getMessage() for record in caplog.records] == ["the rewrite `overlaps` failed on the kernel `f`"]

@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from kernel_lsp.workload import families  # noqa: E402
-from kernel_lsp.workload.structure import NONE, Structure, detect, observe, preserve  # noqa: E402
+from kernel_lsp.workload.structure import NONE, Structure, common, observe, preserve  # noqa: E402
 
 CHANGING = [family.name for family in families.FAMILIES.values() if family.change is not None]
 
@@ -53,7 +53,7 @@ def holds(structure: Structure, original, x) -> bool:
 @pytest.mark.parametrize("name", MAKERS)
 def test_structure_of_two_draws_is_found(name):
     make, structure = MAKERS[name]
-    assert detect((make(random(1, 16, 16)), 3), (make(random(2, 16, 16)), 3)) == (structure, NONE)
+    assert common(observe((make(random(1, 16, 16)), 3)), observe((make(random(2, 16, 16)), 3))) == (structure, NONE)
 
 
 @pytest.mark.parametrize("family", CHANGING)
@@ -87,8 +87,8 @@ def test_touched_tensors_keep_their_structure(name):
 
 def test_what_one_draw_has_by_chance_is_no_structure():
     tidy, wild = random(1, 16, 16).tril(), random(2, 16, 16)
-    assert detect((tidy,), (wild,)) == (NONE,)
-    assert detect((tidy, wild), (tidy,)) == (NONE, NONE)
+    assert common(observe((tidy,)), observe((wild,))) == (NONE,)
+    assert common(observe((tidy, wild)), observe((tidy,))) == (NONE, NONE)
 
 
 @pytest.mark.parametrize("values", [[1.0, 2.0], [1.0, 2.0, 3.0, 4.0], [2.0, 2.0, 2.0, 3.0]])
