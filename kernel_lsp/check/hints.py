@@ -25,9 +25,7 @@ STACK_BYTES = 16
 _SECTOR = 32
 _WASTE = 2.0  # ratio to the ideal number of sectors or passes
 _WASTED_SECTORS = 4.0  # per request, at least: a misaligned start costs one more and is no fault
-_FREE_SECTORS = (
-    17.0  # per request; Triton gives a thread up to 16 bytes side by side, and loads them singly where sizes are odd
-)
+_FREE_SECTORS = 17.0  # per request; Triton gives a thread up to 16 adjacent bytes, and loads odd sizes singly
 _SHARE = 0.1  # of the kernel's total of the same kind
 _LOW_OCCUPANCY = 0.5
 _GAIN = 1.25
