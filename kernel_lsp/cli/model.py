@@ -1,4 +1,4 @@
-"""`kernel-lsp model`: serve a language model here, see what fits and what runs, agree to one elsewhere."""
+"""`kernel-lsp model`: serves a language model here, shows fits and running servers, allows hosts elsewhere."""
 
 import os
 import sys
