@@ -1,4 +1,4 @@
-"""The one family of errors that a person sees: what was wrong, where, and what to do about it."""
+"""The one family of errors for the user: what was wrong, where, and what to do."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 
 @dataclass
 class KernelLspError(Exception):
-    """Something the user can mend. The command line prints it as help and never as a traceback.
+    """An error that the user can correct. The command line prints it as help and never as a traceback.
 
     Attributes:
         message: what was wrong, one sentence.
@@ -21,13 +21,13 @@ class KernelLspError(Exception):
     cure: str | None = None
 
     def __str__(self) -> str:
-        """`FILE:LINE: message. Cure.`, leaving out what is not known."""
+        """Return `FILE:LINE: message. Cure.`, without the unknown parts."""
         where = "" if self.path is None else f"{self.path}:{self.line}: " if self.line else f"{self.path}: "
         return f"{where}{self.said}"
 
     @property
     def said(self) -> str:
-        """The message and the cure, as sentences of one line."""
+        """Return the message and the cure, as sentences on one line."""
         end = "" if self.message.endswith((".", "?", "!")) else "."
         return f"{self.message}{end} {self.cure}" if self.cure else self.message
 
@@ -53,6 +53,6 @@ class RunnerError(KernelLspError):
 
 
 def unforeseen(error: Exception) -> RunnerError:
-    """What is said of an exception that nobody foresaw, where one thing of many broke and the others go on."""
+    """Return the error for an unforeseen exception, where one item of many broke and the others go on."""
     said = str(error).strip().partition("\n")[0]
     return RunnerError(f"this program broke on it: {type(error).__name__}{f': {said}' if said else ''}")

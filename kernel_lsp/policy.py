@@ -19,14 +19,14 @@ ALPHA: Final = 0.05
 BUDGET_MS: Final = 300.0
 """GPU milliseconds for the blocks of one candidate. Chosen: ten times the median of `aa`, 32 ms."""
 ERROR_FACTOR: Final = 2.0
-"""A candidate's error may be so many times the baseline's own. Chosen: another order of summation changes it."""
+"""Largest ratio of a candidate's error to the baseline's own. Chosen: another order of summation changes it."""
 
-# Statistics of blocks (`judge/measure/statistics.py` derives them)
+# Statistics of blocks, that is of pairs of samples (`judge/measure/statistics.py` derives them)
 
 MIN_BLOCKS: Final = 4
-"""Blocks before anything is decided: with fewer the interval is infinite at `ALPHA`."""
+"""Fewest blocks for a decision: with fewer the interval is infinite at `ALPHA`."""
 PROVISIONAL_BLOCKS: Final = 8
-"""Blocks before a candidate is provisionally faster or slower. Chosen: winsorising starts at 6."""
+"""Fewest blocks to call a candidate provisionally faster or slower. Chosen: winsorising starts at 6."""
 FOLLOWED_BLOCKS: Final = 16
 """Blocks up to which no gain is followed until it is known to be a loss, or a loss until it is a clear one. Chosen:
 of 17 GEMMs 1 % slower 8 were only NOT_WORTH_IT without that (tests/bench/README.md, known differences)."""
@@ -35,12 +35,12 @@ CONFIRMATION_BLOCKS: Final = 10
 CONFIRM_AFTER_SECONDS: Final = 0.3
 """Pause before a second look. Chosen: longer than a first look lasts."""
 CLEAR_LOSS: Final = 0.05
-"""A loss, as ln(B/A) beyond the placement blur, that is believed at the first look. Chosen: beyond the largest seen of
-a kernel against itself, 2.9 % (`judge_speed`, a Triton kernel as it stands). Errors: `paired_verdict_simulation`."""
+"""A loss, as ln(B/A) beyond the layout bias, that is accepted at the first look. Chosen: beyond the largest seen of a
+kernel against itself, 2.9 % (`judge_speed`, a Triton kernel as it stands). Errors: `paired_verdict_simulation`."""
 MOST_DISCARDED_BLOCKS: Final = 20
 """Discarded blocks after which a clock counts as never steady. Chosen: five times `MIN_BLOCKS`."""
 LEAST_DEVIATION: Final = 5e-4
-"""No block is believed to repeat better. Chosen: places within one process differ by 0.3 % (`placement`)."""
+"""Least deviation assumed for a block. Chosen: memory places within one process differ by 0.3 % (`placement`)."""
 SHARED_CLEARANCE_DELTAS: Final = 2.0
 """Margins of delta that a difference must clear on a GPU that others use. Chosen: `aa_busy` has no false FASTER."""
 PLACEMENT_BLUR_US: Final[Mapping[str, float]] = MappingProxyType({"short": 0.1, "cold": 0.5})
@@ -56,11 +56,11 @@ MAD_TO_SIGMA: Final = 1.4826
 WINSOR_SIGMAS: Final = 3.0
 """Robust deviations beyond which a block is drawn in: one in 370 Gaussian ones."""
 WINSOR_FROM_BLOCKS: Final = 6
-"""Blocks from which outliers are drawn in. Chosen: a median of fewer is moved by two of them."""
+"""Fewest blocks for drawing in outliers. Chosen: a median of fewer is moved by two of them."""
 AUTOCORRELATION_FROM_BLOCKS: Final = 12
-"""Blocks from which their autocorrelation widens the interval. Chosen: of fewer it is mostly chance."""
+"""Fewest blocks for widening the interval by their autocorrelation. Chosen: of fewer it is mostly chance."""
 MOST_AUTOCORRELATION: Final = 0.6
-"""Largest lag-1 autocorrelation that is believed. Chosen: it doubles the deviation."""
+"""Largest lag-1 autocorrelation that is applied. Chosen: it doubles the deviation."""
 PRIOR_VARIANCE: Final = 4.0
 """g of the mixture t-test. Chosen: effects worth deciding about are of the order of two deviations of a block."""
 BOOTSTRAP_RESAMPLES: Final = 2000
@@ -68,7 +68,7 @@ BOOTSTRAP_RESAMPLES: Final = 2000
 DETECTION_POWER: Final = 0.95
 """Probability with which an AMBIGUOUS verdict says that a difference would have shown."""
 RACE_LEAST_ROUNDS: Final = 5
-"""Rounds of a race before anybody is dropped: with fewer the interval is infinite at `ALPHA` / 16."""
+"""Rounds of a race before a candidate is dropped: with fewer the interval is infinite at `ALPHA` / 16."""
 RACE_MOST_ROUNDS: Final = 10
 """Rounds of a race. Chosen: six of twelve that are 30 % slower are gone after five (`paired_verdict_simulation`)."""
 
@@ -78,9 +78,9 @@ SHORT_LAUNCH_US: Final = 10.0
 """Shorter launches are timed together, not each between two events: below it do_bench calls a kernel faster than itself
 in 9 to 16 of 40 pairs (`aa`)."""
 UNTIMED_CASE_US: Final = 7.0
-"""A case that short says more about launching than about the kernel, and is not timed beside longer ones. Chosen."""
+"""A case shorter than this measures launching more than the kernel; it is not timed beside longer ones. Chosen."""
 UNTIMED_CASE_RATIO: Final = 20.0
-"""Nor is one under `SHORT_LAUNCH_US` whose longest neighbour takes so many times as long. Chosen."""
+"""Nor is a case under `SHORT_LAUNCH_US` timed if the longest case takes this many times as long. Chosen."""
 SEGMENT_US: Final = 100.0
 """Least length of a segment, all launches together. Chosen: 200 steps of an event timer of 0.5 us (CUDA's manual)."""
 LEAST_LAUNCHES: Final = 4
@@ -92,7 +92,7 @@ TWO_LAUNCHES_US: Final = 1000.0
 ONE_LAUNCH_US: Final = 2000.0
 """From this length on a segment has one launch."""
 FLUSH_L2_FACTOR: Final = 2
-"""A flush writes so many times the L2 cache. Chosen: lines go to sets by a hash, so once could leave some."""
+"""Size of a flush, in L2 caches. Chosen: lines go to sets by a hash, so one cache's size could leave some."""
 FLUSH_US: Final = 45.0
 """Microseconds of a flush, for what a segment costs; measured on an H200."""
 PLACES: Final = 16
@@ -100,7 +100,7 @@ PLACES: Final = 16
 PLACES_MEMORY_SHARE: Final = 1 / 8
 """Share of free GPU memory for the places of one version. Chosen: two versions and the oracle fit beside them."""
 EAGER_SPIN_FACTOR: Final = 1.5
-"""Launches that cannot be captured wait behind a kernel that spins for so many times their host time. Chosen."""
+"""Launches that cannot be captured wait behind a kernel that spins for this many times their host time. Chosen."""
 EAGER_SPIN_SLACK_US: Final = 50.0
 """Host microseconds added to each launch for that. Chosen: flush and two events."""
 MOST_SPIN_US: Final = 50_000.0
@@ -111,9 +111,9 @@ SEGMENT_DEADLINE_SECONDS: Final = 30.0
 # Slow baselines (`judge/measure/cost.py`)
 
 SLOW_LAUNCH_SECONDS: Final = 0.1
-"""From this length of a launch of the baseline on its launches are counted. Chosen: a judgement has 150 or so."""
+"""Length of a baseline's launch from which the number of launches is limited. Chosen: a judgement has about 150."""
 SLOW_BUDGET_SECONDS: Final = 20.0
-"""Seconds for all launches of a judgement then, measuring the baseline included. Chosen: people wait so long."""
+"""Seconds for all launches of such a judgement, with the baseline's measurement. Chosen: users wait that long."""
 SLOW_INPUTS_SHARE: Final = 0.3
 """Share of these for the inputs that the baseline is tried on. Chosen: timing needs the rest."""
 SLOW_LEAST_PAIRS: Final = 2
@@ -121,9 +121,9 @@ SLOW_LEAST_PAIRS: Final = 2
 SLOW_MOST_PAIRS: Final = 4
 """Pairs of launches in a look, at most. Chosen: `MIN_BLOCKS`, after which quicker baselines are first decided on."""
 SLOW_DOUBT_LAUNCHES: Final = 3
-"""Launches of either side by which a gain is doubted: a clock outside, a trace, a call by the host."""
+"""Launches of either side for checking a gain: by an outside clock, a trace, a call by the host."""
 SLOW_CHECK_LAUNCHES: Final = 4
-"""Launches of a candidate, as it is timed, that are held against the truth: before timing, after it and while."""
+"""Launches of a candidate whose outputs are compared before, during and after timing."""
 PLACE_SCATTER_SHARE: Final = 3.3e-3
 """Standard deviation between single places of memory, as a share of the time (`placement`)."""
 
@@ -136,47 +136,47 @@ STEADY_CLOCK_READINGS: Final = 3
 WARM_UP_LEAST_SECONDS: Final = 0.01
 """Least time of warming up. Chosen."""
 WARM_UP_MOST_SECONDS: Final = 0.3
-"""Most time of warming up. Chosen: blocks are paired, so what drift is left cancels."""
+"""Most time of warming up. Chosen: blocks are paired, so the remaining drift cancels."""
 CLOCK_JUMP_SHARE: Final = 0.05
 """A block in which one side's SM clock moved by more does not count. Chosen: pairing no longer cancels a step."""
 PROBED_MULTIPROCESSORS: Final = 16
 """Multiprocessors whose clock is read; their median counts."""
 SHARED_BUSY_PERCENT: Final = 5.0
-"""Others who keep the GPU busier make it a shared one. Chosen."""
+"""Load by other processes from which a GPU counts as shared. Chosen."""
 QUIET_SAMPLE_SECONDS: Final = 0.2
-"""A younger sample of the driver's can still tell of the time before a server was quiet."""
+"""A younger sample of the driver may still cover time before a model server was quiet."""
 
 # The clock out of reach of the candidate
 
 OUTSIDE_CLOCK_BASELINE_MS: Final = 50.0
-"""The parent's clock watches so many milliseconds of the baseline on each timed case. Chosen: messages take less."""
+"""Milliseconds of the baseline, on each timed case, under the parent's clock. Chosen: messages take less."""
 OUTSIDE_CLOCK_AGREEMENT_SHARE: Final = 0.08
 """Share by which a claimed total may fall short of the parent's clock. Chosen: clocks differ by less, lies by more."""
 OUTSIDE_CLOCK_LOOKS: Final = 5
-"""Looks by the parent's clock, at least, before a claim is doubted. Others only ever add time: the least counts."""
+"""Fewest measurements by the parent's clock to refute a claim. Other load only adds time: the least counts."""
 OUTSIDE_CLOCK_DOUBT_SECONDS: Final = 2.0
-"""Least seconds that those looks are spread over. Chosen: a busy machine puts this process off for a second on end."""
+"""Fewest seconds for those measurements. Chosen: a busy machine may suspend this process for a whole second."""
 UNTIMED_CASE_FACTOR: Final = 2.0
-"""On a case that is not timed a candidate may take so many times the baseline's time, ... Chosen."""
+"""Largest ratio of a candidate's time to the baseline's on a case that is not timed, ... Chosen."""
 UNTIMED_CASE_SLACK_US: Final = 5.0
-"""... and so many microseconds more. Chosen: the baseline's time there is mostly launching."""
+"""... plus this many microseconds. Chosen: the baseline's time there is mostly launching."""
 HOST_TIME_SLACK_US: Final = 20.0
 """Host time that a candidate's eager call may take longer, beyond its gain, ... Chosen: Python launchers scatter."""
 HOST_TIME_SLACK_SHARE: Final = 0.10
 """... and as a share of the baseline's host time."""
 FRESH_INPUTS_RATIO: Final = 1.1
-"""A first launch on inputs never seen may take so many times one on known ones, beside the baseline's ratio. Chosen."""
+"""Largest ratio of a first launch on new inputs to one on known inputs, relative to the baseline's ratio. Chosen."""
 FRESH_INPUTS_SLACK_US: Final = 2.0
-"""Microseconds that it may take longer in any case. Chosen: four times the placement blur."""
+"""Microseconds that it may always take longer. Chosen: four times the layout bias."""
 FRESH_INPUTS_LAUNCHES: Final = 5
 """First launches on inputs never seen; their median counts."""
 FRESH_LAUNCHES_COMPARED: Final = 6
-"""Launches of a case in a confirmation that are held against the truth, at most. Chosen: a reference may be slow."""
+"""Most launches of a case in a confirmation whose outputs are compared. Chosen: a reference may be slow."""
 FRESH_COMPARED_SHARE: Final = 0.3
-"""Chance of each segment of a confirmation that a launch in it is held against the truth. Chosen."""
+"""Chance of each sample of a confirmation that the output of one launch in it is compared. Chosen."""
 FRESH_REPEATED_SHARE: Final = 0.5
-"""Chance of each other segment that all its launches are run again in another process. Chosen: of twenty segments of
-eight that leaves who fakes one launch in twenty undetected once in fifty times."""
+"""Chance of each other sample that all its launches are repeated in another process. Chosen: with twenty samples of
+eight, a candidate that fakes one launch in twenty goes undetected once in fifty times."""
 RENEWAL_SECONDS: Final = 1.5
 """Seconds for drawing inputs anew in one confirmation. Chosen: the confirmation itself takes as long at most."""
 FAMILIES_AFTER_TIMING: Final = 4
@@ -188,7 +188,7 @@ HOST_TIME_CALLS: Final = 20
 HOST_TIME_TRY_US: Final = 5000.0
 """Length of a try, microseconds, beyond which it has fewer calls. Chosen."""
 HOST_TIME_TRIES: Final = 5
-"""Tries on each side; the least counts. Chosen: others of the machine only ever add."""
+"""Tries on each side; the least counts. Chosen: other load only adds time."""
 EAGER_GAIN_SEEN_SHARE: Final = 0.5
 """Share of a gain that the parent's clock must show where launches cannot be captured. Chosen."""
 EMULATED_SAMPLE_INSTRUCTIONS: Final = 4_000
@@ -198,7 +198,7 @@ EMULATED_SAMPLE_SECONDS: Final = 20.0
 SAMPLED_INPUT_BYTES: Final = 256 << 20
 """Inputs of a timed case of which a sample of blocks is emulated. Chosen: the CPU has to draw them."""
 PEAK_BANDWIDTH_FACTOR: Final = 1.2
-"""Memory may give so many times a copy's bandwidth, where its peak is unknown: reading gives a quarter more (H200)."""
+"""Ratio of the peak bandwidth, if unknown, to that of a copy: reading alone is a quarter faster (H200)."""
 BANDWIDTH_BYTES: Final = 1 << 30
 """Bytes of the copy that measures bandwidth. Chosen: far beyond any L2 cache."""
 BANDWIDTH_REPEATS: Final = 6
@@ -209,7 +209,7 @@ BANDWIDTH_REPEATS: Final = 6
 LEAST_OWN_SHARE: Final = 0.5
 """Beside a baseline with library compute, own kernels take this share of the rest at least. Chosen."""
 SHORT_CLAIM_SHARE: Final = 0.75
-"""Launches may not be said to take less than this share of what their kernels took in the trace. Chosen."""
+"""Least ratio of claimed time to the kernels' time in the trace. Chosen."""
 TRACE_SLACK_US: Final = 2.0
 """Microseconds by which a trace makes a short kernel look longer."""
 TRACE_OVERLAP_US: Final = 2.0
@@ -222,7 +222,7 @@ DETERMINISM_RUNS: Final = 3
 HELD_OUTPUTS: Final = 4
 """Outputs that keep their values while later ones are made. Chosen: buffers used in turn are seldom more."""
 HELD_OUTPUTS_MEMORY_SHARE: Final = 0.05
-"""Share of the GPU's memory for those; first and latest are held whatever they take. Chosen."""
+"""Share of the GPU's memory for those; the first and the latest are always kept. Chosen."""
 VARIED_ARGUMENTS: Final = 16
 """Arguments that are varied one by one. Chosen: a kernel seldom has more."""
 VARIED_WEIGHTS_SECONDS: Final = 5.0
@@ -240,14 +240,14 @@ verdict takes; right answers that do not fit in memory are made anew each time."
 GUARD_BYTES: Final = 16 << 10
 """Guard before and past each tensor. Chosen: a row of 4,096 floats."""
 POISON_BYTE: Final = 0xFF
-"""Value of memory that nothing was written to: NaN in all floating-point types, -1 in integers."""
+"""Byte that fills unwritten memory: NaN in all floating-point types, -1 in integers."""
 
 # Errors, in units of eps(dtype) * (|expected| + rms(expected))
 
 FLOOR_MAX_UNITS: Final = 4.0
-"""An element may always be off by so many. Chosen: rounding once costs half a unit, a short chain a few."""
+"""Units by which an element may always be off. Chosen: rounding once costs half a unit, a short chain a few."""
 FLOOR_RMS_UNITS: Final = 1.0
-"""The root mean square may always be off by so many."""
+"""Units by which the root mean square may always be off."""
 FLOOR_PARTS_UNITS: Final = 6.0
 """The same for sums in float32: a product in parts of TF32 leaves out three times 2^-22 of itself at most."""
 FLOOR_MAX_BY_ROOT: Final = 0.75
@@ -260,7 +260,7 @@ evenly (model of Higham and Mary, SIAM J. Sci. Comput. 41, 2019)."""
 GROWTH_SAMPLE_ELEMENTS: Final = 1 << 22
 """Elements of an input, in whole rows, that tell how far. Chosen: each row is summed up once in float64."""
 FLOOR_MOST_TERMS: Final = 1 << 20
-"""Terms from which floors grow no more: the RMS floor is 102 units then, where TF32 is a thousand off."""
+"""Number of terms beyond which floors stay the same: the RMS floor is then 102 units, and TF32 is a thousand off."""
 RMS_SPREAD_SIGMAS: Final = 4.75
 """Standard deviations that a normal number exceeds once in a million times."""
 TERMS_INPUTS: Final = 3
@@ -281,9 +281,9 @@ MODEL_MAX_TOLERANCE: Final = 1.0
 MODEL_RMS_TOLERANCE: Final = 1e-1
 """The same for a whole model's root mean square: TF32 products are 5e-4 off, and that grows from layer to layer."""
 CPU_SLACK: Final = 4.0
-"""Errors are allowed so many times over beside PyTorch on a CPU, which adds up in float64 or in blocks. Chosen."""
+"""Factor on allowed errors beside PyTorch on a CPU, which sums in float64 or in blocks. Chosen."""
 ROUNDING_FACTOR: Final = 64.0
-"""An error beyond so many times the bound is not told in units: it is no matter of precision. Chosen."""
+"""Error, in multiples of the bound, beyond which it is not reported in units: it is no precision issue. Chosen."""
 BRINK_GAP: Final = 2.0**6
 """Least factor between most elements and those that stand far apart, as -1e9 in masked scores. Chosen."""
 BRINK_HIDDEN_SHARE: Final = 2.0**-6
@@ -298,17 +298,17 @@ BRINK_SAMPLE_ELEMENTS: Final = 1 << 16
 # Input families: how they change values
 
 SHIFT_FACTOR: Final = 1.5
-"""`shifted` inputs are so many times theirs, ... Chosen: a layer norm is no identity then, and no value overflows."""
+"""Factor of `shifted` inputs, ... Chosen: a layer norm is no identity then, and no value overflows."""
 SHIFT_OFFSET: Final = 0.75
 """... plus this."""
 LARGE_FACTOR: Final = 256.0
-"""`large` inputs are so many times theirs. Chosen: a square still fits float32."""
+"""Factor of `large` inputs. Chosen: a square still fits float32."""
 LARGE_FACTOR_FLOAT16: Final = 16.0
 """The same in float16, whose largest value is 65,504."""
 TINY_POWER: Final = -8
-"""`tiny` inputs are 2 to this power times theirs. Chosen: the inverse of `LARGE_FACTOR`."""
+"""Factor of `tiny` inputs, as a power of 2. Chosen: the inverse of `LARGE_FACTOR`."""
 LARGE_SCALE_POWER: Final = 40
-"""`vast` inputs are 2 to this power times theirs, `minute` ones 2 to its negative. Chosen: squares fit float32."""
+"""Factor of `vast` inputs, as a power of 2; `minute` inputs have its inverse. Chosen: squares fit float32."""
 LARGE_SCALE_POWER_FLOAT16: Final = 12
 """The same in float16, whose largest number is 2^16 and whose smallest normal one 2^-14."""
 ONE_HUGE_POWER: Final = 10
@@ -322,15 +322,15 @@ OUTLIERS_AT_ENDS_ONE_IN: Final = 8
 LONG_DIMENSION: Final = 16
 """Elements from which a dimension is a longer one."""
 ABOVE_FACTOR: Final = 4.0
-"""`above` and `below` inputs have so many times their magnitude, ..."""
+"""Factor of `above` and `below` inputs on the magnitude, ..."""
 ABOVE_OFFSET: Final = 1.5
 """... plus this: minima and maxima that start from 0 or 1 are wrong then."""
 TOUCHED_LEAST: Final = 4
 """Elements, at least, in which `touched` inputs differ from those before."""
 TOUCHED_ONE_IN: Final = 4096
-"""One element in so many does. Chosen: samples of the inputs miss them."""
+"""One element in this many differs. Chosen: samples of the inputs miss them."""
 TOUCHED_STRETCH_ONE_IN: Final = 256
-"""One in so many besides, side by side: a row if it is no longer. Chosen: no tolerance for rounding covers a row."""
+"""One in this many more, all adjacent: a row, if that is no longer. Chosen: no rounding tolerance covers a row."""
 KEPT_ZERO_SHARE: Final = 0.25
 """Exact zeros that make up this share of a tensor are structure, as of a triangle, and stay zero. Chosen."""
 SORTED_BY_CHANCE: Final = 1e-6
@@ -355,7 +355,7 @@ EMULATED_TIMED_BLOCKS: Final = 4
 PROBLEM_EMULATED_BYTES: Final = 1 << 18
 """Size to which a KernelBench problem is scaled for the emulator. Chosen."""
 PROBLEM_SMALL_BYTES: Final = 1 << 17
-"""Inputs and outputs that are not made smaller: fewer values say less."""
+"""Bytes of inputs and outputs below which a case is not made smaller: fewer values test less."""
 PROBLEM_CPU_BYTES: Final = 1 << 28
 """Size of a problem that is still run on a CPU. Chosen."""
 PROBLEM_TRIED_BYTES: Final = 1 << 26
@@ -371,7 +371,7 @@ PROBLEM_WORTHWHILE_SHARE: Final = 0.9
 JUDGED_MEMORY_SHARE: Final = 0.9
 """Share of free GPU memory that judging a problem may take. Chosen: the rest may be in pieces."""
 LARGE_CASE_MEMORY_SHARE: Final = 0.25
-"""A case that takes a larger share of it is lean with memory."""
+"""Share of it beyond which a case keeps fewer tensors in memory."""
 KEPT_DRAWS_MEMORY_SHARE: Final = 0.25
 """Share of it for past inputs and expected values. Chosen: they can be made again."""
 RELEASED_BYTES: Final = 1 << 30

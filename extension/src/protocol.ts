@@ -360,15 +360,15 @@ export interface KernelResources {
 }
 
 /**
- * A change of one thing, all else as it is, that lets more warps in: of a resource the smallest one that does. Of block
- * sizes it is the best one, and of several such the nearest, for a smaller block is not in itself a cost.
+ * The smallest change of one quantity, all others kept, that raises occupancy. For the block size it is the best one,
+ * of equally good ones the nearest: a smaller block costs nothing in itself.
  */
 export interface Cliff {
   /** What to change. */
   lever: Lever;
   /**
    * By how much, in its own unit (registers per thread, bytes per block, barriers per block, threads per block);
-   * negative but for threads, of which more can be better too.
+   * negative except for threads, where more can be better too.
    */
   change: number;
   /** Blocks per multiprocessor after it. */

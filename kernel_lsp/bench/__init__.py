@@ -1,1 +1,1 @@
-"""KernelBench, judged: problems and candidates by their names, the queue, its ledger, and what it adds up to."""
+"""KernelBench runs: finds problems and candidates by name, judges them from a queue, keeps a ledger, adds up."""

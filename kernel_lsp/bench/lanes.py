@@ -1,4 +1,4 @@
-"""Lanes: each GPU has workers of its own and takes one thing to do after another from a queue that all share."""
+"""Lanes: each GPU has its own workers and takes items one after another from a queue that all share."""
 
 import asyncio
 from collections import deque
@@ -23,10 +23,10 @@ class Lane:
 
     Attributes:
         gpu: None for the emulator.
-        pool: of its workers.
-        builders: of that pool.
-        settings: those in force, with its share of the CPU's cores.
-        say: takes what it does now.
+        pool: its workers.
+        builders: build workers of that pool.
+        settings: the settings, with its share of the CPU's cores.
+        say: called with its present activity.
     """
 
     gpu: Gpu | None
@@ -44,7 +44,7 @@ async def run_lanes(
     fail: Callable[[_T, KernelLspError], None],
     say: Callable[[str, str], None],
 ) -> None:
-    """Attend to everything in the queue; a pool that broke is replaced, and what it was at is tried once more.
+    """Process every item of the queue; a broken pool is replaced, and its item tried once more.
 
     Args:
         queue: what is to be done; `attend` may look at what comes next.
@@ -71,7 +71,7 @@ async def run_lanes(
                     tries[item] = tries.get(item, 0) + 1
                     try:
                         await attend(lane, item)
-                    except Exception as error:  # whatever breaks on one thing, the others go on
+                    except Exception as error:  # a failure on one item must not stop the others
                         broken = error if isinstance(error, KernelLspError) else unforeseen(error)
                         again = isinstance(broken, RunnerError)
                         if again and tries[item] < ATTEMPTS:

@@ -1,4 +1,4 @@
-"""What a bench has to do: every candidate with its problem, and which of them the ledger has already."""
+"""Plans a bench: every candidate with its problem, and the parts that the ledger still lacks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ from kernel_lsp.source.kernel import Language
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is asked for beside the verdict.
+    """The comparisons requested beside the verdict.
 
     Attributes:
-        compiled: a comparison with `torch.compile`, of what is right and where there is a GPU.
+        compiled: a comparison of right candidates with `torch.compile`, on a GPU.
         published: a verdict by KernelBench's own method.
     """
 
@@ -38,13 +38,13 @@ class Job:
 
     @property
     def label(self) -> str:
-        """`level 1 problem 19 sample 0`, with its run where it has one."""
+        """Return `level 1 problem 19 sample 0`, after the name of its run, if any."""
         run = f"{self.sample.run}: " if self.sample.run else ""
         return f"{run}level {self.problem.level} problem {self.problem.number} sample {self.sample.index}"
 
     @property
     def candidate(self) -> Candidate:
-        """The candidate as the judge takes it; its language need not be the problem's."""
+        """Return the candidate for the judge; its language need not be the problem's."""
         path = self.sample.path
         language = language_of(path, self.text) or Language.TORCH
         return Candidate(language, SourceFile(path, self.text), None, self.label, "user")
@@ -52,12 +52,12 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All that is to be done.
+    """The jobs of a bench.
 
     Attributes:
         jobs: in the order of problems.
-        strangers: candidates whose problem is not among those that were asked for.
-        searches: what came of the searches that the candidates are from; none where they were given.
+        strangers: candidates whose problem was not requested.
+        searches: the searches that found the candidates; empty if these were given.
     """
 
     jobs: tuple[Job, ...]
@@ -66,7 +66,7 @@ class Plan:
 
 
 def make_plan(problems: Sequence[Problem], samples: Sequence[Sample], settings: Settings, gpus: Sequence[Gpu]) -> Plan:
-    """The plan for these candidates.
+    """Return the plan for these candidates.
 
     Args:
         problems: those that were asked for; candidates for others are left out.
@@ -95,10 +95,10 @@ def make_plan(problems: Sequence[Problem], samples: Sequence[Sample], settings: 
 def conditions_of(
     settings: Settings, gpus: Sequence[Gpu], *others: str
 ) -> tuple[dict[str, object], str, dict[str, str]]:
-    """What `key_of` is told of where something was found out: settings, place, versions.
+    """Return the arguments of `key_of` for the conditions of a result: settings, place, versions.
 
     Args:
-        settings: those in force; the judge's and the build's count.
+        settings: the settings, of which the judge's and the build's count.
         gpus: of one kind; none is the emulator.
         others: further groups of settings that count.
     """
@@ -107,7 +107,7 @@ def conditions_of(
 
 
 def outstanding(result: Result, asked: Asked) -> Asked:
-    """Which parts that were asked for a result does not have yet; only what was timed is timed again."""
+    """Return the requested parts that a result still lacks; only timed candidates are timed again."""
     compiled = asked.compiled and result.eager.right and result.eager.speedup is not None
     return Asked(
         compiled=compiled and result.compiled is None and not result.compiled_trouble,

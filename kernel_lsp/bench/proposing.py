@@ -1,8 +1,8 @@
-"""Answers to problems, from the same search that lowers one module: a lane for each GPU, problem after problem.
+"""Searches for answers to problems: one lane per GPU, problem after problem.
 
-Of a problem the best answer that was right is kept, the fastest where it could be timed, even where it is slower than
-the problem's model. It becomes a file under KernelBench's name, and is then judged as any candidate is, in a session
-that knows nothing of the search: so a search's luck with the clock is not in its result.
+Of each problem the best right answer is kept: the fastest if it could be timed, even if slower than the problem's
+model. It becomes a file under KernelBench's name and is then judged like any candidate, in a session that knows nothing
+of the search: a lucky timing of the search is not in its result.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from kernel_lsp.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A problem to be searched: `key` names what comes of it, `place` is where its answer is written."""
+    """A problem to search; `key` names its result, `place` is the file for its answer."""
 
     problem: Problem
     key: str
@@ -40,24 +40,24 @@ class Task:
 
     @property
     def label(self) -> str:
-        """`level 1 problem 19`."""
+        """Return `level 1 problem 19`."""
         return f"level {self.problem.level} problem {self.problem.number}"
 
     @property
     def sample(self) -> Sample:
-        """The answer, as a candidate."""
+        """Return the answer, as a candidate."""
         return Sample(self.problem.level, self.problem.number, "", 0, self.place)
 
 
 @dataclass
 class Searching:
-    """Where the searches stand.
+    """The state of all searches.
 
     Attributes:
-        tasks: what is to be done.
-        found: what came of searches, by key.
+        tasks: all tasks.
+        found: finished searches, by key.
         troubles: problems that could not be searched to the end, each with the reason.
-        doing: what each lane does now.
+        doing: present activity of each lane.
     """
 
     tasks: tuple[Task, ...]
@@ -67,12 +67,12 @@ class Searching:
 
     @property
     def in_order(self) -> list[Search]:
-        """What came of searches in the order of the problems."""
+        """Return the finished searches in the order of the problems."""
         return [self.found[task.key] for task in self.tasks if task.key in self.found]
 
     @property
     def samples(self) -> list[Sample]:
-        """The answers, as candidates."""
+        """Return the answers, as candidates."""
         done = ((task, self.found.get(task.key)) for task in self.tasks)
         return [task.sample for task, search in done if search is not None and search.answer is not None]
 
@@ -83,7 +83,7 @@ Show = Callable[[Searching], None]
 def plan_searches(
     problems: Sequence[Problem], folder: Path, settings: Settings, gpus: Sequence[Gpu]
 ) -> tuple[Task, ...]:
-    """A task for each problem.
+    """Return a task for each problem.
 
     Args:
         problems: those that were asked for.
@@ -126,19 +126,19 @@ async def search_problems(
     gpus: Sequence[Gpu] = (),
     show: Show = lambda _: None,
 ) -> Searching:
-    """Search what the ledger does not have yet, and write every answer; can be killed at any point and called again.
+    """Run the searches missing from the ledger, and write every answer; may be killed at any time and called again.
 
     Args:
-        tasks: what is to be searched.
+        tasks: the problems to search.
         settings: those in force.
-        ledger: where what comes of searches is kept.
+        ledger: keeps finished searches.
         store: takes verdicts and the steps of searches.
         gpus: one lane each; none is the emulator.
         show: called whenever something has changed.
 
     Raises:
-        ConfigurationError: where an answer would be written, there is another file; or it cannot be written.
-        ModelError: the model that is asked for does not speak.
+        ConfigurationError: another file stands in an answer's place, or an answer cannot be written.
+        ModelError: the model does not answer.
     """
     known = ledger.searches()
     searching = Searching(tuple(tasks), {task.key: known[task.key] for task in tasks if task.key in known})
@@ -170,11 +170,11 @@ async def search_problems(
 
 
 def best_right(found: Refinement) -> Tried | None:
-    """The best of what was tried and right: the fastest, or the first of those that were not timed.
+    """Return the best right candidate: the fastest, or the first of those that were not timed; None if none was right.
 
-    What was judged in full goes before what only ran in a race, whose checks are fewer.
+    Candidates judged in full precede those that only ran in a race, whose checks are fewer.
     """
-    latest = {tried.candidate.digest: tried for tried in found.tried}  # what was judged was raced before
+    latest = {tried.candidate.digest: tried for tried in found.tried}  # a judged candidate was raced before
     right = [tried for tried in latest.values() if _is_right(tried)]
     return min(right, key=lambda tried: (tried.verdict is None, tried.feedback.ratio or float("inf")), default=None)
 
@@ -186,14 +186,14 @@ def _is_right(tried: Tried) -> bool:
 
 
 async def _search(lane: Lane, task: Task, store: Store) -> Search:
-    """One search to its end.
+    """Run one search to its end and return its result.
 
     Raises:
-        ModelError: the server failed, and nothing was right before it did.
+        ModelError: the server failed before any candidate was right.
     """
     problem, settings = task.problem, lane.settings
     name = f"level {problem.level} {problem.name}"
-    await require_answer(settings)  # before a baseline is measured for a server that is gone
+    await require_answer(settings)  # before a baseline is measured in vain for a server that is gone
     lane.say(f"{name}: building and measuring the baseline")
     lane.pool.allow(read={problem.path.parent})
     started = time.monotonic()
@@ -210,7 +210,7 @@ async def _search(lane: Lane, task: Task, store: Store) -> Search:
     for tried in latest.values():
         lane.builders.forget(tried.candidate)
     best = best_right(found)
-    if best is None and found.notes:  # of a module, only what its server failed with
+    if best is None and found.notes:  # for a module the only notes are the server's failures
         raise ModelError(" ".join((f"{found.reason}.", *found.notes)), problem.path)
     return Search(
         key=task.key,
@@ -229,7 +229,7 @@ async def _search(lane: Lane, task: Task, store: Store) -> Search:
 
 
 def _require_room(task: Task, search: Search | None) -> None:
-    """Only an answer that a search has written may lie where an answer goes."""
+    """Check that an answer's file is missing, or holds the answer of this search."""
     if not task.place.exists():
         return
     if search is None or search.answer is None or read_source(task.place).text != search.answer:

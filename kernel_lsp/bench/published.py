@@ -1,4 +1,4 @@
-"""A verdict by KernelBench's published method, asked of a worker: `runner.workers.published` says what it is."""
+"""Asks a worker for a verdict by KernelBench's published method (`runner.workers.published`)."""
 
 from dataclasses import replace
 
@@ -26,9 +26,9 @@ _EXCESSIVE = 10.0
 async def ask_published(
     pool: Pool, gpu: Gpu | None, target: Target, candidate: Candidate, built: Built, settings: Settings
 ) -> tuple[Published | None, str]:
-    """The verdict, or None and why there is none. A candidate that crashes or hangs its process is not correct.
+    """Return the verdict, or None with the reason. A candidate that crashes or hangs its process is not correct.
 
-    Its extensions are those that were built for our own verdict.
+    It uses the extensions that were built for our own verdict.
 
     Raises:
         RunnerError: no worker could be started.

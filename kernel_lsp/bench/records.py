@@ -1,4 +1,4 @@
-"""What is known of one candidate of a bench, and the ledger it is written to."""
+"""The record of one judged candidate of a bench, and the ledger of such records."""
 
 import hashlib
 import json
@@ -19,8 +19,8 @@ class Comparison(Record):
     """A verdict against one baseline.
 
     Attributes:
-        verdict, stage, reason: as the judge says them.
-        speedup: the baseline's time over the candidate's, geometric mean over cases; None where nothing was timed.
+        verdict, stage, reason: as in the judge's verdict.
+        speedup: the baseline's time over the candidate's, geometric mean over cases; None if untimed.
         interval: its 95 % interval.
     """
 
@@ -32,13 +32,13 @@ class Comparison(Record):
 
     @property
     def right(self) -> bool:
-        """Whether no check of its answers failed, where there was one that could."""
+        """Return True if no check of its answers failed, and there was one that could."""
         checked = self.stage is Stage.CORRECT and not self.reason.startswith(WEAK)
         return checked if self.verdict is Outcome.UNTIMED else not self.verdict.is_failure
 
     @property
     def ratio(self) -> float | None:
-        """The speedup; 1 for what is the baseline's own program and was therefore not run."""
+        """Return the speedup; 1 for a program identical to the baseline, which was not run."""
         same_program = self.verdict is Outcome.SAME and self.stage is Stage.BUILD
         return 1.0 if same_program and self.speedup is None else self.speedup
 
@@ -52,7 +52,7 @@ class Published(Record):
         trials: how many trials there were, and how many passed.
         detail: why it is not correct; empty otherwise.
         mean_ms, reference_ms: mean time of the candidate and of the problem's model, milliseconds; None untimed.
-        excessive: it is said to be more than ten times as fast as the problem's model, which KernelBench flags.
+        excessive: more than ten times as fast as the problem's model, which KernelBench flags.
         scaled: the problem's sizes were scaled down, as where there is no GPU.
         seconds: wall time of all of it.
     """
@@ -69,7 +69,7 @@ class Published(Record):
 
     @property
     def speedup(self) -> float | None:
-        """Ratio of the means."""
+        """Return the ratio of the mean times."""
         return self.reference_ms / self.mean_ms if self.mean_ms and self.reference_ms else None
 
 
@@ -77,20 +77,20 @@ class Result(Record):
     """One candidate, finished.
 
     Attributes:
-        key: hash of all that it rests on (`key_of`).
-        level, number, problem: which problem it is for, and that one's name.
-        run, index: the folder it lay in, and its number there.
+        key: hash of all inputs (`key_of`).
+        level, number, problem: level, number and name of its problem.
+        run, index: its folder, and its number there.
         language: CUDA, Triton or torch.
         verdict: the id of the verdict against the problem's model run eagerly.
         eager: that verdict in short.
-        compiled: the same against `torch.compile` of the model; None where that was not asked or not possible.
+        compiled: the same against `torch.compile` of the model; None if not requested or not possible.
         compiled_trouble: why it was not possible.
-        cheat: for what is ILLEGITIMATE, the kind of it; None otherwise.
+        cheat: the kind of cheat, if ILLEGITIMATE; None otherwise.
         build_way: how it was built.
         seconds: wall time by stage, with `total`.
-        gpu: what it ran on; None for the emulator.
-        published: KernelBench's own method, where it was asked for.
-        published_trouble: why there is no such verdict although it was asked for.
+        gpu: the GPU it ran on; None for the emulator.
+        published: the verdict by KernelBench's own method, if requested.
+        published_trouble: why that verdict is missing although it was requested.
     """
 
     key: str
@@ -116,16 +116,16 @@ class Search(Record):
     """One problem that was searched for an answer, finished.
 
     Attributes:
-        key: hash of all that it rests on (`key_of`).
-        level, number, problem: which problem it is, and its name.
-        model: the name of the model that was asked.
-        answer: text of the best answer that was right, the fastest where it was timed; None where none was right.
-        origin: who proposed that one; empty where none was right.
-        reason: what the search itself says of its end.
-        notes: what it says was left out.
-        outcomes: how many candidates there were of each verdict.
+        key: hash of all inputs (`key_of`).
+        level, number, problem: level, number and name of the problem.
+        model: name of the language model.
+        answer: text of the best right answer, the fastest if timed; None if none was right.
+        origin: proposer of that answer; empty if none was right.
+        reason: why the search ended.
+        notes: notes of the search on what it left out.
+        outcomes: number of candidates by verdict.
         seconds: wall time, with the measurement of the problem's model.
-        gpu: what it ran on; None for the emulator.
+        gpu: the GPU it ran on; None for the emulator.
     """
 
     key: str
@@ -148,13 +148,13 @@ _Line = TypeVar("_Line", Result, Search)
 def key_of(
     problem: str, candidate: str, settings: Mapping[str, object], place: str, versions: Mapping[str, str]
 ) -> str:
-    """The address of a result: the same only while nothing that it rests on has changed.
+    """Return the key of a result, which changes with any of its inputs.
 
     Args:
         problem: the problem's text.
         candidate: the candidate's text.
         settings: those in force that a verdict depends on.
-        place: the GPU's name, or what takes its place.
+        place: the GPU's name, or `emulator`.
         versions: of the compilers and libraries that are here, by name.
     """
     made_of = [problem, candidate, settings, place, versions, __version__]
@@ -162,7 +162,7 @@ def key_of(
 
 
 def comparison_of(verdict: Verdict) -> Comparison:
-    """A verdict in short."""
+    """Return the summary of a verdict."""
     return Comparison(
         verdict=verdict.verdict,
         stage=verdict.stage,
@@ -173,7 +173,9 @@ def comparison_of(verdict: Verdict) -> Comparison:
 
 
 def cheat_of(verdict: Verdict) -> str | None:
-    """What kind of cheat an ILLEGITIMATE verdict found: the check that failed; `host code` where none came to run."""
+    """Return the kind of cheat in an ILLEGITIMATE verdict: the failed check, or `host code` if it never ran; else
+    None.
+    """
     if verdict.verdict is not Outcome.ILLEGITIMATE:
         return None
     checks = verdict.evidence.checks
@@ -182,16 +184,16 @@ def cheat_of(verdict: Verdict) -> str | None:
 
 
 class Ledger:
-    """A file with a line for each finished candidate or search, which a process that is killed leaves as it was.
+    """A file with one line per finished candidate or search; killing a process does not damage it.
 
-    A line is appended in one piece and is on the disk before it counts. One that was cut off is skipped by readers.
+    A line is appended in one write and flushed to disk. Readers skip an incomplete line.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def read(self) -> dict[str, Result]:
-        """Every result there is by its key; of one key the last. No file is an empty ledger.
+        """Return every result by its key, the last one of each key; a missing file is an empty ledger.
 
         Raises:
             ConfigurationError: it cannot be read.
@@ -199,7 +201,7 @@ class Ledger:
         return self._read(Result)
 
     def searches(self) -> dict[str, Search]:
-        """Every search there is by its key.
+        """Return every search by its key.
 
         Raises:
             ConfigurationError: it cannot be read.
@@ -234,7 +236,7 @@ class Ledger:
         for line in lines:
             try:
                 one = kind.model_validate_json(line)
-            except ValidationError:  # cut off, of the other kind, or of another version of this program
+            except ValidationError:  # incomplete, of the other kind, or of another version of this program
                 continue
             found[one.key] = one
         return found

@@ -1,9 +1,9 @@
-"""Running a bench: a lane for each GPU takes problem after problem, and builds the next one's candidates meanwhile.
+"""Runs a bench: one lane per GPU takes problem after problem, and builds the next one's candidates meanwhile.
 
-A lane has a pool of workers of its own on its GPU. Of a problem it opens one session for all candidates, which measures
-the model run eagerly once; then one against `torch.compile` of the model, for the candidates that are right; then it
-asks for KernelBench's own verdicts. Each part is in the ledger before the next one begins. Without a GPU there is one
-lane, on the emulator.
+A lane has its own pool of workers on its GPU. For each problem it opens one session for all candidates, which measures
+the eagerly run model once; then one against `torch.compile` of the model, for right candidates; then it asks for
+KernelBench's own verdicts. Each part is in the ledger before the next one begins. Without a GPU there is one lane, on
+the emulator.
 """
 
 import contextlib
@@ -40,15 +40,15 @@ Model.forward = _torch.compile(Model.forward)
 
 @dataclass
 class Progress:
-    """Where a bench stands.
+    """The state of a bench.
 
     Attributes:
-        plan: what is to be done.
-        results: what is known, by key, complete or not.
+        plan: all jobs.
+        results: results by key, perhaps incomplete.
         troubles: candidates that could not be judged, each with the reason.
-        doing: what each lane does now.
+        doing: present activity of each lane.
         judged: candidates judged in this run.
-        started: when it began, seconds of the monotonic clock.
+        started: its beginning, in seconds of the monotonic clock.
     """
 
     plan: Plan
@@ -60,12 +60,12 @@ class Progress:
 
     @property
     def seconds(self) -> float:
-        """Wall time since it began."""
+        """Return the wall time since it began, in seconds."""
         return time.monotonic() - self.started
 
     @property
     def in_order(self) -> list[Result]:
-        """The results in the order of the plan."""
+        """Return the results in the order of the plan."""
         return [self.results[job.key] for job in self.plan.jobs if job.key in self.results]
 
 
@@ -81,11 +81,11 @@ async def run_bench(
     gpus: Sequence[Gpu] = (),
     show: Show = lambda _: None,
 ) -> Progress:
-    """Judge what the ledger does not have yet; can be killed at any point and called again.
+    """Judge the candidates missing from the ledger; may be killed at any time and called again.
 
     Args:
-        plan: what is to be judged.
-        asked: what is to be known beside the verdict.
+        plan: the jobs.
+        asked: comparisons requested beside the verdict.
         settings: those in force.
         ledger: where results are kept.
         store: where verdicts are kept with their evidence.
@@ -93,7 +93,7 @@ async def run_bench(
         show: called whenever something has changed.
 
     Returns:
-        What is known at the end. A candidate that the machine failed on is among the troubles, and tried again by the
+        The state at the end. A candidate on which the machine failed is among the troubles, and tried again by the
         next call.
     """
     keys = {job.key for job in plan.jobs}
@@ -113,7 +113,7 @@ async def run_bench(
 
 
 def compiled_target(target: Target) -> Target:
-    """The target whose baseline is `torch.compile` of the problem's model; what is right stays what it was.
+    """Return the target with `torch.compile` of the problem's model as its baseline, and the same reference.
 
     The model compiles with inductor and its default mode, as KernelBench's second baseline does, in the process that
     runs it.
@@ -123,7 +123,7 @@ def compiled_target(target: Target) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What the lanes share."""
+    """The state that lanes share."""
 
     asked: Asked
     ledger: Ledger
@@ -145,7 +145,7 @@ class _Work:
         return self.progress.results.get(job.key)
 
     def waiting(self, jobs: Sequence[Job], part: str) -> list[Job]:
-        """Those with a verdict that lack this part."""
+        """Return the jobs with a verdict that lack this part."""
         known = ((job, self.result(job)) for job in jobs)
         return [job for job, result in known if result and getattr(outstanding(result, self.asked), part)]
 
@@ -156,13 +156,13 @@ def _left(result: Result | None, asked: Asked) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Bench:
-    """The work, in one lane."""
+    """The work of one lane."""
 
     work: _Work
     lane: Lane
 
     async def problem(self, jobs: Sequence[Job]) -> None:
-        """All that is wanted of one problem's candidates."""
+        """Do all requested work on one problem's candidates."""
         problem, work = jobs[0].problem, self.work
         self.say(problem, "building")
         self.lane.pool.allow(read={file.parent for file in (problem.path, *(job.sample.path for job in jobs))})
@@ -193,7 +193,7 @@ class _Bench:
         async with open_session(target, self.lane.settings, self.lane.pool, self.lane.builders) as session:
             if work.queue:  # the next problem's candidates are built while these are timed
                 following = [job for job in work.queue[0] if work.result(job) is None]
-                with contextlib.suppress(KernelLspError):  # it is said when it is that problem's turn
+                with contextlib.suppress(KernelLspError):  # it is reported when that problem is reached
                     self._build_ahead(make_target(work.queue[0][0].problem.path), following)
             for job in jobs:
                 self.say(job.problem, f"judging sample {job.sample.index}")
@@ -204,12 +204,12 @@ class _Bench:
 
     def _build_ahead(self, target: Target, jobs: Sequence[Job]) -> None:
         for job in jobs:
-            start(self.lane.builders.build(target.workload, job.candidate))  # the session will ask for the same build
+            start(self.lane.builders.build(target.workload, job.candidate))  # the session will request the same build
 
     async def _compare(self, target: Target, jobs: Sequence[Job]) -> None:
-        """Time what is right against a compiled model; a model that cannot be compiled is no reason to fail.
+        """Time right candidates against a compiled model; a model that cannot be compiled is no error.
 
-        Whether it is right has been judged beside the model run eagerly, so plain inputs will do here.
+        Correctness was already judged beside the eagerly run model, so plain inputs suffice.
         """
         work, settings = self.work, self.lane.settings
         plain = settings.model_copy(update={"judge": settings.judge.model_copy(update={"families": ["normal"]})})

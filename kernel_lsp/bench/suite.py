@@ -1,7 +1,7 @@
 """KernelBench's files by their names: problems below its root, candidates in a folder of a run.
 
 A problem is `ROOT/KernelBench/level1/19_ReLU.py` or `ROOT/level1/19_ReLU.py`; a candidate for it is
-`level_1_problem_19_sample_0_kernel.py`, in the folder that is named or in one below it, such as `runs/NAME/`.
+`level_1_problem_19_sample_0_kernel.py`, in the folder that is named or a folder below it, such as `runs/NAME/`.
 """
 
 import re
@@ -28,7 +28,7 @@ class Problem:
 
     @property
     def name(self) -> str:
-        """`19_ReLU`, as KernelBench calls it."""
+        """Return `19_ReLU`, KernelBench's name."""
         return self.path.stem
 
 
@@ -37,9 +37,9 @@ class Sample:
     """A candidate's file.
 
     Attributes:
-        level, number: its problem's.
-        run: the folder it lies in, relative to the one that was named; empty for that folder itself.
-        index: its own number, of several for the same problem.
+        level, number: level and number of its problem.
+        run: its folder, relative to the named one; empty for that one itself.
+        index: its number among those for the same problem.
         path: the file.
     """
 
@@ -51,12 +51,12 @@ class Sample:
 
 
 def sample_name(level: int, number: int, index: int) -> str:
-    """The file name that KernelBench gives to a candidate."""
+    """Return the file name that KernelBench gives to a candidate."""
     return f"level_{level}_problem_{number}_sample_{index}_kernel.py"
 
 
 def parse_numbers(text: str) -> frozenset[int]:
-    """Problem numbers from `1,19,30-40`.
+    """Return the problem numbers in `1,19,30-40`.
 
     Raises:
         ConfigurationError: it is something else, or a range that runs backwards.
@@ -76,7 +76,7 @@ def parse_numbers(text: str) -> frozenset[int]:
 
 
 def find_problems(root: Path, level: int | None = None, numbers: Container[int] | None = None) -> tuple[Problem, ...]:
-    """The problems below a KernelBench root, in order.
+    """Return the problems below a KernelBench root, in order.
 
     Args:
         root: KernelBench's repository, or the folder in it that holds `level1`, `level2` and so on.
@@ -102,7 +102,7 @@ def find_problems(root: Path, level: int | None = None, numbers: Container[int] 
 
 
 def find_samples(folder: Path) -> tuple[Sample, ...]:
-    """The candidates in a folder and those below it, in order.
+    """Return the candidates in a folder and those below it, in order.
 
     Raises:
         ConfigurationError: it is no folder, or no file in it has the name of a candidate.

@@ -1,7 +1,7 @@
-"""What the results of a bench add up to; numbers in, one record out.
+"""Adds up the results of a bench into one record.
 
 fast_p is KernelBench's measure (Ouyang et al., arXiv 2502.10517, section 3.3; `fastp` in its `score.py`): the share of
-all candidates that are correct and more than p times as fast as the baseline. p = 0 asks for correctness alone.
+all candidates that are correct and more than p times as fast as the baseline. p = 0 counts correct candidates.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ FAST_WAY = "fast"
 
 
 class Agreement(Record):
-    """Our verdict beside KernelBench's, by candidate: right by both, by neither, by one of them."""
+    """Our verdicts beside KernelBench's: number of candidates right by both, by neither, by one of them."""
 
     both: int
     neither: int
@@ -24,7 +24,7 @@ class Agreement(Record):
 
     @property
     def compared(self) -> int:
-        """Candidates that have both verdicts."""
+        """Return the number of candidates that have both verdicts."""
         return self.both + self.neither + self.only_ours + self.only_published
 
 
@@ -32,18 +32,18 @@ class Totals(Record):
     """Sums over all results.
 
     Attributes:
-        candidates: how many there are.
-        unanswered: problems without any candidate although one was searched for; they count as not correct.
-        correct: how many are right.
-        outcomes: how many there are of each verdict.
-        fast: fast_p against eager execution, by p; a share of all candidates and unanswered problems. None where
-            what is right is not timed.
+        candidates: number of candidates.
+        unanswered: problems whose search found no candidate; they count as not correct.
+        correct: number of right candidates.
+        outcomes: number of candidates by verdict.
+        fast: fast_p against eager execution, by p; a share of all candidates and unanswered problems. None if right
+            candidates are untimed.
         fast_compiled: the same against `torch.compile`.
         fast_published: the same by KernelBench's own method, its correctness and its times.
-        cheats: how many of each kind were found.
-        fast_builds: share of inline extensions that were built without torch's headers; None where there is none.
-        agreement: None where KernelBench's method was not asked for.
-        per_minute: verdicts in a minute of this run; None where nothing was judged in it.
+        cheats: number found of each kind.
+        fast_builds: share of inline extensions that were built without torch's headers; None without any.
+        agreement: None if KernelBench's method was not requested.
+        per_minute: verdicts per minute of this run; None if it judged nothing.
         seconds: mean seconds of each stage, over the candidates that reached it.
     """
 
@@ -62,12 +62,12 @@ class Totals(Record):
 
     @property
     def asked(self) -> int:
-        """What shares are taken of: the candidates and what is unanswered."""
+        """Return the number that shares refer to: candidates and unanswered problems."""
         return self.candidates + self.unanswered
 
 
 def fast_p(ratios: Sequence[tuple[bool, float | None]], p: float) -> float | None:
-    """Share of candidates that are correct and more than `p` times as fast as the baseline.
+    """Return the share of candidates that are correct and more than `p` times as fast as the baseline.
 
     Args:
         ratios: of each candidate, whether it is correct, and the baseline's time over its own where that is known.
@@ -87,7 +87,7 @@ def fast_p(ratios: Sequence[tuple[bool, float | None]], p: float) -> float | Non
 
 
 def add_up(results: Sequence[Result], judged: int = 0, seconds: float = 0.0, unanswered: int = 0) -> Totals:
-    """The totals of `results`.
+    """Return the totals of `results`.
 
     Args:
         results: one for each candidate.

@@ -1,7 +1,7 @@
-"""`check`: everything that can be said of kernel files as they stand: they compile, run, are right, are no worse.
+"""The `check` command: examines kernel files as they stand: they compile, run, give right results, and got no worse.
 
-A file is examined once: what was found is kept in the store under a hash of all it rests on, and while nothing changes
-no process is started. Comments that silence findings and the baseline in the repository are applied to that each time.
+A file is examined once: its result is kept in the store under a hash of all inputs, and while none of them changes no
+process is started. Comments that silence findings, and the repository's baseline, are applied anew each time.
 """
 
 from kernel_lsp.check.checker import Checker, check, record_baseline

@@ -1,6 +1,6 @@
-"""The baseline in the repository: what its kernels cost when that was last agreed to, in `.kernel-lsp/baseline.json`.
+"""The regression baseline of a repository, `.kernel-lsp/baseline.json`: the accepted costs of its kernels.
 
-One file for a repository, sorted and a figure on each line, so that a review shows what changed. It is read and
+One file per repository, sorted and with one figure per line, so that a review shows every change. It is read and
 written whole; an update replaces the files that were checked and drops those that no longer exist.
 """
 
@@ -25,9 +25,9 @@ from kernel_lsp.source.kernel import Kernel
 
 BASELINE = Path(".kernel-lsp/baseline.json")
 REGISTER_UNIT = 8
-"""Registers a thread are handed out in units of this many (256 for a warp of 32)."""
+"""Registers per thread are allocated in units of this many (256 for a warp of 32)."""
 SLOWER = 1.05
-"""Times of different days and processes differ by a few per cent with clocks and placement; less is not reported."""
+"""Smallest ratio of times that is reported: between days and processes they differ by a few per cent."""
 
 _VERSION = 1
 _ROOTS = (str(BASELINE), ".git", "pyproject.toml")
@@ -61,7 +61,7 @@ class FileRecord(_Record):
 
     @property
     def codes(self) -> dict[str, str | None]:
-        """The machine code of each kernel, as a hash."""
+        """Return the hash of each kernel's machine code, by kernel name."""
         return {name: kernel.code for name, kernel in self.kernels.items()}
 
 
@@ -72,13 +72,13 @@ class Baseline(_Record):
     files: dict[str, dict[str, FileRecord]] = {}
 
     def find(self, name: str, arch: str) -> FileRecord | None:
-        """What is recorded of a file for an architecture."""
+        """Return the record of a file for an architecture; None if there is none."""
         return self.files.get(name, {}).get(arch)
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What is to be recorded of one file: its kernels for `arch`, and its times on a GPU if it was timed."""
+    """The new figures of one file: its kernels for `arch`, and its times on a GPU if it was timed."""
 
     name: str
     arch: str
@@ -88,21 +88,21 @@ class Measured:
 
 
 def find_root(path: Path) -> Path:
-    """The folder that a file's baseline lies in: the nearest above it with a baseline, a `.git` or a `pyproject.toml`.
+    """Return the folder of a file's baseline: the nearest above it with a baseline, a `.git` or a `pyproject.toml`.
 
-    Without any it is the working folder.
+    Without any of these it is the working folder.
     """
     above = path.resolve().parents
     return next((folder for folder in above if any((folder / name).exists() for name in _ROOTS)), Path.cwd())
 
 
 def name_in(root: Path, path: Path) -> str:
-    """A file's path from the root, with `/`."""
+    """Return a file's path relative to the root, with `/`."""
     return Path(os.path.relpath(path.resolve(), root.resolve())).as_posix()
 
 
 def read_baseline(root: Path) -> Baseline:
-    """The baseline below `root`; an empty one if there is none.
+    """Return the baseline below `root`; an empty one if there is none.
 
     Raises:
         ConfigurationError: it cannot be read, or a newer version wrote it.
@@ -124,9 +124,9 @@ def read_baseline(root: Path) -> Baseline:
 
 
 def updated(baseline: Baseline, root: Path, files: Iterable[Measured]) -> Baseline:
-    """The baseline with `files` recorded anew; what they cost on other architectures is kept.
+    """Return the baseline with `files` recorded anew; the records of other architectures are kept.
 
-    Times stay as they are where the machine code is the recorded one, and go where it is another and was not timed.
+    Times are kept if the machine code is unchanged, and dropped if it changed and was not timed.
     """
     found = {name: dict(archs) for name, archs in baseline.files.items() if (root / name).is_file()}
     for file in files:
@@ -153,7 +153,7 @@ def updated(baseline: Baseline, root: Path, files: Iterable[Measured]) -> Baseli
 
 
 def write_baseline(baseline: Baseline, root: Path) -> Path:
-    """Write the baseline whole or not at all, and return where it is.
+    """Write the baseline atomically and return its path.
 
     Raises:
         ConfigurationError: it cannot be written.
@@ -177,7 +177,7 @@ def write_baseline(baseline: Baseline, root: Path) -> Path:
 
 
 def needs_timing(record: FileRecord | None, resources: Sequence[KernelResources], device: str) -> bool:
-    """Whether a file with these kernels has to be timed to be held to its baseline: its machine code is another one."""
+    """Return True if a file must be timed to be compared with its baseline, because its machine code has changed."""
     return record is not None and device in record.times and record.codes != {k.name: k.code for k in resources}
 
 
@@ -189,7 +189,9 @@ def regressions(
     times: Sequence[CaseTime] | None = None,
     device: str | None = None,
 ) -> list[Diagnostic]:
-    """What got worse since `record`, at the name of the kernel, or of the first one where it is about a whole case."""
+    """Return a diagnostic for each regression since `record`, at its kernel's name; for a whole case at the first
+    one.
+    """
     found: list[Diagnostic] = []
     for now in resources:
         before = record.kernels.get(now.name)

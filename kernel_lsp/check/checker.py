@@ -1,4 +1,4 @@
-"""Checking files, once or again and again: results are looked up, and workers started only for the rest."""
+"""Checks files, once or repeatedly: results are looked up, and workers started only for the rest."""
 
 import asyncio
 import time
@@ -45,7 +45,7 @@ _AT_ONCE = 2
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What examining a file found, and how: its runs on the emulator if any, and seconds spent waiting for a turn."""
+    """The result of examining a file, its runs on the emulator, if any, and seconds spent waiting for a free worker."""
 
     examined: Examination
     emulation: Emulation | None = None
@@ -54,7 +54,7 @@ class _Found:
 
 
 def _joined(workloads: Sequence[WorkloadFile], every: Sequence[_Found]) -> _Found:
-    """What was found with each workload, or without one, as one."""
+    """Return the results with each workload, or without one, as one."""
     names = [workload.source.path.stem for workload in workloads] or [""]
     return _Found(
         joined([(name, found.examined) for name, found in zip(names, every, strict=True)]),
@@ -70,9 +70,9 @@ class Checker:
     Args:
         settings: in force for all files.
         store: where results are kept and looked up; without one every file is examined.
-        workload: the workload of all files, where it is not found by its name.
-        run: whether workloads are run; otherwise files are only compiled.
-        record: whether a baseline is to be written: then every file is timed, and none compared with the one there is.
+        workload: the workload of all files; None to find each file's own.
+        run: False to compile files without running their workloads.
+        record: True to write a baseline: every file is timed, and none compared with the present one.
 
     Attributes:
         reads: for each file checked, all files that its check read, without links.
@@ -106,11 +106,11 @@ class Checker:
 
     @property
     def device(self) -> str | None:
-        """The model of the GPU that files are checked on, if there is one."""
+        """Return the model of the GPU that files are checked on; None without one."""
         return self._gpu.name if self._gpu else None
 
     async def check(self, source: SourceFile) -> FileReport:
-        """The report on one kernel file.
+        """Return the report on one kernel file.
 
         Raises:
             ConfigurationError: the baseline cannot be read.
@@ -154,7 +154,7 @@ class Checker:
         )
 
     async def _examined(self, depends: Dependencies, record: FileRecord | None) -> _Found:
-        """What examining the file found, now or before."""
+        """Return the result of examining the file, from the store if nothing has changed."""
         key = depends.key(self._settings, self._target, self._gpu, run=self._run) if self._store else None
         known = unpacked(self._store.find_check(key)) if self._store and key else None
         if known is not None and not self._lacks_times(known, record):
@@ -185,14 +185,14 @@ class Checker:
         return _Found(known, emulation, waited=waited)
 
     def _lacks_times(self, examined: Examination, record: FileRecord | None) -> bool:
-        """Whether the file has yet to be timed: it runs, and its machine code is not the one that is recorded."""
+        """Return True if the file has yet to be timed: it runs, and its machine code is not the recorded one."""
         if self._gpu is None or Needs.RUNNING not in examined.done or examined.times is not None:
             return False
         return self._record or needs_timing(record, examined.resources, self._gpu.name)
 
     @asynccontextmanager
     async def _alone(self) -> AsyncGenerator[None]:
-        """With no other file being examined, as its runs would be felt in the times of this one."""
+        """Keep other files from being examined within the context, since their runs would disturb this file's times."""
         async with self._timing, AsyncExitStack() as stack:
             for _ in range(_AT_ONCE):
                 await stack.enter_async_context(self._room)
@@ -207,7 +207,7 @@ class Checker:
         target = Target(language, source, find_kernels(source.text, source.path), None, workload)
         try:
             return await time_file(pool, target, self._settings, self._gpu)
-        except KernelLspError:  # right, but not to be timed: there is nothing to hold to the baseline
+        except KernelLspError:  # right, but it cannot be timed, so there is nothing to compare with the baseline
             return ()
 
 
@@ -221,7 +221,7 @@ async def check(
     run: bool = True,
     record: bool = False,
 ) -> list[FileReport]:
-    """Check kernel files; `on_report` hears of each as it is done. The rest is as for `Checker`.
+    """Check kernel files; `on_report` is called with each report as it is done. Other arguments as for `Checker`.
 
     Raises:
         ConfigurationError: the baseline cannot be read.
@@ -238,10 +238,10 @@ async def check(
 
 
 def record_baseline(reports: Sequence[FileReport]) -> list[Path]:
-    """Record what the files of these reports cost now as their baseline, but for those with errors.
+    """Record the present costs of the files of these reports as their baseline, except files with errors.
 
     Returns:
-        The baselines that were written.
+        Paths of the baselines that were written.
 
     Raises:
         ConfigurationError: a baseline cannot be read or written.
@@ -255,7 +255,7 @@ def record_baseline(reports: Sequence[FileReport]) -> list[Path]:
 
 
 def _without_workload(examined: Examination) -> str:
-    """What was done with a file that nothing says how to launch."""
+    """Return a sentence on how far a file without a workload was checked."""
     compiled, guessed = sum(one.compiled for one in examined.assumed), sum(one.guessed for one in examined.assumed)
     if not examined.assumed and (examined.resources or Needs.COMPILING in examined.done):
         return "it has no workload: it was compiled, not run"

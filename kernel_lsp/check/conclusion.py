@@ -1,4 +1,4 @@
-"""From what examining a file found to its report: regressions are added, what is silenced is set aside."""
+"""Turns the result of examining a file into its report: adds regressions, sets silenced findings aside."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -26,14 +26,14 @@ def conclude(
     device: str | None,
     ignored: Collection[str],
 ) -> FileReport:
-    """The report, filled in.
+    """Return the report, completed.
 
     Args:
-        report: with what is known without examining the file.
+        report: with the fields that need no examination.
         depends: the texts that were examined.
-        examined: what that found, with paths relative to the file's folder.
+        examined: its result, with paths relative to the file's folder.
         record: the file's part of the baseline, if it has one.
-        device: the model of the GPU that times are of.
+        device: the model of the GPU that times were taken on.
         ignored: ids of rules that the settings silence.
     """
     source, folder = depends.source, depends.source.path.parent
@@ -69,7 +69,10 @@ def conclude(
 def _in_other_files(
     found: Sequence[Diagnostic], report: FileReport, depends: Dependencies
 ) -> tuple[list[Diagnostic], list[Silenced]]:
-    """Findings in headers and imported modules; an ignore there that silences nothing may be for another kernel."""
+    """Return findings in headers and imported modules, split into reported and silenced ones.
+
+    An ignore comment there that silences nothing may be meant for another kernel, so it is not reported.
+    """
     texts = {file.path.resolve(): file.text for file in depends.others}
     kept: list[Diagnostic] = []
     silenced: list[Silenced] = []

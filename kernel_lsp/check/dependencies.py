@@ -1,4 +1,4 @@
-"""What a check of one kernel file rests on: the texts it reads, and everything else that could change its outcome."""
+"""The inputs of a check of one kernel file: the texts it reads, and everything else that could change its result."""
 
 import hashlib
 import json
@@ -36,7 +36,7 @@ class Dependencies:
         workload: its workload, if it has one.
         others: headers and Python modules of the user's that these two include or import, directly or not; of a header
             of kernels also files that include it.
-        whole: whether these are all; not so where something is imported whose content cannot be told.
+        whole: True if these are all; False if it imports a module whose content is unknown.
     """
 
     source: SourceFile
@@ -46,12 +46,14 @@ class Dependencies:
 
     @property
     def paths(self) -> frozenset[Path]:
-        """Every file among them, without links."""
+        """Return the paths of all these files, without links."""
         files = (self.source, *([self.workload.source] if self.workload else []), *self.others)
         return frozenset(file.path.resolve() for file in files)
 
     def key(self, settings: Settings, device: Device, gpu: Gpu | None, *, run: bool) -> str | None:
-        """Content address of what a check finds: the same wherever the files lie; None where it cannot be told."""
+        """Return the content address of a check's result, independent of the files' place; None if inputs are
+        unknown.
+        """
         if not self.whole:
             return None
         folder = self.source.path.parent.resolve()
@@ -76,7 +78,7 @@ class Dependencies:
 
 
 def dependencies_of(source: SourceFile, workload: WorkloadFile | None, settings: Settings) -> Dependencies:
-    """The texts that checking `source` with `workload` reads."""
+    """Return the texts that checking `source` with `workload` reads."""
     python = is_python(source.path)
     headers = user_headers(cuda_part(source), settings.build.include_dirs)
     found = {header.path: SourceFile(header.path, header.text) for header in headers}
@@ -98,7 +100,7 @@ def dependencies_of(source: SourceFile, workload: WorkloadFile | None, settings:
 
 @cache
 def _tools() -> dict[str, str]:
-    """What compiles and runs, told without starting any of it: versions of packages, programs by size and time."""
+    """Return the versions of all compilers and libraries without starting any; for programs path, size and time."""
     found = {**package_versions(), "python": sys.version}
     for name in _PROGRAMS:
         path = find_tool(name)
@@ -109,7 +111,7 @@ def _tools() -> dict[str, str]:
 
 
 def _own_digest() -> str:
-    """This program by its files, so that results do not outlive a change of what made them."""
+    """Return a hash of this program's files, so that results do not outlive a change of the code that made them."""
     digest = hashlib.sha256()
     root = Path(kernel_lsp.__file__).parent
     for path in sorted(_own_files(root)):

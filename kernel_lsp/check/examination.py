@@ -1,4 +1,4 @@
-"""Examining one file: build it, run it against its reference, run it on the emulator, and name what is found."""
+"""Examines one file: builds it, runs it against its reference and on the emulator, and names its findings."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -45,12 +45,12 @@ _EMULATED = {
     "runaway-loop": memory.RUNAWAY,
     "trap": right.RUN_FAILED,
 }
-"""The rule of each kind of finding of the emulator's; what is uninitialised goes by where it lies."""
+"""Rule for each kind of emulator finding; uninitialised reads have one for each memory space."""
 
 
 @dataclass
 class _Notes:
-    """What is gathered on the way."""
+    """The results collected while a file is examined."""
 
     source: SourceFile
     kernels: Sequence[Kernel]
@@ -63,7 +63,7 @@ class _Notes:
     lasting: bool = True
 
     def add(self, rule: Rule, message: str) -> None:
-        """A finding about the whole file, at its first kernel's name."""
+        """Add a finding about the whole file, at its first kernel's name."""
         line, column, end = kernel_place(self.source, self.kernels, "")
         self.findings.append(rule.at(str(self.source.path), line, message, column=column, end=end))
 
@@ -78,7 +78,7 @@ async def examine(
     *,
     run: bool = True,
 ) -> tuple[Examination, Emulation | None]:
-    """Everything that can be found in a kernel file by itself; `run` False stops after building.
+    """Return the result of examining a kernel file, and its runs on the emulator; `run` False stops after building.
 
     With a GPU it runs there and, on small cases, on the emulator too, which sees each access; without one on the
     emulator alone.
@@ -121,7 +121,7 @@ async def examine(
 
 
 def broken(source: SourceFile, kernels: Sequence[Kernel], error: WorkloadError) -> Diagnostic:
-    """What is wrong with a workload, in its own file where that is known."""
+    """Return the finding about a broken workload, in its own file if that is known."""
     if error.path is None or error.path == source.path:
         line, column, end = kernel_place(source, kernels, "")
         if error.line:
@@ -148,7 +148,7 @@ def _take_build(built: Built, notes: _Notes) -> None:
 
 
 async def _run(harness: Harness, built: Built, notes: _Notes, *, only_emulated: bool = False) -> None:
-    """Run on the harness's GPU, or on the emulator where it has none."""
+    """Run on the harness's GPU, or on the emulator if it has none."""
     try:
         await harness.open()
         subject = await harness.enter(harness.target.baseline, built)
@@ -168,7 +168,7 @@ async def _run(harness: Harness, built: Built, notes: _Notes, *, only_emulated: 
 
 
 async def _rehearse(harness: Harness, notes: _Notes, why: str) -> None:
-    """Run the reference on the smallest case, so that at least the workload is known to work; `why` is it no more."""
+    """Run the reference on the smallest case, to check at least the workload; `why` says why nothing else is run."""
     sizes = await harness.oracle(InputSizes())
     draw = await harness.draw(min(harness.workload.decisive, key=lambda case: sizes[case]), PLAIN)
     await harness.oracle(RehearseReference(key=draw.key))
@@ -179,7 +179,7 @@ async def _rehearse(harness: Harness, notes: _Notes, why: str) -> None:
 
 
 def _take_accesses(findings: Findings, notes: _Notes) -> None:
-    """What the emulator saw of memory and threads, and what that costs."""
+    """Take over the emulator's findings about memory and threads, and hints from its counters."""
     notes.emulation = Emulation(tuple(findings.runs))
     seen = [_of_emulator(finding, notes) for run in findings.runs for finding in run.findings]
     notes.findings += seen
@@ -189,7 +189,7 @@ def _take_accesses(findings: Findings, notes: _Notes) -> None:
 
 
 def _take_answers(profile: BaselineProfile, cases: Sequence[str], notes: _Notes) -> None:
-    """Whether the outputs are right."""
+    """Take over the comparison of outputs with the reference."""
     findings, ruling = profile.findings, profile.findings.ruling
     for draw in profile.draws:
         findings.passed(f"inputs: {draw.family}", case=cases[draw.case])

@@ -1,4 +1,4 @@
-"""Which files are checked: kernel files among those named, and the kernels that a named workload or header is for."""
+"""Selects the files to check: kernel files among those named, and the kernel files of a named workload or header."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ from kernel_lsp.workload.spec import declared_kernel, find_workload
 
 
 def find_kernel_files(paths: Sequence[Path]) -> tuple[SourceFile, ...]:
-    """The kernel files among `paths` and below the folders among them; Python files count when they hold kernels.
+    """Return the kernel files among `paths` and below folders among them; Python files count if they have kernels.
 
     Raises:
         SourceError: a path does not exist or a file named cannot be read, or there is no kernel in any of them.
@@ -30,10 +30,10 @@ def find_kernel_files(paths: Sequence[Path]) -> tuple[SourceFile, ...]:
 
 
 def kernel_files_among(paths: Sequence[Path], *, related: bool = False) -> tuple[SourceFile, ...]:
-    """As `find_kernel_files`, but none is no error.
+    """Return kernel files as `find_kernel_files`, but possibly none.
 
-    With `related`, a workload or problem that is named stands for its kernel file, and a header without kernels for the
-    kernel files beside it that include it: this is what a list of changed files means.
+    With `related`, a named workload or problem stands for its kernel file, and a header without kernels for the kernel
+    files beside it that include it, as a list of changed files needs it.
 
     Raises:
         SourceError: a path does not exist or a file named cannot be read.
@@ -46,7 +46,7 @@ def kernel_files_among(paths: Sequence[Path], *, related: bool = False) -> tuple
             try:
                 source = read_source(file)
             except SourceError:
-                if path.is_dir():  # nobody named this one
+                if path.is_dir():  # found in a folder, not named by the user
                     continue
                 raise
             if is_kernel_file(source):
@@ -57,7 +57,7 @@ def kernel_files_among(paths: Sequence[Path], *, related: bool = False) -> tuple
 
 
 def is_kernel_file(source: SourceFile) -> bool:
-    """Whether there is a kernel in it, or a `ModelNew` whose CUDA text only running the file would tell."""
+    """Return True if a file has a kernel, or a `ModelNew` that computes its CUDA text when it runs."""
     if language_of(source.path, source.text) is None:
         return False
     computed = "load_inline" in source.text and is_answer(source.text)
@@ -75,7 +75,7 @@ def _below(folder: Path) -> list[Path]:
 
 
 def _kernels_of(source: SourceFile) -> Iterator[SourceFile]:
-    """The kernel files that depend on a workload or a header: that which a workload names, else those beside it."""
+    """Yield the kernel files of a workload or header: the one that a workload names, else those beside it."""
     folder = source.path.parent
     named = declared_kernel(source) if source.path.stem.endswith("_workload") else None
     if named is not None:

@@ -1,7 +1,7 @@
-"""Performance hints, from compile facts and from what the emulator counted at each line.
+"""Performance hints, from compile facts and from the emulator's counters for each line.
 
-A hint names the line, the cause in figures and what usually cures it. The thresholds are told on the rules' pages;
-they are set so that a kernel which is good enough gets no hint.
+A hint names the line, the cause in figures and the usual cure. The rules' pages list the thresholds, which are set so
+that a good kernel gets no hint.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,18 +23,18 @@ from kernel_lsp.source.kernel import Kernel, Language
 SPILL_BYTES = 16
 STACK_BYTES = 16
 _SECTOR = 32
-_WASTE = 2.0  # times the sectors or passes that would do
-_WASTED_SECTORS = 4.0  # a request, at least: an odd start costs one more and is no fault
-_FREE_SECTORS = 17.0  # Triton gives a thread up to 16 bytes side by side, and loads them singly where sizes are odd
-_SHARE = 0.1  # of what the whole kernel does of its kind
+_WASTE = 2.0  # ratio to the ideal number of sectors or passes
+_WASTED_SECTORS = 4.0  # per request, at least: a misaligned start costs one more and is no fault
+_FREE_SECTORS = 17.0  # per request; Triton gives a thread up to 16 adjacent bytes, and loads odd sizes singly
+_SHARE = 0.1  # of the kernel's total of the same kind
 _LOW_OCCUPANCY = 0.5
 _GAIN = 1.25
 _SMALL_SAVING = {Lever.REGISTERS: 8.0, Lever.SHARED: 0.1}  # registers; share of the block's shared memory
-_NARROW_SECTORS = 2.0  # of a full warp's request: 2 bytes a thread
+_NARROW_SECTORS = 2.0  # per request of a full warp: 2 bytes per thread
 _NARROW_SHARE = 0.25
 _WARP = 32
 _EXCESS = 8.0
-_EXCESS_LEAST = 4096  # bytes; of less, whole sectors alone make a multiple
+_EXCESS_LEAST = 4096  # bytes; below this whole sectors alone make a multiple
 
 _COUNTS = tuple(each.name for each in fields(LineCounters) if each.name not in ("kernel", "path", "line"))
 
@@ -42,7 +42,7 @@ _COUNTS = tuple(each.name for each in fields(LineCounters) if each.name not in (
 def resource_hints(
     source: SourceFile, kernels: Sequence[Kernel], resources: Iterable[KernelResources]
 ) -> list[Diagnostic]:
-    """Hints from compile facts, one of a kind for each kernel: of its instances the worst one speaks."""
+    """Return hints from compile facts, one of each kind per kernel: that of its worst template instance."""
     worst: dict[tuple[str, str], tuple[float, Rule, str]] = {}
     for kernel in resources:
         for weight, rule, message in _of_resources(kernel):
@@ -58,7 +58,7 @@ def resource_hints(
 
 
 def counter_hints(source: SourceFile, runs: Sequence[EmulatedRun]) -> list[Diagnostic]:
-    """Hints from emulated runs, over all of them together; lines of headers are left to who wrote those."""
+    """Return hints from all emulated runs together, for lines of this file only."""
     found: list[Diagnostic] = []
     least: dict[str, int] = {}
     for total in (total for run in runs for total in run.totals):
@@ -74,7 +74,7 @@ def counter_hints(source: SourceFile, runs: Sequence[EmulatedRun]) -> list[Diagn
 
 
 def _of_resources(kernel: KernelResources) -> Iterator[tuple[float, Rule, str]]:
-    """How bad, which rule and what to say."""
+    """Yield weight, rule and message of each hint about one kernel's resources."""
     spills = kernel.spill_bytes or 0
     if spills >= SPILL_BYTES:
         yield spills, performance.SPILL, f"`{kernel.name}` spills {spills} bytes a thread"
@@ -102,7 +102,7 @@ def _of_resources(kernel: KernelResources) -> Iterator[tuple[float, Rule, str]]:
 
 @dataclass(slots=True)
 class _Line:
-    """Sums over all runs at one line; the names are those of `LineCounters`."""
+    """Sums over all runs at one line, by the names of `LineCounters`."""
 
     counts: dict[str, int]
 
@@ -111,7 +111,7 @@ class _Line:
 
     @property
     def active(self) -> float:
-        """Threads of a warp that take part, on average."""
+        """Return the average number of active threads per warp."""
         return self["lane_instructions"] / max(self["instructions"], 1)
 
 
@@ -129,7 +129,7 @@ def _by_kernel(path: Path, runs: Sequence[EmulatedRun]) -> dict[str, dict[int, _
 
 
 def _of_lines(lines: Mapping[int, _Line], least_bytes: int, *, free: bool) -> Iterator[tuple[int, Rule, str]]:
-    """The line, the rule and what to say, for one kernel; `free` is a compiler to lay out threads."""
+    """Yield line, rule and message of each hint about one kernel; `free`: the compiler lays out threads."""
 
     def total(*names: str) -> int:
         return sum(line[name] for line in lines.values() for name in names)
@@ -172,9 +172,9 @@ def _narrow(line: _Line, what: str, requests: int) -> str | None:
     if not own or not full or own < _NARROW_SHARE * requests or ideal > _NARROW_SECTORS * own:
         return None
     asked = line["bytes_read" if what == "load" else "bytes_written"]
-    if asked > 1.25 * ideal * _SECTOR:  # threads ask for the same bytes: a broadcast
+    if asked > 1.25 * ideal * _SECTOR:  # threads read the same bytes: a broadcast
         return None
-    if not 0.9 * ideal <= moved <= 1.6 * ideal:  # below: threads share what they read; above: they lie apart
+    if not 0.9 * ideal <= moved <= 1.6 * ideal:  # below: threads share data; above: they are apart
         return None
     width = round(ideal * _SECTOR / own / _WARP)
     return f"this {what} moves {width} byte{'s' if width > 1 else ''} a thread where up to 16 would do"

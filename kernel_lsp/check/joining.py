@@ -1,4 +1,4 @@
-"""Several workloads of one kernel file: what examining it with each of them found, as one examination."""
+"""Combines the results of several workloads of one kernel file."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,15 +9,15 @@ from kernel_lsp.judge.emulation import Emulation
 
 
 def joined_texts(every: Sequence[Dependencies]) -> Dependencies:
-    """The texts that a file's checks read, one check for each workload."""
+    """Return the texts that a file's checks read, one check for each workload."""
     others = {file.path: file for each in every for file in each.others}
     return replace(every[0], others=tuple(others[path] for path in sorted(others)))
 
 
 def joined(every: Sequence[tuple[str, Examination]]) -> Examination:
-    """What was found with each workload, by its name; cases then bear that name, as different workloads may share them.
+    """Return the results with each workload as one, with the workload's name added to each case.
 
-    So do findings that were not made with all of them. A rule had the chance to speak where it had it with one of them.
+    A finding names its workload unless all workloads have it. A rule counts as checked if it was with any of them.
     """
     if len(every) == 1:
         return every[0][1]
@@ -48,7 +48,7 @@ def joined(every: Sequence[tuple[str, Examination]]) -> Examination:
 
 
 def joined_emulations(every: Sequence[Emulation | None]) -> Emulation | None:
-    """All emulated runs; None where there were none."""
+    """Return all emulated runs; None if there are none."""
     ran = [one for one in every if one is not None]
     if not ran:
         return None

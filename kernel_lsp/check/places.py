@@ -1,4 +1,4 @@
-"""Where in a file a finding about a whole kernel is shown: at the kernel's name."""
+"""Places findings about a whole kernel: at the kernel's name."""
 
 import re
 from collections.abc import Sequence
@@ -11,13 +11,15 @@ _PLAIN = re.compile(r"[^<\[(#]+")
 
 
 def base_name(name: str) -> str:
-    """The kernel's own name in what a launch or a build calls it: `ops::softmax` of `ops::softmax<float, 256>`."""
+    """Return the kernel's name without template arguments: `ops::softmax` for `ops::softmax<float, 256>`."""
     plain = _PLAIN.match(name)
     return plain[0].strip() if plain else name
 
 
 def kernel_place(source: SourceFile, kernels: Sequence[Kernel], name: str) -> tuple[int, int, tuple[int, int]]:
-    """Line, column and end of the name of the kernel that `name` is an instance of; else of the file's first one."""
+    """Return line, column and end of the name of the kernel that `name` is an instance of; else of the file's first
+    one.
+    """
     wanted = base_name(name)
     exact = [kernel for kernel in kernels if kernel.name == wanted]
     short = [kernel for kernel in kernels if kernel.name.rpartition("::")[2] == wanted.rpartition("::")[2]]
@@ -30,7 +32,7 @@ def kernel_place(source: SourceFile, kernels: Sequence[Kernel], name: str) -> tu
 
 
 def line_place(text: str, line: int) -> tuple[int, int]:
-    """First column of what stands on a line, and the one past its last character; both 1 where there is nothing."""
+    """Return the first column of the text on a line, and the column after its last character; both 1 if it is empty."""
     lines = Lines(text.encode())
     if not 1 <= line <= len(lines.starts):
         return 1, 1

@@ -1,4 +1,4 @@
-"""The records of a check: what examining one file found, which is kept, and the report that a person gets."""
+"""The records of a check: the result of examining one file, which is stored, and the report shown to the user."""
 
 import os
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from kernel_lsp.store.store import Document
 
 @dataclass(frozen=True, slots=True)
 class CaseTime:
-    """How long one case takes as it stands: the median of a launch and its 95 % interval, in microseconds."""
+    """The time of one case: the median per launch and its 95 % interval, in microseconds."""
 
     case: str
     us: float
@@ -29,16 +29,16 @@ class CaseTime:
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """What building, running and emulating one file found, before anything is silenced or compared with a baseline.
+    """The result of building, running and emulating one file, before silencing and comparison with a baseline.
 
     Attributes:
-        findings: with paths relative to the kernel file's folder, so that they hold wherever the files lie.
-        checks: what was checked on its runs, and what was skipped and why.
+        findings: with paths relative to the kernel file's folder, so that they hold for a copy elsewhere.
+        checks: checks of its runs, passed, failed or skipped with the reason.
         resources: compile facts of the kernels the workload launches.
-        assumed: what kernels that no workload launches were compiled for, and why others were not.
-        done: what was done to it, and so which rules had the chance to speak.
-        times: by case, where it was timed.
-        lasting: whether examining the same texts again would find the same; a process that died says nothing lasting.
+        assumed: kernels that no workload launches: the types assumed for each, or why it was not compiled.
+        done: the steps that were done, and with them the rules that were checked.
+        times: by case; None if it was not timed.
+        lasting: True if the same texts always give the same result; False, for one, after a process died.
     """
 
     findings: tuple[Diagnostic, ...]
@@ -52,7 +52,7 @@ class Examination:
 
 @dataclass(frozen=True, slots=True)
 class FileReport:
-    """What is known of one kernel file.
+    """The report on one kernel file.
 
     Attributes:
         path: the file.
@@ -61,14 +61,14 @@ class FileReport:
         kernels: names of its kernels.
         diagnostics: findings with the place in the user's file; `code` is the id of the rule. Errors fail the check.
         silenced: findings that a comment or the settings silence.
-        checks: what was checked on its runs, and what was skipped and why.
+        checks: checks of its runs, passed, failed or skipped with the reason.
         resources: compile facts of the kernels the workload launches.
-        assumed: what kernels that no workload launches were compiled for, and why others were not.
-        times: by case, where it was timed.
+        assumed: kernels that no workload launches: the types assumed for each, or why it was not compiled.
+        times: by case; None if it was not timed.
         workloads: its workload files.
-        emulation: what its runs on the emulator showed; None where there were none in this check.
+        emulation: its runs on the emulator; None if this check had none.
         seconds: wall time of this check.
-        remembered: whether nothing had changed since an earlier check, whose findings these are.
+        remembered: True if nothing changed since an earlier check, whose findings these are.
         device: the model of the GPU that it was checked on; None without one.
     """
 
@@ -90,23 +90,23 @@ class FileReport:
 
     @property
     def never_launched(self) -> tuple[str, ...]:
-        """The kernels that its workload launches in no case; none where that is not known."""
+        """Return the kernels that its workload launches in no case; empty if that is unknown."""
         launched = {base_name(kernel.name).rpartition("::")[2] for kernel in self.resources}
         known = bool(self.workloads) and bool(launched)
         return tuple(n for n in dict.fromkeys(self.kernels) if known and n.rpartition("::")[2] not in launched)
 
     @property
     def not_compiled(self) -> tuple[Assumed, ...]:
-        """The kernels that would not compile for the types that were assumed of them."""
+        """Return the kernels that did not compile for assumed types."""
         return tuple(one for one in self.assumed if not one.compiled)
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong; warnings are not."""
+        """Return True if there are no errors; warnings do not count."""
         return self.passes(strict=False)
 
     def passes(self, *, strict: bool) -> bool:
-        """Whether nothing is wrong, and when `strict` nothing doubtful either."""
+        """Return True if there are no errors and, if `strict`, no warnings."""
         failing = {Severity.ERROR, Severity.WARNING} if strict else {Severity.ERROR}
         return all(d.severity not in failing for d in self.diagnostics)
 
@@ -115,12 +115,12 @@ _EXAMINATION = TypeAdapter(Examination)
 
 
 def packed(examination: Examination) -> Document:
-    """An examination as JSON values."""
+    """Return an examination as JSON values."""
     return _EXAMINATION.dump_python(examination, mode="json")
 
 
 def unpacked(document: Mapping[str, object] | None) -> Examination | None:
-    """An examination from JSON values; None where there are none, or none that fit."""
+    """Return an examination from JSON values; None if there are none, or they do not fit."""
     try:
         return None if document is None else _EXAMINATION.validate_python(document)
     except ValidationError:
@@ -128,12 +128,12 @@ def unpacked(document: Mapping[str, object] | None) -> Examination | None:
 
 
 def movable(found: Diagnostic, folder: Path) -> Diagnostic:
-    """A finding with its path relative to `folder`."""
+    """Return a finding with its path relative to `folder`."""
     path = Path(found.path)
     base = folder.absolute() if path.is_absolute() else folder
     return replace(found, path=os.path.relpath(path, base))
 
 
 def placed(found: Diagnostic, folder: Path) -> Diagnostic:
-    """A finding made by `movable`, in `folder` as the user writes it."""
+    """Return a finding made by `movable`, in `folder` as the user writes it."""
     return replace(found, path=os.path.normpath(folder / found.path))

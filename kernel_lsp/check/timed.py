@@ -1,7 +1,7 @@
-"""How long a file's kernels take as they stand, case by case, for the baseline in the repository.
+"""Measures the times of a file's kernels, case by case, for the repository's baseline.
 
-These are absolute times, which clocks and placement move by a few per cent from one day to the next: good for finding
-that something became slower, never for calling anything faster.
+These are absolute times, which clocks and placement change by a few per cent from one day to the next: they can show
+that a kernel became slower, but never that one is faster.
 """
 
 import math
@@ -22,7 +22,7 @@ _ALPHA = 0.05
 
 
 async def time_file(pool: Pool, target: Target, settings: Settings, gpu: Gpu) -> tuple[CaseTime, ...]:
-    """Time every case that is timed in a judgement, in `ROUNDS` rounds over all of them.
+    """Return the time of every case that a judgement times, taken in `ROUNDS` rounds over all of them.
 
     Raises:
         KernelLspError: the kernel does not build, or cannot be timed.
@@ -49,10 +49,10 @@ async def time_file(pool: Pool, target: Target, settings: Settings, gpu: Gpu) ->
 
 
 def median_interval(values: Sequence[float], alpha: float = _ALPHA) -> tuple[float, float]:
-    """Interval for the median that misses it with a chance of at most `alpha`, whatever the distribution.
+    """Return an interval that misses the median with a chance of at most `alpha`, for any distribution.
 
-    The bounds are order statistics: how many of n values lie below the median is binomial with p = 1/2. With fewer than
-    six values the whole range has to do.
+    The bounds are order statistics: the number of n values below the median is binomial with p = 1/2. With fewer than
+    six values it is the whole range.
     """
     ordered = sorted(values)
     count = len(ordered)

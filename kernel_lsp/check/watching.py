@@ -1,4 +1,4 @@
-"""Checking what changes below a folder, as it is saved."""
+"""Checks files below a folder as they change."""
 
 import asyncio
 import contextlib
@@ -22,33 +22,33 @@ from kernel_lsp.source.files import HEADERS, read_source, source_suffixes
 from kernel_lsp.source.language import suffixes
 
 QUIET_SECONDS = 0.1
-"""A burst of events ends when there has been none for so long: editors save in several steps."""
+"""A burst of events ends when there was none for so long: editors save in several steps."""
 _LONGEST_SECONDS = 1.0
 _BESIDE = ("_workload", "_problem")
 
 
 class Checks(Protocol):
-    """What checks a file; see `Checker`."""
+    """The part of `Checker` that the watcher uses."""
 
     @property
     def reads(self) -> Mapping[Path, frozenset[Path]]:
-        """For each file checked, all files that its check read, without links."""
+        """Return, for each file checked, all files that its check read, without links."""
         ...
 
     async def check(self, source: SourceFile) -> FileReport:
-        """The report on one kernel file."""
+        """Return the report on one kernel file."""
         ...
 
 
 @dataclass(frozen=True)
 class Standing:
-    """How the files below a folder stand.
+    """The state of the kernel files below a folder.
 
     Attributes:
         reports: the last report on each kernel file.
-        texts: the texts they are about.
+        texts: the texts that were checked.
         checking: files that are being checked.
-        problem: why the last changed file could not be checked, if it could not.
+        problem: why the last changed file could not be checked; None if it could.
     """
 
     reports: Mapping[Path, FileReport] = field(default_factory=dict[Path, FileReport])
@@ -58,10 +58,10 @@ class Standing:
 
 
 async def watch_folder(folder: Path, checker: Checks, on_change: Callable[[Standing], None]) -> None:
-    """Check all kernel files below `folder`, then whatever a change concerns, until cancelled.
+    """Check all kernel files below `folder`, then those that a change affects, until cancelled.
 
-    A change concerns a kernel file if it is of that file or of one that its check has read: its workload, a header, a
-    module. A check whose files change while it runs is ended and begun anew. A file that is gone is dropped; one that
+    A change affects a kernel file if it is of that file or of one that its check has read: its workload, a header, a
+    module. A check whose files change while it runs is restarted. A deleted file is dropped; one that
     cannot be read, as when it is half written, keeps its last report until it can.
 
     Raises:
@@ -84,7 +84,7 @@ async def watch_folder(folder: Path, checker: Checks, on_change: Callable[[Stand
 
 
 class _Watch:
-    """The files of one folder, with a task for each check that runs."""
+    """The files of one folder, with a task for each running check."""
 
     def __init__(
         self, folder: Path, checker: Checks, on_change: Callable[[Standing], None], changes: "_Changes"
@@ -96,7 +96,7 @@ class _Watch:
         self.running: dict[Path, asyncio.Task[FileReport]] = {}
 
     def start(self, sources: Iterable[SourceFile]) -> None:
-        """Begin to check these files, in place of checks of them that run."""
+        """Start checks of these files, in place of running ones."""
         for source in sources:
             if (before := self.running.pop(source.path, None)) is not None:
                 before.cancel()
@@ -105,7 +105,7 @@ class _Watch:
         self._show()
 
     def collect(self) -> None:
-        """Take in the checks that are done."""
+        """Take over the results of finished checks."""
         done = [path for path, task in self.running.items() if task.done()]
         for path in done:
             task = self.running.pop(path)
@@ -119,7 +119,7 @@ class _Watch:
             self._show()
 
     def take(self, changed: frozenset[Path]) -> None:
-        """Begin to check what changes of these files concern."""
+        """Start checks of the files that these changes affect."""
         concerned = {path: None for path in self._known() if self._concerns(path, changed)}
         concerned |= {path: None for path in sorted(self._own(path) for path in changed) if path.suffix in suffixes()}
         fresh: list[SourceFile] = []
@@ -129,7 +129,7 @@ class _Watch:
                 continue
             try:
                 source = read_source(path)
-            except SourceError:  # half written: another event follows
+            except SourceError:  # half written: another event will follow
                 continue
             if is_kernel_file(source):
                 fresh.append(source)
@@ -138,7 +138,7 @@ class _Watch:
         self.start(fresh)
 
     async def close(self) -> None:
-        """End the checks that run."""
+        """Cancel the running checks."""
         for task in self.running.values():
             task.cancel()
         await asyncio.gather(*self.running.values(), return_exceptions=True)
@@ -156,7 +156,7 @@ class _Watch:
         )
 
     def _own(self, path: Path) -> Path:
-        """A changed path as the user writes it."""
+        """Return a changed path as the user writes it."""
         root = self._folder.resolve()
         return self._folder / path.relative_to(root) if path.is_relative_to(root) else path
 
@@ -172,7 +172,7 @@ class _Watch:
 
 
 class _Changes(FileSystemEventHandler):
-    """Changed files, heard of in the observer's thread and handed to the event loop in bursts."""
+    """Collects changed files in the observer's thread and passes them to the event loop in bursts."""
 
     def __init__(self, observer: BaseObserver, folder: Path) -> None:
         self._observer, self._root = observer, folder.resolve()
@@ -182,7 +182,7 @@ class _Changes(FileSystemEventHandler):
         self._followed: set[Path] = set()
 
     def follow(self, files: Iterable[Path]) -> None:
-        """Also hear of files that lie elsewhere."""
+        """Also watch the folders of files elsewhere."""
         for parent in {file.parent for file in files}:
             if parent not in self._followed and not parent.is_relative_to(self._root):
                 self._followed.add(parent)
@@ -190,7 +190,7 @@ class _Changes(FileSystemEventHandler):
                     self._observer.schedule(self, str(parent))
 
     async def next(self) -> frozenset[Path]:
-        """The files of the next burst, without links."""
+        """Return the files of the next burst, without links."""
         await self._wake.wait()
         latest = self._loop.time() + _LONGEST_SECONDS
         while self._wake.is_set() and self._loop.time() < latest:
@@ -203,11 +203,11 @@ class _Changes(FileSystemEventHandler):
         return heard
 
     def on_any_event(self, event: FileSystemEvent) -> None:
-        """Called by the observer."""
+        """Handle an event, in the observer's thread."""
         if event.is_directory or isinstance(event, FileOpenedEvent | FileClosedNoWriteEvent):
             return
         paths = [Path(os.fsdecode(path)) for path in (event.src_path, event.dest_path) if path]
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._hear, [path for path in paths if self._matters(path)])
 
     def _hear(self, paths: list[Path]) -> None:

@@ -1,4 +1,4 @@
-"""Writing a refined kernel into the user's files, whole or not at all."""
+"""Writes a refined kernel into the user's files, all or nothing."""
 
 import os
 import tempfile
@@ -14,11 +14,11 @@ from kernel_lsp.source.files import write_new
 def apply_changes(changes: Sequence[Change]) -> None:
     """Replace the text of each file in one step, keeping its mode; a link is followed and stays a link.
 
-    No file is touched before all new texts lie on the disk and all old ones were found unchanged. A new file takes the
-    place of none.
+    No file is touched before all new texts lie on the disk and all old ones were found unchanged. A new file never
+    overwrites one.
 
     Raises:
-        SourceError: a file holds something else by now, is there where none should be, or cannot be written.
+        SourceError: a file has changed meanwhile, exists where none should, or cannot be written.
     """
     for change in changes:
         if change.before is None:
@@ -43,7 +43,7 @@ def apply_changes(changes: Sequence[Change]) -> None:
 
 
 def _stage(target: Path, text: str, cleanup: ExitStack) -> Path:
-    """The text in a new file beside the target; `cleanup` removes it if it is still there."""
+    """Return a new file beside the target with the text; `cleanup` removes it if it is still there."""
     mode = target.stat().st_mode
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     path = Path(name)

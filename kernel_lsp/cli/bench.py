@@ -1,4 +1,4 @@
-"""`kernel-lsp bench`: judge many candidates of a benchmark, those of a search too, and say what they come to."""
+"""`kernel-lsp bench`: judges many candidates of a benchmark, perhaps after searching for them, and adds up."""
 
 import asyncio
 from collections.abc import Callable, Generator
@@ -113,7 +113,7 @@ def kernelbench(
 
 @contextmanager
 def _live(view: Callable[[_Stand], RenderableType]) -> Generator[Callable[[_Stand], None]]:
-    """A live view on a terminal, and what is to be called to renew it."""
+    """Show a live view on a terminal; yields a function that updates it."""
     if not err.is_terminal:
         yield lambda _: None
         return

@@ -1,4 +1,4 @@
-"""`kernel-lsp check`: do kernels compile, run, give the right answers, and cost no more than they did?"""
+"""`kernel-lsp check`: checks that kernels compile, run, give right results, and cost no more than before."""
 
 import asyncio
 from pathlib import Path

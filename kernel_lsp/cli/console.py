@@ -1,4 +1,4 @@
-"""What commands share: where they print, their settings, and the store."""
+"""Shared by commands: the consoles they print to, their settings, and the store."""
 
 import os
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from kernel_lsp.judge.target import Target
 from kernel_lsp.store.store import Store, open_store
 from kernel_lsp.workload.spec import find_workloads
 
-_LOG_WIDTH = 400  # of what is no terminal, such as a log: paths and findings stay whole there
+_LOG_WIDTH = 400  # for output that is no terminal, such as a log: paths and findings are not wrapped there
 
 
 def _console(*, stderr: bool) -> Console:
@@ -31,7 +31,7 @@ err = _console(stderr=True)
 
 
 def settings_for(path: Path | None = None, **overrides: object) -> Settings:
-    """The settings in force at a file; an override that is None says nothing.
+    """Return the settings in force at a file; an override that is None is ignored.
 
     Args:
         path: where `pyproject.toml` is looked for from.
@@ -47,7 +47,7 @@ def settings_for(path: Path | None = None, **overrides: object) -> Settings:
 
 
 def say_other_workloads(target: Target, settings: Settings) -> None:
-    """Name the file's workloads that a target is not held to."""
+    """Tell the user about workloads of the file that are not used here."""
     every = find_workloads(target.source, problems=settings.kernelbench.root, folders=settings.workloads)
     used = target.workload.source.path.resolve()
     others = [str(one.source.path) for one in every if one.source.path.resolve() != used]
@@ -56,16 +56,16 @@ def say_other_workloads(target: Target, settings: Settings) -> None:
 
 
 def say_note(note: str) -> None:
-    """Say what whoever waits should know early."""
+    """Tell the user early about something that matters for the wait."""
     err.print(Text.assemble(("note ", "bold yellow"), note))
 
 
 def opened_store(settings: Settings) -> Store:
-    """The store; what it has to say is said when it is closed by `say_notices`."""
+    """Return the store; `say_notices` shows its notices when it is closed."""
     return open_store(settings.paths.data)
 
 
 def say_notices(store: Store) -> None:
-    """Tell the user what happened to the store."""
+    """Show the store's notices to the user."""
     for notice in store.notices:
         err.print(Text.assemble(("note ", "bold yellow"), notice))

@@ -1,4 +1,4 @@
-"""`kernel-lsp doctor`: what this machine has and what it lacks."""
+"""`kernel-lsp doctor`: lists the tools that this machine has or lacks."""
 
 import typer
 

@@ -1,4 +1,4 @@
-"""`kernel-lsp draft`: a first workload for a kernel file, for its author to read, mend and agree to."""
+"""`kernel-lsp draft`: drafts a first workload for a kernel file, for its author to read, correct and accept."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`kernel-lsp explain`: the page of a rule, or a guide such as the one to workloads."""
+"""`kernel-lsp explain`: shows the page of a rule, or a guide such as that on workloads."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`kernel-lsp facts`: registers, memory, occupancy and machine code of a file's kernels, from the compiler alone."""
+"""`kernel-lsp facts`: shows registers, memory, occupancy and machine code of a file's kernels, without a GPU."""
 
 import asyncio
 from collections.abc import Sequence
@@ -69,14 +69,14 @@ def facts(
 
 
 def _said_of(found: Sequence[ArchFacts]) -> list[Diagnostic]:
-    """What was said of all builds."""
+    """Return the diagnostics of all builds."""
     return [diagnostic for one in found for diagnostic in one.diagnostics]
 
 
 async def _compile(
     source: SourceFile, settings: Settings, workload: Path | None, sass: bool
 ) -> tuple[list[ArchFacts], list[KernelCode]]:
-    """The facts for each architecture, with all workloads together, and where it is asked for the machine code."""
+    """Return the facts for each architecture, of all workloads together, and the machine code if `sass` is set."""
     async with open_builder() as builder:
         builds = [await builder(source, settings, path) for path in workload_paths(source, workload, settings)]
     found = facts_of_all(builds)

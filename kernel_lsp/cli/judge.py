@@ -1,4 +1,4 @@
-"""`kernel-lsp judge`: is a candidate right, and is it faster than the baseline?"""
+"""`kernel-lsp judge`: judges whether candidates are right, and faster than the baseline."""
 
 import asyncio
 from math import isfinite
@@ -73,7 +73,7 @@ def judge(
 async def _judge(
     target: Target, entries: list[Entry], settings: Settings, store: Store, *, quiet: bool
 ) -> list[Judged]:
-    """What came of each candidate, in the order given; verdicts are kept, and said unless `quiet`."""
+    """Return the result of each candidate, in the given order; verdicts are stored, and shown unless `quiet`."""
     judged: dict[Path, Judged] = {}
     with err.status("building and measuring the baseline") as status:
 
@@ -98,7 +98,7 @@ async def _judge(
 
 
 def _exit_code(judged: Judged) -> int:
-    """The exit code that one candidate alone would end with."""
+    """Return the exit code for one candidate."""
     if judged.verdict is None:
         return CANNOT_JUDGE if isinstance(judged.problem, CannotJudgeError | RunnerError) else UNUSABLE
     if judged.verdict.verdict.is_failure:

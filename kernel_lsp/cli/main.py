@@ -1,7 +1,7 @@
-"""The command `kernel-lsp`: finds the command asked for, and turns every way to end into an exit code.
+"""The command `kernel-lsp`: finds the subcommand, and turns every outcome into an exit code.
 
-Exit codes: 0 all is well; 1 findings; 2 usage, configuration or input that cannot be used; 3 cannot be judged here;
-130 interrupted. Commands are imported when they are called, so that `--version` and completion answer at once.
+Exit codes: 0 success; 1 findings; 2 usage, configuration or input that cannot be used; 3 cannot be judged here; 130
+interrupted. Subcommands are imported when they are called, so that `--version` and completion answer at once.
 """
 
 import sys
@@ -27,11 +27,11 @@ COMMANDS = (
     *("check", "watch", "judge", "refine", "draft", "facts", "explain", "report", "serve", "model"),
     *("bench", "trust", "untrust", "doctor"),
 )
-"""Each is a module beside this one with an `app`: of one command, or of several below its name."""
+"""Each is a module beside this one with an `app` of one command or of several subcommands."""
 
 
 class _Commands(TyperGroup):
-    """Commands by name; a module is imported when its command is."""
+    """Commands by name; the module of a command is imported when it is called."""
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # pyright: ignore[reportIncompatibleMethodOverride]
         return list(COMMANDS)
@@ -40,7 +40,7 @@ class _Commands(TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         command = typer.main.get_command(import_module(f"kernel_lsp.cli.{cmd_name}").app)
-        command.name = cmd_name  # a group has none of its own, and help lists by it
+        command.name = cmd_name  # a group has no name, and help lists by it
         return command
 
 
@@ -64,7 +64,7 @@ def kernel_lsp(
 
 def main() -> None:
     """The console script."""
-    if isinstance(sys.stdout, TextIOWrapper):  # what a terminal's encoding lacks is escaped, as on standard error
+    if isinstance(sys.stdout, TextIOWrapper):  # escape characters that its encoding lacks, as on standard error
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()
@@ -74,7 +74,7 @@ def main() -> None:
         _complain().print(problem_view(error))
         sys.exit(CANNOT_JUDGE if isinstance(error, CannotJudgeError | RunnerError) else UNUSABLE)
     except SystemExit as end:
-        if end.code == INTERRUPTED:  # Typer ends so on Ctrl-C, and `refine` after it has shown what it found
+        if end.code == INTERRUPTED:  # Typer ends so on Ctrl-C, and `refine` after it has shown its result
             _complain().print("Stopped.")
         raise
 

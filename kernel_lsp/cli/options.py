@@ -1,4 +1,4 @@
-"""Options that several commands have. Imports nothing that takes long: a language server starts with it."""
+"""Options shared by several commands. Imports nothing slow: a language server starts with it."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`kernel-lsp refine`: search for a faster variant, and offer it only when it is proved."""
+"""`kernel-lsp refine`: searches for a faster variant, and offers it only when it is proved."""
 
 import asyncio
 import signal
@@ -103,7 +103,7 @@ def refine(
 
 
 def _take_turn(folder: Path, kernels: list[str], settings: Settings) -> None:
-    """One call of a sweep: as far as there are answers."""
+    """Advance a batch as far as there are answers."""
     batch = begin_batch(folder, kernels, settings)
     with opened_store(settings) as store, err.status("") as status:
         stand = asyncio.run(advance_batch(batch, settings, store, status.update))
@@ -130,7 +130,7 @@ async def _refine(target: Target, settings: Settings, store: Store) -> Refinemen
 
 
 class _View:
-    """The live view; its clock runs between the search's own reports."""
+    """The live view; its clock advances between the search's own reports."""
 
     def __init__(self, budget: float) -> None:
         self._started = time.perf_counter()
@@ -146,7 +146,7 @@ class _View:
         self._live.stop()
 
     def show(self, progress: Progress) -> None:
-        """Take the search's latest report."""
+        """Show the search's latest report."""
         self._progress = progress
 
     def _render(self) -> RenderableType:

@@ -1,4 +1,4 @@
-"""`kernel-lsp report`: a recorded verdict and its evidence."""
+"""`kernel-lsp report`: shows a recorded verdict and its evidence."""
 
 from pathlib import Path
 from typing import Annotated
@@ -73,7 +73,7 @@ def _write_page(store: Store, found: str, output: Path | None) -> None:
 
 
 def _steps(store: Store, found: str) -> list[Step]:
-    """The steps of the search that the verdict belongs to, if it does to one."""
+    """Return the steps of the search that led to the verdict; empty if it came from no search."""
     session = store.find_session(found)
     steps: list[Step] = []
     for turn in store.list_turns(session) if session else ():

@@ -1,4 +1,4 @@
-"""`kernel-lsp serve`: the language server, for an editor."""
+"""`kernel-lsp serve`: runs the language server for an editor."""
 
 from typing import Annotated
 

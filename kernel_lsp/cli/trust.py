@@ -1,4 +1,4 @@
-"""`kernel-lsp trust`: let the language server compile and run what is in a folder."""
+"""`kernel-lsp trust`: allows the language server to compile and run the code in a folder."""
 
 from pathlib import Path
 from typing import Annotated

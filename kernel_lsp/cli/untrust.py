@@ -1,4 +1,4 @@
-"""`kernel-lsp untrust`: withdraw what `kernel-lsp trust` gave."""
+"""`kernel-lsp untrust`: withdraws the permission of `kernel-lsp trust`."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`kernel-lsp watch`: check what changes below a folder, as it is saved."""
+"""`kernel-lsp watch`: checks the kernels below a folder whenever they change."""
 
 import asyncio
 import signal
@@ -38,7 +38,7 @@ def watch(
 
 
 async def _watch(folder: Path, settings: Settings, store: Store, workload: Path | None, *, run: bool) -> None:
-    """Until the user ends it; a terminal sees how all files stand, a pipe each report as it comes."""
+    """Watch until the user ends it; a terminal shows the state of all files, a pipe each report as it comes."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -1,9 +1,9 @@
-"""What was assumed of a kernel that no workload launches, and what came of it."""
+"""The record of a kernel that no workload launches: which types were assumed for it, and whether it compiled."""
 
 from dataclasses import dataclass
 
 NO_TIME = "there was no time left to compile it"
-"""Why a kernel was not compiled that may be elsewhere."""
+"""Reason given for a kernel that was not compiled for want of time; on a less busy machine it may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,5 +28,5 @@ class Assumed:
 
     @property
     def guessed(self) -> bool:
-        """Whether it was compiled for something that may be different where it is launched."""
+        """Return True if it was compiled for types that were assumed: a real launch may use others."""
         return self.compiled and bool(self.types)

@@ -1,11 +1,11 @@
-"""Records of a build: what the compiler said, what came out, and what it will cost on the machine."""
+"""Records of a build: compiler messages, machine code, and the resources of each kernel."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """How bad a diagnostic is."""
+    """Severity of a diagnostic."""
 
     ERROR = "error"
     WARNING = "warning"

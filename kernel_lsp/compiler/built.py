@@ -1,4 +1,4 @@
-"""A candidate's build as those know it who had it made: one record of all that came out, whatever the language."""
+"""The build of a candidate in one record, the same for all languages."""
 
 import hashlib
 from collections.abc import Sequence
@@ -23,14 +23,14 @@ class Built:
     """A candidate's build: the binary or why there is none, the launches each case makes, and where files were left.
 
     Attributes:
-        build: what the compiler made and said.
+        build: the compiler's result and messages.
         plans: the launches of each case.
-        extensions: with host code that is called: the torch extension that a CUDA file is, or those that a Python
-            file asks for.
+        extensions: torch extensions, where host code is called: the one made of a CUDA file, or all that a
+            Python file asks for.
         binaries: Triton: each compilation by itself, in the order of `build.binary.kernels`.
-        host_texts: what a Python file gives to `load_inline` and `load`, as far as may be on its lines.
-        assumed: what kernels that no workload launches were compiled for, and why others were not.
-        lasting: True where building the same text again would end the same; a process that died says nothing lasting.
+        host_texts: C++ and CUDA texts that a Python file passes to `load_inline` and `load`, where they stand in it.
+        assumed: kernels that no workload launches: the types assumed for each, or why it was not compiled.
+        lasting: True if the same text always builds to the same result; False, for one, after a worker died.
     """
 
     build: Build
@@ -43,28 +43,28 @@ class Built:
 
     @property
     def images(self) -> tuple[Binary, ...]:
-        """Every piece of machine code there is."""
+        """Return every piece of machine code of this build."""
         return self.binaries or ((self.build.binary,) if self.build.binary else ())
 
     @property
     def digests(self) -> tuple[str, ...]:
-        """Hashes of the machine code of each."""
+        """Return the hash of each of `images`; see `code_digest`."""
         return tuple(code_digest(image.cubin) for image in self.images)
 
     @property
     def arch(self) -> str:
-        """What the device code was compiled for, `sm_90a` where it asks for that; empty where there is none."""
+        """Return the architecture of the device code, `sm_90` or `sm_90a`; empty if there is no device code."""
         targets = (*(image.arch for image in self.images), *(one.host.arch for one in self.extensions))
         return next(filter(None, targets), "")
 
     @property
     def needs_gpu(self) -> bool:
-        """Whether its code holds instructions that only a GPU can run."""
+        """Return True if the code has instructions that the emulator does not know, so that only a GPU can run it."""
         return any(needs_gpu(image.ptx) for image in self.images)
 
     @property
     def ok(self) -> bool:
-        """True if there is something to run."""
+        """Return True if there is something to run."""
         if self.extensions:
             return all(extension.ok for extension in self.extensions)
         if self.build.way == "torch":
@@ -73,9 +73,9 @@ class Built:
 
     @property
     def code(self) -> str | None:
-        """Hash of what runs on the GPU and how it is launched; None where not all is known (Triton, extensions).
+        """Return a hash of the device code and its launches; None where these are not fully known (Triton, extensions).
 
-        Two versions of one hash are the same program, whatever their texts say.
+        Two versions with the same hash are the same program, however their texts differ.
         """
         binary = self.build.binary
         if binary is None or self.extensions or self.build.way == "triton":
@@ -84,7 +84,7 @@ class Built:
 
     @property
     def first_error(self) -> str:
-        """The first error as a person would be told it."""
+        """Return the first error as `file:line: message`."""
         for diagnostic in self.build.diagnostics:
             if diagnostic.severity is Severity.ERROR:
                 return f"{Path(diagnostic.path).name}:{diagnostic.line}: {diagnostic.message}"
@@ -92,20 +92,20 @@ class Built:
 
 
 def failed(candidate: Candidate, message: str, *, lasting: bool = True) -> Built:
-    """Return the build of a candidate that came to nothing, with one error at its first line."""
+    """Return the failed build of a candidate, with `message` as the one error, at the first line of the kernel file."""
     diagnostic = Diagnostic(str(candidate.kernel.path), 1, 1, 1, 1, Severity.ERROR, message)
     return Built(Build(None, (diagnostic,), "none", 0.0), (), lasting=lasting)
 
 
 def in_given_terms(built: Built, candidate: Candidate) -> Built:
-    """Return a build whose messages name the kernel file as the candidate does, not by its absolute path."""
+    """Return the build with the kernel file's path in messages as the candidate gives it, not made absolute."""
     given, absolute = str(candidate.kernel.path), str(candidate.kernel.path.absolute())
     said = tuple(replace(d, path=given) if d.path == absolute else d for d in built.build.diagnostics)
     return replace(built, build=replace(built.build, diagnostics=said))
 
 
 def with_extensions(built: Built, extensions: Sequence[ExtensionBuild], candidate: Candidate) -> Built:
-    """Join a candidate's build with the extensions that it asks for: the one that a CUDA file is, or any number."""
+    """Return a candidate's build joined with its torch extensions: one for a CUDA file, any number for Python."""
     if not source_part(candidate.language).python:
         return replace(built, build=extensions[0].build, extensions=tuple(extensions))
     taken: dict[str, int] = {}

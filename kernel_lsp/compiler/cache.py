@@ -1,8 +1,8 @@
-"""A folder of results by the hash of all that made them: builds, and what was read from their machine code.
+"""A cache on disk, addressed by a hash of all inputs: builds, and listings of their machine code.
 
-Files appear by rename, so a reader in another process sees a whole one or none; what is damaged is dropped and made
-anew. The cache only ever saves time: a full disk or a folder that cannot be written costs nothing but that. The file
-of a build is a line of JSON with its records, then the cubin and the PTX.
+A file appears by rename, so a reader in another process sees all of it or none; a damaged file is deleted and made
+anew. The cache only saves time: a full disk or a folder that cannot be written is no error. The file of a build is a
+line of JSON with its records, then the cubin and the PTX.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ _AFTER_EVICTION = 0.9  # of the limit, so that not every further build evicts ag
 
 
 def cache_key(parts: Iterable[str | bytes]) -> str:
-    """Content address of a build: SHA-256 over `parts`, each with its length."""
+    """Return the content address of a build: SHA-256 over `parts`, each preceded by its length."""
     digest = hashlib.sha256(f"format {_FORMAT}".encode())
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -32,17 +32,17 @@ def cache_key(parts: Iterable[str | bytes]) -> str:
 
 
 class FileCache:
-    """Bytes kept in `folder` under content addresses, at most `limit_bytes`; those not asked for the longest go first.
+    """Bytes in `folder` under content addresses, at most `limit_bytes`; the least recently used are evicted first.
 
-    `suffix` is the ending of its files; all that lies in the folder counts towards the limit.
+    `suffix` is the ending of its files; every file in the folder counts towards the limit.
     """
 
     def __init__(self, folder: Path, limit_bytes: int, suffix: str) -> None:
         self._folder, self._limit, self._suffix = folder, limit_bytes, suffix
-        self._size: int | None = None  # what we think lies there; other processes may have added to it
+        self._size: int | None = None  # estimate of the folder's bytes; other processes may have added to it
 
     def read(self, key: str) -> bytes | None:
-        """What is stored under `key`; None if there is nothing or it is damaged."""
+        """Return the bytes stored under `key`; None if there are none or they are damaged."""
         path = self._path(key)
         try:
             digest, _, data = path.read_bytes().partition(b"\n")
@@ -56,7 +56,7 @@ class FileCache:
         return data
 
     def write(self, key: str, data: bytes) -> None:
-        """Store `data` under `key`, if that is possible."""
+        """Store `data` under `key`; do nothing if the disk does not allow it."""
         path = self._path(key)
         data = hashlib.sha256(data).hexdigest().encode() + b"\n" + data
         temporary: str | None = None
@@ -108,7 +108,7 @@ class BuildCache:
         self._files = FileCache(folder, limit_bytes, ".build")
 
     def get(self, key: str) -> Build | None:
-        """The build stored under `key`, marked as cached; None if there is none or it is damaged."""
+        """Return the build stored under `key`, marked as cached; None if there is none or it is damaged."""
         data = self._files.read(key)
         if data is None:
             return None
@@ -119,7 +119,7 @@ class BuildCache:
             return None
 
     def put(self, key: str, build: Build) -> None:
-        """Store `build` under `key`, if that is possible."""
+        """Store `build` under `key`; do nothing if the disk does not allow it."""
         self._files.write(key, _encode(build))
 
 

@@ -21,10 +21,10 @@ _FRAME_SIZE = 0x11
 _MIN_STACK_SIZE = 0x12
 _PARAMETER = 0x17
 REGISTERS = 0x2F
-_LARGE_PARAMETER = 0x45  # instead of the former where a kernel takes more bytes than that one can count
+_LARGE_PARAMETER = 0x45  # replaces the former where a kernel takes more bytes than its field can count
 _BARRIERS = 0x4C
 
-_SYSTEM_SHARED_BYTES = 1024  # counted in `.nv.shared.KERNEL` from sm_90 on; before, it is not in the image
+_SYSTEM_SHARED_BYTES = 1024  # included in `.nv.shared.KERNEL` from sm_90 on; before, it is not in the image
 _PARAMETERS = ".nv.constant0."
 _UNKNOWN = 0xFFFFFFFF  # stack of a recursive function
 
@@ -34,7 +34,7 @@ class CubinError(ValueError):
 
 
 def read_cubin(cubin: bytes, names: Mapping[str, str] | None = None) -> tuple[KernelFacts, ...]:
-    """Facts of every kernel in `cubin`, in the order of their names; the spill counts are None.
+    """Return the facts of every kernel in `cubin`, in the order of their names; the spill counts are None.
 
     Args:
         cubin: an ELF image as NVRTC, nvcc, ptxas or Triton makes it.
@@ -50,7 +50,7 @@ def read_cubin(cubin: bytes, names: Mapping[str, str] | None = None) -> tuple[Ke
 
 
 def cubin_arch(cubin: bytes) -> str:
-    """The architecture a cubin was made for, `sm_90` and the like.
+    """Return the architecture that a cubin was made for, `sm_90` and the like.
 
     Raises:
         CubinError: not a cubin.
@@ -63,7 +63,7 @@ def cubin_arch(cubin: bytes) -> str:
 
 
 def code_digest(cubin: bytes) -> str:
-    """SHA-256 of the instructions and constants in a cubin; line tables and names of files do not count.
+    """Return SHA-256 of the instructions and constants in a cubin; line tables and file names do not count.
 
     Raises:
         CubinError: as `read_cubin`.
@@ -72,7 +72,7 @@ def code_digest(cubin: bytes) -> str:
 
 
 def kernel_digests(cubin: bytes) -> dict[str, str]:
-    """For each kernel, by its symbol, SHA-256 of its code and constants with what it shares with others.
+    """Return, by kernel symbol, SHA-256 of the kernel's code and constants and of all that it shares with others.
 
     Raises:
         CubinError: as `read_cubin`.
@@ -150,7 +150,7 @@ def _read(cubin: bytes, names: Mapping[str, str]) -> tuple[KernelFacts, ...]:
 
 
 def info_attributes(data: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Attributes of a `.nv.info` section, each with its value where it lies in the image."""
+    """Yield the attributes of a `.nv.info` section: number, and value as a view of the image."""
     at = 0
     while at + 4 <= len(data):
         form, attribute = data[at], data[at + 1]

@@ -1,7 +1,7 @@
-"""A CUDA file to machine code: NVRTC on its device code, then nvcc on that, then nvcc on the whole file.
+"""Compiles a CUDA file: NVRTC on its device code, else nvcc on the device code, else nvcc on the whole file.
 
-Worker processes only. A lower rung is tried when the one above failed for want of a header or of host code, not when
-the user's code is wrong: such an error is the same in every compiler, and the first one says it soonest.
+Worker processes only. The next way is tried when one failed for lack of a header or of host code, not when the user's
+code is wrong: such an error is the same in every compiler, and the first one reports it soonest.
 """
 
 import re
@@ -44,19 +44,20 @@ def build_cuda(
     Args:
         source: the file and its text; relative includes start from its folder.
         arch: `sm_90` and the like; the build is for `sm_90a` where the code, its headers or the options ask for that.
-        names: kernels that launches ask for; only these instances of a template are made.
+        names: kernel names used in launches; of a template only these instances are compiled.
         options: compiler options and include folders.
         cache: where the result is looked up and kept, failures included.
 
     Returns:
-        The build of the first rung that succeeded, or of the last one that was worth trying.
+        The first build that succeeded, else the last one that was tried.
     """
     headers = user_headers(source, options.include_dirs)
     sliced = slice_device(source.text)
     nvcc = tool("nvcc")
     arch = target_of(arch, (sliced, *(header.text for header in headers)), options.targets)
     made_of = tuple(_made_of(source, arch, names, options, headers, nvcc))
-    # What came from the slice holds whatever the host code says; a failure or a build of the whole file does not.
+    # A build of the device code alone is valid whatever the host code is; a failure or a build of the whole file is
+    # not.
     by_slice, by_file = cache_key((*made_of, sliced)), cache_key((*made_of, "whole", source.text))
     if cache is not None and (known := cache.get(by_slice) or cache.get(by_file)):
         return known
@@ -92,7 +93,7 @@ def _climb_down(
         locate=locate,
     )
     own = {str(source.path), *(str(header.path) for header in headers)}
-    brought = [part for name in halves for part in ("-include", name)]  # the slice lacks the includes that bring them
+    brought = [part for name in halves for part in ("-include", name)]  # includes that the slice has lost
     for way, text in (("nvcc-slice", sliced), ("nvcc", source.text)):
         if build.binary is not None or nvcc.path is None or not wants_host_code(build, own):
             break
@@ -115,7 +116,7 @@ def _climb_down(
 def build_included(
     source: SourceFile, before: SourceFile, arch: str, names: Sequence[str] = (), options: BuildOptions = _DEFAULTS
 ) -> Build:
-    """Build the kernels of a header after what stands before it in a file that includes it; by NVRTC alone.
+    """Build the kernels of a header as they compile where another file includes it; by NVRTC alone.
 
     Args:
         source: the header.
@@ -123,7 +124,7 @@ def build_included(
         arch: see `build_cuda`, as `names` and `options`.
     """
     above = before.text.encode() + b"\n"
-    # Both at once, as the slice keeps of CUDA's headers those that what it keeps speaks of.
+    # Both are sliced together, since a slice keeps only those CUDA headers that its code uses.
     sliced = slice_device(above.decode() + source.text).encode()
     headers = user_headers(source, options.include_dirs)
     others = tuple(one for one in user_headers(before, options.include_dirs) if one not in headers)
@@ -142,7 +143,7 @@ def build_included(
 
 
 def wants_host_code(build: Build, own: set[str]) -> bool:
-    """Whether the first error is about headers, host code or options rather than about the user's device code."""
+    """Return True if the first error is about headers, host code or options, not about the user's device code."""
     first = next((d for d in build.diagnostics if d.severity is Severity.ERROR), None)
     return first is not None and (first.path not in own or _NEEDS_HOST.search(first.message) is not None)
 
@@ -164,7 +165,7 @@ def _made_of(
 
 
 def _locator(source: SourceFile) -> Locate:
-    """Finds the name of a kernel in `source`, for messages that name one."""
+    """Return a function that gives the line, column, end line and end column of a kernel's name in `source`."""
 
     def locate(name: str) -> tuple[int, int, int, int] | None:
         lines = Lines(source.text.encode())

@@ -1,6 +1,7 @@
-"""The kernels of a CUDA file without a workload: host code tells instances of templates and blocks.
+"""Builds a CUDA file that has no workload: its own host code gives template instances and block sizes.
 
-Worker processes only. Of a template that no launch names whole an instance is assumed, the first that compiles.
+Worker processes only. For a template whose launches do not name all arguments an instance is assumed: the first that
+compiles.
 """
 
 import time
@@ -18,21 +19,21 @@ from kernel_lsp.source.host_launches import HostLaunch, find_host_launches
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Lines
 
-_SECONDS = 75.0  # of a build's deadline; templates that have not compiled by then are said not to
+_SECONDS = 75.0  # of a build's deadline; templates not compiled by then are reported as out of time
 _LEFT_OUT = "the compiler made nothing of it, as where an `#if` leaves it out"
 _UNKNOWN = "nothing tells or lets assume its template arguments"
 
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """Instances of a template, and what was assumed for them."""
+    """Instances of a template, and the types assumed for them."""
 
     names: tuple[str, ...]
     types: tuple[str, ...] = ()
 
 
 _Choice = tuple[_Way | None, str]
-"""What a template is compiled for, and if for nothing, why."""
+"""The instances that a template is compiled for; None with the reason if there are none."""
 
 
 def build_unlaunched(
@@ -42,11 +43,11 @@ def build_unlaunched(
 
     Args:
         source: the file.
-        compile_names: compiles it with the instances of templates that are named.
-        including: files that include it, where it is a header.
+        compile_names: compiles the file with the template instances given by name.
+        including: files that include it, if it is a header.
 
     Returns:
-        The build; the launches that host code of the file makes, as far as they can be read; and where instances had to
+        The build; the launches in the file's host code, as far as they can be read; and, where instances had to
         be assumed, what was assumed of each kernel and which could not be compiled.
     """
     kernels = find_kernels(source.text, source.path)
@@ -57,7 +58,7 @@ def build_unlaunched(
     build = compile_names(_names(chosen))
     if build.binary is None and _names(chosen):
         plain = compile_names(())
-        if plain.binary is None:  # what is wrong is so whatever the instances are
+        if plain.binary is None:  # the errors do not depend on the instances
             return plain, Plan(0, ()), ()
         deadline = time.perf_counter() + _SECONDS
         chosen = {at: _first_that_compiles(own, compile_names, deadline) for at, own in ways.items()}
@@ -75,7 +76,7 @@ def build_unlaunched(
 
 
 def _ways(kernel: Kernel, written: Sequence[HostLaunch]) -> list[_Way]:
-    """What to compile a template for, the likeliest first: all instances that are launched, else one assumed."""
+    """Return the ways to compile a template, likeliest first: all instances that are launched, else assumed ones."""
     mine = [one for one in written if one.kernel.partition("<")[0] == kernel.name]
     told = tuple(dict.fromkeys(one.kernel for one in mine if one.instance))
     best = max((one.arguments for one in mine), key=lambda given: sum(a is not None for a in given), default=())
@@ -85,7 +86,7 @@ def _ways(kernel: Kernel, written: Sequence[HostLaunch]) -> list[_Way]:
 
 
 def _in_full(written: Sequence[HostLaunch], kernels: Sequence[Kernel]) -> tuple[HostLaunch, ...]:
-    """Launches under the full names of the kernels: host code may leave namespaces out."""
+    """Return the launches with each kernel's full name, since host code may leave out namespaces."""
     names = {kernel.name.rpartition("::")[2]: kernel.name for kernel in kernels}
     found: list[HostLaunch] = []
     for one in written:

@@ -1,7 +1,7 @@
-"""The arguments that a CUDA template is compiled for where no launch names an instance of it.
+"""Template arguments to compile a CUDA template with where no launch names an instance.
 
-An argument is what a launch in the file gives, else the parameter's default, else a usual value for its name. What is
-not known is assumed, and is said with the facts that come of it.
+An argument is taken from a launch in the file, else from the parameter's default, else it is a usual value for the
+parameter's name. Assumed arguments are reported with the kernel's facts.
 """
 
 import re
@@ -33,12 +33,12 @@ _ATTEMPTS: tuple[tuple[str, int | None], ...] = (
     ("float", 1),
     ("float4", 8),
 )
-"""What stands for types, and for whole numbers; None where these go by their names."""
+"""For each attempt the type to use for type parameters and the number for integers; None: by the parameter's name."""
 ATTEMPTS = len(_ATTEMPTS)
 
 
 def instance_of(kernel: Kernel, told: Sequence[str | None], attempt: int) -> tuple[str, tuple[str, ...]] | None:
-    """One instance of a template and what was assumed for it, as `T=float`.
+    """Return one instance of a template, as a launch would write it, and what was assumed for it, such as `T=float`.
 
     Args:
         kernel: the template.
@@ -61,7 +61,7 @@ def instance_of(kernel: Kernel, told: Sequence[str | None], attempt: int) -> tup
             break
         written = told[at] if at < len(told) else found["default"]
         if at >= len(told) and written and not own.isdisjoint(re.findall(r"\w+", written)):
-            break  # it follows from the others
+            break  # later parameters follow from the arguments of the call
         if written is None:
             is_type = parameter.startswith(("typename", "class"))
             written = found["default"] or (kind if is_type else _value(found["kind"], found["name"], number))
@@ -71,7 +71,7 @@ def instance_of(kernel: Kernel, told: Sequence[str | None], attempt: int) -> tup
 
 
 def _value(kind: str, name: str, number: int | None) -> str:
-    """A value of a parameter that is none of types."""
+    """Return a value for a template parameter that is not a type."""
     plain = re.sub(r"\b(?:const|constexpr)\b", "", kind).strip()
     if plain == "bool":
         return "false" if number is None else "true"

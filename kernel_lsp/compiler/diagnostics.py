@@ -1,4 +1,4 @@
-"""Compilers' messages as records in the user's own coordinates. Nothing is left out and nothing is capped."""
+"""Parses compiler messages into records with positions in the user's own file; none is dropped or cut."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ _GCC = re.compile(
 )
 _TOOL = re.compile(r"^\s*(?P<tool>ptxas|nvrtc|nvcc|nvlink)\s*(?P<kind>fatal|error|warning)?\s*: (?P<text>.*)$")
 _ASSEMBLER = re.compile(r"^ptxas .*?, line (?P<line>\d+); (?P<kind>fatal|error|warning)\s*: (?P<text>.*)$")
-_ABORTED = "Ptx assembly aborted due to errors"  # says no more than the errors before it
+_ABORTED = "Ptx assembly aborted due to errors"  # adds nothing to the errors before it
 _QUOTED = re.compile(r"'([^']+)'")
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.MULTILINE)
 _LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)\s+(\d+)(?:.*?inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?")
@@ -27,14 +27,14 @@ _WORD = re.compile(rb"[A-Za-z_]\w*|\d[\w.]*")
 # Follow-up lines of a message begin with this much space; source excerpts begin with two blanks.
 _DETAIL = re.compile(r"^ {6,}(\S.*)$")
 
-# Names in launches are compiled as lines of a file that NVRTC calls so; we call it so for nvcc too.
+# NVRTC compiles the names used in launches as lines of a file of this name; for nvcc we do the same.
 NAMES_FILE = "__nv_name_map"
 _ASKED = re.compile(r"(?:nv_mangled_name |\(const void\*\)&)(.+?);?$")
 _SEVERITIES = {"warning": Severity.WARNING, "remark": Severity.NOTE, "note": Severity.NOTE}
 _ORDER = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 
 _Texts = Mapping[str, tuple[str, Sequence[bytes]]]
-"""Name of a file in the log -> its path and its lines."""
+"""File name in the log -> path of the file and its lines."""
 Locate = Callable[[str], tuple[int, int, int, int] | None]
 
 
@@ -47,7 +47,7 @@ class _Message:
     code: str | None
     text: str
     excerpt: str = ""
-    assembly: int = 0  # line of the PTX that it is about, from 1
+    assembly: int = 0  # line of the PTX that the message is about, from 1
 
 
 def parse_diagnostics(
@@ -59,7 +59,7 @@ def parse_diagnostics(
     locate: Locate | None = None,
     ptx: str | None = None,
 ) -> tuple[Diagnostic, ...]:
-    """Diagnostics in a compiler's log, errors first, each kind in order of appearance, repetitions once.
+    """Return the diagnostics in a compiler's log: errors first, each severity in order of appearance, no repetitions.
 
     Args:
         log: what NVRTC, nvcc, gcc or ptxas printed.
@@ -108,7 +108,7 @@ def _messages(log: list[str]) -> list[_Message]:
             column: int | None = None
             while at < len(log) and log[at].strip() and not _EDG.match(log[at]):
                 if column is None and _CARET.match(log[at]) and excerpt:
-                    # The caret stands under its character by bytes, two blanks in, tabs kept.
+                    # The caret stands below its character, counted in bytes, two blanks in, with tabs kept.
                     column = log[at].index("^") - 1
                 elif column is not None and (detail := _DETAIL.match(log[at])):
                     words.append(detail[1].rstrip())
@@ -131,10 +131,10 @@ def _messages(log: list[str]) -> list[_Message]:
 
 
 def _in_source(message: _Message, ptx: str | None, known: _Texts, path: str) -> _Message:
-    """A message of ptxas's at the place in the source that its line of PTX was made from.
+    """Return a ptxas message at the source line from which its line of PTX was made.
 
-    Of a function that was inlined it is the function's own line, where the user can see that, else the call. Without
-    the PTX it is the first line of `path` that has the word which ptxas quotes.
+    For an inlined function that is the function's own line if it is in the user's text, else the call. Without the PTX
+    it is the first line of `path` that contains the word which ptxas quotes.
     """
     if not message.assembly:
         return message
@@ -154,7 +154,7 @@ def _in_source(message: _Message, ptx: str | None, known: _Texts, path: str) -> 
 
 
 def _extent(line: bytes, column: int | None) -> tuple[int, int]:
-    """Columns of the word at `column`, or of the line's text where the compiler gave no column."""
+    """Return the columns, end exclusive, of the word at `column`, or of the line's text if `column` is None."""
     if column is None or column > len(line):
         blank = len(line) - len(line.lstrip())
         return blank + 1, max(len(line.rstrip()), blank) + 1
@@ -167,5 +167,5 @@ def _place(locate: Locate | None, name: str) -> tuple[int, int, int, int]:
 
 
 def has_errors(diagnostics: Sequence[Diagnostic]) -> bool:
-    """Whether any of them is an error."""
+    """Return True if any diagnostic is an error."""
     return any(diagnostic.severity is Severity.ERROR for diagnostic in diagnostics)

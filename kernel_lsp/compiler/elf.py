@@ -1,4 +1,4 @@
-"""Sections and symbols of an ELF image, as far as cubins need them; the layout is that of the System V ABI."""
+"""Reads sections and symbols of an ELF image, as far as cubins need them (System V ABI)."""
 
 import struct
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One section. `size` is also that of a section with no bytes in the image, such as shared memory."""
+    """One section. `size` also counts a section that has no bytes in the image, such as shared memory."""
 
     name: str
     flags: int
@@ -17,7 +17,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """A symbol, the number of the section it stands in, its offset there, and its size in bytes."""
+    """One symbol: its name, the number of its section, its offset in that section, and its size in bytes."""
 
     name: str
     section: int
@@ -26,7 +26,7 @@ class Symbol:
 
 
 def read_sections(image: bytes | bytearray) -> list[Section]:
-    """All sections by number; they are views of the image, and can be written where it can.
+    """Return all sections by number, as views of the image; they are writable if the image is.
 
     Raises:
         struct.error, IndexError, ValueError: not a whole 64-bit ELF image.
@@ -43,7 +43,7 @@ def read_sections(image: bytes | bytearray) -> list[Section]:
 
 
 def read_symbols(table: Section, sections: list[Section]) -> list[Symbol]:
-    """The symbols of the symbol table `table`, by number; raises as `read_sections`."""
+    """Return the symbols of the symbol table `table`, by number; raises as `read_sections`."""
     strings = bytes(sections[table.link].data)
     return [
         Symbol(read_string(strings, name), section, value, size)
@@ -52,5 +52,5 @@ def read_symbols(table: Section, sections: list[Section]) -> list[Symbol]:
 
 
 def read_string(data: bytes | bytearray, start: int) -> str:
-    """The text that ends with the next zero byte."""
+    """Return the text from `start` to the next zero byte."""
     return data[start : data.index(b"\0", start)].decode()

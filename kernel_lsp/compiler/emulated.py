@@ -1,21 +1,21 @@
-"""Which architectures a kernel is compiled for where it is to be emulated."""
+"""Chooses the architectures that a kernel is compiled for to run on the emulator."""
 
 from dataclasses import replace
 
 from kernel_lsp.device.architectures import arch_number
 from kernel_lsp.device.device import Device, device_named
 
-# Of later ones the compilers use tensor-core and copy instructions that only a GPU can run. Where a kernel asks for
-# more than the first has (8-bit floats, most often), the second may do.
+# For later ones compilers use tensor-core and copy instructions that the emulator does not know. If a kernel needs more
+# than the first one has (usually 8-bit floats), the second may do.
 _EMULATED = ("sm_80", "sm_89")
 STANDS_IN = device_named(_EMULATED[0])
-"""The GPU that is emulated where nobody says which one is meant."""
+"""The GPU that is emulated if none is named."""
 
 
 def emulated_devices(device: Device) -> tuple[Device, ...]:
-    """Return GPUs to try one after the other for a kernel that is meant for `device`, which comes last.
+    """Return the GPUs to try in turn for a kernel that is meant for `device`, which comes last.
 
-    The others are like it, but of another architecture, after which they are called: programs ask for names, too.
+    The others are copies of it with an older architecture, whose name they carry, since programs ask for names too.
     """
     older = [each for each in _EMULATED if arch_number(each) < arch_number(device.arch)]
     return (*(replace(device, name=each, arch=each) for each in older), device)

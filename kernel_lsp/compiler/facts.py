@@ -1,4 +1,4 @@
-"""From what a CUDA compiler put out to a `Binary` with the facts of each kernel."""
+"""Builds the `Binary` record, with the facts of each kernel, from a CUDA compiler's output."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from kernel_lsp.compiler.symbols import entry_names
 
 
 def binary_from(arch: str, cubin: bytes, ptx: str | None, ptxas_log: str, asked: Mapping[str, str]) -> Binary:
-    """A `Binary` whose kernels carry the user's names and the spills that ptxas counted.
+    """Return a `Binary` whose kernels carry the user's names and the spill counts that ptxas printed.
 
     Args:
         arch: `sm_90` and the like.
@@ -22,7 +22,7 @@ def binary_from(arch: str, cubin: bytes, ptx: str | None, ptxas_log: str, asked:
         CubinError: the cubin cannot be read.
     """
     entries = entry_names((fact.entry for fact in read_cubin(cubin)), asked)
-    # Of several names the first one, which is the qualified one, unless a launch calls the kernel by another.
+    # Of several names the first, which is qualified, unless a launch uses another one.
     spoken = {symbol: name for name, symbol in (*reversed(entries.items()), *asked.items())}
     facts = with_spills(read_cubin(cubin, spoken), parse_ptxas_usage(ptxas_log))
     return Binary(arch, cubin, ptx, entries, facts)

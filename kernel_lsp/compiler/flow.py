@@ -23,7 +23,7 @@ class Loop:
 
 
 class Operation(Protocol):
-    """What is to be known of an instruction: `guard` is empty where it always executes."""
+    """An instruction as the flow analysis sees it; `guard` is empty where it always executes."""
 
     @property
     def opcode(self) -> str: ...  # noqa: D102
@@ -34,12 +34,12 @@ class Operation(Protocol):
 
 
 def branch_targets(operands: str) -> list[str]:
-    """Labels among the operands of a branch, those that nvdisasm lists for a jump table included."""
+    """Return the labels among the operands of a branch, including those that nvdisasm lists for a jump table."""
     return [found[1] or found[0] for found in _TARGET.finditer(operands)]
 
 
 def innermost_loops(code: Sequence[Operation], labels: Mapping[str, int]) -> tuple[Loop, ...]:
-    """The innermost loops of a function.
+    """Return the innermost loops of a function.
 
     Args:
         code: its instructions.
@@ -55,7 +55,7 @@ def innermost_loops(code: Sequence[Operation], labels: Mapping[str, int]) -> tup
 
 
 def _blocks(code: Sequence[Operation], labels: Mapping[str, int]) -> dict[int, tuple[int, list[int]]]:
-    """Basic blocks: first instruction -> position behind the last, and the blocks that may follow."""
+    """Return the basic blocks: first instruction -> end position, and the blocks that may follow."""
     reconvergence: dict[str, int] = {}  # barrier register -> where threads that wait at it go on
     leaves: dict[int, list[int]] = {}
     for position, operation in enumerate(code):
@@ -81,7 +81,7 @@ def _blocks(code: Sequence[Operation], labels: Mapping[str, int]) -> dict[int, t
 
 
 def _loops(after: Mapping[int, Sequence[int]]) -> dict[int, set[int]]:
-    """Header of each loop -> its blocks. Loops of one header count as one."""
+    """Return header block -> blocks of its loop. Loops with the same header count as one."""
     before: dict[int, set[int]] = {block: set() for block in after}
     for block, targets in after.items():
         for target in targets:
@@ -126,9 +126,9 @@ def _postorder(entries: Sequence[int], after: Mapping[int, Sequence[int]]) -> li
 
 
 def _dominators(order: Sequence[int], before: Mapping[int, set[int]], entries: Sequence[int]) -> dict[int, int]:
-    """Block -> its immediate dominator, by the iteration of Cooper, Harvey and Kennedy (2001) over a postorder.
+    """Return block -> immediate dominator, by the iteration of Cooper, Harvey and Kennedy (2001) over a postorder.
 
-    All entries are dominated by `_START`, of which a function has one and each function it calls in place another.
+    `_START` dominates all entries: the function's own and those of the functions that it calls within the same code.
     """
     number = {block: position for position, block in enumerate(order)} | {_START: len(order)}
     dominator = {_START: _START} | dict.fromkeys(entries, _START)

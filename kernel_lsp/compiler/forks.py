@@ -1,6 +1,6 @@
-"""Work that may crash, hang or change the process, done in forks of it, several at a time.
+"""Runs tasks that may crash, hang or change the process in forked processes, several at a time.
 
-Worker processes only: they have torch compute with one thread, and more would not survive a fork.
+Worker processes only: they have torch compute with one thread, since more would not survive a fork.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 
 
 def in_forks(tasks: Sequence[Callable[[], _T]], processes: int, cpu_seconds: int, deadline: float) -> list[_T | None]:
-    """Return what each task returns, in order; None for one that raised, crashed or took too long.
+    """Return each task's result, in order; None for a task that raised, crashed or took too long.
 
     Args:
         tasks: what they return must be picklable.
@@ -27,7 +27,7 @@ def in_forks(tasks: Sequence[Callable[[], _T]], processes: int, cpu_seconds: int
         deadline: on `time.perf_counter`; what has not ended by then is ended.
     """
     answers: dict[int, _T | None] = {}
-    running: dict[int, tuple[int, FileIO, bytearray]] = {}  # by task: process, what it says, what it has said
+    running: dict[int, tuple[int, FileIO, bytearray]] = {}  # task -> process, pipe, bytes read
     waiting = list(range(len(tasks)))
     while waiting or running:
         while waiting and len(running) < max(processes, 1) and time.perf_counter() < deadline:
@@ -53,7 +53,7 @@ def _forked(task: Callable[[], object], cpu_seconds: int) -> tuple[int, FileIO]:
         os.close(theirs)
         return process, FileIO(ours)
     try:
-        os.setpgid(0, 0)  # to be ended with the programs that it starts
+        os.setpgid(0, 0)  # so that it can be ended together with the programs that it starts
         resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))
         answer = pickle.dumps(task())
         with os.fdopen(theirs, "wb") as pipe:
@@ -69,5 +69,5 @@ def _ended(process: int, said: FileIO, content: bytes) -> Any:
     os.waitpid(process, 0)
     try:
         return pickle.loads(content)
-    except Exception:  # it did not get to its end
+    except Exception:  # the task did not finish
         return None

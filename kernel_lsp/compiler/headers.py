@@ -1,4 +1,4 @@
-"""The user's own headers: found, and read, without a compiler."""
+"""Finds and reads the user's own headers, without a compiler."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kernel_lsp.source.candidate import SourceFile
 
-# Headers for host code that bring the types of 16-bit floats with them, which device code then uses.
+# Host headers that also include CUDA's 16-bit float types, which device code then uses.
 _BRINGS_HALVES = re.compile(
     r'^[ \t]*#[ \t]*include[ \t]*["<](?:cublas\w*\.h|nccl\.h|(?:torch|ATen|c10)/)', re.MULTILINE
 )
@@ -17,7 +17,7 @@ INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', 
 
 @dataclass(frozen=True, slots=True)
 class UserHeader:
-    """A header of the user's, under the name that an `#include` gives it."""
+    """A header of the user's own, under the name in the `#include`."""
 
     name: str
     path: Path
@@ -25,9 +25,9 @@ class UserHeader:
 
 
 def user_headers(source: SourceFile, folders: Sequence[Path] = ()) -> tuple[UserHeader, ...]:
-    """All headers that `source` includes, directly or not, and that lie beside the includer or in one of `folders`.
+    """Return all headers that `source` includes, directly or not, from the includer's folder or one of `folders`.
 
-    Headers of the toolkit and the host are not among them: they are told by the compiler's version.
+    Headers of the toolkit and the host are left out: the compiler's version identifies them.
     """
     found: dict[tuple[str, Path], UserHeader] = {}
     pending = [(source.path.parent, source.text)]
@@ -41,21 +41,21 @@ def user_headers(source: SourceFile, folders: Sequence[Path] = ()) -> tuple[User
             try:
                 content = path.read_text(encoding="utf-8", errors="replace")
             except OSError:
-                continue  # the compiler will say so, at the right line
+                continue  # the compiler will report it at the right line
             found[name, path] = UserHeader(name, path, content)
             pending.append((path.parent, content))
     return tuple(sorted(found.values(), key=lambda header: (header.name, header.path)))
 
 
 def sliced_headers(headers: Sequence[UserHeader], slice_device: Callable[[str], str]) -> tuple[UserHeader, ...]:
-    """`headers` with host code blanked; none when two share a name, which only the file system can tell apart."""
+    """Return `headers` with host code blanked; none if two share a name, which only the file system can tell apart."""
     if len({header.name for header in headers}) < len(headers):
         return ()
     return tuple(UserHeader(header.name, header.path, slice_device(header.text)) for header in headers)
 
 
 def halves_brought(texts: Sequence[str]) -> tuple[str, ...]:
-    """CUDA's headers that files of these texts get by way of headers for host code, where they name what is in them."""
+    """Return CUDA's 16-bit float headers if the texts use those types and get them through a host header."""
     if not any(map(_HALF.search, texts)) or not any(map(_BRINGS_HALVES.search, texts)):
         return ()
     return "cuda_fp16.h", "cuda_bf16.h"

@@ -1,4 +1,4 @@
-"""Files that include a header of kernels: they tell instances of its templates, and what it is compiled after."""
+"""Finds files that include a header with kernels, for its template instances and the text that precedes it."""
 
 import re
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ _FOLDERS_UP, _MOST_READ, _MOST_BYTES, _MOST = 3, 100, 1 << 20, 4
 
 
 def including_files(source: SourceFile, folders: Sequence[Path] = ()) -> tuple[SourceFile, ...]:
-    """Up to four files that include the header `source`, directly or not, those that launch its kernels first.
+    """Return up to four files that include the header `source`, directly or not; those that launch its kernels first.
 
-    Looked for beside it and up to two folders further up, among the first 100 files; none where it is no header or has
-    no kernels.
+    The first 100 files beside it and up to two folders above are searched. Empty if `source` is no header or has no
+    kernels.
 
     Args:
         source: the header.
@@ -37,7 +37,7 @@ def including_files(source: SourceFile, folders: Sequence[Path] = ()) -> tuple[S
 
 
 def text_before(source: SourceFile, includer: SourceFile) -> SourceFile:
-    """What a file that includes the header `source` has above that include, without headers of other kernels."""
+    """Return the text of `includer` above its include of `source`, without includes of other kernel headers."""
     text = includer.text.encode()
     for match in INCLUDE.finditer(includer.text):
         line = SourceFile(includer.path, match[0])
@@ -51,7 +51,7 @@ def text_before(source: SourceFile, includer: SourceFile) -> SourceFile:
 
 
 def _around(header: Path) -> list[Path]:
-    """The files that may include a header, each of a size that is read in no time."""
+    """Return the files near a header that may include it, without large ones."""
     files = [path for folder in header.parents[:_FOLDERS_UP] for path in sorted(folder.glob("*")) if path != header]
     found = (path for path in files if path.suffix in _HOST and path.is_file())
     return [path for path in found if path.stat().st_size <= _MOST_BYTES][:_MOST_READ]

@@ -1,6 +1,6 @@
-"""The CUDA text that a Python file gives to `load_inline`, to machine code. Worker processes only.
+"""Compiles the CUDA text that a Python file passes to `load_inline`. Worker processes only.
 
-Each call is a compilation of its own, with the way down that a `.cu` file has; what the file's Python does is not run.
+Each call is compiled by itself, like a `.cu` file; the file's Python code is not run.
 """
 
 from dataclasses import dataclass, replace
@@ -18,12 +18,12 @@ from kernel_lsp.source.modules import device_units
 
 @dataclass(frozen=True, slots=True)
 class InlineBuild:
-    """The outcome.
+    """The build of all `load_inline` calls of a file.
 
     Attributes:
-        build: of all calls together: messages at the Python file's own places, and one binary with the kernels of all.
-        binaries: what was made for each call.
-        launches: how the host code launches each kernel, as far as that can be read; zeros where it cannot.
+        build: of all calls together, with messages at lines of the Python file, and one binary with the kernels of all.
+        binaries: the machine code of each call.
+        launches: launches of each kernel as far as host code shows them; sizes are 0 where it does not.
     """
 
     build: Build
@@ -37,7 +37,7 @@ def build_inline(source: SourceFile, arch: str, options: BuildOptions, cache: Bu
     Args:
         source: the Python file.
         arch: `sm_90` and the like.
-        options: compiler options and include folders; those that the calls themselves give come after them.
+        options: compiler options and include folders; the calls' own options come after them.
         cache: where results are looked up and kept.
     """
     builds: list[Build] = []

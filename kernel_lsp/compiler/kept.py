@@ -1,4 +1,4 @@
-"""Builds of files as they stand, kept on disk, so that an unchanged file needs no process to be built again."""
+"""Caches builds on disk by their inputs, so that an unchanged file is not built, and no process started, again."""
 
 import zlib
 from dataclasses import replace
@@ -21,7 +21,7 @@ _ANSWERS = ".answer"
 
 
 class _Kept(msgspec.Struct, frozen=True):
-    """The content of a file. Raise `format` whenever the meaning of `Built` or of a record in it changes."""
+    """The content of a cache file. Raise `format` whenever the meaning of `Built` or of a record in it changes."""
 
     format: Literal[3]
     built: Built
@@ -33,7 +33,7 @@ _DECODER = msgspec.msgpack.Decoder(_Kept)
 def known_build(
     settings: Settings, device: Device, workload: WorkloadFile | None, candidate: Candidate
 ) -> Built | None:
-    """Return what building a candidate brought before; None if anything that goes into it has changed or it is lost.
+    """Return the cached build of a candidate; None if any of its inputs has changed or it is no longer cached.
 
     Starts no process, imports nothing heavy and takes about a millisecond.
     """
@@ -42,7 +42,7 @@ def known_build(
         if (stored := cache.read(key)) is not None:
             try:
                 built = _DECODER.decode(zlib.decompress(stored)).built
-            except (msgspec.MsgspecError, zlib.error):  # of an older version
+            except (msgspec.MsgspecError, zlib.error):  # written by an older version
                 cache.drop(key)
                 continue
             return in_given_terms(replace(built, build=replace(built.build, cached=True)), candidate)
@@ -52,7 +52,7 @@ def known_build(
 def keep_build(
     settings: Settings, device: Device, workload: WorkloadFile | None, candidate: Candidate, built: Built
 ) -> None:
-    """Keep a candidate's build for `known_build`, unless it depends on something whose content cannot be told."""
+    """Cache a candidate's build for `known_build`, unless some input's content cannot be determined."""
     keys = _keys(settings, device, workload, candidate)
     if keys is None:
         return
@@ -63,13 +63,13 @@ def keep_build(
 
 
 def kept_files(settings: Settings, suffix: str) -> FileCache:
-    """Return the cache of builds and of what was read from them; each kind of content has a suffix of its own."""
+    """Return the file cache for builds and listings; `suffix` tells the kinds of content apart."""
     return _kept_files(settings.paths.cache / "builds", settings.build.cache_limit, suffix)
 
 
 @lru_cache
 def _kept_files(folder: Path, limit: int, suffix: str) -> FileCache:
-    return FileCache(folder, limit, suffix)  # one for all callers, as each counts once what lies in the folder
+    return FileCache(folder, limit, suffix)  # one for all callers, since each counts the folder's bytes once
 
 
 def _keys(

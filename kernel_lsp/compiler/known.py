@@ -1,6 +1,6 @@
-"""The address of a build: a hash of all that goes into it, taken without a compiler and without the user's code.
+"""The cache key of a build: a hash of all inputs, computed without a compiler and without running the user's code.
 
-It lets the parent process tell that a file is unchanged before any worker is started, in about a millisecond.
+With it the parent process recognises an unchanged file in about a millisecond, before any worker starts.
 """
 
 import sys
@@ -35,10 +35,10 @@ def build_keys(
     include_dirs: Sequence[Path] = (),
     variables: Mapping[str, str] | None = None,
 ) -> tuple[str, str] | None:
-    """Addresses of what a build worker answers for a candidate: with the device code alone, and with the whole file.
+    """Return two cache keys of a candidate's build: one over the device code alone, one over the whole file.
 
-    The first is for answers that no host code can change, which are all but those of whole-file compiles. They are the
-    same for Triton.
+    The first is for builds that no host code can change, which are all but compilations of whole files. For Triton both
+    are the same.
 
     Args:
         candidate: what is built.
@@ -81,7 +81,7 @@ def build_keys(
 
 @lru_cache
 def _toolchain() -> tuple[str, ...]:
-    """All that compiles, by name and version; of what has none, by place, size and time."""
+    """Return name and version of every compiler and library; of files without a version path, size and time."""
     found = [f"kernel-lsp {__version__}", sys.version]
     found += map(_versioned, (*_IMPORTABLE, *_CUDA_PACKAGES))
     found += [str(folder) for folder in header_folders()]
@@ -97,7 +97,7 @@ def _versioned(package: str) -> str:
 
 def _stamps() -> Iterator[str]:
     nvcc = find_tool("nvcc")
-    # This package's own builders count too, for a checkout changes without a new version.
+    # This package's own builders count too, since a checkout changes without a new version.
     for path in (
         *([nvcc] if nvcc else []),
         *sorted(_HERE.glob("*.py")),

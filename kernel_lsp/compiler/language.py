@@ -1,4 +1,4 @@
-"""What is asked of a language where its kernels are compiled, loaded and costed."""
+"""The protocol by which a language compiles and loads its kernels."""
 
 from functools import cache
 from typing import Protocol
@@ -11,11 +11,11 @@ class CompilerPart(Protocol):
     """How files in one language are compiled.
 
     Attributes:
-        compiles_at_launch: True where the language's own compiler runs again when a version is launched, and keeps what
-            it made in a cache of its own; False where what the build made is what is loaded.
+        compiles_at_launch: True where the language's own compiler runs again when a version is launched, and keeps its
+            output in a cache of its own; False where the build's own output is loaded.
         lays_out_threads: True where the compiler decides which thread accesses what, and the author does not.
-        includes_headers: True where the user's headers and compiler options have a part in it.
-        packages: distributions whose versions have a part in it, beside torch, Triton and CUDA's own.
+        includes_headers: True where the user's headers and compiler options affect the build.
+        packages: distributions whose versions affect the build, beside torch, Triton and CUDA's own.
         gpu_only: why its kernels cannot be launched without a GPU, as a clause; empty where the emulator runs them.
     """
 
@@ -26,7 +26,7 @@ class CompilerPart(Protocol):
     gpu_only: str
 
     def device_code(self, text: str) -> str:
-        """Return what of a file's text alone decides what is compiled for the GPU; empty where the file is imported."""
+        """Return the part of a file's text that is compiled for the GPU; empty where the file is imported."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Types of what Triton hands to those who launch its kernels, as far as we use it; Triton itself has none.
+"""Types of the objects that Triton passes to kernel launchers, as far as we use them; Triton has no stubs.
 
 Sources: `CompiledKernel` and `ASTSource` in `triton/compiler/compiler.py`, `CudaLauncher` in the NVIDIA backend's
 `driver.py`, of Triton 3.6 and 3.7.
@@ -19,14 +19,14 @@ class TritonFunction(Protocol):
 
 
 class TritonSource(Protocol):
-    """A function with the types that it was compiled for."""
+    """A function with the parameter types that it was compiled for."""
 
     fn: TritonFunction
     signature: Mapping[str, Kind]
 
 
 class TritonMetadata(Protocol):
-    """Facts of a compilation: the symbol in the cubin, warps of a block, bytes of shared memory, further demands."""
+    """Facts of a compilation: cubin symbol, warps per block, bytes of shared memory, and special requirements."""
 
     name: str
     num_warps: int
@@ -36,7 +36,7 @@ class TritonMetadata(Protocol):
 
 
 class TensorDescriptor(Protocol):
-    """A tensor that a kernel reads by descriptor."""
+    """The descriptor through which a kernel reads a tensor."""
 
     base: object
     shape: Sequence[object]
@@ -45,13 +45,13 @@ class TensorDescriptor(Protocol):
 
 
 class TritonUtils(Protocol):
-    """A driver's helpers; `load_binary` returns a module, a function and facts of it."""
+    """A driver's helpers; `load_binary` returns a module, a function and facts about the function."""
 
     load_binary: Callable[..., Sequence[object]]
 
 
 class TritonDriver(Protocol):
-    """The active driver; a launcher takes the grid, a stream, a function, four things of its own, then arguments."""
+    """The active driver; a launcher takes the grid, a stream, a function, four internal values, then the arguments."""
 
     launcher_cls: Callable[[TritonSource, TritonMetadata], Callable[..., object]]
     utils: TritonUtils

@@ -1,8 +1,8 @@
-"""From machine code to source lines: the line table of a cubin, with the calls that were inlined.
+"""Maps machine code to source lines: reads the line table of a cubin, with inlined calls.
 
 The table is DWARF 3 (`.debug_line`) with one opcode of NVIDIA's: it names the row of the same function that holds the
-call an instruction was inlined at. Read here, it costs a millisecond, where `nvdisasm -gi` takes 0.25 s and cannot
-count registers in the same run; both agree on all kernels that `tests/bench/facts_agreement.py` builds.
+call an instruction was inlined at. This reader takes a millisecond; `nvdisasm -gi` takes 0.25 s and cannot count
+registers in the same run. Both agree on all kernels that `tests/bench/facts_agreement.py` builds.
 """
 
 import struct
@@ -20,7 +20,7 @@ _END_SEQUENCE, _SET_ADDRESS, _INLINED_AT = 0x01, 0x02, 0x90
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A line, from 1, of the file at `path`, which is called as the compiler was told to."""
+    """A line, from 1, of the file at `path`, spelled as the compiler was given it."""
 
     path: str
     line: int
@@ -34,9 +34,9 @@ class LineTable:
     frames: tuple[tuple[Place, ...], ...]
 
     def at(self, offset: int) -> tuple[Place, ...]:
-        """Where the instruction at `offset` comes from: its own line first, then the call it was inlined at, and so on.
+        """Return the places of the instruction at `offset`: its own line, then the calls it was inlined at.
 
-        Empty where the table says nothing.
+        Empty where the table has no entry.
         """
         index = bisect_right(self.starts, offset) - 1
         return self.frames[index] if index >= 0 else ()
@@ -47,11 +47,11 @@ class _Row:
     function: str
     offset: int
     place: Place | None  # None at the end of a function's code
-    caller: int  # number of its function's row, from 1, of the call this was inlined at; 0 where it was not
+    caller: int  # row, from 1, of the call that this was inlined at; 0 if it was not
 
 
 def read_lines(cubin: bytes) -> dict[str, LineTable]:
-    """The line table of each function with code of its own, by symbol; empty where there is no line information.
+    """Return the line table of each function by symbol; empty where there is no line information.
 
     Raises:
         CubinError: not a cubin, or its line table cannot be read.
@@ -69,7 +69,7 @@ def read_lines(cubin: bytes) -> dict[str, LineTable]:
 
 
 def _table(rows: list[_Row]) -> LineTable:
-    # Of several rows at one offset the last holds; the others are there to be named as callers.
+    # Of several rows at one offset the last counts; the others exist to be named as callers.
     frames = {row.offset: tuple(_frames(row, rows)) for row in rows}
     starts = sorted(frames)
     return LineTable(tuple(starts), tuple(frames[start] for start in starts))
@@ -85,7 +85,7 @@ def _frames(row: _Row, rows: list[_Row]) -> Iterator[Place]:
 
 
 def _functions(sections: list[Section]) -> dict[int, str]:
-    """Place of an address in the line table -> the function it is filled in with when the image is loaded."""
+    """Return offset of an address in the line table -> the function whose address is filled in there at load time."""
     functions: dict[int, str] = {}
     for relocations in sections:
         if relocations.name in (".rela.debug_line", ".rel.debug_line"):
@@ -154,7 +154,7 @@ def _unit(data: bytes, at: int, end: int, functions: dict[int, str]) -> Iterator
 
 
 def _files(data: bytes, at: int) -> list[str]:
-    """Paths by the numbers that the table gives them, which begin at 1."""
+    """Return the paths by their numbers in the table, which begin at 1."""
     folders = [""]
     while data[at]:
         folders.append(read_string(data, at))

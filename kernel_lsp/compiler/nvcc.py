@@ -1,4 +1,4 @@
-"""Compiling with nvcc: slower than NVRTC by a factor of five and more, and able to read any host header."""
+"""Compiles with nvcc: at least five times slower than NVRTC, but able to read any host header."""
 
 import subprocess
 import tempfile
@@ -39,7 +39,7 @@ def compile_nvcc(
         path: the user's file; messages and line information carry it, relative includes start from it.
         arch: `sm_90` and the like.
         way: `nvcc-slice` or `nvcc`, recorded in the build.
-        names: kernels that launches ask for; template instances are made on account of this.
+        names: kernels that launches ask for; of a template only these instances are compiled.
         options: further options of nvcc's.
         include_dirs: the user's include folders.
         headers: the user's headers, for columns in messages.
@@ -51,7 +51,7 @@ def compile_nvcc(
     instances = list(dict.fromkeys(name for name in names if "<" in name))
     with tempfile.TemporaryDirectory(prefix="kernel-lsp-nvcc-") as scratch:
         file, cubin, ptx = (Path(scratch) / name for name in ("kernel.cu", "kernel.cubin", "kernel.ptx"))
-        # The address of an instance in host code is what makes nvcc emit it.
+        # nvcc emits a template instance only if host code takes its address.
         wanted = "".join(
             f"\n__attribute__((used)) static const void* const kernel_lsp_instance_{number} = (const void*)&{name};"
             for number, name in enumerate(instances)
@@ -100,13 +100,13 @@ def compile_nvcc(
 
 
 def _named(path: Path) -> str:
-    """A directive by which the next line is the first one of `path`."""
+    """Return a `#line` directive that makes the next line the first one of `path`."""
     quoted = str(path).replace("\\", "\\\\").replace('"', '\\"')
     return f'#line 1 "{quoted}"\n'
 
 
 def _lay_out(headers: Sequence[UserHeader], folder: Path, scratch: Path) -> None:
-    """Write headers that lie below `folder` to the same places below `scratch`, where the compiler looks first."""
+    """Write headers from below `folder` to the same relative paths below `scratch`, where nvcc looks first."""
     for header in headers:
         if header.path.is_relative_to(folder):
             place = scratch / header.path.relative_to(folder)

@@ -1,4 +1,4 @@
-"""Running nvdisasm: the one of the toolkit that made a cubin where it is here, else another that can read it."""
+"""Runs nvdisasm: first the one of the toolkit that made the cubin, else any other that can read it."""
 
 import hashlib
 import struct
@@ -16,13 +16,13 @@ from kernel_lsp.errors import CannotJudgeError
 
 _TIMEOUT = 60.0  # seconds
 _ABI, _FLAGS = 8, 48  # offsets in the header of an ELF image
-_MOST_REGISTERS = 254  # that nvdisasm takes where it is to count live ones
+_MOST_REGISTERS = 254  # nvdisasm's limit when it counts live registers
 
 
 def listing(cubin: bytes, cache: FileCache | None = None, *, by_triton: bool = False) -> str:
-    """The machine code of `cubin` with the number of live registers beside each instruction.
+    """Return the machine code of `cubin` as text, with the number of live registers beside each instruction.
 
-    Takes some 0.25 s, or a millisecond where the cache has it.
+    Takes some 0.25 s, or a millisecond if it is cached.
 
     Args:
         cubin: an ELF image.
@@ -53,7 +53,7 @@ def listing(cubin: bytes, cache: FileCache | None = None, *, by_triton: bool = F
 
 
 def _run(tool: Path, image: bytes) -> tuple[str, str]:
-    """The listing, empty where it failed, and the last line of what else was said."""
+    """Return the listing, empty on failure, and the last line of the error output."""
     with tempfile.TemporaryDirectory(prefix="kernel-lsp-sass-") as scratch:
         file = Path(scratch) / "kernel.cubin"
         file.write_bytes(image)
@@ -69,11 +69,11 @@ def _run(tool: Path, image: bytes) -> tuple[str, str]:
 
 
 def _images(cubin: bytes) -> Iterator[bytes]:
-    """The image in the forms in which an nvdisasm may count its registers; the instructions are the same in all.
+    """Yield the image in forms in which nvdisasm may count its registers; the instructions are the same in all.
 
     - nvdisasm of CUDA 13 analyses images of ABI 8 alone. Triton's wheel has it beside ptxas of CUDA 12.8, which writes
-      ABI 7 for architectures before sm_100: such an image is shown under a header of ABI 8.
-    - A kernel of 255 registers it refuses: 254 are declared.
+      ABI 7 for architectures before sm_100: such an image gets a header of ABI 8.
+    - nvdisasm refuses a kernel of 255 registers: 254 are declared.
     """
     image = bytearray(cubin)
     for section in read_sections(image):

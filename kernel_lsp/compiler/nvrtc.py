@@ -1,7 +1,7 @@
-"""Compiling with NVRTC: cubin, PTX and messages in one call, some 0.05 s for a kernel. Worker processes only.
+"""Compiles with NVRTC: cubin, PTX and messages in one call, some 0.05 s for a kernel. Worker processes only.
 
-The C++ and CUDA headers are those that NVRTC carries with it where it does (13.3 and later), unpacked once per
-version; before that, those of the wheels or of an installed toolkit.
+The C++ and CUDA headers are NVRTC's own if it brings them (13.3 and later), unpacked once per version; before that,
+those of the wheels or of an installed toolkit.
 """
 
 import time
@@ -24,36 +24,36 @@ _OPTIONS = (
     "-lineinfo",
     "--ptxas-options=-v",
     f"--pre-include={PRELUDE_NAME}",
-    # Host code is blanked, so what only host code refers to would be reported as unused.
+    # Host code is blanked, so functions and variables that only it uses would be reported as unused.
     "--diag-suppress=177",
-    "--device-as-default-execution-space",  # helpers in the slice need not be annotated
+    "--device-as-default-execution-space",  # so that helpers need no `__device__`
 )
 
 
 def nvrtc_version() -> str:
-    """Version of the NVRTC that is loaded, `13.5`."""
+    """Return the version of the loaded NVRTC, such as `13.5`."""
     major, minor = _check(nvrtc.nvrtcVersion())
     return f"{major}.{minor}"
 
 
 @lru_cache
 def include_folders() -> tuple[Path, ...]:
-    """Where NVRTC looks for CUDA's headers, best first."""
+    """Return the folders with CUDA's headers, best first."""
     bundled = _bundled_headers()
     return (*((bundled, bundled / "cccl") if bundled else ()), *header_folders())
 
 
 def _bundled_headers() -> Path | None:
-    """Return the folder of the headers that NVRTC carries with it, unpacked if they are not yet; None for none.
+    """Return the folder of NVRTC's own headers, unpacking them at first use; None if this NVRTC has none.
 
-    To unpack them takes longer than to compile a kernel, so nurseries do it for their workers (`nvrtc_once`).
+    Unpacking takes longer than compiling a kernel, so a fork server does it for its workers (`nvrtc_once`).
     """
     install = getattr(nvrtc, "nvrtcInstallBundledHeaders", None)
     if install is None:
         return None
     folder = unpacked_headers() / nvrtc_version()
     try:
-        status, *_ = install(str(folder).encode(), 0)  # does nothing when they are there; safe under concurrency
+        status, *_ = install(str(folder).encode(), 0)  # does nothing if they are there; safe with concurrent processes
     except RuntimeError:  # the bindings know the function, the library is older
         return None
     return folder if status == nvrtc.nvrtcResult.NVRTC_SUCCESS else None
@@ -104,7 +104,7 @@ def compile_nvrtc(
         diagnostics = tuple(
             diagnostic
             for diagnostic in parse_diagnostics(log, path, source, headers=own, locate=locate, ptx=ptx)
-            # A user who defines M_PI does nothing wrong.
+            # A user who defines M_PI makes no mistake.
             if diagnostic.severity is Severity.ERROR or PRELUDE_NAME not in diagnostic.message
         )
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
@@ -136,7 +136,7 @@ def _program(source: str, path: str, headers: dict[str, str]) -> Any:
 
 
 def _ptx(program: Any) -> str | None:
-    """The PTX, which is there too where ptxas has refused it; None where the program did not come so far."""
+    """Return the PTX, also where ptxas refused it; None if compilation stopped before it."""
     status, size = nvrtc.nvrtcGetPTXSize(program)
     if status != nvrtc.nvrtcResult.NVRTC_SUCCESS or size <= 1:
         return None
@@ -144,13 +144,13 @@ def _ptx(program: Any) -> str | None:
 
 
 def _text(size_of: Any, get: Any, program: Any) -> str:
-    # NVRTC joins the words of its two stages by a NUL.
+    # NVRTC joins the output of its two stages with a NUL.
     return _bytes(size_of, get, program).replace(b"\0", b"").decode(errors="replace").rstrip(" ")
 
 
 def _bytes(size_of: Any, get: Any, program: Any) -> bytes:
     size: int = _check(size_of(program))
-    # NVRTC writes into it: one byte more than needed, as Python keeps a single object for each one-byte string.
+    # NVRTC writes into this object: one byte more than needed, because Python shares one object per one-byte string.
     buffer = bytes(size + 1)
     _check(get(program, buffer))
     return buffer[:size]

@@ -1,6 +1,6 @@
-"""How many blocks of a kernel fit on one multiprocessor, what stops more of them, and what would let more in.
+"""Computes theoretical occupancy: blocks per multiprocessor, the limiting resource, and changes that would raise it.
 
-By the occupancy rules of the CUDA C++ Programming Guide; needs no GPU and no toolkit.
+Follows the occupancy rules of the CUDA C++ Programming Guide; needs no GPU and no toolkit.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ from kernel_lsp.device.architectures import (
 
 
 class Limiter(StrEnum):
-    """What keeps another block off the multiprocessor."""
+    """A resource that limits the number of resident blocks."""
 
     WARPS = "warps"
     BLOCKS = "blocks"
@@ -31,7 +31,7 @@ class Limiter(StrEnum):
 
 
 class Lever(StrEnum):
-    """What an author can change to let more warps in."""
+    """A quantity that an author can change to raise occupancy."""
 
     REGISTERS = "registers"
     SHARED = "shared memory"
@@ -41,14 +41,14 @@ class Lever(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cliff:
-    """A change of one thing, all else as it is, that lets more warps in: of a resource the smallest one that does.
+    """The smallest change of one quantity, all others kept, that raises occupancy.
 
-    Of block sizes it is the best one, and of several such the nearest, for a smaller block is not in itself a cost.
+    For the block size it is the best one, of equally good ones the nearest: a smaller block costs nothing in itself.
 
     Attributes:
         lever: what to change.
         change: by how much, in its own unit (registers per thread, bytes per block, barriers per block, threads per
-            block); negative but for threads, of which more can be better too.
+            block); negative except for threads, where more can be better too.
         blocks: blocks per multiprocessor after it.
         share: occupancy after it, 0 to 1.
     """
@@ -64,10 +64,10 @@ class Occupancy:
     """Theoretical occupancy of one kernel at one block size.
 
     Attributes:
-        blocks: resident blocks per multiprocessor; 0 means that the kernel cannot be launched so.
+        blocks: resident blocks per multiprocessor; 0 if the kernel cannot be launched at this size.
         warps: resident warps per multiprocessor.
         share: `warps` over the most the architecture can hold, 0 to 1.
-        limiters: what binds, all of them if several do.
+        limiters: the limiting resources, all of them if several limit equally.
     """
 
     blocks: int
@@ -77,7 +77,7 @@ class Occupancy:
 
 
 def occupancy(arch: str, registers: int, shared_bytes: int, threads: int, barriers: int = 0) -> Occupancy:
-    """Occupancy of a kernel.
+    """Return the theoretical occupancy of a kernel.
 
     Args:
         arch: one of `ARCHITECTURES`, with or without its `a` or `f` suffix.
@@ -111,7 +111,7 @@ def occupancy(arch: str, registers: int, shared_bytes: int, threads: int, barrie
 
 
 def next_cliffs(arch: str, registers: int, shared_bytes: int, threads: int, barriers: int = 0) -> tuple[Cliff, ...]:
-    """For each lever that helps by itself, the change to make; largest gain first. Arguments as for `occupancy`."""
+    """Return, for each quantity that helps by itself, its change; largest gain first. Arguments as `occupancy`."""
     limits = ARCHITECTURES[base_arch(arch)]
     now = {
         Lever.REGISTERS: registers,

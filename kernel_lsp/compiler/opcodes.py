@@ -1,4 +1,4 @@
-"""What machine instructions do, by their opcodes; the names are those of "CUDA Binary Utilities", instruction sets."""
+"""Classifies machine instructions by opcode; the names are those of "CUDA Binary Utilities", instruction sets."""
 
 import re
 from enum import StrEnum
@@ -8,7 +8,7 @@ _SIZED = frozenset({"LDG", "STG", "LDS", "STS", "LDL", "STL", "LD", "ST", "LDGST
 
 
 class Role(StrEnum):
-    """What an instruction is for, where that decides how fast a kernel is."""
+    """The kind of work an instruction does, where that matters for speed."""
 
     GLOBAL = "global memory"
     SHARED = "shared memory"
@@ -34,12 +34,12 @@ _ROLE_OF = {name: role for role, names in _ROLES.items() for name in names.split
 
 
 def role_of(opcode: str) -> Role | None:
-    """The role of an opcode with its modifiers; None for plain arithmetic, moves and branches."""
+    """Return the role of an opcode with its modifiers; None for plain arithmetic, moves and branches."""
     return _ROLE_OF.get(opcode.partition(".")[0])
 
 
 def kind_of(opcode: str) -> str:
-    """What an opcode is, in short: `LDG.128` (width in bits) for loads and stores, else the name without modifiers."""
+    """Return an opcode's short name: `LDG.128` (width in bits) for loads and stores, else without modifiers."""
     base = opcode.partition(".")[0]
     if base not in _SIZED:
         return base

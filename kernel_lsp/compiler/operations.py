@@ -1,4 +1,4 @@
-"""Looking on while torch computes: what the modes of the pretended GPU have in common. Worker processes only."""
+"""The base of torch dispatch modes that replace operations on the fake GPU. Worker processes only."""
 
 from typing import Any
 
@@ -7,10 +7,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class Operations(TorchDispatchMode):
-    """A mode that is handed operations one by one, and operators of operators not at all.
+    """A dispatch mode that receives single operations, but no higher-order operators.
 
-    These, such as the one by which `torch.library.wrap_triton` launches, are made of launches and of operations, and
-    each of those is heard of by itself.
+    Those, such as the one by which `torch.library.wrap_triton` launches, consist of launches and operations, each of
+    which arrives by itself.
     """
 
     supports_higher_order_operators = True
@@ -27,5 +27,5 @@ class Operations(TorchDispatchMode):
         return self.operation(func, args, kwargs or {})
 
     def operation(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> object:
-        """Do one operation; return its result."""
+        """Execute one operation and return its result."""
         raise NotImplementedError

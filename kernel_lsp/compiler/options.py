@@ -1,4 +1,4 @@
-"""How CUDA files are compiled, as a record that processes without a compiler may hold."""
+"""Compiler options for CUDA files, as a record that processes without a compiler may hold."""
 
 import re
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ _STANDARD = re.compile(r"-{1,2}std[= ]")
 
 @dataclass(frozen=True, slots=True)
 class BuildOptions:
-    """How CUDA files are compiled.
+    """Compiler options for CUDA files.
 
     Attributes:
         flags: further options, understood by NVRTC and nvcc alike where both are to be used (`-DTILE=64`,
-            `--use_fast_math`, `--maxrregcount=64`), and what nvcc is told of targets (`-arch=sm_90a`). C++17 unless one
+            `--use_fast_math`, `--maxrregcount=64`), and options that name targets (`-arch=sm_90a`). C++17 unless one
             of them says otherwise.
         include_dirs: folders searched for headers, after the file's own.
     """
@@ -25,11 +25,11 @@ class BuildOptions:
 
     @property
     def all_flags(self) -> tuple[str, ...]:
-        """`flags` with the language standard, without targets."""
+        """Return `flags` with the language standard, without those that name targets."""
         flags, _ = split_targets(self.flags)
         return flags if any(map(_STANDARD.match, flags)) else ("-std=c++17", *flags)
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """Those of `flags` that name targets, each in one piece."""
+        """Return those of `flags` that name targets, each as one string."""
         return split_targets(self.flags)[1]

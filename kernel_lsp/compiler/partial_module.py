@@ -1,12 +1,12 @@
-"""Modules of which only what is asked for is executed, so that a kernel is loaded without its file's host code.
+"""Modules that execute only the statements a name needs, so that a kernel loads without its file's host code.
 
 Worker processes only. A kernel needs its imports, its constants and the functions it calls; its file may also import
-packages that are not installed, run a benchmark, or want a GPU. A name's value is made when it is first asked for: the
-statements at the top of the file that bind it are executed, after those that bind what they use. Imports that lead to
-files of the same project are such modules again: no package's `__init__` is executed for one function in it.
+packages that are not installed, run a benchmark, or want a GPU. A name's value is computed when it is first asked for:
+the top-level statements that bind it are executed, after those that bind the names they use. Imports of files of the
+same project are partial modules too: no package's `__init__` is executed for one function in it.
 
-What a module that is not installed would have given is `Unknown`: whoever does not need its value is loaded. Where an
-`if` at the top of a file asks for it, the first branch that can be executed is taken, and that is noted.
+A name from a module that is not installed is `Unknown`: code that does not need its value still loads. If a top-level
+`if` tests such a name, the first branch that can be executed is taken, and that is recorded as a guess.
 """
 
 import __future__
@@ -33,12 +33,12 @@ _MAIN = ast.dump(ast.parse("__name__ == '__main__'", mode="eval").body)
 
 
 class PartialModule:
-    """A file whose statements are executed as their names are asked for.
+    """A file whose top-level statements are executed when a name that they bind is asked for.
 
     Args:
         path: the file.
         text: its text, which need not be what is on disk.
-        files: the modules of this kind that there are, by their files.
+        files: all partial modules by path; this one adds itself.
 
     Raises:
         WorkloadError: the file cannot be parsed.
@@ -47,7 +47,7 @@ class PartialModule:
     def __init__(self, path: Path, text: str, files: "dict[Path, PartialModule] | None" = None) -> None:
         self._path, self._files = path, {} if files is None else files
         self._module = ModuleType(f"{path.stem}_in_part_{len(self._files)}")
-        # A plain module, as Triton lets kernels refer to no other.
+        # A plain module, because kernels in Triton may refer to no other type.
         self._names = vars(self._module)
         self._names |= {
             "__getattr__": self.value,
@@ -56,7 +56,7 @@ class PartialModule:
         }
         self._files[path] = self
         show_lines(text, path)
-        sys.modules[self._module.__name__] = self._module  # where dataclasses and Triton look for it
+        sys.modules[self._module.__name__] = self._module  # dataclasses and Triton look for it there
         with blame(path, "it cannot be parsed"):
             tree = python_ast(text)
         self._statements = [n for n in tree.body if not (isinstance(n, ast.If) and ast.dump(n.test) == _MAIN)]
@@ -72,7 +72,7 @@ class PartialModule:
         self._guessed: dict[int, str] = {}
 
     def value(self, name: str) -> Any:
-        """The value of a name of the file, or a module beside a package's `__init__`.
+        """Return the value of a name of the file, or a module beside a package's `__init__`.
 
         Raises:
             WorkloadError: a statement that the name needs raises; at its line.
@@ -81,7 +81,7 @@ class PartialModule:
         if name not in self._names and not (name.startswith("__") and name not in self._binding):
             self._need(name)
             self._settle()
-            self._need(name)  # raises what settling has found
+            self._need(name)  # raises the error that settling found
         if name in self._names:
             return self._names[name]
         beside = _file_of(self._path.parent / name) if self._path.name == "__init__.py" else None
@@ -90,7 +90,7 @@ class PartialModule:
         return self._in_part(beside)
 
     def undecorated(self, name: str) -> Any:
-        """A Triton function with no decorator but `jit`, where the others cannot be executed.
+        """Return a Triton function with `jit` as its only decorator, for use when the others cannot be executed.
 
         Raises:
             WorkloadError: it is no function that `jit` decorates, or what else it needs raises.
@@ -110,11 +110,11 @@ class PartialModule:
 
     @property
     def guesses(self) -> tuple[str, ...]:
-        """The tests in this file and those imported in part of which nobody can know how they end, and why."""
+        """Return a sentence for each `if` that was guessed in any partial module, with the missing module."""
         return tuple(guess for one in self._files.values() for guess in one._guessed.values())
 
     def missing_imports(self) -> list[tuple[int, str]]:
-        """Lines and names of modules that the file imports whatever happens, and that are not here."""
+        """Return line and module name of each unconditional import whose module is not installed."""
         found: list[tuple[int, str]] = []
         for node in self._statements:
             match node:
@@ -137,15 +137,15 @@ class PartialModule:
             return False
 
     def is_bound_anywhere(self, name: str) -> bool:
-        """Whether this file or one that was imported in part binds the name, or may by an `import *`."""
+        """Return True if any partial module binds the name, or may through `import *`."""
         return any(name in one._binding or "*" in one._binding for one in self._files.values())
 
     def is_bound(self, name: str) -> bool:
-        """Whether a statement at the top of the file binds the name."""
+        """Return True if a top-level statement of the file binds the name."""
         return name in self._binding
 
     def _need(self, name: str, before: int | None = None) -> None:
-        """Execute what binds the name, above a statement if one is given; every `import *` where nothing else does."""
+        """Execute the statements that bind the name, above `before` if given; if there are none, every `import *`."""
         for at in self._binding.get(name, () if hasattr(builtins, name) else self._binding.get("*", ())):
             if before is None or at < before:
                 self._run(at)
@@ -176,16 +176,16 @@ class PartialModule:
             raise self._broken[at] from error.__cause__
 
     def _calls_above(self, at: int) -> list[int]:
-        """The calls above a statement that use what it uses, and may have been made to change that: `library.set_up()`.
+        """Return the calls above a statement that use names it uses and may modify them: `library.set_up()`.
 
-        They are not made before something fails without them, as most of them are a script's own run.
+        They are executed only after something failed without them, since most such calls are a script's main program.
         """
         used = {*_used_at_once(self._statements[at])}
         above = [other for other in range(at) if other not in self._begun and _is_call(self._statements[other])]
         return [other for other in above if used & {*_used_at_once(self._statements[other])}]
 
     def _execute(self, node: ast.stmt) -> None:
-        """Execute a statement, as far as it can be where modules are missing."""
+        """Execute a statement, as far as missing modules allow."""
         try:
             with blame(self._path, "it raised while its kernels were loaded"):
                 code = compile(ast.Module([node], []), str(self._path), "exec", self._flags, dont_inherit=True)
@@ -200,7 +200,7 @@ class PartialModule:
                 raise
 
     def _execute_either(self, node: ast.If, why: UnknownError) -> None:
-        """Execute the first branch of an `if` that can be executed, and note it."""
+        """Execute the first branch of an `if` that can be executed, and record the guess."""
         for branch, how in ((node.body, "holds"), (node.orelse, "does not hold")):
             try:
                 for inner in branch:
@@ -213,7 +213,7 @@ class PartialModule:
         raise why.origin
 
     def _is_of_others(self, node: ast.stmt) -> TypeGuard[ast.Import | ast.ImportFrom]:
-        """Whether a statement imports, by name, from elsewhere than this project."""
+        """Return True if a statement imports, by name, from outside this project."""
         match node:
             case ast.Import(names=names):
                 return not any(self._find(one.name, 0) for one in names)
@@ -223,7 +223,7 @@ class PartialModule:
                 return False
 
     def _import_what_is_there(self, node: ast.Import | ast.ImportFrom, error: WorkloadError) -> None:
-        """Import name by name; one that cannot be had is unknown."""
+        """Import name by name; bind those that cannot be imported to `Unknown`."""
         if len(node.names) == 1:
             (name,) = node.names
             self._names[name.asname or name.name.partition(".")[0]] = Unknown(error)
@@ -233,7 +233,7 @@ class PartialModule:
             self._execute(one)
 
     def _root_of(self, error: WorkloadError) -> WorkloadError:
-        """What kept a name from being made, where that it is not defined is all that is said."""
+        """Return the error that kept a name from being bound, if `error` only says that it is undefined."""
         if isinstance(error.__cause__, UnknownError):
             return error.__cause__.origin
         name = error.__cause__.name if isinstance(error.__cause__, NameError) else None
@@ -241,9 +241,9 @@ class PartialModule:
         return next((root for root in broken if root is not None), error)
 
     def _settle(self, before: int | None = None) -> None:
-        """Make what functions need when they are called, above a statement if one is given.
+        """Execute all that functions need when they are called; only statements above `before` if given.
 
-        What only host functions need may be missing.
+        Failures that concern only host functions are ignored.
         """
         settled: set[int] = set()
         while left := [at for at in self._called_later if at not in settled]:
@@ -261,7 +261,7 @@ class PartialModule:
             self._called_later = [at for at in self._called_later if at not in settled]
 
     def _is_jit(self, at: int) -> bool:
-        """Whether a function is one of Triton's, by a decorator or by a call further down."""
+        """Return True if a function is a Triton kernel, by a decorator or by a later call of `jit`."""
         node = self._statements[at]
         if not isinstance(node, ast.FunctionDef):
             return False
@@ -276,7 +276,7 @@ class PartialModule:
         fromlist: tuple[str, ...] | None = (),
         level: int = 0,
     ) -> ModuleType:
-        """What `__import__` does, with files of this project in part."""
+        """Import like `__import__`, but load files of this project as partial modules."""
         found = self._find(name, level)
         if found is None:
             if level:
@@ -290,7 +290,7 @@ class PartialModule:
         return module
 
     def _public(self) -> Iterator[str]:
-        """The names that `import *` brings, as far as they can be made."""
+        """Yield the names that `import *` brings, except those that fail to load."""
         for name in [name for name in self._binding if name.isidentifier() and not name.startswith("_")]:
             try:
                 self.value(name)
@@ -299,7 +299,7 @@ class PartialModule:
             yield name
 
     def _find(self, name: str, level: int) -> Path | None:
-        """The file of a module of this project; None where it is none."""
+        """Return the file of a module of this project; None for other modules."""
         parts = [part for part in name.split(".") if part]
         if level:
             return _file_of(self._path.parents[level - 1].joinpath(*parts))
@@ -321,7 +321,7 @@ class PartialModule:
 
 
 def _file_of(stem: Path) -> Path | None:
-    """The file that is imported under a path without its suffix; of a package without `__init__` an empty one."""
+    """Return the file imported for a path without suffix; the missing `__init__` path of a namespace package."""
     for path in (stem / "__init__.py", stem.with_name(f"{stem.name}.py")):
         if path.is_file():
             return path
@@ -329,7 +329,7 @@ def _file_of(stem: Path) -> Path | None:
 
 
 def _bound(node: ast.stmt) -> set[str]:
-    """The names that a statement at the top of a file binds or whose value it changes; `*` for `import *`."""
+    """Return the names that a top-level statement binds or modifies; `*` for `import *`."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return {node.name}
     if isinstance(node, ast.Expr):
@@ -353,12 +353,12 @@ def _bound(node: ast.stmt) -> set[str]:
 
 
 def _is_call(node: ast.stmt) -> bool:
-    """Whether a statement is a call whose result nobody takes."""
+    """Return True if a statement is a call whose result is not used."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
 
 
 def _own_scope(node: ast.AST) -> Iterator[ast.AST]:
-    """A statement and what is under it, but for the insides of functions and classes."""
+    """Yield a statement and its nodes, without the bodies of functions and classes."""
     yield node
     if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
         for child in ast.iter_child_nodes(node):
@@ -366,13 +366,13 @@ def _own_scope(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _calls_something(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether an argument of a decorator is computed by a call, as in `autotune(configs=made())`."""
+    """Return True if a decorator's argument is computed by a call, as in `autotune(configs=made())`."""
     arguments = [a for d in function.decorator_list if isinstance(d, ast.Call) for a in (*d.args, *d.keywords)]
     return any(isinstance(inner, ast.Call) for argument in arguments for inner in ast.walk(argument))
 
 
 def _used_at_once(node: ast.AST) -> list[str]:
-    """The names that are read when a statement is executed: of a function's those outside of its body."""
+    """Return the names read when a statement is executed; for a function those outside its body."""
     if isinstance(node, ast.ClassDef):
         inner = [name for one in node.body for name in _used_at_once(one)]
         return list(dict.fromkeys([*names_read(*node.bases, *node.keywords, *node.decorator_list), *inner]))
@@ -385,7 +385,7 @@ def _used_at_once(node: ast.AST) -> list[str]:
 
 
 def _used_when_called(node: ast.AST) -> list[str]:
-    """The names of the file that functions read when they are called."""
+    """Return the global names that functions read when they are called."""
     if isinstance(node, ast.ClassDef):
         return list(dict.fromkeys(name for one in node.body for name in _used_when_called(one)))
     if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):

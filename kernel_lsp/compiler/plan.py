@@ -1,9 +1,9 @@
-"""The launches a workload makes, as recorded by running its `launch` without a GPU (see `build.planner`)."""
+"""Records of the launches that a workload makes, found by running its `launch` without a GPU (`compiler.planner`)."""
 
 from dataclasses import dataclass, field
 
 Constant = bool | int | float | str | None
-"""Value of a compile-time parameter; anything but a Python literal as its text."""
+"""Value of a compile-time parameter; anything but a Python literal is given as its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +12,7 @@ class Launch:
 
     Attributes:
         kernel: the name used in the launch (`rmsnorm<float, 256>`), or the Triton function's name.
-        grid: blocks in x, y, z; zeros where no case was run and the host code alone was read.
+        grid: blocks in x, y, z; zeros if no case was run and only host code was read.
         block: threads in x, y, z; (32 * num_warps, 1, 1) for Triton; zeros where the host code computes them.
         shared_bytes: dynamic shared memory per block.
         constexprs: Triton: values of the compile-time parameters.
@@ -33,7 +33,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The launches one case of a workload makes, in order; `case` counts from 0."""
+    """The launches of one case of a workload, in order; `case` counts from 0."""
 
     case: int
     launches: tuple[Launch, ...]

@@ -1,6 +1,6 @@
-"""What a workload launches, found by running its `launch` where nothing can be launched.
+"""Traces the launches of a CUDA workload by running its `launch` on a fake GPU.
 
-Worker processes only: it runs the user's code. Triton files are planned by `kernel_lsp.compiler.triton`.
+Worker processes only: it runs the user's code. Triton files are traced by `kernel_lsp.compiler.triton`.
 """
 
 from collections.abc import Callable, Collection
@@ -25,12 +25,12 @@ _OWN_LAUNCH = (
 
 @dataclass(frozen=True, slots=True)
 class CudaPlan:
-    """What a CUDA file's workload does with it.
+    """The launches and host calls that a workload makes of a CUDA file.
 
     Attributes:
         plans: the launches of each case.
-        host_functions: functions of the file that `launch` calls and that are no kernels, such as the wrapper of a
-            torch extension; where there are any, the file has to be built whole and `plans` holds no launches.
+        host_functions: host functions of the file that `launch` calls, such as the wrapper of a
+            torch extension; if there are any, the whole file is built as an extension and `plans` has no launches.
     """
 
     plans: tuple[Plan, ...]
@@ -38,19 +38,19 @@ class CudaPlan:
 
     @property
     def needs_extension(self) -> bool:
-        """Whether host code of the file is called."""
+        """Return True if `launch` calls host code of the file."""
         return bool(self.host_functions)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every kernel name that is launched, once, in order."""
+        """Return every kernel name that is launched, once, in order."""
         return tuple(dict.fromkeys(launch.kernel for plan in self.plans for launch in plan.launches))
 
 
 def plan_cuda(
     workload: Workload, kernels: Collection[str], device: Device, launch: Callable[..., Any] | None = None
 ) -> CudaPlan:
-    """The launches that each case makes.
+    """Return the launches of each case.
 
     Args:
         workload: its cases and inputs.
@@ -83,7 +83,7 @@ def plan_cuda(
                     return CudaPlan((), (error.__cause__.name,))
                 if error.__cause__ is not None and (lacking := shortfall(error.__cause__)) is not None:
                     raise lacking from error
-                if error.path is None:  # raised below, where neither the file nor the line is known
+                if error.path is None:  # raised below, where neither file nor line is known
                     path = file_of(launch, workload.path)
                     frames = [frame for frame in extract_tb(error.__traceback__) if frame.filename == str(path)]
                     error.path, error.line = path, frames[-1].lineno if frames else None
@@ -102,7 +102,7 @@ class _HostFunctionError(Exception):
 
 
 class _RecordingModule:
-    """Stands for the loaded file: `module.name[grid, block](...)`, `module["name<2>"][grid, block, shared](...)`."""
+    """Takes the place of the loaded file and records `module.name[grid, block](...)`, `module["name<2>"][...](...)`."""
 
     def __init__(self, known: Collection[str]) -> None:
         self._known = known

@@ -1,15 +1,14 @@
-"""What code written for nvcc expects of the host's headers, in a form that NVRTC can compile in a few milliseconds.
+"""Replacements for host headers that code written for nvcc expects, cheap enough for NVRTC (a few milliseconds).
 
-NVRTC has no host headers. Where CCCL's headers are at hand the integer types, and the limits it has, are theirs,
-because CCCL would not bear others beside its own. `PRELUDE` is included ahead of every file; `HOST_HEADERS` stand in
-for headers by name.
+NVRTC has no host headers. If CCCL's headers are installed, the integer types and limits come from them, because CCCL
+rejects second definitions. `PRELUDE` is included before every file; `HOST_HEADERS` replace headers by name.
 """
 
 from pathlib import Path
 
 PRELUDE_NAME = "kernel_lsp_prelude.h"
 HALF_HEADER = "kernel_lsp_half.h"
-"""PyTorch's 16-bit floats, for kernels that name them; included by those who need it."""
+"""PyTorch's 16-bit float types, included for kernels that name them."""
 
 _MACROS = {
     "FLT_MAX": "3.402823466e+38f",

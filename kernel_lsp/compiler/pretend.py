@@ -1,8 +1,8 @@
-"""A GPU that is not there: user code written for CUDA tensors runs on the CPU.
+"""A fake GPU: user code written for CUDA tensors runs on the CPU (compare PyTorch's FakeTensor).
 
-Worker processes only. Tensors live on the CPU and say that they are on `cuda:0`. Where only shapes, strides and types
-are wanted, random factories give zeros, which the system hands out without touching memory; so do a few operations of
-large tensors and numbers.
+Worker processes only. Tensors live on the CPU and report `cuda:0`. Where only shapes, strides and types matter, random
+factories give zeros, which the system provides without touching memory; so do a few operations of large tensors with
+numbers.
 """
 
 import contextlib
@@ -34,19 +34,19 @@ _MAP_NORESERVE = 0x4000  # Linux; not every Python names it
 
 
 class _Properties(SimpleNamespace):
-    """The answer of `torch.cuda.get_device_properties`."""
+    """The result of `torch.cuda.get_device_properties`."""
 
 
 @contextmanager
 def pretend_gpu(device: Device, *, values: bool = False) -> Generator[None]:
-    """Within it torch believes in one GPU, such as `device`; unless `values` are wanted, what is random is zero."""
+    """Make torch believe within the context in one GPU, `device`; random values are zeros unless `values` is set."""
     with contextlib.ExitStack() as patched:
         answers = _answers(device) | patched.enter_context(streams())
         for name, answer in answers.items():
             patched.enter_context(mock.patch.object(torch.cuda, name, answer))
         for name in ("mark", "range_push", "range_pop"):
             patched.enter_context(mock.patch.object(torch.cuda.nvtx, name, _nothing()))
-        # Else recurrent layers have the library arrange their weights, which takes a GPU.
+        # Otherwise recurrent layers call cuDNN to arrange their weights, which takes a GPU.
         patched.enter_context(mock.patch.object(torch.backends.cudnn, "is_acceptable", return_value=False))
         patched.enter_context(mock.patch.object(torch, "Generator", _Generator))
         patched.enter_context(mock.patch.object(torch.Tensor, "record_stream", _nothing()))
@@ -55,7 +55,7 @@ def pretend_gpu(device: Device, *, values: bool = False) -> Generator[None]:
 
 
 def _answers(device: Device) -> dict[str, Callable[..., Any]]:
-    """Return what functions of `torch.cuda` answer. Each is one of its own: `torch._dynamo` wants no object twice."""
+    """Return the replacements of `torch.cuda` functions, all distinct, as `torch._dynamo` rejects one object twice."""
     properties = _properties(device)
     return {
         "is_available": lambda: True,
@@ -103,14 +103,14 @@ def _properties(device: Device) -> _Properties:
 
 
 class _Generator(torch.Generator):
-    """A generator of the CPU's, whichever device it is asked for."""
+    """A random generator on the CPU, whatever device is named."""
 
     def __new__(cls, *_: object, **__: object) -> "_Generator":  # pyright: ignore[reportInconsistentConstructor]
         return super().__new__(cls)
 
 
 class _OnTheCpu(TorchFunctionMode):
-    """Sends what is meant for the GPU to the CPU, and random values to zeros unless `values` are wanted."""
+    """Redirects calls for the GPU to the CPU, and gives zeros for random values unless `values` is set."""
 
     def __init__(self, values: bool) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ class _OnTheCpu(TorchFunctionMode):
             return func(*args, **named)
         name = getattr(func, "__name__", "")
         if name == "__get__":
-            # The attributes of a tensor come as the getters of its descriptors.
+            # Attributes of a tensor arrive as the getters of its descriptors.
             owner = getattr(getattr(func, "__self__", None), "__name__", "")
             return {"is_cuda": True, "device": _CUDA}[owner] if owner in ("is_cuda", "device") else func(*args, **named)
         if name == "get_device":
@@ -143,19 +143,19 @@ class _OnTheCpu(TorchFunctionMode):
 
 
 class ShapesOnly(Operations):
-    """Large results are computed by their shapes alone, and are zeros that nobody has written.
+    """A mode that computes only the shape of large results, which are zeros without memory of their own.
 
     For problems whose tensors are too large for a CPU. Small tensors keep their values, on which sizes and branches of
-    host code may depend; so does what torch cannot tell the shape of.
+    host code may depend; so do results whose shape torch cannot infer.
     """
 
     def __init__(self) -> None:
-        """Make it where torch does not yet believe in a GPU: what it imports must not either."""
+        """Import what torch needs for shapes; call this before torch believes in a GPU."""
         super().__init__()
         importlib.import_module("torch._dynamo")  # torch would do so with the first shape
 
     def operation(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """Do it by shapes alone where they are large."""
+        """Execute the operation; by shape alone if its tensors are large."""
         given = [value for value in tree_leaves((args, named)) if isinstance(value, torch.Tensor)]
         writes = [argument.alias_info for argument in func._schema.arguments if argument.alias_info is not None]
         if not any(value.nbytes >= _LARGE for value in given) or (writes and not any(a.is_write for a in writes)):
@@ -171,7 +171,7 @@ class ShapesOnly(Operations):
 
 
 def _zeros(name: str, args: tuple[Any, ...], named: dict[str, Any]) -> torch.Tensor | None:
-    """What a factory of zeros or of random values gives here; None if `name` is neither."""
+    """Return the zeros for a factory of zeros or random values; None if `name` is another function."""
     shape_only: dict[str, Any] = {key: value for key, value in named.items() if key not in _VALUES} | {"device": "meta"}
     if name in ("rand", "randn", "zeros"):
         return _untouched_zeros(torch.empty(*args, **shape_only))
@@ -194,9 +194,9 @@ def _zeros(name: str, args: tuple[Any, ...], named: dict[str, Any]) -> torch.Ten
 
 
 def _moved_by_a_number(args: tuple[Any, ...], named: dict[str, Any]) -> bool:
-    """Whether a large floating-point tensor meets a number alone: of what is random nobody asked for the values.
+    """Return True if a large floating-point tensor is combined with a number alone, so that zeros may stand for it.
 
-    What is to be differentiated is computed as it is.
+    Tensors that require a gradient are computed properly.
     """
     if named or len(args) != 2 or not isinstance(args[0], torch.Tensor) or not isinstance(args[1], (int, float)):
         return False
@@ -204,7 +204,7 @@ def _moved_by_a_number(args: tuple[Any, ...], named: dict[str, Any]) -> bool:
 
 
 def _untouched_zeros(like: torch.Tensor) -> torch.Tensor:
-    """Zeros of the shape, strides and type of a `meta` tensor; large ones are pages that are not there until read."""
+    """Return zeros with the shape, strides and type of a `meta` tensor; large ones take no memory until read."""
     size = like.untyped_storage().nbytes()
     if size < _SMALL:
         zeros = torch.zeros((size // like.element_size(),), dtype=like.dtype, device="cpu")

@@ -1,8 +1,8 @@
-"""Streams, events and CUDA graphs of a GPU that is not there. Worker processes only.
+"""Streams, events and CUDA graphs of the fake GPU. Worker processes only.
 
-Work on any stream is done at once, in the order in which host code asks for it. While a graph is captured nothing is
-done: operations of torch's are kept by a dispatch mode, launches by whoever makes them (see `capturing`), and a replay
-does all of it on the memory that it was captured with, as a GPU does.
+Work on any stream is executed at once, in the order of the calls. While a graph is captured nothing is executed: a
+dispatch mode keeps torch's operations, the launcher keeps launches (see `capturing`), and a replay executes all of it
+on the memory it was captured with, as a GPU does.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ _handles = itertools.count(1)
 
 
 class Stream:
-    """A stream in which all work is done at once."""
+    """A stream that executes all work at once."""
 
     device = _DEVICE
     device_index = 0
@@ -51,24 +51,24 @@ class Stream:
         """Return at once."""
 
     def query(self) -> bool:
-        """Return that all work is done."""
+        """Return True: all work is done."""
         return True
 
     def record_event(self, event: "Event | None" = None) -> "Event":
-        """Return an event that was recorded now."""
+        """Return an event that is recorded now."""
         made = event or Event()
         made.record(self)
         return made
 
 
 class Event:
-    """An event that has happened as soon as it is recorded; it knows the time of the host."""
+    """An event that completes as soon as it is recorded; it takes the host's time."""
 
     def __init__(self, *_: object, **__: object) -> None:
         self._recorded: float | None = None
 
     def record(self, stream: Stream | None = None) -> None:
-        """Take the time."""
+        """Record the current time."""
         self._recorded = time.perf_counter()
 
     def wait(self, stream: Stream | None = None) -> None:
@@ -78,7 +78,7 @@ class Event:
         """Return at once."""
 
     def query(self) -> bool:
-        """Return that it has happened."""
+        """Return True: it has completed."""
         return True
 
     def elapsed_time(self, end: "Event") -> float:
@@ -93,18 +93,18 @@ class Event:
 
 
 class Graph:
-    """Work that was asked for while it was captured, to be done at each replay."""
+    """Work kept during capture, and executed at each replay."""
 
     def __init__(self, keep_graph: bool = False) -> None:
         self._steps: list[Callable[[], object]] = []
         self._mode: _Captured | None = None
 
     def take(self, step: Callable[[], object]) -> None:
-        """Keep a piece of work."""
+        """Keep a piece of work for replays."""
         self._steps.append(step)
 
     def capture_begin(self, pool: object = None, capture_error_mode: str = "global") -> None:
-        """Keep work from now on instead of doing it.
+        """Start capture: work is kept, not executed.
 
         Raises:
             RuntimeError: another graph is being captured.
@@ -117,18 +117,18 @@ class Graph:
         _state.captured = self
 
     def capture_end(self) -> None:
-        """Do work again."""
+        """End capture: work is executed again."""
         if self._mode is not None:
             self._mode.__exit__(None, None, None)
         self._mode = _state.captured = None
 
     def replay(self) -> None:
-        """Do all work that was kept."""
+        """Execute all work that was captured."""
         for step in self._steps:
             step()
 
     def reset(self) -> None:
-        """Forget all work."""
+        """Drop all work that was captured."""
         self._steps.clear()
 
     def instantiate(self) -> None:
@@ -138,12 +138,12 @@ class Graph:
         """Return at once."""
 
     def pool(self) -> tuple[int, int]:
-        """Return a name for its memory."""
+        """Return a handle for its memory pool."""
         return 0, id(self)
 
 
 class GraphContext:
-    """`torch.cuda.graph`: within it a graph is captured, on a stream of its own."""
+    """The context manager `torch.cuda.graph`: captures a graph on a stream of its own."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class GraphContext:
 
 
 class _State:
-    """The current stream, and the graph that is being captured."""
+    """The current stream, and the graph being captured, if any."""
 
     def __init__(self) -> None:
         self.default = Stream()
@@ -177,13 +177,13 @@ _state = _State()
 
 
 def capturing() -> Graph | None:
-    """Return the graph that is being captured, which takes what would else be done."""
+    """Return the graph being captured; None if there is none. Launchers give it their launches."""
     return _state.captured
 
 
 @contextlib.contextmanager
 def streams() -> Generator[dict[str, Any]]:
-    """Within it there are streams; what is yielded belongs to `torch.cuda` under these names."""
+    """Provide streams within the context; yields replacements for `torch.cuda` by name."""
     before, captured = _state.current, _state.captured
     _state.current = _state.default
     try:
@@ -218,14 +218,14 @@ def _set_stream(stream: Stream) -> None:
 
 
 class _Captured(Operations):
-    """Keeps torch's operations for a graph; their results are memory that nothing has been computed into."""
+    """Keeps torch's operations for a graph; their results are uninitialised memory until a replay."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__()
         self._graph = graph
 
     def operation(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """Have the graph do it."""
+        """Keep the operation for the graph and return memory for its result."""
         if not _NOT_WHILE_CAPTURING.isdisjoint(func.tags):
             raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
         aliases = [argument.alias_info for argument in func._schema.arguments if argument.alias_info is not None]
@@ -246,7 +246,7 @@ class _Captured(Operations):
 
 
 def _uncomputed(func: Any, args: Any, named: dict[str, Any]) -> Any:
-    """Return memory for the results of an operation; they are computed only where their shapes cannot be told else."""
+    """Return memory for an operation's results; execute it only if their shapes cannot be inferred."""
     if not any(isinstance(value, torch.Tensor) for value in tree_leaves((args, named))):
         return func(*args, **named)
     try:
@@ -267,7 +267,7 @@ def _memory(value: Any) -> Any:
 
 
 def written(func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """Return what an operation that writes to its arguments returns: those, as they are."""
+    """Return what an in-place operation returns, without executing it: the arguments it writes to."""
     given = [
         named.get(argument.name, args[place] if place < len(args) else None)
         for place, argument in enumerate(func._schema.arguments)

@@ -1,4 +1,4 @@
-"""What `ptxas -v` says: the one source of spill counts, and the measure our own reader is held against."""
+"""Parses the output of `ptxas -v`: the only source of spill counts, and the reference for our own cubin reader."""
 
 import re
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ class PtxasUsage:
 
 
 def parse_ptxas_usage(log: str) -> dict[str, PtxasUsage]:
-    """Entry symbol -> usage, for each kernel in a log that holds the output of `ptxas -v`."""
+    """Return entry symbol -> usage for each kernel in a log that holds the output of `ptxas -v`."""
     usage: dict[str, PtxasUsage] = {}
     frames: dict[str, tuple[int, int, int]] = {}  # of kernels and of functions that were not inlined
     entry = function = ""
@@ -48,7 +48,7 @@ def parse_ptxas_usage(log: str) -> dict[str, PtxasUsage]:
 
 
 def with_spills(facts: tuple[KernelFacts, ...], usage: Mapping[str, PtxasUsage]) -> tuple[KernelFacts, ...]:
-    """`facts` with the spill bytes that ptxas counted; a kernel it did not name keeps None."""
+    """Return `facts` with the spill bytes that ptxas counted; a kernel missing from `usage` keeps None."""
     return tuple(
         replace(fact, spill_store_bytes=said.spill_store_bytes, spill_load_bytes=said.spill_load_bytes)
         if (said := usage.get(fact.entry))

@@ -1,7 +1,7 @@
-"""Machine code (SASS) as records: each instruction with its source lines and live registers, loops, counts by line.
+"""Machine code (SASS) as records: instructions with source lines and live registers, loops, and counts by line.
 
-`nvdisasm` is run once for a cubin and its listing kept in the cache. Safe in the parent process: nothing heavy is
-imported and none of the user's code is run.
+`nvdisasm` runs once for each cubin; its listing is cached. Safe in the parent process: nothing heavy is imported and
+none of the user's code is run.
 """
 
 import re
@@ -45,11 +45,11 @@ class Instruction:
 
     @property
     def kind(self) -> str:
-        """What it is, in short; see `kind_of`."""
+        """Return its short name; see `kind_of`."""
         return kind_of(self.opcode)
 
     def line_in(self, path: str) -> int | None:
-        """The innermost line of `path` that it comes from, if any."""
+        """Return the innermost line of `path` that it comes from; None if there is none."""
         return next((place.line for place in self.frames if place.path == path), None)
 
 
@@ -69,22 +69,22 @@ class MachineCode:
 
     @property
     def peak(self) -> Instruction | None:
-        """The first instruction at which most registers are live."""
+        """Return the first instruction with the most live registers; None if there are no instructions."""
         return max(self.instructions, key=lambda one: one.live, default=None)
 
     def body(self, loop: Loop) -> tuple[Instruction, ...]:
-        """The instructions of one of its loops."""
+        """Return the instructions of one of its loops."""
         return tuple(self.instructions[index] for index in loop.body)
 
 
 @dataclass(frozen=True, slots=True)
 class LineCode:
-    """What one source line became.
+    """The machine code of one source line.
 
     Attributes:
         line: from 1.
-        instructions: how many.
-        kinds: how many of each kind (see `Instruction.kind`), most frequent first.
+        instructions: number of them.
+        kinds: number of each kind (see `Instruction.kind`), most frequent first.
         live: most registers in use at one of them.
     """
 
@@ -95,12 +95,12 @@ class LineCode:
 
 
 def mix(instructions: Iterable[Instruction]) -> dict[str, int]:
-    """How many there are of each kind, most frequent first."""
+    """Return the number of instructions of each kind, most frequent first."""
     return dict(Counter(one.kind for one in instructions).most_common())
 
 
 def by_line(code: MachineCode, path: str) -> tuple[LineCode, ...]:
-    """What each line of `path` became, by line; what was inlined from elsewhere counts at its call."""
+    """Return the machine code of each line of `path`, by line; inlined code counts at the line of its call."""
     lines: dict[int, list[Instruction]] = {}
     for instruction in code.instructions:
         if (line := instruction.line_in(path)) is not None:
@@ -112,7 +112,7 @@ def by_line(code: MachineCode, path: str) -> tuple[LineCode, ...]:
 
 
 def disassemble(cubin: bytes, cache: FileCache | None = None, *, by_triton: bool = False) -> tuple[MachineCode, ...]:
-    """The code of every function in `cubin`, in the order in which they stand there.
+    """Return the code of every function in `cubin`, in the order of the listing.
 
     Args:
         cubin: an ELF image.
@@ -127,13 +127,13 @@ def disassemble(cubin: bytes, cache: FileCache | None = None, *, by_triton: bool
 
 
 def read_listing(printed: str, cubin: bytes) -> tuple[MachineCode, ...]:
-    """Machine code from what `nvdisasm -c -lrm count` printed for `cubin`.
+    """Return the machine code in a listing printed by `nvdisasm -c -lrm count` for `cubin`.
 
     Raises:
         CubinError: `cubin` is none.
     """
     tables = read_lines(cubin)
-    places: dict[Place, Place] = {}  # one object for each place, of which there are far fewer than instructions
+    places: dict[Place, Place] = {}  # shares equal records: there are far fewer places than instructions
     found: list[MachineCode] = []
     for function, lines in _functions(printed.splitlines()):
         table = tables.get(function)
@@ -168,7 +168,7 @@ def _functions(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _without_padding(instructions: list[Instruction], labels: Mapping[str, int]) -> tuple[Instruction, ...]:
-    """What is left without the end of each function: NOPs, and before them a branch to itself that is never reached."""
+    """Return the instructions without the padding at the end: NOPs, and an unreachable branch to itself before them."""
     end = len(instructions)
     while end and instructions[end - 1].opcode == "NOP":
         end -= 1

@@ -1,7 +1,7 @@
-"""Errors that come from what stands in for a GPU, told apart from those of the code that runs on it.
+"""Tells errors caused by the substitutes for a GPU apart from errors of the code that runs on them.
 
-Worker processes only. The stand-ins are the emulator, the pretended GPU of `build.pretend` and torch's operations on
-the CPU. None of them can do all that a GPU can, and what they lack or get wrong says nothing of a kernel.
+Worker processes only. The substitutes are the emulator, the fake GPU of `compiler.pretend` and torch's operations on
+the CPU. None of them can do all that a GPU can; an operation they lack says nothing about a kernel.
 """
 
 import sys
@@ -17,7 +17,7 @@ _EMULATOR = (
     f"{_OURS / 'emulate'}/",
     *(f"{_OURS / 'runner' / 'workers' / name}" for name in ("emulated_", "emulator.py")),
 )
-_ARGUMENTS = str(_OURS / "device" / "arguments.py")  # it takes the user's apart, here as on a GPU
+_ARGUMENTS = str(_OURS / "device" / "arguments.py")  # it checks the user's arguments, here as on a GPU
 _PRETENDED = "kernel_lsp.compiler.pretend"
 _NO_DEVICE = ("torch/cuda/", "torch/backends/")
 _NOT_ON_THE_CPU = ("not implemented for '", "from the 'CPU' backend")
@@ -28,7 +28,7 @@ def shortfall(error: BaseException) -> CannotJudgeError | None:
     if isinstance(error, CannotJudgeError):
         return error
     if isinstance(error, WorkloadError):
-        return None  # ours, and about what the user's code asks for
+        return None  # ours, about a request of the user's code
     if isinstance(error, AttributeError) and type(error.obj).__module__.startswith(_PRETENDED):
         return _needs_gpu(f"`{error.name}` of `torch.cuda`'s {type(error.obj).__name__.strip('_')}")
     said = str(error).strip().splitlines()

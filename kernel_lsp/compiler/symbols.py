@@ -1,4 +1,4 @@
-"""Kernels' names: from the symbols in a cubin to what a person writes in a launch."""
+"""Converts the symbols in a cubin to kernel names as a person writes them in a launch."""
 
 import ctypes
 import re
@@ -12,7 +12,7 @@ _INTEGER_SUFFIX = re.compile(r"(?<=\d)[uUlL]+\b")
 
 @lru_cache
 def _demangler() -> ctypes.CDLL | None:
-    """The C++ runtime, which every machine with torch or a compiler has; None where it is missing."""
+    """Return the C++ runtime, which every machine with torch or a compiler has; None if it is missing."""
     try:
         library = ctypes.CDLL("libstdc++.so.6")
     except OSError:
@@ -23,7 +23,9 @@ def _demangler() -> ctypes.CDLL | None:
 
 
 def demangle(symbol: str) -> str:
-    """The declaration behind a C++ symbol, `void softmax<float, 256>(float const*, int)`; the symbol if it is none."""
+    """Return the declaration of a C++ symbol, `void softmax<float, 256>(float const*, int)`, or another symbol
+    itself.
+    """
     library = _demangler()
     if library is None or not symbol.startswith("_Z"):
         return symbol
@@ -37,13 +39,13 @@ def demangle(symbol: str) -> str:
 
 
 def kernel_name(symbol: str) -> str:
-    """The kernel's name with namespaces and template arguments, without return type and parameters."""
+    """Return the kernel's name with namespaces and template arguments, without return type and parameters."""
     declaration = demangle(symbol)
     return symbol if declaration == symbol else _without_parameters(declaration)
 
 
 def declared_name(declaration: str) -> str:
-    """The name in a kernel's declaration, with namespaces and without template arguments: `ops::scale`."""
+    """Return the name in a kernel's declaration, with namespaces and without template arguments: `ops::scale`."""
     name = _without_parameters(declaration) if declaration.endswith(")") else declaration
     return name.partition("<")[0]
 
@@ -59,10 +61,10 @@ def _without_parameters(declaration: str) -> str:
 
 
 def entry_names(symbols: Iterable[str], asked: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Every name under which a launch can call for a kernel -> its symbol.
+    """Return every name under which a launch can call a kernel -> the kernel's symbol.
 
-    A kernel is known by its qualified name and, where no other has it, by the name without its namespaces; overloads
-    are told apart by their whole declaration (`scale(float*)`). `asked` holds names the compiler itself resolved.
+    A kernel is known by its qualified name and, if that is unambiguous, by the name without namespaces; overloads are
+    told apart by their whole declaration (`scale(float*)`). `asked` holds names that the compiler itself resolved.
     """
     symbols = tuple(symbols)
     qualified = {symbol: kernel_name(symbol) for symbol in symbols}
@@ -79,7 +81,7 @@ def entry_names(symbols: Iterable[str], asked: Mapping[str, str] | None = None) 
 
 
 def same_name(one: str, other: str) -> bool:
-    """Whether two spellings call for the same kernel: `k<256, true>` and `::k<256u,true>`."""
+    """Return True if two spellings name the same kernel: `k<256, true>` and `::k<256u,true>`."""
     return _canonical(one) == _canonical(other)
 
 

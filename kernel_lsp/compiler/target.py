@@ -1,7 +1,7 @@
-"""Which target of an architecture device code is compiled for: `sm_90`, or `sm_90a` with all that the hardware has.
+"""Chooses the compilation target for an architecture: `sm_90`, or `sm_90a` with architecture-specific instructions.
 
-What stands only in an architecture-specific target (`wgmma`, `setmaxnreg`, `tcgen05`) runs on that one architecture,
-so compilers leave it out unless they are told. Kernels here are built for one GPU, and may have all of it.
+Instructions that exist only in an architecture-specific target (`wgmma`, `setmaxnreg`, `tcgen05`) run on that one
+architecture, so compilers leave them out unless told otherwise. Kernels here are built for one GPU and may use them.
 """
 
 import re
@@ -14,14 +14,14 @@ _OPTION = re.compile(r"-{1,2}(?:gencode|generate-code|gpu-architecture|gpu-code|
 _ASKS = re.compile(
     r"\b(?:wgmma|setmaxnreg|tcgen05)|\bcp\.async\.bulk\.tensor\b|__CUDA_ARCH_(?:FEAT_SM\d+_ALL|(?:FAMILY_)?SPECIFIC__)"
 )
-"""Instructions, and the macros by which code asks whether it may use them."""
+"""Such instructions, and macros by which code tests whether it may use them."""
 _REFUSED = re.compile(r"^ptxas .*\berror\b.*(?:not supported on \.target|requires \.target)", re.MULTILINE)
 _ON_A_GPU = re.compile(r"\b(?:wgmma|setmaxnreg|tcgen05|cp\.async\.bulk|cp\.reduce\.async\.bulk)\.")
 _FIRST = 90  # architectures before it have one target
 
 
 def split_targets(flags: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Options of nvcc's without those that name targets; and those, each in one piece (`-arch=sm_90a`)."""
+    """Return nvcc's options split in two: those that name no target, and those that do (`-arch=sm_90a`)."""
     others: list[str] = []
     targets: list[str] = []
     rest = list(flags)
@@ -37,10 +37,10 @@ def split_targets(flags: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...
 
 
 def target_of(arch: str, texts: Iterable[str], options: Sequence[str] = ()) -> str:
-    """The target to compile for.
+    """Return the target to compile for.
 
     Args:
-        arch: what the GPU is (`sm_90`), or a target that somebody has set (`sm_90a`), which is left as it is.
+        arch: the GPU's architecture (`sm_90`), or a target set by the user (`sm_90a`), which is kept.
         texts: the code.
         options: those that name targets, see `split_targets`.
 
@@ -58,14 +58,14 @@ def target_of(arch: str, texts: Iterable[str], options: Sequence[str] = ()) -> s
 
 
 def wider_target(target: str, log: str) -> str | None:
-    """The target to try next, where ptxas said that an instruction is not in this one; None where there is none."""
+    """Return the next target to try if ptxas said that an instruction is not in this one; None if there is none."""
     return target + "a" if _may_be_specific(target) and _REFUSED.search(log) else None
 
 
 def needs_gpu(ptx: str | None) -> bool:
-    """Whether code holds instructions that only a GPU can run.
+    """Return True if code has instructions that the emulator does not know, so that only a GPU can run it.
 
-    For an older architecture the same text may compile to something else, or to nothing where `__CUDA_ARCH__` is asked.
+    For an older architecture the same text may compile to something else, or to nothing if it tests `__CUDA_ARCH__`.
     """
     return ptx is not None and _ON_A_GPU.search(ptx) is not None
 

@@ -1,4 +1,4 @@
-"""Several compilations of one Python file as one build: messages, kernels under names of their own, and launches."""
+"""Merges several compilations of one Python file into one build: messages, uniquely named kernels, and launches."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ _NONE = "this file gives no CUDA text to `load_inline` that can be read: it must
 
 
 def apart(binary: Binary, taken: dict[str, int]) -> Binary:
-    """A binary whose kernels have symbols that no earlier one has: `k#2` is the second that is called `k`."""
+    """Return a binary whose kernel symbols differ from all earlier ones: `k#2` is the second kernel called `k`."""
     names: dict[str, str] = {}
     for kernel in binary.kernels:
         taken[kernel.entry] = taken.get(kernel.entry, 0) + 1
@@ -24,7 +24,7 @@ def apart(binary: Binary, taken: dict[str, int]) -> Binary:
 
 
 def together(builds: Sequence[Build], binaries: Sequence[Binary]) -> Build:
-    """All of them as one: it fails where one of them fails."""
+    """Return all builds as one, which fails if any of them fails."""
     if not builds:
         return Build(None, (), "none", 0.0, log=_NONE)
     said = dict.fromkeys(diagnostic for build in builds for diagnostic in build.diagnostics)
@@ -44,7 +44,7 @@ def together(builds: Sequence[Build], binaries: Sequence[Binary]) -> Build:
 
 
 def launches_of(kernel: KernelFacts, written: Sequence[HostLaunch]) -> list[Launch]:
-    """The launches of one kernel; one of no size where none can be read, so that nobody thinks it is not launched."""
+    """Return the launches of one kernel; one of size 0 if none can be read, so that the kernel counts as launched."""
     exact = [launch for launch in written if launch.kernel == kernel.name]
     named = exact or [launch for launch in written if _base(launch.kernel) == _base(kernel.name)]
     sizes = dict.fromkeys((launch.block or (0, 0, 0), launch.shared_bytes or 0) for launch in named) or {((0, 0, 0), 0)}

@@ -1,4 +1,4 @@
-"""What there is to build and measure with on this machine, found without importing torch or triton."""
+"""Finds the compilers and tools on this machine, without importing torch or triton."""
 
 import re
 import shutil
@@ -19,7 +19,7 @@ _PACKAGES = {
     "vllm": "vllm",
 }
 _COMPILING = (*_PACKAGES.values(), "nvidia-cuda-runtime", "nvidia-cuda-cccl", "numpy")
-# nvcc's pattern fits what every tool of the toolkit prints: `release 13.0, V13.0.88` or `Version 2025.3.1.0`.
+# nvcc's pattern fits the output of every tool of the toolkit: `release 13.0, V13.0.88` or `Version 2025.3.1.0`.
 _VERSION = re.compile(r"\bV(\d+(?:\.\d+)+)|[Vv]ersion:? v?(\d+(?:\.\d+)+)")
 _TOOLS = ("nvcc", "ptxas", "nvdisasm", "ncu", "compute-sanitizer")
 _DRIVER = re.compile(r"Kernel Module.*?\s(\d+(?:\.\d+)+)")
@@ -44,13 +44,13 @@ class Tool:
 
     @property
     def present(self) -> bool:
-        """Whether it was found and answered."""
+        """Return True if it was found and reports a version."""
         return self.version is not None
 
 
 @lru_cache
 def find_toolchain() -> dict[str, Tool]:
-    """Every piece by name. Takes some 0.1 s, for the programs are asked for their versions; the answer is kept."""
+    """Return every tool by name. Takes some 0.1 s, since programs are asked for their versions; the result is kept."""
     found = [_package(name, package) for name, package in _PACKAGES.items()]
     found += [_program(name) for name in _TOOLS]
     tools = {tool.name: tool for tool in (*found, _driver())}
@@ -60,12 +60,12 @@ def find_toolchain() -> dict[str, Tool]:
 
 
 def versions() -> dict[str, str]:
-    """Name and version of every piece that is here, for the record."""
+    """Return name and version of every tool that is installed, for the record."""
     return {tool.name: tool.version for tool in find_toolchain().values() if tool.version is not None}
 
 
 def tool(name: str) -> Tool:
-    """One piece; see `Tool.name`. Asks nothing of the other ones.
+    """Return one tool; see `Tool.name`. Looks for no other.
 
     Raises:
         KeyError: no such piece is known.
@@ -80,7 +80,7 @@ def tool(name: str) -> Tool:
 
 @lru_cache
 def package_versions() -> dict[str, str]:
-    """Versions of the Python packages that compile and run kernels; starts nothing."""
+    """Return the versions of the Python packages that compile and run kernels; starts no program."""
     found: dict[str, str] = {}
     for package in _COMPILING:
         with suppress(PackageNotFoundError):

@@ -1,4 +1,4 @@
-"""Where the pieces of a CUDA toolkit lie on this machine: Python wheels first, then an installed toolkit."""
+"""Locates the parts of a CUDA toolkit on this machine: Python wheels first, then an installed toolkit."""
 
 import os
 import shutil
@@ -15,14 +15,14 @@ _TRITON = Path("triton/backends/nvidia")
 
 
 def site_folders() -> tuple[Path, ...]:
-    """Folders that hold installed packages, in the order of import."""
+    """Return the folders of installed packages, in the order of import."""
     candidates = [*sys.path, *site.getsitepackages(), site.getusersitepackages()]
     folders = dict.fromkeys(Path(name) for name in candidates if name.endswith(("site-packages", "dist-packages")))
     return tuple(folder for folder in folders if folder.is_dir())
 
 
 def toolkit_folders() -> tuple[Path, ...]:
-    """Roots of installed toolkits: CUDA_HOME, CUDA_PATH, the home of the `nvcc` on PATH, /usr/local/cuda."""
+    """Return the roots of installed toolkits: CUDA_HOME, CUDA_PATH, the home of the `nvcc` on PATH, /usr/local/cuda."""
     named = [Path(value) for name in ("CUDA_HOME", "CUDA_PATH") if (value := os.environ.get(name))]
     nvcc = shutil.which("nvcc")
     if nvcc:
@@ -32,15 +32,15 @@ def toolkit_folders() -> tuple[Path, ...]:
 
 @lru_cache
 def header_folders() -> tuple[Path, ...]:
-    """Folders with CUDA's headers, best first; a header that one lacks is found in the next.
+    """Return the folders with CUDA's headers, best first; a header missing in one is found in the next.
 
-    The wheel comes first because it is of the same version as the NVRTC wheel; Triton's copy is the last resort.
+    The wheel comes first because its version is that of the NVRTC wheel; Triton's copy is the last resort.
     """
     return tuple(dict.fromkeys(folder for folder in _header_candidates() if folder.is_dir()))
 
 
 def unpacked_headers() -> Path:
-    """Return the folder of the headers that NVRTC carries with it, unpacked: a folder in it for each version."""
+    """Return the folder where NVRTC's own headers are unpacked, in a subfolder for each version."""
     return platformdirs.user_cache_path("kernel-lsp") / "nvrtc-headers"
 
 
@@ -61,12 +61,12 @@ def _header_candidates() -> Iterator[Path]:
 
 
 def find_tool(name: str) -> Path | None:
-    """The program `name` (`nvcc`, `ptxas`, `ncu`, ...): on PATH, in a toolkit, in a wheel, or Triton's own."""
+    """Return the program `name` (`nvcc`, `ptxas`, `ncu`, ...): on PATH, in a toolkit, in a wheel, or Triton's own."""
     return next(find_tools(name), None)
 
 
 def find_tools(name: str) -> Iterator[Path]:
-    """Every program `name` there is, in the order of `find_tool`."""
+    """Yield every installed program `name`, in the order of `find_tool`."""
     if found := shutil.which(name):
         yield Path(found)
     folders = [folder / "bin" for folder in toolkit_folders()]

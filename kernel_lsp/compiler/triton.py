@@ -1,8 +1,8 @@
-"""A Triton file to machine code and launch plans, for a named architecture and with no GPU.
+"""Compiles a Triton file and records its launches, for a named architecture and without a GPU.
 
-Worker processes only: it runs the user's code. A stub driver makes Triton believe in a GPU; every launch then
-compiles as it would there, into the cache at TRITON_CACHE_DIR, and is recorded instead of made. Autotuned kernels
-compile all their configurations. Works with Triton 3.6 and 3.7.
+Worker processes only: it runs the user's code. A fake driver makes Triton believe in a GPU; every launch compiles as it
+would there, into the cache at TRITON_CACHE_DIR, and is recorded instead of executed. Autotuned kernels compile all
+their configurations. Works with Triton 3.6 and 3.7.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ _TARGET = re.compile(r"^\.target (\w+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class TritonBuild:
-    """What came of a Triton file.
+    """The build of a Triton file.
 
     Attributes:
         build: its `binary` holds the facts of every kernel compiled, one for each set of constants, types and options,
@@ -65,18 +65,18 @@ class TritonBuild:
 def build_triton(
     source: SourceFile, workload: Workload, load: Callable[[], Callable[..., Any]], device: Device, processes: int
 ) -> TritonBuild:
-    """Compile all that a workload launches from a Triton file.
+    """Compile every kernel that a workload launches from a Triton file.
 
     Args:
         source: the kernel file, for the places of messages.
         workload: its cases and inputs.
-        load: executes the file and returns what runs it on the inputs of a case.
+        load: executes the file and returns a function that runs it on a case's inputs.
         device: the GPU that the code is told to run on, and compiled for.
         processes: how many may compile side by side.
 
     Raises:
         WorkloadError: the workload's own code raises.
-        CannotJudgeError: it needs more of a GPU than is pretended.
+        CannotJudgeError: it needs something of a GPU that the fake one lacks.
     """
     start = time.perf_counter()
     recorder = Recorder(device.arch)
@@ -125,30 +125,30 @@ def merged(binaries: Sequence[Binary]) -> Binary:
 
 @dataclass(eq=False, slots=True)
 class _Compiled:
-    """What stands for a loaded kernel: the driver gives it to the launcher as the function's handle."""
+    """A compiled kernel; Triton's launcher gets it from the fake driver as the function's handle."""
 
     symbol: str
     cubin: bytes
     entry: str
     name: str = ""
     ptx: str | None = None
-    usage: PtxasUsage | None = None  # None where Triton had compiled it before
+    usage: PtxasUsage | None = None  # None if Triton had it compiled before
 
     @property
     def digest(self) -> bytes:
-        """Of the machine code."""
+        """Return SHA-256 of the machine code."""
         return hashlib.sha256(self.cubin).digest()
 
 
 class Recorder:
-    """Keeps what Triton compiles and launches, in place of a GPU."""
+    """Records what Triton compiles and launches, in place of a GPU."""
 
     def __init__(self, arch: str) -> None:
         self._arch = arch
         self.compiled: list[_Compiled] = []
         self.launches: list[Launch] = []
         self.launched: dict[Any, None] = {}
-        self._trying = False  # a launch that the autotuner makes to time a configuration is no launch of the workload
+        self._trying = False  # True while the autotuner times a configuration: its launches are not the workload's
         self.known: dict[bytes, PtxasUsage] = {}
         self._usage: dict[str, PtxasUsage] = {}
         self._entries: Counter[str] = Counter()
@@ -156,7 +156,9 @@ class Recorder:
 
     @contextlib.contextmanager
     def hearing(self) -> Generator[None]:
-        """Within it, what `ptxas -v` says of each kernel is kept. Triton prints it and keeps nothing of it."""
+        """Record, within the context, the output of `ptxas -v` for each kernel, which Triton prints and does not
+        keep.
+        """
         with (
             mock.patch.dict(os.environ, {"TRITON_DUMP_PTXAS_LOG": "1"}),
             mock.patch("triton.backends.nvidia.compiler.print", self._hear, create=True),
@@ -164,7 +166,7 @@ class Recorder:
             yield
 
     def load(self, symbol: str, cubin: bytes) -> _Compiled:
-        """Take in a compiled kernel."""
+        """Record a compiled kernel and return its handle."""
         self._entries[symbol] += 1
         count = self._entries[symbol]
         entry = symbol if count == 1 else f"{symbol}#{count}"
@@ -174,7 +176,7 @@ class Recorder:
         return kernel
 
     def heard(self) -> dict[bytes, PtxasUsage]:
-        """What ptxas said of the kernels that were taken in, by their digests."""
+        """Return the ptxas output of the recorded kernels, by their digests."""
         return {kernel.digest: kernel.usage for kernel in self.compiled if kernel.usage}
 
     def loaded(self, kernel: _Compiled, ptx: str | None) -> None:
@@ -184,10 +186,10 @@ class Recorder:
     def launch(
         self, source: Any, metadata: Any, kernel: _Compiled, grid: tuple[int, int, int], arguments: Sequence[Any]
     ) -> None:
-        """Take in a launch."""
+        """Record a launch."""
         compiled, constants = kernel, _constants(source)
         if not compiled.name:
-            # Triton also makes a constant of an argument that happens to be 1, which would only lengthen the name.
+            # Triton also makes a constant of an argument that happens to be 1; it would only lengthen the name.
             declared = [parameter.name for parameter in source.fn.params if parameter.is_constexpr]
             settings = [f"{name}={constants[name]}" for name in declared if name in constants]
             name = f"{source.fn.__name__}[{', '.join([*settings, f'num_warps={metadata.num_warps}'])}]"
@@ -210,7 +212,7 @@ class Recorder:
         )
 
     def binaries(self) -> Generator[Binary]:
-        """Each compilation that was launched, with its facts."""
+        """Yield each compilation that was launched, with its facts."""
         for compiled in self.compiled:
             if not compiled.name:
                 continue
@@ -226,7 +228,7 @@ class Recorder:
         self._usage |= parse_ptxas_usage(text)
 
     def benchmark(self, call: Callable[[], object]) -> None:
-        """Compile a configuration that the autotuner tries."""
+        """Compile a configuration that the autotuner tries, without recording a launch."""
         self._trying = True
         try:
             call()
@@ -235,7 +237,7 @@ class Recorder:
 
 
 def _constants(source: Any) -> dict[str, Constant]:
-    """Compile-time parameters of a compilation, as Python literals where they are such."""
+    """Return the compile-time parameters of a compilation, as Python literals where possible, else as text."""
     names: Sequence[str] = source.fn.arg_names
     constants: dict[tuple[int, ...], Any] = source.constants
     return {
@@ -246,9 +248,9 @@ def _constants(source: Any) -> dict[str, Constant]:
 
 
 def _with_spills(facts: tuple[KernelFacts, ...], compiled: _Compiled) -> tuple[KernelFacts, ...]:
-    """Facts with spill counts: none where there is no stack, else what ptxas said of the same PTX.
+    """Return facts with spill counts: 0 if there is no stack, else those that ptxas printed for the same PTX.
 
-    Where that was in an earlier process ptxas is run again; a count is taken only if that gave the same kernel.
+    If an earlier process ran ptxas, it is run again; its counts are used only if it makes the same kernel.
     """
     if compiled.usage is not None:
         return with_spills(facts, {compiled.symbol: compiled.usage})
@@ -289,7 +291,7 @@ def _ptxas(target: str) -> str:
 
 
 def diagnose(error: WorkloadError, source: SourceFile) -> Diagnostic | None:
-    """What is wrong in the kernel file, if that is where the error comes from; None if it is the workload's own."""
+    """Return the error's diagnostic in the kernel file; None if the error comes from the workload."""
     path = str(source.path)
     lines = source.text.encode().splitlines()
 
@@ -318,9 +320,9 @@ def diagnose(error: WorkloadError, source: SourceFile) -> Diagnostic | None:
 
 
 def log_of(error: WorkloadError, source: SourceFile) -> str:
-    """What the compiler said, with its excerpts of the source, a caller's before its callee's.
+    """Return the compiler's output, with its source excerpts, callers before callees.
 
-    An error that is not the compiler's is shown with the lines of the user's file that led to it.
+    For an error that is not the compiler's, the traceback lines in the user's file are returned.
     """
     chain = _chain(error)
     said = [str(link).strip() for link in chain if isinstance(link, CompilationError)]
@@ -332,7 +334,7 @@ def log_of(error: WorkloadError, source: SourceFile) -> str:
 
 
 def _chain(error: WorkloadError) -> list[BaseException]:
-    """The causes of an error, outermost first."""
+    """Return the causes of an error, outermost first."""
     chain: list[BaseException] = []
     cause = error.__cause__
     while cause is not None and cause not in chain:
@@ -342,7 +344,7 @@ def _chain(error: WorkloadError) -> list[BaseException]:
 
 
 def _place(error: CompilationError, text: str) -> tuple[int, int] | None:
-    """Line and column in `text` of an error whose position counts from the `def` of its function."""
+    """Return line and column in `text` of an error whose position counts from the `def` of its function."""
     line, column = getattr(error.node, "lineno", None), getattr(error.node, "col_offset", 0)
     if error.src is None or line is None:
         return None

@@ -1,10 +1,9 @@
-"""What a Triton file launches, compiled side by side: each kernel in a process of its own, into Triton's cache.
+"""Compiles the kernels that a Triton file launches side by side, each in a process of its own, into Triton's cache.
 
-Worker processes only. Triton compiles where a launch needs it, one kernel after the other. So a fork, the leader, goes
-through the launches once without making them. It leaves each compilation to a fork of its own, and what was compiled is
-found in the cache afterwards. Of all that the user's code and Triton's tuner remember of such launches nothing stays.
-
-Workers have torch compute with one thread: more would not survive a fork.
+Worker processes only. Triton compiles at the launch, one kernel after another. Therefore a forked process, the leader,
+runs through the launches once without executing them and forks a process for each compilation; the real build then
+finds the results in Triton's cache. State that the user's code and Triton's autotuner keep of those launches is lost
+with the fork. Workers have torch compute with one thread: more would not survive a fork.
 """
 
 import contextlib
@@ -20,32 +19,32 @@ from triton import knobs
 
 from kernel_lsp.compiler.ptxas import PtxasUsage
 
-_MOST = 16  # each starts a ptxas too, and a worker that has more than 64 processes is ended
-_PATIENCE_SECONDS = 60.0  # then the file is built as if nothing had been compiled ahead
+_MOST = 16  # each also starts a ptxas, and a worker with more than 64 processes is killed
+_PATIENCE_SECONDS = 60.0  # after this the file is built as if nothing had been compiled ahead
 
 Usage = dict[bytes, PtxasUsage]
-"""What ptxas said, by some digest of a kernel."""
+"""Kernel digest -> output of ptxas."""
 
 
 def compile_ahead(launch_all: Callable[[], object], heard: Callable[[], Usage], processes: int) -> Usage:
-    """Compile what `launch_all` launches, several kernels at a time.
+    """Compile the kernels that `launch_all` launches, several at a time.
 
-    What goes wrong is left alone: it does so again where the file is built, and is told there.
+    Errors are ignored: they occur again when the file is built, and are reported there.
 
     Args:
         launch_all: runs the user's code.
-        heard: what ptxas said in this process; asked in each that has compiled.
+        heard: returns the ptxas output of the current process; called in each compiling process.
         processes: how many may compile side by side; with one, nothing is done ahead.
 
     Returns:
-        What ptxas said in all of them; Triton's cache keeps nothing of it.
+        The ptxas output of all processes, which Triton's cache does not keep.
     """
     if processes == 1:
         return {}
     try:
         ours, theirs = os.pipe()
         leader = os.fork()
-    except OSError:  # as many processes as there may be
+    except OSError:  # the limit of processes is reached
         return {}
     if leader == 0:
         try:
@@ -67,17 +66,17 @@ def compile_ahead(launch_all: Callable[[], object], heard: Callable[[], Usage], 
 
 
 class _Leader:
-    """Stands between a launch and its compilation, in the leader and in its forks."""
+    """Intercepts compilations at a launch, in the leader and in its forks."""
 
     def __init__(self, room: int, heard: Callable[[], Usage]) -> None:
         self._room, self._heard = room, heard
         self._seen: set[tuple[object, str]] = set()
         self._forks: list[tuple[int, FileIO]] = []
-        self._answer: FileIO | None = None  # in a fork only
+        self._answer: FileIO | None = None  # set only in a fork
         self._usage: Usage = {}
 
     def compile(self, launch_all: Callable[[], object]) -> Usage:
-        """Go through the launches and wait until all is compiled."""
+        """Run through the launches and wait until all kernels are compiled; return the ptxas output."""
         with self._asked_first(), contextlib.suppress(BaseException):
             launch_all()
         while self._forks:
@@ -86,7 +85,7 @@ class _Leader:
 
     @contextlib.contextmanager
     def _asked_first(self) -> Generator[None]:
-        """Within it Triton asks before it compiles, and is told not to launch."""
+        """Make Triton ask, within the context, before it compiles, and skip the launches."""
         knobs.runtime.jit_cache_hook = self._leave_to_fork
         knobs.runtime.kernel_load_end_hook.add(self._end_fork)
         try:
@@ -95,8 +94,8 @@ class _Leader:
             self._end_fork()
 
     def _leave_to_fork(self, *, key: str, fn: Any, **_: object) -> bool:
-        """Whether Triton is to go on without the kernel: always, but in the fork that is there to compile it."""
-        self._end_fork()  # it could not compile its own
+        """Return True if Triton is to skip the kernel: always, except in the fork that is to compile it."""
+        self._end_fork()  # ends a fork that failed to compile its own kernel
         if (fn.jit_function, key) in self._seen:
             return True
         self._seen.add((fn.jit_function, key))
@@ -113,7 +112,7 @@ class _Leader:
 
     def _wait_for_one(self) -> None:
         fork, said = self._forks.pop(0)
-        with said, contextlib.suppress(EOFError):  # it could not compile its own
+        with said, contextlib.suppress(EOFError):  # the fork failed to compile its own kernel
             self._usage |= pickle.loads(said.read())
         os.waitpid(fork, 0)
 

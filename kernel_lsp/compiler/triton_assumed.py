@@ -1,7 +1,7 @@
-"""The kernels of a Triton file that no workload launches, compiled as far as their types can be known or assumed.
+"""Compiles the kernels of a Triton file that no workload launches, with types that are known or assumed.
 
-Worker processes only. Each kernel is launched into a recorder with arguments that `triton_types` makes up; of the file
-only what the kernels need is executed. Autotuned kernels are compiled with the first configuration that works.
+Worker processes only. Each kernel is launched into a recorder with arguments made up by `triton_types`; only the parts
+of the file that the kernels need are executed. Autotuned kernels are compiled with the first configuration that works.
 """
 
 import ast
@@ -51,8 +51,8 @@ from kernel_lsp.source.python import python_ast
 from kernel_lsp.source.text import Lines
 from kernel_lsp.workload.execute import blame
 
-_SECONDS = 75.0  # of a build's deadline; kernels that have not compiled by then are said not to
-_ATTEMPT_SECONDS = 10  # of processor time; what takes longer is no size that anybody uses
+_SECONDS = 75.0  # of a build's deadline; kernels not compiled by then are reported as out of time
+_ATTEMPT_SECONDS = 10  # of processor time; longer compilations are of sizes that nobody uses
 _ELEMENTS = {
     "fp16": torch.float16,
     "bf16": torch.bfloat16,
@@ -75,7 +75,7 @@ class _Setting:
 
     Attributes:
         values: constants and options.
-        hook: called with all arguments before a launch, as by the autotuner: it may give descriptors their blocks.
+        hook: called with all arguments before a launch, as the autotuner does; it may set descriptors' blocks.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -84,18 +84,18 @@ class _Setting:
 
 @dataclass
 class _Loaded:
-    """A kernel of the file as Triton sees it.
+    """A kernel of the file, loaded for Triton.
 
     Attributes:
         module: the file.
-        kernel: in the file.
+        kernel: as found in the text.
         line: of its name.
-        function: what Triton compiles; None where it could not be loaded.
-        settings: the configurations of its autotuner, the one to be tried first first.
+        function: the JIT function; None if it could not be loaded.
+        settings: the configurations of its autotuner, in the order of trial.
         heuristics: functions of its decorators that compute constants from arguments.
         error: why it could not be loaded.
-        without: why it was loaded without its decorators, if so.
-        guesses: tests on the way of which nobody knows how they end.
+        without: why it was loaded without its decorators; empty if it was not.
+        guesses: `if` branches guessed while loading it.
     """
 
     module: PartialModule
@@ -110,17 +110,17 @@ class _Loaded:
 
     @cached_property
     def tree(self) -> ast.FunctionDef:
-        """The function's syntax tree."""
+        """Return the function's syntax tree."""
         return _tree_of(self.function)
 
     @cached_property
     def uses(self) -> Uses:
-        """What it does with its parameters."""
+        """Return how it uses its parameters."""
         return uses_in(self.tree, self._find)
 
     @cached_property
     def blocks(self) -> int:
-        """How many of its constants are lengths of blocks."""
+        """Return the number of its constants that are block lengths."""
         assert self.function is not None
         return sum(p.is_constexpr and not p.has_default and is_block(p.name, self.uses) for p in self.function.params)
 
@@ -143,7 +143,7 @@ def build_assumed(source: SourceFile, device: Device, processes: int) -> tuple[T
         processes: how many may compile side by side.
 
     Returns:
-        The build, whose diagnostics are what is wrong whatever the types are, and what was assumed of each kernel.
+        The build, whose diagnostics are errors that hold for any types; and the assumptions for each kernel.
     """
     start = time.perf_counter()
     recorder = Recorder(device.arch)
@@ -161,7 +161,7 @@ def build_assumed(source: SourceFile, device: Device, processes: int) -> tuple[T
     imports = tuple(_missing(source, line, name) for line, name in module.missing_imports())
     binaries = tuple(recorder.binaries())
     log = "\n\n".join(tried.log for tried in found if tried.log)
-    binary = merged(binaries) if binaries else None  # what is wrong with one kernel costs no other its facts
+    binary = merged(binaries) if binaries else None  # an error in one kernel does not cost the others their facts
     build = Build(binary, (*errors, *imports), "triton", time.perf_counter() - start, log=log)
     assumed = tuple(tried.assumed for tried in found)
     return TritonBuild(build, (Plan(0, tuple(recorder.launches)),), binaries if binary else ()), assumed
@@ -169,13 +169,13 @@ def build_assumed(source: SourceFile, device: Device, processes: int) -> tuple[T
 
 @dataclass(frozen=True)
 class _Tried:
-    """What came of a kernel.
+    """The result of trying to compile a kernel.
 
     Attributes:
-        assumed: what it was compiled for.
-        error: what is wrong with it whatever its types are.
-        log: what the compiler said.
-        usage: what ptxas said.
+        assumed: the types it was compiled for.
+        error: an error that holds for any types.
+        log: the compiler's output.
+        usage: the output of ptxas.
     """
 
     assumed: Assumed
@@ -211,7 +211,7 @@ def _load(module: PartialModule, kernel: Kernel, source: SourceFile) -> _Loaded:
 
 
 def _unwrap(value: Any, found: _Loaded) -> None:
-    """Take off the autotuner, heuristics and whatever else holds the function that Triton compiles."""
+    """Remove the autotuner, heuristics and other wrappers round the function that Triton compiles."""
     while not isinstance(value, JITFunction):
         if (configs := getattr(value, "configs", None)) and hasattr(configs[0], "all_kwargs"):
             found.settings = [_Setting(_without_none(one.all_kwargs()), one.pre_hook) for one in configs]
@@ -241,10 +241,10 @@ def _launches(source: SourceFile, loaded: list[_Loaded]) -> dict[str, Launch]:
 def _compile_all(
     loaded: list[_Loaded], launches: Mapping[str, Launch], source: SourceFile, recorder: Recorder, processes: int
 ) -> list[_Tried]:
-    """Compile kernels side by side, in one attempt after another; the first that works counts.
+    """Compile kernels side by side, one attempt after another until one works.
 
-    Each attempt is a process of its own, as a compiler may end it or never come back. What compiled is launched into
-    the recorder afterwards, from Triton's cache. Where nothing works, what was said first is what is wrong.
+    Each attempt is a process of its own, as the compiler may end it or hang. Compiled kernels are afterwards launched
+    into the recorder, from Triton's cache. If no attempt works, the first error is reported.
     """
     found: dict[int, _Tried] = {
         at: _Tried(Assumed(one.kernel.name, one.line, (), False, _where(one.error, source)))
@@ -283,12 +283,12 @@ def _compile_all(
 
 
 def _better(before: _Tried | None, now: _Tried) -> _Tried:
-    """Of two attempts the one that worked or is certain, else the first that said anything."""
+    """Return the attempt that worked or found a certain error, else the first with a message."""
     return now if before is None or now.assumed.compiled or now.error or not before.assumed.types else before
 
 
 def _try(one: _Loaded, launch: Launch, source: SourceFile, attempt: Attempt, setting: _Setting) -> _Tried:
-    """One attempt to compile a kernel."""
+    """Try to compile a kernel once."""
     types: tuple[str, ...] = ()
     try:
         with blame(source.path, "it does not compile"):
@@ -308,7 +308,7 @@ def _try(one: _Loaded, launch: Launch, source: SourceFile, attempt: Attempt, set
 
 
 def _ways(one: _Loaded) -> list[tuple[Attempt, _Setting]]:
-    """What to try: all attempts with the first configuration, then a few others, as the first may not fit."""
+    """Return the combinations to try: all attempts with the first configuration, then the first attempt with others."""
     others = [*one.settings[1:3], *one.settings[3:][-1:]]
     return [*((attempt, one.settings[0]) for attempt in ATTEMPTS), *((ATTEMPTS[0], setting) for setting in others)]
 
@@ -325,14 +325,14 @@ def _parameters(one: _Loaded, launch: Launch, attempt: Attempt, setting: _Settin
         )
         for parameter in one.function.params
         if parameter.name not in setting.values and parameter.name not in one.heuristics
-        # Triton gives a type or function that is a default by itself.
+        # A type or function that is a default is filled in by Triton.
         if _default_of(parameter) is literal(_default_of(parameter)) or parameter.name in launch.given
     ]
     return parameters_of(declared, one.blocks, one.uses, launch.given, attempt)
 
 
 def _default_of(parameter: KernelParam) -> Any:
-    """The default of a parameter; None where it has none."""
+    """Return the default of a parameter; None if it has none."""
     return getattr(parameter.default, "value", parameter.default) if parameter.has_default else None
 
 
@@ -344,7 +344,7 @@ def _launch(one: _Loaded, launch: Launch, attempt: Attempt, setting: _Setting) -
     for name, compute in one.heuristics.items():
         try:
             arguments[name] = compute(dict(arguments))
-        except Exception:  # it asks for what is not known
+        except Exception:  # it needs values that are not known
             arguments[name] = _argument(
                 *parameters_of([Declared(name, True)], one.blocks, one.uses, launch.given, attempt)
             )
@@ -355,7 +355,7 @@ def _launch(one: _Loaded, launch: Launch, attempt: Attempt, setting: _Setting) -
 
 
 def _argument(parameter: Parameter) -> Any:
-    """What stands for a parameter in a launch that nobody makes."""
+    """Return a made-up value for a parameter."""
     value = parameter.value
     if parameter.type == "desc":
         sides = [64] * int(value or 2)
@@ -372,7 +372,7 @@ def _strides(sides: list[int]) -> list[int]:
 
 
 def _is_certain(error: WorkloadError, one: _Loaded) -> bool:
-    """Whether what Triton says of a kernel holds for any types: an unknown name, a construct that it does not have."""
+    """Return True if Triton's error holds for any types: an unknown name, or a construct that Triton does not have."""
     cause: BaseException | None = error.__cause__
     while cause is not None:
         if isinstance(cause, UnsupportedLanguageConstruct):

@@ -1,6 +1,6 @@
-"""What the launches in a file, `kernel[grid](x, x.stride(0), n, BLOCK=128)`, tell of a Triton kernel's parameters.
+"""Reads from the launches in a file, `kernel[grid](x, x.stride(0), n, BLOCK=128)`, the types of kernel parameters.
 
-Nothing is run: names are followed through the function that launches, and to constants of the file.
+Nothing is run: names are followed through the launching function and to constants of the file.
 """
 
 import ast
@@ -28,12 +28,12 @@ _TYPES = {
     "float8_e4m3fn": "fp8e4nv",
     "float8_e5m2": "fp8e5",
 }
-"""torch's types -> Triton's."""
+"""Torch's type names -> Triton's."""
 _FACTORIES = frozenset(
     ("empty", "zeros", "ones", "full", "rand", "randn", "randint", "arange", "tensor", "empty_strided")
 )
 _UNTYPED = {"arange": "i64", "randint": "i64", "tensor": "", "full": ""}
-"""What they make where no type is given, if not float32; that of `tensor` and `full` is what they are given."""
+"""Element type these factories default to, if not float32; empty: that of their arguments."""
 _METHODS = frozenset(
     [
         "contiguous",
@@ -64,11 +64,11 @@ _DEEPEST = 8
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a launch gives a parameter, as far as it can be read.
+    """The argument that a launch gives a parameter, as far as it can be read.
 
     Attributes:
         type: Triton's name (`i32`, `*fp16`); `*` for an array of unknown elements; "" where only the value counts.
-        value: a number, word, switch or type that stands there itself; None where it is computed.
+        value: a literal number, string, bool or type; None if it is computed.
     """
 
     type: str = ""
@@ -77,14 +77,14 @@ class Given:
 
 @dataclass
 class Launch:
-    """What the launches of one kernel give: by parameter, with those of the first launch first; and its options."""
+    """The arguments (by parameter; the first launch takes precedence) and options in the launches of one kernel."""
 
     given: dict[str, Given] = field(default_factory=dict[str, Given])
     options: dict[str, int] = field(default_factory=dict[str, int])
 
 
 def launches_in(tree: ast.Module, parameters: Mapping[str, Sequence[str]]) -> dict[str, Launch]:
-    """What a file's launches give to its kernels, by kernel.
+    """Return the arguments in a file's launches, by kernel.
 
     Args:
         tree: the file.
@@ -111,7 +111,7 @@ def launches_in(tree: ast.Module, parameters: Mapping[str, Sequence[str]]) -> di
 
 
 def _calls(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.Call]]:
-    """The calls of the form `a[b](c)`, each with the outermost function it stands in."""
+    """Yield the calls of the form `a[b](c)`, each with the top-level statement that contains it."""
     for top in tree.body:
         for node in ast.walk(top):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
@@ -119,7 +119,7 @@ def _calls(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.Call]]:
 
 
 class _Scope:
-    """What names mean where a launch stands."""
+    """Resolves names at the place of a launch."""
 
     def __init__(self, tree: ast.Module, function: ast.AST) -> None:
         self._file = _assigned(tree.body)
@@ -135,7 +135,7 @@ class _Scope:
             self._defaults |= {argument.arg: default for argument, default in pairs}
 
     def given(self, node: ast.expr, depth: int = 0) -> Given | None:
-        """What an expression is; None where that cannot be read."""
+        """Return the type and value of an expression; None if they cannot be read."""
         if depth > _DEEPEST:
             return None
         match node:
@@ -173,7 +173,7 @@ class _Scope:
         for values in (self._own, *([] if name in self._arguments else [self._file])):
             if name in values:
                 found = [one for value in values[name] if (one := self.given(value, depth + 1)) is not None]
-                # A name that is given several values has a type, and no value.
+                # A name with several assigned values has a type, and no value.
                 return found[0] if len(values[name]) == 1 and found else Given(found[0].type) if found else None
         return self.given(self._defaults[name], depth + 1) if name in self._defaults else None
 
@@ -183,7 +183,7 @@ class _Scope:
         owner = node.func.value if isinstance(node.func, ast.Attribute) else None
         kind = next((_kind(keyword.value) for keyword in node.keywords if keyword.arg == "dtype"), "")
         if last == "stride" and node.args and isinstance(node.args[0], ast.UnaryOp):
-            return Given("i32", 1)  # of the last dimension, nearly always
+            return Given("i32", 1)  # almost always 1 for the last dimension
         if last in _NUMBERS:
             return Given("i32")
         if last in _FACTORIES and name.startswith("torch."):
@@ -202,7 +202,7 @@ class _Scope:
 
 
 def _assigned(nodes: Sequence[ast.AST]) -> dict[str, list[ast.expr]]:
-    """What names are given, by name; of a file what stands at its top."""
+    """Return the values assigned to each name; in a module only those at top level."""
     found: dict[str, list[ast.expr]] = {}
     for top in nodes:
         for node in ast.walk(top) if isinstance(top, (ast.FunctionDef, ast.ClassDef)) else [top]:
@@ -226,7 +226,7 @@ def _assigned(nodes: Sequence[ast.AST]) -> dict[str, list[ast.expr]]:
 
 
 def _kind(node: ast.expr) -> str:
-    """Triton's name of a type of torch's; nothing where it is computed."""
+    """Return Triton's name of a torch type; empty if the expression is none."""
     return _TYPES.get(dotted(node).rpartition(".")[2], "") if dotted(node).startswith(("torch.", "tl.")) else ""
 
 

@@ -1,4 +1,4 @@
-"""A driver that makes Triton believe in a GPU: kernels compile as they would there, and somebody else takes them.
+"""A fake driver: Triton compiles kernels as for a real GPU and hands compilations and launches to a receiver.
 
 Worker processes only. Works with Triton 3.6 and 3.7.
 """
@@ -21,32 +21,32 @@ from kernel_lsp.compiler.cubin import read_cubin
 from kernel_lsp.device.architectures import BLOCK_THREADS, REGISTERS, WARP, arch_number
 from kernel_lsp.device.device import Device
 
-_LEAST_REGISTERS = 16  # what hardware gives a thread at least
+_LEAST_REGISTERS = 16  # the fewest that hardware gives a thread
 
 
 class Receiver(Protocol):
-    """Who takes what Triton compiles and launches. What `load` returns stands for the kernel in the other calls."""
+    """Receives what Triton compiles and launches; the result of `load` is the kernel's handle in the other calls."""
 
     def load(self, symbol: str, cubin: bytes) -> Any:
-        """Take in a compiled kernel."""
+        """Receive a compiled kernel and return its handle."""
 
     def loaded(self, kernel: Any, ptx: str | None) -> None:
-        """Hear of the PTX of a kernel that was taken in."""
+        """Receive the PTX of a loaded kernel; None if there is none."""
 
     def launch(
         self, source: Any, metadata: Any, kernel: Any, grid: tuple[int, int, int], arguments: Sequence[Any]
     ) -> None:
-        """Take in a launch; `arguments` has a value for every parameter of the function, compile-time ones too."""
+        """Receive a launch; `arguments` has a value for every parameter of the function, compile-time ones too."""
 
     def benchmark(self, call: Callable[[], object]) -> None:
-        """Stand in for a measurement of the autotuner's: all of them give the same time."""
+        """Replace a timing run of the autotuner's: all runs report the same time."""
 
 
 @contextlib.contextmanager
 def received_by(receiver: Receiver, device: Device, *, shared_bytes: int | None = None) -> Generator[None]:
-    """Within it Triton compiles for `device` and launches into `receiver`.
+    """Make Triton, within the context, compile for `device` and launch into `receiver`.
 
-    A block may have `shared_bytes` of shared memory; as many as on the device if None.
+    A block may have `shared_bytes` of shared memory; if None, as many as on the device.
     """
 
     def loaded(module: object, function: Any, name: str, metadata_group: dict[str, str], hash: str) -> None:  # noqa: A002
@@ -59,12 +59,12 @@ def received_by(receiver: Receiver, device: Device, *, shared_bytes: int | None 
 
     before = active_driver._active  # pyright: ignore[reportPrivateUsage]
     active_driver.set_active(_driver(receiver, device, shared_bytes))
-    max_shared_mem.cache_clear()  # Triton asks once and remembers
+    max_shared_mem.cache_clear()  # Triton asks once and remembers the answer
     knobs.runtime.kernel_load_end_hook.add(loaded)
     try:
         with (
             mock.patch.object(Autotuner, "do_bench", property(lambda _: bench)),
-            # Made-up timings must not reach the file in which the autotuner keeps real ones.
+            # Made-up timings must not reach the file in which the autotuner caches real ones.
             mock.patch.object(Autotuner, "check_disk_cache", lambda _, key, configs, bench: bench() and False),
         ):
             yield
@@ -75,7 +75,7 @@ def received_by(receiver: Receiver, device: Device, *, shared_bytes: int | None 
 
 
 def _driver(receiver: Receiver, device: Device, shared_bytes: int | None) -> Any:
-    """What Triton asks of a driver, answered for a GPU that is not there."""
+    """Return a Triton driver for a GPU that is not there."""
     target = GPUTarget("cuda", arch_number(device.arch), WARP)
     properties = {
         "max_shared_mem": shared_bytes or device.limits.block_shared_bytes,
@@ -88,7 +88,7 @@ def _driver(receiver: Receiver, device: Device, shared_bytes: int | None) -> Any
     }
 
     def load_binary(name: str, cubin: bytes, _shared: int, _device: int) -> tuple[int, object, int, int, int]:
-        """Module, function, registers and spills of a thread, most threads; host code computes sizes of these."""
+        """Return module, function, registers and spills per thread, and most threads; host code uses these numbers."""
         registers = next((facts.registers for facts in read_cubin(cubin) if facts.entry == name), _LEAST_REGISTERS)
         return 1, receiver.load(name, cubin), max(registers, _LEAST_REGISTERS), 0, BLOCK_THREADS
 
@@ -100,7 +100,7 @@ def _driver(receiver: Receiver, device: Device, shared_bytes: int | None) -> Any
         map_python_to_cpp_type=lambda kind: kind,
         get_current_target=lambda: target,
         get_active_torch_device=lambda: torch.device("cuda", 0),
-        # Functions keep what they compiled by device: each architecture is one of its own.
+        # Functions cache their compilations by device number: each architecture gets its own.
         get_current_device=lambda: target.arch,
         set_current_device=lambda _: None,
         get_current_stream=lambda _: 0,
@@ -110,7 +110,7 @@ def _driver(receiver: Receiver, device: Device, shared_bytes: int | None) -> Any
 
 def _launcher(receiver: Receiver, source: Any, metadata: Any) -> Callable[..., None]:
     def launch(x: int, y: int, z: int, stream: int, kernel: Any, *rest: Any) -> None:
-        # Packed metadata, launch metadata and two hooks come before the arguments.
+        # Packed metadata, launch metadata and two hooks precede the arguments.
         receiver.launch(source, metadata, kernel, (x, y, z), rest[4:])
 
     return launch

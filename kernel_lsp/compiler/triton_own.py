@@ -1,4 +1,4 @@
-"""Whether the Triton kernels that `launch` launches are those of the file under judgement. Worker processes only."""
+"""Checks that `launch` runs the Triton kernels of the file under judgement. Worker processes only."""
 
 import inspect
 from collections.abc import Callable, Iterable
@@ -15,7 +15,7 @@ from kernel_lsp.workload.load import call_the_module, ignores_its_module
 def require_own(launched: Iterable[Any], source: SourceFile, bound: Callable[..., Any]) -> None:
     """Refuse a `launch` that runs another copy of the kernels than the one it is given.
 
-    Kernels of other files are fine where the file under judgement calls them, and none has the name of one of its own.
+    Kernels of other files are allowed if the file under judgement calls them and none has the name of one of its own.
 
     Args:
         launched: the `JITFunction`s that were launched.

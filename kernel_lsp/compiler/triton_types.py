@@ -1,7 +1,7 @@
-"""The types and constants that a Triton kernel is compiled for where no workload launches it.
+"""Types and constants to compile a Triton kernel with where no workload launches it.
 
-A parameter is what a launch in the file gives it, else what its annotation or default says, else what the kernel does
-with it, else what its name suggests. What is not known is assumed, and is said with the facts that come of it.
+A parameter's type is taken from a launch in the file, else from its annotation or default, else from its use in the
+kernel, else from its name. Assumed types are reported with the kernel's facts.
 """
 
 import ast
@@ -35,7 +35,7 @@ _TYPES = re.compile(r"\*?k?(?:fp(?:16|32|64)|bf16|fp8e\w+|[iu](?:1|8|16|32|64))"
 
 
 class From(StrEnum):
-    """Where what is known of a parameter comes from."""
+    """The source of a parameter's type."""
 
     LAUNCH = "a launch in the file"
     FILE = "its annotation, default or decorator"
@@ -44,13 +44,13 @@ class From(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """What a kernel is compiled for at one of its parameters.
+    """The type or value that a kernel is compiled with for one parameter.
 
     Attributes:
         name: as it is written.
         type: `*fp32`, `i32`, `constexpr`, or `desc` for a tensor descriptor of two dimensions of float16.
         value: of a constant or number; `tl.float32` for a type.
-        known: where that comes from.
+        known: the source of the type.
     """
 
     name: str
@@ -60,20 +60,20 @@ class Parameter:
 
     @property
     def text(self) -> str:
-        """`x: *fp32` or `BLOCK=128`."""
+        """Return `x: *fp32` or `BLOCK=128`."""
         return f"{self.name}={self.value}" if self.type == "constexpr" else f"{self.name}: {self.type}"
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What is assumed where nothing is known, in one attempt to compile a kernel.
+    """The assumptions of one attempt to compile a kernel.
 
     Attributes:
-        element: of arrays of which nothing says that they hold whole numbers.
-        switches: the value of switches.
-        block: the length of a block of one dimension; of several it is `tile`.
-        tile: the length of a block along one of several dimensions.
-        told: whether switches have the values that launches in the file give them.
+        element: element type of arrays, unless integers are known.
+        switches: the value of boolean constants.
+        block: the block length of a kernel with one such constant.
+        tile: the block length of a kernel with several such constants.
+        told: True if boolean constants take the values in the file's launches.
     """
 
     element: str = "fp32"
@@ -94,12 +94,12 @@ ATTEMPTS = (
     Attempt(element="fp16", switches=False, told=False),
     Attempt(element="i32"),
 )
-"""In the order in which they are made; the first that compiles counts."""
+"""In the order of trial; the first that compiles counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """One parameter as it is declared: whether it is a constant, its annotation as Triton reads it, its default."""
+    """One parameter as declared: whether it is a constant, its annotation as Triton reads it, its default."""
 
     name: str
     constexpr: bool
@@ -111,14 +111,14 @@ class Declared:
 def parameters_of(
     declared: Sequence[Declared], blocks: int, uses: Uses, given: dict[str, Given], attempt: Attempt
 ) -> list[Parameter]:
-    """What to compile a kernel for.
+    """Return the type or value of each parameter to compile a kernel with.
 
     Args:
         declared: its parameters, without those that decorators give a value.
         blocks: how many of all its constants are lengths of blocks, see `is_block`.
-        uses: what it does with them.
-        given: what a launch gives them.
-        attempt: what to assume.
+        uses: how the kernel uses them.
+        given: the arguments in a launch.
+        attempt: the assumptions.
     """
     found: list[Parameter] = []
     for one in declared:
@@ -139,7 +139,7 @@ def _constant(one: Declared, uses: Uses, told: Given | None, attempt: Attempt, b
 
 
 def _usual(name: str, uses: Uses, told: Given | None, attempt: Attempt, blocks: int) -> bool | int | float | str | None:
-    """A usual value of a constant, by what it is used for and by its name."""
+    """Return a usual value of a constant, by its use and its name."""
     numbers = ((_STAGES, 2), (_WARPS, 4), (_GROUP, 8), (_SPLIT, 1))
     compared = uses.compared.get(name, ())
     if compared and (isinstance(compared[0], str) or not is_block(name, uses)):
@@ -177,7 +177,7 @@ def _argument(one: Declared, uses: Uses, told: Given | None, attempt: Attempt) -
 
 
 def _element(name: str, uses: Uses, attempt: Attempt) -> str:
-    """The type of what an address leads to."""
+    """Return the element type behind a pointer."""
     if _OFFSETS.search(name):
         return "i32"
     if name in uses.whole_pointers or _INDEX.search(name):
@@ -186,7 +186,7 @@ def _element(name: str, uses: Uses, attempt: Attempt) -> str:
 
 
 def _number(kind: str, name: str, told: Given | None) -> bool | int | float | str | None:
-    """A value of a number: sizes and strides are multiples of 16 as they mostly are, the last stride is 1."""
+    """Return a value for a number: sizes and strides are multiples of 16, as they usually are; the last stride is 1."""
     if kind.startswith("*"):
         return None
     if told is not None and isinstance(told.value, (bool, int, float)):
@@ -197,15 +197,15 @@ def _number(kind: str, name: str, told: Given | None) -> bool | int | float | st
 
 
 def is_block(name: str, uses: Uses) -> bool:
-    """Whether a constant is the length of a block."""
+    """Return True if a constant is a block length."""
     return name in uses.sizes or (bool(_BLOCK.search(name)) and name not in uses.switches)
 
 
 def literal(node: object) -> bool | int | float | str | None:
-    """The value of a default as far as it is a number, word or switch."""
+    """Return a default's value if it is a number, string or bool; else None."""
     return node if isinstance(node, (bool, int, float, str)) else None
 
 
 def is_assigned(function: ast.FunctionDef, name: str) -> bool:
-    """Whether a function binds a name anywhere: whether in time may depend on what it is called with."""
+    """Return True if a function binds a name anywhere, though on some paths perhaps after its use."""
     return any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store) for n in ast.walk(function))

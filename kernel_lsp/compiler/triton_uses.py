@@ -1,7 +1,7 @@
-"""What a Triton function does with its parameters, read from its text: which are addresses, whole numbers, switches.
+"""Infers from a Triton function's text how it uses its parameters: as pointers, integers, booleans, block lengths.
 
-It follows names through assignments and through the functions that are called. It may be wrong about a parameter: what
-comes of that is a kernel that is compiled for a type nobody uses, or not at all, and both are said with the type.
+It follows names through assignments and calls. A wrong inference makes the kernel compile for an unusual type, or not
+compile; both are reported together with the type.
 """
 
 import ast
@@ -31,7 +31,7 @@ _MOVES = frozenset(
 _SAME = frozenset(("to", "multiple_of", "max_contiguous", "cast", "broadcast_to", "expand_dims", "assume"))
 _INDICES = frozenset(("arange", "program_id", "num_programs", "cdiv"))
 _SHAPES = frozenset(("zeros", "full", "reshape", "view", "arange", "broadcast_to", "make_block_ptr"))
-_FILLED = {"zeros": 1, "full": 2}  # the place of the type, after a shape
+_FILLED = {"zeros": 1, "full": 2}  # position of the type argument, after a shape
 _POINTER = re.compile(r"(?i)ptr|pointer|addr")
 _WHOLE = (ast.Mod, ast.FloorDiv, ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift)
 _FLAGS = frozenset(("warp_specialize", "flatten", "disallow_acc_multi_buffer", "allow_tf32", "can_reorder"))
@@ -41,21 +41,21 @@ _MOST_WAYS = 16
 
 Function = ast.FunctionDef
 Find = Callable[[str], Function | None]
-"""The Triton function that a dotted name stands for; None where it stands for none, or for one of Triton's."""
+"""Return the Triton function of a dotted name; None for any other name or one of Triton's own."""
 
 
 @dataclass
 class Uses:
-    """What is done with the parameters of one function, each a set of their names.
+    """The uses of one function's parameters, as sets of parameter names.
 
     Attributes:
-        pointers: addresses.
-        whole_pointers: those among them whose elements are whole numbers: what is loaded is an index or a bound.
+        pointers: pointers.
+        whole_pointers: those whose elements are integers, used as an index or a bound.
         whole: numbers in index arithmetic.
-        real: numbers that meet what was loaded.
-        sizes: lengths of blocks.
-        switches: those that are tested.
-        compared: those that are compared with words or whole numbers, each with these in order.
+        real: numbers combined with loaded values.
+        sizes: block lengths.
+        switches: those used as conditions.
+        compared: those compared with strings or integers -> these, in order.
         types: those that stand for a type.
         descriptors: tensor descriptors, each with its number of dimensions.
     """
@@ -72,12 +72,12 @@ class Uses:
 
 
 def uses_in(function: Function, find: Find, depth: int = 0) -> Uses:
-    """What `function`, and what it calls as far as `find` knows it, does with the parameters of `function`."""
+    """Return how `function`, and the functions it calls as far as `find` knows them, use its parameters."""
     return _Reader(function, find, depth).read()
 
 
 def dotted(node: ast.expr) -> str:
-    """`tl.load` for the expression of that name; nothing for any other."""
+    """Return `tl.load` for the expression of that name; empty for any other expression."""
     match node:
         case ast.Name(id=name):
             return name
@@ -96,7 +96,7 @@ class _Reader:
         self._found = Uses()
 
     def read(self) -> Uses:
-        """Go through the function once."""
+        """Walk through the function once and return the uses."""
         for node in ast.walk(self._function):
             match node:
                 case ast.Call():
@@ -118,7 +118,7 @@ class _Reader:
 
     @cached_property
     def _values(self) -> dict[str, list[ast.expr]]:
-        """What each local name is given; of `a, b = f(x)` each is given the whole."""
+        """Return the expressions assigned to each local name; for `a, b = f(x)` each name gets the whole call."""
         values: dict[str, list[ast.expr]] = {}
         for node in ast.walk(self._function):
             match node:
@@ -168,7 +168,7 @@ class _Reader:
             self._through(node, called)
 
     def _through(self, node: ast.Call, called: Function) -> None:
-        """What another function does with what it is given."""
+        """Take over how a called function uses its arguments."""
         theirs = uses_in(called, self._find, self._depth + 1)
         names = [one.arg for one in (*called.args.posonlyargs, *called.args.args, *called.args.kwonlyargs)]
         given = list(zip(names, node.args, strict=False)) + [(k.arg, k.value) for k in node.keywords if k.arg]
@@ -198,7 +198,7 @@ class _Reader:
         return last in _MOVES and bool(node.args or node.keywords) and owner not in self._found.descriptors
 
     def _address(self, node: ast.Call) -> set[str]:
-        """Of a load or store: whose address it is, and what its offsets are loaded from; the parameters in it."""
+        """Note the pointers that a load or store uses; return the parameters in its address."""
         address = node.args[0] if node.args else node.keywords[0].value
         self._found.pointers |= self._bases(address)
         reached = list(self._reached(address))
@@ -210,7 +210,7 @@ class _Reader:
         return {inner.id for inner in reached if isinstance(inner, ast.Name) and inner.id in self._parameters}
 
     def _bases(self, address: ast.expr) -> set[str]:
-        """The parameters that an address starts from, one for each way in which it can be made."""
+        """Return the parameters that an address starts from, one for each way to compute it."""
         found: set[str] = set()
         for terms in self._ways(address, frozenset()):
             likely = [name for name in terms if name not in self._found.whole] or list(terms)
@@ -219,7 +219,7 @@ class _Reader:
         return found
 
     def _ways(self, node: ast.expr, seen: frozenset[str]) -> list[tuple[str, ...]]:
-        """The parameters that are added up in an expression, for each way in which it can be made."""
+        """Return the parameters that are summed in an expression, for each way to compute it."""
         match node:
             case ast.Name(id=name) if name in self._values and name not in seen:
                 ways = [way for value in self._values[name] for way in self._ways(value, seen | {name})]
@@ -240,7 +240,7 @@ class _Reader:
                 return [()]
 
     def _reached(self, node: ast.expr) -> Iterator[ast.AST]:
-        """All that an expression is made of, through local names."""
+        """Yield all nodes that an expression consists of, followed through local names."""
         seen: set[str] = set()
         waiting: list[ast.AST] = [node]
         while waiting:
@@ -251,7 +251,7 @@ class _Reader:
                     waiting += self._values.get(inner.id, ())
 
     def _names(self, *nodes: ast.expr) -> set[str]:
-        """The parameters that expressions name, but for those inside of a call."""
+        """Return the parameters that expressions name, outside calls."""
         found: set[str] = set()
         waiting: list[ast.AST] = [*nodes]
         while waiting:
@@ -263,12 +263,12 @@ class _Reader:
         return found
 
     def _direct(self, node: ast.expr) -> set[str]:
-        """The parameters that an expression is, or is a list of."""
+        """Return the parameter that an expression is, or those that it lists."""
         parts = node.elts if isinstance(node, (ast.List, ast.Tuple)) else [node]
         return {part.id for part in parts if isinstance(part, ast.Name) and part.id in self._parameters}
 
     def _meeting(self, node: ast.BinOp | ast.Compare) -> None:
-        """An operation of two: numbers that meet an index are whole, those that meet loaded values need not be."""
+        """Note the types implied by a binary operation: a number combined with an index is an integer."""
         sides = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.left, *node.comparators]
         adds = isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub))
         for side in sides:
@@ -283,11 +283,11 @@ class _Reader:
                     self._found.compared[name] = (*self._found.compared.get(name, ()), *values)
             if "real" in kinds:
                 self._found.real |= direct
-            elif "whole" in kinds and not adds:  # an address is added to an index, too
+            elif "whole" in kinds and not adds:  # an index is also added to pointers
                 self._found.whole |= direct
 
     def _kinds(self, node: ast.expr) -> Iterator[str]:
-        """Whether an expression is made of indices or of loaded and computed values."""
+        """Yield "whole" for each index and "real" for each loaded or computed value in an expression."""
         for inner in self._reached(node):
             if isinstance(inner, ast.Call):
                 last = dotted(inner.func).rpartition(".")[2]
@@ -312,14 +312,14 @@ class _Reader:
 
 
 def _values_in(nodes: Sequence[ast.expr]) -> list[str | int]:
-    """The words and whole numbers that something is compared with, one by one or in a list."""
+    """Return the strings and integers that something is compared with, singly or in a list."""
     parts = [part for n in nodes for part in (n.elts if isinstance(n, (ast.Tuple, ast.List, ast.Set)) else [n])]
     found = (part.value for part in parts if isinstance(part, ast.Constant))
     return [value for value in found if isinstance(value, (str, int)) and not isinstance(value, bool)]
 
 
 def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
-    """What each target of an assignment is given."""
+    """Return the targets of an assignment, each with its value."""
     if not isinstance(target, (ast.Tuple, ast.List)):
         return [(target, value)]
     if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts):

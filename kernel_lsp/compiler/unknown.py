@@ -1,4 +1,4 @@
-"""What a module that is not installed would have given, for files of which only a part is wanted."""
+"""Placeholders for names of modules that are not installed, in files that are loaded in part."""
 
 from typing import Any, NoReturn
 
@@ -6,10 +6,10 @@ from kernel_lsp.errors import WorkloadError
 
 
 class UnknownError(ModuleNotFoundError):
-    """Something asks for a value that only a module has which is not here.
+    """The value of a name is needed, and its module is not installed.
 
     Attributes:
-        origin: what its import raised.
+        origin: the error that its import raised.
     """
 
     def __init__(self, origin: WorkloadError) -> None:
@@ -18,19 +18,19 @@ class UnknownError(ModuleNotFoundError):
 
     @property
     def module(self) -> str:
-        """The module that is not here, as far as it is known."""
+        """Return the missing module's name, or "a module" if it is not known."""
         cause = self.origin.__cause__
         return (isinstance(cause, ImportError) and cause.name) or "a module"
 
 
 class Unknown:
-    """Stands for a name of a missing module, and for all that is computed from it.
+    """Stands for a name of a missing module, and for every value computed with it.
 
-    It can be passed on, called, compared, and be a base of classes. Only its value can nobody have: where a test, a
-    loop or a number depends on it, an `UnknownError` is raised.
+    It can be passed on, called, compared, and be a base of classes. Where its value is needed, in a test, a
+    loop or a number, it raises `UnknownError`.
 
     Args:
-        origin: what the import of the module raised.
+        origin: the error that the import raised.
     """
 
     def __init__(self, origin: WorkloadError) -> None:

@@ -1,8 +1,8 @@
-"""Settings from all the places where they can be said, later ones winning.
+"""Loads the settings from all their sources; later ones win.
 
-In order: the defaults, the user's file (`kernel-lsp/settings.toml` in the folder for configuration), the nearest
-`pyproject.toml` with a table `[tool.kernel-lsp]`, the environment (`KERNEL_LSP_JUDGE_DELTA` for `judge.delta`), and
-what the command line or the editor asks for.
+In order: the defaults, the user's file (`kernel-lsp/settings.toml` in the configuration folder), the nearest
+`pyproject.toml` with a table `[tool.kernel-lsp]`, the environment (`KERNEL_LSP_JUDGE_DELTA` for `judge.delta`), and the
+command line or the editor.
 """
 
 import difflib
@@ -30,7 +30,7 @@ class Option:
 
     Attributes:
         key: its dotted name (`judge.delta`).
-        field: how it was declared: type, limits, default and description.
+        field: its declaration: type, limits, default and description.
     """
 
     key: str
@@ -38,11 +38,11 @@ class Option:
 
     @property
     def variable(self) -> str:
-        """The environment variable that sets it."""
+        """Return the environment variable that sets it."""
         return _ENVIRONMENT_PREFIX + self.key.replace(".", "_").upper()
 
     def validate(self, value: object, base: Path | None) -> object:
-        """The value in its declared type.
+        """Return the value in its declared type.
 
         Raises:
             ValidationError: it does not fit.
@@ -53,7 +53,7 @@ class Option:
 
 @cache
 def options() -> dict[str, Option]:
-    """Every setting by its dotted name, in the order of declaration."""
+    """Return every setting by its dotted name, in the order of declaration."""
     return {option.key: option for option in _leaves(Settings, "")}
 
 
@@ -65,12 +65,12 @@ def load_settings(
     environment: Mapping[str, str] | None = None,
     user_file: Path | None = None,
 ) -> tuple[Settings, tuple[ConfigurationError, ...]]:
-    """The settings in force, and what was wrong with those that were said.
+    """Return the settings in force, and the errors in their sources.
 
     Args:
         start: file or folder from which `pyproject.toml` is looked for upward; the working folder by default.
-        overrides: what the command line or the editor asks for, nested or with dotted keys.
-        strict: raise at the first wrong value; otherwise leave it out, so that what was said before it holds.
+        overrides: settings of the command line or the editor, nested or with dotted keys.
+        strict: raise at the first wrong value; otherwise ignore it, so that an earlier source's value holds.
         environment: instead of the process's own.
         user_file: instead of the one in the user's folder for configuration.
 
@@ -93,7 +93,7 @@ def load_settings(
 
 @dataclass(frozen=True)
 class _Layer:
-    """One place where settings were said; `table` is the TOML table they stand in."""
+    """One source of settings; `table` is the TOML table that holds them."""
 
     name: str
     values: Mapping[str, object]
@@ -113,7 +113,7 @@ def _layers(
     if user_file.is_file():
         text, values = _read_toml(user_file, problems)
         yield _Layer("your settings", values, user_file, "", text)
-    start = Path(os.path.realpath(start or Path()))  # unlike `resolve`, it takes a loop of links as it is
+    start = Path(os.path.realpath(start or Path()))  # unlike `resolve`, it accepts a loop of links
     for folder in (start, *start.parents):
         project = folder / "pyproject.toml"
         if not project.is_file():
@@ -128,7 +128,7 @@ def _layers(
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, object]:
-    """What `KERNEL_LSP_*` variables say; an unknown one keeps its own name, to be complained of."""
+    """Return the settings in `KERNEL_LSP_*` variables; an unknown one keeps its own name, to be reported."""
     keys = {option.variable: option.key for option in options().values()}
     return {keys.get(name, name): text for name, text in environment.items() if name.startswith(_ENVIRONMENT_PREFIX)}
 
@@ -174,7 +174,7 @@ def _read_toml(path: Path, problems: list[ConfigurationError]) -> tuple[str, dic
 
 
 def _line_of(dotted: str, text: str) -> int | None:
-    """The line on which a TOML key is set; good enough to point at, not a parser."""
+    """Return the line on which a TOML key is set; a search good enough to point at, not a parser."""
     table = ""
     for number, line in enumerate(text.splitlines(), 1):
         if header := re.match(r"\s*\[\s*([^\[\]]+?)\s*\]", line):

@@ -1,4 +1,4 @@
-"""Folders for what runs on this machine right now: sockets, and descriptions of servers."""
+"""Folders for state of running processes on this machine: sockets, and records of servers."""
 
 import os
 import stat
@@ -12,14 +12,14 @@ from kernel_lsp.errors import ConfigurationError
 
 
 def runtime_folder(name: str) -> Path:
-    """Return the folder of this name, which need not be there."""
+    """Return the folder of this name, which may not exist."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a login without a runtime folder; one in /tmp does as well
+        warnings.simplefilter("ignore")  # about a login without a runtime folder; /tmp serves as well
         return platformdirs.user_runtime_path(APP) / name
 
 
 def private_folder(name: str) -> Path:
-    """Return the folder of this name, made if need be: the user's own, mode 0700.
+    """Return the folder of this name, created if necessary, owned by the user with mode 0700.
 
     Raises:
         ConfigurationError: it cannot be made, or belongs to somebody else.

@@ -1,4 +1,4 @@
-"""The one tree of settings: every setting is declared here, with its default and its meaning, and nowhere else."""
+"""The one tree of settings: every setting is declared here, with default and meaning, and nowhere else."""
 
 import os
 import shlex
@@ -17,7 +17,7 @@ APP = "kernel-lsp"
 
 
 def _anchor(value: object, info: ValidationInfo) -> object:
-    """A relative folder means: relative to the file that says so."""
+    """Resolve a relative folder against the file that names it."""
     base = (info.context or {}).get("base")
     return Path(base, Path(value).expanduser()) if isinstance(value, str | Path) and base else value
 
@@ -75,20 +75,20 @@ class JudgeSettings(_Section):
     emulator_seconds: float = Field(default=policy.EMULATED_SECONDS, gt=0)
     """Processor time for the emulated runs of one version without a GPU, in seconds; more of it reaches more cases."""
     allow_slower_cases: bool = False
-    """Whether a variant that is faster on the whole may be slower on single cases."""
+    """Accept a variant that is faster on the whole and slower on single cases."""
     sanitize: Literal["auto", "off"] = "auto"
-    """Whether what is about to be called faster first runs under compute-sanitizer and the emulator: auto or off."""
+    """Run a candidate under compute-sanitizer and the emulator before it is called faster: auto or off."""
     steady_load: Literal["auto", "off"] = "auto"
-    """Whether a gain is also looked at under a steady load, for 2 to 4 s where power limits the kernel: auto or off."""
+    """Measure a gain under a steady load too, for 2 to 4 s if power limits the kernel: auto or off."""
 
 
 class CheckSettings(_Section):
-    """What `check` reports, and what fails it."""
+    """The findings that `check` reports, and those that fail it."""
 
     ignore: Annotated[list[str], Names] = []
-    """Rules that say nothing in this project, by id, such as KL035."""
+    """Rules to silence in this project, by id, such as KL035."""
     strict: bool = False
-    """Whether warnings fail a check as errors do."""
+    """Let warnings fail a check as errors do."""
 
 
 class RefineSettings(_Section):
@@ -99,7 +99,7 @@ class RefineSettings(_Section):
     proposers: Annotated[list[Proposer], Names] = ["rewriter", "tuner"]
     """Who proposes candidates, in this order: `rewriter`, `tuner`, or a function of your own as `module:name`."""
     strategy: Literal["tuner-only", "serial", "beam", "tuner-then-model"] = "tuner-then-model"
-    """Whether and how a model is asked. Only `tuner-then-model` does without one where none is served."""
+    """How the search asks a model, if at all. Only `tuner-then-model` does without one if none is served."""
     trajectories: int = Field(default=4, ge=1, le=256)
     """Conversations with a model side by side."""
     turns: int | None = Field(default=None, ge=1, le=64)
@@ -111,18 +111,18 @@ class RefineSettings(_Section):
     candidates: int | None = Field(default=None, ge=1)
     """Candidates that may be proposed in one refinement; no limit by default."""
     second_opinion: bool = False
-    """Whether a reader of the profile names bottleneck, method and plan before each further turn of a model."""
+    """Ask for bottleneck, method and plan from the kernel's profile before each further turn of a model."""
     write: Literal["cuda", "triton"] | None = None
-    """What a kernel for a plain PyTorch module is written in; by default what the model was trained for, else CUDA."""
+    """Language of a kernel for a plain PyTorch module; by default that of the model's training, else CUDA."""
     untimed: bool = False
-    """Whether to search where there is no GPU: candidates are built and checked, but none can be found faster."""
+    """Search even without a GPU: candidates are built and checked, but none can be found faster."""
 
 
 class ModelSettings(_Section):
     """The language model that proposes variants, and where it is served."""
 
     profile: str = "kevin-32b"
-    """What is known of the model: a profile's id, or a file of your own that ends in .toml."""
+    """Profile of the model: the id of one, or a file of your own that ends in .toml."""
     weights: Folder | None = None
     """Folder of the model's weights, where they are not found by the profile's name."""
     endpoint: str | None = None
@@ -166,7 +166,7 @@ class RunnerSettings(_Section):
 
 
 class EditorSettings(_Section):
-    """What the language server shows, and when."""
+    """The hints and lenses of the language server, and their timing."""
 
     delay_ms: int = Field(default=150, ge=0, le=10_000)
     """Pause in typing after which a kernel is compiled, in milliseconds."""
@@ -212,7 +212,7 @@ class Settings(_Section):
     gpu: Annotated[str | None, BeforeValidator(_named)] = None
     """GPU to use: its index, UUID or name, such as 1 or H100; by default the first."""
     arch: Annotated[list[Arch], Names] = []
-    """What to build for: architectures or GPUs, such as sm_90 or RTX 4090; empty means the GPU found, else sm_90."""
+    """Architectures or GPUs to build for, such as sm_90 or RTX 4090; empty means the GPU found, else sm_90."""
     workloads: Annotated[list[Folder], Words] = []
     """Further folders to look for workloads in, such as test/kernels, from the file that names them."""
     judge: JudgeSettings = JudgeSettings()

@@ -1,4 +1,4 @@
-"""Numbers with a unit as people write them: `90s`, `5m`, `2GiB`."""
+"""Parses numbers with units as people write them: `90s`, `5m`, `2GiB`."""
 
 import re
 from typing import Annotated
@@ -11,7 +11,7 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)")
 
 
 def parse_duration(text: str) -> float:
-    """Seconds in `90s`, `1.5m`, `1h30m`, `250ms` or a bare number of seconds.
+    """Return the seconds in `90s`, `1.5m`, `1h30m`, `250ms` or a bare number of seconds.
 
     Raises:
         ValueError: the text is none of these.
@@ -26,7 +26,7 @@ def parse_duration(text: str) -> float:
 
 
 def parse_size(text: str) -> int:
-    """Bytes in `512MiB`, `2 GiB`, `1.5GB` or a bare number of bytes.
+    """Return the bytes in `512MiB`, `2 GiB`, `1.5GB` or a bare number of bytes.
 
     Raises:
         ValueError: the text is none of these.

@@ -1,4 +1,4 @@
-"""Limits of each architecture, and what the language fixes for all of them.
+"""Hardware limits of each architecture, and those that CUDA fixes for all.
 
 Sources: "Technical Specifications per Compute Capability" and the occupancy rules of the CUDA C++ Programming Guide;
 for sm_88, sm_103 and later, `cuda::arch_traits` of the CUDA Core Compute Libraries. Cores: "Arithmetic Instructions" of
@@ -16,12 +16,12 @@ REGISTERS = 65536
 THREAD_REGISTERS = 255
 """Registers of a thread, at most."""
 REGISTER_UNIT = 256
-"""Registers are handed out per warp in units of this many."""
+"""Registers are allocated per warp in units of this many."""
 SUB_PARTITIONS = 4
 """Parts of a multiprocessor; each holds a quarter of its registers and of its warps."""
 _KIB = 1024
 STATIC_SHARED_BYTES = 48 * _KIB
-"""Shared memory of a block, at most, that is declared with its size or not asked for by `cudaFuncSetAttribute`."""
+"""Largest shared memory of a block that is static, or dynamic without `cudaFuncSetAttribute`; bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,9 @@ class Architecture:
         blocks: resident blocks per multiprocessor.
         shared_bytes: shared memory per multiprocessor, in the largest split with L1.
         block_shared_bytes: the most one block can ask for.
-        reserved_shared_bytes: taken by the system for each block.
-        shared_unit: shared memory is handed out in units of this many bytes.
-        barriers: named barriers per multiprocessor; None where they never limit.
+        reserved_shared_bytes: reserved by the system for each block.
+        shared_unit: allocation unit of shared memory in bytes.
+        barriers: named barriers per multiprocessor; None if they never limit.
         cores: 32-bit floating-point units per multiprocessor, which the driver calls cores.
     """
 
@@ -68,7 +68,7 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 
 def base_arch(arch: str) -> str:
-    """Return the name under which an architecture's limits stand: `sm_90` for `sm_90a`, `sm_100` for `sm_100f`."""
+    """Return the key of an architecture in the table: `sm_90` for `sm_90a`, `sm_100` for `sm_100f`."""
     return arch.rstrip("af")
 
 

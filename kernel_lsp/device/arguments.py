@@ -1,4 +1,4 @@
-"""What a launch says, as the machine takes it: grid and block, and arguments as the bytes a kernel reads."""
+"""Packs a launch for the hardware: grid and block, and arguments as the bytes that a kernel reads."""
 
 import math
 import re
@@ -26,10 +26,10 @@ class LaunchShape:
 
 
 def launch_shape(shape: Any, kernel: str) -> LaunchShape:
-    """What stands in the brackets of `module.kernel[grid, block, shared_bytes]`.
+    """Return the launch configuration in `module.kernel[grid, block, shared_bytes]`.
 
     Raises:
-        WorkloadError: it is no launch.
+        WorkloadError: the brackets hold no launch configuration.
     """
     if not isinstance(shape, tuple) or len(shape) not in (2, 3):
         raise WorkloadError(f"launch `{kernel}` as `module.{kernel}[grid, block](...)`")
@@ -37,7 +37,7 @@ def launch_shape(shape: Any, kernel: str) -> LaunchShape:
 
 
 def pack_arguments(kernel: str, values: Sequence[Any], sizes: Sequence[int], types: Sequence[str]) -> list[bytes]:
-    """All arguments of a launch; `sizes` are those in the compiled kernel, `types` those of the source where known.
+    """Return the packed arguments of a launch, given `sizes` from the compiled kernel and `types` from the source.
 
     Raises:
         WorkloadError: there are too many or too few, or one cannot be what the kernel reads.
@@ -51,11 +51,11 @@ def pack_arguments(kernel: str, values: Sequence[Any], sizes: Sequence[int], typ
 
 
 def pack_argument(value: Any, size: int, declared: str, what: str) -> bytes:
-    """One kernel argument as the `size` bytes the compiled kernel reads; `declared` is its type in the source.
+    """Return one argument as the `size` bytes that the compiled kernel reads; `declared` is its type in the source.
 
-    A tensor passes its address. A Python number takes the parameter's size; the declared type decides between signed,
-    unsigned and floating point, and where a template hides it, the Python type does. For a pointer, a number is an
-    address. A numpy scalar passes its own bytes.
+    A tensor is passed as its address. A Python number takes the parameter's size; the declared type decides between
+    signed, unsigned and floating point, and where a template hides it, the Python type does. For a pointer, a number is
+    an address. A numpy scalar passes its own bytes.
 
     Raises:
         WorkloadError: the value cannot be what the kernel reads.
@@ -87,7 +87,7 @@ def pack_argument(value: Any, size: int, declared: str, what: str) -> bytes:
 
 
 def _bfloat16(value: float) -> bytes:
-    """Rounded to nearest, ties to even."""
+    """Return the bfloat16 bytes of a number, rounded to nearest, ties to even."""
     (bits,) = struct.unpack("<I", struct.pack("<f", value))
     if math.isfinite(value):
         bits += 0x7FFF + (bits >> 16 & 1)

@@ -1,4 +1,4 @@
-"""Which GPU is used, and which one candidates are for: decided here and nowhere else."""
+"""Chooses the GPU to use, and the device that candidates are built for: decided here and nowhere else."""
 
 from collections.abc import Sequence
 
@@ -9,14 +9,14 @@ from kernel_lsp.errors import CannotJudgeError, ConfigurationError
 
 
 def choose_gpu(wanted: str | None) -> Gpu | None:
-    """Return the GPU to use: the one that is wanted, else the first; None where there is none and none is wanted.
+    """Return the GPU to use: the wanted one, else the first; None if there is none and none is wanted.
 
     Args:
-        wanted: the setting `gpu`: an index as `nvidia-smi` has it, a UUID or the beginning of one, or a name or part
-            of one, of which the first is taken.
+        wanted: the setting `gpu`: an index of `nvidia-smi`, a UUID or its beginning, or a name or part of one, which
+            selects the first match.
 
     Raises:
-        ConfigurationError: no GPU that this process may use is called so; the message lists those that are.
+        ConfigurationError: no GPU that this process may use matches; the message lists them.
     """
     gpus = find_gpus()
     if wanted is None:
@@ -34,7 +34,7 @@ def choose_gpu(wanted: str | None) -> Gpu | None:
 
 
 def choose_gpus(wanted: str | None, count: int | None) -> tuple[Gpu, ...]:
-    """Return GPUs to use side by side: the one of `choose_gpu`, and others up to `count`; none where there is none.
+    """Return GPUs to use side by side: the one of `choose_gpu`, and others up to `count`; empty without a GPU.
 
     Raises:
         ConfigurationError: see `choose_gpu`.
@@ -47,14 +47,14 @@ def choose_gpus(wanted: str | None, count: int | None) -> tuple[Gpu, ...]:
 
 
 def target_device(gpu: Gpu | None, architectures: Sequence[str]) -> Device:
-    """Return what candidates are built for.
+    """Return the device that candidates are built for.
 
     Args:
-        gpu: the one that is used, if any. Then candidates are for it, as `sm_90a` instead of `sm_90` where that is set.
+        gpu: the GPU in use, if any: then candidates are built for it, perhaps as `sm_90a` if `architectures` says so.
         architectures: the setting `arch`. Without a GPU the first of them counts, else `DEFAULT_ARCH`.
 
     Raises:
-        ValueError: the setting names what is not known, which loading settings finds before.
+        ValueError: the setting has an unknown name; loading the settings rejects it before.
     """
     devices = [device_named(name) for name in architectures]
     if gpu is not None:
@@ -63,7 +63,7 @@ def target_device(gpu: Gpu | None, architectures: Sequence[str]) -> Device:
 
 
 def find_device(wanted: str | None, architectures: Sequence[str]) -> Device:
-    """Return what candidates are built for, by the settings `gpu` and `arch`.
+    """Return the device that candidates are built for, by the settings `gpu` and `arch`.
 
     Raises:
         ConfigurationError: see `choose_gpu`.
@@ -72,9 +72,9 @@ def find_device(wanted: str | None, architectures: Sequence[str]) -> Device:
 
 
 def target_devices(wanted: str | None, architectures: Sequence[str]) -> dict[str, Device]:
-    """Return all that a file is compiled for, by what they are called: each of `arch`, else the GPU, else the default.
+    """Return the devices that a file is compiled for, by name: each of `arch`, else the GPU, else the default.
 
-    An architecture that is that of the GPU means the GPU itself.
+    If an architecture is the GPU's, the GPU itself is returned for it.
 
     Args:
         wanted: the setting `gpu`.

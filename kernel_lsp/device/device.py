@@ -1,7 +1,7 @@
-"""What a GPU has that programs ask for: those that many people own by their names, others from the driver.
+"""The properties of GPUs: a table of common ones by name; the driver gives those of others.
 
 Sources, one for each row of the table: NVIDIA's architecture whitepapers (Turing, A100, GA102, Ada, H100, RTX
-Blackwell) and data sheets; where these name no number of multiprocessors, that of CUDA cores by the cores of one.
+Blackwell) and data sheets; if these omit the number of multiprocessors, CUDA cores over cores per multiprocessor.
 """
 
 import re
@@ -11,7 +11,7 @@ from kernel_lsp.device.architectures import ARCHITECTURES, Architecture, arch_nu
 from kernel_lsp.device.nvml import Gpu
 
 DEFAULT_ARCH = "sm_90"
-"""What is built for where there is no GPU and nothing is set."""
+"""Target architecture without a GPU and without a setting."""
 _GIB, _MIB, _GB = 1 << 30, 1 << 20, 10**9
 _MAKERS = re.compile(r"^(nvidia|geforce|tesla|quadro|rtx)+")
 _TARGET = re.compile(r"sm_\d{2,3}[af]?")
@@ -22,14 +22,14 @@ class Device:
     """One kind of GPU.
 
     Attributes:
-        name: as people say it, or as the driver does.
-        arch: what to compile for, `sm_90` or `sm_90a`.
-        multiprocessors: how many it has.
+        name: common name, or the driver's.
+        arch: compilation target, `sm_90` or `sm_90a`.
+        multiprocessors: their number.
         memory_bytes: its whole memory.
-        l2_bytes: its L2 cache; 0 where that is not public, as CUDA says it.
-        bandwidth: of its memory in theory, bytes per second.
-        bus_bits: lines of the bus to its memory.
-        clock_mhz: of multiprocessors, at most.
+        l2_bytes: L2 cache; 0 if not public, as CUDA reports it.
+        bandwidth: theoretical memory bandwidth, bytes per second.
+        bus_bits: width of the memory bus.
+        clock_mhz: highest clock of the multiprocessors.
     """
 
     name: str
@@ -43,12 +43,12 @@ class Device:
 
     @property
     def limits(self) -> Architecture:
-        """Limits of its architecture; of the nearest older one where that is not in the table."""
+        """Return the limits of its architecture, or of the nearest older one in the table."""
         return ARCHITECTURES[nearest_arch(self.arch)]
 
     @property
     def capability(self) -> tuple[int, int]:
-        """Compute capability, (9, 0) for `sm_90a`."""
+        """Return the compute capability, (9, 0) for `sm_90a`."""
         return divmod(arch_number(self.arch), 10)
 
 
@@ -78,17 +78,17 @@ DEVICES: tuple[Device, ...] = (
     Device("RTX 5080", "sm_120", 84, 16 * _GIB, 64 * _MIB, 960 * _GB, 256, 2617),  # RTX Blackwell whitepaper
     Device("RTX PRO 6000", "sm_120", 188, 96 * _GIB, 128 * _MIB, 1792 * _GB, 512, 2617),  # RTX PRO whitepaper
 )
-"""By architecture; the first of each stands for it where only the architecture is known."""
+"""By architecture; the first of each is taken if only the architecture is known."""
 
 
 def device_named(name: str) -> Device:
-    """Return the GPU that somebody names: one of the table (`A100`, `rtx-4090`) or an architecture (`sm_90a`).
+    """Return the GPU of a name: one of the table (`A100`, `rtx-4090`) or an architecture (`sm_90a`).
 
-    An architecture stands for the first GPU of it in the table. Of one that has none there the limits are its own, all
-    else is that of the first GPU of the nearest older one.
+    An architecture gives its first GPU in the table. If it has none, its limits are its own, and the other properties
+    those of the first GPU of the nearest older one.
 
     Raises:
-        ValueError: nobody knows it; the message lists those that are known.
+        ValueError: the name is unknown; the message lists the known ones.
     """
     if _TARGET.fullmatch(name) and base_arch(name) in ARCHITECTURES:
         return _usual(name)
@@ -102,14 +102,14 @@ def device_named(name: str) -> Device:
 
 
 def device_of(gpu: Gpu, arch: str | None = None) -> Device:
-    """Return what a GPU of this machine has: what the driver says, else what the table says of its like.
+    """Return the properties of a GPU of this machine: from the driver, else from the table.
 
     Args:
         gpu: the GPU.
-        arch: the target to compile for, where it is not the GPU's plain architecture.
+        arch: the compilation target, if not the GPU's plain architecture.
     """
     like = [d for d in DEVICES if base_arch(d.arch) == gpu.arch and _plain(gpu.name).startswith(_plain(d.name))]
-    if gpu.multiprocessors is not None:  # a laptop's or half of a GPU has the name of the whole, and less of all
+    if gpu.multiprocessors is not None:  # a laptop version or a partition has the same name and fewer multiprocessors
         like = [d for d in like if d.multiprocessors == gpu.multiprocessors]
     base = max(like, key=lambda device: len(device.name), default=_usual(gpu.arch))
     count = gpu.multiprocessors or base.multiprocessors
@@ -125,5 +125,5 @@ def _usual(arch: str) -> Device:
 
 
 def _plain(name: str) -> str:
-    """Return a name without makers, families, spaces and dashes, in small letters."""
+    """Return a name in lower case without makers, families, spaces and dashes."""
     return _MAKERS.sub("", re.sub(r"[^a-z0-9]", "", name.lower()))

@@ -1,4 +1,4 @@
-"""The little of CUDA's driver interface that we use, in torch's primary context and current stream.
+"""Wraps the parts of CUDA's driver interface that we use, in torch's primary context and current stream.
 
 Worker processes only. Functions are bound here at import, before any candidate is loaded, so that code under
 judgement which patches `torch.cuda` or `cuda.bindings` does not reach them.
@@ -19,13 +19,13 @@ cu: Any = SimpleNamespace(**vars(driver))
 """The bindings as they are at import."""
 
 Listener = Callable[[bytes, str, LaunchShape, Sequence[bytes], Sequence[Any]], None]
-"""Who hears of a launch before it is made: the cubin, the entry, grid and block, arguments as packed and as given."""
+"""Called before each launch: cubin, entry, grid and block, arguments as packed and as given."""
 Ear = Callable[[str, LaunchShape], None]
-"""Who hears of each launch before it is made, and holds nothing of it: the entry, grid and block."""
+"""Called before each launch without references to its memory: entry, grid and block."""
 
 
 def unheard(_entry: str, _shape: LaunchShape) -> None:
-    """Hear of nothing."""
+    """Ignore a launch."""
 
 
 class CudaError(Exception):
@@ -37,7 +37,7 @@ class CudaError(Exception):
 
 
 def check(result: tuple[Any, ...], what: str) -> Any:
-    """The value of a driver call.
+    """Return the value of a driver call.
 
     Raises:
         CudaError: the call failed, or an earlier launch did and this call is the first to say so.
@@ -74,7 +74,7 @@ class Allocation(_Bytes):
 
 
 class ImportedMemory(_Bytes):
-    """Device memory of another process, unmapped with the object."""
+    """Device memory of another process, closed with the object."""
 
     def __init__(self, handle: bytes, nbytes: int) -> None:
         ipc = cu.CUipcMemHandle()
@@ -88,7 +88,7 @@ class ImportedMemory(_Bytes):
 
 
 def export_memory(pointer: int) -> bytes:
-    """Handle under which another process can open the allocation at `pointer`."""
+    """Return the handle under which another process can open the allocation at `pointer`."""
     return bytes(check(cu.cuIpcGetMemHandle(pointer), "sharing device memory").reserved)
 
 
@@ -97,39 +97,39 @@ class Entry(Protocol):
 
     @property
     def entry(self) -> str:
-        """Its name in the cubin."""
+        """Return its name in the cubin."""
         ...
 
     @property
     def parameters(self) -> tuple[tuple[int, int], ...]:
-        """Offset and size of each parameter, in bytes."""
+        """Return offset and size of each parameter, in bytes."""
         ...
 
 
 class Image(Protocol):
-    """What a module is loaded from: a cubin, its kernels, and their entries by the names that launches have."""
+    """The input for loading a module: a cubin, its kernels, and launch name -> entry."""
 
     @property
     def cubin(self) -> bytes:
-        """The machine code."""
+        """Return the machine code."""
         ...
 
     @property
     def entries(self) -> Mapping[str, str]:
-        """Names in the cubin by those that launches have."""
+        """Return launch name -> name in the cubin."""
         ...
 
     @property
     def kernels(self) -> Sequence[Entry]:
-        """All that can be launched."""
+        """Return all kernels that can be launched."""
         ...
 
 
 class LoadedModule:
     """A cubin on the GPU whose kernels are launched as `module.name[grid, block](...)` or `module["name<256>"][...]`.
 
-    `grid` and `block` are ints or tuples; a third entry is dynamic shared memory in bytes. All that are in `listeners`
-    when a launch is made hear of it.
+    `grid` and `block` are ints or tuples; a third entry is dynamic shared memory in bytes. All `listeners` are called
+    before each launch.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """One timer at a time: an advisory lock per GPU, shared by every process of this user on the machine.
 
-Whatever their settings, all of them have to find it, so it lies in the user's runtime folder.
+It lies in the user's runtime folder, so that all processes find it whatever their settings.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ _POLL_SECONDS = 0.02
 
 @asynccontextmanager
 async def gpu_lock(uuid: str, folder: Path) -> AsyncGenerator[None]:
-    """Hold the lock of the GPU with `uuid`; waits for whoever holds it. A dead holder's lock is free at once.
+    """Hold the lock of the GPU with `uuid`, waiting for its present holder. A dead holder's lock is free at once.
 
     Raises:
         CannotJudgeError: the lock's file cannot be made.

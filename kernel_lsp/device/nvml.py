@@ -1,4 +1,4 @@
-"""GPUs as the driver's management library sees them: what is there, how warm, how busy. Never makes a CUDA context."""
+"""Reads GPUs through the driver's management library (NVML): properties, state, load. Never makes a CUDA context."""
 
 import os
 from collections.abc import Callable
@@ -17,7 +17,7 @@ _REASONS = {
 
 
 SLOWED_BY_HARDWARE = frozenset({"hardware slowdown", "thermal (hardware)", "power brake"})
-"""Reasons for which the GPU protects itself: what is timed meanwhile says nothing of a kernel."""
+"""Reasons for which the GPU protects itself: times taken meanwhile are worthless."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +25,13 @@ class Gpu:
     """One GPU.
 
     Attributes:
-        index: NVML's, which is that of `nvidia-smi`.
-        name: as the driver has it.
-        uuid: its name among all GPUs.
+        index: index in NVML and `nvidia-smi`.
+        name: name in the driver.
+        uuid: its UUID.
         arch: its architecture, as compilers name it.
         driver: version of the driver.
         memory_bytes: its whole memory.
-        multiprocessors: how many it has; None where the driver does not say.
+        multiprocessors: their number; None if the driver does not tell.
     """
 
     index: int
@@ -45,10 +45,10 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class GpuState:
-    """A moment of one GPU. Clocks in MHz, power in W, temperature in degrees Celsius; None where it does not say.
+    """The state of a GPU at one moment: clock in MHz, power in W, temperature in degrees Celsius; None if unknown.
 
-    `others_percent` is the share of time that processes other than ours kept the GPU's multiprocessors busy lately; in
-    a container, where process ids are other ones than the driver's, it cannot be known.
+    `others_percent` is the share of time that processes other than ours recently kept the multiprocessors busy; unknown
+    in a container, where process ids differ from the driver's.
     """
 
     sm_clock_mhz: int | None
@@ -60,9 +60,9 @@ class GpuState:
 
 @dataclass(frozen=True, slots=True)
 class GpuLoad:
-    """What a GPU draws at a moment: watts, its limit, joules since the driver was loaded, and what slows it down.
+    """The power draw of a GPU at one moment: watts, limit, joules since the driver was loaded, throttle reasons.
 
-    None where it does not say.
+    None where the driver does not tell.
     """
 
     watts: float | None
@@ -72,7 +72,7 @@ class GpuLoad:
 
 
 def find_gpus() -> tuple[Gpu, ...]:
-    """All GPUs that this process may use, by CUDA_VISIBLE_DEVICES; empty without a driver or NVML's bindings."""
+    """Return all GPUs that this process may use, by CUDA_VISIBLE_DEVICES; empty without a driver or NVML's bindings."""
     nvml = _nvml()
     if nvml is None:
         return ()
@@ -97,7 +97,7 @@ def find_gpus() -> tuple[Gpu, ...]:
 
 
 def _multiprocessors(nvml: Any, handle: Any, arch: str) -> int | None:
-    """Return how many there are. The driver tells the number of cores, each architecture has so many in one."""
+    """Return the number of multiprocessors, from the driver's number of cores; None if it does not tell."""
     try:
         return int(nvml.nvmlDeviceGetNumGpuCores(handle)) // ARCHITECTURES[nearest_arch(arch)].cores or None
     except nvml.NVMLError:
@@ -105,7 +105,7 @@ def _multiprocessors(nvml: Any, handle: Any, arch: str) -> int | None:
 
 
 class Faults:
-    """Xid events of one GPU from now on: what the driver reports of faults, hangs and broken memory, by number."""
+    """Collects the Xid events of one GPU: the driver's numbers for faults, hangs and broken memory."""
 
     def __init__(self, gpu: Gpu) -> None:
         self._nvml = nvml = _nvml()
@@ -114,28 +114,28 @@ class Faults:
             handle = nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
             self._events = nvml.nvmlEventSetCreate()
             nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, self._events)
-        except nvml.NVMLError:  # not every GPU and not every container tells
+        except nvml.NVMLError:  # some GPUs and containers do not report them
             self.close()
 
     def drain(self) -> tuple[int, ...]:
-        """The numbers of those since the last call, in order."""
+        """Return the numbers of the events since the last call, in order."""
         found: list[int] = []
         while self._events is not None:
             try:
                 found.append(int(self._nvml.nvmlEventSetWait(self._events, 0).eventData))
-            except self._nvml.NVMLError:  # there is no other
+            except self._nvml.NVMLError:  # no further event
                 break
         return tuple(found)
 
     def close(self) -> None:
-        """Listen no longer."""
+        """Stop listening."""
         if self._events is not None:
             self._nvml.nvmlEventSetFree(self._events)
             self._events = None
 
 
 def uses(gpu: Gpu, pid: int) -> bool:
-    """Whether a process still has a context on the GPU; False where process ids are other ones than the driver's."""
+    """Return True if a process still has a context on the GPU; False in containers, whose process ids differ."""
     nvml = _nvml()
     try:
         handle = nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
@@ -145,7 +145,7 @@ def uses(gpu: Gpu, pid: int) -> bool:
 
 
 def read_state(gpu: Gpu, ours: frozenset[int]) -> GpuState:
-    """The state of `gpu` now; `ours` are the process ids that do not count as others."""
+    """Return the state of `gpu` now; `ours` are the process ids that do not count as others."""
     nvml = _nvml()
     assert nvml is not None, "a Gpu record comes from a working NVML"
     ask = _questions(nvml, gpu)
@@ -162,16 +162,16 @@ def read_state(gpu: Gpu, ours: frozenset[int]) -> GpuState:
 
 
 def free_bytes(gpu: Gpu) -> int:
-    """Memory of `gpu` that nobody has taken."""
+    """Return the free memory of `gpu` in bytes."""
     nvml = _nvml()
     assert nvml is not None, "a Gpu record comes from a working NVML"
     return int(nvml.nvmlDeviceGetMemoryInfo(nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)).free)
 
 
 def busy_percent(gpu: Gpu, pids: frozenset[int], since: float) -> int | None:
-    """Largest share of time that processes kept the multiprocessors of `gpu` busy after `since` (seconds since 1970).
+    """Return the highest percentage of time that processes kept `gpu` busy in any sample after `since`.
 
-    None where the driver took no sample of them, as in a container, where their ids are other ones.
+    `since` is in seconds since 1970. None if the driver has no sample, as in a container, where process ids differ.
     """
     nvml = _nvml()
     assert nvml is not None, "a Gpu record comes from a working NVML"
@@ -180,13 +180,13 @@ def busy_percent(gpu: Gpu, pids: frozenset[int], since: float) -> int | None:
         if not pids & {process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}:
             return None
         samples = nvml.nvmlDeviceGetProcessUtilization(handle, int(since * 1e6))
-    except nvml.NVMLError:  # also where there is no sample
+    except nvml.NVMLError:  # also if there is no sample
         return None
     return max((int(s.smUtil) for s in samples if s.pid in pids), default=0)
 
 
 def read_load(gpu: Gpu) -> GpuLoad:
-    """What `gpu` draws now. Its power is that of the moment where the GPU tells it, else that of the last second."""
+    """Return the power draw of `gpu`: of this moment if the GPU tells it, else of the last second."""
     nvml = _nvml()
     assert nvml is not None, "a Gpu record comes from a working NVML"
     ask = _questions(nvml, gpu)
@@ -203,7 +203,7 @@ def read_load(gpu: Gpu) -> GpuLoad:
 
 
 def read_throttle(gpu: Gpu) -> tuple[str, ...]:
-    """What slows `gpu` down now."""
+    """Return the reasons that slow `gpu` down now."""
     nvml = _nvml()
     assert nvml is not None, "a Gpu record comes from a working NVML"
     return _throttle(_questions(nvml, gpu)(nvml.nvmlDeviceGetCurrentClocksEventReasons))
@@ -214,7 +214,7 @@ def _throttle(reasons: int | None) -> tuple[str, ...]:
 
 
 def _questions(nvml: Any, gpu: Gpu) -> Callable[..., Any]:
-    """A function that asks NVML something about a GPU: virtual, partitioned and laptop GPUs leave some unanswered."""
+    """Return a function that queries NVML about a GPU and returns None for queries that the GPU does not support."""
     handle = nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
 
     def ask(question: Callable[..., Any], *arguments: Any) -> Any:
@@ -227,7 +227,7 @@ def _questions(nvml: Any, gpu: Gpu) -> Callable[..., Any]:
 
 
 def _others(samples: Any, ours: frozenset[int]) -> int:
-    """Busiest sample of the last two seconds, in percent, of processes that are not ours."""
+    """Return the busiest sample of the last two seconds, in percent, of processes that are not ours."""
     latest = max((s.timeStamp for s in samples), default=0)
     window = 2_000_000  # microseconds
     return max((int(s.smUtil) for s in samples if s.pid not in ours and latest - s.timeStamp < window), default=0)
@@ -244,7 +244,7 @@ _loaded: list[Any] = []
 
 
 def _nvml() -> Any:
-    """The bindings, initialised once; None where there is no driver or they are not installed."""
+    """Return the bindings, initialised once; None without a driver or the bindings."""
     if not _loaded:
         try:
             import pynvml

@@ -1,4 +1,4 @@
-"""Memory that two runner processes share: the one that runs a kernel and the one that knows what is right.
+"""Memory shared by two runner processes: the one that runs a kernel and the one that knows the right results.
 
 A slab is one allocation, on the GPU (shared through CUDA's inter-process handles) or, for emulated kernels, in an
 anonymous file, which ends with the processes that hold it. Tensors lie in it between guard regions of 0xFF bytes: NaN
@@ -19,33 +19,33 @@ from kernel_lsp import policy
 from kernel_lsp.device.tensors import Argument, SlabHandle, TensorSpec
 
 _ALIGNMENT = 512
-_GRANULE = 2 << 20  # CUDA carves smaller allocations out of shared blocks, which must not travel between processes
+_GRANULE = 2 << 20  # CUDA carves smaller allocations out of shared blocks, which must not be passed between processes
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """`float32` -> `torch.float32`."""
+    """Return `torch.float32` for `float32`."""
     return getattr(torch, name)
 
 
 def as_argument(constant: bool | int | float | str | torch.dtype | None) -> Argument:
-    """Return a constant among a workload's inputs as another process may know it."""
+    """Return a constant among a workload's inputs in a form that other processes can hold."""
     return (dtype_name(constant),) if isinstance(constant, torch.dtype) else constant
 
 
 def constant_of(argument: Argument) -> object:
-    """Return the constant that `as_argument` was given."""
+    """Return the constant that `as_argument` encoded."""
     return torch_dtype(argument[0]) if isinstance(argument, tuple) else argument
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """`torch.float32` -> `float32`."""
+    """Return `float32` for `torch.float32`."""
     return str(dtype).removeprefix("torch.")
 
 
 def lay_out(
     tensors: Sequence[tuple[torch.dtype, Sequence[int], Sequence[int]]], *, shifted: bool = False, strided: bool = False
 ) -> tuple[tuple[TensorSpec, ...], int]:
-    """Places for tensors of (dtype, shape, stride) in one slab, guards between them, and the slab's size in bytes.
+    """Return places for tensors of (dtype, shape, stride) in one slab, with guards between them, and its size in bytes.
 
     `shifted` starts each tensor one element past its alignment; `strided` doubles every stride, so that only every
     second element of the memory belongs to the tensor.
@@ -63,7 +63,7 @@ def lay_out(
 
 
 def row_major(tensor: Tensor, offset: int) -> TensorSpec:
-    """Place in a slab of a row-major copy of `tensor`."""
+    """Return the place in a slab of a row-major copy of `tensor`."""
     stride = torch.empty(tensor.shape, device="meta").stride()
     return TensorSpec(dtype_name(tensor.dtype), tuple(tensor.shape), stride, offset, tensor.numel() * tensor.itemsize)
 
@@ -76,13 +76,13 @@ class Slab:
         self._keep = keep
 
     def view(self, spec: TensorSpec) -> Tensor:
-        """The tensor that lies at `spec`."""
+        """Return the tensor that lies at `spec`."""
         dtype = torch_dtype(spec.dtype)
         flat = self.data[spec.offset : spec.offset + max(spec.span, 0)].view(dtype)
         return flat.as_strided(spec.shape, spec.stride) if spec.span else flat.reshape(spec.shape)
 
     def poison(self, besides: Sequence[TensorSpec] = ()) -> None:
-        """Fill everything with 0xFF, but for tensors `besides` that are to be filled whole: without gaps, in order."""
+        """Fill everything with 0xFF, except tensors `besides` that will be filled whole: without gaps, in order."""
         at = 0
         for spec in besides:
             if self.view(spec).is_contiguous():
@@ -92,7 +92,7 @@ class Slab:
 
 
 def give_back(*, whatever: bool = False) -> None:
-    """Give back what torch keeps of freed memory, where little of the GPU's is free or `whatever` is.
+    """Release freed memory that torch keeps, if the GPU has little free memory or `whatever` is set.
 
     Other processes share this GPU.
     """
@@ -104,7 +104,7 @@ def give_back(*, whatever: bool = False) -> None:
 
 
 def make_slab(nbytes: int, device: str) -> Slab:
-    """A fresh slab on `cuda` or `cpu`.
+    """Return a fresh slab on `cuda` or `cpu`.
 
     Raises:
         torch.OutOfMemoryError: the GPU has no room for it.
@@ -122,7 +122,7 @@ def make_slab(nbytes: int, device: str) -> Slab:
 
 
 def open_slab(handle: SlabHandle) -> Slab:
-    """The slab another process made, and still has."""
+    """Return a slab that another process made and still holds."""
     if handle.file:
         with Path(handle.file).open("r+b", buffering=0) as file:
             return _map_file(file, handle)

@@ -1,4 +1,4 @@
-"""Records of tensors that lie in shared memory: plain data, for processes without torch too."""
+"""Records of tensors in shared memory: plain data, for processes without torch too."""
 
 import math
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """Where a tensor lies in a slab: `offset` of its first element and `span` in bytes, strides in elements."""
+    """The place of a tensor in a slab: `offset` of its first element and `span` in bytes, strides in elements."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -16,12 +16,12 @@ class TensorSpec:
 
     @property
     def numbers(self) -> int:
-        """Number of elements."""
+        """Return the number of elements."""
         return math.prod(self.shape)
 
     @property
     def holds_integers(self) -> bool:
-        """True for integers and bools."""
+        """Return True for integers and bools."""
         return self.dtype.startswith(("int", "uint", "bool"))
 
 
@@ -32,7 +32,7 @@ alone in a tuple, and any other constant as it is."""
 
 @dataclass(frozen=True, slots=True)
 class SlabHandle:
-    """How another process opens a slab of `nbytes`: by CUDA's handle `ipc`, or as an open `file` without a GPU."""
+    """The address of a slab of `nbytes` for another process: CUDA's handle `ipc`, or an open `file` without a GPU."""
 
     nbytes: int
     ipc: bytes = b""

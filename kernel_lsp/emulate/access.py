@@ -1,7 +1,7 @@
 """Loads and stores: addresses checked, bytes moved, accesses counted and followed for races.
 
 Worker-only: imports numpy. Nothing out of bounds is ever read or written: a bad access gives zero or is dropped, and is
-reported. Addresses are int64 arrays, either read for a set of lanes or, where it has a mask, its selected elements.
+reported. Addresses are int64 arrays, either read for a set of lanes or, if it has a mask, its selected elements.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ONES: dict[int, Any] = {size: np.dtype(f"<u{size}").type(256**size - 1) for siz
 
 
 def spaces(addresses: Array, lanes: Lanes) -> list[tuple[str, Lanes]]:
-    """Generic addresses sorted out: the spaces they lie in, and who addresses which."""
+    """Return the spaces in which generic addresses lie, each with the lanes that address it."""
     chosen = _chosen(addresses, lanes)
     low, high = int(chosen.min()), int(chosen.max())
     if high < SHARED_WINDOW:
@@ -61,7 +61,7 @@ def load_global(
     site: Site,
     strong: bool = False,
 ) -> list[Array]:
-    """The elements of a vector that each lane loads, in the shape of `addresses`."""
+    """Return the elements of a vector that each lane loads, in the shape of `addresses`."""
     span = kind.itemsize * vector
     resident.count_global(addresses, span, lanes, site, "load")
     chosen = _chosen(addresses, lanes)
@@ -117,7 +117,7 @@ def _chosen(addresses: Array, lanes: Lanes) -> Array:
 
 
 def _single(resident: Resident, addresses: Array, span: int) -> Buffer | None:
-    """The buffer that all accesses lie in, if there is one and all are aligned."""
+    """Return the buffer that all accesses lie in, if there is only one and all are aligned; else None."""
     low, high = int(addresses.min()), int(addresses.max())
     buffer = resident.last_buffer
     if buffer is None or not (buffer.address <= low and high + span <= buffer.end):
@@ -133,7 +133,7 @@ def _single(resident: Resident, addresses: Array, span: int) -> Buffer | None:
 def _sound(
     resident: Resident, addresses: Array, span: int, lanes: Lanes, site: Site, access: str
 ) -> list[tuple[Buffer, Lanes]]:
-    """The lanes whose access is in bounds and aligned, by buffer; the others are reported."""
+    """Return the lanes whose access is in bounds and aligned, by buffer; report the others."""
     memory = resident.memory
     spread = np.broadcast_to(addresses, lanes.shape)
     where = memory.locate(spread, span)
@@ -161,7 +161,7 @@ def _sound(
 
 
 def _where(offsets: Array, span: int) -> Any:
-    """Offsets in units of `span` as a slice, if they count upwards by one, or as indices."""
+    """Return offsets in units of `span`: a slice if they ascend by one, else indices."""
     units = offsets >> (span.bit_length() - 1)
     flat = units.reshape(-1)
     count = flat.size
@@ -171,7 +171,7 @@ def _where(offsets: Array, span: int) -> Any:
 
 
 def _grains(where: Any, span: int, grain: int, shape: tuple[int, ...]) -> tuple[Any, tuple[int, ...]]:
-    """The same places in units of `grain`, and the shape they have then."""
+    """Return the same places in units of `grain`, and their new shape."""
     each = span // grain
     if isinstance(where, slice):
         return slice(where.start * each, where.stop * each), (*shape, each)
@@ -297,7 +297,9 @@ def load_shared(
     site: Site,
     strong: bool = False,
 ) -> list[Array]:
-    """The elements of a vector that each lane loads; addresses that are the same in all blocks may have one row."""
+    """Return the elements of a vector that each lane loads; addresses that are the same in all blocks may have one
+    row.
+    """
     span = kind.itemsize * vector
     resident.count_shared(addresses, span, lanes, site, "load")
     addresses, sound, original = _sound_shared(resident, addresses, span, lanes, site, "read")
@@ -340,9 +342,9 @@ def store_shared(
     strong: bool = False,
     pending: bool = False,
 ) -> tuple[Array, Lanes] | None:
-    """Store the elements of a vector, raw bits of the width to store; the addresses and lanes that were sound.
+    """Store the elements of a vector, raw bits of the width to store; return the valid accesses.
 
-    `pending` says that the store is a copy under way, which nobody may look at.
+    `pending` marks a store that is an asynchronous copy under way, which no thread may access.
     """
     kind, vector = values[0].dtype, len(values)
     span = kind.itemsize * vector
@@ -359,7 +361,7 @@ def store_shared(
 def _write_shared(
     resident: Resident, chosen: Array, values: list[Array], lanes: Lanes, site: Site, strong: bool, pending: bool
 ) -> None:
-    """Store at addresses that are known to be sound."""
+    """Store at addresses that are known to be valid."""
     kind, vector = values[0].dtype, len(values)
     span = kind.itemsize * vector
     if resident.check:
@@ -384,7 +386,7 @@ def _write_shared(
 def _sound_shared(
     resident: Resident, addresses: Array, span: int, lanes: Lanes, site: Site, access: str
 ) -> tuple[Array, Lanes | None, Lanes | None]:
-    """The accesses that are in bounds and aligned and who makes them; the lanes asked for if they are others."""
+    """Return the accesses that are in bounds and aligned, with their lanes (those given, if all are valid)."""
     chosen = _chosen(addresses, lanes)
     size = resident.shared_bytes
     low, high = int(chosen.min()), int(chosen.max())
@@ -406,14 +408,14 @@ def _sound_shared(
 
 
 def part_of(value: Array, lanes: Lanes, part: Lanes) -> Array:
-    """A value that was read for `lanes`, read for a part of them."""
+    """Return a value read for `lanes`, reduced to a part of them."""
     return value if part is lanes else part.read(_whole(value, lanes))
 
 
 def cells(
     resident: Resident, space: str, addresses: Array, size: int, lanes: Lanes, site: Site
 ) -> list[tuple[Lanes, Array, Array]]:
-    """The memory that atomic accesses update: who does, elements of `size` bytes, and which of them."""
+    """Return the memory that atomic accesses update: the lanes, the elements of `size` bytes, and their indices."""
     if space == "shared":
         sound, part, _ = _sound_shared(resident, addresses, size, lanes, site, "atomic")
         if part is None:
@@ -454,7 +456,7 @@ def cells(
 def _check_cells(
     resident: Resident, buffer: Buffer, at: Array, where: Array, size: int, lanes: Lanes, site: Site
 ) -> None:
-    """Look for global memory that nothing has written, and of which an atomic update gives the old value."""
+    """Report unwritten global memory whose old value an atomic update returns."""
     valid = buffer.valid_view(raw_type(size))
     policy = resident.launch.unwritten
     if valid is None or policy is Unwritten.ANYTHING:
@@ -483,7 +485,7 @@ def _placed(value: Array, part: Lanes, lanes: Lanes) -> Array:
 def load_local(
     resident: Resident, addresses: Array, kind: np.dtype[Any], vector: int, lanes: Lanes, site: Site
 ) -> list[Array]:
-    """The elements of a vector that each lane loads from memory of its own."""
+    """Return the elements of a vector that each lane loads from memory of its own."""
     addresses = _clamped_local(resident, addresses, kind.itemsize * vector, lanes, site, "read")
     return [resident.local.load(addresses + number * kind.itemsize, kind, lanes) for number in range(vector)]
 
@@ -497,9 +499,9 @@ def store_local(resident: Resident, addresses: Array, values: list[Array], lanes
 
 
 def _clamped_local(resident: Resident, addresses: Array, span: int, lanes: Lanes, site: Site, access: str) -> Array:
-    """Addresses with those out of bounds moved to scratch space behind all variables, and reported of active lanes.
+    """Return addresses with those out of bounds moved to scratch space behind all variables; report active lanes.
 
-    Lanes that take no part may hold any address: a whole warp is loaded for those that do.
+    Inactive lanes may hold any address: a whole warp is loaded for those that take part.
     """
     size = resident.local.size
     if int(addresses.min()) >= 0 and int(addresses.max()) + span <= size:
@@ -536,14 +538,14 @@ class LocalMemory:
         return word * (self._WORD // size) + ((addresses & 3) >> (size.bit_length() - 1)) if size < 4 else word
 
     def load(self, addresses: Array, kind: np.dtype[Any], lanes: Lanes) -> Array:
-        """One element for each lane."""
+        """Return one element for each lane."""
         if kind.itemsize == 8:
             low, high = (self.load(addresses + shift, np.dtype("<u4"), lanes) for shift in (0, 4))
             return low.astype(np.uint64) | high.astype(np.uint64) << np.uint64(32)
         return self._words.reshape(-1).view(kind).take(self._place(addresses, kind.itemsize, lanes))
 
     def store(self, addresses: Array, value: Array, lanes: Lanes) -> None:
-        """One element for each lane."""
+        """Store one element for each lane."""
         if value.dtype.itemsize == 8:
             for shift in (0, 4):
                 self.store(addresses + shift, (value >> np.uint64(8 * shift)).astype(np.uint32), lanes)
@@ -564,7 +566,7 @@ def load(
     site: Site,
     strong: bool = False,
 ) -> list[Array]:
-    """A load from `global`, `shared`, `local` or, with an empty name, from wherever generic addresses point."""
+    """Load from `global`, `shared`, `local` or, with an empty name, from the spaces of generic addresses."""
     if space == "global":
         return load_global(resident, addresses, kind, vector, lanes, site, strong)
     if space == "shared":
@@ -593,7 +595,7 @@ def store(
     site: Site,
     strong: bool = False,
 ) -> None:
-    """A store to `global`, `shared`, `local` or, with an empty name, to wherever generic addresses point."""
+    """Store to `global`, `shared`, `local` or, with an empty name, to the spaces of generic addresses."""
     if space == "global":
         store_global(resident, addresses, values, lanes, site, strong)
     elif space == "shared":

@@ -1,4 +1,4 @@
-"""`atom` and `red`: threads that hit one cell take their turns in lane order.
+"""`atom` and `red`: threads that access the same cell do so in lane order.
 
 Worker-only: imports numpy.
 """
@@ -31,7 +31,7 @@ _NAMES = {"add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec"}
 
 
 def bind_atomics(decoder: Decoder, instruction: Instruction, site: Site) -> Step | None:
-    """Read-modify-write accesses of global and shared memory."""
+    """Bind read-modify-write accesses of global and shared memory."""
     parts = instruction.parts
     space = space_of(parts)
     if parts[0] not in ("atom", "red") or space is None or "async" in parts:
@@ -95,7 +95,7 @@ def _update(
     site: Site,
     words: tuple[str, ...],
 ) -> Array:
-    """Update the cells of all lanes; what was in them before, (rows, columns)."""
+    """Update the cells of all lanes; return their old contents, (rows, columns)."""
     site.counters.atomic_requests += lanes.warps if space == "global" else 0
     found = np.zeros(lanes.extent, raw_type(operation.width))
     name, integer = next(word for word in words if word in _NAMES), words[-1][0] in "us"
@@ -109,10 +109,10 @@ def _update(
 
 
 def apply(operation: Atomic, name: str, integer: bool, cells: Array, where: Array, values: list[Array]) -> Array:
-    """Update `cells[where]` one element after the other.
+    """Update `cells[where]`, one element after the other.
 
     Returns:
-        What each element found in its cell.
+        The content of its cell that each element saw.
     """
     order = np.argsort(where, kind="stable")
     sorted_where = where[order]
@@ -139,7 +139,7 @@ def apply(operation: Atomic, name: str, integer: bool, cells: Array, where: Arra
 
 
 def _add(cells: Array, places: Array, starts: Array, lengths: Array, values: Array) -> Array:
-    """Sums of integers, which do not depend on the turns."""
+    """Add integers to cells; the order does not matter."""
     running = np.cumsum(values, dtype=values.dtype)
     before = running - values
     base = np.repeat(before[starts], lengths)
@@ -149,11 +149,11 @@ def _add(cells: Array, places: Array, starts: Array, lengths: Array, values: Arr
 
 
 def _compare_and_swap(cells: Array, places: Array, starts: Array, lengths: Array, values: list[Array]) -> Array:
-    """A cell changes only where one of the elements finds what it compares with: as many turns as it changes."""
+    """Execute `cas`: a cell changes only for an element whose comparand equals it; one pass for each change."""
     compare, new = values
     cell_of = np.repeat(np.arange(len(places)), lengths)
     position = np.arange(len(compare))
-    done = starts.copy()  # elements before these have had their turn
+    done = starts.copy()  # elements before these are done
     current = cells[places]
     found = np.empty(len(compare), cells.dtype)
     while True:

@@ -1,4 +1,4 @@
-"""What one atomic does to the memory cell it names: `atom` and `red` as pure functions of old value and operands.
+"""The update of a memory cell by `atom` and `red`, as pure functions of old value and operands.
 
 Worker-only: imports numpy. The machine finds the cells, applies lanes that share one in lane order and writes back. The
 meaning is that of the PTX ISA, "Parallel Synchronization and Communication Instructions: atom, red".
@@ -45,7 +45,7 @@ class Atomic:
 
 @cache
 def bind(opcode: str, shared: bool | None = None) -> Atomic | None:
-    """The meaning of an opcode such as `atom.global.gpu.acq_rel.add.f32`; None if it is not one that can be emulated.
+    """Return the update for an opcode such as `atom.global.gpu.acq_rel.add.f32`; None if it is not emulated.
 
     Args:
         opcode: the instruction's name with all its modifiers.
@@ -99,12 +99,12 @@ def _compare_and_swap(old: Bits, compare: Bits, new: Bits) -> Bits:
 
 
 def _add_in_shared_memory(old: Bits, b: Bits) -> Bits:
-    """A loop of additions and compare-and-swap: of two float64 NaNs the old one stays, made quiet."""
+    """Add in shared memory, by a loop of compare-and-swap: of two float64 NaNs the old one stays, made quiet."""
     return _add_double(b, old)
 
 
 def _add_in_cache(old: Bits, b: Bits) -> Bits:
-    """The L2 cache's own adder: of two float64 NaNs the new one is stored, and none is made quiet."""
+    """Add in the L2 cache's own adder: of two float64 NaNs the new one is stored, and none is made quiet."""
     total = _add_double(old, b)
     return np.where(np.isnan(b.view(np.float64)), b, np.where(np.isnan(old.view(np.float64)), old, total))
 

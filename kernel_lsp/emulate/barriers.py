@@ -1,4 +1,4 @@
-"""Barriers of a block: who waits at which, when they go on, and fences.
+"""Barriers of a block: which threads wait at each, and when they continue; and fences.
 
 Worker-only: imports numpy.
 """
@@ -49,11 +49,11 @@ class Barriers:
         self._expected: dict[int, Array] = {}
 
     def __bool__(self) -> bool:
-        """Whether somebody waits."""
+        """Return True if any thread waits."""
         return any(not each.arrives_only for waiting in self._waiting.values() for each in waiting)
 
     def arrive(self, number: int, count: int | None, waiting: _Waiting, whole_warps: bool) -> Successors:
-        """Threads come to barrier `number`; who can go on now."""
+        """Let threads arrive at barrier `number`; return the threads that can now continue."""
         resident = self._resident
         self._counts[number] = count or 0
         expected = self._expected.setdefault(number, np.zeros(resident.extent, np.bool_))
@@ -69,7 +69,7 @@ class Barriers:
         return going
 
     def release(self) -> Successors:
-        """Let those go on whose barrier is complete."""
+        """Release and return the threads whose barrier is complete."""
         going: Successors = []
         for number in list(self._waiting):
             going += self._release(number)
@@ -113,7 +113,7 @@ class Barriers:
         return going
 
     def _judge(self, number: int, waiting: list[_Waiting], masks: list[Array], through: Array, complete: Array) -> None:
-        """Report threads that were awaited and did not come, and warps that came in parts to different barriers."""
+        """Report threads that did not arrive although they were awaited, and warps split over different barriers."""
         expected = self._expected[number] & complete[:, None]
         missing = Lanes.of(expected & ~through) if expected.any() else None
         first = next(each for each, mask in zip(waiting, masks, strict=True) if mask[complete].any())
@@ -144,7 +144,7 @@ class Barriers:
                 return
 
     def give_up(self) -> None:
-        """Nobody can come any more: report who waits, and end them."""
+        """Report and end the waiting threads, since no other can arrive any more."""
         for number, waiting in self._waiting.items():
             for each in waiting:
                 if each.arrives_only:
@@ -156,7 +156,7 @@ class Barriers:
 
 
 def _reduced(waiting: list[_Waiting], masks: list[Array], through: Array) -> Array:
-    """What `bar.red` gives each block, (blocks, 1)."""
+    """Return the result of `bar.red` for each block, (blocks, 1)."""
     values = np.zeros(through.shape, np.bool_)
     for each, mask in zip(waiting, masks, strict=True):
         if each.values is not None:
@@ -172,10 +172,10 @@ def _reduced(waiting: list[_Waiting], masks: list[Array], through: Array) -> Arr
 
 
 def bind_barriers(decoder: Decoder, instruction: Instruction, site: Site) -> Step | None:
-    """Barriers of a block and memory fences."""
+    """Bind barriers of a block and memory fences."""
     parts = instruction.parts
     if parts[0] in ("membar", "fence"):
-        if "proxy" in parts or "mbarrier_init" in parts:  # orders what is not emulated
+        if "proxy" in parts or "mbarrier_init" in parts:  # orders accesses that are not emulated
             return lambda _r, _a, _l: None
         return _bind_fence(parts[-1])
     if parts[0] not in ("bar", "barrier") or "warp" in parts or "cluster" in parts:
@@ -230,7 +230,7 @@ def _bind_fence(scope: str) -> Step:
 
 
 def release(resident: Resident, lanes: Lanes, within_block: bool) -> None:
-    """What these threads have done is there for others to see."""
+    """Make the memory accesses of these threads visible to others."""
     resident.shared_shadow.release(lanes)
     if not within_block:
         resident.global_shadow.fence(np.unique(resident.geometry.numbers[lanes.row_ids]))

@@ -1,10 +1,10 @@
-"""Products and sums that ptxas makes one `fma`, as PTX allows it to where neither names a rounding.
+"""Contraction: products and sums that ptxas fuses into one `fma`, as PTX allows if neither names a rounding.
 
 A product is a `mul`, `div.full` or `div.approx` of f32, whose last step is a multiplication; a sum is an `add` or `sub`
 of f32. ptxas joins a product with all of its readers or with none: each has to be a sum with the same `.ftz` in the
 same stretch of code without branches. PTX leaves this to the assembler; that this one does so is read from its machine
-code (`tests/unit/emulate/test_emulated_contraction.py`). What it joins across copies and negations, and across the
-rounds of loops that it unrolls, is not followed.
+code (`tests/unit/emulate/test_emulated_contraction.py`). Fusions across copies and
+negations, and across iterations of loops that it unrolls, are not modelled.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from kernel_lsp.emulate.program import (
 _PRODUCTS = {"mul.f32", "div.full.f32", "div.approx.f32"}
 _SUMS = {"add.f32", "add.sat.f32", "sub.f32", "sub.sat.f32"}
 _ENDS = {"bra", "brx", "ret", "exit", "call", "trap", "membar", "fence"}
-# ptxas makes code with branches of these, but for their approximate forms.
+# ptxas compiles these to code with branches, except their approximate forms.
 _BRANCHING = {"div", "rem", "rcp", "sqrt"}
 
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
-    """What of a function is joined, by position in its code.
+    """The contractions of a function, by position in its code.
 
     Attributes:
-        products: the registers of those that are not rounded, but hand their factors on.
-        sums: for each sum that takes a product's factors, which of its two terms the product is.
+        products: registers of products that are not rounded, but pass their factors on.
+        sums: sum that takes a product's factors -> index of the product among its two terms.
     """
 
     products: dict[int, str] = field(default_factory=dict[int, str])
@@ -47,7 +47,7 @@ class Contraction:
 
 
 def contract(function: Function) -> Contraction:
-    """What ptxas joins in a function."""
+    """Return the contractions that ptxas makes in a function."""
     code = function.code
     products: dict[str, int] = {}
     sums = dict(_candidates(function, products))
@@ -70,7 +70,7 @@ def contract(function: Function) -> Contraction:
 def _candidates(function: Function, products: dict[str, int]) -> Iterator[tuple[int, tuple[str, ...]]]:
     """Sums with the products among their terms, from one stretch of code; `products` gets the place of each."""
     targets = _targets(function)
-    made: dict[str, bool] = {}  # the products of this stretch, and whether they flush subnormal numbers
+    made: dict[str, bool] = {}  # the products of this stretch; True if they flush subnormal numbers
     for at, each in enumerate(function.code):
         if at in targets:
             made.clear()
@@ -89,7 +89,7 @@ def _candidates(function: Function, products: dict[str, int]) -> Iterator[tuple[
 
 
 def _targets(function: Function) -> set[int]:
-    """Where branches lead to; other labels are for debuggers."""
+    """Return the targets of branches; other labels are for debuggers."""
     names = {x.name for each in function.code if _is_branch(each) for x in each.operands if isinstance(x, Symbol)}
     names.update(*function.tables.values())
     return {function.labels[name] for name in names if name in function.labels}
@@ -100,7 +100,7 @@ def _is_branch(instruction: Instruction) -> bool:
 
 
 def _names(operand: Operand) -> Iterator[str]:
-    """The registers of an operand, each time it names one."""
+    """Yield the registers of an operand, as often as it names them."""
     if isinstance(operand, Register):
         yield operand.name
     elif isinstance(operand, Address):

@@ -28,7 +28,7 @@ _ENDS = ("ret", "exit")
 
 
 def bind_control(decoder: Decoder, instruction: Instruction, site: Site) -> Step | None:
-    """Instructions after which threads do not simply go on."""
+    """Bind instructions after which threads do not simply continue."""
     name = instruction.parts[0]
     if name == "bra":
         return _bind_branch(decoder, instruction)
@@ -48,7 +48,7 @@ def bind_control(decoder: Decoder, instruction: Instruction, site: Site) -> Step
 
 
 def _ends_at(function: Function, position: int) -> bool:
-    """Whether a kernel's threads that come here do nothing more."""
+    """Return True if a kernel's threads end without further effect from this position."""
     if not function.entry or position >= len(function.code):
         return function.entry
     instruction = function.code[position]
@@ -62,7 +62,7 @@ def _bind_branch(decoder: Decoder, instruction: Instruction) -> Step:
     if target is None:
         raise EmulatorFault(f"the PTX does not define the label `{label.name}`.")
     if _ends_at(decoder.function, target):
-        # Threads that return early are gone before the others go on, as on the machine.
+        # Threads that return early have exited before the others continue, as on the hardware.
         return _leave
 
     def branch(_: Resident, activation: Activation, lanes: Lanes) -> Successors:
@@ -201,7 +201,7 @@ def _bind_indirect(
 
 
 def _bind_external(decoder: Decoder, name: str, results: tuple[Operand, ...], site: Site) -> Step:
-    """The few functions of the device's runtime that kernels call; their output goes nowhere."""
+    """Bind the few functions of the device's runtime that kernels call; their output is dropped."""
     if name == "__assertfail":
 
         def failed(resident: Resident, _: Activation, lanes: Lanes) -> Successors:

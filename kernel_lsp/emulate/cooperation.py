@@ -41,7 +41,7 @@ class _Warps:
         self.size = self._rows * self._padded
 
     def gather(self, value: Array) -> Array:
-        """A value of `around` as one element for each lane."""
+        """Return a value of `around` as one element for each lane."""
         shape = (self._rows, self._columns)
         if self._padded == self._columns:
             return np.ascontiguousarray(np.broadcast_to(value, shape)).reshape(-1)
@@ -50,18 +50,18 @@ class _Warps:
         return padded.reshape(-1)
 
     def scatter(self, value: Array) -> Array:
-        """The reverse, read for the lanes."""
+        """Return one element for each lane as a value for the lanes: the reverse of `gather`."""
         whole = value.reshape(self._rows, self._padded)[:, : self._columns]
         return whole if self._lanes.shape[1] == self._columns else whole[:, self._lanes.columns]
 
     def active(self) -> Array:
-        """Which of the lanes take part."""
+        """Return True for lanes that take part."""
         active = np.zeros((self._rows, self._padded), np.bool_)
         active[:, self._lanes.columns] = True if self._lanes.mask is None else self._lanes.mask
         return active.reshape(-1)
 
     def alive(self, resident: Resident) -> Array:
-        """Which of the lanes have not exited."""
+        """Return True for lanes that have not exited."""
         alive = np.zeros((self._rows, self._padded), np.bool_)
         rows = resident.alive[self._lanes.rows]
         alive[:, : self._columns] = rows[: self._rows]
@@ -69,7 +69,7 @@ class _Warps:
 
 
 def bind_warp(decoder: Decoder, instruction: Instruction, site: Site) -> Step | None:
-    """Shuffles, votes and the like, and `bar.warp.sync`."""
+    """Bind shuffles, votes and the like, and `bar.warp.sync`."""
     parts = instruction.parts
     if parts[:3] == ("bar", "warp", "sync"):
         operation = warp.WarpOperation(lambda active, *_: (), 0)
@@ -98,7 +98,7 @@ def bind_warp(decoder: Decoder, instruction: Instruction, site: Site) -> Step | 
             members = operands[operation.mask]
             whole = lanes.shape[1] == lanes.extent[1] and lanes.extent[1] % WARP == 0 and lanes.mask is None
             if not (whole and members.size == 1 and members.item() == _ALL):
-                # Rows that are alike here may differ in who has exited.
+                # Rows that are alike here may differ in which lanes have exited.
                 every = _Warps(lanes, False)
                 all_flat = [every.gather(operand) for operand in operands]
                 faults = warp.faults(operation, every.active(), every.alive(resident), *all_flat)
@@ -147,7 +147,7 @@ def _report(resident: Resident, warps: _Warps, faults: Any, lanes: Lanes, site: 
 
 
 def bind_matrix(decoder: Decoder, instruction: Instruction, site: Site) -> Step | None:
-    """Tensor cores and the instructions that move their fragments."""
+    """Bind tensor-core instructions and those that move their fragments."""
     bound = matrix.bind(instruction.opcode, decoder.decoded.program.arch)
     if bound is None:
         return None
@@ -198,13 +198,13 @@ def _bind_access(decoder: Decoder, instruction: Instruction, site: Site, bound: 
         flat = warps.gather(locate(resident, activation, warps.around))
         step = None if stride is None else warps.gather(stride(resident, activation, warps.around))
         addresses = bound.addresses(flat.astype(np.uint64), step).astype(np.int64)
-        # Lanes whose address means nothing do not access memory.
+        # Lanes whose address is meaningless do not access memory.
         takes = np.tile(bound.lanes, lanes.extent[1] // WARP + 1)[: lanes.extent[1]]
         reading, _ = lanes.where(takes[lanes.columns][None, :])
         return warps, addresses, reading
 
     def column(warps: _Warps, values: Array, reading: Lanes) -> Array:
-        """Values of all lanes of the warps, read for those that access memory."""
+        """Return values of all lanes of the warps, read for those that access memory."""
         whole = values.reshape(reading.shape[0], -1)[:, : reading.extent[1]]
         return whole[:, reading.columns]
 

@@ -36,7 +36,7 @@ class _Copy:
 
 
 class Copies:
-    """The copies of the resident threads that nobody has waited for."""
+    """The resident threads' copies that have not been waited for."""
 
     def __init__(self, resident: Resident) -> None:
         self._resident = resident
@@ -44,7 +44,7 @@ class Copies:
         self._committed = np.zeros((1, 1), np.int64)  # groups that each thread has closed
 
     def start(self, addresses: Array, size: int, lanes: Lanes) -> None:
-        """A copy into shared memory at `addresses` becomes part of its threads' open group."""
+        """Add a copy into shared memory at `addresses` to its threads' open group."""
         self._under_way.append(_Copy(addresses, size, lanes, lanes.read(self._committed)))
 
     def commit(self, lanes: Lanes) -> None:
@@ -93,7 +93,7 @@ class Copies:
 
 
 def bind_copies(decoder: Decoder, instruction: Instruction, site: Site) -> Step | None:
-    """`cp.async` without bulk, and waiting for it."""
+    """Bind `cp.async` without bulk, and its waits."""
     parts = instruction.parts
     if parts[:2] != ("cp", "async") or len(parts) < 3:
         return None
@@ -128,7 +128,7 @@ def _bind_copy(decoder: Decoder, instruction: Instruction, site: Site) -> Step |
     if hint:
         rest = rest[:-1]
     to, origin, width = locator(decoder, target), locator(decoder, source), size.bits
-    # What follows is the number of bytes to read, zeros filling the rest, or a predicate to ignore the source.
+    # The next operand is the number of bytes to read, zeros filling the rest, or a predicate to ignore the source.
     extra = rest[0] if rest else None
     predicate = isinstance(extra, Register) and decoder.function.registers[extra.name] == "pred"
     amount = decoder.fetch(extra, "pred" if predicate else "u32") if extra is not None else None
@@ -154,7 +154,7 @@ def _bind_copy(decoder: Decoder, instruction: Instruction, site: Site) -> Step |
         if predicate or not lanes.select(wanted).any() or not other.select(_part(wanted, lanes, other)).any():
             _put(resident, there, zero, other)
             return
-        # Part of the bytes are wanted: they are read one by one.
+        # Only some of the bytes are wanted: they are read one by one.
         counts, here = _part(wanted, lanes, other), _part(source_at, lanes, other)
         values = [value.copy() for value in zero]
         for byte in range(width):

@@ -1,4 +1,4 @@
-"""What a run cost the machine, counted at source lines as its hardware counters count.
+"""Counts a run's costs at source lines, with the definitions of the hardware counters.
 
 Worker-only: imports numpy. A request is one memory instruction of one warp. Sectors of global memory are 32 bytes
 (`l1tex__t_sectors_pipe_lsu_mem_global_op_ld/st`). Shared memory has 32 banks of 4 bytes; lanes are served in passes,
@@ -34,11 +34,11 @@ class Counters:
         lane_instructions: executed by threads.
         branches: conditional branches executed by warps.
         divergent_branches: those at which a warp split.
-        load_requests, load_sectors, load_ideal_sectors: of global memory; ideal is what the bytes asked for would take
-            if they lay side by side.
+        load_requests, load_sectors, load_ideal_sectors: of global memory; ideal: the sectors for the
+            same bytes if they were adjacent.
         store_requests, store_sectors, store_ideal_sectors: likewise.
         atomic_requests: of global memory.
-        bytes_read, bytes_written: asked of global memory by all threads.
+        bytes_read, bytes_written: requested from global memory by all threads.
         shared_load_requests, shared_load_wavefronts, shared_load_conflicts: passes over the banks and those beyond
             the necessary.
         shared_store_requests, shared_store_wavefronts, shared_store_conflicts: likewise.
@@ -65,7 +65,7 @@ class Counters:
     shared_store_conflicts: int = 0
 
     def add(self, other: Counters) -> None:
-        """Add another's sums."""
+        """Add another's counts."""
         for name in _NAMES:
             if more := getattr(other, name):
                 setattr(self, name, getattr(self, name) + more)
@@ -76,7 +76,7 @@ _NAMES = tuple(each.name for each in fields(Counters))
 
 @dataclass(slots=True)
 class Site:
-    """One static instruction and what was counted at it; `approximate` if a GPU's result may differ a little."""
+    """One static instruction and its counts; `approximate` if a GPU's result may differ a little."""
 
     instruction: Instruction
     index: int
@@ -86,20 +86,20 @@ class Site:
 
     @property
     def location(self) -> Location | None:
-        """The source line it came from."""
+        """Return the source line it came from."""
         return self.instruction.location
 
 
 @dataclass(frozen=True, slots=True)
 class RunCounters:
-    """What one run counted.
+    """The counts of one run.
 
     Attributes:
         total: over all lines.
         lines: by source line, those inlined into different places apart.
         opcodes: instructions executed by warps, by the first word of the opcode.
-        least_bytes_read, least_bytes_written: different bytes of global memory touched: what has to be moved at least.
-            Counted where memory is checked.
+        least_bytes_read, least_bytes_written: distinct bytes of global memory touched, the least possible
+            traffic. Counted if memory is checked.
     """
 
     total: Counters
@@ -110,7 +110,7 @@ class RunCounters:
 
 
 def summed(sites: Iterable[Site], least_read: int, least_written: int) -> RunCounters:
-    """Counters of instructions brought together."""
+    """Return the counts of instructions, summed by line and opcode."""
     total, lines, opcodes = Counters(), dict[Location | None, Counters](), dict[str, int]()
     for site in sites:
         if not site.counters.instructions:
@@ -123,7 +123,7 @@ def summed(sites: Iterable[Site], least_read: int, least_written: int) -> RunCou
 
 
 def by_warp(value: Array, lanes: Lanes) -> tuple[Array, Array, int]:
-    """Elements of a value arranged by warp.
+    """Return the elements of a value arranged by warp.
 
     Returns:
         (warps, 32) elements, where a thread that takes no part has the element of one that does; (warps, 32) bool, who
@@ -150,7 +150,7 @@ def by_warp(value: Array, lanes: Lanes) -> tuple[Array, Array, int]:
 
 
 def sectors(addresses: Array, size: int, lanes: Lanes) -> tuple[int, int, int]:
-    """Requests, sectors and ideal sectors of accesses of `size` bytes at `addresses`, read for these lanes."""
+    """Return requests, sectors and ideal sectors of accesses of `size` bytes at `addresses`, read for these lanes."""
     if addresses.size == 1 and lanes.mask is None:
         return lanes.warps, lanes.warps, lanes.warps
     warps, active, times = by_warp(addresses >> 5, lanes)
@@ -164,7 +164,7 @@ def sectors(addresses: Array, size: int, lanes: Lanes) -> tuple[int, int, int]:
 
 
 def wavefronts(addresses: Array, size: int, lanes: Lanes) -> tuple[int, int, int]:
-    """Requests, passes and conflicts of shared-memory accesses of `size` bytes at byte `addresses`."""
+    """Return requests, passes and conflicts of shared-memory accesses of `size` bytes at byte `addresses`."""
     if addresses.size == 1 and lanes.mask is None:
         return lanes.warps, lanes.warps, 0
     warps, active, times = by_warp(addresses >> 2, lanes)
@@ -186,7 +186,7 @@ def wavefronts(addresses: Array, size: int, lanes: Lanes) -> tuple[int, int, int
 
 
 def _passes(words: Array) -> Array:
-    """(n, 32) word indices to the most different words that one bank has to give, for each row."""
+    """Return for each row of (n, 32) word indices the most distinct words in one bank."""
     words = words.astype(np.int64)
     key = np.sort((words % _BANKS) << 32 | words // _BANKS, axis=1)
     fresh = np.ones(key.shape, np.bool_)

@@ -1,4 +1,4 @@
-"""Instructions bound, once each, to functions that execute them for a set of lanes.
+"""Binds each instruction, once, to a function that executes it for a set of lanes.
 
 Worker-only: imports numpy.
 """
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = NDArray[Any]
 Successors: TypeAlias = "list[tuple[Activation, int, Lanes, bool]]"
-# What an instruction does: nothing said means that all lanes go on to the next one; else who goes where, and whether
-# they had better wait for others first.
+# Result of a step: None if all lanes continue with the next instruction; else the successors of each group of lanes,
+# and whether they should wait for others first.
 Step: TypeAlias = "Callable[[Resident, Activation, Lanes], Successors | None]"
 Binder: TypeAlias = "Callable[[Decoder, Instruction, Site], Step | None]"
 
@@ -40,7 +40,7 @@ CARRY = 0
 
 @dataclass(eq=False)
 class Decoded:
-    """A function ready to be executed: a step and a site for each instruction, a slot for each register."""
+    """A function ready for execution: a step and a site for each instruction, a slot for each register."""
 
     function: Function
     program: DecodedProgram
@@ -54,7 +54,7 @@ class Decoded:
     _flows: dict[int, Flow] = field(default_factory=dict[int, Flow])
 
     def flow(self, position: int) -> Flow:
-        """Which registers an instruction reads and writes."""
+        """Return the registers that an instruction reads and writes."""
         found = self._flows.get(position)
         if found is None:
             found = self._flows[position] = flow(self.function.code[position], self.slots)
@@ -62,7 +62,7 @@ class Decoded:
 
     @property
     def register_count(self) -> int:
-        """Registers and the carry flag."""
+        """Return the number of registers, with the carry flag."""
         return len(self.slots) + 1
 
 
@@ -76,11 +76,11 @@ class DecodedProgram:
 
     @property
     def arch(self) -> int:
-        """90 for sm_90."""
+        """Return the architecture as a number, 90 for sm_90."""
         return int("".join(c for c in self.program.target if c.isdigit()) or 90)
 
     def function(self, name: str, binders: tuple[Binder, ...]) -> Decoded:
-        """A function by name, decoded when it is first asked for."""
+        """Return a function by name, decoding it at first use."""
         found = self.functions.get(name)
         if found is None:
             found = self.functions[name] = self._decode(self.program.functions[name], binders)
@@ -109,7 +109,7 @@ class DecodedProgram:
 
 @dataclass(frozen=True)
 class Decoder:
-    """What a binder needs to know: the function, and where in it the instruction is."""
+    """The context for binding an instruction: its function, and its position there."""
 
     decoded: Decoded
     binders: tuple[Binder, ...]
@@ -117,19 +117,19 @@ class Decoder:
 
     @property
     def function(self) -> Function:
-        """The function as read."""
+        """Return the function as read."""
         return self.decoded.function
 
     def fetch(self, operand: Operand, kind: str) -> Fetch:
-        """Fetches a source operand; constants have PTX type `kind`."""
+        """Return a function that fetches a source operand; constants have PTX type `kind`."""
         return fetcher(self.function, self.decoded.slots, operand, kind)
 
     def store(self, operand: Operand, signed: bool = False) -> Store:
-        """Stores a result, extended to its register's width."""
+        """Return a function that stores a result, extended to its register's width."""
         return storer(self.function, self.decoded.slots, operand, signed)
 
     def callee(self, name: str) -> Decoded:
-        """A function that is called."""
+        """Return a called function."""
         return self.decoded.program.function(name, self.binders)
 
 
@@ -147,7 +147,7 @@ def _bind(decoder: Decoder, instruction: Instruction, site: Site) -> Step:
 
 
 def _failing(error: CannotJudgeError) -> Step:
-    """Return a step that raises once it is reached: code for other architectures is often there and skipped."""
+    """Return a step that raises when it is reached: code for other architectures is often present and skipped."""
 
     def fail(_r: Resident, _a: Activation, _l: Lanes) -> None:
         raise error
@@ -183,7 +183,7 @@ def _guarded(decoder: Decoder, instruction: Instruction, step: Step) -> Step:
 def _split(
     value: Array, slot: int, negated: bool, activation: Activation, lanes: Lanes
 ) -> tuple[Lanes | None, Lanes | None]:
-    """Who has the predicate and who has not; many instructions ask the same of the same lanes."""
+    """Return the lanes with and without the predicate; cached, as many instructions test the same lanes."""
     known = lanes.splits.get((slot, negated))
     if known is not None and known[0] is value:
         return known[1], known[2]
@@ -191,7 +191,7 @@ def _split(
     if negated:
         condition = ~condition
     taken, left = lanes.where(condition)
-    if not activation.owned[slot]:  # a register that is written in place changes under the same identity
+    if not activation.owned[slot]:  # a register written in place keeps its identity while its value changes
         lanes.splits[slot, negated] = (value, taken, left)
     return taken, left
 
@@ -209,7 +209,7 @@ _WORDS = {"bfe": (1, 2), "bfi": (2, 3), "shf": (0, 1, 2), "lop3": (0, 1, 2, 3), 
 
 
 def source_kinds(parts: tuple[str, ...], count: int) -> list[str]:
-    """PTX types of an arithmetic instruction's source operands, as far as constants need them."""
+    """Return the PTX types of an arithmetic instruction's source operands, as far as constants need them."""
     name, kind = parts[0], parts[-1]
     kinds = [kind] * count
     if name in _SHIFTS:
@@ -233,7 +233,7 @@ def source_kinds(parts: tuple[str, ...], count: int) -> list[str]:
 
 
 def bind_arithmetic(decoder: Decoder, instruction: Instruction, site: Site) -> Step | None:
-    """Instructions that compute each lane's result from its registers."""
+    """Bind instructions that compute each lane's result from its registers."""
     operation = arithmetic.bind(instruction.opcode)
     if operation is None or not instruction.operands:
         return None
@@ -272,7 +272,7 @@ def bind_arithmetic(decoder: Decoder, instruction: Instruction, site: Site) -> S
 
 
 def _handing_on(decoder: Decoder, fetches: list[Fetch], operation: Operation, product: str) -> Step:
-    """A product that is not rounded: its register keeps one factor, and a further one the other."""
+    """Return a step for a product that is not rounded: its register keeps one factor, a second register the other."""
     factors, slots = operation.factors, decoder.decoded.slots
     assert factors is not None
     first, second = slots[product], slots[_second_factor(product)]
@@ -280,14 +280,14 @@ def _handing_on(decoder: Decoder, fetches: list[Fetch], operation: Operation, pr
     def hand_on(resident: Resident, activation: Activation, lanes: Lanes) -> None:
         operands = [fetch(resident, activation, lanes) for fetch in fetches]
         for slot, value in zip((first, second), factors(*operands), strict=True):
-            # Of a `mul` they are the operands themselves, which can be written in place later.
+            # For a `mul` these are the operands themselves, which may be written in place later.
             activation.write(slot, value if value.size == 1 else value.copy(), lanes)
 
     return hand_on
 
 
 def _taking(decoder: Decoder, instruction: Instruction, fetches: list[Fetch], product: int) -> Step:
-    """A sum of a product and another term, rounded once."""
+    """Return a step for a sum of a product and another term, rounded once."""
     name, *flags = instruction.parts
     fused = arithmetic.bind(".".join(("fma", "rn", *flags)))
     assert fused is not None
@@ -309,12 +309,12 @@ def _taking(decoder: Decoder, instruction: Instruction, fetches: list[Fetch], pr
 
 
 def _second_factor(product: str) -> str:
-    """The register, of no name in PTX, that keeps the other factor of a product."""
+    """Return the name of the extra register that keeps the other factor of a product."""
     return f"{product}, factor"
 
 
 def _plain(fetches: list[Fetch], run: Callable[..., Any], store: Store) -> Step:
-    """One result, no carry: most instructions."""
+    """Return the step of an instruction with one result and no carry, which are most."""
     if len(fetches) == 1:
         (only,) = fetches
 
@@ -323,7 +323,7 @@ def _plain(fetches: list[Fetch], run: Callable[..., Any], store: Store) -> Step:
             result = run(operand)
             if isinstance(result, tuple):
                 result = result[0]
-            # A conversion may give its operand back, which can be written in place later.
+            # A conversion may return its operand, which may be written in place later.
             store(activation, result.copy() if np.may_share_memory(result, operand) else result, lanes)
 
         return unary
@@ -336,7 +336,7 @@ def _plain(fetches: list[Fetch], run: Callable[..., Any], store: Store) -> Step:
 
 
 def bind_moves(decoder: Decoder, instruction: Instruction, site: Site) -> Step | None:
-    """`mov`, packing and unpacking, addresses of variables, and conversions between address spaces."""
+    """Bind `mov`, packing and unpacking, addresses of variables, and conversions between address spaces."""
     parts = instruction.parts
     if parts[0] == "cvta":
         return _bind_cvta(decoder, instruction)

@@ -1,4 +1,4 @@
-"""What stops an emulation: what only a GPU can run, a fault of the emulator's own, or a launch that makes no sense."""
+"""Errors that stop an emulation: instructions that only a GPU can run, faults of the emulator, impossible launches."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ class NeedsGpu(CannotJudgeError):  # noqa: N818  (a verdict rather than a mistak
     """The kernel uses something that is not emulated, so that its values are unknown without a GPU.
 
     Attributes:
-        instruction: the PTX instruction, or what else it was (`device malloc`).
+        instruction: the PTX instruction, or another feature (`device malloc`).
     """
 
     def __init__(self, instruction: str, line: int | None = None, path: Path | None = None) -> None:
@@ -21,18 +21,18 @@ class NeedsGpu(CannotJudgeError):  # noqa: N818  (a verdict rather than a mistak
 
 
 class EmulatorFault(CannotJudgeError):  # noqa: N818  (a verdict rather than a mistake)
-    """The emulator cannot read or execute something that a GPU may well be able to: nothing is said of the kernel."""
+    """The emulator cannot read or execute code that a GPU may well be able to run: no statement about the kernel."""
 
     def __init__(self, message: str, line: int | None = None, path: Path | None = None) -> None:
         super().__init__(message, path, line, _CURE)
 
 
 class Unfinished(Exception):  # noqa: N818  (neither a mistake nor a failure)
-    """The blocks of a sample cannot go on, for something depends on what blocks that were left out would write."""
+    """The blocks of a sample cannot continue: something depends on writes of blocks that were left out."""
 
 
 class LaunchError(KernelLspError):
-    """A launch that no GPU would make."""
+    """A launch that every GPU would refuse."""
 
 
 def placed(error: CannotJudgeError, location: Location | None) -> CannotJudgeError:
@@ -43,7 +43,7 @@ def placed(error: CannotJudgeError, location: Location | None) -> CannotJudgeErr
 
 
 def internal(error: Exception, instruction: Instruction | None) -> CannotJudgeError:
-    """Return an exception of the emulator's own code as a fault that names the instruction, where one is known."""
+    """Return an exception of the emulator's own code as a fault that names the instruction, if known."""
     said = str(error).strip().splitlines()
     what = "" if instruction is None else f" at `{instruction.opcode}`"
     reason = type(error).__name__ + (f": {said[0]}" if said else "")

@@ -1,4 +1,4 @@
-"""What an emulated run found wrong, at source lines."""
+"""The mistakes that an emulated run found, at source lines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kernel_lsp.emulate.program import Location
 
 
 class FindingKind(StrEnum):
-    """The kinds of mistake that are looked for."""
+    """The kinds of mistake that are detected."""
 
     OUT_OF_BOUNDS = "out-of-bounds"
     MISALIGNED = "misaligned"
@@ -28,9 +28,9 @@ class Finding:
     """One mistake at one source line; the values are those of the first thread that made it.
 
     Attributes:
-        kind: what is wrong.
+        kind: its kind.
         message: one sentence with the values that matter.
-        location: where, if the PTX has line information.
+        location: its place, if the PTX has line information.
         other: the other access of a race, if known.
         space: `global`, `shared`, `local`, `const`; None if it is not about memory.
         access: `read`, `write`, `atomic`; None if it is not about memory.
@@ -40,7 +40,7 @@ class Finding:
         size: bytes of the access.
         thread: threadIdx of the first thread.
         block: blockIdx of the first thread.
-        count: how many times a thread did it.
+        count: number of times that any thread made it.
     """
 
     kind: FindingKind
@@ -65,7 +65,7 @@ class Findings:
         self._found: dict[tuple[object, ...], Finding] = {}
 
     def add(self, finding: Finding) -> None:
-        """Take a finding; a second one of its kind at the same place adds to the count of the first."""
+        """Add a finding; a repetition of its kind at the same place raises the count of the first."""
         key = (finding.kind, finding.location, finding.space, finding.access, finding.buffer)
         known = self._found.get(key)
         self._found[key] = finding if known is None else replace(known, count=known.count + finding.count)
@@ -74,5 +74,5 @@ class Findings:
         return len(self._found)
 
     def all(self) -> tuple[Finding, ...]:
-        """What was found, in order of appearance."""
+        """Return the findings, in order of appearance."""
         return tuple(self._found.values())

@@ -1,8 +1,8 @@
 """Sets of threads that execute one instruction together, and values that have an element for each of them.
 
 Worker-only: imports numpy. The threads of the resident blocks form a rectangle: a row for each block, a column for each
-thread of a block. A value is an array of shape (rows or 1, columns or 1): what is the same in all blocks, or for all
-threads of a block, is stored and computed once. Most sets of threads are rectangles themselves; others have a mask.
+thread of a block. A value is an array of shape (rows or 1, columns or 1): if it is equal in all blocks, or for all
+threads of a block, it is stored and computed once. Most sets of threads are rectangles themselves; others have a mask.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Lanes:
     Attributes:
         extent: (rows, columns) of the whole rectangle.
         rows, columns: a slice or ascending indices. Both are slices where there is a mask.
-        mask: (rows, columns) of this set, or None where all take part.
+        mask: (rows, columns) of this set, or None if all take part.
         shape: (number of rows, number of columns).
         count: threads in the set.
     """
@@ -42,12 +42,12 @@ class Lanes:
 
     @staticmethod
     def all(extent: tuple[int, int]) -> Lanes:
-        """The whole rectangle."""
+        """Return the set of all threads of the rectangle."""
         return Lanes(extent, slice(0, extent[0]), slice(0, extent[1]))
 
     @staticmethod
     def of(mask: Array) -> Lanes | None:
-        """The threads for which `mask`, of the extent, holds; None if there are none."""
+        """Return the threads for which `mask`, of the extent, is true; None if there are none."""
         rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
         if not len(rows):
             return None
@@ -59,30 +59,30 @@ class Lanes:
 
     @cached_property
     def row_ids(self) -> NDArray[np.intp]:
-        """Indices of the rows."""
+        """Return indices of the rows."""
         return _ids(self.rows)
 
     @cached_property
     def column_ids(self) -> NDArray[np.intp]:
-        """Indices of the columns."""
+        """Return indices of the columns."""
         return _ids(self.columns)
 
     @cached_property
     def warps(self) -> int:
-        """Warps with at least one thread of the set."""
+        """Return warps with at least one thread of the set."""
         if self.mask is None:
             return self.shape[0] * len(np.unique(self.column_ids // WARP))
         starts = np.flatnonzero(np.diff(self.column_ids // WARP, prepend=-1))
         return int(np.count_nonzero(np.logical_or.reduceat(self.mask, starts, axis=1)))
 
     def to_mask(self) -> Array:
-        """A mask of the whole extent."""
+        """Return a mask of the whole extent."""
         whole = np.zeros(self.extent, np.bool_)
         whole[self.index] = True if self.mask is None else self.mask
         return whole
 
     def read(self, value: Array) -> Array:
-        """The elements of a value for the rows and columns of this set, (rows or 1, columns or 1)."""
+        """Return the elements of a value for the rows and columns of this set, (rows or 1, columns or 1)."""
         if self.full:
             return value
         one_row, one_column = value.shape[0] == 1, value.shape[1] == 1
@@ -99,11 +99,11 @@ class Lanes:
             np.copyto(target[self.index], value, where=mask)
 
     def select(self, value: Array) -> Array:
-        """The elements of a value that was read for this set, without those that the mask leaves out: 1-D then."""
+        """Return the elements of a value read for this set, without those that the mask leaves out: then 1-D."""
         return value if self.mask is None else np.broadcast_to(value, self.shape)[self.mask]
 
     def spread(self, value: Array) -> Array:
-        """Undoes `select`: (rows, columns) again."""
+        """Return selected elements in the shape (rows, columns) again: undoes `select`."""
         if self.mask is None:
             return value
         whole = np.zeros(self.shape, value.dtype)
@@ -111,7 +111,7 @@ class Lanes:
         return whole
 
     def where(self, condition: Array) -> tuple[Lanes | None, Lanes | None]:
-        """Those for which `condition`, read for this set, holds, and the others."""
+        """Return the threads for which `condition`, read for this set, is true, and the others."""
         if self.mask is None:
             if condition.size == 1:
                 return (self, None) if condition.item() else (None, self)
@@ -133,7 +133,7 @@ class Lanes:
         return self._part(taken), self._part(left)
 
     def _strip(self, by_column: bool, chosen: Array) -> Lanes:
-        """Some of the columns, or of the rows."""
+        """Return the set reduced to some of its columns, or of its rows."""
         if by_column:
             return Lanes(self.extent, self.rows, _as_slice(self.column_ids[chosen]))
         return Lanes(self.extent, _as_slice(self.row_ids[chosen]), self.columns)
@@ -144,7 +144,7 @@ class Lanes:
         return Lanes.of(whole)
 
     def joined(self, other: Lanes) -> Lanes:
-        """Both sets together; they are disjoint."""
+        """Return the union of both sets, which are disjoint."""
         if self.mask is None and other.mask is None:
             if _same(self.rows, other.rows):
                 columns = np.sort(np.concatenate((self.column_ids, other.column_ids)))
@@ -158,7 +158,7 @@ class Lanes:
         return union
 
     def place(self, position: int, shape: tuple[int, ...]) -> tuple[int, int]:
-        """Row and column of the element at flat `position` in an array that `select` gave, of this shape."""
+        """Return row and column of the element at flat `position` in an array of this shape returned by `select`."""
         if self.mask is not None and len(shape) == 1:
             rows, columns = np.nonzero(self.mask)
             return int(self.row_ids[rows[position]]), int(self.column_ids[columns[position]])
@@ -167,7 +167,7 @@ class Lanes:
 
     @cached_property
     def lane_ids(self) -> NDArray[np.intp]:
-        """Row * columns of the extent + column, of the elements that `select` gives."""
+        """Return row * columns of the extent + column, for the elements that `select` returns."""
         return self.select(self.row_ids[:, None] * self.extent[1] + self.column_ids[None, :])
 
 
@@ -180,7 +180,7 @@ def _length(index: Index) -> int:
 
 
 def _as_slice(ids: NDArray[np.intp]) -> Index:
-    """Evenly spaced indices as a slice: numpy need not copy then."""
+    """Return evenly spaced indices as a slice, which numpy need not copy."""
     if len(ids) == 1:
         return slice(int(ids[0]), int(ids[0]) + 1)
     step = int(ids[1] - ids[0])

@@ -1,8 +1,8 @@
-"""The threads of some resident blocks, brought forward in lock-step.
+"""Executes the threads of some resident blocks in lock-step.
 
-Worker-only: imports numpy. All threads that are at one instruction execute it together. Where they have parted, those
-furthest behind in the program's text go first, so that they meet again. Threads that keep going round a loop in which
-others could change what they wait for let the others go first.
+Worker-only: imports numpy. All threads that are at one instruction execute it together. After a divergence those
+furthest behind in the program's text go first, so that they meet again. Threads that keep looping while others could
+change the value they wait for let the others go first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kernel_lsp.emulate.registers import Activation
 from kernel_lsp.emulate.resident import Resident
 from kernel_lsp.errors import CannotJudgeError
 
-_PATIENCE = 16  # rounds of a loop before others are let go first
+_PATIENCE = 16  # iterations of a loop before others go first
 
 
 @dataclass(slots=True)
@@ -30,12 +30,12 @@ class _Group:
     """Threads at one instruction.
 
     Attributes:
-        stood_back: how often they have let others go first since they came to the loop they are in.
-        rounds: how often they have gone round it since they last did.
-        loop_end: the last instruction of that loop; -1 outside of one.
+        stood_back: number of times they let others go first since they entered their loop.
+        rounds: iterations of the loop since they last did.
+        loop_end: last instruction of that loop; -1 outside a loop.
         state: what they held when they last stood back, and how much had changed in the launch by then.
         still: whether that was so already the time before: nothing will change by itself any more.
-        waits: whether they had better wait for others before they execute the instruction.
+        waits: True if they should wait for others before they execute the instruction.
     """
 
     activation: Activation
@@ -49,7 +49,7 @@ class _Group:
     waits: bool = False
 
     def moved(self, activation: Activation, position: int, lanes: Lanes, waits: bool = False) -> _Group:
-        """Some of them, or all, further on; outside of the loop they start afresh."""
+        """Return the group, or some of its threads, at a later position; outside the loop its counts start afresh."""
         if activation is self.activation and position > self.loop_end:
             return _Group(activation, position, lanes, waits=waits)
         return replace(self, activation=activation, position=position, lanes=lanes, waits=waits)
@@ -68,14 +68,14 @@ class Blocks:
 
     @property
     def stuck(self) -> bool:
-        """Whether all threads that could run go round in loops and nothing will ever change for them."""
+        """Return True if all runnable threads loop, and nothing will ever change for them."""
         return bool(self._ready) and all(map(self._is_still, self._ready.values()))
 
     def _is_still(self, group: _Group) -> bool:
         return group.still and group.state[1] == self.resident.launch.changes.count
 
     def _put(self, group: _Group) -> None:
-        """Make a group ready, together with the one that is already there."""
+        """Make a group ready, merged with one that is already at the same place."""
         key = (*group.activation.path, group.position)
         there = self._ready.get(key)
         while there is not None and there.activation is not group.activation:  # another function called from there
@@ -88,7 +88,7 @@ class Blocks:
         self._ready[key] = group
 
     def advance(self, budget: int) -> bool:
-        """Execute up to so many instructions, or until all threads are stuck; whether all have ended."""
+        """Execute up to `budget` instructions, or until all threads are stuck; return True if all have ended."""
         resident, ready = self.resident, self._ready
         stop = resident.steps + budget
         while resident.steps < stop:
@@ -113,12 +113,12 @@ class Blocks:
         return group.waits, group.stood_back, key
 
     def _follow(self, group: _Group, stop: int) -> None:
-        """Execute instructions of a group until it parts, waits, meets another or has stood in front long enough."""
+        """Execute instructions of a group until it splits, waits, meets another or has been in front long enough."""
         resident, activation, lanes = self.resident, group.activation, group.lanes
         decoded = activation.function
         steps, sites = decoded.steps, decoded.sites
         position = group.position
-        # Groups further on in the same function are met where they stand.
+        # Groups further on in the same function are merged with.
         meeting = {other.position for other in self._ready.values() if other.activation is activation}
         end = len(steps)
         warps, count = lanes.warps, lanes.count
@@ -162,11 +162,11 @@ class Blocks:
         self._go_on([], None)
 
     def _spins(self, decoded: Decoded, target: int, position: int) -> bool:
-        """Whether a loop may be waiting for other threads."""
+        """Return True if a loop may be waiting for other threads."""
         return any(target <= at <= position for at in self._spinning.get(decoded.function.name, ()))
 
     def _gone_round(self, group: _Group, target: int, position: int, lanes: Lanes) -> _Group:
-        """The group at the start of the loop again; with no rounds if others should go first now."""
+        """Return the group at the start of its loop again; with no iterations left if others should go first."""
         activation = group.activation
         group = replace(group, position=target, lanes=lanes, loop_end=max(position, group.loop_end))
         if group.rounds + 1 < _PATIENCE:
@@ -197,7 +197,7 @@ class Blocks:
             self._go_on(released, None)
 
     def give_up(self, sites: str) -> None:
-        """Report where threads go round without end, and end them."""
+        """Report endlessly looping threads, and end them."""
         groups = sorted(self._ready.values(), key=lambda group: -group.lanes.count)
         for group in groups[:1]:
             site = _line_of(group.activation.function, group.position)
@@ -206,7 +206,7 @@ class Blocks:
 
 
 def _line_of(decoded: Decoded, position: int) -> Site:
-    """The instruction that a loop is reported at: the backward branch that closes it."""
+    """Return the instruction at which a loop is reported: the backward branch that closes it."""
     for site in decoded.sites[position:]:
         operands = site.instruction.operands
         if site.instruction.parts[0] == "bra" and operands and isinstance(operands[0], Symbol):

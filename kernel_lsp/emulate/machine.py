@@ -1,6 +1,6 @@
-"""Running a launch: blocks made resident in turn, which let others in where they may be waiting for each other.
+"""Runs a launch: blocks become resident in turn, and let others in if they may wait for each other.
 
-Worker-only: imports numpy. `emulate.lockstep` brings the threads of resident blocks forward.
+Worker-only: imports numpy. `emulate.lockstep` executes the threads of resident blocks.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ BINDERS: tuple[Binder, ...] = (
 )
 _LANES = 1 << 15  # threads resident together: enough to make numpy's overhead small, few enough for the caches
 _MOST_LANES = 1 << 19  # ... where blocks wait for each other
-_SLICE = 20_000  # instructions before other blocks are let in, in programs whose blocks may wait for each other
+_SLICE = 20_000  # instructions before other blocks are let in, if blocks may wait for each other
 
 _DEFAULT = device_named(DEFAULT_ARCH)
 _decoded: weakref.WeakKeyDictionary[Program, DecodedProgram] = weakref.WeakKeyDictionary()
@@ -55,16 +55,16 @@ _decoded: weakref.WeakKeyDictionary[Program, DecodedProgram] = weakref.WeakKeyDi
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to run.
+    """The options of a run.
 
     Attributes:
-        check: whether memory accesses are followed for races and uninitialised reads, and counted.
+        check: True to check memory accesses for races and uninitialised reads, and count them.
         blocks: linear numbers of the blocks to run, or None for the whole grid.
         budget: instructions that a set of resident blocks may execute before that is taken for an endless loop.
         partial: whether blocks may have been left out, now or in an earlier launch. Then nothing is a mistake that they
             may be the reason for: reading memory that nobody is known to have written, waiting without end. Nor is it
             one to spend the budget.
-        device: the GPU that special registers tell of.
+        device: the GPU that special registers describe.
     """
 
     check: bool = True
@@ -76,17 +76,17 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one launch did.
+    """The result of one launch.
 
     Attributes:
-        findings: what is wrong with it, in order of appearance.
-        counters: what it cost, by source line.
+        findings: its mistakes, in order of appearance.
+        counters: its costs, by source line.
         instructions: executed by warps.
-        blocks: how many were run.
+        blocks: number of blocks that were run.
         approximate: whether instructions were executed whose results on a GPU may differ in the last bits.
         steps: instructions executed, once for all threads that did so together.
-        ended: of a partial launch, why its blocks did not run to their end; None where they did.
-        written: buffers that blocks wrote to, where memory is checked.
+        ended: of a partial launch, why its blocks did not run to their end; None if they did.
+        written: buffers that blocks wrote to, if memory is checked.
     """
 
     findings: tuple[Finding, ...]
@@ -109,7 +109,7 @@ def run(
     memory: GlobalMemory,
     options: Options | None = None,
 ) -> Result:
-    """Execute one launch.
+    """Execute one launch and return its result.
 
     Args:
         program: the module.
@@ -118,11 +118,11 @@ def run(
         block: threads in x, y, z.
         shared_bytes: dynamic shared memory.
         parameters: the parameter block, each parameter at its offset (`Function.parameter_offsets`).
-        memory: what the kernel can reach; pointers among the parameters are addresses in it.
+        memory: the buffers that the kernel can access; pointers among the parameters are addresses in it.
         options: how to run.
 
     Raises:
-        LaunchError: no GPU launches blocks like these.
+        LaunchError: no GPU can launch such blocks.
         NeedsGpu: the kernel came to an instruction that is not emulated.
         EmulatorFault: the emulator failed, or there is no such kernel.
     """
@@ -207,7 +207,7 @@ class _Run:
         return Unwritten.UNKNOWN if steered_by_data(self._entry) else Unwritten.ANYTHING
 
     def execute(self) -> Result:
-        """Run all blocks."""
+        """Run all blocks and return the result."""
         try:
             self._run_blocks()
         except Unfinished:
@@ -261,7 +261,7 @@ class _Run:
             self._steps += blocks.resident.steps - before
 
     def _give_up(self, blocks: Blocks, why: str) -> None:
-        """End blocks that do not come to an end; where others were left out, that is no mistake of theirs."""
+        """End blocks that do not end by themselves; if others were left out, that is no mistake of theirs."""
         if self._options.partial:
             self._ended = f"a thread {why}"
         else:
@@ -274,7 +274,7 @@ class _Run:
 
 
 def _layout(program: Program, functions: list[Function], dynamic_bytes: int) -> tuple[dict[str, int], int]:
-    """Offsets of shared variables in a block's shared memory, and the size of it."""
+    """Return the offsets of shared variables in a block's shared memory, and its size in bytes."""
     named = set[str]().union(*(program.named[function.name] for function in functions))
     variables = [v for v in program.variables.values() if v.space == "shared" and v.name in named]
     variables += [v for function in functions for v in function.variables if v.space == "shared"]
@@ -291,7 +291,7 @@ def _layout(program: Program, functions: list[Function], dynamic_bytes: int) -> 
 
 
 def _grains(functions: list[Function]) -> tuple[int, int]:
-    """The least width of an access to shared and to global memory."""
+    """Return the narrowest access to shared and to global memory, in bytes."""
     shared = global_ = 16
     for function in functions:
         for instruction in function.code:
@@ -311,7 +311,7 @@ def _grains(functions: list[Function]) -> tuple[int, int]:
 
 
 def _spin_sites(function: Function) -> list[int]:
-    """Atomic and volatile accesses: a loop with one of them may be waiting for another thread."""
+    """Return the positions of atomic and volatile accesses: a loop with one of them may wait for another thread."""
     words = {"volatile", "relaxed", "acquire", "mmio"}
     return [
         number

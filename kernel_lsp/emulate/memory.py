@@ -1,4 +1,4 @@
-"""Global memory as a kernel sees it: named buffers at the addresses that their bytes have in this process.
+"""The global memory of a kernel: named buffers at the addresses that their bytes have in this process.
 
 Worker-only: imports numpy. Nothing is copied: a buffer may be a tensor's storage.
 """
@@ -30,12 +30,12 @@ _MAP_NORESERVE = 0x4000  # Linux; not every Python names it
 
 
 class Unwritten(Enum):
-    """How loads of global memory are taken that nothing is known to have written.
+    """The treatment of loads from global memory that is not known to be written.
 
     Attributes:
-        FAULT: nothing has written it, which is reported once something depends on it.
-        UNKNOWN: blocks that were left out may have written it: the launch ends once something depends on it.
-        ANYTHING: likewise, but nothing that is loaded decides what the kernel does.
+        FAULT: it is unwritten, which is reported once something depends on the value.
+        UNKNOWN: blocks that were left out may have written it: the launch ends once something depends on the value.
+        ANYTHING: likewise, but no loaded value decides what the kernel does.
     """
 
     FAULT = auto()
@@ -71,18 +71,20 @@ class Buffer:
 
     @property
     def valid(self) -> Array | None:
-        """Which bytes have been written, as 0xFF; None if all have."""
+        """Return 0xFF for each byte that has been written, else 0; None if all have."""
         return None if self._valid is None else self._valid[self._margin : self._margin + self.size]
 
     def view(self, kind: np.dtype[Any]) -> Array:
-        """The bytes from `base` on as elements of a type."""
+        """Return the bytes from `base` on as elements of a type."""
         found = self._views.get(kind)
         if found is None:
             found = self._views[kind] = self._bytes.view(kind)
         return found
 
     def valid_view(self, kind: np.dtype[Any]) -> Array | None:
-        """`valid` as elements of a type, from `base` on; an element is all ones if all its bytes have been written."""
+        """Return `valid` as elements of a type, from `base` on: all ones if all bytes of an element have been
+        written.
+        """
         if self._valid is None:
             return None
         found = self._valid_views.get(kind)
@@ -91,7 +93,7 @@ class Buffer:
         return found
 
     def initialise(self, start: int = 0, size: int | None = None) -> None:
-        """Take it that bytes from `start` on have been written."""
+        """Mark bytes from `start` on as written."""
         if self._valid is None:
             return
         stop = self.size if size is None else start + size
@@ -101,12 +103,12 @@ class Buffer:
             self._valid_views.clear()
 
     def forget(self) -> None:
-        """Take it that none of the bytes is known any more."""
+        """Mark all bytes as unwritten."""
         self._valid = np.zeros(self._window, np.uint8)
         self._valid_views.clear()
 
     def shadow(self, name: str, grain: int) -> Array:
-        """An array of zeros kept with the buffer: an int64 for each `grain` bytes from `base` on."""
+        """Return an array kept with the buffer, initially zeros: an int64 for each `grain` bytes from `base` on."""
         found = self.shadows.get(name)
         if found is None or len(found) != self._window // grain:
             found = self.shadows[name] = _zeros(self._window // grain)
@@ -114,24 +116,24 @@ class Buffer:
 
 
 class GlobalMemory:
-    """The buffers that kernels can reach, and the variables of the modules that were run on them."""
+    """The buffers that kernels can reach, and the variables of the modules that ran on them."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._buffers: list[Buffer] = []
         self._modules: dict[Program, dict[str, Buffer]] = {}
-        self.stamps = 1  # grows from launch to launch, so that what an earlier one left in shadows is told apart
+        self.stamps = 1  # grows from launch to launch, to tell old entries in shadows apart
         self.ranges = np.zeros((0, 2), np.int64)
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:
-        """All buffers by address."""
+        """Return all buffers by address."""
         return tuple(self._buffers)
 
     def allocate(
         self, name: str, content: int | bytes | Array, *, initialised: bool | None = None, writable: bool = True
     ) -> Buffer:
-        """A new buffer of so many bytes, or with a copy of these; initialised by default where it has content."""
+        """Return a new buffer of a size, or with a copy of given bytes; by default initialised if it has content."""
         data: Array | None = None
         if isinstance(content, np.ndarray):
             data = np.ascontiguousarray(content).reshape(-1).view(np.uint8)
@@ -149,18 +151,18 @@ class GlobalMemory:
     def attach(
         self, name: str, address: int, size: int, *, initialised: bool, writable: bool = True, owner: Any = None
     ) -> Buffer:
-        """Make memory of this process a buffer; `owner` is kept alive with it."""
+        """Make memory of this process a buffer and return it; the buffer keeps `owner` alive."""
         data = _bytes_at(address, size)
         return self._insert(Buffer(name, data, initialised=initialised, writable=writable, owner=owner))
 
     def release(self, buffer: Buffer) -> None:
-        """Forget a buffer."""
+        """Remove a buffer."""
         position = self._buffers.index(buffer)
         del self._buffers[position], self._starts[position]
         self._refresh()
 
     def find(self, address: int) -> Buffer | None:
-        """The buffer with this address in it."""
+        """Return the buffer that contains this address; None if there is none."""
         position = bisect.bisect_right(self._starts, address) - 1
         if position < 0:
             return None
@@ -168,11 +170,11 @@ class GlobalMemory:
         return buffer if address < buffer.end else None
 
     def nearest(self, address: int) -> Buffer | None:
-        """The buffer with the least distance to an address."""
+        """Return the buffer closest to an address; None if there are none."""
         return min(self._buffers, key=lambda b: max(b.address - address, address - b.end + 1, 0), default=None)
 
     def variables(self, program: Program) -> dict[str, Buffer]:
-        """The module's `.global` and `.const` variables, placed and filled at the first call."""
+        """Return the module's `.global` and `.const` variables, placed and filled at the first call."""
         placed = self._modules.get(program)
         if placed is None:
             placed = self._modules[program] = {}
@@ -199,7 +201,9 @@ class GlobalMemory:
         self.ranges = np.array([(b.address, b.end) for b in self._buffers], np.int64).reshape(-1, 2)
 
     def locate(self, addresses: Array, size: int) -> Array:
-        """For each address, the position in `buffers` of the one that holds `size` bytes from there on; -1 if none."""
+        """Return for each address the index in `buffers` of the one that holds `size` bytes from there on; -1 if
+        none.
+        """
         if not self._buffers:
             return np.full(addresses.shape, -1, np.intp)
         position = np.searchsorted(self.ranges[:, 0], addresses, side="right") - 1
@@ -223,5 +227,5 @@ def _bytes_at(address: int, size: int) -> Array:
 
 @lru_cache
 def raw_type(size: int) -> np.dtype[Any]:
-    """numpy's unsigned type of so many bytes."""
+    """Return numpy's unsigned type of `size` bytes."""
     return np.dtype(f"<u{size}")

@@ -25,17 +25,17 @@ class Location:
 
     @property
     def chain(self) -> tuple[Location, ...]:
-        """This place, then the calls it was inlined into, innermost first."""
+        """Return this place, then the calls it was inlined into, innermost first."""
         return (self, *(self.inlined_at.chain if self.inlined_at else ()))
 
     @property
     def own(self) -> Location:
-        """The innermost place of the chain in the file of the outermost: the kernel's, rather than a header's."""
+        """Return the innermost place of the chain in the file of the outermost: the kernel's file, not a header."""
         outermost = self.chain[-1]
         return next(at for at in self.chain if at.file == outermost.file)
 
     def within(self, path: str | Path) -> Location | None:
-        """The innermost place of the chain that lies in the file `path`."""
+        """Return the innermost place of the chain that lies in the file `path`."""
         wanted = Path(path)
         same = (at for at in self.chain if Path(at.file) == wanted)
         return next(same, None) or next((at for at in self.chain if Path(at.file).name == wanted.name), None)
@@ -46,7 +46,7 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """A declared register; `name` is unique in its function (inner scopes are renamed)."""
+    """A declared register; `name` is unique in its function (those of inner scopes are renamed)."""
 
     name: str
 
@@ -106,7 +106,7 @@ class Negated:
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """`_`: nobody wants this result."""
+    """`_`: an unused result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class Instruction:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The opcode split at its dots."""
+        """Return the opcode split at its dots."""
         return tuple(self.opcode.split("."))
 
 
@@ -169,7 +169,7 @@ class Function:
 
     Attributes:
         name: mangled.
-        entry: whether it is a kernel.
+        entry: True for a kernel.
         parameters: in order, at the offsets that `parameter_offsets` tells.
         results: return values of a device function.
         registers: name -> type without the dot (`b32`, `pred`).
@@ -195,7 +195,7 @@ class Function:
 
     @cached_property
     def parameter_offsets(self) -> dict[str, int]:
-        """Byte offset of each parameter in the parameter block of a launch."""
+        """Return byte offset of each parameter in the parameter block of a launch."""
         offsets: dict[str, int] = {}
         end = 0
         for parameter in self.parameters:
@@ -205,7 +205,7 @@ class Function:
 
     @cached_property
     def parameter_bytes(self) -> int:
-        """Size of the parameter block."""
+        """Return size of the parameter block."""
         last = self.parameters[-1] if self.parameters else None
         return 0 if last is None else self.parameter_offsets[last.name] + last.size
 
@@ -226,7 +226,7 @@ class Program:
 
     @cached_property
     def named(self) -> dict[str, frozenset[str]]:
-        """For each function, the symbols that its instructions name: variables, labels, functions."""
+        """Return function -> symbols that its instructions name: variables, labels, functions."""
         return {
             name: frozenset(
                 symbol for each in function.code for operand in each.operands for symbol in _symbols(operand)
@@ -236,7 +236,7 @@ class Program:
 
     @cached_property
     def placed(self) -> tuple[Variable, ...]:
-        """The `.global` and `.const` variables that code can reach."""
+        """Return the `.global` and `.const` variables that code can reach."""
         reached: set[str] = set[str]().union(*self.named.values())
         left = list(reached)
         while left:
@@ -249,12 +249,12 @@ class Program:
 
     @cached_property
     def numbers(self) -> dict[str, int]:
-        """What stands for the address of each function."""
+        """Return function -> number that represents its address."""
         return {name: number for number, name in enumerate(self.functions, start=1)}
 
     @property
     def kernels(self) -> tuple[Function, ...]:
-        """Functions that can be launched."""
+        """Return the functions that can be launched."""
         return tuple(function for function in self.functions.values() if function.entry)
 
 

@@ -1,4 +1,4 @@
-"""Reading PTX text into records."""
+"""Parses PTX text into records."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ _SIZES = {
 
 @cache
 def type_bytes(name: str) -> int:
-    """Bytes of a PTX type such as `u32`, `bf16x2` or `b128`."""
+    """Return the bytes of a PTX type such as `u32`, `bf16x2` or `b128`."""
     if (size := _SIZES.get(name)) is not None:
         return size
     digits = re.fullmatch(r"[a-z]+(\d+)(?:x(\d))?", name)
@@ -122,7 +122,7 @@ def _keep_chain(match: re.Match[str]) -> str:
 
 @dataclass
 class _Reader:
-    """The state of reading: the module, and the function that is open."""
+    """The parser's state: the module, and the open function."""
 
     files: dict[int, str]
     target: str = ""
@@ -153,7 +153,7 @@ class _Reader:
             elif body is not None:
                 self._finish(body)
         elif kind == "label" and body is not None:
-            # A `.branchtargets` list or a prototype is named by a label too: the next statement tells.
+            # A label may also name a `.branchtargets` list or a prototype: the next statement tells.
             body.label(content)
         elif kind == "text":
             self._text(content.strip())
@@ -344,7 +344,7 @@ def split_operands(text: str) -> list[str]:
 
 
 def immediate(text: str) -> Immediate | None:
-    """A constant, or None if the text is none. `WARP_SZ` is one: the only identifier that the PTX ISA predefines."""
+    """Return a constant; None if the text is none. `WARP_SZ` is the only identifier that the PTX ISA predefines."""
     if text == "WARP_SZ":
         return Immediate(32)
     if text[:2] in ("0f", "0F") and len(text) == 10:
@@ -406,7 +406,7 @@ def _initial(text: str, kind: str) -> tuple[bytes, tuple[tuple[int, str, int], .
 
 
 def immediate_bits(constant: Immediate, kind: str) -> int:
-    """The bits a constant has as a value of PTX type `kind`."""
+    """Return the bits of a constant as a value of PTX type `kind`."""
     if kind == "pred":
         return int(constant.bits != 0)
     size = type_bytes(kind)

@@ -1,7 +1,7 @@
-"""Who touched which byte last, and whether that was before or beside what touches it now.
+"""Detects races: keeps the last accesses to each byte, and whether they are ordered with the present one.
 
-Worker-only: imports numpy. Shared memory is followed by thread: warps have clocks, and a barrier tells each warp how
-far the others have come (a vector clock for each warp). Global memory is followed by block: what two blocks do is
+Worker-only: imports numpy. Shared memory is followed by thread: warps have clocks, and a barrier gives each warp
+the clocks of the others (a vector clock for each warp). Global memory is followed by block: what two blocks do is
 unordered unless one has fenced after it and the other has looked at an atomic or volatile value since.
 """
 
@@ -25,7 +25,7 @@ _PENDING = np.int64(1) << 62  # the clock of a copy that is still under way
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Two accesses that nothing orders: `position` in the access now, what came before it and by which thread."""
+    """Two unordered accesses: `position` in the present access, the earlier one's site, and its thread."""
 
     position: int
     before: str
@@ -46,7 +46,7 @@ class SharedShadow:
         self._blocks, self._threads = blocks, threads
         self._warps = -(-threads // WARP)
         cells = -(-size // grain)
-        # A stamp is clock << 12 | strong << 11 | thread + 1; 0 is nobody. Sites are kept beside it.
+        # A stamp is clock << 12 | strong << 11 | thread + 1; 0 is no access. Sites are kept beside it.
         self._writer = np.zeros((1, cells), np.int64)
         self._writer_site = np.zeros((1, cells), np.int32)
         self._readers = np.zeros((2, 1, cells), np.int64)  # the last one in lane order, and the first
@@ -63,7 +63,7 @@ class SharedShadow:
         self._readers = np.repeat(self._readers, self._blocks, axis=1)
 
     def _place(self, addresses: Array, size: int, lanes: Lanes) -> tuple[Array, Array, Array, Array]:
-        """Rows, cells, threads and clocks of each grain touched; the last axis is the grains of one access."""
+        """Return rows, cells, threads and clocks of each grain touched; the last axis is the grains of one access."""
         alike = lanes.mask is None and addresses.shape[0] == 1 and lanes.shape[0] == self._blocks
         grains = max(1, size // self.grain)
         if alike and len(self._writer) == 1:
@@ -82,7 +82,7 @@ class SharedShadow:
         return rows[..., None], cells, columns[..., None], clock[..., None]
 
     def _beside(self, stamps: Array, rows: Array, columns: Array, strong: bool) -> Array:
-        """Which of these earlier accesses are by another thread and unordered with one by `columns` now."""
+        """Return True for earlier accesses by another thread that are unordered with one by `columns` now."""
         threads = (stamps & (_STRONG - 1)) - 1
         suspect: Array = (stamps != 0) & (threads != columns)
         if strong:
@@ -95,7 +95,7 @@ class SharedShadow:
     def read(
         self, addresses: Array, size: int, lanes: Lanes, site: int, strong: bool
     ) -> tuple[Conflict | None, Array | None]:
-        """Take note of reads; what they race with, and which of them read bytes that nobody has written."""
+        """Record reads; return their races, and the reads of unwritten bytes."""
         rows, cells, columns, clock = self._place(addresses, size, lanes)
         writer = self._writer[rows, cells]
         fresh = writer == 0
@@ -114,7 +114,7 @@ class SharedShadow:
     def write(
         self, addresses: Array, size: int, lanes: Lanes, site: int, strong: bool, pending: bool = False
     ) -> Conflict | None:
-        """Take note of writes; what they race with."""
+        """Record writes; return their races."""
         rows, cells, columns, clock = self._place(addresses, size, lanes)
         writer = self._writer[rows, cells]
         conflict = self._conflict(self._beside(writer, rows, columns, strong), writer, rows, cells, "write")
@@ -131,7 +131,7 @@ class SharedShadow:
         return conflict
 
     def land(self, addresses: Array, size: int, lanes: Lanes) -> None:
-        """Copies that were under way have been waited for: they are writes of now."""
+        """Record asynchronous copies that have been waited for, as writes of now."""
         rows, cells, columns, clock = self._place(addresses, size, lanes)
         stamp = np.broadcast_to(clock << _THREADS | columns + 1, cells.shape)
         self._writer[np.broadcast_to(rows, cells.shape), cells] = stamp
@@ -153,7 +153,7 @@ class SharedShadow:
         )
 
     def whole_barrier(self, lanes: Lanes) -> None:
-        """A barrier among all living threads of some blocks."""
+        """Record a barrier among all living threads of some blocks."""
         if lanes.shape[0] == self._blocks:
             self._known = np.repeat(self._clock[:, None, :], self._warps, axis=1)
             self._clock = self._clock + 1
@@ -163,12 +163,12 @@ class SharedShadow:
         self._clock[lanes.rows] += 1
 
     def barrier(self, taking_part: Array) -> None:
-        """A barrier among some threads, a (blocks, threads) mask."""
+        """Record a barrier among some threads, a (blocks, threads) mask."""
         self._expand()
         padded = np.zeros((self._blocks, self._warps * WARP), np.bool_)
         padded[:, : self._threads] = taking_part
         warps: Array = np.logical_or.reduce(padded.reshape(self._blocks, self._warps, WARP), axis=2)
-        # What any of them knows, and how far each of them is, all of them know from now on.
+        # From now on each of them knows all that any of them knew, and their present clocks.
         own = np.where(warps, self._clock, 0)
         known = np.where(warps[:, :, None], self._known, 0).max(axis=1, initial=0)
         joint = np.maximum(known, own)
@@ -176,7 +176,7 @@ class SharedShadow:
         self._clock = self._clock + warps
 
     def warp_sync(self, lanes: Lanes) -> None:
-        """Lanes of each warp have waited for each other."""
+        """Record that lanes of each warp have waited for each other."""
         rows: Any
         if lanes.mask is None and lanes.shape[0] == self._blocks and len(self._clock) == 1:
             rows, warps = np.zeros(1, np.intp), np.unique(lanes.column_ids >> 5)
@@ -189,7 +189,7 @@ class SharedShadow:
         self._clock[rows, warps] += 1
 
     def release(self, lanes: Lanes) -> None:
-        """A fence: what these warps have done is visible to whoever acquires later."""
+        """Record a fence: the accesses of these warps become visible to any warp that acquires later."""
         self._expand()
         pairs = np.unique(lanes.lane_ids.ravel() // lanes.extent[1] * self._warps + _warp_of(lanes))
         rows, warps = np.divmod(pairs, self._warps)
@@ -199,7 +199,7 @@ class SharedShadow:
         self._clock[rows, warps] += 1
 
     def acquire(self, lanes: Lanes) -> None:
-        """An atomic or volatile access: these warps see what was released."""
+        """Record an atomic or volatile access: these warps see all released accesses."""
         if not self._released.any():
             return
         self._expand()
@@ -222,8 +222,8 @@ class GlobalShadow:
         first_stamp: above all stamps of earlier launches. Block b has stamp `first_stamp + 1 + b`; `first_stamp` itself
             stands for several blocks that read the same at once.
         blocks: of the launch.
-        grain: bytes that are followed together: no access of the program is narrower.
-        ordered: whether the program has fences and atomics, so that the times of accesses matter.
+        grain: bytes tracked together: no access of the program is narrower.
+        ordered: True if the program has fences and atomics, so that the times of accesses matter.
     """
 
     def __init__(self, first_stamp: int, blocks: int, grain: int, ordered: bool) -> None:
@@ -236,18 +236,18 @@ class GlobalShadow:
         self.written: set[Buffer] = set()
 
     def fence(self, blocks: Array) -> None:
-        """These blocks have fenced."""
+        """Record a fence of these blocks."""
         self.now += 1
         self._fenced[blocks] = self.now
         self.now += 1
 
     def look(self, blocks: Array) -> None:
-        """These blocks have looked at an atomic or volatile value."""
+        """Record that these blocks have read an atomic or volatile value."""
         self.now += 1
         self._looked[blocks] = self.now
 
     def _beside(self, buffer: Buffer, kind: str, where: Any, stamps: Array, mine: Array) -> Array | None:
-        """Which earlier accesses were made by other blocks in this launch and are unordered with one of now."""
+        """Return True for earlier accesses by other blocks in this launch that are unordered with one of now."""
         foreign = (stamps >= self._first) & (stamps != mine)
         if not foreign.any():
             return None
@@ -284,9 +284,9 @@ class GlobalShadow:
     def read(
         self, buffer: Buffer, where: Any, blocks: Array | None, shape: tuple[int, ...], site: int, strong: bool
     ) -> Conflict | None:
-        """Take note of reads of grains `where` (a slice or indices, of `shape`); what they race with.
+        """Record reads of grains `where` (a slice or indices, of `shape`); return their races.
 
-        `blocks` is None where several blocks read the same. A strong (volatile) read does not race with atomics.
+        `blocks` is None if several blocks read the same. A strong (volatile) read does not race with atomics.
         """
         mine = np.full((1,) * len(shape), self._first) if blocks is None else blocks + (self._first + 1)
         conflict = None
@@ -296,7 +296,7 @@ class GlobalShadow:
                 conflict = conflict or self._conflict(buffer, kind, where, stamps, mine)
         readers = buffer.shadow("read", self.grain)[where].reshape(shape)
         others = (readers >= self._first) & (readers != mine)
-        if others.any():  # the last reader of another block is remembered beside the last one
+        if others.any():  # the last reader of another block is kept beside the last one
             at = (np.arange(where.start, where.stop).reshape(shape) if isinstance(where, slice) else where)[others]
             for kind in ("", " site", " time") if self._timed else ("", " site"):
                 buffer.shadow(f"earlier{kind}", self.grain)[at] = buffer.shadow(f"read{kind}", self.grain)[at]
@@ -306,7 +306,7 @@ class GlobalShadow:
     def write(
         self, buffer: Buffer, where: Any, blocks: Array, shape: tuple[int, ...], site: int, changed: Array
     ) -> Conflict | None:
-        """Take note of plain writes; `changed` tells which of them alter what is in memory."""
+        """Record plain writes; `changed` tells which of them alter the memory. Return their races."""
         mine = blocks + (self._first + 1)
         conflict = None
         for kind in ("write", "atomic", "read", "earlier"):
@@ -318,7 +318,7 @@ class GlobalShadow:
         return conflict
 
     def atomic(self, buffer: Buffer, where: Any, blocks: Array, shape: tuple[int, ...], site: int) -> Conflict | None:
-        """Take note of atomic updates or volatile writes; which plain writes they race with."""
+        """Record atomic updates or volatile writes; return their races with plain writes."""
         mine = blocks + (self._first + 1)
         conflict = None
         if "write" in buffer.shadows:
@@ -329,7 +329,7 @@ class GlobalShadow:
         return conflict
 
     def touched(self) -> tuple[int, int]:
-        """Different bytes read and written in this launch, to the grain."""
+        """Return the number of distinct bytes read and written in this launch, rounded to grains."""
 
         def count(*kinds: str) -> int:
             total = 0

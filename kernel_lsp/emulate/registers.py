@@ -1,4 +1,4 @@
-"""Registers of one activation of a function, and functions that fetch and store an instruction's operands.
+"""Registers of one activation of a function, with functions to fetch and store an instruction's operands.
 
 Worker-only: imports numpy.
 """
@@ -40,7 +40,7 @@ _UNSIGNED = {1: np.uint16, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 @cache
 def register_type(kind: str) -> np.dtype[Any]:
-    """numpy's type of a register of PTX type `kind` (two 64-bit words for `b128`)."""
+    """Return numpy's type of a register of PTX type `kind` (two 64-bit words for `b128`)."""
     if kind == "pred":
         return np.dtype(np.bool_)
     return np.dtype(_UNSIGNED.get(type_bytes(kind), np.uint64))
@@ -52,10 +52,10 @@ class Activation:
     Attributes:
         function: the decoded function.
         path: orders activations as the program's text does: the calls that led here.
-        parent: who called it; None for a kernel.
-        return_to: where in the parent it goes on.
+        parent: its caller; None for a kernel.
+        return_to: position in the parent at which it continues.
         registers: a value for each register, None until written. The first is the carry flag.
-        owned: whether a register's array belongs to it alone, so that it can be written in place.
+        owned: True if a register's array is not shared, so that it can be written in place.
         parameters: values of `.param` variables by name: parameters, results, and those of calls it makes.
         results: (formal, actual) of results that the caller takes in registers.
         local_base: where its local variables start, in bytes.
@@ -75,14 +75,14 @@ class Activation:
         self.taint: dict[int, Any] = {}  # slot -> `taint.Taint`
 
     def write(self, slot: int, value: Array, lanes: Lanes) -> None:
-        """Give a register a value for some threads. A whole value is kept, not copied."""
+        """Set a register for some threads; a whole value is kept, not copied."""
         if lanes.full:
             self.registers[slot] = value
             self.owned[slot] = False
             return
         old = self.registers[slot]
         if old is None and value.shape[:2] == (1, 1):
-            self.registers[slot] = value  # the other threads have none yet
+            self.registers[slot] = value  # the other threads have no value yet
             return
         if not self.owned[slot]:
             whole = np.zeros if old is None else np.empty
@@ -115,11 +115,11 @@ class ParameterValue:
 
     @property
     def kind(self) -> np.dtype[Any]:
-        """Type of what is stored first."""
+        """Return the type of the first stored part."""
         return self._parts[min(self._parts)].dtype
 
     def read(self, offset: int, kind: np.dtype[Any], lanes: Lanes) -> Array:
-        """Load raw bits, put together from what was stored where the widths differ."""
+        """Return raw bits, assembled from stored parts if the widths differ."""
         exact = self._parts.get(offset)
         if exact is not None and exact.dtype == kind:
             return lanes.read(exact)
@@ -134,14 +134,14 @@ class ParameterValue:
 
 @cache
 def constant(bits: int, kind: str) -> Array:
-    """Raw bits of a PTX type as a value that is the same for all threads."""
+    """Return raw bits of a PTX type as a value that is the same for all threads."""
     value = np.array(bits, register_type(kind)).reshape(1, 1)
     value.flags.writeable = False
     return value
 
 
 def fetcher(function: Function, slots: dict[str, int], operand: Operand, kind: str) -> Fetch:
-    """A function that fetches a source operand; constants are taken as values of PTX type `kind`."""
+    """Return a function that fetches a source operand; constants are values of PTX type `kind`."""
     if isinstance(operand, Register):
         slot = slots[operand.name]
         nothing = constant(0, function.registers[operand.name])
@@ -177,7 +177,7 @@ def fetcher(function: Function, slots: dict[str, int], operand: Operand, kind: s
 
 
 def _packed(function: Function, slots: dict[str, int], operand: Vector, kind: str) -> Fetch:
-    """`{a, b}` as one wider value, the first in the low bits."""
+    """Return a function that fetches `{a, b}` as one wider value, the first in the low bits."""
     size = type_bytes(kind)
     part = f"b{8 * size // len(operand.items)}"
     items = [fetcher(function, slots, item, part) for item in operand.items]
@@ -209,7 +209,7 @@ def _halves(items: tuple[Operand, ...]) -> tuple[tuple[Operand, ...], tuple[Oper
 
 
 def storer(function: Function, slots: dict[str, int], operand: Operand, signed: bool = False) -> Store:
-    """A function that stores a result; one narrower than its register is extended."""
+    """Return a function that stores a result, extended if it is narrower than its register."""
     if isinstance(operand, Register):
         slot = slots[operand.name]
         kind = register_type(function.registers[operand.name])
@@ -232,14 +232,14 @@ def storer(function: Function, slots: dict[str, int], operand: Operand, signed: 
 
 
 def widened(value: Array, kind: np.dtype[Any], signed: bool) -> Array:
-    """Raw bits in another width."""
+    """Return raw bits in another width."""
     if signed and value.dtype.kind == "u":
         return value.view(f"<i{value.dtype.itemsize}").astype(f"<i{kind.itemsize}").view(kind)
     return value.astype(kind)
 
 
 def _unpacking(function: Function, slots: dict[str, int], operand: Vector) -> Store:
-    """Splits a value among `{a, b}`."""
+    """Return a function that splits a value among `{a, b}`."""
     stores = [storer(function, slots, item) for item in operand.items]
 
     def store(activation: Activation, value: Array, lanes: Lanes) -> None:

@@ -1,4 +1,4 @@
-"""Findings put into words, with the values of the first thread that did it.
+"""Turns findings into sentences, with the values of the first thread concerned.
 
 Worker-only: imports numpy.
 """
@@ -28,7 +28,7 @@ class Reports:
     """Makes findings for the blocks of one launch.
 
     Args:
-        findings: where they go.
+        findings: receives them.
         geometry: tells threads and blocks apart.
         memory: tells buffers by address.
         sites: all instructions, by the index that races give.
@@ -48,7 +48,7 @@ class Reports:
         location: Location | None = None,
         **values: Any,
     ) -> None:
-        """A finding of the thread at `row` and `column`; `{who}` in the message becomes its name."""
+        """Add a finding of the thread at `row` and `column`; `{who}` in the message becomes its name."""
         thread, block = self._geometry.thread(column), self._geometry.block(row)
         who = f"thread {_tuple(thread)} of block {_tuple(block)}"
         text = message.format(who=who)
@@ -56,13 +56,13 @@ class Reports:
         self._findings.add(Finding(kind, text[0].upper() + text[1:] + ".", where, thread=thread, block=block, **values))
 
     def _first(self, bad: Array, lanes: Lanes) -> tuple[int, int, int, int]:
-        """Flat position of the first bad element, its row and column, and how many there are."""
+        """Return the flat position of the first bad element, its row and column, and the number of bad ones."""
         position = int(bad.argmax())
         row, column = lanes.place(position, bad.shape)
         return position, row, column, int(np.count_nonzero(bad))
 
     def outside(self, addresses: Array, bad: Array, size: int, lanes: Lanes, site: Site, access: str) -> None:
-        """Accesses of global memory that are in no buffer."""
+        """Report accesses of global memory outside all buffers."""
         row_position, row, column, count = self._first_of_grid(bad, lanes)
         address = int(addresses.reshape(-1)[row_position])
         buffer = self._memory.nearest(address)
@@ -90,7 +90,7 @@ class Reports:
     def misaligned(
         self, addresses: Array, bad: Array, size: int, lanes: Lanes, site: Site, access: str, space: str
     ) -> None:
-        """Accesses whose address is no multiple of their size."""
+        """Report accesses whose address is no multiple of their size."""
         position, row, column, count = self._first_of_grid(bad, lanes)
         address = int(addresses.reshape(-1)[position])
         buffer = self._memory.find(address) if space == "global" else None
@@ -114,7 +114,7 @@ class Reports:
     def read_only(
         self, buffer: Buffer, addresses: Array, bad: Array, size: int, lanes: Lanes, site: Site, access: str
     ) -> None:
-        """Writes to a buffer that must not be written to."""
+        """Report writes to a read-only buffer."""
         position, row, column, count = self._first_of_grid(bad, lanes)
         address = int(addresses.reshape(-1)[position])
         index = address - buffer.address
@@ -135,7 +135,7 @@ class Reports:
         )
 
     def unwritten(self, buffer: Buffer, addresses: Array, bad: Array, size: int, lanes: Lanes, site: Site) -> None:
-        """Reads of global memory that nothing has written."""
+        """Report reads of unwritten global memory."""
         position, row, column, count = self._first(bad, lanes)
         address = int(addresses.reshape(-1)[position])
         index = address - buffer.address
@@ -156,7 +156,7 @@ class Reports:
         )
 
     def unwritten_shared(self, addresses: Array, bad: Array, size: int, lanes: Lanes, site: Site) -> None:
-        """Reads of shared memory that nothing has written."""
+        """Report reads of unwritten shared memory."""
         position, row, column, count = self._first(bad, lanes)
         address = int(np.broadcast_to(addresses, bad.shape).reshape(-1)[position])
         message = f"{{who}} reads {size} bytes at byte {address:,} of shared memory, which no thread has written"
@@ -164,11 +164,11 @@ class Reports:
         self.say(FindingKind.UNINITIALISED, site, message, row, column, **values)
 
     def outside_shared(self, addresses: Array, bad: Array, size: int, lanes: Lanes, site: Site, access: str) -> None:
-        """Accesses of shared memory that the block does not have."""
+        """Report accesses beyond the block's shared memory."""
         self._outside_own(addresses, bad, size, lanes, site, access, "shared", self._geometry.shared_bytes)
 
     def outside_local(self, addresses: Array, bad: Array, size: int, lanes: Lanes, site: Site, access: str) -> None:
-        """Accesses of local memory that the thread does not have."""
+        """Report accesses beyond the thread's local memory."""
         self._outside_own(addresses, bad, size, lanes, site, access, "local", None)
 
     def _outside_own(
@@ -192,8 +192,8 @@ class Reports:
     def shared_race(
         self, addresses: Array, conflict: Conflict, size: int, lanes: Lanes, site: Site, access: str
     ) -> None:
-        """Accesses of shared memory that no barrier orders."""
-        if lanes.mask is None:  # one address may stand for all threads
+        """Report accesses of shared memory that no barrier orders."""
+        if lanes.mask is None:  # one address may serve all threads
             addresses = np.broadcast_to(addresses, lanes.shape)
         row, column = lanes.place(conflict.position, addresses.shape)
         address = int(addresses.reshape(-1)[conflict.position])
@@ -221,7 +221,7 @@ class Reports:
         )
 
     def same_instruction(self, flat: Array, lost: Array, addresses: Array, size: int, lanes: Lanes, site: Site) -> None:
-        """Threads of a block that store different values to one place of shared memory at once."""
+        """Report threads of a block that store different values to one place of shared memory at once."""
         position, row, column, count = self._first(lost, lanes)
         address = int(np.broadcast_to(addresses, lost.shape).reshape(-1)[position])
         rivals = np.flatnonzero(flat.reshape(-1) == flat.reshape(-1)[position])
@@ -248,7 +248,7 @@ class Reports:
         access: str,
         per_access: int,
     ) -> None:
-        """Accesses of global memory by different blocks that nothing orders."""
+        """Report unordered accesses of global memory by different blocks."""
         position = conflict.position // per_access
         row, column = lanes.place(position, addresses.shape)
         address = int(addresses.reshape(-1)[position])
@@ -270,7 +270,7 @@ class Reports:
         }
         self.say(FindingKind.GLOBAL_RACE, site, message, row, column, other=other, access=access, **values)
         if conflict.before == "read" and other != site.location:
-            # Which of the two comes first is chance: the reader is as wrong as the writer.
+            # Their order is random: the reader is as wrong as the writer.
             at = f" at line {site.location.own.line}" if site.location else ""
             message = f"{place} is read here while {{who}} {_VERBS[access]} it{at}, in no certain order"
             values |= {"access": "read", "location": other, "other": site.location}
@@ -279,7 +279,7 @@ class Reports:
     def overwritten(
         self, buffer: Buffer, addresses: Array, where: Array, lost: Array, size: int, lanes: Lanes, site: Site
     ) -> None:
-        """Threads of different blocks that store different values to one place at once."""
+        """Report threads of different blocks that store different values to one place at once."""
         flat = where.reshape(-1)
         for position in np.flatnonzero(lost.reshape(-1))[:64]:
             row, column = lanes.place(int(position), lost.shape)
@@ -313,7 +313,7 @@ class Reports:
             return
 
     def about_lanes(self, kind: FindingKind, site: Site, message: str, lanes: Lanes, bad: Array | None = None) -> None:
-        """A finding about threads as such; `bad`, of the lanes' shape, tells which of them."""
+        """Report a finding about threads themselves; `bad`, of the lanes' shape, selects them."""
         if bad is None:
             bad = np.ones(lanes.shape, np.bool_) if lanes.mask is None else lanes.mask
         _, row, column, count = self._first_of_grid(bad, lanes)

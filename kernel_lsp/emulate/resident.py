@@ -1,4 +1,4 @@
-"""Blocks that are resident together: their threads, shared and local memory, and who waits for whom.
+"""Blocks that are resident together: their threads, shared and local memory, and waiting threads.
 
 Worker-only: imports numpy.
 """
@@ -34,14 +34,14 @@ _GRAIN = 16
 
 @dataclass(slots=True)
 class Changes:
-    """Counts what threads changed that others may be waiting for."""
+    """Counts changes by threads that others may be waiting for."""
 
     count: int = 0
 
 
 @dataclass(frozen=True)
 class Launch:
-    """What all blocks of a launch have in common.
+    """The state shared by all blocks of a launch.
 
     Attributes:
         memory: global memory.
@@ -50,13 +50,13 @@ class Launch:
         parameters: the parameter block, in global memory too, as its address may be taken.
         offsets: of the parameters in it.
         sites: all instructions of the program.
-        global_shadow: who touched which byte of global memory.
-        check: whether accesses are followed for races and uninitialised reads, and counted.
-        shared_grain: bytes of shared memory that are followed together.
+        global_shadow: last accesses to each byte of global memory.
+        check: True if accesses are checked for races and uninitialised reads, and counted.
+        shared_grain: bytes of shared memory that are tracked together.
         environment: values of %envreg registers.
         changes: made by any of its threads.
-        waits: whether threads may wait in loops for what others change.
-        unwritten: what is made of global memory that nothing is known to have written.
+        waits: True if threads may wait in loops for changes by others.
+        unwritten: treatment of global memory that is not known to be written.
     """
 
     memory: GlobalMemory
@@ -93,19 +93,19 @@ class Resident:
         self._special = geometry.registers() | environment
         self.last_buffer: Buffer | None = None
         self.steps = 0
-        self.forced = False  # whether a group that waits for mates must go on without them
-        # Unwritten bytes that the load just executed has met: the unknown bits of its results, for whom, from where.
+        self.forced = False  # True if a group that waits for others must continue without them
+        # Unwritten bytes met by the load just executed: unknown bits of its results, their lanes, their origin.
         self.missing: list[tuple[list[Array], Lanes, Origin]] = []
         self.barriers: Barriers
         self.copies: Copies
 
     def special(self, name: str) -> Array:
-        """A special register, for all threads."""
+        """Return a special register, for all threads."""
         found = self._special.get(name)
         return clock(name, self.steps) if found is None else found
 
     def address_of(self, symbol: str, activation: Activation) -> int:
-        """The address of a variable, in the window of its space."""
+        """Return the address of a variable, in the window of its space."""
         local = activation.function.locals.get(symbol)
         if local is not None:
             return activation.local_base + local
@@ -117,35 +117,39 @@ class Resident:
         return known
 
     def shared_view(self, kind: np.dtype[Any]) -> Array:
-        """Shared memory as (blocks, elements) of a type."""
+        """Return shared memory as (blocks, elements) of a type."""
         found = self._shared_views.get(kind)
         if found is None:
             found = self._shared_views[kind] = self._shared.view(kind)
         return found
 
     def shared_bytes_view(self, size: int) -> Array:
-        """Shared memory as unsigned integers of so many bytes."""
+        """Return shared memory as unsigned integers of `size` bytes."""
         return self.shared_view(raw_type(size))
 
     def blocks_of(self, lanes: Lanes, shape: tuple[int, ...]) -> Array:
-        """Linear block numbers of elements of `shape`, as `Lanes.select` gives, with an axis for their parts."""
+        """Return linear block numbers of elements of `shape`, as `Lanes.select` returns, with an axis for their
+        parts.
+        """
         if lanes.mask is not None and len(shape) == 1:
             return self.geometry.numbers[lanes.lane_ids // self.extent[1]][:, None]
         return self.geometry.numbers[lanes.row_ids][:, None, None]
 
     def are_all(self, lanes: Lanes) -> bool:
-        """Whether these are all living threads of their blocks."""
+        """Return True if these are all living threads of their blocks."""
         return lanes.full or int(np.count_nonzero(self.alive[lanes.rows])) == lanes.count
 
     def progress(self, before: Array, after: Array) -> None:
-        """Memory is about to change, for which threads may be waiting."""
+        """Record that memory changes that threads may be waiting for."""
         if (before != after).any():
             self.launch.changes.count += 1
 
     def missed(
         self, bits: list[Array], addresses: Array, lanes: Lanes, size: int, site: Site, buffer: Buffer | None
     ) -> None:
-        """A load met unwritten bytes, of a buffer or of shared memory: unknown bits of each element, as selected."""
+        """Record unwritten bytes of a buffer or of shared memory in a load: unknown bits of each element, as
+        selected.
+        """
         places = np.zeros(self.extent, np.int64)
         lanes.write(places, lanes.spread(addresses))
         spread = [lanes.spread(each) for each in bits]
@@ -165,7 +169,7 @@ class Resident:
         self.missing.append((spread, lanes, Origin(threads, report)))
 
     def leave(self, lanes: Lanes) -> None:
-        """These threads have exited."""
+        """Remove these threads, which have exited."""
         self.living -= lanes.count
         if lanes.full:
             self.alive[...] = False

@@ -1,6 +1,6 @@
 """A few blocks of a launch in place of its whole grid.
 
-The blocks that are left out would have written to global memory too, so that its bytes are unknown afterwards to
+The blocks that are left out would have written to global memory too, so its bytes are unknown afterwards, except to
 whoever did not write them. A later launch may still be looked at: either nothing that it loads decides where it goes
 and what it addresses (`steered_by_data`), or it ends at the first unknown value that does.
 """
@@ -20,7 +20,7 @@ _STORES = ("st", "stmatrix")
 
 @dataclass(frozen=True, slots=True)
 class BlockSample:
-    """Which blocks of each launch are run, and for how long.
+    """The selection of blocks to run in each launch, with their budget.
 
     Attributes:
         count: blocks of a launch: its first, its last, and others by chance.
@@ -35,7 +35,9 @@ class BlockSample:
     total: int = 200_000
 
     def blocks(self, grid_blocks: int, launch: int) -> tuple[int, ...]:
-        """Return linear numbers of the blocks to run, ascending, in the launch of this number of a grid of so many."""
+        """Return the linear numbers of the blocks to run, ascending, of a grid of `grid_blocks` in launch number
+        `launch`.
+        """
         if grid_blocks <= self.count:
             return tuple(range(grid_blocks))
         ends = (0, grid_blocks - 1)[: self.count]
@@ -45,7 +47,7 @@ class BlockSample:
 
 
 def steered_by_data(decoded: Decoded) -> bool:
-    """Return whether what a kernel loads may decide which way it goes, what it addresses or who takes part.
+    """Return True if values that a kernel loads may decide its branches, addresses or active threads.
 
     Registers are followed through the text without regard to order, shared and local memory as one cell each: it may
     say yes where no is true, never the reverse. Calls are not followed.
@@ -63,7 +65,7 @@ def steered_by_data(decoded: Decoded) -> bool:
 
 
 def _follow(decoded: Decoded, position: int, instruction: Instruction, held: set[int], spaces: set[str]) -> None:
-    """Add the registers and spaces that hold what was loaded after this instruction."""
+    """Add the registers and spaces that hold loaded values after this instruction."""
     parts, flow = instruction.parts, decoded.flow(position)
     name, space = parts[0], space_of(parts)
     if name in _LOADS:
@@ -82,7 +84,7 @@ def _follow(decoded: Decoded, position: int, instruction: Instruction, held: set
 
 
 def _steers(decoded: Decoded, position: int, instruction: Instruction, held: set[int]) -> bool:
-    """Return whether one of the registers held decides where this instruction goes, or what it does to others."""
+    """Return True if one of the registers held decides this instruction's target, or its effect on others."""
     flow, name = decoded.flow(position), instruction.parts[0]
     if name == "call" or (flow.guard is not None and flow.guard in held):
         return True

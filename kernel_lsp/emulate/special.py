@@ -1,4 +1,4 @@
-"""Who is who in a launch: special registers, and the names of threads and blocks.
+"""Identifies threads and blocks of a launch: special registers, and names for messages.
 
 Worker-only: imports numpy.
 """
@@ -18,7 +18,7 @@ from kernel_lsp.emulate.lanes import WARP
 Array: TypeAlias = NDArray[Any]
 Triple: TypeAlias = tuple[int, int, int]
 
-# One value for all threads: nothing else runs on this machine, and nothing counts or places anything.
+# One value for all threads: no other program runs here, and there are no counters or placements.
 _ALIKE = {
     "%smid": 0,
     "%reserved_smem_offset_begin": 0,
@@ -41,7 +41,7 @@ class Geometry:
     Attributes:
         grid, blocks: blocks of the grid and threads of a block, in x, y, z.
         numbers: linear numbers of the resident blocks, one for each row.
-        shared_bytes, dynamic_bytes: shared memory of a block, and how much of it the launch asked for.
+        shared_bytes, dynamic_bytes: shared memory of a block, and the part that the launch requested.
         device: the GPU that it runs on.
     """
 
@@ -54,24 +54,24 @@ class Geometry:
 
     @property
     def threads(self) -> int:
-        """Threads of a block."""
+        """Return the threads of a block."""
         return self.shape[0] * self.shape[1] * self.shape[2]
 
     @property
     def extent(self) -> tuple[int, int]:
-        """Rows and columns."""
+        """Return the numbers of rows and columns."""
         return len(self.numbers), self.threads
 
     def thread(self, column: int) -> Triple:
-        """threadIdx of a column."""
+        """Return threadIdx of a column."""
         return _split(column, self.shape)
 
     def block(self, row: int) -> Triple:
-        """blockIdx of a row."""
+        """Return blockIdx of a row."""
         return _split(int(self.numbers[row]), self.grid)
 
     def any_block(self, number: int) -> Triple:
-        """blockIdx of a linear number."""
+        """Return blockIdx of a linear number."""
         return _split(number, self.grid)
 
     def registers(self) -> dict[str, Array]:
@@ -106,7 +106,7 @@ class Geometry:
             found[f"%ctaid.{axis}"] = (numbers // np.uint64(step_block) % np.uint64(blocks)).astype(np.uint32)
             found[f"%ntid.{axis}"] = np.full((1, 1), threads, np.uint32)
             found[f"%nctaid.{axis}"] = np.full((1, 1), blocks, np.uint32)
-            # A launch without clusters is one of clusters of one block.
+            # A launch without clusters has clusters of one block.
             found[f"%clusterid.{axis}"] = found[f"%ctaid.{axis}"]
             found[f"%nclusterid.{axis}"] = found[f"%nctaid.{axis}"]
             found[f"%cluster_ctaid.{axis}"] = np.zeros((1, 1), np.uint32)
@@ -117,7 +117,7 @@ class Geometry:
 
 
 def clock(name: str, steps: int) -> Array:
-    """A register that tells the time, one tick for each instruction executed."""
+    """Return a clock register, one tick for each instruction executed."""
     if name in ("%clock64", "%globaltimer"):
         return np.full((1, 1), steps, np.uint64)
     if name in ("%clock", "%globaltimer_lo"):

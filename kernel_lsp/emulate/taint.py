@@ -1,4 +1,4 @@
-"""Values that came from memory nobody has written, followed bit by bit until they matter.
+"""Tracks values from unwritten memory bit by bit, until they matter (taint analysis).
 
 Worker-only: imports numpy. A load of unwritten bytes is no mistake as long as nothing depends on them: compilers load
 first and select afterwards, and vectors bring neighbours along. So the unknown bits of each register are kept, passed
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = NDArray[Any]
 
-# Bits of the result come from single bits of these sources, by the values of the others.
+# Bits of the result come from single bits of these sources, selected by the values of the others.
 _MOVED = {"mov": None, "shl": (0,), "shr": (0,), "prmt": (0, 1), "bfe": (0,)}
-_PASSED = {"ld", "ldu"}  # what is loaded is known or not by itself; only its address matters
+_PASSED = {"ld", "ldu"}  # loaded values are known or not by themselves; only the address matters
 _NO_RESULT = {"st", "red", "bra", "brx", "call", "ret", "exit", "bar", "barrier", "cp", "trap", "membar", "fence"}
 _USES = _NO_RESULT | {
     "atom",
@@ -55,7 +55,7 @@ _USES = _NO_RESULT | {
 
 @dataclass(eq=False)
 class Origin:
-    """A load of unwritten bytes: the threads that did it, and how to report some of them."""
+    """A load of unwritten bytes: its threads, and a function to report some of them."""
 
     threads: Array
     report: Callable[[Array], None]
@@ -65,7 +65,7 @@ class Origin:
         self.reported = np.zeros(self.threads.shape, np.bool_)
 
     def used_by(self, threads: Array) -> None:
-        """Something depends on what these threads loaded."""
+        """Report the load, since something depends on its value in these threads."""
         new = threads & self.threads & ~self.reported
         if new.any():
             self.reported |= new
@@ -74,7 +74,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """The unknown bits of a register, for all threads, and the loads they may have come from."""
+    """The unknown bits of a register, for all threads, and the loads that they may come from."""
 
     bits: Array
     origins: frozenset[Origin]
@@ -91,7 +91,7 @@ class Flow:
 
 
 def flow(instruction: Instruction, slots: dict[str, int]) -> Flow:
-    """Which registers an instruction reads and writes."""
+    """Return the registers that an instruction reads and writes."""
     name = instruction.parts[0]
     operands = list(instruction.operands)
     results: tuple[int, ...] = ()
@@ -117,7 +117,7 @@ def _slots(operand: Operand, slots: dict[str, int]) -> list[int]:
 
 
 def propagate(resident: Resident, activation: Activation, lanes: Lanes, position: int) -> None:
-    """Take the unknown bits through an instruction that is about to be executed."""
+    """Propagate the unknown bits through an instruction that is about to be executed."""
     decoded: Decoded = activation.function
     moves = decoded.flow(position)
     taint = activation.taint
@@ -179,7 +179,7 @@ def _use(held: list[Taint], lanes: Lanes) -> None:
 def _through(
     resident: Resident, activation: Activation, lanes: Lanes, instruction: Instruction, moves: Flow, step: Step
 ) -> list[tuple[int, Array]]:
-    """The unknown bits of the results."""
+    """Return the unknown bits of the results."""
     name, taint = instruction.parts[0], activation.taint
     if name in _MOVED or (name == "cvt" and not {"f", "b"} & {part[0] for part in instruction.parts[-2:]}):
         return _moved(resident, activation, lanes, moves, step, _MOVED.get(name, (0,)))
@@ -209,7 +209,7 @@ def _through(
 def _mask_of_and(
     activation: Activation, moves: Flow, groups: list[list[Array]], lanes: Lanes, instruction: Instruction
 ) -> Array:
-    """Where the other operand of `and` is known to be zero, so is the result."""
+    """Return the unknown bits after `and`: a bit is known where the other operand is known to be zero."""
     keep = np.full((1, 1), 2**64 - 1, np.uint64)
     for operand, group, unknown in zip(instruction.operands[1:], moves.operands, groups, strict=True):
         if group:
@@ -227,7 +227,7 @@ def _read(activation: Activation, slot: int, lanes: Lanes) -> Array:
 def _moved(
     resident: Resident, activation: Activation, lanes: Lanes, moves: Flow, step: Step, which: tuple[int, ...] | None
 ) -> list[tuple[int, Array]]:
-    """Where bits only change place, the instruction itself tells where: it is executed on the unknown bits."""
+    """Return the unknown bits after a permutation of bits, by executing the instruction on them."""
     registers, owned = activation.registers, activation.owned
     activation.registers, activation.owned = list(registers), [False] * len(owned)
     sources = moves.operands if which is None else [moves.operands[n] for n in which if n < len(moves.operands)]

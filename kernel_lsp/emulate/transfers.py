@@ -1,4 +1,4 @@
-"""`ld`, `st`, and what else names an address: parameters, constants, prefetches, matrix rows.
+"""Binds `ld`, `st`, and other instructions with addresses: parameters, constants, prefetches, matrix rows.
 
 Worker-only: imports numpy.
 """
@@ -33,7 +33,7 @@ _NOTHING = {"prefetch", "prefetchu", "discard", "applypriority", "createpolicy"}
 
 
 def space_of(parts: tuple[str, ...]) -> str | None:
-    """The state space that an opcode names; empty for a generic address, None for one out of reach."""
+    """Return the state space that an opcode names; empty for a generic address, None for one that is not emulated."""
     for part in parts:
         name, _, where = part.partition("::")
         if name in _SPACES:
@@ -44,7 +44,7 @@ def space_of(parts: tuple[str, ...]) -> str | None:
 
 
 def locator(decoder: Decoder, address: Address) -> Locate:
-    """A function that computes int64 addresses."""
+    """Return a function that computes int64 addresses."""
     if isinstance(address.base, Register):
         fetch, offset = decoder.fetch(address.base, "u64"), address.offset
         signed = decoder.function.registers[address.base.name][1:] == "32"
@@ -63,7 +63,7 @@ def locator(decoder: Decoder, address: Address) -> Locate:
 
 
 def _shape(instruction: Instruction) -> tuple[int, int]:
-    """Bytes of an element and how many there are."""
+    """Return the bytes of an element and the number of elements."""
     parts = instruction.parts
     vector = next((int(part[1:]) for part in parts if part in ("v2", "v4", "v8")), 1)
     size = type_bytes(parts[-1])
@@ -71,7 +71,7 @@ def _shape(instruction: Instruction) -> tuple[int, int]:
 
 
 def bind_transfers(decoder: Decoder, instruction: Instruction, site: Site) -> Step | None:
-    """Loads and stores."""
+    """Bind loads and stores."""
     parts = instruction.parts
     if parts[0] in _NOTHING and parts[0] != "createpolicy":
         return lambda _r, _a, _l: None
@@ -143,7 +143,7 @@ def _bind_store(decoder: Decoder, instruction: Instruction, site: Site, space: s
 
 
 def _bind_parameter(decoder: Decoder, instruction: Instruction, name: str, offset: int) -> Step | None:
-    """`.param` variables: the kernel's are constants in memory, those of calls are values."""
+    """Bind accesses of `.param` variables: the kernel's are constants in memory, those of calls are values."""
     parts = instruction.parts
     size, _ = _shape(instruction)
     kind = raw_type(size)

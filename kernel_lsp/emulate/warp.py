@@ -1,4 +1,4 @@
-"""Instructions by which the lanes of a warp see each other: shfl, vote, match, redux, activemask and elect.
+"""Instructions that exchange data between the lanes of a warp: shfl, vote, match, redux, activemask and elect.
 
 Worker-only: imports numpy. A warp is 32 consecutive lanes; lanes that execute an instruction together may belong to
 many warps and, within one, name different member masks. The meaning is that of the PTX ISA, "Data Movement: shfl.sync"
@@ -30,7 +30,7 @@ class WarpOperation:
     Attributes:
         run: `run(active, *operands)` gives all destinations in the instruction's order, as raw bits: `(d, p)` where it
             may name `d|p`. `active` are the lanes that execute it together, operands are arrays of one element for each
-            lane or 0-d ones. What comes out for lanes not in `active` means nothing.
+            lane or 0-d ones. Results for lanes not in `active` are meaningless.
         mask: position among the operands of the member mask the instruction waits for; None where it does not wait.
         sources: `sources(n, *operands)`, the lane of its warp each of n lanes reads from; None where it reads none.
     """
@@ -42,7 +42,7 @@ class WarpOperation:
 
 @dataclass(frozen=True)
 class WarpFaults:
-    """What is undefined about one execution, an element for each lane; what concerns lanes not executing is zero.
+    """Undefined behaviour of one execution, an element for each lane; zero for lanes that do not execute.
 
     Attributes:
         absent: mask of the lanes named in the member mask that live but do not take part (uint32).
@@ -55,13 +55,13 @@ class WarpFaults:
     source: NDArray[np.int32]
 
     def any(self) -> bool:
-        """Whether there is a fault at all."""
+        """Return True if there is any fault."""
         return bool(self.absent.any() or self.outside.any() or (self.source >= 0).any())
 
 
 @cache
 def bind(opcode: str) -> WarpOperation | None:
-    """The meaning of an opcode such as `shfl.sync.bfly.b32`; None if it is no warp instruction that can be emulated."""
+    """Return the operation of an opcode such as `shfl.sync.bfly.b32`; None if it is not emulated."""
     match opcode.split("."):
         case ["shfl", "sync", ("up" | "down" | "bfly" | "idx") as mode, "b32"]:
             return WarpOperation(partial(_shuffle, mode), 3, lambda n, a, b, c, mask: _source(mode, n, b, c)[0])
@@ -89,7 +89,7 @@ def bind(opcode: str) -> WarpOperation | None:
 
 
 def faults(operation: WarpOperation, active: Lanes, alive: Lanes, *operands: Bits) -> WarpFaults:
-    """What the ISA leaves undefined when lanes `active` execute an operation while lanes `alive` have not exited."""
+    """Return the undefined behaviour when lanes `active` execute an operation while lanes `alive` have not exited."""
     n = active.size
     absent, outside, source = np.zeros(n, np.uint32), np.zeros(n, np.bool_), np.full(n, -1, np.int32)
     if operation.mask is not None:
@@ -104,7 +104,7 @@ def faults(operation: WarpOperation, active: Lanes, alive: Lanes, *operands: Bit
 
 
 def _masks(lanes: Bits) -> NDArray[np.uint32]:
-    """A mask for each warp of the lanes for which `lanes` holds."""
+    """Return for each warp a mask of the lanes for which `lanes` is true."""
     return np.packbits(lanes.reshape(-1, WARP).astype(np.bool_), axis=1, bitorder="little").view("<u4")[:, 0]
 
 
@@ -117,7 +117,7 @@ def _has(mask: Bits, lane: Bits) -> Lanes:
 
 
 def _source(mode: str, n: int, b: Bits, c: Bits) -> tuple[Bits, Lanes]:
-    """The lane each lane reads from and whether that lies in its segment, by the ISA's pseudo code of shfl."""
+    """Return the lane each lane reads from and whether that lies in its segment, by the ISA's pseudo code of shfl."""
     lane = np.tile(_LANE.astype(np.int32), n // WARP)
     b, c = b.astype(np.uint32), c.astype(np.uint32)
     step, clamp, segment = ((x & 31).astype(np.int32) for x in (b, c, c >> np.uint32(8)))
@@ -146,7 +146,7 @@ def _shuffle(mode: str, active: Lanes, a: Bits, b: Bits, c: Bits, mask: Bits) ->
 
 
 def _group(active: Lanes, mask: Bits) -> Bits:
-    """For each lane, the members of its mask that take part."""
+    """Return for each lane the members of its mask that take part."""
     return _to_lanes(_masks(active)) & mask
 
 
@@ -178,7 +178,7 @@ def _match(mode: str, active: Lanes, a: Bits, mask: Bits) -> tuple[Bits, ...]:
 
 
 def _reduce(combine: Callable[[Bits, Bits], Bits], start: Any, values: Bits, members: Bits) -> Bits:
-    """Combines, for each lane, the values of its members; every lane of a warp may have members of its own."""
+    """Combine, for each lane, the values of its members; every lane of a warp may have members of its own."""
     values, members = values.reshape(-1, WARP), members.reshape(-1, WARP)
     total = np.full(values.shape, start, values.dtype)
     for lane in range(WARP):
@@ -201,12 +201,14 @@ def _reduce_integers(operation: str, integer: type, active: Lanes, a: Bits, mask
 
 
 def _reduce_floats(operation: str, absolute: bool, nan: bool, active: Lanes, a: Bits, mask: Bits) -> tuple[Bits, ...]:
-    """Minimum or maximum in the total order of the bits, where -0 is below +0, and NaNs lose or, with `.NaN`, win."""
+    """Return minimum or maximum in the total order of the bits, where -0 is below +0, and NaNs lose or, with
+    `.NaN`, win.
+    """
     bits = np.broadcast_to(a, active.size)
     if absolute:
         bits = bits & np.uint32(0x7FFFFFFF)
     is_nan = np.isnan(bits.view(np.float32))
-    # The order of floats is that of sign-magnitude integers; a NaN becomes the value that loses against every number.
+    # The order of floats is that of sign-magnitude integers; a NaN is replaced by the value that always loses.
     key = np.where(bits >> 31 != 0, ~(bits & 0x7FFFFFFF), bits & 0x7FFFFFFF).view(np.int32)
     worst = np.int32(2**31 - 1) if operation == "min" else np.int32(-(2**31))
     members = _group(active, mask)
@@ -217,7 +219,7 @@ def _reduce_floats(operation: str, absolute: bool, nan: bool, active: Lanes, a: 
 
 
 def _elect(active: Lanes, mask: Bits) -> tuple[Bits, ...]:
-    """The lowest member leads, as sm_90 elects."""
+    """Return the leader, the lowest member, as sm_90 elects."""
     members = _group(active, mask)
     lowest = members & (~members + np.uint32(1))
     leader = np.bitwise_count(lowest - np.uint32(1)).astype(np.uint32)

@@ -1,4 +1,4 @@
-"""What differs between languages: a folder for each, named as in `Language`, with one module for each room that asks.
+"""Implementations of the languages: a folder for each, named as in `Language`, with one module for each room that asks.
 
-Nothing imports these modules but `kernel_lsp.source.language.part_of`, by name.
+Only `kernel_lsp.source.language.part_of` imports these modules, by name.
 """

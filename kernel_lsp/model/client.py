@@ -1,6 +1,6 @@
-"""The light client of an OpenAI-compatible server: stream an answer, count tokens, list what is served.
+"""Light client of an OpenAI-compatible server: streams an answer, counts tokens, lists the served models.
 
-It is light on purpose (httpx and nothing else), and has a name for everything that can go wrong (`model.errors`).
+It needs only httpx, and every failure has an error class of its own (`model.errors`).
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _POLL_SECONDS = 0.2
 
 
 def estimate_tokens(text: str) -> int:
-    """Tokens of a text where no server can be asked for them: never fewer for source code."""
+    """Return an estimate of a text's tokens, for servers that do not count them; for source code never too low."""
     return -(-len(text.encode()) // _BYTES_PER_TOKEN)
 
 
@@ -36,7 +36,7 @@ class Message(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How an answer is drawn. `max_tokens` counts reasoning and text together; None leaves a choice to the server."""
+    """How an answer is sampled. `max_tokens` counts reasoning and text together; None leaves a choice to the server."""
 
     temperature: float | None = None
     top_p: float | None = None
@@ -48,7 +48,7 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long to wait, in seconds, and how much reasoning to put up with.
+    """Time limits in seconds, and the limit of reasoning tokens.
 
     Attributes:
         first: until the first piece of an answer; the prompt is read and other requests may be served meanwhile.
@@ -75,7 +75,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some more of an answer. `finish` is set on the last piece: `stop`, or what else ended the answer."""
+    """A further part of an answer. `finish` is set on the last one: `stop`, or another reason for the end."""
 
     reasoning: str = ""
     text: str = ""
@@ -84,7 +84,7 @@ class Piece:
 
 
 class Client:
-    """Talks to one server; use it as a context manager. Many answers may be streamed at once."""
+    """Client of one server, an async context manager. Several answers may be streamed at once."""
 
     def __init__(self, endpoint: Endpoint, limits: Limits = Limits()) -> None:
         self.endpoint, self.limits = endpoint, limits
@@ -107,7 +107,7 @@ class Client:
         await self._http.aclose()
 
     async def models(self) -> tuple[str, ...]:
-        """Names of the models and adapters served.
+        """Return the names of the served models and adapters.
 
         Raises:
             ModelError: the server cannot be reached or does not say.
@@ -116,7 +116,7 @@ class Client:
         return tuple(str(entry["id"]) for entry in said["data"])
 
     async def count_tokens(self, prompt: str | Sequence[Message]) -> int:
-        """Tokens of a text, or of a conversation with all that the model's chat template adds to it.
+        """Return the tokens of a text, or of a conversation including the model's chat template.
 
         A server without `/tokenize`, which is not vLLM, gets an estimate: one token for each three bytes.
 
@@ -133,10 +133,10 @@ class Client:
         return int(said["count"])
 
     async def stream(self, messages: Sequence[Message], sampling: Sampling) -> AsyncGenerator[Piece]:
-        """The answer, piece by piece; leaving the loop ends the request, and the server stops generating.
+        """Yield the answer piece by piece; leaving the loop ends the request, and the server stops generating.
 
         Raises:
-            CutOffError, EndlessReasoningError: after the pieces that there were.
+            CutOffError, EndlessReasoningError: after the last piece that arrived.
             AnswerTimedOutError, ServerCrashedError, AsleepError: as they say.
             ModelError: the server cannot be reached or refuses.
         """
@@ -183,7 +183,7 @@ class Client:
             raise errors.ServerSaidError("The server gave the answer up.", cure="Ask again.")
 
     async def _next(self, lines: asyncio.Queue[str | Exception | None], begun: float, patience: float) -> str | None:
-        """The next line of the stream; None at its end."""
+        """Return the next line of the stream; None at its end."""
         while True:
             left = self.limits.total - (time.monotonic() - begun)
             try:
@@ -191,7 +191,7 @@ class Client:
                     line = await lines.get()
             except TimeoutError:
                 if left > patience and gate.is_held(self.endpoint.folder):
-                    continue  # it is silent because the judge is timing something
+                    continue  # it is silent because the judge is timing a kernel
                 waited, what = (patience, "said nothing") if left > patience else (self.limits.total, "was not done")
                 message = f"The model server at {self.endpoint} {what} for {waited:g} s."
                 raise errors.AnswerTimedOutError(message, cure=self._where_to_look()) from None
@@ -200,7 +200,7 @@ class Client:
             return line
 
     async def _read(self, body: dict[str, Any], lines: asyncio.Queue[str | Exception | None]) -> None:
-        """Put every line of the server's answer into `lines`, then None; or the error that ended it."""
+        """Put every line of the server's answer into `lines`, then None or the error that ended it."""
         answering = False
         try:
             async with self._http.stream(
@@ -218,7 +218,7 @@ class Client:
             lines.put_nowait(self._crashed() if answering else self._unreachable(error))
 
     async def _awake(self) -> None:
-        """Wait for a sleeping server, which answers to nothing and yet says that it is healthy."""
+        """Wait until a sleeping server wakes; while asleep it answers no request, though it reports itself healthy."""
         until = time.monotonic() + self.limits.asleep
         while self._can_sleep:
             try:
@@ -226,7 +226,7 @@ class Client:
             except httpx.TransportError as error:
                 raise self._unreachable(error) from error
             if response.status_code != HTTPStatus.OK:
-                self._can_sleep = False  # it was not told that it may
+                self._can_sleep = False  # sleeping is not enabled
             elif not _decoded(response.content).get("is_sleeping"):
                 return
             elif not await gate.revive(self.endpoint.folder) and time.monotonic() > until:
@@ -246,7 +246,7 @@ class Client:
         return _decoded(response.content)
 
     def _said(self, status: int, body: dict[str, Any]) -> errors.ModelError:
-        """The server's refusal by its name."""
+        """Return the error class for the server's refusal."""
         error = body.get("error", body)
         said = str(error.get("message", error) if isinstance(error, dict) else error).strip().rstrip(".")[:500]
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
@@ -300,7 +300,7 @@ def _body(model: str, messages: Sequence[Message], sampling: Sampling) -> dict[s
 
 
 def _event(line: str) -> dict[str, Any] | None:
-    """The JSON of one line of a stream of events; None for what holds none."""
+    """Return the JSON of one line of an event stream; None if it has none."""
     data = line.removeprefix("data:").strip() if line.startswith("data:") else ""
     return None if data in ("", "[DONE]") else _decoded(data.encode())
 
@@ -318,7 +318,7 @@ def _piece(event: dict[str, Any]) -> Piece:
 
 
 def _decoded(content: bytes) -> dict[str, Any]:
-    """A JSON object; what is none is taken for a message."""
+    """Return a JSON object; other content becomes the message of one."""
     try:
         value = json.loads(content)
     except ValueError:

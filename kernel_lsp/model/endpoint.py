@@ -1,4 +1,4 @@
-"""Where a model is spoken to: a server on this machine, or one that the user has agreed to send source code to."""
+"""The address of a model server: one on this machine, or one that the user has agreed to send source code to."""
 
 import ipaddress
 import json
@@ -16,21 +16,21 @@ from kernel_lsp.model.errors import ConsentError, NoServerError
 from kernel_lsp.model.servers import Server, running
 
 _UNIX = "unix:"
-_ANY_HOST = "http://localhost"  # over a socket nobody asks for the host
+_ANY_HOST = "http://localhost"  # over a socket the host is ignored
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A model and the way to its server.
+    """A model and the address of its server.
 
     Attributes:
         model: name of the model or adapter, as the server knows it.
         url: without `/v1`.
         uds: the Unix socket that it listens on, instead of a host.
-        key: what the server wants to be shown.
+        key: API key.
         folder: where a server that runs on this machine keeps its locks and log; None for others.
-        profile: what is known of it (`kernel_lsp.model.profile.find_profile`).
-        context: tokens of prompt and answer together; None where the server alone knows.
+        profile: name of its profile (`kernel_lsp.model.profile.find_profile`).
+        context: tokens of prompt and answer together; None if only the server knows.
     """
 
     model: str
@@ -43,7 +43,7 @@ class Endpoint:
 
     @property
     def local(self) -> bool:
-        """Whether nothing that is sent leaves this machine."""
+        """Return True if no data sent to it leaves this machine."""
         return self.uds is not None or is_loopback(urlsplit(self.url).hostname or "")
 
     def __str__(self) -> str:
@@ -51,12 +51,12 @@ class Endpoint:
 
 
 def transport(endpoint: Endpoint) -> httpx.AsyncHTTPTransport | None:
-    """The way through its socket; None where it is reached by its URL."""
+    """Return the HTTP transport over its socket; None if it has a URL."""
     return httpx.AsyncHTTPTransport(uds=str(endpoint.uds)) if endpoint.uds else None
 
 
 def endpoint_of(server: Server, model: str | None = None) -> Endpoint:
-    """The way to a server that runs here; `model` is one of its adapters, if not the model itself."""
+    """Return the endpoint of a server on this machine; `model` is one of its adapters, by default the model itself."""
     return Endpoint(
         model or server.models[0],
         server.url or _ANY_HOST,
@@ -69,14 +69,14 @@ def endpoint_of(server: Server, model: str | None = None) -> Endpoint:
 
 
 def endpoint_at(address: str, model: str, key: str | None = None) -> Endpoint:
-    """The endpoint at a URL, with or without `/v1`, or at `unix:/path`."""
+    """Return the endpoint at a URL, with or without `/v1`, or at `unix:/path`."""
     if address.startswith(_UNIX):
         return Endpoint(model, uds=Path(address.removeprefix(_UNIX)).expanduser(), key=key)
     return Endpoint(model, address.rstrip("/").removesuffix("/v1"), key=key)
 
 
 def find_endpoint(settings: Settings) -> Endpoint:
-    """The endpoint that the settings ask for: the one they name, or else the server that runs on this machine.
+    """Return the endpoint that the settings name, or else that of the server on this machine.
 
     Raises:
         ConsentError: it is another machine's, and nobody has agreed to send source code there.
@@ -99,7 +99,7 @@ def find_endpoint(settings: Settings) -> Endpoint:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine and no name service has to be asked."""
+    """Return True if a host is this machine, judged without a name service."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -107,7 +107,7 @@ def is_loopback(host: str) -> bool:
 
 
 def allowed_hosts(file: Path | None = None) -> tuple[str, ...]:
-    """Hosts that the user has agreed to send source code to; none where the list cannot be read."""
+    """Return the hosts that the user has agreed to send source code to; empty if the list cannot be read."""
     try:
         return tuple(str(host) for host in json.loads((file or _consents()).read_text())["hosts"])
     except (OSError, ValueError, TypeError, KeyError):
@@ -115,7 +115,7 @@ def allowed_hosts(file: Path | None = None) -> tuple[str, ...]:
 
 
 def allow_host(host: str, *, allowed: bool = True, file: Path | None = None) -> None:
-    """Agree to send source code to a host from now on, or withdraw that.
+    """Record that source code may be sent to a host from now on, or withdraw that.
 
     Raises:
         ConfigurationError: it is no host, or the list cannot be written.
@@ -135,7 +135,7 @@ def allow_host(host: str, *, allowed: bool = True, file: Path | None = None) -> 
 
 
 def _consents() -> Path:
-    """The user's own file, beside the trusted folders: no project's settings can move it."""
+    """Return the user's own file, beside the trusted folders, which no project's settings can move."""
     return platformdirs.user_config_path(APP) / "allowed-hosts.json"
 
 

@@ -1,4 +1,4 @@
-"""What can go wrong between this program and a model server, each by its name and with its cure."""
+"""Errors of model servers and their answers, one class for each failure, with its cure."""
 
 from kernel_lsp.errors import KernelLspError
 
@@ -64,7 +64,7 @@ class DoesNotFitError(ModelError):
 
 
 class WrongArchitectureError(ModelError):
-    """What lies there is no model that can be served under this profile."""
+    """The folder's model cannot be served under this profile."""
 
 
 class NoVllmError(ModelError):

@@ -1,9 +1,9 @@
-"""Taking turns on a GPU: the judge times nothing while a model server generates on it, and gives it back afterwards.
+"""Shares a GPU between judge and model servers: while the judge times, no server generates.
 
-A server's folder holds two locks. Who holds `gate` alone keeps the server quiet for a timed block. Who holds `bed`,
-together with others, needs its memory for longer, and the server sleeps. The system frees the locks of a process that
-dies, and a mark beside each says what was done under it: a mark without a holder is what a dead judge has left, and
-whoever comes by undoes it (`revive`): the server's keeper within a second, or a client with its next request.
+A server's folder holds two locks. A judge that holds `gate` exclusively keeps the server quiet while it times. Judges
+that hold `bed`, as a shared lock, need the server's memory for longer, and the server sleeps. The system frees the
+locks of a dead process. A mark beside each lock records what was done under it: a mark whose lock is free was left by a
+dead judge, and the server's keeper (within a second) or a client (with its next request) undoes it (`revive`).
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _TRIES = 10
 
 
 class Quiet(StrEnum):
-    """What keeps a server from using its GPU."""
+    """State that keeps a server from using its GPU."""
 
     PAUSED = "paused"
     IDLE = "idle"
@@ -38,12 +38,12 @@ class Quiet(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Quieted:
-    """A server as the judge found it while timing.
+    """The state of a server while the judge times.
 
     Attributes:
-        server: which.
-        how: what kept it quiet; BUSY is a server that could not be made to stop.
-        since: `time.time()` from when on.
+        server: the server.
+        how: the reason that it is quiet; BUSY if it could not be stopped.
+        since: beginning of that state, as `time.time()`.
     """
 
     server: Server
@@ -53,25 +53,25 @@ class Quieted:
 
 @asynccontextmanager
 async def quiet(gpu: str) -> AsyncGenerator[tuple[Quieted, ...]]:
-    """Keep every model server of this user off the GPU with this UUID, for a timed block.
+    """Keep every model server of this user off the GPU with this UUID while the context is open.
 
-    Answers under way are frozen and go on afterwards, where the server can be paused; else their end is waited for.
-    Nothing that a server does or fails to do stops the judge.
+    A server that supports pausing freezes its answers and continues them afterwards; otherwise their end is waited for.
+    No failure of a server stops the judge.
     """
     async with contextlib.AsyncExitStack() as stack:
         found: list[Quieted] = []
         for server in running():
             if gpu in server.gpus:
-                with contextlib.suppress(FileNotFoundError):  # its folder went with it
+                with contextlib.suppress(FileNotFoundError):  # its folder was deleted meanwhile
                     found.append(await stack.enter_async_context(quieted(server)))
         yield tuple(found)
 
 
 @asynccontextmanager
 async def asleep(gpu: str, *, wanted: int, free: int) -> AsyncGenerator[tuple[Server, ...]]:
-    """Have the servers on a GPU sleep if less memory than `wanted` is free on it, both in bytes; yields those asleep.
+    """Put the servers on a GPU to sleep if it has less than `wanted` bytes free; yields the sleeping servers.
 
-    They wake when the last of those who need their memory is done.
+    They wake when the last user of their memory is done.
     """
     async with contextlib.AsyncExitStack() as stack:
         servers = [server for server in running() if gpu in server.gpus and server.sleeps] if free < wanted else []
@@ -82,9 +82,9 @@ async def asleep(gpu: str, *, wanted: int, free: int) -> AsyncGenerator[tuple[Se
 
 @asynccontextmanager
 async def generating(folder: Path | None) -> AsyncGenerator[None]:
-    """Hold this while an answer is streamed: it lets the judge wait for the end where a server cannot be paused.
+    """Hold a shared lock while an answer is streamed, so that the judge can wait for its end.
 
-    `folder` is None for a server that no judge waits for.
+    Needed only for servers that cannot be paused; `folder` is None for a server that no judge waits for.
     """
     if folder is None or (server := _of(folder)) is None or server.pauses:
         yield
@@ -96,14 +96,14 @@ async def generating(folder: Path | None) -> AsyncGenerator[None]:
 
 
 def is_held(folder: Path | None) -> bool:
-    """Whether a live judge keeps the server quiet or asleep at this moment."""
+    """Return True if a live judge keeps the server quiet or asleep now."""
     return folder is not None and any(
         (folder / mark).exists() and not _free(folder / lock) for lock, mark in (("gate", "paused"), ("bed", "asleep"))
     )
 
 
 async def revive(folder: Path | None) -> bool:
-    """Undo what a judge that died has left: resume a paused server, wake a sleeping one; True if there was such."""
+    """Undo the marks of a dead judge: resume a paused server, wake a sleeping one; return True if there was one."""
     if folder is None or (server := _of(folder)) is None:
         return False
     done = False
@@ -122,7 +122,7 @@ async def quieted(server: Server) -> AsyncGenerator[Quieted]:
     """Keep one server quiet; as `quiet`."""
     async with _locked(server.folder / "turn", fcntl.LOCK_EX), _locked(server.folder / "gate", fcntl.LOCK_EX):
         mark = server.folder / "paused"
-        if (server.folder / "asleep").exists():  # to resume it now would run it without its weights
+        if (server.folder / "asleep").exists():  # resuming it now would run it without its weights
             yield Quieted(server, Quiet.ASLEEP, time.time())
         elif not server.pauses:
             how = await _drained(server)
@@ -147,14 +147,14 @@ async def _asleep(server: Server) -> AsyncGenerator[None]:
             await _post(server, "/sleep?level=1&mode=keep", _SLEEP_SECONDS)
             yield
     finally:
-        for _ in range(_TRIES):  # somebody may be looking whether the lock is free
+        for _ in range(_TRIES):  # another process may be probing the lock
             if await revive(server.folder):
                 break
             await asyncio.sleep(_POLL_SECONDS)
 
 
 async def _drained(server: Server) -> Quiet:
-    """Wait until no request is under way; those of this program are over already, for the gate is ours."""
+    """Wait until no request is running; those of this program have ended, because the gate is ours."""
     until = time.monotonic() + _DRAIN_SECONDS
     while (requests := await requests_running(server)) and time.monotonic() < until:
         await asyncio.sleep(_POLL_SECONDS)
@@ -162,7 +162,7 @@ async def _drained(server: Server) -> Quiet:
 
 
 async def requests_running(server: Server) -> float | None:
-    """Requests that the server is working on; None if it does not answer."""
+    """Return the number of requests that the server is working on; None if it does not answer."""
     text = await _get(server, "/metrics")
     if text is None:
         return None
@@ -179,7 +179,7 @@ async def _get(server: Server, path: str) -> str | None:
 
 
 async def _request(server: Server, method: str, path: str, seconds: float) -> str | None:
-    """The body of what the server answers, which may be empty; None if it fails."""
+    """Return the body of the server's answer, which may be empty; None if the request fails."""
     import httpx  # takes 0.2 s, and most judgements have no model server beside them
 
     headers = {"Authorization": f"Bearer {server.key}"} if server.key else {}
@@ -199,7 +199,7 @@ def _of(folder: Path) -> Server | None:
 
 @asynccontextmanager
 async def _locked(path: Path, kind: int) -> AsyncGenerator[None]:
-    """Hold a lock as soon as it can be had."""
+    """Hold a lock as soon as it is free."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         while True:
@@ -215,7 +215,7 @@ async def _locked(path: Path, kind: int) -> AsyncGenerator[None]:
 
 @contextlib.contextmanager
 def _lock_now(path: Path) -> Generator[None]:
-    """Hold a lock alone; BlockingIOError if somebody else has it."""
+    """Hold a lock exclusively; raises BlockingIOError if another process has it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

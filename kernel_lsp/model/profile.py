@@ -1,4 +1,4 @@
-"""What is known of a model: a file of data for each, so that adding one touches no code."""
+"""Model profiles: one data file for each model, so that adding one needs no code."""
 
 import tomllib
 from functools import cache
@@ -20,7 +20,7 @@ class Part(BaseModel):
 
 
 class Memory(Part):
-    """What the model takes on a GPU."""
+    """Memory that the model takes on a GPU."""
 
     weights_gib: dict[Dtype, float]
     """GiB of weights by the type they are held in."""
@@ -34,17 +34,17 @@ class Context(Part):
     """Lengths in tokens, prompt and answer together."""
 
     wished: int = Field(gt=0)
-    """What the model works well with."""
+    """Length that the model works well with."""
     least: int = Field(gt=0)
-    """Below it the model is of no use: its answers would be cut off."""
+    """Shortest useful length: below it answers would be cut off."""
     most: int = Field(gt=0)
-    """What it was trained for, or what its position encoding reaches."""
+    """Longest length: that of its training, or the reach of its position encoding."""
     sequences: int = Field(default=8, gt=0)
-    """Answers generated side by side that there should be memory for."""
+    """Number of answers generated side by side that memory is reserved for."""
 
 
 class Serving(Part):
-    """How vLLM is told to serve it."""
+    """Options for serving it with vLLM."""
 
     arguments: tuple[str, ...] = ()
     """Further arguments of `vllm serve`."""
@@ -53,7 +53,7 @@ class Serving(Part):
 
 
 class Drawing(Part):
-    """How an answer is drawn from the model."""
+    """Sampling parameters."""
 
     temperature: float | None = None
     """None leaves it to the model's own defaults."""
@@ -64,16 +64,16 @@ class Drawing(Part):
 
 
 class Talk(Part):
-    """How the model is asked, and what its answers look like."""
+    """The prompts for the model, and the format of its answers."""
 
     format: Literal["kernelbench-cuda", "kernelbench-triton", "edits"] = "edits"
     """`edits` to the user's files, or a whole `ModelNew` for a `Model`, in CUDA or Triton."""
     history_tokens: int = Field(default=8192, gt=0)
     """Prompt up to which earlier turns are kept; whole turns are dropped beyond it, the oldest first."""
     example_always: bool = False
-    """Whether the worked example of the first turn stays in the prompts of later ones."""
+    """True to keep the worked example of the first turn in later prompts."""
     turns: int = Field(default=8, gt=0)
-    """Answers in a row for which the model was trained, or after which nothing more was found to come."""
+    """Answers in a row that the model was trained for, or after which no more gain was found."""
 
 
 class Profile(Part):
@@ -85,13 +85,13 @@ class Profile(Part):
     weights: str | None = None
     """Name of the weights, as `hf download` takes it; None where the user names a folder."""
     confirmed: bool = True
-    """Whether name and base of the weights are known from the weights' own page."""
+    """True if name and base of the weights are known from the weights' own page."""
     base: str | None = None
     """The model that it was trained from."""
     architectures: tuple[str, ...] = ()
     """Accepted values of `architectures` in `config.json`; empty accepts all."""
     adapter: bool = False
-    """Whether the weights are a LoRA adapter of `base`."""
+    """True if the weights are a LoRA adapter of `base`."""
     memory: Memory | None = None
     context: Context
     serving: Serving = Serving()
@@ -100,7 +100,7 @@ class Profile(Part):
 
 
 def read_profile(path: Path) -> Profile:
-    """A profile from its file.
+    """Return the profile in a file.
 
     Raises:
         ConfigurationError: it cannot be read, or is no profile.
@@ -117,13 +117,13 @@ def read_profile(path: Path) -> Profile:
 
 @cache
 def profiles() -> dict[str, Profile]:
-    """The profiles that come with this program, by id."""
+    """Return the profiles that come with this program, by id."""
     found = (read_profile(path) for path in sorted(PROFILES.glob("*.toml")))
     return {profile.id: profile for profile in found}
 
 
 def find_profile(name: str) -> Profile:
-    """A profile by its id, or by its file (`mine.toml`).
+    """Return a profile by its id, or by its file (`mine.toml`).
 
     Raises:
         ConfigurationError: there is none, or it is no profile.

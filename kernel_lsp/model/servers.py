@@ -1,7 +1,7 @@
-"""Which model servers run on this machine: a folder for each, with what one needs to talk to it and to its GPUs.
+"""Finds the model servers on this machine: a folder for each, with the record needed to reach it and its GPUs.
 
-The folder lies in the user's runtime folder, which belongs to this user and this machine alone. The process that keeps
-a server holds a lock there as long as it lives, so that a record which outlived its server is never believed.
+The folder lies in the user's runtime folder, which is private to this user and machine. The process that keeps a server
+holds a lock there as long as it lives, so a record that outlived its server is ignored.
 """
 
 import fcntl
@@ -19,17 +19,17 @@ class Server(BaseModel):
     """One running server.
 
     Attributes:
-        name: of its folder; also of the model that it serves.
-        profile: of the model, by its id or its file.
+        name: name of its folder, and of the model that it serves.
+        profile: profile of the model: its id or its file.
         models: names that it serves: the model's own first, then its adapters'.
-        uds: the socket that it listens on.
-        url: where it listens, if not on a socket.
-        key: made for this run.
+        uds: socket that it listens on.
+        url: address that it listens on, if not a socket.
+        key: API key, made for this run.
         pid: its first process, leader of a session; None for one that somebody else started.
         keeper: process that watches over it.
         gpus: UUIDs of the GPUs it may use.
-        pauses: whether it can be paused (it runs in vLLM's development mode).
-        sleeps: whether it can give its memory away for a while.
+        pauses: True if it can be paused (it runs in vLLM's development mode).
+        sleeps: True if it can sleep, which frees its GPU memory.
         choice: how it is served and why, one line.
         context: tokens of prompt and answer together.
     """
@@ -53,7 +53,7 @@ class Server(BaseModel):
 
 
 def servers_folder() -> Path:
-    """The folder of all servers, made if need be.
+    """Return the folder of all servers, creating it if necessary.
 
     Raises:
         ConfigurationError: see `private_folder`.
@@ -62,7 +62,7 @@ def servers_folder() -> Path:
 
 
 def running() -> tuple[Server, ...]:
-    """The servers that run on this machine and are ready to answer, by name."""
+    """Return the servers that run on this machine and are ready, by name."""
     root = runtime_folder(_FOLDER)
     if not root.is_dir():
         return ()
@@ -71,7 +71,7 @@ def running() -> tuple[Server, ...]:
 
 
 def read_server(folder: Path) -> Server | None:
-    """The server of a folder; None if it is not running or not yet ready."""
+    """Return the server of a folder; None if it is not running or not yet ready."""
     if not is_kept(folder):
         return None
     try:
@@ -81,7 +81,7 @@ def read_server(folder: Path) -> Server | None:
 
 
 def write_server(server: Server) -> None:
-    """Let others find a server that is ready."""
+    """Write a ready server's record, so that others find it."""
     draft = server.folder / f"server.{os.getpid()}"
     draft.touch(mode=0o600)
     draft.write_text(server.model_dump_json(indent=2))
@@ -89,7 +89,7 @@ def write_server(server: Server) -> None:
 
 
 def is_kept(folder: Path) -> bool:
-    """Whether a live process watches over the server of a folder."""
+    """Return True if a live process watches over the server of a folder."""
     try:
         descriptor = os.open(folder / "kept", os.O_RDWR | os.O_CLOEXEC)
     except OSError:

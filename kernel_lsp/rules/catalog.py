@@ -1,4 +1,4 @@
-"""Every rule, by its id."""
+"""All rules by id."""
 
 import difflib
 
@@ -22,7 +22,7 @@ RULES: dict[str, Rule] = {
 
 
 def find_rule(name: str) -> Rule:
-    """The rule with this id (`KL012`, in any case) or name (`bank-conflict`).
+    """Return the rule with this id (`KL012`, in any case) or name (`bank-conflict`).
 
     Raises:
         ConfigurationError: there is none.

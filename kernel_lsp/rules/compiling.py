@@ -1,4 +1,4 @@
-"""Rules about what the compiler says."""
+"""Rules about compiler messages."""
 
 from kernel_lsp.compiler.binary import Severity
 from kernel_lsp.rules.rule import Group, Needs, Rule

@@ -1,4 +1,4 @@
-"""Rules about right and wrong: what running the workload against its reference shows."""
+"""Rules about correctness, checked by running the workload against its reference."""
 
 from kernel_lsp.compiler.binary import Severity
 from kernel_lsp.rules.rule import Group, Needs, Rule

@@ -1,7 +1,7 @@
 """Comments that silence rules: `// kernel-lsp: ignore[KL031] why it is meant`, in Python with `#`.
 
-One speaks for its own line if code stands before it, else for the next line of code, which for a kernel means all of
-its head; `ignore-file[...]` speaks for the file. An id that silences nothing where its rule was looked for is reported.
+One covers its own line if code precedes it, else the next line of code, which for a kernel means all of its head;
+`ignore-file[...]` covers the file. An id that silences nothing although its rule was checked is reported.
 """
 
 import re
@@ -26,11 +26,11 @@ class Ignore:
     """One id in one comment.
 
     Attributes:
-        rule: the id as it stands there.
+        rule: the id as written.
         line: line of the comment, from 1.
-        column: column of the id, in UTF-8 bytes from 1; `end_column` is past its last character.
-        speaks_for: first and last line of what it silences; None for the whole file.
-        reason: what the comment says after the bracket.
+        column: column of the id, in UTF-8 bytes from 1; `end_column` is exclusive.
+        speaks_for: first and last line that it covers; None for the whole file.
+        reason: text of the comment after the bracket.
     """
 
     rule: str
@@ -41,7 +41,7 @@ class Ignore:
     reason: str
 
     def silences(self, found: Diagnostic) -> bool:
-        """Whether it is meant for this finding, which is in the same file."""
+        """Return True if it silences this finding, which is in the same file."""
         rule = RULES.get(self.rule)
         if rule is None or rule.id != found.code or not rule.silenceable:
             return False
@@ -50,14 +50,14 @@ class Ignore:
 
 @dataclass(frozen=True, slots=True)
 class Silenced:
-    """A finding that a comment silences, and the reason it gives."""
+    """A silenced finding, and the reason in the comment."""
 
     finding: Diagnostic
     reason: str
 
 
 def find_ignores(text: str, comments: Sequence[Comment], kernels: Sequence[Kernel] = ()) -> tuple[Ignore, ...]:
-    """The ignores of a file, in order; `comments` and `kernels`, for comments above a kernel's head, are the file's."""
+    """Return the ignores among the file's `comments`, in order; `kernels` locate comments above a kernel's head."""
     lines = Lines(text.encode())
     heads = {lines.position(k.span.start)[0]: lines.position(max(k.body.start - 1, k.span.start))[0] for k in kernels}
     passed_over = {comment.line for comment in comments if comment.alone} | _blank_lines(text)
@@ -82,13 +82,13 @@ def find_ignores(text: str, comments: Sequence[Comment], kernels: Sequence[Kerne
 def silence(
     findings: Iterable[Diagnostic], ignores: Sequence[Ignore], path: str, done: Collection[Needs]
 ) -> tuple[list[Diagnostic], list[Silenced]]:
-    """Findings of one file that stay, with those on the ignores themselves, and findings that are silenced.
+    """Return the remaining findings of one file, with those about its ignores, and the silenced findings.
 
     Args:
         findings: of the file at `path`.
         ignores: of the same file.
-        path: how findings call it.
-        done: what was done to the file: an ignore is unused only where its rule could have spoken.
+        path: path of the file in findings.
+        done: the checks that were done: an ignore counts as unused only if its rule was checked.
     """
     kept: list[Diagnostic] = []
     silenced: list[Silenced] = []
@@ -113,7 +113,7 @@ def silence(
 
 
 def _instead(name: str) -> str:
-    """What to write in place of a rule's name or an id in small letters."""
+    """Return advice to write the id if a rule's name, or an id in small letters, is used; else nothing."""
     known = {rule.name for rule in RULES.values()} | {rule_id.lower() for rule_id in RULES}
     return f"; write {find_rule(name).id}" if name.lower() in known else ""
 

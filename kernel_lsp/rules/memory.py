@@ -1,4 +1,4 @@
-"""Rules about memory and threads: what the emulator sees at each access while it runs a workload."""
+"""Rules about memory and threads, checked by the emulator at each access while it runs a workload."""
 
 from kernel_lsp.compiler.binary import Severity
 from kernel_lsp.rules.rule import Group, Needs, Rule

@@ -1,6 +1,6 @@
 """Rules about speed: hints from the machine code and from what the emulator counts. They never fail a check by default.
 
-Each has a threshold under which it says nothing, so that a kernel which is good enough gets no hint at all.
+Each has a threshold below which it is silent, so that a good kernel gets no hint at all.
 """
 
 from kernel_lsp.compiler.binary import Severity

@@ -1,4 +1,4 @@
-"""Rules about what got worse since the baseline in the repository was recorded."""
+"""Rules about regressions since the repository's baseline was recorded."""
 
 from kernel_lsp.compiler.binary import Severity
 from kernel_lsp.rules.rule import Group, Needs, Rule

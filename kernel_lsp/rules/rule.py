@@ -1,4 +1,4 @@
-"""What a rule is: the name, weight and page of one kind of finding."""
+"""The record of a rule: name, severity and page of one kind of finding."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from kernel_lsp.source.language import source_part
 
 
 class Group(StrEnum):
-    """What a rule is about; the tens of its number."""
+    """Subject of a rule; the tens of its number."""
 
     COMPILE = "compiling"
     MEMORY = "memory and threads"
@@ -21,9 +21,9 @@ class Group(StrEnum):
 
 
 class Needs(StrEnum):
-    """What must have been done before the absence of a finding means anything.
+    """The check that must have been done before the absence of a finding means anything.
 
-    An ignore that silenced nothing is unused only where its rule had the chance to speak.
+    An ignore that silenced nothing is unused only if its rule was checked.
     """
 
     COMPILING = "compiling"
@@ -39,20 +39,20 @@ class Rule:
     """One kind of finding. Its id never changes its meaning and is never used again.
 
     Attributes:
-        id: `KL012`; what ignores, reports and links name.
+        id: `KL012`; used in ignores, reports and links.
         name: a few words with hyphens, for people.
-        group: what it is about.
+        group: its subject.
         severity: errors fail a check, warnings only with `--strict`.
-        needs: what has to be done for it to be found.
+        needs: the check that finds it.
         summary: one line: what is wrong.
         what: when it is reported, with its threshold, in Markdown.
         why: why it matters, in Markdown.
-        before: code that it is reported for.
-        after: the same code, cured.
-        cure: what usually cures it, one or two sentences; also said in the finding itself.
-        language: of `before` and `after`.
-        cures: what cures it in languages where that is something else.
-        silenceable: whether an ignore can silence it.
+        before: code that violates it.
+        after: the same code, corrected.
+        cure: the usual cure, one or two sentences; also part of the finding.
+        language: language of `before` and `after`.
+        cures: cures for languages where they differ.
+        silenceable: True if an ignore can silence it.
     """
 
     id: str
@@ -71,12 +71,12 @@ class Rule:
     cures: Mapping[Language, str] = field(default_factory=dict[Language, str])
 
     def cure_in(self, language: Language) -> str:
-        """What usually cures it in a file of that language."""
+        """Return the usual cure in a file of that language."""
         return self.cures.get(language, self.cure)
 
     @property
     def page(self) -> str:
-        """The whole page in Markdown."""
+        """Return the whole page in Markdown."""
         language = source_part(self.language)
         fence = language.highlighted_as
         failing = "an error" if self.severity is Severity.ERROR else "a warning"
@@ -107,6 +107,6 @@ class Rule:
         end: tuple[int, int] | None = None,
         severity: Severity | None = None,
     ) -> Diagnostic:
-        """A finding of this rule at a place; `end` is the line and column past its last character."""
+        """Return a finding of this rule at a place; `end` is line and column after its last character."""
         end_line, end_column = end or (line, column)
         return Diagnostic(path, line, column, end_line, end_column, severity or self.severity, message, self.id)

@@ -1,4 +1,4 @@
-"""A text that a file computes from what is written in it, on the lines where that is written."""
+"""Aligns text that a file computes from its own strings with the lines on which those strings stand."""
 
 from difflib import SequenceMatcher
 
@@ -6,14 +6,14 @@ _TELLING = 8
 
 
 def on_lines_of(written: str, made: str) -> str | None:
-    """`made` with blank lines put in, so that its lines have the numbers that they have in `written`.
+    """Return `made` with blank lines inserted, so that its lines have the numbers that they have in `written`.
 
-    Lines are the same where they differ in white space and in doubled braces alone, as those of an f-string do. What
-    lies between two of them follows the first. None where nothing tells where the text stands.
+    Lines are equal if they differ only in white space and in doubled braces, as those of an f-string do. Lines that
+    lie between two matches follow the first. None if no line tells where the text stands.
 
     Args:
-        written: the file.
-        made: what it makes of its strings, by formatting, replacing, joining and the like.
+        written: the file's text.
+        made: the text computed from its strings by formatting, replacing, joining and the like.
     """
     lines = made.splitlines()
     matcher = SequenceMatcher(
@@ -29,7 +29,7 @@ def on_lines_of(written: str, made: str) -> str | None:
     first = min(places)
     out = [""] * (places[first] - first)
     for at, line in enumerate(lines):
-        if not (out and out[-1].endswith("\\")):  # a macro goes on
+        if not (out and out[-1].endswith("\\")):  # a macro continues
             out += [""] * (places.get(at, 0) - len(out))
         out.append(line)
     return "\n".join(out)

@@ -10,7 +10,7 @@ from kernel_lsp.source.kernel import Language
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file's path and the text under judgement, which need not be what is on disk."""
+    """A file's path and the text under judgement, which may differ from the file on disk."""
 
     path: Path
     text: str
@@ -25,7 +25,7 @@ class Candidate:
         kernel: the kernel file.
         launch: the workload file when its `launch` belongs to the candidate; None when `kernel` holds it or none is
             needed. Only its `launch` is taken from here: cases, inputs and reference always come from the user's own.
-        label: what is different, in a few words for a person (`BLOCK 128 -> 256`); "baseline" for the user's file.
+        label: the difference in a few words for a person (`BLOCK 128 -> 256`); "baseline" for the user's file.
         origin: who proposed it: `baseline`, `user`, `tuner`, `rewrite:NAME`, `model:PROFILE`.
     """
 
@@ -37,6 +37,6 @@ class Candidate:
 
     @cached_property
     def digest(self) -> str:
-        """Content address: the same texts give the same name whatever they are called and wherever they lie."""
+        """Return the content address, a hash of language and texts; names and paths do not count."""
         parts = (self.language, self.kernel.text, self.launch.text if self.launch else "")
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()

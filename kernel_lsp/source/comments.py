@@ -1,4 +1,4 @@
-"""The comments of a file that run to the end of their line, told from strings that only look like them."""
+"""Finds comments that run to the end of their line, and not the strings that only look like them."""
 
 import re
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ class Comment:
     Attributes:
         line: counted from 1.
         column: of its first character, in UTF-8 bytes from 1.
-        text: the whole of it.
-        alone: whether nothing but blanks stands before it on its line.
+        text: the whole comment.
+        alone: True if only blanks precede it on its line.
     """
 
     line: int
@@ -33,7 +33,7 @@ class Comment:
 
 
 def cuda_comments(text: str, view: str | None = None) -> tuple[Comment, ...]:
-    """The comments of a CUDA text that run to the end of a line, in order; the text need not be complete.
+    """Return the comments of a CUDA text that run to the end of a line, in order; the text need not be complete.
 
     Args:
         text: the file.
@@ -43,7 +43,7 @@ def cuda_comments(text: str, view: str | None = None) -> tuple[Comment, ...]:
 
 
 def python_comments(text: str) -> tuple[Comment, ...]:
-    """The comments of a Python text, in order; the text need not be complete."""
+    """Return the comments of a Python text, in order; the text need not be complete."""
     return _comments(_PYTHON, text, text)
 
 

@@ -1,4 +1,4 @@
-"""The kernels of a CUDA file."""
+"""Finds the kernels and host functions of a CUDA file."""
 
 import re
 from collections.abc import Iterator
@@ -23,7 +23,8 @@ _DIRECTIVE = re.compile(rb"^[ \t]*#(?:\\\r?\n|[^\n])*", re.MULTILINE)
 
 
 def find_cuda_kernels(text: str, path: Path) -> tuple[Kernel, ...]:
-    """The `__global__` functions that `text` defines, in order; declarations and explicit instantiations are left out.
+    """Return the `__global__` functions that `text` defines, in order, without declarations and explicit
+    instantiations.
 
     A kernel that comes out of a macro of the same file has the span of the macro's call, and of the body after it if
     the macro makes only the head. The body of a kernel is never parsed, so unfinished code in it does no harm.
@@ -39,7 +40,7 @@ def find_cuda_kernels(text: str, path: Path) -> tuple[Kernel, ...]:
 
 
 def find_host_functions(text: str) -> tuple[str, ...]:
-    """Names, with their namespaces, of the functions in `text` that only the host can call; templates are left out."""
+    """Return the qualified names of the functions in `text` that only the host can call, without templates."""
     found: list[str] = []
     for made in outline(text.encode()).declarations:
         if made.body is None or made.declarator is None or made.macro_call or made.words & _NOT_FOR_HOST:
@@ -68,7 +69,7 @@ def _is_global(data: bytes, made: Declaration, macros: dict[bytes, Macro]) -> bo
 
 
 def _macro_kernels(data: bytes, made: Declaration, macros: dict[bytes, Macro], path: Path) -> Iterator[Kernel]:
-    """Kernels in the expansion of a macro's call, moved to where the call stands."""
+    """Yield the kernels in the expansion of a macro's call, with the span of the call."""
     name = made.head[0]
     expansion = expand(data[name.start : made.head[1].end], macros)
     if not _GLOBAL.search(expansion):
@@ -100,8 +101,8 @@ def _kernel(data: bytes, made: Declaration, macros: dict[bytes, Macro], path: Pa
     name, group = made.head[first], made.head[last]
     written = data[name.start : group.start]
     plain = expand(written, macros).split(b"<")[0].strip() if made.head[last - 1].text == b"()" else name.text
-    # Between the template header and the name stand only specifiers and attributes, of which a grammar knows a part:
-    # without them, and without the body, the head is something that every grammar reads.
+    # Only specifiers and attributes stand between the template header and the name, and the grammar knows some of them:
+    # without them, and without the body, it can parse any head.
     headers = [token for token in made.head[:first] if token.text == b"template"]
     begin = headers[0].start if headers else name.start
     source = bytearray(_one_branch(data[begin : group.end])) + b"{}"
@@ -129,7 +130,7 @@ def _qualified(names: tuple[bytes, ...]) -> str:
 
 
 def _one_branch(head: bytes) -> bytes:
-    """A head with the last branch of each `#if` in it, and no directives; same length."""
+    """Return a head with only the last branch of each `#if` and no directives; the length is unchanged."""
     for pattern in (_BRANCHES_BUT_LAST, _DIRECTIVE):
         head = pattern.sub(lambda m: blanked(m[0]), head)
     return head
@@ -141,9 +142,9 @@ def _launch_bounds(head: bytes) -> tuple[str, ...]:
     return tuple(_squeezed(part) for part in call[0]) if call else ()
 
 
-@lru_cache(4096)  # an editor sends the whole text with each edit, and nearly all heads in it are the same
+@lru_cache(4096)  # an editor sends the whole text with each edit, in which nearly all heads are the same
 def _signature(source: bytes) -> tuple[tuple[str, ...], tuple[Parameter, ...]]:
-    """Template parameters and parameters of a function whose specifiers and body were taken out."""
+    """Return template parameters and parameters of a function head without specifiers and body."""
     templates: list[str] = []
     parameters: list[Parameter] = []
 
@@ -175,7 +176,7 @@ def _parameter(source: bytes, node: "Node") -> Parameter:
 
 
 def _declared_name(node: "Node | None") -> "Node | None":
-    """The identifier in a declarator, behind its stars, brackets and parentheses."""
+    """Return the identifier in a declarator, inside its stars, brackets and parentheses."""
     if node is None or node.type == "identifier":
         return node
     inner = node.child_by_field_name("declarator")
@@ -186,5 +187,5 @@ def _declared_name(node: "Node | None") -> "Node | None":
 
 
 def _squeezed(text: bytes) -> str:
-    """One line, single spaces, no comments."""
+    """Return the text on one line, with single spaces and without comments."""
     return " ".join(_COMMENT.sub(b" ", text).decode().split())

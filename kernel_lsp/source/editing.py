@@ -1,4 +1,4 @@
-"""From a candidate's text to edits of the user's file, and to the user's file as it stands now."""
+"""Turns a candidate's text into edits of the user's file, also of a file that has changed since."""
 
 import difflib
 import re
@@ -13,7 +13,7 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
 
 
 def minimal_edits(old: str, new: str) -> tuple[Edit, ...]:
-    r"""Edits that turn `old` into `new`: of each changed run of lines only the characters that differ.
+    r"""Return edits that turn `old` into `new`: of each changed run of lines only the characters that differ.
 
     `apply_edits(old, minimal_edits(old, new)) == new`. No edit begins or ends between a ``\r`` and its ``\n``, where an
     editor has no position.
@@ -29,7 +29,7 @@ def minimal_edits(old: str, new: str) -> tuple[Edit, ...]:
         if tag == "equal":
             continue
         was, now = a[head + i1 : head + i2], b[head + j1 : head + j2]
-        # As many lines as before are most often the same lines, each a little changed.
+        # With as many lines as before, they are most often the same lines, each a little changed.
         pairs = zip(was, now, strict=True) if len(was) == len(now) else [("".join(was), "".join(now))]
         at = offsets[head + i1]
         for one, other in pairs:
@@ -39,7 +39,7 @@ def minimal_edits(old: str, new: str) -> tuple[Edit, ...]:
 
 
 def unified_diff(old: str, new: str, path: PurePath) -> str:
-    r"""The change as `git apply` and `patch -p1` read it; empty if there is none.
+    r"""Return the change in the format of `git apply` and `patch -p1`; empty if there is none.
 
     Lines end at ``\n`` alone, as for these tools, so that a ``\r`` stays part of its line.
     """
@@ -50,11 +50,11 @@ def unified_diff(old: str, new: str, path: PurePath) -> str:
 
 
 def relocate(edits: Iterable[Edit], judged: str, current: str, kernels: Sequence[Kernel]) -> tuple[Edit, ...] | None:
-    """Edits of `judged`, moved to where the same text stands in `current`; None if it no longer stands there.
+    """Return edits of `judged` moved to where the same text stands in `current`; None if it no longer stands there.
 
-    What counts is the kernels and the lines that the edits touch. Each such region must be in `current` character for
-    character: moved is fine, changed is not. Of several equal places it is the one that the rest of the file leaves for
-    it. Whether other code that the kernel uses has changed is not looked at.
+    The kernels and the lines that the edits touch must stand in `current` unchanged, character for character, though
+    perhaps elsewhere. Of several equal places the one is taken that a line-by-line comparison of the whole files
+    assigns. Changes to other code that the kernel uses are not looked at.
 
     Args:
         edits: against `judged`.
@@ -79,7 +79,7 @@ def relocate(edits: Iterable[Edit], judged: str, current: str, kernels: Sequence
 
 
 def regions(data: bytes, edits: Iterable[Edit], kernels: Sequence[Kernel]) -> list[Span]:
-    """The kernels, and the whole lines that edits outside them touch; those that overlap are one."""
+    """Return the spans of the kernels and of the whole lines that other edits touch; overlapping ones are merged."""
     found: list[Span] = []
     for span in sorted([*(kernel.span for kernel in kernels), *(edit.span for edit in edits)]):
         start = data.rfind(b"\n", 0, span.start) + 1
@@ -93,12 +93,12 @@ def regions(data: bytes, edits: Iterable[Edit], kernels: Sequence[Kernel]) -> li
 
 
 def _common(a: Sequence[str], b: Sequence[str]) -> int:
-    """How many items at the beginning are equal."""
+    """Return the length of the common prefix."""
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 def _trimmed(at: int, old: str, new: str) -> Iterator[Edit]:
-    """The edit that turns `old`, which begins at byte `at`, into `new`, without what they share at either end."""
+    """Yield the edit that turns `old`, which begins at byte `at`, into `new`, without common prefix and suffix."""
     if old == new:
         return
     head = _common(old, new)
@@ -110,12 +110,14 @@ def _trimmed(at: int, old: str, new: str) -> Iterator[Edit]:
 
 
 def _moved_to(region: Span, old: bytes, now: bytes, judged: str, current: str) -> int | None:
-    """Where a region of the old text begins in the new one."""
+    """Return the offset at which a region of the old text begins in the new one; None if it is not unique or not
+    there.
+    """
     text = old[region.start : region.end]
     places = [match.start() for match in re.finditer(re.escape(text), now)]
     if text and len(places) == 1:
         return places[0]
-    # More than one place: it is the one that the rest of the file, line by line, leaves for it.
+    # Of several places take the one that the comparison of the whole files, line by line, assigns.
     changes = minimal_edits(judged, current)
     if any(c.span.start < region.end and region.start < c.span.end for c in changes):
         return None

@@ -1,4 +1,4 @@
-"""Kernel files: reading them, knowing their language, finding a kernel by name."""
+"""Reads kernel files, determines their language, and finds kernels by name."""
 
 import difflib
 import stat
@@ -15,34 +15,36 @@ from kernel_lsp.source.python import is_python
 
 LARGEST_BYTES = 8 * 1024 * 1024
 HEADERS = (".cuh", ".h", ".hpp", ".inl")
-"""Suffixes of what kernel files include."""
+"""Suffixes of headers that kernel files include."""
 
 
 def source_suffixes() -> tuple[str, ...]:
-    """Return the suffixes of the files that say what a kernel means: kernel files and headers that they may include."""
+    """Return the suffixes of kernel files and of headers that they may include."""
     return tuple(dict.fromkeys((*suffixes(), *HEADERS)))
 
 
 def language_of(path: Path, text: str) -> Language | None:
-    """The first language that takes a file of this name for its own; None where none does."""
+    """Return the first language that recognises a file by its name and text; None if none does."""
     return next((language for language, part in _parts(path) if part.recognises(text, path)), None)
 
 
 def find_kernels(text: str, path: Path) -> tuple[Kernel, ...]:
-    """The kernels of a file in order, by the language its name tells; none for a file of another language.
+    """Return the kernels of a file, in order; empty for a file of no supported language.
 
-    Those in the CUDA text of a Python file have their places in that file.
+    Kernels in the CUDA text of a Python file have spans of that file.
     """
     return next((found for _, part in _parts(path) if (found := part.find_kernels(text, path))), ())
 
 
 def cuda_part(source: SourceFile) -> SourceFile:
-    """The file as a CUDA compiler is given it: of a Python file its CUDA text alone, each line where it stands."""
+    """Return the file as a CUDA compiler gets it: of a Python file only its CUDA text, each line in its place."""
     return SourceFile(source.path, device_view(source.text)) if is_python(source.path) else source
 
 
 def surroundings(*files: SourceFile) -> set[Path]:
-    """The folders that code in these files may refer to: of each its project, else its own folder, and its package."""
+    """Return the folders that code in these files may refer to: each file's project, else its folder, and its
+    package.
+    """
     found: set[Path] = set()
     for file in files:
         path = file.path.resolve()
@@ -53,7 +55,7 @@ def surroundings(*files: SourceFile) -> set[Path]:
 
 
 def project_of(path: Path) -> Path | None:
-    """The nearest folder above a file with a `.git` or `pyproject.toml` that is not the user's home or above it."""
+    """Return the nearest folder above a file with a `.git` or `pyproject.toml`, below the user's home; else None."""
     outside = {Path.home(), *Path.home().parents}
     for folder in path.parents:
         if folder in outside:
@@ -64,9 +66,9 @@ def project_of(path: Path) -> Path | None:
 
 
 def import_folders(path: Path, called: ModuleName) -> tuple[Path, ...]:
-    """The folders in which a Python file's imports are looked for beside those of Python's own, the first first.
+    """Return the folders in which a Python file's imports are looked up besides Python's own, first match first.
 
-    Its own folder, the one that its package lies in, and its project's `src` and root, as far as they are there.
+    These are its own folder, the one that contains its package, and its project's `src` and root, where they exist.
     """
     project = project_of(path.resolve())
     of_project = (project / "src", project) if project else ()
@@ -74,7 +76,7 @@ def import_folders(path: Path, called: ModuleName) -> tuple[Path, ...]:
 
 
 def read_source(path: Path) -> SourceFile:
-    """Read a file as it is, line ends included.
+    """Return the file at `path` with its text as it is, line ends included.
 
     Raises:
         SourceError: it does not exist, cannot be opened, is a directory, a pipe or a device, is not UTF-8 (its name
@@ -110,7 +112,7 @@ def read_source(path: Path) -> SourceFile:
 
 
 def write_new(path: Path, text: str) -> None:
-    """Make a new file; never over another.
+    """Write a new file; never overwrite one.
 
     Raises:
         SourceError: there is one of that name, or it cannot be written.
@@ -127,7 +129,7 @@ def write_new(path: Path, text: str) -> None:
 
 
 def pick_kernel(kernels: Sequence[Kernel], name: str) -> Kernel:
-    """The kernel called `name`; its namespaces may be left out where that is not ambiguous.
+    """Return the kernel called `name`, which may leave out namespaces where that is not ambiguous.
 
     Of several definitions with one name (branches of an `#if`, specialisations) it is the first.
 
@@ -154,7 +156,7 @@ def pick_kernel(kernels: Sequence[Kernel], name: str) -> Kernel:
 
 
 def _parts(path: Path) -> Iterator[tuple[Language, SourcePart]]:
-    """The languages that a file of this name may be in, in the order in which they are asked."""
+    """Yield the languages that a file of this name may be in, in order of precedence."""
     for language in Language:
         if path.suffix in (part := source_part(language)).suffixes:
             yield language, part
@@ -165,7 +167,7 @@ def _one_of(words: Sequence[str]) -> str:
 
 
 def _similar_file(path: Path) -> str:
-    """What to do about a missing file: the name that is nearest, if its folder has one like it."""
+    """Return advice for a missing file: the nearest name in its folder, if one is similar."""
     try:
         names = [entry.name for entry in path.parent.iterdir()]
     except OSError:

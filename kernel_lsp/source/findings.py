@@ -1,4 +1,4 @@
-"""What parsing alone shows to be wrong in a kernel file."""
+"""Finds syntax errors of a kernel file by parsing alone."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,17 +18,17 @@ _OF_WORKLOAD = "CASES"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fault, and the text that shows it."""
+    """One syntax error, with the text that shows it."""
 
     span: Span
     message: str
 
 
 def find_findings(text: str, path: Path) -> tuple[Finding, ...]:
-    """Faults of syntax: of Python where a grammar cannot read it, the first few of them.
+    """Return the first syntax errors of a Python file that has kernels or is a workload; empty for other files.
 
-    A CUDA file is not judged by a grammar, which without its preprocessor errs as often as the author does. Python that
-    is neither a workload nor speaks of kernels is left to those whose business it is.
+    CUDA files are not checked: without the preprocessor a grammar reports as many false errors as true ones. Other
+    Python files are left to other tools.
     """
     workload = path.stem.endswith("_workload")
     if not is_python(path) or not (workload or any(sign in text for sign in (*signs(path.suffix), _OF_WORKLOAD))):

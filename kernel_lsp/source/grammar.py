@@ -1,4 +1,4 @@
-"""The tree-sitter grammars, imported on first use so that nothing pays for them that does not parse."""
+"""Loads the tree-sitter grammars at first use, so that only code that parses pays for the import."""
 
 import re
 from functools import cache
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tree_sitter import Language, Tree
 
-# What the CUDA grammar takes for something else; the words mean nothing to the shape of the tree.
+# Syntax that the CUDA grammar misreads; without it the shape of the tree is the same.
 _UNKNOWN_TO_GRAMMAR = re.compile(
     rb"\b__(?:align|cluster_dims|block_size|maxnreg)__\s*\((?:[^()]|\([^()]*\))*\)"
     rb"|(?<=\])(?:\s*\b__(?:host|device)__\b)+(?=\s*[({])"
@@ -16,13 +16,13 @@ _BLANK = bytes(byte if byte in b"\r\n" else 32 for byte in range(256))
 
 
 def blanked(text: bytes) -> bytes:
-    """Spaces in place of every byte but line breaks: the same length, the same lines."""
+    """Return spaces in place of every byte but line breaks: same length, same lines."""
     return text.translate(_BLANK)
 
 
 @cache
 def cuda_grammar() -> "Language":
-    """The tree-sitter language of CUDA C++."""
+    """Return the tree-sitter language of CUDA C++."""
     import tree_sitter_cuda
     from tree_sitter import Language
 
@@ -31,7 +31,7 @@ def cuda_grammar() -> "Language":
 
 @cache
 def python_grammar() -> "Language":
-    """The tree-sitter language of Python."""
+    """Return the tree-sitter language of Python."""
     import tree_sitter_python
     from tree_sitter import Language
 
@@ -39,7 +39,7 @@ def python_grammar() -> "Language":
 
 
 def parse_cuda(data: bytes) -> "Tree":
-    """Syntax tree of UTF-8 CUDA source; byte offsets in it are those of `data`.
+    """Return the syntax tree of UTF-8 CUDA source; its byte offsets are those of `data`.
 
     Attributes that the grammar does not know (`__align__(16)`, `__cluster_dims__(2)`, the `__device__` of a lambda) are
     blanked first, so a node's text must be cut from `data`, not taken from `node.text`.
@@ -50,7 +50,7 @@ def parse_cuda(data: bytes) -> "Tree":
 
 
 def parse_python(data: bytes) -> "Tree":
-    """Syntax tree of UTF-8 Python source; byte offsets in it are those of `data`."""
+    """Return the syntax tree of UTF-8 Python source; its byte offsets are those of `data`."""
     from tree_sitter import Parser
 
     return Parser(python_grammar()).parse(data)

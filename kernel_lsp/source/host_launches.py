@@ -1,4 +1,4 @@
-"""How C++ host code launches kernels, `k<float><<<grid, 256>>>(x)`, as far as it can be read without running it."""
+"""Reads the kernel launches in C++ host code, `k<float><<<grid, 256>>>(x)`, without running it."""
 
 import ast
 import operator
@@ -32,15 +32,15 @@ _MOST = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class HostLaunch:
-    """One launch as it is written.
+    """One launch, as far as its text tells.
 
     Attributes:
-        kernel: what stands before `<<<`, constants of the file and PyTorch's `scalar_t` (as `float`) filled in; of a
+        kernel: the name before `<<<`, with constants of the file and PyTorch's `scalar_t` (as `float`) filled in; of a
             template the plain name where an argument cannot be read.
         arguments: the template's arguments, each None where it cannot be read.
         block: threads in x, y, z; None where they are computed.
         shared_bytes: dynamic shared memory; None where it is computed.
-        grid: the expression that says how many blocks, a name that is given once followed to what it is given.
+        grid: the expression for the number of blocks; a name that is assigned once is replaced by its value.
     """
 
     kernel: str
@@ -51,14 +51,14 @@ class HostLaunch:
 
     @property
     def instance(self) -> bool:
-        """Whether `kernel` names one instance of a template."""
+        """Return True if `kernel` names one instance of a template."""
         return bool(self.arguments) and None not in self.arguments
 
 
 def find_host_launches(text: str) -> tuple[HostLaunch, ...]:
-    """The launches in CUDA text, in order. Numbers are followed through names that have one value alone.
+    """Return the launches in CUDA text, in order, with numbers resolved through names that have a single value.
 
-    A name stands for what its function says of it, if it says so once, else for a constant or macro of the file.
+    A name stands for its only assignment in the function, else for a constant or macro of the file.
     """
     code = code_only(text.encode())
     if b"<<<" not in code:
@@ -83,13 +83,13 @@ def find_host_launches(text: str) -> tuple[HostLaunch, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """What names mean where a launch stands: the text of its function up to there, and that of the file."""
+    """Resolves names at the place of a launch, from the text of its function up to there and of the file."""
 
     function: str
     file: str
 
     def block(self, expression: str, depth: int = 0) -> tuple[int, int, int] | None:
-        """Threads in x, y, z."""
+        """Return threads in x, y, z; None if they are computed."""
         if depth > _DEEPEST:
             return None
         if made := _DIM3.fullmatch(expression):
@@ -108,13 +108,13 @@ class _Scope:
         return (threads, 1, 1) if threads else None
 
     def followed(self, expression: str) -> str:
-        """What a name stands for where it is given once; any other expression as it is."""
+        """Return the expression assigned to a name if there is one assignment only; any other expression unchanged."""
         name = expression.strip()
         value = self._value(name) if re.fullmatch(r"[A-Za-z_]\w*", name) else None
         return name if value is None else value.strip()
 
     def number(self, expression: str, depth: int = 0) -> int | None:
-        """The value of a constant expression of integers."""
+        """Return the value of a constant integer expression; None if it is not constant."""
         text = _SIZEOF.sub(lambda m: str(_SIZES.get(m[1], m[0])), expression)
         text = _SUFFIX.sub(r"\1", _CAST.sub("", text)).strip()
         try:
@@ -123,7 +123,9 @@ class _Scope:
             return None
 
     def instance(self, name: str) -> tuple[str, tuple[str | None, ...]]:
-        """A kernel's name with its template arguments in numbers and types, if all can be read, and these."""
+        """Return a kernel's name with resolved template arguments, or without them if one cannot be read; and the
+        arguments.
+        """
         plain, bracket, rest = name.partition("<")
         if not bracket:
             return name, ()
@@ -133,7 +135,7 @@ class _Scope:
         return whole if len(known) == len(arguments) else plain.strip(), arguments
 
     def _argument(self, written: str) -> str | None:
-        """A template's argument as a type or number."""
+        """Return a template's argument as a type or number; None if it cannot be read."""
         if _BUILTIN.fullmatch(written):
             return written
         if written == "scalar_t" and "AT_DISPATCH" in self.function:
@@ -156,7 +158,7 @@ class _Scope:
                 return None
 
     def _value(self, name: str) -> str | None:
-        """What a name is given, where that happens once, or in each branch once for all of it."""
+        """Return the expression that a name is assigned, if there is one only, or one in the enclosing branch."""
         assigned = rf"\b{name}\s*=(?!=)\s*([^;]+);"
         constant = rf"\bconst(?:expr)?\b[^;(){{}}=]*{assigned}"
         own = list(re.finditer(assigned, self.function))
@@ -173,7 +175,7 @@ class _Scope:
 
 
 def _is_open(text: str) -> bool:
-    """Whether the block that a text begins in is still open at its end."""
+    """Return True if the block in which a text begins is still open at its end."""
     depth = 0
     for bracket in re.findall(r"[{}]", text):
         depth += 1 if bracket == "{" else -1
@@ -183,7 +185,7 @@ def _is_open(text: str) -> bool:
 
 
 def _name_before(code: bytes, end: int) -> str | None:
-    """The name before a position, with its template arguments."""
+    """Return the name before a position, with its template arguments; None if there is none."""
     head = code[:end].rstrip()
     start = len(head)
     if head.endswith(b">"):
@@ -198,7 +200,7 @@ def _name_before(code: bytes, end: int) -> str | None:
 
 
 def _split(text: str) -> list[str]:
-    """The parts between commas that stand in no bracket."""
+    """Return the parts between commas that stand in no bracket."""
     parts, depth = [""], 0
     for character in text:
         depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(character, 0)

@@ -1,8 +1,9 @@
-"""The host code of a CUDA file as a plain C++ compiler can take it: the counterpart of `slicing`.
+"""Turns the host code of a CUDA file into plain C++: the counterpart of `slicing`.
 
-Kernels become stubs that hand their arguments on, device functions go unless host code names them, and launches become
-calls: `k<T><<<grid, block>>>(x)` turns into a configuration followed by `k<T>(x)`. So templates, overloads, default
-arguments and conversions follow the rules of C++ itself, as they do under nvcc. Lines stay where they were.
+Kernels become stubs that pass on their arguments, device functions are dropped unless host code names them, and
+launches become calls: `k<T><<<grid, block>>>(x)` turns into a configuration followed by `k<T>(x)`. So templates,
+overloads, default arguments and conversions follow the rules of C++ itself, as they do under nvcc. Line numbers do not
+change.
 """
 
 import re
@@ -25,8 +26,8 @@ _FOR_BOTH = frozenset((b"__host__", b"constexpr", b"consteval"))
 _TYPES = frozenset((b"struct", b"class", b"union"))
 _IDENTIFIER = re.compile(rb"[A-Za-z_]\w*")
 _INCLUDE = re.compile(rb'\s*#\s*include\s*[<"]([^>"\n]*)[>"]')
-# What the thin header offers, and what only device code can use. Of host libraries only the names go: calling one is
-# an error of the compiler, which then says what is missing.
+# Headers that the thin header replaces, or that only device code can use. Of host libraries the include is dropped too:
+# a call is then a compiler error, which names what is missing.
 _HEADERS = re.compile(
     rb"(?:torch|ATen|c10|caffe2|pybind11|cub|thrust|cooperative_groups|nv|cuda)/.*|cu(?:da|blas|dnn|fft|sparse|solver|rand)"
     rb"\w*\.h(?:pp)?|(?:cooperative_groups|mma|math_constants|math_functions|vector_types|driver_types|sm_\w+)\.h|device_\w+\.h"
@@ -38,12 +39,12 @@ _OPENING = {b")": b"(", b"]": b"[", b">": b"<", b"}": b"{"}
 
 
 class HostViewError(ValueError):
-    """The host code cannot be told from the device code; the message says why."""
+    """Host and device code cannot be separated; the message says why."""
 
 
 @dataclass(slots=True)
 class _Part:
-    """A declaration of device code: what it is called, and what takes its place if host code names it."""
+    """A declaration of device code: its names, and its replacement if host code uses one of them."""
 
     span: Span
     names: frozenset[bytes]
@@ -52,15 +53,15 @@ class _Part:
 
 
 def host_view(text: str, wanted: Collection[str] | None = None) -> str:
-    """`text` as C++ for the host, to be compiled behind the thin header; as many lines, and those of host code unmoved.
+    """Return `text` as C++ for the host, to be compiled after the thin header; line numbers do not change.
 
     Args:
         text: a CUDA file, or a header of one.
-        wanted: names of the functions and variables that are asked for: only these and what they name stay, so that a
+        wanted: names of the functions and variables to keep, with all that they use, so that a
             program's `main` with its libraries does not matter. None keeps all host code.
 
     Raises:
-        HostViewError: it cannot be done by text alone, and a compiler that knows CUDA must be asked.
+        HostViewError: the text alone does not suffice; a compiler that knows CUDA is needed.
     """
     data = text.encode()
     read = outline(data)
@@ -93,7 +94,7 @@ def host_view(text: str, wanted: Collection[str] | None = None) -> str:
 
 
 def _definitions(data: bytes, directives: Iterable[Span]) -> dict[Span, tuple[bytes, frozenset[bytes]]]:
-    """Each `#define`: the macro's name, and the words that it stands for."""
+    """Return each `#define` -> the macro's name and the words in its body."""
     found: dict[Span, tuple[bytes, frozenset[bytes]]] = {}
     for span in directives:
         if _DEFINE.match(data, span.start, span.end):
@@ -103,7 +104,7 @@ def _definitions(data: bytes, directives: Iterable[Span]) -> dict[Span, tuple[by
 
 
 def _words_outside(out: bytes, definitions: Collection[Span]) -> set[bytes]:
-    """The words of host code that stand outside of these definitions of macros."""
+    """Return the words of host code outside these macro definitions."""
     code = bytearray(code_only(out))
     for span in definitions:
         code[span.start : span.end] = blanked(bytes(code[span.start : span.end]))
@@ -111,7 +112,7 @@ def _words_outside(out: bytes, definitions: Collection[Span]) -> set[bytes]:
 
 
 def _with_macros(mentioned: set[bytes], definitions: Mapping[Span, tuple[bytes, frozenset[bytes]]]) -> set[bytes]:
-    """These words, and those that macros among them stand for."""
+    """Return these words, and the words in the bodies of macros among them."""
     found: set[bytes] = set()
     fresh = mentioned
     while fresh:
@@ -121,12 +122,12 @@ def _with_macros(mentioned: set[bytes], definitions: Mapping[Span, tuple[bytes, 
 
 
 def _can_go(made: Declaration) -> bool:
-    """Whether a declaration is of functions or variables, which nothing needs that does not name them."""
+    """Return True if a declaration is of functions or variables, which may go if nothing names them."""
     return not _is_type(made) and not made.macro_call and not made.words & _NAMES_OTHERS
 
 
 def _said_by(made: Declaration) -> frozenset[bytes]:
-    """What others call a function or variables by: of these, what stands before the end, a bracket or a value."""
+    """Return the names that a declaration of a function or of variables introduces."""
     if made.declarator is not None:
         return _names(made)
     words = [*(token.text for token in made.head), b";"]
@@ -136,7 +137,7 @@ def _said_by(made: Declaration) -> frozenset[bytes]:
 
 
 def _without(data: bytes, directives: Iterable[Span], parts: Iterable[_Part]) -> bytes:
-    """`data` with all device code and the headers that are stood in for blanked."""
+    """Return `data` with all device code and all replaced headers blanked."""
     out = bytearray(data)
     for span in directives:
         line = data[span.start : span.end]
@@ -152,7 +153,7 @@ def _without(data: bytes, directives: Iterable[Span], parts: Iterable[_Part]) ->
 
 
 def _part(data: bytes, made: Declaration, kernels: dict[int, Kernel], macros: dict[bytes, Macro]) -> _Part | None:
-    """The device code that a declaration is; None for host code."""
+    """Return the part of a declaration that is device code; None for host code."""
     piece = data[made.span.start : made.span.end]
     if made.macro_call in macros:
         return _expanded(data, made, macros)
@@ -179,7 +180,7 @@ def _part(data: bytes, made: Declaration, kernels: dict[int, Kernel], macros: di
 
 
 def _expanded(data: bytes, made: Declaration, macros: dict[bytes, Macro]) -> _Part | None:
-    """A macro's call that makes device code, replaced by what it makes."""
+    """Return a macro's call as device code, with its expansion; None if that is host code."""
     expansion = expand(data[made.head[0].start : made.head[1].end], macros)
     if not _DEVICE.search(expansion):
         return None
@@ -195,12 +196,12 @@ def _expanded(data: bytes, made: Declaration, macros: dict[bytes, Macro]) -> _Pa
             at = each.span.end
             names |= part.names
     lines = data.count(b"\n", made.span.start, made.span.end)
-    # Its name may be pasted together where it is used, too.
+    # Other macros may also paste its name together.
     return _Part(made.span, frozenset(names), out + expansion[at:] + b"\n" * lines, wanted=True)
 
 
 def _stub(kernel: Kernel) -> bytes:
-    """The body of a kernel on the host: it hands on where its arguments lie."""
+    """Return the body of a kernel's host stub, which passes on the addresses of its arguments."""
     for parameter in kernel.parameters:
         if not parameter.name or "..." in parameter.type:
             raise HostViewError(f"a parameter of the kernel `{kernel.name}` has no name of its own")
@@ -216,7 +217,7 @@ def _with_body(data: bytes, made: Declaration, body: bytes) -> bytes:
 
 
 def _type(data: bytes, made: Declaration) -> bytes:
-    """A type whose member functions for the device alone have no bodies."""
+    """Return a type whose device-only member functions have no bodies."""
     braces = next((token for token in made.head if token.text == b"{}"), None)
     if braces is None:
         return data[made.span.start : made.span.end]
@@ -239,7 +240,7 @@ def _is_type(made: Declaration) -> bool:
 
 
 def _names(made: Declaration) -> frozenset[bytes]:
-    """What others call a declaration by."""
+    """Return the names by which other code refers to a declaration."""
     if made.declarator is not None and not _is_type(made):
         return frozenset((made.head[made.declarator[0]].text,))
     words = [token.text for token in made.head]
@@ -252,14 +253,15 @@ def _names(made: Declaration) -> frozenset[bytes]:
 
 
 def with_launches_called(data: bytes) -> bytes:
-    """C++ in place of CUDA's launches: `k<<<g, b>>>(x)` becomes `(::kernel_lsp::configure(g, b), k(x))`.
+    """Return the code with CUDA launches as C++ calls: `k<<<g, b>>>(x)` becomes `(::kernel_lsp::configure(g, b),
+    k(x))`.
 
     Raises:
         HostViewError: the end of a launch is not found.
     """
     while True:
         code = code_only(data)
-        at = code.rfind(b"<<<")  # the last one first, so that what comes before stays where it is
+        at = code.rfind(b"<<<")  # the last one first, so that the text before it keeps its offsets
         if at < 0:
             return data
         close = _closing(code, at + 3, b">>>")
@@ -274,7 +276,7 @@ def with_launches_called(data: bytes) -> bytes:
 
 
 def _closing(code: bytes, at: int, mark: bytes) -> int:
-    """Where `mark` comes first outside of brackets that open from `at` on."""
+    """Return the offset of the first `mark` outside the brackets that open from `at` on."""
     depth = 0
     while at < len(code):
         if depth == 0 and code.startswith(mark, at):
@@ -288,7 +290,9 @@ def _closing(code: bytes, at: int, mark: bytes) -> int:
 
 
 def _start_of_callee(code: bytes, at: int) -> int:
-    """Where the expression before `<<<` begins: `ns::k<T, (N > 1)>`, `kernels[i]`, `(*kernel)`, `launcher.kernel`."""
+    """Return the start of the expression before `<<<`: `ns::k<T, (N > 1)>`, `kernels[i]`, `(*kernel)`,
+    `launcher.kernel`.
+    """
     start: int | None = None
     at = _before_space(code, at)
     while at > 0:
@@ -319,13 +323,13 @@ def _start_of_callee(code: bytes, at: int) -> int:
 
 
 def _is_name(code: bytes, at: int) -> bool:
-    """Whether a name ends at `at` that can belong to what follows it."""
+    """Return True if a name ends at `at` that can be part of the expression after it."""
     word = _WORD_BEFORE.search(code, max(0, at - 200), at)
     return word is not None and word[0] not in (b"return", b"else", b"do", b"if", b"while", b"for", b"switch")
 
 
 def _opening(code: bytes, end: int) -> int:
-    """Where the bracket opens that closes just before `end`."""
+    """Return the offset of the bracket whose counterpart closes just before `end`."""
     close = code[end - 1 : end]
     wanted = _OPENING[close]
     depth, at = 0, end

@@ -1,4 +1,4 @@
-"""What a Python file imports from the folder it lies in: the files whose change can change what it does."""
+"""Finds the local files that a Python file imports: a change in one of them can change what it does."""
 
 import ast
 import sys
@@ -14,7 +14,7 @@ from kernel_lsp.source.python import python_ast
 def local_imports(
     source: SourceFile, folders: Sequence[Path], installed: Collection[str] | None
 ) -> tuple[SourceFile, ...] | None:
-    """The files in `folders` that `source` imports, directly or not, in the order of their paths.
+    """Return the files in `folders` that `source` imports, directly or not, in the order of their paths.
 
     Args:
         source: a Python file.
@@ -53,13 +53,13 @@ def local_imports(
 
 
 def folders_of(*files: SourceFile) -> list[Path]:
-    """Return the folders in which imports of these files are looked for beside Python's own, the first first."""
+    """Return the folders in which imports of these files are looked up besides Python's own, first match first."""
     found = (folder for file in files for folder in import_folders(file.path, module_name(file.path, file.text)))
     return list(dict.fromkeys(found))
 
 
 def _imported(tree: ast.Module, folder: Path) -> Iterator[tuple[Path | None, str]]:
-    """Dotted names of modules, or of something in one, each with the folder it starts from where that is relative."""
+    """Yield the dotted name of each import, with the folder that it starts from if it is relative."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -71,7 +71,7 @@ def _imported(tree: ast.Module, folder: Path) -> Iterator[tuple[Path | None, str
 
 
 def files_of(folder: Path, name: str) -> list[Path]:
-    """The files that importing `name` from `folder` executes, as far as they lie there."""
+    """Return the files in `folder` that importing `name` executes."""
     files: list[Path] = []
     for part in name.split("."):
         package, module = folder / part / "__init__.py", folder / f"{part}.py"

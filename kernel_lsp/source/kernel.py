@@ -8,9 +8,9 @@ from kernel_lsp.source.text import Span
 
 
 class Language(StrEnum):
-    """The languages of kernel files, in the order in which a file is offered to them.
+    """The languages of kernel files, in the order in which they are tried on a file.
 
-    A line here registers a language; `kernel_lsp/languages/VALUE/` says all that is particular to it.
+    A line here registers a language; `kernel_lsp/languages/VALUE/` implements it.
     """
 
     CUDA = "cuda"

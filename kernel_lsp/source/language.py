@@ -1,8 +1,8 @@
-"""How a language is asked: each room declares what it asks of one, and the language's folder answers under its name.
+"""The protocol of languages: each room declares its questions to a language, and the language's folder answers them.
 
-`kernel_lsp/languages/LANGUAGE/ROOM.py` holds the answer to what ROOM asks, as `PART`. It is imported by name when it is
-first asked for, so it may use all that ROOM may use, and a process imports no more than it needs. This module has the
-part that text alone can answer; `docs/languages.md` lists them all.
+`kernel_lsp/languages/LANGUAGE/ROOM.py` implements ROOM's protocol as `PART`. It is imported at first use, so it may use
+all that ROOM may use, and a process imports no more than it needs. This module has the part that needs only text;
+`docs/languages.md` lists them all.
 """
 
 from functools import cache
@@ -15,19 +15,19 @@ from kernel_lsp.source.kernel import Kernel, Language
 
 
 class SourcePart(Protocol):
-    """What the text of a file in one language says.
+    """The questions about a language that the text of a file can answer.
 
     Attributes:
-        title: name for people, of what its kernels are written in.
+        title: name of the language, for people.
         suffixes: of its files, each with its dot.
         python: True where the file is Python, which is imported; False where the file is compiled as it stands.
         fence: name of the language in a prompt's code blocks.
         highlighted_as: name of the language in code blocks for an editor.
         comment: what begins a comment that runs to the end of its line.
         signs: words of which each file with kernels of this language has at least one.
-        launches_itself: True where host code of the file launches its kernels and a problem says what is right; False
-            where the `launch` of a workload does.
-        computed: True where kernels may stand in text that only running the file tells, so that none found is no error.
+        launches_itself: True where host code of the file launches its kernels and a problem defines the right results;
+            False where a workload's `launch` launches them.
+        computed: True where kernels may stand in text that the file computes, so that finding none is no error.
     """
 
     title: str
@@ -58,13 +58,13 @@ class SourcePart(Protocol):
 
 
 def part_of(language: Language, room: str) -> Any:
-    """Return what answers the questions of `room` about a language; the room knows its type."""
+    """Return a language's implementation of the protocol of `room`, which knows its type."""
     return import_module(f"kernel_lsp.languages.{language}.{room}").PART
 
 
 @cache
 def source_part(language: Language) -> SourcePart:
-    """Return what text alone can answer about a language."""
+    """Return a language's `SourcePart`."""
     return part_of(language, "source")
 
 

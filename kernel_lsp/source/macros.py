@@ -1,6 +1,6 @@
-"""The macros a file defines, and as much of their expansion as finding kernels needs.
+"""Finds the macros that a file defines, and expands them as far as finding kernels needs.
 
-This is no preprocessor: conditions are not evaluated, and only the macros of the file itself are known.
+This is no preprocessor: conditions are not evaluated, and only the file's own macros are known.
 """
 
 import re
@@ -28,7 +28,7 @@ class Macro:
 
 
 def find_macros(data: bytes, directives: Iterable[Span]) -> dict[bytes, Macro]:
-    """The macros defined by these directives of `data`, by name; of several definitions the last one counts."""
+    """Return the macros that these directives of `data` define, by name; of several definitions the last one counts."""
     found: dict[bytes, Macro] = {}
     for span in directives:
         match = _DEFINE.match(data, span.start, span.end)
@@ -44,7 +44,7 @@ def find_macros(data: bytes, directives: Iterable[Span]) -> dict[bytes, Macro]:
 
 
 def arguments(text: bytes, start: int) -> tuple[list[bytes], int] | None:
-    """The parts of the parenthesised list that begins at `start`, and the offset past its `)`; None if unclosed."""
+    """Return the parts of the parenthesised list at `start`, and the offset after its `)`; None if it is not closed."""
     found: list[bytes] = []
     depth, at = 0, start + 1
     for match in _BRACKET.finditer(text, start):
@@ -63,7 +63,7 @@ def arguments(text: bytes, start: int) -> tuple[list[bytes], int] | None:
 
 
 def expand(text: bytes, macros: dict[bytes, Macro], hidden: frozenset[bytes] = frozenset()) -> bytes:
-    """`text` with the file's macros expanded, `#` and `##` included; macros named in `hidden` are left as they are."""
+    """Return `text` with the file's macros expanded, including `#` and `##`; macros named in `hidden` are kept."""
     out: list[bytes] = []
     at = 0
     if not macros or len(hidden) > _DEEPEST:
@@ -89,7 +89,7 @@ def expand(text: bytes, macros: dict[bytes, Macro], hidden: frozenset[bytes] = f
 
 
 def _substitute(macro: Macro, values: list[bytes], macros: dict[bytes, Macro], hidden: frozenset[bytes]) -> bytes:
-    """The macro's body with its parameters replaced, pasted and quoted."""
+    """Return the macro's body with its parameters substituted, pasted and quoted."""
     names = macro.parameters or ()
     if names and names[-1] == b"__VA_ARGS__":
         last = len(names) - 1

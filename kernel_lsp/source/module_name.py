@@ -1,7 +1,7 @@
-"""What a Python file is called among modules, told from where it lies: its package, and that one's folder.
+"""Derives a Python file's module name from its place: the package that it belongs to, and that package's folder.
 
-As pytest has it: folders above a file belong to its package for as long as they have an `__init__.py`. So do folders
-without one, as far up as the file's own relative imports reach.
+By the rules of pytest: folders above a file belong to its package for as long as they have an `__init__.py`. Folders
+without one do too, as far up as the file's own relative imports reach.
 """
 
 import ast
@@ -15,12 +15,12 @@ _INIT = "__init__.py"
 
 @dataclass(frozen=True, slots=True)
 class ModuleName:
-    """What a file is called.
+    """A file's module name.
 
     Attributes:
         name: dotted, such as `liger_kernel.ops.rms_norm`; without a dot where the file belongs to no package.
         root: the folder that the first part of the name lies in.
-        needs_package: whether it imports something of its own package, by a relative name or by the full one.
+        needs_package: True if it imports from its own package, by a relative name or by the full one.
     """
 
     name: str
@@ -29,17 +29,17 @@ class ModuleName:
 
     @property
     def package(self) -> str:
-        """The name of the package it belongs to; empty for none."""
+        """Return the name of the package it belongs to; empty if there is none."""
         return self.name.rpartition(".")[0]
 
     @property
     def top(self) -> Path:
-        """The outermost folder of the package; the file's own folder where there is none."""
+        """Return the outermost folder of the package; the file's own folder if there is none."""
         return self.root / self.name.partition(".")[0] if "." in self.name else self.root
 
 
 def module_name(path: Path, text: str) -> ModuleName:
-    """Return what the file at `path` with this text is called; a text that does not parse imports nothing."""
+    """Return the module name of the file at `path` with this text; text that does not parse imports nothing."""
     levels, tops = _imports(text)
     folder, parts = path.parent, [] if path.name == _INIT else [path.stem.replace(".", "_")]
     reach = max(levels, default=0) - (path.name == _INIT)
@@ -53,7 +53,7 @@ def module_name(path: Path, text: str) -> ModuleName:
 
 
 def _imports(text: str) -> tuple[set[int], set[str]]:
-    """Return how many levels up its relative imports start, and the first parts of the names in its other imports."""
+    """Return the levels of its relative imports, and the first parts of the names in its other imports."""
     levels: set[int] = set()
     tops: set[str] = set()
     tree = python_ast_if_any(text)

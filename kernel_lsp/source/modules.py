@@ -1,4 +1,4 @@
-"""KernelBench's Python files (Ouyang et al., arXiv 2502.10517): problems, answers, and CUDA given to `load_inline`."""
+"""Reads KernelBench's Python files (Ouyang et al., arXiv 2502.10517): problems, answers, and CUDA for `load_inline`."""
 
 import codecs
 import re
@@ -23,7 +23,7 @@ _QUERY = """
 (call) @call
 """
 PROBLEM = frozenset(("Model", "get_inputs", "get_init_inputs"))
-"""What a problem defines."""
+"""Names that a problem defines."""
 _PARAMETERS = ("name", "cpp_sources", "cuda_sources")
 _KINDS: tuple[Literal["cpp"], Literal["cuda"]] = ("cpp", "cuda")
 _STRIPS = frozenset(("strip", "lstrip", "rstrip"))
@@ -57,11 +57,11 @@ class InlineSource:
     """A string literal that is, or is part of, a source given to `load_inline`.
 
     Attributes:
-        call: where that call stands; what has one call is compiled as one file, in this order.
+        call: span of that call; literals of one call are compiled as one file, in this order.
         kind: `cuda` for `cuda_sources`, `cpp` for `cpp_sources`.
-        span: what stands between the quotes.
-        raw: whether backslashes in it are backslashes.
-        text: what Python makes of it.
+        span: the text between the quotes.
+        raw: True for a raw string.
+        text: the string's value.
     """
 
     call: Span
@@ -73,11 +73,11 @@ class InlineSource:
 
 @dataclass(frozen=True, slots=True)
 class DeviceUnit:
-    """What one call of `load_inline` has compiled for the GPU.
+    """The device code of one call of `load_inline`.
 
     Attributes:
-        call: where that call stands.
-        text: its CUDA text, on the lines where it stands, see `in_place`.
+        call: span of that call.
+        text: its CUDA text, on the lines of the file, see `in_place`.
         flags: those of `extra_cuda_cflags` that change device code and that every CUDA compiler understands.
     """
 
@@ -87,26 +87,28 @@ class DeviceUnit:
 
 
 def is_problem(text: str) -> bool:
-    """Whether a Python file defines `Model`, `get_inputs` and `get_init_inputs` at its top, as KernelBench's do."""
+    """Return True if a Python file defines `Model`, `get_inputs` and `get_init_inputs` at top level, as
+    KernelBench's do.
+    """
     return all(name in text for name in PROBLEM) and _defined(text) >= PROBLEM
 
 
 def is_answer(text: str) -> bool:
-    """Whether a Python file defines a class `ModelNew`."""
+    """Return True if a Python file defines a class `ModelNew`."""
     return "ModelNew" in text and "ModelNew" in _defined(text)
 
 
 def is_torch_file(text: str) -> bool:
-    """Whether a Python file is a problem, an answer, or gives CUDA text to `load_inline`."""
+    """Return True if a Python file is a problem, an answer, or passes CUDA text to `load_inline`."""
     return is_problem(text) or is_answer(text) or any(source.kind == "cuda" for source in inline_sources(text))
 
 
 def inline_sources(text: str) -> tuple[InlineSource, ...]:
-    """The string literals that a Python file gives to `load_inline`, call by call.
+    """Return the string literals that a Python file passes to `load_inline`, call by call.
 
-    They are followed through names (those of the surrounding blocks, as far as they are assigned there once and for
-    all or extended with `+=`), sums, lists, `"".join`, `textwrap.dedent` and `.strip()`. A source that is computed in
-    any other way, an f-string above all, is left out as a whole. The file need not be complete.
+    They are followed through names (those of enclosing blocks that are assigned once and for all or extended with
+    `+=`), sums, lists, `"".join`, `textwrap.dedent` and `.strip()`. A source that is computed in any other way, an
+    f-string above all, is left out as a whole. The file need not be complete.
     """
     if "load_inline" not in text:
         return ()
@@ -120,9 +122,9 @@ def inline_sources(text: str) -> tuple[InlineSource, ...]:
 
 
 def device_view(text: str) -> str:
-    r"""The CUDA text of a Python file in its place: every other byte is blank, but for line breaks.
+    r"""Return the CUDA text of a Python file in its place: every other byte is blank, except line breaks.
 
-    The view has the same number of UTF-8 bytes and the same lines, so what a compiler says of it holds in the file.
+    The view has the same number of UTF-8 bytes and the same lines, so a compiler's positions hold in the file.
     Lines are always right. Columns are right up to the first escape of a line that is shorter when decoded (`\\n` in a
     string that is not raw): what follows moves left, and the line is filled up at its end. A line break made by an
     escape is a blank.
@@ -131,7 +133,7 @@ def device_view(text: str) -> str:
 
 
 def device_units(text: str) -> tuple[DeviceUnit, ...]:
-    """What a Python file has compiled for the GPU, one unit for each call of `load_inline` with CUDA text."""
+    """Return the device code of a Python file, one unit for each call of `load_inline` with CUDA text."""
     sources = [source for source in inline_sources(text) if source.kind == "cuda"]
     units: list[DeviceUnit] = []
     for call in dict.fromkeys(source.call for source in sources):
@@ -146,20 +148,20 @@ def device_units(text: str) -> tuple[DeviceUnit, ...]:
 
 
 def without_spaces_of_lambdas(text: str) -> str:
-    """CUDA text whose lambdas say not where they run, for NVRTC: those in device code run there all the same."""
+    """Return CUDA text without the `__device__` and `__host__` of lambdas, which NVRTC needs in device code."""
     return _SPACES.sub(lambda match: match[1] + " " * len(match[2]), text)
 
 
 def in_place(text: str, given: str) -> str | None:
-    """A text that `load_inline` was given, on the lines of the Python file where it stands; None where it is not found.
+    """Return a text passed to `load_inline` on its lines of the Python file; None if it is not found there.
 
-    Where each part has lines of its own, in their order, and no escape breaks a line in the middle, columns are those
-    of `device_view` too, less blanks at the end of lines. Else, and where the text is computed, those lines that stand
-    in the file as they are say where it lies, see `on_lines_of`.
+    If each part has lines of its own, in order, and no escape breaks a line in the middle, columns are those
+    of `device_view` too, less blanks at the end of lines. Otherwise, and if the text is computed, the lines that stand
+    in the file unchanged determine its place, see `on_lines_of`.
 
     Args:
         text: the Python file.
-        given: the text.
+        given: the text passed.
     """
     wanted = "".join(given.split())
     groups: dict[tuple[Span, str], list[InlineSource]] = {}
@@ -198,7 +200,7 @@ def _query() -> "Query":
 
 
 def _defined(text: str) -> set[str]:
-    """Names of the functions, classes and variables at the top of a file."""
+    """Return the names of the functions, classes and variables at the top level of a file."""
     return {name for node in parse_python(text.encode()).root_node.children for name in _names_of(node)}
 
 
@@ -248,7 +250,7 @@ def _expressions(node: "Node") -> "list[Node]":
 
 
 def _literals(node: "Node") -> "list[Node] | None":
-    """The string literals whose sum an expression is; None where it is computed in another way."""
+    """Return the string literals whose concatenation an expression is; None if it is computed in another way."""
     match node.type:
         case "string":
             plain = not any(child.type == "interpolation" for child in node.children)
@@ -283,7 +285,9 @@ def _sum(nodes: "Iterable[Node]") -> "list[Node] | None":
 
 
 def _literals_of_call(node: "Node") -> "list[Node] | None":
-    """The literals of a call that changes white space alone: `a.strip()`, `textwrap.dedent(a)`, `"".join([a, b])`."""
+    """Return the literals in a call that changes only white space: `a.strip()`, `textwrap.dedent(a)`, `"".join([a,
+    b])`.
+    """
     function, arguments = node.child_by_field_name("function"), node.child_by_field_name("arguments")
     if function is None or arguments is None:
         return None
@@ -301,9 +305,10 @@ def _literals_of_call(node: "Node") -> "list[Node] | None":
 
 
 def _assigned(name: "Node") -> "list[Node] | None":
-    """The literals of a name where it is used: of its last assignment before, in the nearest block that has one.
+    """Return the literals that a name stands for: those of its last assignment before, in the nearest block that has
+    one.
 
-    From within a function the surrounding module is seen as it is at its end.
+    Seen from within a function, a name of the module has its value at the end of the module.
     """
     before: int | None = name.start_byte
     crossed = False
@@ -320,7 +325,7 @@ def _assigned(name: "Node") -> "list[Node] | None":
 
 
 def _value(made: "list[Node]") -> "list[Node] | None":
-    """What a name stands for after these assignments to it, of which later ones may extend earlier ones."""
+    """Return the literals of a name after these assignments, of which later ones may extend earlier ones."""
     rights = [node.child_by_field_name("right") for node in made]
     first = max((i for i, node in enumerate(made) if node.type == "assignment"), default=None)
     return None if first is None else _sum(right for right in rights[first:] if right)
@@ -342,7 +347,7 @@ def _is_body_of_class(block: "Node") -> bool:
 
 
 def _decoded(content: bytes, raw: bool) -> str:
-    """What Python makes of the bytes between the quotes."""
+    """Return the string that Python makes of the bytes between the quotes."""
     unix = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     if raw:
         return unix.decode()
@@ -350,18 +355,18 @@ def _decoded(content: bytes, raw: bool) -> str:
 
 
 def _unescaped(written: bytes) -> bytes:
-    """What one escape stands for, in UTF-8; nothing for a line break that it joins."""
+    """Return the UTF-8 bytes that one escape stands for; empty for an escaped line break."""
     if written[1:] in _LINE_BREAKS:
         return b""
     try:
-        with warnings.catch_warnings(action="ignore"):  # of backslashes that escape nothing
+        with warnings.catch_warnings(action="ignore"):  # about backslashes that escape nothing
             return codecs.decode(written, "unicode_escape").encode(errors="replace")
     except UnicodeDecodeError:
         return written
 
 
 def _breaks_lines(content: bytes, raw: bool) -> bool:
-    """Whether an escape stands for a line break that more text follows on its line."""
+    """Return True if an escape stands for a line break that is followed by more text on its line."""
     broken = False
     for token in () if raw else _TOKEN.finditer(content):
         escape = token["escape"]
@@ -376,7 +381,7 @@ def _breaks_lines(content: bytes, raw: bool) -> bool:
 
 
 def _filled_up(content: bytes, raw: bool) -> bytes:
-    """The decoded text, line by line filled up to the bytes that it was written with."""
+    """Return the decoded text with each line padded to the bytes that it takes in the file."""
     if raw:
         return content
     out = bytearray()
@@ -395,7 +400,7 @@ def _filled_up(content: bytes, raw: bool) -> bytes:
 
 
 def _filled(line: bytes, width: int) -> bytes:
-    """A line with blanks at its end, but before the backslash that joins it to the next one."""
+    """Return a line padded with blanks, placed before a backslash that joins it to the next line."""
     joins = (len(line) - len(line.rstrip(b"\\"))) % 2
     kept = len(line) - joins
     return line[:kept].ljust(width - joins) + line[kept:]

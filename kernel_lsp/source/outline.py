@@ -1,7 +1,7 @@
-"""The declarations of a CUDA file, found lexically: macros and `#if` branches cannot derail it as they do a grammar.
+"""Finds the declarations of a CUDA file lexically: macros and `#if` branches do not derail it as they do a grammar.
 
-A C++ grammar needs preprocessed text. This reads unpreprocessed text as a person does: comments, strings and
-directives are set aside, brackets are matched, and what stands between them at namespace level is a declaration. At
+A C++ grammar needs preprocessed text. This module reads text that is not preprocessed: comments, strings and
+directives are set aside, brackets are matched, and the text between them at namespace level is a declaration. At
 `#else` the brackets are those that were open at `#if`, so a function with two heads and one body stays one declaration.
 """
 
@@ -30,7 +30,7 @@ _TOKEN = re.compile(
     rb"(?xs) (?P<word>" + _WORD + rb") | " + _ASIDE + _OPEN + rb" | (?P<number>" + _NUMBER + rb")"
     rb" | (?P<punctuation>::|->|<<|[=!<>]=|[-+*/%&|^]=|[;:=,<>~])"
 )
-# Inside brackets only brackets matter: all else, up to the next thing that may hide one, is a single match.
+# Inside brackets only brackets matter: all other text, up to the next token that may hide one, is a single match.
 _PLAIN = _WORD + rb"|" + _NUMBER + rb"""|[^\w$"'/\\\#{}()\[\]\n]++|/(?![/*])|\n(?![ \t]*\#)"""
 _NESTED = re.compile(
     rb"(?xs)" + _ASIDE + rb" | (?P<rest>(?:" + _PLAIN + rb"|[{(\[](?:" + _PLAIN + rb")*+[})\]])++)" + _OPEN
@@ -69,7 +69,7 @@ class Declaration:
         head: its tokens outside all brackets, without the body of a function.
         body: braces of a function's body, if it has one.
         scope: the namespaces around it, `b""` for an anonymous one.
-        extern_c: whether it has C linkage, by its own prefix or a block around it.
+        extern_c: True if it has C linkage, by its own prefix or an enclosing block.
     """
 
     span: Span
@@ -80,12 +80,14 @@ class Declaration:
 
     @property
     def words(self) -> frozenset[bytes]:
-        """Texts of the head's tokens."""
+        """Return the texts of the head's tokens."""
         return frozenset(token.text for token in self.head)
 
     @property
     def declarator(self) -> tuple[int, int] | None:
-        """Indices in `head` of a function's name (its first token) and its parameters; None if it is no function."""
+        """Return the indices in `head` of a function's name (its first token) and of its parameters; None if it is
+        no function.
+        """
         at = None
         for i, token in enumerate(self.head):
             if token.text in (b"->", b":", b"="):
@@ -108,7 +110,7 @@ class Declaration:
 
     @property
     def macro_call(self) -> bytes | None:
-        """The name, if this is nothing but the call of a macro (with a body or without one)."""
+        """Return the macro's name if this is only the call of a macro (with or without a body); else None."""
         texts = [token.text for token in self.head if token.text != b";"]
         is_call = len(texts) == 2 and texts[1] == b"()" and _is_word(texts[0]) and texts[0] not in SPECIFIER_CALLS
         return texts[0] if is_call else None
@@ -116,7 +118,7 @@ class Declaration:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """What stands at namespace level in a file: its declarations, and all its preprocessor directives, in order."""
+    """The namespace level of a file: its declarations, and all its preprocessor directives, in order."""
 
     declarations: tuple[Declaration, ...]
     directives: tuple[Span, ...]
@@ -124,7 +126,7 @@ class Outline:
 
 @dataclass(slots=True)
 class _State:
-    """Where the reader stands; copied at each `#if`."""
+    """The reader's position; copied at each `#if`."""
 
     scopes: list[tuple[tuple[bytes, ...], bool]] = field(default_factory=list[tuple[tuple[bytes, ...], bool]])
     head: list[Token] = field(default_factory=list[Token])
@@ -185,7 +187,7 @@ class _Reader:
             self.state.start = start if self.state.start is None else self.state.start
 
     def nested(self, kind: str | None, end: int) -> None:
-        """A token inside brackets: only brackets matter."""
+        """Handle a token inside brackets, where only brackets matter."""
         state = self.state
         if kind == "open":
             state.brackets.append(end - 1)
@@ -200,7 +202,7 @@ class _Reader:
         state.end = end
 
     def outer(self, kind: str | None, token: Token) -> None:
-        """A token at namespace level."""
+        """Handle a token at namespace level."""
         state = self.state
         if state.angles:
             self.template_header(token)
@@ -252,7 +254,9 @@ class _Reader:
                 state.body = token.start
 
     def ends_before(self, token: Token) -> bool:
-        """Whether the head is a macro call without `;` and `token` on a later line begins something else."""
+        """Return True if the head is a macro call without `;` and `token`, on a later line, begins another
+        declaration.
+        """
         head = self.state.head
         return (
             len(head) == 2
@@ -277,7 +281,7 @@ class _Reader:
             names,
             prefix or any(c for _, c in state.scopes),
         )
-        # Both branches of an `#if` may end what began before it: it is one declaration and reaches to the later end.
+        # Both branches of an `#if` may end what began before it: it is one declaration, up to the later end.
         if self.declarations and self.declarations[-1].span.start >= made.span.start:
             self.declarations[-1] = replace(made, span=Span(start, end))
         else:
@@ -290,9 +294,9 @@ def _is_word(text: bytes) -> bool:
 
 
 def _opens_function(words: list[bytes]) -> bool:
-    """Whether a brace after these words of a head opens a function's body, and not a type or an initialiser."""
+    """Return True if a brace after these words of a head opens a function's body, not a type or an initialiser."""
     if not words:
-        return True  # a lone block: nothing legal, but nothing to look into either
+        return True  # a block by itself: not legal, and nothing to read in it
     if b"=" in words and b"operator" not in words:
         return False
     if b"()" not in words:
@@ -305,18 +309,18 @@ def _opens_function(words: list[bytes]) -> bool:
 
 
 def outline(data: bytes, span: Span | None = None) -> Outline:
-    """The declarations and directives of UTF-8 CUDA source, or of the part `span` of it; offsets are those of `data`.
+    """Return the declarations and directives of UTF-8 CUDA source, or of its part `span`; offsets are those of `data`.
 
-    Never fails: text that is no CUDA gives declarations that mean nothing.
+    Never fails: text that is not CUDA gives meaningless declarations.
     """
     return _Reader(data).read(*((span.start, span.end) if span else (0, len(data))))
 
 
 def code_only(data: bytes) -> bytes:
-    """`data` with comments and strings blanked, at equal length and with all line breaks."""
+    """Return `data` with comments and strings blanked, at equal length and with all line breaks."""
     return _COMMENT_OR_STRING.sub(lambda match: blanked(match[0]), data)
 
 
 def without_comments(data: bytes) -> bytes:
-    """`data` with comments blanked, at equal length and with all line breaks."""
+    """Return `data` with comments blanked, at equal length and with all line breaks."""
     return _COMMENT_OR_STRING.sub(lambda match: blanked(match[0]) if match[0].startswith(b"/") else match[0], data)

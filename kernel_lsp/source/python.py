@@ -1,4 +1,4 @@
-"""Python texts as syntax trees: one error for all that cannot be read."""
+"""Parses Python text into syntax trees; everything unreadable raises SyntaxError."""
 
 import ast
 import re
@@ -7,11 +7,11 @@ from pathlib import Path
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Span
 
-_DEEPEST = 500  # of all walks over trees, the one that takes most frames a level manages some 900 in an empty stack
+_DEEPEST = 500  # the walk that uses most frames per level manages some 900 levels on an empty stack
 
 
 class NestedTooDeepError(SyntaxError):
-    """The text may be Python, but not all that is done with its tree can be done."""
+    """The text may be Python, but its tree is too deep for recursive functions."""
 
     def __init__(self, line: int | None = None) -> None:
         super().__init__("it is nested too deep")
@@ -19,11 +19,11 @@ class NestedTooDeepError(SyntaxError):
 
 
 def python_ast(text: str | bytes) -> ast.Module:
-    """The syntax tree of a Python text, not deeper than functions that call themselves can walk.
+    """Return the syntax tree of a Python text, which is not too deep for recursive functions.
 
     Raises:
-        SyntaxError: it is no Python.
-        NestedTooDeepError: something stands in more than 500 others, such as the first of that many terms of a sum.
+        SyntaxError: it is not Python.
+        NestedTooDeepError: its tree is more than 500 levels deep, as for a sum of that many terms.
     """
     tree = _parsed(text, "exec")
     assert isinstance(tree, ast.Module)
@@ -31,7 +31,7 @@ def python_ast(text: str | bytes) -> ast.Module:
 
 
 def python_ast_if_any(text: str) -> ast.Module | None:
-    """The syntax tree of a Python text; None where there is none (see `python_ast`)."""
+    """Return the syntax tree of a Python text; None if it has none (see `python_ast`)."""
     try:
         return python_ast(text)
     except SyntaxError:
@@ -39,7 +39,7 @@ def python_ast_if_any(text: str) -> ast.Module | None:
 
 
 def names_read(*nodes: ast.AST) -> list[str]:
-    """The names that are read in nodes, each once, in their order; `x += 1` reads `x`."""
+    """Return the names that are read in nodes, each once, in order; `x += 1` reads `x`."""
     found: dict[str, None] = {}
     for inner in (inner for node in nodes for inner in ast.walk(node)):
         match inner:
@@ -51,7 +51,7 @@ def names_read(*nodes: ast.AST) -> list[str]:
 
 
 def expression_ast(text: str) -> ast.expr:
-    """The syntax tree of a Python expression; raises what `python_ast` does."""
+    """Return the syntax tree of a Python expression; raises as `python_ast`."""
     tree = _parsed(text, "eval")
     assert isinstance(tree, ast.Expression)
     return tree.body
@@ -74,7 +74,7 @@ def _parsed(text: str | bytes, mode: str) -> ast.AST:
 
 
 def is_python(path: Path) -> bool:
-    """Return True if a file's name says that it is Python."""
+    """Return True if a file's suffix is that of Python."""
     return path.suffix == ".py"
 
 
@@ -84,9 +84,9 @@ def signature(kernel: Kernel) -> str:
 
 
 def definitions(text: str, *, classes: bool = False) -> dict[str, Span]:
-    """Return the functions at the top of a text with their decorators, and the classes where they are asked for.
+    """Return name -> span of the functions at the top of a text, with decorators; of classes too if `classes` is set.
 
-    A text that does not parse has none.
+    Empty for a text that does not parse.
     """
     tree = python_ast_if_any(text)
     if tree is None:

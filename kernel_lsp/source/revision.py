@@ -1,4 +1,4 @@
-"""A file's text in the last commit."""
+"""Reads a file's text in the last commit."""
 
 import subprocess
 from pathlib import Path
@@ -9,12 +9,12 @@ _SECONDS = 20.0
 
 
 def committed_text(path: Path) -> str:
-    """The text of a file in the last commit of its repository.
+    """Return the text of a file in the last commit of its repository.
 
     Raises:
         SourceError: git is missing, the file is in no repository or not in its last commit, or its text is not UTF-8.
     """
-    # Plumbing: it reads the object and runs neither the repository's filters nor its hooks.
+    # A plumbing command: it reads the object and runs neither the repository's filters nor its hooks.
     command = ["git", "-C", str(path.parent), "cat-file", "blob", f"HEAD:./{path.name}"]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False)

@@ -1,6 +1,6 @@
-"""The device code of a CUDA file, with all host code blanked in place.
+"""Cuts the device code out of a CUDA file by blanking all host code in place.
 
-The cost of compiling a kernel is host code and its headers: a file that includes PyTorch takes nvcc a minute, and its
+Host code and its headers dominate the cost of compiling a kernel: a file that includes PyTorch takes nvcc a minute, its
 slice takes NVRTC milliseconds. Nothing moves: every byte of the slice is the byte of the file or a space.
 """
 
@@ -18,7 +18,7 @@ from kernel_lsp.source.text import Span
 
 _DEVICE_WORDS = frozenset((b"__global__", b"__device__", b"__constant__", b"__shared__", b"__managed__"))
 _DEVICE = re.compile(rb"\b__(?:global|device|constant|shared|managed)__\b|\b__attribute__\s*\(\(\s*(?:global|device)\b")
-# Macros of other files that mean `__device__`, as far as names tell: CUTLASS_HOST_DEVICE, C10_DEVICE, GPU_LAMBDA.
+# Macros of other files that mean `__device__`, by their names: CUTLASS_HOST_DEVICE, C10_DEVICE, GPU_LAMBDA.
 _DEVICE_MACRO = re.compile(rb"(?:[A-Z0-9]+_)*(?:DEVICE|GLOBAL|HD|GPU_LAMBDA|CUDA_CALLABLE)(?:_[A-Z0-9]+)*")
 _TORCH = re.compile(rb"\b(?:torch|at|c10|caffe2|pybind11|py)\s*::")
 _HOST = re.compile(
@@ -39,7 +39,7 @@ _HOST_HEADER = re.compile(
     | [a-z_]+ (?# the headers of the C++ library have no extension)
     """
 )
-# Headers that cost time, or that NVRTC may not find, are kept where device code speaks of what they declare.
+# Headers that cost time, or that NVRTC may not find, are kept only if device code uses their declarations.
 _ON_DEMAND = (
     (re.compile(rb"cub/.*"), re.compile(rb"\bcub\b")),
     (re.compile(rb"thrust/.*"), re.compile(rb"\bthrust\b")),
@@ -58,9 +58,9 @@ _BEFORE_TYPE = frozenset((b"template", b"static", b"inline", b"const", b"constex
 
 
 class _Role(Enum):
-    """What becomes of a declaration."""
+    """The treatment of a declaration."""
 
-    DEVICE = auto()  # kept, with what it mentions
+    DEVICE = auto()  # kept, with all that it mentions
     HOST = auto()  # blanked
     EITHER = auto()  # kept if it needs nothing of the host
     ON_DEMAND = auto()  # kept if device code mentions it
@@ -68,7 +68,7 @@ class _Role(Enum):
 
 @dataclass(slots=True)
 class _Part:
-    """A declaration on its way through the knife."""
+    """A declaration with the facts that decide on its treatment."""
 
     span: Span
     role: _Role
@@ -79,19 +79,19 @@ class _Part:
 
 
 def slice_device(text: str) -> str:
-    """`text` with host code replaced by spaces, so that NVRTC can compile what remains.
+    """Return `text` with host code replaced by spaces, so that NVRTC can compile the rest.
 
     Kept are `__global__` and `__device__` functions, `__constant__` and `__device__` variables, explicit instantiations
     of kernels, macros, the headers that device code can use, and types, aliases, constants and `constexpr` functions
     that device code mentions or that need nothing of the host. The slice has the same number of UTF-8 bytes, and every
-    line and column of what is kept is unmoved. It is meant for `--device-as-default-execution-space`, because member
+    line and column of the rest is unchanged. It is meant for `--device-as-default-execution-space`, because member
     functions of kept types and `constexpr` functions carry no annotation.
 
-    A kernel that itself uses types of PyTorch stays and will not compile; that is for the caller to find out. The
-    instances and device functions for such types (`template <> __device__ float load(at::Half)`) go.
+    A kernel that itself uses types of PyTorch stays and will not compile. The
+    instances and device functions for such types (`template <> __device__ float load(at::Half)`) are dropped.
     """
     data = text.encode()
-    if text.startswith("\ufeff"):  # nvcc takes a byte order mark, NVRTC does not
+    if text.startswith("\ufeff"):  # nvcc accepts a byte order mark, NVRTC does not
         data = data.replace(codecs.BOM_UTF8, b"   ", 1)
     code = code_only(data)
     read = outline(data)
@@ -118,13 +118,13 @@ def _blank(out: bytearray, span: Span) -> None:
 
 
 def _is_own_include(line: bytes) -> bool:
-    """Whether this directive includes a header of the user's own."""
+    """Return True if this directive includes a header of the user's own."""
     match = _INCLUDE.match(line)
     return bool(match and match[2] and not _HOST_HEADER.fullmatch(match[2]))
 
 
 def _cut_includes(data: bytes, out: bytearray, directives: Iterable[Span]) -> None:
-    """Blank the includes of host headers, and of device headers that nothing in `out` asks for."""
+    """Blank the includes of host headers, and of device headers that nothing in `out` needs."""
     includes = [(d, m[1] or m[2] or b"") for d in directives if (m := _INCLUDE.match(data, d.start, d.end))]
     for directive, _ in includes:
         _blank(out, directive)
@@ -132,20 +132,20 @@ def _cut_includes(data: bytes, out: bytearray, directives: Iterable[Span]) -> No
     own = any(_is_own_include(data[d.start : d.end]) for d, _ in includes)
     for directive, header in includes:
         need = next((words for names, words in _ON_DEMAND if names.fullmatch(header)), None)
-        if own and _FOR_DEVICE.fullmatch(header):  # a header of the user's may speak of it
+        if own and _FOR_DEVICE.fullmatch(header):  # the user's header may use it
             need = None
         if need.search(kept) if need else not _HOST_HEADER.fullmatch(header):
             out[directive.start : directive.end] = data[directive.start : directive.end]
 
 
 class _Knife:
-    """Decides about the declarations of one file."""
+    """Decides which declarations of one file to keep."""
 
     def __init__(self, data: bytes, code: bytes, macros: dict[bytes, Macro]) -> None:
         self.data, self.code, self.macros = data, code, macros
 
     def cut(self, declarations: Iterable[Declaration], own_headers: bool) -> list[Span]:
-        """The spans to blank."""
+        """Return the spans to blank."""
         parts = [self.part(made, own_headers) for made in declarations]
         demanded = _closure(
             [p for p in parts if p.role is _Role.DEVICE],
@@ -175,18 +175,20 @@ class _Knife:
                 code = code[:at] + blanked(code[at : gone.end - span.start]) + code[gone.end - span.start :]
         role = self.role(made, code)
         if role is _Role.EITHER and (blanks or (_is_type(made) and self.has_functions(made))):
-            role = _Role.ON_DEMAND  # made for the host, as nothing in it says otherwise, unless device code mentions it
+            role = _Role.ON_DEMAND  # host code unless device code mentions it
         mentions = self.mentions(code)
         if head and head[0].text in (b"using", b"namespace") and not (b"=" in made.words and head[0].text == b"using"):
             role = _Role.HOST if mentions & _HOST_NAMESPACES else _Role.DEVICE
             if role is _Role.DEVICE and head[0].text == b"using" and b"namespace" not in made.words:
-                role, names = _Role.EITHER, set()  # `using ops::run;` goes with what it brings in
+                role, names = _Role.EITHER, set()  # `using ops::run;` is dropped together with its target
         elif _TORCH.search(code) and not self.is_worth_keeping(made, role, code):
             role = _Role.HOST
         return _Part(span, role, names, mentions, bool(_HOST.search(code)), blanks)
 
     def is_worth_keeping(self, made: Declaration, role: _Role, code: bytes) -> bool:
-        """Whether to keep what speaks of PyTorch and so cannot compile here: a kernel, and what does so in its body."""
+        """Return True to keep a declaration that uses PyTorch and cannot compile: a kernel, or one that does so in
+        its body.
+        """
         if role is not _Role.DEVICE:
             return False
         head = code[: made.body.start - made.span.start] if made.body else code
@@ -194,7 +196,9 @@ class _Knife:
         return is_kernel or _is_type(made) or not _TORCH.search(head)
 
     def macro_part(self, made: Declaration, call: bytes, own_headers: bool) -> _Part:
-        """A macro's call is what its expansion is; one of an unknown macro may come from a header of the user's own."""
+        """Return a macro call, treated as its expansion; one of an unknown macro may come from the user's own
+        header.
+        """
         code = self.code[made.span.start : made.span.end]
         if call in self.macros:
             expansion = expand(self.data[made.span.start : made.head[1].end], self.macros)
@@ -209,7 +213,7 @@ class _Knife:
         return _Part(made.span, role, set(), self.mentions(code), False)
 
     def role(self, made: Declaration, code: bytes) -> _Role:
-        """What a declaration is by its own words; `code` is its text without comments."""
+        """Return a declaration's role by its own words; `code` is its text without comments."""
         words = self.head_words(made)
         if not words - {b";"}:
             return _Role.DEVICE
@@ -230,14 +234,14 @@ class _Knife:
         return _Role.HOST
 
     def head_words(self, made: Declaration) -> set[bytes]:
-        """The words of a head and of the macros among them."""
+        """Return the words of a head and of the macros among them."""
         words = set(made.words)
         for name in made.words & self.macros.keys():
             words |= set(_IDENTIFIER.findall(expand(name, self.macros)))
         return words
 
     def mentions(self, code: bytes) -> set[bytes]:
-        """The identifiers in a text and in the macros it uses."""
+        """Return the identifiers in a text and in the macros that it uses."""
         found: set[bytes] = set()
         fresh = set(_IDENTIFIER.findall(code))
         while fresh:
@@ -247,16 +251,16 @@ class _Knife:
         return found
 
     def has_functions(self, made: Declaration) -> bool:
-        """Whether a type has member functions with a body."""
+        """Return True if a type has member functions with a body."""
         return any(member.declarator is not None and member.body is not None for member in self.members(made))
 
     def members(self, made: Declaration) -> tuple[Declaration, ...]:
-        """The declarations in the braces of a type."""
+        """Return the declarations in the braces of a type."""
         braces = next((token for token in made.head if token.text == b"{}"), None)
         return outline(self.data, Span(braces.start + 1, braces.end - 1)).declarations if braces is not None else ()
 
     def host_members(self, made: Declaration) -> list[Span]:
-        """Member functions of a type that only the host can compile, such as a constructor from a tensor."""
+        """Return the member functions of a type that only the host can compile, such as a constructor from a tensor."""
         if not _HOST.search(self.code, made.span.start, made.span.end):
             return []
         return [
@@ -269,7 +273,7 @@ class _Knife:
 
 
 def _closure(roots: list[_Part], rest: list[_Part], leads: Callable[[_Part, _Part], bool]) -> list[_Part]:
-    """`roots` and all of `rest` that they lead to, step by step."""
+    """Return `roots` and those of `rest` that they lead to, directly or not."""
     reached, waiting, todo = list(roots), list(rest), list(roots)
     while todo:
         source = todo.pop()
@@ -281,13 +285,13 @@ def _closure(roots: list[_Part], rest: list[_Part], leads: Callable[[_Part, _Par
 
 
 def _is_type(made: Declaration) -> bool:
-    """Whether this defines or announces a struct, class, union or enum."""
+    """Return True if this defines or declares a struct, class, union or enum."""
     first = next((t.text for t in made.head if t.text not in _BEFORE_TYPE), b"")
     return first in _TYPES and made.body is None and (b"{}" in made.words or made.declarator is None)
 
 
 def _declared(made: Declaration, code: bytes) -> set[bytes]:
-    """The names a declaration gives to others to use; rather too many than too few."""
+    """Return the names that a declaration introduces; rather too many than too few."""
     texts = [token.text for token in made.head]
     if _is_type(made):
         if b"enum" in texts and b"class" not in texts and b"struct" not in texts:

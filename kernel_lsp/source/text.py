@@ -1,4 +1,4 @@
-"""Text as compilers see it: spans in UTF-8 bytes, lines counted from 1, and edits that replace spans."""
+"""Spans in UTF-8 bytes, line and column positions from 1, and edits that replace spans."""
 
 import re
 from bisect import bisect_right
@@ -17,7 +17,7 @@ class Span:
     end: int
 
     def holds(self, other: "Span") -> bool:
-        """Whether `other` lies within this span."""
+        """Return True if `other` lies within this span."""
         return self.start <= other.start and other.end <= self.end
 
 
@@ -30,7 +30,7 @@ class Edit:
 
 
 def apply_edits(text: str, edits: Iterable[Edit]) -> str:
-    """The text with all `edits` made at once; spans refer to the old text.
+    """Return the text with all `edits` applied at once; spans refer to the old text.
 
     Raises:
         ValueError: two edits overlap or a span lies outside the text.
@@ -49,22 +49,24 @@ def apply_edits(text: str, edits: Iterable[Edit]) -> str:
 
 @dataclass(frozen=True)
 class Lines:
-    r"""Where the lines of a text begin. Only ``\r\n``, ``\n`` and ``\r`` end a line, as in the LSP and in compilers."""
+    r"""Converts offsets to line positions and back. Only ``\r\n``, ``\n`` and ``\r`` end a line, as in the LSP."""
 
     data: bytes
 
     @cached_property
     def starts(self) -> tuple[int, ...]:
-        """Byte offset of the first character of each line."""
+        """Return the byte offset of the first character of each line."""
         return (0, *(m.end() for m in _LINE_BREAK.finditer(self.data)))
 
     def position(self, offset: int) -> tuple[int, int]:
-        """1-based line and 1-based column (in UTF-8 bytes) of a byte offset."""
+        """Return line and column, both from 1, of a byte offset; columns count UTF-8 bytes."""
         line = bisect_right(self.starts, offset)
         return line, offset - self.starts[line - 1] + 1
 
     def offset(self, line: int, column: int = 1) -> int:
-        """Byte offset of a 1-based line and column; a column past the end of its line is pulled back to the end."""
+        """Return the byte offset of a line and column, from 1; a column past the end of its line gives the line's
+        end.
+        """
         start = self.starts[min(max(line, 1), len(self.starts)) - 1]
         end = self.starts[line] if 0 < line < len(self.starts) else len(self.data)
         content = len(self.data[start:end].rstrip(b"\r\n"))

@@ -1,4 +1,4 @@
-"""Questions that everyone asks of a node of a syntax tree."""
+"""Helpers for nodes of tree-sitter's syntax trees."""
 
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 
 
 def text_of(node: "Node") -> str:
-    """The node's source text."""
+    """Return the node's source text."""
     return (node.text or b"").decode()
 
 
 def walk(node: "Node") -> Iterator["Node"]:
-    """The node and everything under it, in source order."""
+    """Yield the node and all its descendants, in source order."""
     waiting = [node]
     while waiting:
         one = waiting.pop()
@@ -24,12 +24,12 @@ def walk(node: "Node") -> Iterator["Node"]:
 
 
 def span_of(node: "Node") -> Span:
-    """Where the node stands."""
+    """Return the node's span."""
     return Span(node.start_byte, node.end_byte)
 
 
 def field(node: "Node", name: str) -> "Node":
-    """A field that the grammar guarantees.
+    """Return a child that the grammar guarantees.
 
     Raises:
         LookupError: the tree was repaired round a syntax error and lacks it.
@@ -41,7 +41,7 @@ def field(node: "Node", name: str) -> "Node":
 
 
 def imported_names(imports: "Iterable[Node]") -> dict[str, str]:
-    """Local name -> dotted name of what these import statements of Python bind; later ones win."""
+    """Return local name -> dotted name for these Python import statements; later ones win."""
     names: dict[str, str] = {}
     for node in imports:
         module = node.child_by_field_name("module_name")

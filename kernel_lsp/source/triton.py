@@ -1,4 +1,4 @@
-"""The kernels of a Triton file, and where the file launches them."""
+"""Finds the kernels of a Triton file, and the file's launches of them."""
 
 import re
 from dataclasses import dataclass
@@ -30,16 +30,16 @@ _USED = re.compile(r"\b(\w+)\s*\(|(?<=[(,=])\s*(\w+)\s*(?=[,)])")
 
 @dataclass(frozen=True, slots=True)
 class _Function:
-    """A jit-decorated function and the names that it calls or hands on, as to `tl.associative_scan`."""
+    """A jit-decorated function and the names that it calls or passes on, as to `tl.associative_scan`."""
 
     kernel: Kernel
     uses: frozenset[str]
 
 
 def find_triton_kernels(text: str, path: Path) -> tuple[Kernel, ...]:
-    """The `@triton.jit` functions of `text` that are kernels, in order.
+    """Return the `@triton.jit` functions of `text` that are kernels, in order.
 
-    Imports are followed under whatever name. A jit function that another one calls or hands on, and that the file
+    Imports are followed under whatever name. A jit function that another one calls or passes on, and that the file
     never launches as `f[grid](...)`, is a device function, not a kernel.
 
     Args:
@@ -59,7 +59,7 @@ def find_triton_kernels(text: str, path: Path) -> tuple[Kernel, ...]:
 
 
 def kernels_elsewhere(text: str) -> str | None:
-    """Why a Python file without Triton kernels of its own launches some all the same, in a sentence; None if not so."""
+    """Return, as a sentence, why a Python file without kernels of its own launches some; None if it launches none."""
     if "triton" not in text:
         return None
     found = _captures(text.encode())
@@ -80,7 +80,7 @@ def _query() -> "Query":
 
 
 def _captures(data: bytes) -> "dict[str, list[Node]]":
-    """What the query finds, by capture, each in file order."""
+    """Return the nodes of each capture of the query, in file order."""
     from tree_sitter import QueryCursor
 
     found = QueryCursor(_query()).captures(parse_python(data).root_node)
@@ -115,9 +115,9 @@ def _function(
 
 
 def _applied(assignments: "list[Node]", names: dict[str, str]) -> dict[str, set[str]]:
-    """What is made of functions by calls, `f = triton.jit(f)`: the decorators so applied, by the function's name.
+    """Return, by function name, the decorators applied by calls, `f = triton.jit(f)`.
 
-    They may stand in one another, `g = triton.autotune(...)(triton.jit(f))`, and follow on one another.
+    They may be nested, `g = triton.autotune(...)(triton.jit(f))`, and applied one after another.
     """
     found: dict[str, set[str]] = {}
     made_of: dict[str, str] = {}
@@ -141,7 +141,7 @@ def _applied(assignments: "list[Node]", names: dict[str, str]) -> dict[str, set[
 
 
 def _resolved(expression: str, names: dict[str, str]) -> str:
-    """Dotted name of a decorator or annotation, its call's arguments left out."""
+    """Return the dotted name of a decorator or annotation, without a call's arguments."""
     match = _DOTTED.search(expression)
     first, _, rest = (match[0] if match else "").partition(".")
     return ".".join(filter(None, (names.get(first, first), rest)))

@@ -1,4 +1,4 @@
-"""Whether the code that was judged still stands in a text, wherever in it and however it is laid out."""
+"""Checks that judged code still stands in a text, at any place and in any layout."""
 
 import ast
 import re
@@ -15,10 +15,10 @@ _TOKEN = re.compile(rb"\w+|[^\w\s]")
 
 
 def still_holds(current: str, judged: str, path: Path, apart_from: Sequence[Kernel] = ()) -> bool:
-    """Whether every declaration or statement at the top of `judged` stands in `current` too.
+    """Return True if every top-level declaration or statement of `judged` stands in `current` too.
 
-    Comments, layout and order do not count, nor does what `current` has besides: what was added cannot have been meant
-    by what stood there before.
+    Comments, layout and order do not count, nor does new code in `current`: the judged code
+    cannot have referred to it.
 
     Args:
         current: the text as it is now.
@@ -31,13 +31,13 @@ def still_holds(current: str, judged: str, path: Path, apart_from: Sequence[Kern
     parts = _statements if is_python(path) else _declarations
     try:
         wanted, there = Counter(parts(judged, [k.span for k in apart_from])), Counter(parts(current, []))
-    except SyntaxError:  # it is being typed in
+    except SyntaxError:  # the user is typing
         return False
     return wanted <= there
 
 
 def _statements(text: str, without: Sequence[Span]) -> Iterator[str]:
-    """Python's top-level statements, docstrings and other bare texts left out."""
+    """Yield Python's top-level statements without docstrings and other bare strings."""
     data = text.encode()
     starts = [0]
     for line in data.splitlines(keepends=True):
@@ -51,7 +51,7 @@ def _statements(text: str, without: Sequence[Span]) -> Iterator[str]:
 
 
 def _declarations(text: str, without: Sequence[Span]) -> Iterator[tuple[bytes, ...]]:
-    """C++'s declarations at namespace level, each after its namespaces, and its directives: as tokens."""
+    """Yield C++'s declarations at namespace level, each after its namespaces, and its directives: as tokens."""
     data = text.encode()
     found, code = outline(data), without_comments(data)
     for one in found.declarations:

@@ -1,7 +1,7 @@
-"""The file the store lives in: opened, checked, brought up to date, and set aside when it cannot be used.
+"""The store's database file: opens, checks and migrates it, and sets it aside if it cannot be used.
 
 Many processes use one file at once and any of them may be killed at any moment. SQLite's write-ahead log makes that
-safe; a lock file beside the database covers what SQLite does not: creating it, and replacing a file that is damaged.
+safe; a lock file beside the database covers what SQLite does not: creating it, and replacing a damaged file.
 """
 
 import fcntl
@@ -50,10 +50,10 @@ CREATE TABLE checks (
 CREATE INDEX checks_by_time ON checks (created);
 """,
 )
-"""What each version added, from version 1 on; a script never changes once it is released."""
+"""Script of each version, from version 1 on; a script never changes once it is released."""
 
 SCHEMA_VERSION = len(SCHEMAS)
-"""A file with a higher one was written by a newer version of the tool; one with a lower one is brought up to date."""
+"""Current version: a newer file was written by a newer program; an older one is migrated."""
 
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
@@ -67,15 +67,15 @@ class DamagedError(sqlite3.DatabaseError):
 
 
 def is_damaged(error: sqlite3.Error) -> bool:
-    """Whether the file itself is at fault, rather than the disk or the moment."""
+    """Return True if the file itself is damaged, and neither the disk nor the moment is at fault."""
     return isinstance(error, DamagedError) or (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _DAMAGED
 
 
 def connect(path: Path, *, suspect: bool = False) -> tuple[sqlite3.Connection, str | None]:
-    """A connection to a usable database at `path`, and what had to be done for it, if anything.
+    """Return a connection to a usable database at `path`, and a notice if a file was set aside for it.
 
-    A damaged file, or one of a newer schema, is renamed and a new one begun. Damage beyond the first page is looked for
-    only in a `suspect` file, for that takes time.
+    A damaged file, or one of a newer schema, is renamed and a new one begun. Only a `suspect` file is searched for
+    damage beyond the first page, since that takes time.
 
     Raises:
         OSError: the folder or its lock file cannot be made.
@@ -96,9 +96,9 @@ def connect(path: Path, *, suspect: bool = False) -> tuple[sqlite3.Connection, s
 
 
 def connect_for_reading(path: Path) -> sqlite3.Connection:
-    """The database as it stands, for a disk on which nothing can be written; an empty one if there is none.
+    """Return the database read-only, for a disk that cannot be written to; an empty one if there is none.
 
-    What another process has written but not yet moved out of its log is not seen.
+    Writes of other processes that are still in the log are not seen.
     """
     if path.is_file():
         connection: sqlite3.Connection | None = None
@@ -119,7 +119,7 @@ def _open(path: Path, *, check: bool = False) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA foreign_keys = ON")
-        connection.execute("BEGIN IMMEDIATE")  # fails here, and not later, where nothing can be written
+        connection.execute("BEGIN IMMEDIATE")  # fails here, and not later, if nothing can be written
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version > SCHEMA_VERSION:
             raise NewerSchemaError
@@ -153,5 +153,5 @@ def _set_aside(path: Path, kind: str) -> Path:
 @contextmanager
 def _locked(path: Path) -> Generator[None]:
     with path.with_suffix(".lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # given up by the system when the process ends, however it ends
+        fcntl.flock(lock, fcntl.LOCK_EX)  # released by the system when the process ends in any way
         yield

@@ -1,7 +1,7 @@
-"""What was found out, kept: verdicts with their evidence, trajectories and results of checks, by content address.
+"""The store of results by content address: verdicts with their evidence, trajectories, and results of checks.
 
-The store holds JSON documents and a few columns to find them by. It knows nothing of what the documents mean beyond
-the names of those columns.
+It holds JSON documents and a few columns to find them by, and knows nothing of their meaning beyond the names of those
+columns.
 """
 
 import json
@@ -23,12 +23,12 @@ _T = TypeVar("_T")
 _CHECKS_KEPT = 5000
 
 SHORTEST_ID = 8
-"""Least number of characters by which a verdict is shown, so that its short name seldom grows."""
+"""Shortest prefix of an id that is shown, so that a short id seldom has to grow."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerdictRow:
-    """The line of a list: one verdict without its evidence. `created` is in seconds since 1970."""
+    """One verdict in a list, without its evidence. `created` is in seconds since 1970."""
 
     id: str
     created: float
@@ -51,9 +51,9 @@ class Turn:
         number: its place, from 1.
         created: seconds since 1970.
         candidate: digest of the candidate.
-        prompt: what a model was asked, where one was.
-        answer: what it said.
-        verdict: id of the verdict on the candidate, None where there is none.
+        prompt: the prompt of a model; None without one.
+        answer: its answer.
+        verdict: id of the verdict on the candidate, None without one.
     """
 
     session: str
@@ -69,11 +69,11 @@ class Store:
     """An open store; safe for many threads and processes. Use `open_store`.
 
     A store never stops the work it serves: when nothing can be saved (a full or read-only disk), it says so once in
-    `notices` and reading goes on. Where there was nothing to read from, results are kept until the store is closed.
+    `notices` and reading goes on. If there was no file to read, results are kept in memory until the store is closed.
 
     Attributes:
         path: the database.
-        lasting: whether what is saved outlives the process; false where the disk refused when the store was opened.
+        lasting: True if results outlive the process; False if the disk refused when the store was opened.
         notices: sentences for the user about what happened to the store, oldest first.
     """
 
@@ -85,7 +85,7 @@ class Store:
         self._connection = self._connect()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the database."""
         with self._lock:
             self._connection.close()
 
@@ -98,7 +98,7 @@ class Store:
     # Verdicts
 
     def save_verdict(self, document: Mapping[str, object]) -> None:
-        """Keep a verdict under its `id`; a newer one with the same id takes the place of the older.
+        """Save a verdict under its `id`, replacing an older one with the same id.
 
         Args:
             document: the verdict as JSON values. Columns are read from `id`, `verdict`, `stage`, `speedup` and, in
@@ -119,7 +119,7 @@ class Store:
             device["name"] if device else None,
             _pack(document),
         )
-        # An upsert and not REPLACE, which would delete the row first and so cut the turns that point to it.
+        # An upsert and not REPLACE, which would delete the row first and so clear the turns that refer to it.
         columns = [*_VERDICT_COLUMNS, "document"]
         updates = ", ".join(f"{name} = excluded.{name}" for name in columns[1:])
         self._write(
@@ -129,11 +129,11 @@ class Store:
         )
 
     def find_verdict(self, verdict_id: str) -> Document | None:
-        """The verdict with exactly this id."""
+        """Return the verdict with exactly this id; None if there is none."""
         return self._document("SELECT document FROM verdicts WHERE id = ?", verdict_id)
 
     def resolve(self, prefix: str) -> str:
-        """The id that begins with `prefix`.
+        """Return the id that begins with `prefix`.
 
         Raises:
             ConfigurationError: no id does, or several do.
@@ -149,7 +149,7 @@ class Store:
         raise ConfigurationError(f"No verdict begins with `{prefix}`.", cure=cure)
 
     def short_id(self, verdict_id: str) -> str:
-        """The shortest beginning of an id that no other id has, at least `SHORTEST_ID` characters."""
+        """Return the shortest unique prefix of an id, at least `SHORTEST_ID` characters."""
         length = SHORTEST_ID
         start = verdict_id[:length]
         query = "SELECT id FROM verdicts WHERE substr(id, 1, ?) = ? AND id <> ?"
@@ -159,16 +159,16 @@ class Store:
         return verdict_id[:length]
 
     def list_verdicts(self, kernel: str | None = None, limit: int = 20) -> list[VerdictRow]:
-        """The latest verdicts, newest first; of one kernel file if `kernel` is given."""
+        """Return the latest verdicts, newest first; only those of one kernel file if `kernel` is given."""
         return self._rows(*(("WHERE kernel = ?", (kernel,)) if kernel else ("", ())), limit)
 
     def find_verdicts(self, kernel: str, baseline: str, limit: int = 200) -> list[VerdictRow]:
-        """The latest verdicts, newest first, that concern a kernel file: by its path, or by the digest of its text."""
+        """Return the latest verdicts on a kernel file, newest first, found by its path or by the digest of its text."""
         return self._rows("WHERE kernel = ? OR baseline = ?", (kernel, baseline), limit)
 
     def changes(self) -> int:
-        """A number that is another one whenever the store may hold something else than before."""
-        seen = self._read("PRAGMA data_version", ())  # counts what other connections wrote
+        """Return a number that differs whenever the store may have changed."""
+        seen = self._read("PRAGMA data_version", ())  # counts writes of other connections
         return hash((seen[0][0] if seen else 0, self._connection.total_changes))
 
     # Trajectories
@@ -185,10 +185,10 @@ class Store:
     ) -> None:
         """Add a turn of a search.
 
-        Turns are numbered in the order of the calls, whichever process makes them. With a `number`, the turn takes that
-        place, and what stood there gives way: so that work which is begun again ends in the same turns.
+        Turns are numbered in the order of the calls, across processes. With a `number`, the turn replaces the one
+        there, so that repeated work ends in the same turns.
         """
-        # The verdict is looked up because the file that held it may have been set aside since.
+        # The verdict is looked up because its file may have been set aside since.
         self._write(
             "INSERT OR REPLACE INTO turns (session, number, created, candidate, prompt, answer, verdict) "
             "SELECT ?1, coalesce(?7, max(number) + 1, 1), ?2, ?3, ?4, ?5, (SELECT id FROM verdicts WHERE id = ?6) "
@@ -197,7 +197,7 @@ class Store:
         )
 
     def list_turns(self, session: str) -> list[Turn]:
-        """The turns of one search, in order."""
+        """Return the turns of one search, in order."""
         rows = self._read(
             "SELECT session, number, created, candidate, prompt, answer, verdict FROM turns "
             "WHERE session = ? ORDER BY number",
@@ -206,24 +206,24 @@ class Store:
         return [Turn(*row) for row in rows]
 
     def find_turns(self, verdict_id: str) -> list[Turn]:
-        """The turns of the latest search that came to a verdict, in order; none where no search did."""
+        """Return the turns of the latest search that reached a verdict, in order; empty if none did."""
         query = "SELECT session FROM turns WHERE verdict = ? ORDER BY created DESC LIMIT 1"
         return [turn for (session,) in self._read(query, (verdict_id,)) for turn in self.list_turns(session)]
 
     def list_sessions(self, limit: int = 20) -> list[str]:
-        """The searches that have turns, latest first."""
+        """Return the ids of searches with turns, latest first."""
         rows = self._read("SELECT session FROM turns GROUP BY session ORDER BY max(created) DESC LIMIT ?", (limit,))
         return [str(session) for (session,) in rows]
 
     def find_session(self, verdict_id: str) -> str | None:
-        """The latest search in which this verdict was reached, if it was in one."""
+        """Return the latest search that reached this verdict; None if there is none."""
         rows = self._read("SELECT session FROM turns WHERE verdict = ? ORDER BY created DESC LIMIT 1", (verdict_id,))
         return str(rows[0][0]) if rows else None
 
     # Results of checks
 
     def save_check(self, key: str, document: Mapping[str, object]) -> None:
-        """Keep what checking a file found under the hash of all that it depends on; the oldest of many are dropped."""
+        """Save the result of checking a file under the hash of its inputs; beyond a limit the oldest are dropped."""
         self._put("checks", key, document)
         self._write(
             "DELETE FROM checks WHERE key IN (SELECT key FROM checks ORDER BY created DESC LIMIT -1 OFFSET ?)",
@@ -231,10 +231,10 @@ class Store:
         )
 
     def find_check(self, key: str) -> Document | None:
-        """What checking a file found, or None."""
+        """Return the result of checking a file; None if there is none."""
         return self._document("SELECT document FROM checks WHERE key = ?", key)
 
-    # What stands between all of the above and the file
+    # Access to the database for all of the above
 
     def _put(self, table: str, key: str, document: Mapping[str, object]) -> None:
         self._write(f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?)", (key, time.time(), _pack(document)))
@@ -257,7 +257,7 @@ class Store:
         self._run(lambda: self._connection.execute(statement, given), None)
 
     def _run(self, operation: Callable[[], _T], otherwise: _T) -> _T:
-        """The operation, once more on a new file if this one is damaged, and `otherwise` where the disk refuses."""
+        """Run the operation, again on a new file if this one is damaged; return `otherwise` if the disk refuses."""
         with self._lock:
             try:
                 return operation()
@@ -288,7 +288,7 @@ class Store:
 
     def _give_up(self, error: Exception) -> None:
         if not self.lasting:
-            return  # it has been said
+            return  # already reported
         cure = "Set `paths.data` to a folder with room that can be written to."
         self._note(f"Results are not being saved: the store {self.path} cannot be used ({error}). {cure}")
 
@@ -301,7 +301,7 @@ _VERDICT_COLUMNS = tuple(VerdictRow.__dataclass_fields__)
 
 
 def open_store(folder: Path) -> Store:
-    """The store in `folder` (`settings.paths.data`), made if there is none. Never fails: see `Store.notices`."""
+    """Return the store in `folder` (`settings.paths.data`), created if missing. Never fails: see `Store.notices`."""
     return Store(folder / "store.sqlite3")
 
 

@@ -1,7 +1,7 @@
-"""A `ModelNew` as something to launch: built once, then given inputs and weights that others have made.
+"""Runs the model class of a KernelBench answer: builds `ModelNew` once, then calls it on given inputs and weights.
 
-Worker processes only: it runs the user's code. It knows the arguments of the constructor and how inputs are nested,
-never the problem's text.
+Worker processes only: it runs the user's code. It knows the constructor's arguments and how inputs are nested, never
+the problem's text.
 """
 
 import ast
@@ -23,7 +23,7 @@ _CLASSES = ("ModelNew", "Model")
 
 
 def nest(call: Call, leaves: Sequence[Any]) -> Sequence[Any]:
-    """The positional arguments of `forward`, from the leaves that are inputs."""
+    """Return the positional arguments of `forward`, made of the leaves that are inputs."""
     given, fixed = iter(leaves), dict(call.fixed)
     spec = pytree.treespec_loads(call.tree)
     whole = [ast.literal_eval(fixed[number]) if number in fixed else next(given) for number in range(spec.num_leaves)]
@@ -31,22 +31,22 @@ def nest(call: Call, leaves: Sequence[Any]) -> Sequence[Any]:
 
 
 class Answer:
-    """The model class of one file: `ModelNew`, or `Model` where there is none. A model is built for each case.
+    """The model class of one file: `ModelNew`, else `Model`. One model is built for each case.
 
-    Sizes of the problem that stand in the file too are those of the case there.
+    Sizes of the problem that the file also contains are set to those of the case.
     """
 
     def __init__(self, text: str, path: Path, calls: Sequence[Call], device: str) -> None:
-        """Take a file's text; `device` is `cuda`, or `cpu` where the GPU is only stood in for."""
+        """Take a file's text; `device` is `cuda`, or `cpu` on the fake GPU."""
         self._text, self._path, self._calls, self._device = text, path, calls, device
         self._classes: dict[str, type[nn.Module]] = {}
         self._built: dict[int, _Bound] = {}
 
     def build(self, case: int) -> tuple[str, ...]:
-        """Build the model for a case, if that is not done yet; the weights that it does not have under their names.
+        """Build the model for a case, once, and return the names of the weights that it lacks.
 
-        One of another type or shape is another weight. They are as the model's own constructor makes them, under the
-        problem's seed.
+        A weight of another type or shape counts as lacking. All weights are initialised by the model's own constructor,
+        with the problem's seed.
 
         Raises:
             WorkloadError: the file cannot be executed or defines no model, or its constructor raises.
@@ -61,7 +61,7 @@ class Answer:
 
     def _class(self, text: str) -> type[nn.Module]:
         if text not in self._classes:
-            module = load_module(text, self._path, afresh=True)  # it may ask for extensions, built or not yet
+            module = load_module(text, self._path, afresh=True)  # it may ask for extensions, which may not be built yet
             made = next((getattr(module, name) for name in _CLASSES if hasattr(module, name)), None)
             if not isinstance(made, type) or not issubclass(made, nn.Module):
                 cure = "Define `class ModelNew(nn.Module)`, constructed and called as the problem's `Model` is."
@@ -70,22 +70,22 @@ class Answer:
         return self._classes[text]
 
     def launch(self, case: int) -> Callable[..., tuple[Tensor, ...]]:
-        """What runs it on the leaves of a case: its inputs, then its weights."""
+        """Return a callable that runs the model on the leaves of a case: its inputs, then its weights."""
         self.build(case)
         return self._built[case]
 
     def lacking(self, case: int) -> tuple[str, ...]:
-        """Return weights that the model for a case cannot be given, as far as that is known so far."""
+        """Return the names of the weights that the model for a case is known to lack."""
         return self._built[case].lacking
 
     def unbind(self) -> None:
-        """Have the models keep no memory of the leaves that they were called on."""
+        """Make the models release the memory of the leaves they were called on."""
         for bound in self._built.values():
             bound.unbind()
 
 
 class _Bound:
-    """One model, whose weights lie where the leaves do."""
+    """One model, whose weights share the memory of the given leaves."""
 
     def __init__(self, model: nn.Module, call: Call) -> None:
         self._model, self._call = model, call
@@ -97,7 +97,7 @@ class _Bound:
 
     @property
     def lacking(self) -> tuple[str, ...]:
-        """Weights that the model cannot be given."""
+        """Return the names of the weights that the model lacks."""
         return tuple(name for name, own in zip(self._call.weights, self._own, strict=True) if own is None)
 
     def _named(self, name: str, wanted: str) -> Tensor | None:
@@ -117,7 +117,7 @@ class _Bound:
         return outputs_of(self._model(*nest(self._call, given)))
 
     def _find_by_value(self, weights: Sequence[Tensor]) -> None:
-        """Take a tensor of the model under another name for a weight whose values it holds, as constructed."""
+        """Match weights without a namesake to tensors of the model with the same values, as constructed."""
         taken = {id(own) for own in self._own if own is not None}
         for number, weight in enumerate(weights):
             for tensor in self._tensors.values() if self._own[number] is None else ():
@@ -128,7 +128,7 @@ class _Bound:
                     break
 
     def unbind(self) -> None:
-        """Have the model keep no memory of the leaves."""
+        """Make the model release the memory of the leaves."""
         if self._seen:
             for own in self._own:
                 if own is not None:
@@ -137,24 +137,26 @@ class _Bound:
 
 
 def form(weight: Tensor) -> str:
-    """Type and shape of a weight: `float32[64, 3]`."""
+    """Return type and shape of a weight: `float32[64, 3]`."""
     return f"{weight.dtype}{list(weight.shape)}".removeprefix("torch.")
 
 
 def build_model(kind: type[nn.Module], init: Sequence[Any], seed: int, device: str) -> nn.Module:
-    """A model on the GPU, or what stands for it, with random numbers from `seed`; those of others go on as before."""
+    """Return a model on the GPU, or its substitute, built with random numbers from `seed`; other random state is
+    kept.
+    """
     with seeded(seed, device), on_device():
         return kind(*init).cuda()
 
 
 def on_device() -> torch.device:
-    """Context in which tensors are made on the GPU unless told otherwise, or on what stands for it."""
+    """Return a context in which tensors are created on the GPU, or its substitute, by default."""
     return torch.device("cuda")
 
 
 @contextlib.contextmanager
 def seeded(seed: int, device: str) -> Generator[None]:
-    """Within it random numbers follow from `seed`; afterwards they go on as if nothing had been drawn."""
+    """Seed random numbers within the context, and restore their state afterwards."""
     before = torch.get_rng_state()
     on_gpu = torch.cuda.get_rng_state() if device == "cuda" else None
     try:
@@ -167,7 +169,9 @@ def seeded(seed: int, device: str) -> Generator[None]:
 
 
 def outputs_of(returned: Any) -> tuple[Tensor, ...]:
-    """The tensors in what a model returned, whatever its structure; numbers become tensors, the rest is left out."""
+    """Return the tensors in a model's result, whatever its nesting; numbers become tensors, other values are
+    dropped.
+    """
     return tuple(
         leaf if isinstance(leaf, Tensor) else torch.tensor(leaf)
         for leaf in pytree.tree_leaves(returned)

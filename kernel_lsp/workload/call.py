@@ -1,4 +1,4 @@
-"""How a KernelBench problem builds and calls its model on one case, as plain data for processes without torch too."""
+"""A KernelBench problem's model call on one case, as plain data that processes without torch can hold."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """How a problem builds and calls its model on one case.
+    """The constructor call and `forward` call of a problem's model on one case.
 
     Attributes:
         init: arguments of the constructor, as a Python literal.
-        tree: how inputs are nested, as `torch.utils._pytree` writes it.
+        tree: the nesting of the inputs, as `torch.utils._pytree` writes it.
         fixed: inputs that are neither tensors nor numbers, by position, as Python literals.
-        inputs: how many of the leaves are inputs; the rest are weights.
+        inputs: number of leaves that are inputs; the rest are weights.
         weights: their names.
         forms: their types and shapes, as `answer.form` writes them.
-        seed: of the random numbers that the constructor draws.
-        constants: the problem's sizes, where they are other than `written`.
+        seed: seed of the random numbers that the constructor draws.
+        constants: the problem's sizes that differ from `written`.
         written: all of its sizes as written.
     """
 

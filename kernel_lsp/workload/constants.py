@@ -1,4 +1,4 @@
-"""The sizes that a KernelBench file is written with, and the same file with others."""
+"""Finds the sizes in a KernelBench file, and replaces them by others."""
 
 import ast
 import operator
@@ -15,17 +15,17 @@ Case = Mapping[str, int]
 
 
 def constants_of(text: str) -> dict[str, int]:
-    """Whole numbers above one in assignments to globals and in `get_inputs` and `get_init_inputs`, by name.
+    """Return the integers above one in assignments to globals and in `get_inputs` and `get_init_inputs`, by name.
 
-    Those in a list are `name[0]` and so on. A file that cannot be parsed has none.
+    Those in a list are `name[0]` and so on. Empty for a file that cannot be parsed.
     """
     return {name: place.value for name, place in _places(text).items()}
 
 
 def with_constants(text: str, values: Case, written: Case) -> str:
-    """The text with other values where it has constants of these names, as far as they are `written` in it.
+    """Return the text with other values for the constants of these names that are `written` in it.
 
-    What it computes them from by itself stays as it is.
+    Values that the text computes from them are not replaced.
     """
     places = _places(text)
     changed = [n for n in values if n in places and places[n].value == written[n] and values[n] != written[n]]
@@ -40,7 +40,7 @@ def with_constants(text: str, values: Case, written: Case) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a constant stands in the text, in UTF-8 bytes of a line, and its value."""
+    """The place of a constant: lines from 1, columns in UTF-8 bytes from 0; and its value."""
 
     line: int
     start: int
@@ -58,7 +58,7 @@ def _places(text: str) -> Mapping[str, _Place]:
 
 
 def _constants(tree: ast.Module) -> Iterator[tuple[str, _Place]]:
-    """The sizes that a problem is written with: whole numbers in assignments to globals and in calls of `get_...`."""
+    """Yield the sizes in a problem: integers in assignments to globals and in calls of `get_...`."""
     for node in tree.body:
         if isinstance(node, ast.Assign):
             yield from _assigned(node.targets[0], node.value)
@@ -87,7 +87,7 @@ def _numbers(name: str, value: ast.expr) -> Iterator[tuple[str, _Place]]:
 
 
 def _whole_number(node: ast.expr) -> _Place | None:
-    """The place of an expression that is a whole number above one by itself: `4096`, `1024 * 2`."""
+    """Return the place of an expression that is an integer above one by itself: `4096`, `1024 * 2`; else None."""
     value = _value(node)
     if value is None or value < 2 or node.end_lineno is None or node.end_col_offset is None:
         return None

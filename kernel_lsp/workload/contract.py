@@ -1,4 +1,4 @@
-"""What a workload says its callers guarantee, so that the judge does not test what is never asked of a kernel."""
+"""The contract of a workload: guarantees about inputs, so that the judge tests nothing that never occurs."""
 
 import difflib
 import linecache
@@ -13,14 +13,14 @@ from kernel_lsp.errors import WorkloadError
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What holds of every value that one input is ever given.
+    """The guarantee about every value of one input.
 
     Attributes:
-        fixed: it is as `inputs` makes it: nothing else of it is known, or of how it goes with others.
+        fixed: it is always as `inputs` makes it; the judge must not change it.
         lower_triangular, upper_triangular: zero above, or below, the diagonal of its last two dimensions.
         symmetric: in its last two dimensions.
         sorted: it ascends along its last dimension.
-        least, most: the range of its values, both ends within it; None where it has no end.
+        least, most: the range of its values, both ends included; None for an open end.
     """
 
     fixed: bool = False
@@ -33,7 +33,7 @@ class Promise:
 
     @property
     def said(self) -> str:
-        """As what follows "it is"; empty where nothing is promised."""
+        """Return the promise as the rest of a sentence after "it is"; empty if nothing is promised."""
         words = [
             "fixed" if self.fixed else "",
             "lower triangular" if self.lower_triangular else "",
@@ -61,14 +61,14 @@ _KEYS = ("contiguous", "aligned", "finite", "mutates", *_PROPERTIES, "range")
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """What callers of the kernel guarantee.
+    """The guarantees of the kernel's callers.
 
     Attributes:
         contiguous: tensors are contiguous.
         aligned: tensors start at a multiple of this many bytes.
         mutates: names of inputs that the launch changes in place.
         finite: no NaN and no infinity in the inputs.
-        promises: by input, what holds of its values; an input of which nothing is said is not among them.
+        promises: guarantees about values, by input; inputs without any are left out.
     """
 
     contiguous: bool = False
@@ -78,12 +78,12 @@ class Contract:
     promises: Mapping[str, Promise] = field(default_factory=lambda: MappingProxyType({}))
 
     def promise(self, name: str) -> Promise:
-        """What is promised of an input's values."""
+        """Return the promise about an input's values."""
         return self.promises.get(name, NOTHING)
 
 
 def read_contract(declared: object, path: Path, names: tuple[str, ...]) -> Contract:
-    """The contract that a workload declares.
+    """Return the contract that a workload declares.
 
     Args:
         declared: its `CONTRACT`.

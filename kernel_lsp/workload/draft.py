@@ -1,7 +1,7 @@
-"""A first workload, drafted from what a kernel file says of itself: for its author to read, mend and agree to.
+"""Drafts a first workload from a kernel file, for its author to read, correct and accept.
 
-A signature tells types, and names tell a little more. What a kernel computes it does not tell: where the name is not
-that of a well-known function, the draft's reference raises. The judge refuses a draft until its first line is removed.
+A signature tells types, and names suggest meanings, but not what a kernel computes: unless its name is that of a
+well-known function, the draft's reference raises. The judge refuses a draft until its first line is removed.
 """
 
 import re
@@ -21,7 +21,7 @@ _TOTAL = re.compile(r"(?i)n|size|numel|len|length|count|total|n_?elements?|num_?
 _OF_A_ROW = re.compile(r"(?i)(weight|bias|gamma|beta)s?(_ptr)?")
 _PRODUCT = re.compile(r"(?i)gemm|mat_?mul")
 
-# What well-known names mean, first match first; {0}, {1} and {2} are the tensors read, {s} the first float.
+# Meaning of well-known names, first match first; {0}, {1} and {2} are the tensors read, {s} the first float.
 _KNOWN = (
     (r"rms_?norm", "{0} * {0}.pow(2).mean(-1, keepdim=True).add({s}).rsqrt() * {1}", 2),
     (r"layer_?norm", "torch.nn.functional.layer_norm({0}, {0}.shape[-1:], {1}, {2}, {s})", 3),
@@ -42,7 +42,7 @@ _KNOWN = (
 
 
 def draft_for(source: SourceFile, name: str | None = None) -> str:
-    """The text of a workload for a kernel file, seen from the kernel of a name or else from its first.
+    """Return the text of a workload for a kernel file, drafted for the named kernel or else the first.
 
     Raises:
         SourceError: there is no such kernel, or it is CUDA text in a Python file.
@@ -59,10 +59,10 @@ def draft_for(source: SourceFile, name: str | None = None) -> str:
 
 
 def draft_workload(source: SourceFile, kernel: Kernel) -> str:
-    """The text of a workload for a kernel file, seen from one of its kernels.
+    """Return the text of a workload for a kernel file, drafted for one of its kernels.
 
-    It is a complete workload by its form, and marked as a draft. A file with one public function for it is called
-    through that, any other kernel by a launch that is guessed from its text.
+    It has all parts of a workload, and is marked as a draft. If a public function of the file calls the kernel, the
+    draft calls that; otherwise it has a launch that is guessed from the kernel's text.
     """
     drafted = workload_part(kernel.language).draft(source, kernel)
     plan = _plan(kernel.name, drafted.arguments)
@@ -102,7 +102,7 @@ def _function(head: str, lines: Sequence[str]) -> str:
 
 
 def _large(plan: Plan) -> int:
-    """The size of each extent of a large case: whatever product of them a tensor has, it stays within reason."""
+    """Return the size of each extent of a large case, such that no tensor grows unreasonably large."""
     if len(plan.cases) == 1:
         return 1 << 20
     ranks = {len(a.shape) for a in plan.arguments if a.is_tensor}
@@ -151,7 +151,7 @@ def _plan(kernel: str, arguments: Sequence[Argument]) -> Plan:
 
 
 def _shaped(arguments: Sequence[Argument], shape: tuple[str, ...], first: Sequence[tuple[str, ...]] = ()) -> Plan:
-    """A plan in which every tensor has `shape`, but those read `first` their own and parameters of a row its length."""
+    """Return a plan where every tensor has `shape`, except inputs with shapes in `first` and parameters of one row."""
     own = iter(first)
     found: list[Argument] = []
     for argument in arguments:
@@ -164,7 +164,7 @@ def _shaped(arguments: Sequence[Argument], shape: tuple[str, ...], first: Sequen
 
 
 def _sizes(plan: Plan) -> list[str]:
-    """The sizes, read off the tensors: a launch is given what a reference is given, and no more."""
+    """Return lines that read the sizes off the tensors: a launch gets only the arguments of the reference."""
     places = {name: f"{a.name}.shape[{i}]" for a in reversed(plan.of("input")) for i, name in enumerate(a.shape)}
     given = {a.name for a in plan.given}
     return [f"{name} = {places.get(name, '1024')}" for name in plan.cases if name not in given]

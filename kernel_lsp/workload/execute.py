@@ -1,4 +1,4 @@
-"""Executing a user's text as a module, and blaming its lines for what goes wrong. For runner processes only."""
+"""Executes a user's text as a module, and attributes errors to its lines. For runner processes only."""
 
 import sys
 import traceback
@@ -12,10 +12,10 @@ from kernel_lsp.workload.imports import import_text
 
 
 def load_module(text: str, path: Path, *, afresh: bool = False) -> ModuleType:
-    """Execute `text` as the module that would be imported from `path`, and have it stand for that file.
+    """Execute `text` as the module imported from `path`, and return it; later imports of that file get it too.
 
-    Options of a command line that the file reads are left at their defaults. A text that this process has executed is
-    not executed again, unless it is wanted `afresh`.
+    Command line options that the file reads have their defaults. A text that this process has executed is
+    not executed again, unless `afresh` is set.
 
     Raises:
         WorkloadError: the module cannot be parsed or raises while it is executed.
@@ -25,10 +25,10 @@ def load_module(text: str, path: Path, *, afresh: bool = False) -> ModuleType:
 
 
 class blame:  # noqa: N801 - reads as a phrase at its call sites
-    """Context in which any exception becomes a `WorkloadError` at the line of `path` that caused it.
+    """A context in which any exception becomes a `WorkloadError` at the line of `path` that caused it.
 
-    What this machine lacks is nobody's fault and stays a `CannotJudgeError`. Where `path` is imported within it, its
-    text tells what to do about that.
+    A lack of this machine remains a `CannotJudgeError`. `imported` is the text of `path` if that is imported within the
+    context: the error's advice depends on it.
     """
 
     def __init__(self, path: Path, what: str, imported: str | None = None) -> None:

@@ -1,7 +1,7 @@
-"""Input families: the same case with other values or another layout, to catch kernels that lean on either.
+"""Input families: the same case with other values or another layout, to catch kernels that rely on either.
 
 Runner processes only (imports torch). Every family draws from the generator it is given, so that a seed repeats it.
-The list follows what published kernel benchmarks were beaten by: answers that are right only for standard normal
+The list follows known weaknesses of published kernel benchmarks: answers that are right only for standard normal
 data, for aligned contiguous tensors, or without ties, outliers and non-finite values.
 """
 
@@ -20,7 +20,7 @@ from kernel_lsp.workload.structure import NONE, Structure, preserve
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a tensor lies in memory relative to a fresh allocation: first element skipped, every second one used."""
+    """A tensor's place relative to a fresh allocation: first element skipped, every second one used."""
 
     shifted: bool = False
     strided: bool = False
@@ -28,10 +28,10 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One family; `change` maps the values of a floating-point tensor, integer tensors are left alone.
+    """One family; `change` maps the values of a floating-point tensor, and integer tensors are kept.
 
-    It changes inputs, or the weights of a KernelBench problem if it is one `of_weights`. One that is `coarse` looks for
-    mistakes of a value's own size: for what it makes of inputs, an honest version may be further off than for others.
+    It changes inputs or, if `of_weights`, the weights of a KernelBench problem. A `coarse` family looks for errors of
+    the order of a value itself: on its inputs even an honest version may have larger rounding errors than on others.
     """
 
     name: str
@@ -63,7 +63,7 @@ def _minute(x: Tensor, _: Generator) -> Tensor:
 
 
 def _spiked(x: Tensor, generator: Generator) -> Tensor:
-    """One element of each row is huge."""
+    """Make one element of each row huge."""
     if not x.dim():
         return _finite_as(x, x * 2.0**policy.ONE_HUGE_POWER)
     where = torch.randint(x.shape[-1], (*x.shape[:-1], 1), generator=generator, device=x.device)
@@ -75,7 +75,7 @@ def _range_exponent(x: Tensor) -> int:
 
 
 def _finite_as(x: Tensor, changed: Tensor) -> Tensor:
-    """Return changed values, the type's largest number where only the change made them infinite."""
+    """Return changed values, with the type's largest number where only the change made them infinite."""
     largest = torch.finfo(x.dtype).max
     return torch.where(torch.isinf(x), changed, changed.clamp(-largest, largest))
 
@@ -89,9 +89,9 @@ def _sorted(x: Tensor, _: Generator) -> Tensor:
 
 
 def _outliers(x: Tensor, generator: Generator) -> Tensor:
-    """One value in a thousand, and one in eight at the end of each longer dimension.
+    """Make one value in a thousand an outlier, and one in eight at the end of each long dimension.
 
-    A loop that ends too early misses those; among very many terms another one would hardly be missed.
+    A loop that ends too early misses the latter; among very many terms a single outlier would hardly be missed.
     """
     flat = x.clone().reshape(-1)
     where = _places(flat, flat.numel() // policy.OUTLIERS_ONE_IN, generator)
@@ -106,7 +106,7 @@ def _outliers(x: Tensor, generator: Generator) -> Tensor:
 
 
 def _signed(x: Tensor, generator: Generator) -> Tensor:
-    """Whole rows change their sign, so that sums and maxima of them do."""
+    """Flip the sign of whole rows, so that sums and maxima change theirs."""
     if not x.dim():
         return -x
     flip = torch.rand(x.shape[:1], generator=generator, device=x.device) < 0.5
@@ -115,7 +115,9 @@ def _signed(x: Tensor, generator: Generator) -> Tensor:
 
 
 def _alternating(x: Tensor, _: Generator) -> Tensor:
-    """2 and 1/2 by turns along each dimension, with the element's sign: products of any row stay exact and near 1."""
+    """Return 2 and 1/2 in turn along each dimension, with the element's sign: products of a row stay exact and near
+    1.
+    """
     odd = torch.zeros((), dtype=torch.bool, device=x.device)
     for dimension, size in enumerate(x.shape):
         if size > 1:
@@ -127,12 +129,12 @@ def _alternating(x: Tensor, _: Generator) -> Tensor:
 
 
 def _above(x: Tensor, _: Generator) -> Tensor:
-    """All above 1: a minimum that starts from 0 or 1 is wrong then."""
+    """Make all values greater than 1: a minimum that starts from 0 or 1 is then wrong."""
     return x.abs().mul_(policy.ABOVE_FACTOR).add_(policy.ABOVE_OFFSET)
 
 
 def _below(x: Tensor, generator: Generator) -> Tensor:
-    """All below -1, where there are negative values at all: a maximum that starts from 0 or -1 is wrong then."""
+    """Make all values less than -1, if any is negative: a maximum that starts from 0 or -1 is then wrong."""
     return _above(x, generator).neg_() if bool((x < 0).any()) else x
 
 
@@ -144,22 +146,22 @@ def _nonfinite(x: Tensor, generator: Generator) -> Tensor:
 
 
 def made_different(x: Tensor) -> Tensor:
-    """Values that are all alike, as of a normalisation's weights, made different ones near them; others as they are."""
+    """Return a tensor of equal values, such as a normalisation's weights, with small differences; others unchanged."""
     if not x.is_floating_point() or not x.numel() or not bool((x == x.flatten()[0]).all()):
         return x
     return x + (x.abs() + 1) * torch.rand(x.shape, device=x.device).to(x.dtype) / 4
 
 
 def renewed(x: Tensor, generator: Generator) -> Tensor:
-    """Weights by values of their own size; those that are all alike, as of a normalisation, become different ones."""
+    """Return new weights of the same magnitude; equal ones, as of a normalisation, become different."""
     noise = torch.rand(x.shape, generator=generator, device=x.device, dtype=torch.float32).to(x.dtype)
-    # No look at the values from here: a GPU would be waited for, between timed blocks.
+    # No host-side look at values here: it would wait for the GPU between timed samples.
     alike = (x == x.flatten()[0]).all()
     return torch.where(alike, x + (x.abs() + 1) * noise / 4, x * (0.5 + noise) + x.std(correction=0) * (noise - 0.5))
 
 
 def _places(flat: Tensor, count: int, generator: Generator) -> Tensor:
-    """At least one position; one may be drawn twice."""
+    """Return at least one random position, perhaps with repetitions."""
     return torch.randint(flat.numel(), (max(count, 1),), generator=generator, device=flat.device)
 
 
@@ -177,12 +179,12 @@ VALUE_FAMILIES = (
     Family("below", _below, coarse=True),
 )
 SIGNED = Family("signed", _signed)
-"""For KernelBench's problems: their inputs are seldom negative, so that half of a function goes unseen."""
+"""For KernelBench's problems: their inputs are seldom negative, which leaves half of a function untested."""
 VAST = Family("vast", _vast)
 MINUTE = Family("minute", _minute)
 SPIKED = Family("spiked", _spiked)
 RANGE_FAMILIES = (VAST, MINUTE, SPIKED)
-"""Ends of the range of a type: what leaves it on the way shows here, and many baselines do, too."""
+"""The ends of a type's range: they show intermediate overflow and underflow, which many baselines have too."""
 NONFINITE = Family("nonfinite", _nonfinite, finite=False)
 UNALIGNED = Family("unaligned", layout=Layout(shifted=True))
 STRIDED = Family("strided", layout=Layout(strided=True))
@@ -195,10 +197,10 @@ FAMILIES = {
 def apply(
     family: Family, leaves: Leaves, generator: Generator, structures: Sequence[Structure] | None = None
 ) -> Leaves:
-    """Return the leaves with the family's values and the structure of their own, each lying in memory as before.
+    """Return the leaves with the family's values, keeping their structure and memory layout.
 
-    Integers are left alone, and so are 8-bit floats, on which torch cannot calculate. The family's layout is not
-    applied here: whoever owns the memory lays tensors out. Without `structures` leaves have none.
+    Integers are kept, and so are 8-bit floats, on which torch cannot calculate. The family's layout is not applied
+    here: the owner of the memory does that. Without `structures` leaves have none.
     """
     change = family.change
     if change is None:
@@ -215,8 +217,8 @@ def touched(
 ) -> Leaves:
     """Return the leaves with some elements of each floating-point tensor taken from `fresh`, another draw of the same.
 
-    A few places are so few that whoever looks at samples takes the tensor for the same. A row, or as much of one as is
-    still little of the whole, makes a difference that no tolerance for rounding covers.
+    A few single elements change, so few that a check of samples misses them; and one row, or a small part of one, which
+    makes a difference beyond any rounding tolerance.
     """
 
     def touch(leaf: Leaf, other: Leaf, structure: Structure) -> Leaf:
@@ -235,12 +237,12 @@ def touched(
 
 
 def is_changed(leaf: Leaf) -> TypeGuard[Tensor]:
-    """Return True for what families change: floating-point tensors with elements, on which torch can calculate."""
+    """Return True if families change it: a non-empty floating-point tensor on which torch can calculate."""
     return isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.itemsize > 1 and leaf.numel() > 0
 
 
 def _stretch(own: Tensor, generator: Generator) -> Tensor:
-    """Places side by side in a flattened tensor."""
+    """Return adjacent positions in a flattened tensor."""
     row, count = own.shape[-1] if own.dim() else 1, own.numel()
     length = min(row, max(policy.TOUCHED_LEAST, count // policy.TOUCHED_STRETCH_ONE_IN))
     starts, step = (count // row, row) if length == row else (count - length + 1, 1)

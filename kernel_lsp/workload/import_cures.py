@@ -1,4 +1,4 @@
-"""What to do about a file that raises while it is imported. Runner processes only."""
+"""Advice for a file that raises while it is imported. Runner processes only."""
 
 import ast
 from pathlib import Path
@@ -11,7 +11,7 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import,
 
 
 def import_cure(error: BaseException, text: str, path: Path, line: int | None) -> str | None:
-    """Return what to do, as sentences; None where nothing but the error's own words can be said.
+    """Return advice as sentences; None if there is none beyond the error's own message.
 
     Args:
         error: what was raised.
@@ -37,7 +37,7 @@ def import_cure(error: BaseException, text: str, path: Path, line: int | None) -
 
 
 def _with_packages(cure: str, path: Path) -> str:
-    """Return a cure, after what was wrong with packages of the file: what their `__init__.py` has is missing."""
+    """Return a cure, preceded by the errors of the file's packages: names from their `__init__.py` are missing."""
     broken = [
         f"{init} raised {type(error).__name__}" + (f" ({words[0]})" if (words := str(error).splitlines()) else "")
         for init, error in broken_packages(path)
@@ -46,7 +46,7 @@ def _with_packages(cure: str, path: Path) -> str:
 
 
 def _is_for_its_effect(statement: ast.stmt, tree: ast.Module) -> bool:
-    """Return whether nothing that a file defines uses the names that a statement at its top gives values to."""
+    """Return True if a top-level statement binds no names that the file's definitions use."""
     if isinstance(statement, _DEFINITIONS):
         return False
     made = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}

@@ -1,8 +1,8 @@
-"""Texts that stand in for files: whoever imports such a file gets the text, and gets it once. Runner processes only.
+"""Imports texts in place of files: an import of such a file yields the text, executed once. Runner processes only.
 
-A kernel under judgement has the name and the place of the user's file, but need not be what is on disk there. Its own
-package may import it, and so may a workload, under any name. All of them are to meet the one text that is judged: then
-there is no second copy of a kernel whose source would be looked up in the wrong text.
+A kernel under judgement has the name and place of the user's file, but may differ from the file on disk. Its own
+package may import it, and so may a workload, under any name. All must get the one text that is judged: a second copy of
+a kernel would have its source looked up in the wrong text.
 """
 
 import importlib
@@ -21,23 +21,23 @@ from kernel_lsp.source.files import import_folders
 from kernel_lsp.source.module_name import ModuleName, module_name
 
 LIBRARIES = ("cutlass", "kernel_lsp", "numpy", "torch", "triton")
-"""What workers themselves import: never a user's copy, such as a clone of Triton without its compiled parts."""
+"""Packages that workers import themselves: never a user's copy, such as a clone of Triton without compiled parts."""
 
 
 @dataclass(slots=True)
 class StandIn(Loader):
-    """A text in the place of a file, and the module that it became."""
+    """A text that replaces a file, and the module made of it."""
 
     text: str
     path: Path
     module: ModuleType | None = None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """Return the module that is there already, under whatever name."""
+        """Return the existing module, if there is one, whatever its name."""
         return self.module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Execute the text, unless that was done or is being done."""
+        """Execute the text, unless that was or is being done."""
         if self.module is module:
             return
         self.module = module
@@ -48,12 +48,12 @@ class StandIn(Loader):
             raise
 
     def get_source(self, _name: str) -> str:
-        """Return the text, for those who ask the loader instead of reading the file."""
+        """Return the text, for callers that ask the loader instead of reading the file."""
         return self.text
 
 
 class _Finder(MetaPathFinder):
-    """Finds files that a text stands in for, and the packages of these where they lie."""
+    """Finds files that are replaced by a text, and the packages that contain them."""
 
     def __init__(self) -> None:
         self._files: dict[str, StandIn] = {}
@@ -61,9 +61,9 @@ class _Finder(MetaPathFinder):
         self._packages: dict[str, Path] = {}
 
     def add(self, text: str, path: Path, called: ModuleName) -> StandIn:
-        """Have a text stand in for a file, unless it does so already.
+        """Make a text replace a file, unless it already does; return its loader.
 
-        Modules that were made of another text are imported no more, nor is a package that may have taken from them.
+        Modules made of another text are removed from `sys.modules`, and so is a package that may have imported them.
         """
         real = os.path.realpath(path)
         known = self._files.get(real)
@@ -78,7 +78,7 @@ class _Finder(MetaPathFinder):
         return self._files[real]
 
     def forget(self, path: Path) -> None:
-        """Have a file be itself again; modules made of what stood in for it are imported no more."""
+        """Let a file be imported from disk again; modules made of its replacement are removed from `sys.modules`."""
         real = os.path.realpath(path)
         if self._files.pop(real, None) is not None:
             _forget_modules_of(real)
@@ -86,7 +86,7 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return how to load a module that this finder knows; None for any other."""
+        """Return the spec of a module that this finder replaces or provides; None for any other."""
         folder = self._packages.get(fullname) if path is None else None
         if folder is not None:
             spec = _package_spec(fullname, folder)
@@ -106,9 +106,9 @@ _finder = _Finder()
 def import_text(text: str, path: Path, *, afresh: bool = False) -> ModuleType:
     """Return `text` executed as the module that would be imported from `path`; raises whatever it raises.
 
-    The text need not be what is on disk. Tracebacks and `inspect.getsource` (which Triton compiles from) see it under
-    its real name and line numbers, and so does everybody who imports the file. `afresh` has it executed once more where
-    that was done before: what it takes from its surroundings may be another thing by now.
+    The text may differ from the file on disk. Tracebacks and `inspect.getsource` (which Triton compiles from) see it
+    under its real name and line numbers, and so does every import of the file. `afresh` executes it once more even if
+    that was done before, for when its surroundings have changed.
     """
     if afresh:
         _finder.forget(path)
@@ -125,7 +125,7 @@ def import_text(text: str, path: Path, *, afresh: bool = False) -> ModuleType:
 
 
 def announce(text: str, path: Path) -> None:
-    """Have a text stand for its file from now on; it is executed by who imports it first."""
+    """Make a text replace its file from now on; the first import executes it."""
     _announced(text, path)
 
 
@@ -138,12 +138,12 @@ def _announced(text: str, path: Path) -> tuple[StandIn, ModuleName]:
 
 
 def show_lines(text: str, path: Path) -> None:
-    """Have tracebacks and `inspect.getsource` show the lines of a text for a file."""
+    """Make tracebacks and `inspect.getsource` show the lines of a text for a file."""
     linecache.cache[str(path)] = (len(text), None, text.splitlines(keepends=True), str(path))
 
 
 def broken_packages(path: Path) -> list[tuple[Path, BaseException]]:
-    """Return the `__init__.py` files above `path` that raised when they were imported, with what they raised."""
+    """Return the `__init__.py` files above `path` that raised when they were imported, with their errors."""
     return [(init, error) for init, error in _broken.items() if init.parent in path.parents]
 
 
@@ -151,7 +151,7 @@ _broken: dict[Path, BaseException] = {}
 
 
 def _forget_modules_of(real: str) -> None:
-    """Have nobody import again what was made of a file, or what is in its package."""
+    """Remove the modules made of a file, and those in its package, from `sys.modules`."""
     files = [(name, getattr(module, "__file__", None)) for name, module in tuple(sys.modules.items())]
     made = [name for name, file in files if isinstance(file, str) and name != "__main__" and _is_same(file, real)]
     packages = {name.partition(".")[0] for name in made if "." in name} - set(LIBRARIES)
@@ -161,7 +161,7 @@ def _forget_modules_of(real: str) -> None:
 
 
 def _is_same(file: str, real: str) -> bool:
-    """Return whether a path leads to a real one, without resolving it: there are thousands of modules."""
+    """Return True if a path leads to a real one; faster than resolving it, for there are thousands of modules."""
     try:
         return os.path.samefile(file, real)  # noqa: PTH121 - many times, quickly
     except OSError:  # one of them is not on disk
@@ -180,10 +180,10 @@ def _execute(spec: ModuleSpec, standing: StandIn) -> None:
 
 
 def _import_package(called: ModuleName) -> None:
-    """Import the packages that a module lies in, from the outermost on.
+    """Import the packages that contain a module, outermost first.
 
-    One whose `__init__.py` raises is there all the same, with nothing but its folder: a kernel need not use what the
-    whole of its library needs, such as a GPU that is asked for when it is imported.
+    One whose `__init__.py` raises is replaced by a bare package: a kernel may not use what the whole library needs,
+    such as a GPU at import time.
     """
     folder, name = called.root, ""
     for part in called.package.split("."):
@@ -217,9 +217,9 @@ def _bare(name: str, folder: Path) -> ModuleSpec:
 
 
 def _free(called: ModuleName, path: Path) -> ModuleName:
-    """Return what a file can be called beside what is imported: `copy.py` must not become the `copy` of torch.
+    """Return a module name that clashes with no imported one: `copy.py` must not become the `copy` of torch.
 
-    The files of another copy of a package that is there already, such as Triton's own, belong to none.
+    Files in another copy of an imported package, such as Triton's own, get a name outside any package.
     """
     top = called.name.partition(".")[0]
     taken = sys.modules.get(top)

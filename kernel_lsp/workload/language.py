@@ -1,4 +1,4 @@
-"""What is asked of a language for the draft of a workload: what a kernel is given, and how it is launched."""
+"""The protocol by which a language drafts a workload: a kernel's arguments, and its launch."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -15,10 +15,10 @@ _SMALL = re.compile(r"(?i)eps|.*epsilon$")
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument as the draft sees it.
+    """One argument of the drafted call.
 
-    `role` is `input`, `output`, `extent` (a size), `number` or `constant`; `shape` are the names of a tensor's extents;
-    an input that is `mutated` is written, too.
+    `role` is `input`, `output`, `extent` (a size), `number` or `constant`; `shape` has the names of a tensor's extents;
+    a `mutated` input is also written.
     """
 
     name: str
@@ -30,13 +30,13 @@ class Argument:
 
     @property
     def is_tensor(self) -> bool:
-        """True for what is read or written."""
+        """Return True if it is read or written as a tensor."""
         return self.role in ("input", "output")
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is called and with what; `shape` are the extents that the work has."""
+    """The drafted call: its arguments, and `shape`, the extents of the work."""
 
     arguments: tuple[Argument, ...]
     shape: tuple[str, ...]
@@ -47,28 +47,28 @@ class Plan:
 
     @property
     def given(self) -> tuple[Argument, ...]:
-        """What `inputs` makes: tensors that are read, numbers, and sizes that no tensor has."""
+        """Return the arguments that `inputs` makes: tensors that are read, numbers, and sizes that no tensor has."""
         carried = {name for a in self.of("input") for name in a.shape}
         return tuple(a for a in self.of("input", "number", "extent") if a.role != "extent" or a.name not in carried)
 
     @property
     def cases(self) -> tuple[str, ...]:
-        """The sizes that there are, the work's own first."""
+        """Return the names of all sizes, those of the work first."""
         names = [*self.shape, *(n for a in self.arguments for n in a.shape), *(a.name for a in self.of("extent"))]
         return tuple(dict.fromkeys(names))
 
     @property
     def returned(self) -> tuple[str, ...]:
-        """What is written."""
+        """Return the names of the tensors that are written."""
         return tuple(a.name for a in self.arguments if a.role == "output" or a.mutated)
 
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """A call as it can be guessed from a file.
+    """A call, as far as it can be guessed from a file.
 
     Attributes:
-        arguments: of what is called, in order.
+        arguments: arguments of the call, in order.
         launch: returns the lines that launch a plan's kernel on tensors of the plan's names; None where the arguments
             are those of the file's own function, which is called without a `launch`.
     """

@@ -1,4 +1,4 @@
-"""The leaves of a workload's inputs: tensors and constants, and how tensors lie in memory. Runner processes only."""
+"""The leaves of a workload's inputs: tensors and constants, with helpers for tensor layouts. Runner processes only."""
 
 from collections.abc import Iterable, Sequence
 from typing import cast
@@ -11,14 +11,14 @@ Leaves = tuple[Leaf, ...]
 
 
 def returned_leaves(returned: object) -> tuple[object, ...]:
-    """Return the outputs of a function, one by one; an output that is None is a tensor without elements.
+    """Return the outputs of a function, one by one; an output that is None becomes a tensor without elements.
 
-    So an output that is missing in one version and not in another is of another shape. Where all are None nothing was
-    returned, and they stay so.
+    So an output that only one version returns shows as a difference in shape. If all outputs are None, nothing was
+    returned, and they are kept.
     """
     several = isinstance(returned, (tuple, list))
     outputs = tuple(cast(Sequence[object], returned)) if several else (returned,)
-    # A tensor of a class of its own may compute when it is asked anything.
+    # A tensor subclass may compute when any attribute is read.
     device = next((output.device for output in outputs if type(output) is Tensor), None)
     if device is None:
         return outputs
@@ -31,7 +31,7 @@ def tensors(leaves: Iterable[object]) -> list[Tensor]:
 
 
 def own_elements(tensor: Tensor) -> Tensor:
-    """Return the elements that have memory of their own: an expanded dimension counts once."""
+    """Return the elements with memory of their own: an expanded dimension counts once."""
     for dim, step in enumerate(tensor.stride()):
         if step == 0:
             tensor = tensor.narrow(dim, 0, min(1, tensor.shape[dim]))
@@ -39,7 +39,7 @@ def own_elements(tensor: Tensor) -> Tensor:
 
 
 def laid_out_as(values: Tensor, tensor: Tensor) -> Tensor:
-    """Return `values`, one for each of the tensor's own elements, in memory laid out as the tensor's."""
+    """Return `values`, one for each of the tensor's own elements, in the tensor's memory layout."""
     own = own_elements(tensor)
     if values.stride() != own.stride():
         values = torch.empty_strided(own.shape, own.stride(), dtype=tensor.dtype, device=tensor.device).copy_(values)

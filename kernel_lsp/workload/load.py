@@ -1,4 +1,4 @@
-"""Loading a workload, and checking that its parts fit. Runs the user's code: for runner processes only."""
+"""Loads a workload, and checks that its parts fit together. Runs the user's code: for runner processes only."""
 
 import ast
 import inspect
@@ -18,20 +18,20 @@ from kernel_lsp.workload.workload import Workload, describe_case, line_of, must_
 
 
 def load_workload(text: str, path: Path, device: str = "cpu", seed: int = 0) -> Workload:
-    """The workload that `text` defines; of a KernelBench problem the case as written, with weights drawn from `seed`.
+    """Return the workload that `text` defines; for a KernelBench problem its case as written, with weights from `seed`.
 
     Raises:
         WorkloadError: a part is missing, is of the wrong kind, or does not fit the others.
     """
     if is_problem(text):
-        from kernel_lsp.workload.problem import problem_workload  # most workers never meet one
+        from kernel_lsp.workload.problem import problem_workload  # few workers need it
 
         return problem_workload(text, path, device, seed)
     return workload_of(load_module(text, path), path)
 
 
 def workload_of(module: ModuleType, path: Path) -> Workload:
-    """The workload that an executed module defines; raises as `load_workload`."""
+    """Return the workload that an executed module defines; raises as `load_workload`."""
     inputs, reference = _function(module, path, "inputs"), _function(module, path, "reference")
     launch = _function(module, path, "launch") if hasattr(module, "launch") else None
     cases = _cases(module, path)
@@ -73,7 +73,7 @@ def workload_of(module: ModuleType, path: Path) -> Workload:
 def bind_launch(
     module: Any, path: Path, launch_text: str | None = None, launch_path: Path | None = None
 ) -> Callable[..., Any]:
-    """What runs one version of a kernel on the inputs of a case.
+    """Return the function that runs one version of a kernel on the inputs of a case.
 
     That is `launch` of the workload file in `launch_text`, or of the module itself, as a `partial` given the module; or
     else the module's only public function.
@@ -106,7 +106,7 @@ def bind_launch(
 
 
 def ignores_its_module(launch: Callable[..., Any]) -> bool:
-    """Return whether a function is seen never to use its first parameter."""
+    """Return True if a function's source never uses its first parameter."""
     try:
         tree = python_ast(textwrap.dedent(inspect.getsource(launch)))
     except (OSError, TypeError, SyntaxError):
@@ -119,7 +119,7 @@ def ignores_its_module(launch: Callable[..., Any]) -> bool:
 
 
 def call_the_module(name: str) -> str:
-    """Return what to do about a `launch` that runs something else than its first parameter, which has this name."""
+    """Return the advice for a `launch` that runs something other than its first parameter, called `name`."""
     return (
         f"`{name}`, the first parameter of `launch`, is the file that is judged: call what it has, such as "
         f"`{name}.NAME(...)`, and nothing that was imported in its place."

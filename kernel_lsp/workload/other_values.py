@@ -1,8 +1,8 @@
-"""Other values of one argument, to find out who ignores it or takes it for what it usually is. Runner processes only.
+"""Other values of one argument, to detect a kernel that ignores it or assumes its usual value. Runner processes only.
 
-Integers may be sizes, indices, lengths or labels, and nobody says which. So their other values are made of those that
-are there: indices that are in range stay in range, and lengths still add up. A single one that is no size may become
-much larger, as a shift or a window. The reference has the last word, and the baseline after it.
+Integers may be sizes, indices, lengths or labels; which, is unknown. So their other values are derived from the present
+ones: indices stay in range, and lengths still add up. A single integer that is no size may become much larger, as a
+shift or a window. The reference must accept the values, then the baseline.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,22 +16,22 @@ from kernel_lsp.workload.leaves import Leaf, laid_out_as, own_elements
 from kernel_lsp.workload.structure import Structure, is_within, preserve
 
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
-"""Types that torch calculates in everywhere."""
+"""Integer types that torch supports in all operations."""
 _LARGEST = 2**31 - 1
-"""Largest number that a kernel takes for an `int`."""
+"""Largest number that fits an `int` of a kernel."""
 
 
 def other_values(
     value: Leaf, fresh: Leaf | None, structure: Structure, generator: Generator, extents: Sequence[int] = ()
 ) -> Iterator[Leaf]:
-    """Yield other values of an argument, the likeliest first; none where nothing tells one.
+    """Yield other values of an argument, the likeliest first; none if none can be derived.
 
     Args:
-        value: what it is.
-        fresh: what it is in another draw, if that has it.
-        structure: what its other values keep; of a fixed one there are none.
-        generator: of random numbers; the same ones give the same values.
-        extents: of all inputs; an integer that is one of them is taken for a size.
+        value: the present value.
+        fresh: its value in another draw; None if that has none.
+        structure: the structure that other values keep; a fixed argument has none.
+        generator: random generator; its state determines the values.
+        extents: extents of all inputs; an integer among them is taken for a size.
     """
     if structure.promise.fixed:
         return
@@ -43,7 +43,7 @@ def other_values(
 
 
 def is_varied_often(value: Leaf) -> bool:
-    """Return True for what has several other values that are worth a try each: integers and bools."""
+    """Return True for integers and bools, which have several other values worth trying."""
     if isinstance(value, Tensor):
         return value.dtype is torch.bool or value.dtype in _INTEGERS
     return isinstance(value, int)
@@ -61,10 +61,10 @@ def _other_numbers(
 
 
 def _steps(value: int, extents: Sequence[int]) -> Iterator[int]:
-    """First the smaller neighbour: a kernel that takes the number for a size stays within its memory.
+    """Yield the smaller neighbour first: a kernel that uses the number as a size then stays within its memory.
 
-    What is no size goes beyond twice the longest row, where nobody comes back to its beginning by one subtraction, and
-    by one more: turned by whole rows nothing would change.
+    An integer that is no size is also raised beyond twice the longest row, so that no single subtraction wraps it, plus
+    one: a shift by whole rows would change nothing.
     """
     if value > 0:
         yield value - 1
@@ -103,7 +103,7 @@ def _moved(x: Tensor, generator: Generator) -> Iterator[Tensor]:
 
 
 def _flipped(x: Tensor, generator: Generator) -> Iterator[Tensor]:
-    """By chance; true up to a place of each row, as masks of padding are, and from there on; one in each row; all."""
+    """Yield random flips; then true up to, and from, a random place of each row, as padding masks; one per row; all."""
     flips = torch.rand(x.shape, generator=generator, device=x.device) < 0.5
     flips.view(-1)[0] = True
     yield x ^ flips
@@ -129,7 +129,7 @@ def _other_integers(x: Tensor, generator: Generator) -> Iterator[Tensor]:
 
 
 def _lowered(rows: Tensor, value: int, generator: Generator) -> Iterator[Tensor]:
-    """Numbers up to what all of them are, for lengths, from its half and from 1; of a zero there are none."""
+    """Yield numbers up to `value`, for tensors of equal lengths: from half of it and from 1; none for 0."""
     for least in dict.fromkeys((value // 2, 1)) if value > 0 else ():
         made = torch.randint(least, value + 1, rows.shape, generator=generator, device=rows.device)
         made.view(-1)[0] = least
@@ -137,9 +137,9 @@ def _lowered(rows: Tensor, value: int, generator: Generator) -> Iterator[Tensor]
 
 
 def _other_sorted(rows: Tensor, generator: Generator) -> Iterator[Tensor]:
-    """Offsets that begin and end as before, by steps that are there in another order, or by steps of any size.
+    """Yield offsets with the same first and last value, by shuffled steps or by steps of any size.
 
-    Where all steps are 1, only another order of the elements is left, and some of them twice.
+    If all steps are 1, the elements themselves are shuffled, and drawn with repetition.
     """
     steps = rows.diff(dim=-1)
     first, total = rows[..., :1], rows[..., -1:] - rows[..., :1]
@@ -154,13 +154,13 @@ def _other_sorted(rows: Tensor, generator: Generator) -> Iterator[Tensor]:
 
 
 def _shuffled(rows: Tensor, generator: Generator) -> Tensor:
-    """The elements of each row in another order."""
+    """Return each row in random order."""
     order = torch.rand(rows.shape, generator=generator, device=rows.device).argsort(-1)
     return rows.gather(-1, order)
 
 
 def _drawn_again(rows: Tensor, generator: Generator) -> Tensor:
-    """Elements of a tensor by chance, some of them more than once and others never."""
+    """Return random elements of a tensor, with repetitions."""
     flat = rows.flatten()
     made = flat[torch.randint(flat.numel(), flat.shape, generator=generator, device=flat.device)]
     made[1:2] = made[0]
@@ -168,13 +168,13 @@ def _drawn_again(rows: Tensor, generator: Generator) -> Tensor:
 
 
 def all_different(x: Tensor) -> bool:
-    """Return True where no row holds a value twice, as places to write to do not."""
+    """Return True if no row has a value twice, as for indices to write to."""
     rows = x if x.dim() else x.reshape(1)
     return bool((rows.sort(-1).values.diff(dim=-1) != 0).all())
 
 
 def _differs(other: Tensor, value: Tensor) -> bool:
-    """Return True for other values; NaN counts as another value than itself."""
+    """Return True if the values differ; NaN differs from itself."""
     if value.itemsize == 1:  # 8-bit floats cannot be compared
         other, value = other.view(torch.uint8), value.view(torch.uint8)
     return not torch.equal(other, value)

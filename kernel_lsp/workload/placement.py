@@ -1,4 +1,4 @@
-"""Running code written for `device="cuda"` where there is no GPU: the tensors are made elsewhere instead."""
+"""Runs code written for `device="cuda"` without a GPU: tensors are created on another device."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
-_SEQUENCES = 3  # dimensions: time, batch and features, in either order; packed sequences have other arguments
+_SEQUENCES = 3  # dimensions: time, batch and features, in any order; packed sequences have other arguments
 
 
 class Instead(TorchFunctionMode):
-    """While active, every request for a CUDA device is answered with `device`: `cpu`, or `meta` for shapes alone."""
+    """While active, replaces every CUDA device by `device`: `cpu`, or `meta` for shapes alone."""
 
     def __init__(self, device: str = "cpu") -> None:
         super().__init__()
@@ -31,8 +31,10 @@ class Instead(TorchFunctionMode):
 
 
 def _first_step(func: Any, args: Any, named: Any) -> Any:
-    """Shapes of a recurrent layer's results: torch would go through the whole sequence, step by step, for seconds."""
-    sequence, along = args[0], int(args[-1] is True)  # its last argument says whether the batch comes first
+    """Return the shapes of a recurrent layer's results from its first step; torch would compute all steps, for
+    seconds.
+    """
+    sequence, along = args[0], int(args[-1] is True)  # its last argument is `batch_first`
     states, *last = func(sequence.narrow(along, 0, 1), *args[1:], **named)
     shape = list(states.shape)
     shape[along] = sequence.shape[along]

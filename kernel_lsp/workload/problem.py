@@ -1,15 +1,15 @@
 """A KernelBench problem (Ouyang et al., arXiv 2502.10517) as a workload. Worker processes only: runs the user's code.
 
-A problem is a Python file with `Model`, `get_inputs` and `get_init_inputs`. What the judge calls its arguments are the
-tensors and numbers in what `get_inputs` returns, and after them the parameters and buffers of one `Model`, by their
+A problem is a Python file with `Model`, `get_inputs` and `get_init_inputs`. Its arguments, for the judge, are the
+tensors and numbers that `get_inputs` returns, and after them the parameters and buffers of one `Model`, by their
 names, so that oracle and candidates share weights by their values. The right answer is `Model` on these arguments, in
 the mode that it is constructed in.
 
-**Cases.** The case as written always decides. A problem says nothing of other sizes, and an answer may rely on those
-that it gives, so others are there for machines that cannot run these: sizes are halved, largest first, for as long as
-the problem stays valid, until they fit the GPU's memory or the emulator. Halving keeps what divides them. Such a case
-decides in place of the one as written. A last case, with odd sizes, is run on the emulator to tell how far an answer
-carries: it never decides.
+**Cases.** The case as written always decides. A problem defines no other sizes, and an answer may rely on those
+that it has, so others serve only machines that cannot run these: sizes are halved, largest first, for as long as
+the problem stays valid, until they fit the GPU's memory or the emulator; halving preserves most divisibility. Such a
+case decides in place of the one as written. A last case, with odd sizes, is run on the emulator to test an answer on
+other sizes; it never decides.
 """
 
 import ast
@@ -38,15 +38,15 @@ from kernel_lsp.workload.execute import blame, load_module
 from kernel_lsp.workload.placement import Instead
 from kernel_lsp.workload.workload import Workload, describe_case, in_float64
 
-_PART = 1 << 24  # elements that are compared at once
+_PART = 1 << 24  # elements compared at once
 
 _CONTRACT = Contract(contiguous=True, aligned=16, finite=True)
-"""Of what a problem hands over: nothing else is asked of an answer."""
+"""The contract of every problem: its inputs have these properties."""
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Bytes of a case: of its inputs, weights and outputs."""
+    """The size of a case in bytes: inputs, weights and outputs."""
 
     inputs: int
     weights: int
@@ -54,16 +54,18 @@ class Footprint:
 
     @property
     def total(self) -> int:
-        """All together."""
+        """Return the sum of all three."""
         return self.inputs + self.weights + self.outputs
 
     @property
     def moved(self) -> int:
-        """What goes in and comes out; fewer values say less, and a normalisation of two is all rounding."""
+        """Return the bytes of inputs and outputs; with few values a test is weak, and a normalisation of two is all
+        rounding.
+        """
         return self.inputs + self.outputs
 
     def much_less_than(self, other: "Footprint") -> bool:
-        """Whether a halved size was worth it, for the whole or for what is calculated on."""
+        """Return True if a halved size was worth it, in total or for inputs and outputs."""
         if self.total <= policy.PROBLEM_WORTHWHILE_SHARE * other.total:
             return True
         return other.moved > policy.PROBLEM_SMALL_BYTES and self.moved <= policy.PROBLEM_WORTHWHILE_SHARE * other.moved
@@ -71,13 +73,13 @@ class Footprint:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The cases of a problem that a machine can run, the one as written first, by number.
+    """The cases of a problem that a machine can run, the one as written first; the other fields hold indices.
 
     Attributes:
-        cases: their constants.
+        cases: the constants of each.
         decisive: those that decide.
-        advisory: those that only tell how far an answer carries.
-        why: what was done with the case as written, if it does not decide.
+        advisory: those that only test an answer on other sizes.
+        why: why the case as written does not decide; empty if it does.
     """
 
     cases: tuple[dict[str, int], ...]
@@ -96,7 +98,7 @@ class _Instance:
 
 
 def choose_for_gpu(problem: "Problem", free: int) -> Choice:
-    """The case as written, or the largest that `free` bytes of GPU memory hold with all that judging takes."""
+    """Return the case as written, or the largest that can be judged in `free` bytes of GPU memory."""
     case, found = problem.shrunk(lambda footprint: needed(footprint) <= free)
     written = dict(problem.constants)
     if case == written:
@@ -109,7 +111,7 @@ def choose_for_gpu(problem: "Problem", free: int) -> Choice:
 
 
 def choose_for_emulator(problem: "Problem") -> Choice:
-    """A case that is small enough to be emulated, as far as the problem can be made so, and one with odd sizes.
+    """Return a case that is small enough to be emulated, if the problem allows, and one with odd sizes.
 
     Raises:
         CannotJudgeError: it cannot be made small enough for a CPU.
@@ -126,11 +128,11 @@ def choose_for_emulator(problem: "Problem") -> Choice:
 
 
 def needed(footprint: Footprint) -> int:
-    """Bytes of GPU memory that judging takes at most, in float32, where both sides are timed.
+    """Return the most bytes of GPU memory that judging takes, in float32, where both sides are timed.
 
-    Each side has its inputs, and in a recorded segment two outputs and what lies between; the candidate has its last
-    output once more, to be compared. The oracle has a set of inputs in their own type and in float64, and the right
-    answer in float64 beside what lies between. What lies between is not known; it is taken to be as large as outputs.
+    Each side has its inputs and, in a recorded sample, two outputs and intermediates; the candidate has its last output
+    once more, for the comparison. The oracle has a set of inputs in their own type and in float64, and the right answer
+    in float64 with intermediates. Intermediates are unknown, and assumed to be as large as outputs.
     """
     given, outputs = footprint.inputs + footprint.weights, footprint.outputs
     side = given + 2 * outputs + outputs
@@ -139,13 +141,13 @@ def needed(footprint: Footprint) -> int:
 
 
 def problem_workload(text: str, path: Path, device: str = "cpu", seed: int = 0) -> Workload:
-    """The workload of a problem, with the case as written alone.
+    """Return the workload of a problem, with only the case as written.
 
     Args:
-        text: the problem.
+        text: the problem's text.
         path: its file.
-        device: `cuda`, or `cpu` where the GPU is only stood in for.
-        seed: of the weights that `Model` draws.
+        device: `cuda`, or `cpu` on the fake GPU.
+        seed: seed of the weights that `Model` draws.
 
     Raises:
         WorkloadError: the file cannot be executed, or is no problem.
@@ -165,7 +167,7 @@ def problem_workload(text: str, path: Path, device: str = "cpu", seed: int = 0) 
 
 
 class Problem:
-    """One problem; each set of constants is a module of its own."""
+    """One problem; each set of constants is executed as a module of its own."""
 
     def __init__(self, text: str, path: Path, device: str, seed: int) -> None:
         self._text, self.path, self._device, self._seed = text, path, device, seed
@@ -178,7 +180,7 @@ class Problem:
 
     @cached_property
     def argument_names(self) -> tuple[str, ...]:
-        """Inputs by the parameters of `forward` that they are given to, then weights."""
+        """Return the names of all arguments: inputs by their parameters of `forward`, then weights."""
         with Instead("meta"), torch.no_grad():
             instance = self._instance({})
             given = self._given(instance)
@@ -194,12 +196,12 @@ class Problem:
 
     @cached_property
     def weight_names(self) -> tuple[str, ...]:
-        """Parameters and buffers that the right answer depends on."""
+        """Return the names of the parameters and buffers that the right answer depends on."""
         with Instead("meta"), torch.no_grad():
             return tuple(self._weights({}))
 
     def inputs(self, **case: int) -> tuple[Any, ...]:
-        """The arguments of a case: fresh inputs from torch's random numbers, and weights as `Model` constructs them."""
+        """Return the arguments of a case: fresh random inputs, and weights as `Model` initialises them."""
         leaves = pytree.tree_leaves(self._given(self._instance(case)))
         given = tuple(leaf for leaf in leaves if isinstance(leaf, (Tensor, bool, int, float)))
         weights = list(self._weights(case).values())
@@ -208,7 +210,7 @@ class Problem:
         return (*(leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in given), *weights)
 
     def reference(self, case: Case, *leaves: Any) -> tuple[Tensor, ...]:
-        """What `Model` returns; weights are the last leaves, and may be of a wider type than the model's own."""
+        """Return the result of `Model`; weights are the last leaves, perhaps of a wider type than the model's own."""
         model, call = self._model(case), self.call(case)
         state = dict(zip(call.weights, leaves[call.inputs :], strict=True))
         wide = any(isinstance(leaf, Tensor) and leaf.dtype == torch.float64 for leaf in leaves)
@@ -217,13 +219,13 @@ class Problem:
                 widened = wide and tensor.is_floating_point()
                 state[name] = tensor.detach().to(torch.float64 if widened else tensor.dtype, copy=True)
         with on_device():
-            # A copy, for what a forward assigns to the model itself must not reach the next one.
+            # A copy: assignments of a forward to the model must not reach the next one.
             arguments = tuple(nest(call, leaves[: call.inputs]))
             returned = torch.func.functional_call(copy.copy(model), state, arguments)
         return outputs_of(returned)
 
     def call(self, case: Case) -> Call:
-        """How a model is built and called on a case."""
+        """Return the calls that build and run the model on a case."""
         key = describe_case(case)
         if key not in self._calls:
             self._calls[key] = self._call(case)
@@ -248,13 +250,13 @@ class Problem:
         )
 
     def check(self, case: Case) -> None:
-        """See that a case has one right answer, with weights that are not all alike if it takes that.
+        """Check that a case has one right answer, if necessary with varied weights.
 
-        A normalisation's weights are ones and zeros until it is trained. With them the right answer may be zero but for
-        rounding, and whatever comes near it would pass for right: then `inputs` makes them different ones.
+        A normalisation's weights are ones and zeros until it is trained. With them the right answer may be zero except
+        for rounding, and any small output would pass for right: then `inputs` varies the weights.
 
         Raises:
-            WorkloadError: the model's answer is random, or rounding alone, or there is none.
+            WorkloadError: the model's answer is random, is only rounding error, or is missing.
         """
         with torch.no_grad():
             leaves = self.inputs(**case)
@@ -278,7 +280,7 @@ class Problem:
                     raise WorkloadError("the answer of `Model` is made of rounding errors", self.path)
 
     def _exact(self, case: Case, leaves: tuple[Any, ...], seed: int) -> tuple[Tensor, ...]:
-        """The answer in float64, in which what a library sums up in any order is the same but for the last digits."""
+        """Return the answer in float64, where the order of a library's sums changes only the last digits."""
         with seeded(seed, self._device):
             return in_float64(partial(self.reference, case), leaves, self._blaming(case))
 
@@ -286,7 +288,7 @@ class Problem:
         return blame(self.path, f"`Model` raised for case {describe_case(case)}")
 
     def shrunk(self, fits: Callable[[Footprint], bool]) -> tuple[dict[str, int], Footprint | None]:
-        """The case as written with its sizes halved, together where that goes, until it fits or gets no smaller."""
+        """Return the case as written with its sizes halved, together if possible, until it fits; and its footprint."""
         case = dict(self.constants)
         found = self.footprint(case)
         stuck: set[tuple[str, ...]] = set()
@@ -303,7 +305,7 @@ class Problem:
         return case, found
 
     def odd(self, case: Case) -> dict[str, int] | None:
-        """A case with those sizes made odd that were halved, as far as the problem allows; None if it allows none."""
+        """Return a case with the halved sizes made odd, as far as the problem allows; None if it allows none."""
         found = dict(case)
         for name, value in case.items():
             if value != self.constants[name] and value % 2 == 0:
@@ -313,10 +315,9 @@ class Problem:
         return found if found != dict(case) else None
 
     def footprint(self, case: Case) -> Footprint | None:
-        """How large a case is, by shapes alone; None if the problem is not valid with these constants.
+        """Return the size of a case, computed from shapes; None if the problem is not valid with these constants.
 
-        Where an operation does not tell the shape of its result without values, outputs count as nothing until the case
-        is so small that it is run.
+        If an operation's result shape depends on values, outputs count as 0 until the case is small enough to run.
         """
         try:
             with torch.no_grad():
@@ -332,14 +333,14 @@ class Problem:
                     return Footprint(inputs, kept, 0)
                 with Instead("cpu"):
                     return Footprint(inputs, kept, _nbytes(self.reference(case, *self.inputs(**case))))
-        except Exception:  # the user's code may raise whatever it likes
+        except Exception:  # the user's code may raise anything
             return None
         finally:
             self._models = {key: model for key, model in self._models.items() if key[1] != "meta"}
 
     @cached_property
     def _has_shapes(self) -> bool:
-        """Whether shapes alone tell the shape of the answer."""
+        """Return True if the answer's shape follows from shapes alone."""
         try:
             with Instead("meta"), torch.no_grad():
                 self.reference(self.constants, *self.inputs(**self.constants))
@@ -364,7 +365,7 @@ class Problem:
 
     def _model(self, case: Case) -> nn.Module:
         sample = torch.empty(0, device="cuda")
-        device = "meta" if sample.is_meta else sample.device.type  # of a GPU that is pretended all say `cuda`
+        device = "meta" if sample.is_meta else sample.device.type  # on the fake GPU every tensor says `cuda`
         key = (describe_case(case), device)
         if key not in self._models:
             self._models[key] = self._build(self._instance(case), device)
@@ -377,11 +378,11 @@ class Problem:
         except WorkloadError:
             if device != "meta":
                 raise
-            with Instead("cpu"):  # its constructor looks at values
+            with Instead("cpu"):  # its constructor reads values
                 return self._build(instance, "cpu").to("meta")
 
     def _weights(self, case: Case) -> dict[str, Tensor]:
-        """Parameters and buffers but for running statistics, which a forward changes and does not depend on."""
+        """Return parameters and buffers without running statistics, which a forward changes but does not depend on."""
         model = self._model(case)
         changed = {
             f"{prefix}.{name}" if prefix else name
@@ -404,7 +405,9 @@ class Problem:
 
 
 def _halvable(case: Case, stuck: set[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
-    """What to halve next: all sizes, or else one, largest first, or else two that may have to stay in proportion."""
+    """Yield the sizes to halve next: all; or else one, largest first; or else two that may have to stay in
+    proportion.
+    """
     names = sorted((n for n in case if case[n] >= policy.PROBLEM_LEAST_SIZE), key=lambda n: -case[n])
     large = [n for n in names if case[n] >= policy.PROBLEM_LEAST_OF_MANY]
     tries = itertools.chain([tuple(large)], ((n,) for n in names), itertools.combinations(large, 2))
@@ -412,12 +415,12 @@ def _halvable(case: Case, stuck: set[tuple[str, ...]]) -> Iterator[tuple[str, ..
 
 
 def _is_rounding(answer: tuple[Tensor, ...], exact: tuple[Tensor, ...]) -> bool:
-    """Whether an output is all rounding: in float64 it is another one."""
+    """Return True if some output is only rounding error: in float64 it has other values."""
     return any(_far(a, b) for a, b in zip(answer, exact, strict=True) if a.is_floating_point())
 
 
 def _far(answer: Tensor, exact: Tensor) -> bool:
-    """Whether an answer is off by half its own size, in the mean."""
+    """Return True if an answer is off by half of its own size, in the mean."""
     off = size = 0.0
     for part, wide in _parts(answer, exact):
         finite = torch.isfinite(wide) & torch.isfinite(part)
@@ -427,7 +430,7 @@ def _far(answer: Tensor, exact: Tensor) -> bool:
 
 
 def _parts(a: Tensor, b: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Two outputs piece by piece: whole ones may be so large that nothing fits beside them."""
+    """Yield two outputs in pieces: copies of whole ones might not fit in memory."""
     if a.shape != b.shape:
         yield a, b
     else:

@@ -1,4 +1,4 @@
-"""Workloads as files: where one is found for a kernel, and what can be said of it without running it."""
+"""Workload files: finds those of a kernel, and reads their facts without running them."""
 
 import ast
 import re
@@ -14,7 +14,7 @@ from kernel_lsp.source.python import is_python, python_ast
 
 REQUIRED = ("CASES", "inputs", "reference")
 DRAFT = "# kernel-lsp: draft"
-"""How the line begins that makes a workload a draft: a workload with it is not used."""
+"""Beginning of the line that marks a workload as a draft, which is not used."""
 _OF_ANSWER = ("_cuda", "_triton", "_new", "_kernel")
 _OF_KERNELBENCH = re.compile(r"level_?(\d+)_problem_?(\d+)(?!\d)")
 _TEMPLATE = "It needs CASES, inputs, reference and launch; `kernel-lsp explain workload` says how to write them."
@@ -22,14 +22,14 @@ _TEMPLATE = "It needs CASES, inputs, reference and launch; `kernel-lsp explain w
 
 @dataclass(frozen=True, slots=True)
 class WorkloadFile:
-    """A workload as it stands in a file.
+    """A workload file, not yet loaded.
 
     Attributes:
         source: the Python file; the kernel file itself for a Triton file that holds its own workload.
         kernel_path: the kernel file it is for.
-        in_kernel_file: whether both are the same file.
-        has_launch: whether it defines `launch`.
-        problem: whether it is a problem of KernelBench's: `Model`, `get_inputs` and `get_init_inputs` in place of
+        in_kernel_file: True if both are the same file.
+        has_launch: True if it defines `launch`.
+        problem: True if it is a problem of KernelBench's: `Model`, `get_inputs` and `get_init_inputs` in place of
             `reference`, `inputs` and `CASES`.
     """
 
@@ -41,7 +41,7 @@ class WorkloadFile:
 
 
 def workload_path(kernel_file: Path) -> Path:
-    """Where a kernel file's workload is looked for first."""
+    """Return the path where a kernel file's workload is looked for first."""
     return kernel_file.with_name(f"{kernel_file.stem}_workload.py")
 
 
@@ -52,10 +52,11 @@ def find_workload(
     problems: Path | None = None,
     folders: Sequence[Path] = (),
 ) -> WorkloadFile | None:
-    """The workload that a kernel file is judged by: the one named, the file's own, its sibling, or what names the file.
+    """Return the workload of a kernel file: the one named, its own, its sibling, or one that names it; None without
+    any.
 
-    Of several (see `find_workloads`, which takes the same) it is the first, where that is `explicit`, the file's own,
-    its `STEM_workload.py` or its problem.
+    If there are several (see `find_workloads`, with the same arguments), the first is returned only if it is
+    `explicit`, the file's own, its `STEM_workload.py` or its problem.
 
     Raises:
         WorkloadError: the file found or named cannot be read or parsed, lacks a required part, or is a draft; or there
@@ -77,7 +78,7 @@ def find_workloads(
     problems: Path | None = None,
     folders: Sequence[Path] = (),
 ) -> tuple[WorkloadFile, ...]:
-    """All workloads of a kernel file; the one named alone, where one is.
+    """Return all workloads of a kernel file; only `explicit`, if given.
 
     Order: the kernel file itself when it is Python and defines the three required names, or is a problem of
     KernelBench's, which then is the only one; `STEM_workload.py` beside it; for a file with `ModelNew` its problem,
@@ -117,7 +118,7 @@ def find_workloads(
 
 
 def find_launch(kernel: SourceFile) -> SourceFile | None:
-    """The file beside a candidate that brings a `launch` of its own, if there is one; nothing else of it is used.
+    """Return the file beside a candidate with a `launch` of its own; None without one. Only its `launch` is used.
 
     That is `STEM_workload.py`, or else a neighbour whose `KERNEL` names the file. It need not be a whole workload.
 
@@ -139,7 +140,7 @@ def require_workload(
     problems: Path | None = None,
     folders: Sequence[Path] = (),
 ) -> WorkloadFile:
-    """Like `find_workload`, for work that cannot go on without one.
+    """Return the workload as `find_workload`, but raise if there is none.
 
     Raises:
         WorkloadError: there is none, or as `find_workload`.
@@ -162,7 +163,7 @@ def require_workload(
 
 
 def _problem_paths(answer: Path, problems: Path | None) -> Iterator[Path]:
-    """Where the problem of an answer may lie, the likeliest first."""
+    """Yield the paths where an answer's problem may lie, the likeliest first."""
     yield answer.with_name(f"{answer.stem}_problem.py")
     for suffix in _OF_ANSWER:
         if answer.stem.removesuffix(suffix) not in ("", answer.stem):
@@ -172,7 +173,7 @@ def _problem_paths(answer: Path, problems: Path | None) -> Iterator[Path]:
 
 
 def _text(path: Path, texts: Mapping[Path, str]) -> str | None:
-    """A file's text; None where it cannot be read."""
+    """Return a file's text; None if it cannot be read."""
     try:
         return texts[path] if path in texts else read_source(path).text
     except SourceError:
@@ -228,7 +229,7 @@ def _top_level(tree: ast.Module) -> dict[str, ast.stmt]:
 
 
 def _declared_workloads(kernel: Path, folders: Sequence[Path] = ()) -> Iterator[Path]:
-    """The workloads beside a kernel file or below `folders` that say by `KERNEL`, or there by their name, to be its."""
+    """Yield the workloads that belong to a kernel file by `KERNEL`, or below `folders` also by their name."""
     own, beside = kernel.resolve(), kernel.parent.resolve()
     for path in sorted(kernel.parent.glob("*_workload.py")):
         if (named := _declared_kernel(path)) is not None and (beside / named).resolve() == own:
@@ -242,7 +243,7 @@ def _declared_workloads(kernel: Path, folders: Sequence[Path] = ()) -> Iterator[
 
 
 def declared_kernel(source: SourceFile) -> str | None:
-    """Value of `KERNEL = "file"` in a workload; None where there is none, or the file cannot be parsed."""
+    """Return the value of `KERNEL = "file"` in a workload; None if it has none, or cannot be parsed."""
     try:
         node = _top_level(_parse(source)).get("KERNEL")
     except WorkloadError:
@@ -253,7 +254,7 @@ def declared_kernel(source: SourceFile) -> str | None:
 
 
 def _declared_kernel(path: Path) -> str | None:
-    """`declared_kernel` of a file; one that cannot be read names none."""
+    """Return `declared_kernel` of a file; None if it cannot be read."""
     try:
         return declared_kernel(read_source(path))
     except SourceError:

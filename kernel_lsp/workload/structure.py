@@ -1,9 +1,9 @@
-"""Structure of a tensor's values that callers always give it, so that a kernel may rely on it. Runner processes only.
+"""Detects structure in a tensor's values that callers always provide, and preserves it. Runner processes only.
 
-An input is symmetric, sparse or sorted because it means something; a kernel for triangular matrices that leaves out
-their zeros is right. So inputs whose values are changed keep what two independent draws of the workload have in common.
-Ranges are not structure: the contract tells them, and mistakes show outside of them. What the contract promises of an
-input is kept whatever draws look like.
+If an input is always symmetric, sparse or sorted, a kernel may rely on that; one for triangular matrices that skips
+their zeros is right. So inputs whose values are changed keep the properties that two independent draws of the workload
+share. Ranges are not structure: the contract declares them, and values outside reveal errors. Promises of the contract
+are kept whatever the draws look like.
 """
 
 import math
@@ -22,12 +22,12 @@ class Structure:
     """Properties that a tensor's values have exactly.
 
     Attributes:
-        zeros: a quarter or more are zero, and others are not; triangular and sparse matrices.
+        zeros: a quarter or more are zero, but not all; triangular and sparse matrices.
         symmetric: in the last two dimensions, which are of one size.
         one_hot: every row is zero but for a single one.
         ascending: every row is sorted.
         descending: every row is sorted the other way.
-        promise: what the workload's contract says of them.
+        promise: the promise in the workload's contract.
     """
 
     zeros: bool = False
@@ -38,7 +38,7 @@ class Structure:
     promise: Promise = NOTHING
 
     def __and__(self, other: "Structure") -> "Structure":
-        """Return what holds of both."""
+        """Return the properties that both have."""
         return Structure(
             self.zeros and other.zeros,
             self.symmetric and other.symmetric,
@@ -48,7 +48,7 @@ class Structure:
         )
 
     def with_promise(self, promise: Promise) -> "Structure":
-        """Return this and what the contract promises."""
+        """Return this structure with the contract's promise."""
         return replace(self, promise=promise)
 
 
@@ -56,14 +56,14 @@ NONE = Structure()
 
 
 def common(first: tuple[Structure, ...], second: tuple[Structure, ...]) -> tuple[Structure, ...]:
-    """Return for each leaf the structure that was observed twice; none where draws differ in their number."""
+    """Return for each leaf the structure observed in both draws; none if they differ in number."""
     if len(first) != len(second):
         return (NONE,) * len(first)
     return tuple(a & b for a, b in zip(first, second, strict=True))
 
 
 def observe(leaves: Leaves) -> tuple[Structure, ...]:
-    """Return the structure of each leaf in one draw: numbers, integers and 8-bit floats have none."""
+    """Return the structure of each leaf in one draw; numbers, integers and 8-bit floats have none."""
     return tuple(
         _observed(own_elements(leaf))
         if isinstance(leaf, Tensor)
@@ -77,7 +77,7 @@ def observe(leaves: Leaves) -> tuple[Structure, ...]:
 
 
 def preserve(structure: Structure, original: Tensor, changed: Tensor) -> Tensor:
-    """Return the changed values of a tensor with the structure that the original has; both are of one shape."""
+    """Return the changed values with the structure of the original tensor; both have the same shape."""
     promise = structure.promise
     if promise.fixed:
         return original
@@ -99,7 +99,7 @@ def preserve(structure: Structure, original: Tensor, changed: Tensor) -> Tensor:
 
 
 def broken_promise(promise: Promise, x: Tensor) -> str:
-    """Return how values break what is promised of them, as what follows "it is"; empty if they do not."""
+    """Return how values break a promise, as the rest of a sentence after "it is"; empty if they keep it."""
     own = own_elements(x)
     if not own.numel():
         return ""
@@ -121,14 +121,14 @@ def broken_promise(promise: Promise, x: Tensor) -> str:
 
 
 def is_within(promise: Promise, value: float) -> bool:
-    """Return True for a number that is in the range that is promised."""
+    """Return True if a number is in the promised range."""
     return (promise.least is None or value >= promise.least) and (promise.most is None or value <= promise.most)
 
 
 def _within(promise: Promise, original: Tensor, changed: Tensor) -> Tensor:
-    """Return values with those beyond an end of their range thrown back as by a mirror, so that they still differ.
+    """Return values with those beyond an end of the promised range mirrored at that end, so that they still differ.
 
-    What is not finite, and what rounding leaves outside, is as in the original.
+    Values that are not finite, and those still outside through rounding, are taken from the original.
     """
     if promise.least is None and promise.most is None:
         return changed
@@ -163,9 +163,9 @@ def _observed(x: Tensor) -> Structure:
 
 
 def _is_sorted(lesser: Tensor, greater: Tensor) -> bool:
-    """Return True where no element is greater than its neighbour, and that is no matter of chance.
+    """Return True if no element is greater than its neighbour, and chance is ruled out as the cause.
 
-    Of k + 1 different values in any order, one in (k + 1)! is sorted.
+    Of k + 1 different values in random order, one permutation in (k + 1)! is sorted.
     """
     if not lesser.numel() or not bool((lesser <= greater).all()):
         return False

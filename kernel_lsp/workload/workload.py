@@ -1,4 +1,4 @@
-"""A loaded workload, and what calling its functions gives. For runner processes only."""
+"""A loaded workload, and calls of its functions. For runner processes only."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kernel_lsp.workload.call import Call
     from kernel_lsp.workload.problem import Problem
 
-Leaf = Any  # as `leaves.Leaf`: this module is imported where torch need not be
+Leaf = Any  # as `leaves.Leaf`: this module is imported where torch may be missing
 
 
 @dataclass(frozen=True)
@@ -40,16 +40,16 @@ class Workload:
 
     @property
     def calls(self) -> tuple["Call", ...]:
-        """How a problem's model is built and called on each case; empty for any other workload."""
+        """Return the calls that build and run a problem's model on each case; empty for other workloads."""
         return () if self.problem is None else tuple(self.problem.call(case) for case in self.cases)
 
     def reference_on(self, case: Mapping[str, Any]) -> Callable[..., Any]:
-        """What says what is right on the inputs of a case."""
+        """Return the reference for the inputs of a case."""
         return self.reference if self.problem is None else partial(self.reference, case)
 
 
 def make_inputs(workload: Workload, case: Mapping[str, Any]) -> tuple[Leaf, ...]:
-    """Call `inputs` for one case; a single value counts as a tuple of one.
+    """Return the result of `inputs` for one case; a single value counts as a tuple of one.
 
     Raises:
         WorkloadError: it raises, returns something else than tensors and constants, or does not fit `reference`.
@@ -72,7 +72,7 @@ def make_inputs(workload: Workload, case: Mapping[str, Any]) -> tuple[Leaf, ...]
 
 
 def in_float64(reference: Callable[..., Any], leaves: Sequence[Leaf], blaming: blame) -> Any:
-    """What a reference returns for copies of leaves, in float64 where all of its operations exist there.
+    """Return a reference's result for copies of leaves, in float64 if all of its operations support it.
 
     Raises:
         WorkloadError: it raises, as `blaming` says.
@@ -87,15 +87,15 @@ def in_float64(reference: Callable[..., Any], leaves: Sequence[Leaf], blaming: b
         return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
 
     with blaming:
-        with suppress(RuntimeError):  # an operation that does not exist in float64, or the user's error: it comes again
+        with suppress(RuntimeError):  # unsupported in float64, or the user's error: then it is raised again
             return reference(*map(widened, leaves))
         return reference(*map(copied, leaves))
 
 
 def as_outputs(workload_path: Path, returned: object, what: str) -> tuple[Leaf, ...]:
-    """The tensors that `reference` or `launch` returned; `what` names the function in the error.
+    """Return the tensors in the result of `reference` or `launch`; `what` names the function in the error.
 
-    An output that is None beside others is a tensor without elements.
+    An output that is None beside others becomes a tensor without elements.
 
     Raises:
         WorkloadError: nothing was returned, or something that is not a tensor.
@@ -116,17 +116,17 @@ def as_outputs(workload_path: Path, returned: object, what: str) -> tuple[Leaf, 
 
 
 def describe_case(case: Mapping[str, Any]) -> str:
-    """A case as a person would write it: `rows=4096, cols=8191`."""
+    """Return a case as a person would write it: `rows=4096, cols=8191`."""
     return ", ".join(f"{key}={value}" for key, value in case.items()) or "(no parameters)"
 
 
 def must_fit(
     function: Callable[..., Any], positional: Sequence[Any], named: Mapping[str, Any], path: Path, what: str
 ) -> None:
-    """Check that a function can be called so.
+    """Check that a function takes these arguments.
 
     Raises:
-        WorkloadError: it cannot; `what` begins the message.
+        WorkloadError: it does not; `what` begins the message.
     """
     try:
         inspect.signature(function).bind(*positional, **named)
@@ -135,12 +135,12 @@ def must_fit(
 
 
 def file_of(function: Callable[..., Any], otherwise: Path) -> Path:
-    """The file that a function stands in."""
+    """Return the file that defines a function; `otherwise` if it has no code."""
     code = getattr(function, "__code__", None)
     return Path(code.co_filename) if code else otherwise
 
 
 def line_of(function: Callable[..., Any]) -> int | None:
-    """Where a function begins in its file."""
+    """Return the line on which a function begins; None if it has no code."""
     code = getattr(function, "__code__", None)
     return code.co_firstlineno if code else None

@@ -1,7 +1,7 @@
-"""What way of serving a model fits the memory that is free: type of the weights, context, number of GPUs.
+"""Chooses a way to serve a model in the free GPU memory: type of the weights, context, number of GPUs.
 
-It prefers, in this order: GPUs that the judge does not use; 16 bits before 8 before 4; few GPUs. Within one way it
-takes the context that the model works well with, or what there is room for.
+It prefers, in this order: GPUs that the judge does not use; 16 bits, then 8, then 4; few GPUs. It then takes the
+context that the model works well with, or the longest that fits.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,12 +15,12 @@ from kernel_lsp.model.profile import Context, Dtype, Memory
 _GIB = 2**30
 _DTYPES: tuple[Dtype, ...] = ("bf16", "fp8", "4bit")
 _LEAST_ARCH: dict[Dtype, int] = {"bf16": 80, "fp8": 89, "4bit": 80}
-_GRAIN = 1024  # tokens; a context is a multiple of it
+_GRAIN = 1024  # tokens; contexts are multiples of it
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A GPU and the bytes that are free on it now."""
+    """A GPU and its free bytes."""
 
     gpu: Gpu
     free: int
@@ -32,13 +32,13 @@ Cards = tuple[Card, *tuple[Card, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the user asks for; None leaves the choice here.
+    """The user's wishes; None leaves the choice to this module.
 
     Attributes:
-        dtype: how weights are held.
+        dtype: type of the weights.
         context: tokens of prompt and answer together.
-        gpus: how many.
-        ray: GPUs of a Ray cluster, of which the ones here are a part; each is taken to be like these.
+        gpus: number of GPUs.
+        ray: GPUs of a Ray cluster, including those of this machine; all are assumed to be alike.
     """
 
     dtype: Dtype | None = None
@@ -52,16 +52,16 @@ ANYTHING = Wish()
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A way of serving.
+    """A way of serving a model.
 
     Attributes:
-        dtype: how weights are held.
-        cards: GPUs of this machine that it takes.
+        dtype: type of the weights.
+        cards: GPUs of this machine that it uses.
         context: tokens of prompt and answer together.
-        cache_bytes: for keys and values, on each GPU.
-        used_bytes: all that it takes, on each GPU.
+        cache_bytes: bytes for keys and values, on each GPU.
+        used_bytes: total bytes, on each GPU.
         pipeline: machines that hold the layers in turn; 1 without Ray.
-        shares: whether it is on the judge's GPU too.
+        shares: True if it uses the judge's GPU too.
     """
 
     dtype: Dtype
@@ -95,21 +95,21 @@ def choose(
     stored: Dtype | None = None,
     wish: Wish = ANYTHING,
 ) -> Choice:
-    """The best way of serving that fits.
+    """Return the best way of serving that fits.
 
     Args:
-        memory: what the model takes.
+        memory: the model's memory needs.
         context: lengths that make sense for it.
         cards: the GPUs.
         judge: UUID of the GPU that the judge times on.
         reserve: bytes to leave free there.
-        heads: attention heads, which the number of GPUs must divide; 0 is not known.
+        heads: attention heads, which the number of GPUs must divide; 0 if unknown.
         stored: the only type that these weights can be served in, if they are quantised.
-        wish: what the user asks for.
+        wish: the user's wishes.
 
     Raises:
         CannotJudgeError: there is no GPU.
-        DoesNotFitError: nothing fits; it says what each way would take.
+        DoesNotFitError: nothing fits; the message lists the needs of each way.
     """
     if not cards:
         cure = "Run it where there is one, or use a server elsewhere with `model.endpoint`."
@@ -131,7 +131,7 @@ def choose(
 def _ways(
     cards: Sequence[Card], judge: str | None, heads: int, stored: Dtype | None, wish: Wish
 ) -> Iterator[tuple[Cards, Dtype]]:
-    """Groups of GPUs with a type of weights, the best first."""
+    """Yield groups of GPUs with a type of weights, the best first."""
     own = [card for card in cards if card.gpu.uuid != judge]
     for some in (own, list(cards)) if own else (list(cards),):
         for dtype in _DTYPES:
@@ -145,14 +145,14 @@ def _ways(
                 if count > len(able) or (heads and heads % count):
                     continue
                 if dtype == "4bit" and stored is None and count > 1:
-                    continue  # weights that are quantised while they load cannot be divided
+                    continue  # weights that are quantised while they load cannot be split
                 yield (able[0], *able[1:count]), dtype
 
 
 def _fitted(
     memory: Memory, context: Context, group: Cards, dtype: Dtype, kept: int, wish: Wish, *, shares: bool
 ) -> Choice | str:
-    """The choice, or what it would take."""
+    """Return the choice, or a message with its needs if it does not fit."""
     parts = wish.ray or len(group)
     weights = memory.weights_gib[dtype] * _GIB / parts
     fixed = weights + memory.overhead_gib * _GIB

@@ -1,9 +1,9 @@
-"""The process that keeps one model server: starts it, says when it is ready, watches over it, ends all of it.
+"""The process that keeps one model server: starts it, announces that it is ready, watches it, and ends it.
 
     python -m kernel_model_server.keeper FOLDER
 
 FOLDER holds `order.json` (`kernel_model_server.launch.Order`). The keeper holds the lock on `kept` as long as it lives.
-Each half second it looks whether the server lives, and whether a judge died and left it paused or asleep.
+Each half second it checks that the server lives, and that no dead judge has left it paused or asleep.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _PR_SET_PDEATHSIG = 1
 _LOOK_SECONDS = 0.5
 _GRACE_SECONDS = 15.0
 _TRIES = 20
-_ABSENT = 10  # looks that a server which somebody else started may leave unanswered
+_ABSENT = 10  # checks in a row that a server started by others may leave unanswered
 
 
 def main() -> None:
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def _locked(kept: int) -> bool:
-    """Take the lock for good; whoever looks whether it is taken may hold it for a moment."""
+    """Take the lock for good; a process that probes the lock may hold it for a moment."""
     for _ in range(_TRIES):
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(kept, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -76,7 +76,7 @@ async def _keep(order: Order) -> None:
 async def _watch(
     server: Server, process: subprocess.Popen[bytes] | None, stopping: asyncio.Event, parent: int | None
 ) -> None:
-    """Until the server has ended, or is to end: because it was told so, or because `parent` has."""
+    """Watch until the server has ended, or is told to end, or `parent` has ended."""
     ready, absent = False, 0
     while not stopping.is_set() and parent in (None, os.getppid()):
         if process is not None and process.poll() is not None:
@@ -109,7 +109,7 @@ def _started(order: Order) -> subprocess.Popen[bytes]:
 
 
 async def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the server with all that it started: politely, so that it frees its GPU, then by force."""
+    """End the server and all its child processes: politely, so that it frees its GPU, then by force."""
     process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
         await asyncio.to_thread(process.wait, _GRACE_SECONDS)
@@ -118,7 +118,7 @@ async def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 async def _is_ready(server: Server) -> bool:
-    """Whether it is healthy and serves what it should."""
+    """Return True if it is healthy and serves the expected models."""
     endpoint = endpoint_of(server)
     try:
         async with httpx.AsyncClient(base_url=endpoint.url, transport=transport(endpoint), trust_env=False) as http:

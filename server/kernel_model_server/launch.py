@@ -1,4 +1,4 @@
-"""Starting, waiting for, adopting and stopping a model server."""
+"""Starts, awaits, adopts and stops a model server."""
 
 import os
 import re
@@ -35,7 +35,7 @@ _LONGEST_SOCKET = 100  # bytes; Linux takes 107
 
 
 class Order(BaseModel):
-    """What a keeper is to keep: `command` is empty for a server that somebody else started; `parent` may be None."""
+    """A keeper's order: `command` is empty for a server that somebody else started; `parent` may be None."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -47,7 +47,7 @@ class Order(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A server before it is started. `said` is how its profile was named; `choice` is None on a CPU."""
+    """A server before its start. `said` is the profile as the user named it; `choice` is None on a CPU."""
 
     name: str
     said: str
@@ -59,7 +59,7 @@ class Plan:
 
     @property
     def why(self) -> str:
-        """How it is served, one line."""
+        """Return the way it is served, on one line."""
         return str(self.choice) if self.choice else "bf16 on the CPU, for tries and tests: vLLM here is built for CPUs"
 
 
@@ -72,7 +72,7 @@ def plan(
     adapters: Mapping[str, Path] | None = None,
     wish: Wish = ANYTHING,
 ) -> Plan:
-    """How a model would be served here.
+    """Return the plan for serving a model here.
 
     Args:
         what: a profile, or the folder of a model; by default the profile of the settings.
@@ -80,7 +80,7 @@ def plan(
         profile: the profile of a model that is named by its folder; `general` by default.
         weights: the folder of a profile's model.
         adapters: folders of LoRA adapters by name.
-        wish: what to choose, as far as it is not left open.
+        wish: the user's wishes.
 
     Raises:
         ModelError: the weights, vLLM or the room for them are missing.
@@ -101,16 +101,16 @@ def plan(
 
 
 def fit(profile: Profile, weights: Weights | None, settings: Settings, wish: Wish = ANYTHING) -> Choice:
-    """The way of serving a model on this machine's GPUs; by the profile's own table where there are no weights.
+    """Return the way of serving a model on this machine's GPUs; without weights by the profile's own table.
 
     Raises:
-        DoesNotFitError: there is none.
+        DoesNotFitError: no way fits.
         ConfigurationError: the setting `gpu` names no GPU.
     """
     memory = weights.memory if weights else profile.memory
     if memory is None:
         cure = "Name its folder: `--weights FOLDER`."
-        raise DoesNotFitError(f"What {profile.id} takes is not known without its weights.", cure=cure)
+        raise DoesNotFitError(f"The memory that {profile.id} needs is not known without its weights.", cure=cure)
     cards = [Card(gpu, free_bytes(gpu)) for gpu in find_gpus()]
     used = choose_gpu(settings.gpu)
     judge = used.uuid if used else None
@@ -132,11 +132,11 @@ def fit(profile: Profile, weights: Weights | None, settings: Settings, wish: Wis
 
 
 def start(plan: Plan, *, attached: bool = False) -> Path:
-    """Start a keeper with its server and return its folder at once; the one that is running already, if there is one.
+    """Start a keeper with its server and return its folder at once, or the folder of one that is already running.
 
     Args:
-        plan: what to serve.
-        attached: whether it ends with this process; otherwise it stays until it is stopped.
+        plan: the server's plan.
+        attached: True to end it with this process; otherwise it stays until it is stopped.
 
     Raises:
         ModelError: an adapter or a package is missing.
@@ -175,13 +175,13 @@ def start(plan: Plan, *, attached: bool = False) -> Path:
 def adopt(url: str, settings: Settings, *, model: str, key: str | None = None) -> Path:
     """Watch over a server on this machine that somebody else started, so that the judge takes turns with it.
 
-    Which GPUs it uses is not known, so it counts for all of them.
+    Its GPUs are unknown, so it counts as using all of them.
 
     Args:
         url: its address, or `unix:/path`.
         settings: those in force.
         model: the name that it serves.
-        key: what it wants to be shown.
+        key: its API key.
 
     Raises:
         RefusedConnectionError: nothing answers there.
@@ -217,7 +217,7 @@ def wait_until_ready(
     """Wait for a server that was started.
 
     Raises:
-        StartFailedError: it ended, or was not ready in time; it says why.
+        StartFailedError: it ended, or was not ready in time; the message says why.
         DoesNotFitError: the GPU's memory did not suffice after all.
         WrongArchitectureError: vLLM does not know the model.
     """
@@ -238,9 +238,9 @@ def wait_until_ready(
 
 
 def stop(folder: Path) -> bool:
-    """End a server and its keeper, and wait until they are gone; False where none was running.
+    """End a server and its keeper, and wait until they are gone; return False if none was running.
 
-    One that somebody else started is only left alone from now on.
+    A server that somebody else started goes on, but is no longer watched.
     """
     try:
         keeper = int((folder / "kept").read_text())
@@ -276,17 +276,17 @@ def stay(folder: Path) -> None:
 
 
 def is_folder(what: str) -> bool:
-    """Whether a profile or a folder of weights is meant."""
+    """Return True if a folder of weights is meant, False for a profile."""
     return "/" in what or what.startswith(("~", ".")) or (Path(what).is_dir() and not what.endswith(".toml"))
 
 
 def name_of(text: str) -> str:
-    """A name for a server that can be a folder's."""
+    """Return a server name that can be a folder's."""
     return re.sub(r"[^\w.-]+", "-", text).strip("-.") or "model"
 
 
 def _can_pause(endpoint: Endpoint) -> bool:
-    """Whether it runs in vLLM's development mode."""
+    """Return True if it runs in vLLM's development mode."""
     way = httpx.HTTPTransport(uds=str(endpoint.uds)) if endpoint.uds else None
     try:
         with httpx.Client(base_url=endpoint.url, transport=way, trust_env=False) as http:
@@ -297,7 +297,7 @@ def _can_pause(endpoint: Endpoint) -> bool:
 
 
 def _fresh(folder: Path) -> Path:
-    """An empty folder for a server."""
+    """Return an empty folder for a server."""
     if len(str(folder / "socket").encode()) > _LONGEST_SOCKET:
         cure = "Set XDG_RUNTIME_DIR to a folder with a short name."
         raise ConfigurationError("This path is too long for a socket.", folder, cure=cure)

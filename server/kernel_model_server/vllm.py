@@ -1,4 +1,4 @@
-"""How vLLM is called: which installation, its arguments, its environment, and what its log says of its progress."""
+"""Calls vLLM: finds the installation, makes arguments and environment, and reads progress from its log."""
 
 import json
 import os
@@ -20,14 +20,14 @@ _ASK = (
     "print(json.dumps({d.name.lower(): d.version for d in m.distributions() if d.name}))"
 )
 _QUANTIZATION = {"fp8": "fp8", "4bit": "bitsandbytes"}
-_THINK_PARSER = "deepseek_r1"  # takes everything up to </think> for reasoning
+_THINK_PARSER = "deepseek_r1"  # takes everything up to </think> as reasoning
 _CPU_CONTEXT = 16384
 _CPU_CACHE_GIB = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Vllm:
-    """An installation: its Python, its version, and whether it is built for CPUs."""
+    """An installation: its Python, its version, True if built for CPUs, and its packages."""
 
     python: Path
     version: str
@@ -36,7 +36,7 @@ class Vllm:
 
 
 def find_vllm(settings: Settings) -> Vllm:
-    """The vLLM of `model.python`, or of this program's own Python.
+    """Return the vLLM of `model.python`, or of this program's own Python.
 
     Raises:
         NoVllmError: it is not installed there.
@@ -58,22 +58,22 @@ def find_vllm(settings: Settings) -> Vllm:
 def command(
     vllm: Vllm, weights: Weights, profile: Profile, choice: Choice | None, *, name: str, adapters: Mapping[str, Path]
 ) -> list[str]:
-    """The command that serves a model, but for the socket.
+    """Return the command that serves a model, without the socket.
 
     Args:
         vllm: the installation.
         weights: the model.
         profile: its profile.
         choice: how it is served on GPUs; None on a CPU.
-        name: by which requests name it.
+        name: name for requests.
         adapters: folders of LoRA adapters, by the names that requests use.
 
     Raises:
         NoVllmError: the choice needs a package that is missing there.
-        WrongArchitectureError: an adapter is none.
+        WrongArchitectureError: a folder holds no adapter.
     """
     start = ["vllm.entrypoints.cli.main", "serve", str(weights.folder)]
-    if "vllm" not in vllm.packages:  # that command asks for a distribution of exactly this name
+    if "vllm" not in vllm.packages:  # that command looks for a distribution of exactly this name
         start = ["vllm.entrypoints.openai.api_server", "--model", str(weights.folder)]
     arguments = [
         *("--served-model-name", name, "--generation-config", "vllm", "--enable-prefix-caching"),
@@ -89,12 +89,14 @@ def command(
 
 
 def context_of(weights: Weights, choice: Choice | None) -> int:
-    """Tokens of prompt and answer together that it is served with."""
+    """Return the tokens of prompt and answer together that it is served with."""
     return choice.context if choice else min(weights.most_context or _CPU_CONTEXT, _CPU_CONTEXT)
 
 
 def environment(vllm: Vllm, choice: Choice | None, key: str) -> dict[str, str]:
-    """This process's environment with what a private, offline server needs; the key is not for the command line."""
+    """Return this process's environment with settings for a private, offline server; the key must not be an
+    argument.
+    """
     ours = {
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",
@@ -118,7 +120,7 @@ def _placing(vllm: Vllm, weights: Weights, choice: Choice | None) -> list[str]:
     if choice is None:
         return [*arguments, "--enforce-eager"]
     total = min(card.gpu.memory_bytes for card in choice.cards)
-    share = min(0.95, choice.used_bytes / total)  # what vLLM wants to find free when it starts
+    share = min(0.95, choice.used_bytes / total)  # vLLM wants to find this much free when it starts
     arguments += ["--gpu-memory-utilization", f"{share:.3f}", "--kv-cache-memory-bytes", str(choice.cache_bytes)]
     if len(choice.cards) > 1:
         arguments += ["--tensor-parallel-size", str(len(choice.cards))]
@@ -148,13 +150,13 @@ def _rank(folder: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """How far a server has come; `share` goes from 0 to 1."""
+    """Progress of a starting server; `share` goes from 0 to 1."""
 
     doing: str
     share: float
 
 
-_STAGES = (  # what the log says, what that means, from which share to which
+_STAGES = (  # log line, its meaning, share at its beginning and end
     (re.compile(r"Initializing a V1 LLM engine|Starting vLLM"), "starting the engine", 0.05, 0.10),
     (re.compile(r"checkpoint shards:\s+(\d+)% Completed"), "loading weights", 0.10, 0.60),
     (re.compile(r"Loading weights took|Model loading took"), "compiling", 0.60, 0.70),
@@ -164,7 +166,7 @@ _STAGES = (  # what the log says, what that means, from which share to which
 
 
 def loading(log: str) -> Loading:
-    """How far a server that is starting has come, by its log."""
+    """Return the progress of a starting server, by its log."""
     now = Loading("starting vLLM", 0.0)
     for pattern, doing, begin, end in _STAGES:
         if found := pattern.findall(log):
@@ -177,7 +179,7 @@ _FATAL = re.compile(r"^.*?((?:\w+\.)*\w*(?:Error|Exception): .+)$", re.MULTILINE
 
 
 def last_error(log: str) -> str:
-    """What ended a server, by its log: the first error of the last process that failed, or else its last line."""
+    """Return why a server ended, by its log: the first error of the last process that failed, or else its last line."""
     errors = [e for e in _FATAL.findall(log) if "Engine core initialization failed" not in e and "SystemExit" not in e]
     if errors:
         return str(errors[-1]).strip()[:600]

@@ -1,4 +1,4 @@
-"""A model's weights on this disk: where they lie, what they are, what they take."""
+"""Finds a model's weights on disk, and reads their type and memory needs."""
 
 import json
 import math
@@ -13,7 +13,7 @@ from kernel_lsp.model.errors import NoWeightsError, WrongArchitectureError
 from kernel_lsp.model.profile import Dtype, Memory, Profile
 
 _GIB = 2**30
-_FOUR_BIT = 4.25 / 8  # bytes for a weight with its share of the scales
+_FOUR_BIT = 4.25 / 8  # bytes per weight with its share of the scales
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +22,11 @@ class Weights:
 
     Attributes:
         folder: with `config.json`.
-        stored: how they are to be used: a quantised model can only be served as it is; None for any other.
-        memory: what serving them takes.
-        most_context: tokens that the positions reach; None where the model does not say.
+        stored: type of a quantised model, which can only be served as it is; None for any other.
+        memory: memory needs of serving them.
+        most_context: longest context; None if the model does not tell.
         heads: attention heads, which the GPUs of a tensor-parallel server must divide.
-        reasons: whether its chat template has it think before it answers.
+        reasons: True if its chat template makes it reason before it answers.
     """
 
     folder: Path
@@ -38,11 +38,11 @@ class Weights:
 
 
 def find_weights(profile: Profile, settings: Settings, named: Path | None = None) -> Weights:
-    """The weights of a profile: in the folder `named`, in `model.weights`, or where downloads put them.
+    """Return the weights of a profile: in the folder `named`, in `model.weights`, or in the download folders.
 
     Raises:
-        NoWeightsError: they are nowhere; it says where they were looked for, and how to get them.
-        WrongArchitectureError: what lies there is something else.
+        NoWeightsError: they are missing; the message says where they were looked for, and how to get them.
+        WrongArchitectureError: the folder holds another model.
     """
     if (folder := named or settings.model.weights) is not None:
         return read_weights(folder, profile)
@@ -62,7 +62,7 @@ def find_weights(profile: Profile, settings: Settings, named: Path | None = None
 
 
 def read_weights(folder: Path, profile: Profile) -> Weights:
-    """What a folder's weights are and take.
+    """Return the type and memory needs of a folder's weights.
 
     Raises:
         NoWeightsError: there is no such folder.
@@ -110,7 +110,7 @@ def _places(profile: Profile, settings: Settings) -> Iterator[Path]:
 
 
 def _memory(config: dict[str, Any], parameters: int | None, profile: Profile) -> Memory:
-    """What a dense decoder takes; its embeddings stay in 16 bits whatever the rest is held in."""
+    """Return the memory needs of a dense decoder; its embeddings stay in 16 bits whatever the type of the rest."""
     hidden, layers, heads = (config[k] for k in ("hidden_size", "num_hidden_layers", "num_attention_heads"))
     kv_heads = config.get("num_key_value_heads") or heads
     head = config.get("head_dim") or hidden // heads
@@ -127,7 +127,7 @@ def _memory(config: dict[str, Any], parameters: int | None, profile: Profile) ->
 
 
 def _reasons(folder: Path) -> bool:
-    """By the template, which stands in a file of its own or, of old, in the tokenizer's settings."""
+    """Return True if the chat template makes it reason; older models have the template in the tokenizer's settings."""
     try:
         template = (folder / "chat_template.jinja").read_text()
     except OSError:
@@ -147,7 +147,7 @@ def _stored(config: dict[str, Any]) -> Dtype | None:
 
 
 def _parameters(folder: Path) -> int | None:
-    """Numbers in the weights' files, by their headers; None for packed ones, and where there are none."""
+    """Return the number of parameters in the weights' files; None for packed ones, and without files."""
     total = 0
     for path in sorted(folder.glob("*.safetensors")):
         with path.open("rb") as file:

@@ -1,1 +1,1 @@
-"""C++ host code of CUDA extensions, built in under a second: against a thin header, and apart from the device code."""
+"""C++ host code of CUDA extensions, built in under a second: against a thin header, separately from the device code."""

@@ -1,7 +1,7 @@
-"""Extensions on the fast path: the host compiler on the host's view, NVRTC on the slice. Worker processes only.
+"""The fast build of torch extensions: the host compiler on the host code, NVRTC on the device code.
 
-The host part is made first, for it says which instances of templates the launches ask for. What the thin header cannot
-compile is no failure but a reason to build with the real one (`fast_build` answers with the reason).
+Worker processes only. The host part is compiled first, since it tells which template instances the launches use. Code
+that the thin header cannot compile is no failure: `fast_build` returns the reason, and the full build takes over.
 """
 
 import re
@@ -32,18 +32,18 @@ _NOT_HERE = (
     (re.compile(r"\bstd\s*::\s*(?:j?thread|async)\b|\bpthread_create\b|#\s*pragma\s+omp\b"), "starts threads"),
 )
 _HALF = re.compile(r"\b(?:c10|at|torch)::(?:Half|BFloat16)\b|\b(?:__half|half2?\b|__nv_bfloat16)")
-"""Names of 16-bit floats. Torch's headers bring CUDA's too, so that files need not include them."""
+"""Names of 16-bit floats. Torch's headers include CUDA's, so files may use them without including anything."""
 _ERROR = re.compile(
     r"^(?P<path>[^:\n]+):(?P<line>\d+):(?P<column>\d+): (?:fatal )?error: (?P<message>.*)$", re.MULTILINE
 )
-# The compiler's words for what no header could mend.
+# Compiler messages about mistakes that no header could mend.
 _OWN_MISTAKE = re.compile(
     r"expected|stray|missing terminating|unterminated|redefinition of|invalid suffix|two or more"
     r"|expression cannot be used as a function"
-)  # a semicolon is missing before a launch
+)  # "cannot be used as a function": a semicolon is missing before a launch
 _TORCH_HEADER = re.compile(r'#\s*include\s*[<"](?:torch|ATen|c10|pybind11)/')
 _WORD = re.compile(r"[A-Za-z_]\w*")
-_LIBRARY = re.compile(r"\w\s*::|\b(?:C10|AT|TORCH|THRUST|CUB)_")  # names that headers bring
+_LIBRARY = re.compile(r"\w\s*::|\b(?:C10|AT|TORCH|THRUST|CUB)_")  # names that come from headers
 _DEFAULTS = BuildOptions()
 
 
@@ -68,7 +68,7 @@ def fast_build(
         libraries: cache of host code.
 
     Returns:
-        The build, which has failed where the mistake is the text's own; or the reason why the fast path is not for it.
+        The build, failed if the user's text is at fault; or the reason why this extension needs the full build.
     """
     flags = translate(request.cflags, request.cuda_cflags, request.ldflags, torch=_uses_torch(request))
     if (reason := _objection(request, flags)) is not None:
@@ -103,7 +103,7 @@ def fast_build(
 
 @dataclass(frozen=True, slots=True)
 class _DeviceCode:
-    """The device code of a request, to be compiled for `arch` as the request and the user's `options` ask."""
+    """The device code of a request with all that its compilation needs."""
 
     request: ExtensionRequest
     arch: str
@@ -113,14 +113,14 @@ class _DeviceCode:
     cache: BuildCache | None
 
     def source(self) -> SourceFile:
-        """The only unit of device code, where it stands in the file that holds it."""
+        """Return the only unit of device code, at its own lines of the file that holds it."""
         line, text = placed(self.request.cuda[0], self.origin)
         text = "\n" * (line - 1) + text
         named = _named(self.request, self.origin)
         return SourceFile(named, without_spaces_of_lambdas(text) if self.flags.extended_lambda else text)
 
     def build(self, source: SourceFile, names: tuple[str, ...] = ()) -> Build:
-        """Compile it, with these instances of templates."""
+        """Compile `source` with these template instances."""
         half = (f"--pre-include={HALF_HEADER}",) if _HALF.search(source.text + " ".join(names)) else ()
         folders = (*map(Path, self.request.include_paths), *self.options.include_dirs)
         options = BuildOptions((*self.flags.device, *half, *self.options.flags), folders)
@@ -128,9 +128,9 @@ class _DeviceCode:
 
 
 def _mistaken_kernels(device: _DeviceCode, line: int) -> Build | None:
-    """The build of the device code alone, if that stumbles over the same line, on which no word of torch's stands.
+    """Return the build of the device code alone if it fails at this line too, and the line uses nothing of torch's.
 
-    Then it is the user's mistake, and the device compiler tells it better; nor would torch's headers mend it.
+    Then the mistake is the user's: the device compiler explains it better, and torch's own headers would not mend it.
     """
     if not device.request.cuda:
         return None
@@ -178,7 +178,7 @@ def _parameters(stub: Stub, known: dict[str, tuple[str, ...]]) -> tuple[str, ...
 
 
 def _objection(request: ExtensionRequest, flags: Flags) -> str | None:
-    """Why a request is not for the fast path, as far as its text and options tell."""
+    """Return why a request needs the full build, as far as its text and options tell; None if they do not."""
     if flags.unknown is not None:
         return f"the option {flags.unknown} is for other compilers"
     if len(request.cuda) > 1:
@@ -199,17 +199,17 @@ def _host_text(unit: Unit, origin: SourceFile, request: ExtensionRequest) -> str
 
 
 def _uses_torch(request: ExtensionRequest) -> bool:
-    """Whether torch would compile it; not so a CUDA file by itself that has none of its headers."""
+    """Return True unless the request is a CUDA file by itself that includes none of torch's headers."""
     return any(unit.path is None or _TORCH_HEADER.search(unit.text) for unit in request.units)
 
 
 def _asked_for(unit: Unit, request: ExtensionRequest) -> list[str] | None:
-    """The functions for which a CUDA file by itself is built; None where all host code counts."""
+    """Return the functions that a CUDA file by itself is built for; None where all of its host code counts."""
     return None if unit.path is None or request.functions is None else [name for name, _ in request.functions]
 
 
 def _headers(request: ExtensionRequest, views: Sequence[str], options: BuildOptions) -> dict[str, str]:
-    """The host's views of headers that lie beside the CUDA file that is built by itself, or below."""
+    """Return the host code of headers in the folder of a CUDA file that is built by itself, by their relative paths."""
     found: dict[str, str] = {}
     for unit, view in zip(request.units, views, strict=True):
         if unit.path is None or _asked_for(unit, request) is None:
@@ -225,9 +225,9 @@ def _headers(request: ExtensionRequest, views: Sequence[str], options: BuildOpti
 
 
 def placed(unit: Unit, origin: SourceFile) -> tuple[int, str]:
-    """The line of the file that holds it on which a unit's text begins, and the text with that file's lines.
+    """Return the line of `origin` on which a unit's text begins, and the text with the line numbers of that file.
 
-    Texts that are put together from several strings, or computed, are laid out as those stand in a Python file.
+    Text that is joined from several strings, or computed, is laid out as its parts stand in the Python file.
     """
     if unit.path is not None or not unit.text.strip():
         return 1, unit.text
@@ -246,7 +246,7 @@ def _bindings(functions: Sequence[tuple[str, str]]) -> str:
 
 
 def quoted(text: str) -> str:
-    """A string of C++."""
+    """Return `text` as a C++ string literal."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 

@@ -1,7 +1,7 @@
-"""The host compiler on C++ behind the thin header, which is compiled ahead once for each version of it.
+"""Runs the host compiler on C++ texts, with the thin header precompiled once for each version of header and compiler.
 
-Worker processes only. Libraries are kept by the content of the host text alone, so that an edit of device code finds
-its host part built.
+Worker processes only. Libraries are cached by the content of the host text alone, so an edit of device code finds its
+host part already built.
 """
 
 import os
@@ -24,7 +24,7 @@ _COMPILE = (
     "-fPIC",
     "-w",
     "-fdiagnostics-color=never",
-    "-fno-gnu-unique",  # what one library calls its own stays its own in a process with several
+    "-fno-gnu-unique",  # a symbol of one library must not be shared with others in the process
     "-fvisibility=hidden",
 )
 _LINK = ("-shared", "-Wl,-Bsymbolic", "-Wl,--build-id=none", "-Wl,--exclude-libs,ALL")
@@ -37,7 +37,7 @@ class Compiled:
 
     Attributes:
         library: the ELF image; None if it did not compile.
-        log: the compiler's words.
+        log: the compiler's output.
         seconds: wall time of this call.
         cached: whether it came from the cache.
     """
@@ -50,7 +50,7 @@ class Compiled:
 
 @lru_cache
 def host_compiler() -> tuple[Path, str] | None:
-    """The host compiler and its version: `CXX`, else g++. None if there is none that is GNU's."""
+    """Return the host compiler and its version: `CXX`, else g++; None without a GNU compiler."""
     found = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("g++")
     if found is None:
         return None
@@ -63,9 +63,10 @@ def host_compiler() -> tuple[Path, str] | None:
 
 @lru_cache
 def standard_library(compiler: Path) -> tuple[str, ...]:
-    """The shared library of C++, as a file: some compilers find but the static one, and two of them in a process crash.
+    """Return the path of the shared C++ library to link with, as a tuple of one; empty if there is none.
 
-    The static one shares its unique symbols with the process's own, though they may be of different versions.
+    Some compilers would take the static library. It shares its unique symbols with the process's own, possibly of
+    another version, and the process crashes.
     """
     asking = [str(compiler), "-print-file-name=libstdc++.so.6"]
     try:
@@ -77,12 +78,12 @@ def standard_library(compiler: Path) -> tuple[str, ...]:
 
 @lru_cache
 def header_texts() -> dict[str, str]:
-    """The thin header's files by name, with the bodies of its functions."""
+    """Return the thin header's files by name, including the file with the bodies of its functions."""
     return {path.name: path.read_text(encoding="utf-8") for path in sorted(_HEADERS.iterdir())}
 
 
 def prepare_header(folder: Path) -> None:
-    """Compile the thin header ahead into `folder`, where it is not yet: seconds that the first extension is spared."""
+    """Precompile the thin header into `folder` unless it is there; saves the first extension some seconds."""
     if (found := host_compiler()) is not None:
         _prepared(*found, folder)
 
@@ -101,7 +102,7 @@ def compile_host(
         flags: definitions, include folders and the like.
         folder: where the compiled header lies; made at first use where it may be written.
         cache: where libraries are looked up and kept, failures included.
-        headers: by the names under which texts include them, what stands for the files of these names.
+        headers: include name -> text that replaces the file of that name.
     """
     headers = headers or {}
     start = time.perf_counter()
@@ -119,7 +120,7 @@ def compile_host(
         *headers,
         *map(_essence, headers.values()),
     )
-    # A library holds wherever its lines stand in a file; where an error stands does not.
+    # A cached library is valid wherever its lines stand in a file; the position of an error is not.
     by_code, by_text = (cache_key((*made_of, *parts)) for parts in (map(_essence, texts), ("text", *texts)))
     if cache is not None and (library := cache.read(by_code)) is not None:
         return Compiled(library, "", time.perf_counter() - start, cached=True)
@@ -140,7 +141,7 @@ def compile_host(
 
 
 def _essence(text: str) -> str:
-    """What of a text the compiler's result depends on: not its comments, empty lines and where it says it stands."""
+    """Return the part of a text that affects the compiler's output: no comments, empty lines or `#line` directives."""
     if 'R"' in text:
         return text
     lines = without_comments(text.encode()).decode().splitlines()
@@ -182,7 +183,7 @@ def _end(process: subprocess.Popen[str]) -> str:
 
 
 def _prepared(compiler: Path, version: str, folder: Path) -> Path | None:
-    """The folder with the thin header compiled, and the object of its functions; None where it cannot be written."""
+    """Return the folder with the precompiled header and the object of its functions; None if it cannot be written."""
     home = folder / f"header-{cache_key((version, *_COMPILE, *header_texts().values()))[:20]}"
     if (home / "host.o").is_file():
         return home

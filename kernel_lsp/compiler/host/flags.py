@@ -1,4 +1,4 @@
-"""Options for nvcc and the host compiler, told apart by who can do something with them on the fast path."""
+"""Sorts the options of nvcc and the host compiler by the compiler that takes them in the fast build."""
 
 import re
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kernel_lsp.compiler.target import split_targets
 
-# What torch gives nvcc with every extension.
+# Options that torch gives nvcc with every extension.
 _TORCH = (
     "-D__CUDA_NO_HALF_OPERATORS__",
     "-D__CUDA_NO_HALF_CONVERSIONS__",
@@ -32,13 +32,13 @@ _SPLIT = re.compile(r"-{1,2}(maxrregcount|std)")
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """Options of the fast path.
+    """Options of the fast build.
 
     Attributes:
         host: for the host compiler.
-        device: for the device compilers, with what names targets.
-        unknown: the first one whose meaning there is not known.
-        extended_lambda: whether lambdas in device code may say so.
+        device: for the device compilers, including those that name targets.
+        unknown: the first option that the fast build does not know.
+        extended_lambda: True if `__device__` lambdas are allowed.
     """
 
     host: tuple[str, ...]
@@ -50,10 +50,10 @@ class Flags:
 def translate(
     cflags: Sequence[str], cuda_cflags: Sequence[str], ldflags: Sequence[str] = (), *, torch: bool = True
 ) -> Flags:
-    """Options of an extension for the host compiler and for NVRTC.
+    """Return the options of an extension split for the host compiler and NVRTC.
 
-    Definitions of `cuda_cflags` go to both, as nvcc would give them to both. Levels of optimisation and warnings
-    change nothing that a result depends on, and go. With `torch` come the definitions that torch gives nvcc.
+    Definitions in `cuda_cflags` go to both, as nvcc would pass them to both. Levels of optimisation and warnings do not
+    change a result and are dropped. `torch` adds the definitions that torch gives nvcc.
     """
     host: list[str] = []
     device: list[str] = list(_TORCH if torch else ())

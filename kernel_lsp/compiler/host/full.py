@@ -1,7 +1,7 @@
-"""Extensions on the full path: torch's own headers, nvcc and ninja. Worker processes only.
+"""The full build of torch extensions: torch's own headers, nvcc and ninja. Worker processes only.
 
-Slow (a minute is usual, for `torch/extension.h`), so a library is kept under the hash of all that made it. It runs code
-of the extension, which torch imports once it is built.
+Slow (a minute is usual, for `torch/extension.h`), so a library is cached under the hash of all its inputs. It runs code
+of the extension, because torch imports the library once it is built.
 """
 
 import fcntl
@@ -35,7 +35,7 @@ from kernel_lsp.source.candidate import SourceFile
 _DEFAULTS = BuildOptions()
 _INLINE_CPP = "#include <torch/extension.h>\n"
 _INLINE_CUDA = "#include <torch/types.h>\n#include <cuda.h>\n#include <cuda_runtime.h>\n"
-_load = cpp_extension.load  # as it is before any of a candidate's code has run
+_load = cpp_extension.load  # taken before any code of a candidate has run
 
 
 def full_build(
@@ -54,7 +54,7 @@ def full_build(
         origin: the file whose text holds the sources, so that messages name its lines.
         folder: where libraries are kept.
         options: the user's own compiler options.
-        reason: why the fast path is not taken, for the record.
+        reason: why the fast build was not possible, for the record.
 
     Raises:
         CannotJudgeError: it has CUDA code, and torch was built without CUDA or there is no nvcc.
@@ -93,7 +93,7 @@ def full_build(
             record = HostBuild("full", reason, cached_host=True, cached_device=True, arch=target)
             build = Build(None, (), "extension", 0.0, cached=True, log=log)
             return ExtensionBuild(request.digest, request.name, record, build, extension=str(library))
-        # Torch's own lock file has no owner: one that a killed build left behind would make every later one wait.
+        # Torch's own lock file has no owner: one left behind by a killed build would make every later build wait.
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
         files: list[str] = []
@@ -101,7 +101,7 @@ def full_build(
             file = directory / f"{name}_unit{number}.{'cu' if unit.cuda else 'cpp'}"
             file.write_text(text, encoding="utf-8")
             files.append(str(file))
-        cpp_extension.JIT_EXTENSION_VERSIONER.entries.pop(name, None)  # else a failure is not tried again
+        cpp_extension.JIT_EXTENSION_VERSIONER.entries.pop(name, None)  # without this a failed build is not tried again
         compiler = host_compiler()
         include = dict.fromkeys((*request.include_paths, str(origin.path.parent), *map(str, options.include_dirs)))
         try:
@@ -110,8 +110,8 @@ def full_build(
                     name,
                     files,
                     extra_cflags=list(request.cflags),
-                    # Not our default language standard: torch knows which one its headers need.
-                    # Nor what names targets: torch would take those instead of the one for this GPU.
+                    # No language standard of ours: torch knows which one its headers need. No targets either: torch
+                    # would use them instead of this GPU's.
                     extra_cuda_cflags=["-lineinfo", *given],
                     extra_ldflags=[*request.ldflags, *(standard_library(compiler[0]) if compiler else ())],
                     extra_include_paths=list(include),
@@ -135,7 +135,7 @@ def full_build(
 
 
 def _texts(request: ExtensionRequest, origin: SourceFile) -> list[str]:
-    """The units as torch writes them, each line named as it is in the file it stands in."""
+    """Return the units as torch writes them, with `#line` directives for the lines of the user's file."""
     texts: list[str] = []
     for unit in request.units:
         before = "" if unit.path else _INLINE_CUDA if unit.cuda else _INLINE_CPP
@@ -147,7 +147,7 @@ def _texts(request: ExtensionRequest, origin: SourceFile) -> list[str]:
 
 
 def _bindings(unit: Unit, functions: tuple[tuple[str, str], ...]) -> str:
-    """As torch makes them for `load_inline`; in a file of CUDA, without what only the host's compiler can take."""
+    """Return the bindings as torch writes them for `load_inline`; in a CUDA file without what nvcc cannot compile."""
     lines = ""
     for name, doc in functions:
         code = f"&{name}" if unit.cuda else f"torch::wrap_pybind_function({name})"
@@ -173,19 +173,19 @@ def _require_compiler(path: Path, reason: str) -> None:
 
 
 def _arch_list(arch: str) -> str:
-    """Torch's way to write an architecture: `9.0a` for `sm_90a`."""
+    """Return an architecture as torch writes it: `9.0a` for `sm_90a`."""
     number = base_arch(arch).removeprefix("sm_")
     return f"{number[:-1]}.{number[-1]}{arch.removeprefix(base_arch(arch))}"
 
 
 def _path() -> str:
-    """The search path with the environment's own programs, such as ninja, which need not be activated."""
+    """Return PATH with the environment's own programs first, such as ninja; it need not be activated."""
     return os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
 
 
 @contextmanager
 def _alone(path: Path) -> Generator[None]:
-    """Hold a lock that the system takes back when its process dies, however that comes about."""
+    """Hold an exclusive lock on `path`; the system releases it when the process dies in any way."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""What came of building an extension, as records that every process may hold."""
+"""Records of an extension's build, which any process may hold."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -10,16 +10,16 @@ Way = Literal["fast", "full"]
 
 @dataclass(frozen=True, slots=True)
 class HostBuild:
-    """Which way an extension was built.
+    """How an extension was built.
 
     Attributes:
         path: `fast` with the thin header and NVRTC, `full` with torch's own headers and nvcc.
-        reason: why it could not be the fast one; empty on that.
+        reason: why the fast build was not possible; empty if it was used.
         seconds_host: wall time spent on the host code.
-        seconds_device: wall time spent on the device code; 0 on the full path, which makes both at once.
-        cached_host: whether the host code was found built.
-        cached_device: whether the device code was.
-        arch: what the device code was compiled for; empty where there is none, or where it does not compile.
+        seconds_device: wall time spent on the device code; 0 on the full path, which compiles both at once.
+        cached_host: True if the host code came from the cache.
+        cached_device: True if the device code did.
+        arch: architecture of the device code; empty if there is none or it does not compile.
     """
 
     path: Way
@@ -33,11 +33,11 @@ class HostBuild:
 
 @dataclass(frozen=True, slots=True)
 class Launchable:
-    """A kernel as its host stub finds it.
+    """A kernel that a host library can launch.
 
     Attributes:
         start: offset of the stub's code in the library.
-        end: past it.
+        end: end of the stub's code, exclusive.
         entry: symbol in the cubin.
         name: as a launch would write it.
         parameters: names of its parameters.
@@ -56,11 +56,11 @@ class ExtensionBuild:
 
     Attributes:
         digest: of the request.
-        name: as the caller calls it.
-        host: which way it went.
-        build: of the device code on the fast path, with all messages; of the whole on the full one.
+        name: name that the caller gave it.
+        host: how it was built.
+        build: on the fast path the device code's build, with all messages; on the full path the build of both.
         library: fast path: ELF image of the host code.
-        kernels: fast path: what the library launches.
+        kernels: fast path: the kernels that the library launches.
         extension: full path: the shared object that is a Python module.
     """
 
@@ -74,10 +74,10 @@ class ExtensionBuild:
 
     @property
     def ok(self) -> bool:
-        """Whether there is something to load."""
+        """Return True if there is something to load."""
         return self.library is not None or self.extension is not None
 
     @property
     def binary(self) -> Binary | None:
-        """The machine code, where it lies apart."""
+        """Return the device code, on the fast path; None on the full path, whose library contains it."""
         return self.build.binary

@@ -1,4 +1,4 @@
-"""What `load_inline` and `load` of `torch.utils.cpp_extension` are asked for, as a record with a content address."""
+"""The request behind a call of `load_inline` or `load` of `torch.utils.cpp_extension`, as a record with a hash."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ _BINDS_ITSELF = re.compile(r"\b(?:PYBIND11_MODULE|TORCH_LIBRARY|TORCH_LIBRARY_FR
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A text that the compiler sees by itself: CUDA for nvcc, or plain C++; `path` is where it stands, if in a file."""
+    """One translation unit: CUDA for nvcc, or plain C++; `path` is its file, if it comes from one."""
 
     cuda: bool
     text: str
@@ -29,7 +29,7 @@ class ExtensionRequest:
     """An extension to build.
 
     Attributes:
-        name: as the caller calls it; no part of the address.
+        name: name that the caller gives it; not part of the digest.
         units: the texts, C++ first as torch has it.
         functions: (name, docstring) of the functions to bind; None where the texts bind their own.
         cflags: options for C++.
@@ -48,17 +48,17 @@ class ExtensionRequest:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all but the name."""
+        """Return SHA-256 of all fields but the name."""
         return hashlib.sha256(json.dumps(asdict(self) | {"name": ""}).encode()).hexdigest()
 
     @property
     def cuda(self) -> tuple[Unit, ...]:
-        """The units of CUDA."""
+        """Return the CUDA units."""
         return tuple(unit for unit in self.units if unit.cuda)
 
     @property
     def cpp(self) -> tuple[Unit, ...]:
-        """The units of plain C++."""
+        """Return the C++ units."""
         return tuple(unit for unit in self.units if not unit.cuda)
 
 
@@ -74,7 +74,7 @@ def inline_request(
     extra_include_paths: Sequence[str] | str | None = None,
     **_: Any,
 ) -> ExtensionRequest:
-    """What a call of `load_inline` asks for; the rest of its arguments say where and how loudly.
+    """Return the request of a `load_inline` call; arguments that do not affect the build are ignored.
 
     Raises:
         ValueError: `functions` is neither a name, a list nor a dictionary, as torch has it.
@@ -104,7 +104,7 @@ def file_request(
     extra_include_paths: Sequence[str] | str | None = None,
     **_: Any,
 ) -> ExtensionRequest:
-    """What a call of `load` asks for.
+    """Return the request of a `load` call; arguments that do not affect the build are ignored.
 
     Raises:
         WorkloadError: a file cannot be read.
@@ -129,7 +129,7 @@ def file_request(
 
 
 def cuda_file_request(path: Path, text: str, functions: Sequence[str]) -> ExtensionRequest:
-    """A CUDA file by itself, with these of its host functions bound unless it binds some itself."""
+    """Return the request for a CUDA file by itself; `functions` are bound unless the file has bindings of its own."""
     binds = _BINDS_ITSELF.search(text) is not None
     bound = None if binds else tuple((name, "") for name in functions)
     unit = Unit(cuda=True, text=text, path=str(path))
@@ -140,7 +140,7 @@ def _listed(given: Any) -> tuple[str, ...]:
     if given is None:
         return ()
     listed = (given,) if isinstance(given, (str, os.PathLike)) else tuple(given)
-    return tuple(text for one in listed if (text := os.fspath(one)).strip())  # people pass [""] for no option at all
+    return tuple(text for one in listed if (text := os.fspath(one)).strip())  # people pass [""] for no options
 
 
 def _bound(functions: Any) -> Iterator[tuple[str, str]]:

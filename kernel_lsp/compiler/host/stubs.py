@@ -1,4 +1,4 @@
-"""The kernels' stubs in a host library: where their code lies, and which instances of templates they stand for."""
+"""Finds the kernels' host stubs in a library: the range of their code, and the template instances they launch."""
 
 from dataclasses import dataclass
 
@@ -11,11 +11,11 @@ _ANONYMOUS = "(anonymous namespace)::"
 
 @dataclass(frozen=True, slots=True)
 class Stub:
-    """One kernel as the host knows it.
+    """The host stub of one kernel.
 
     Attributes:
         start: offset of its code from the start of the library.
-        end: past its code.
+        end: end of its code, exclusive.
         symbol: its mangled name.
         name: as a launch would write it, `ops::scale<float, 256>`.
     """
@@ -27,7 +27,10 @@ class Stub:
 
 
 def read_stubs(library: bytes, kernels: frozenset[str]) -> tuple[Stub, ...]:
-    """The stubs of `kernels`, which are names with namespaces and without template arguments, in a host library."""
+    """Return the stubs of `kernels` in a host library, in order of address.
+
+    `kernels` are names with namespaces and without template arguments.
+    """
     sections = read_sections(library)
     table = next(section for section in sections if section.name == ".symtab")
     found: list[Stub] = []

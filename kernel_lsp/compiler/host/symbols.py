@@ -1,7 +1,7 @@
-"""Symbols that a built library leaves undefined for others to provide, and those of them that no kernel needs.
+"""Finds the functions that a built library takes from others, and among them those that no kernel's host code needs.
 
-A word in the text of host code can be hidden by a macro, an assembler label or a function pointer; a symbol that the
-dynamic loader has to find cannot. The layout is that of the System V ABI, chapter 5, "Symbol Table".
+A macro, an assembler label or a function pointer can hide a call in the text of host code; a symbol that the dynamic
+loader has to resolve cannot be hidden. The layout is that of the System V ABI, chapter 5, "Symbol Table".
 """
 
 import re
@@ -47,7 +47,7 @@ _OF_CPP = re.compile(
 
 
 def undefined_symbols(library: bytes) -> frozenset[str]:
-    """Return the names, mangled and without versions, that a shared library leaves to the dynamic loader to find.
+    """Return the undefined dynamic symbols of a shared library: mangled names, without versions.
 
     Args:
         library: the ELF image.
@@ -59,7 +59,7 @@ def undefined_symbols(library: bytes) -> frozenset[str]:
         sections = read_sections(library)
         tables = [section for section in sections if section.name == ".dynsym"]
         symbols = [symbol for table in tables for symbol in read_symbols(table, sections)]
-    except Exception as error:  # struct.error, IndexError and what else a mangled image may bring about
+    except Exception as error:  # struct.error, IndexError and others that a damaged image may raise
         raise ValueError("the built library is no ELF image that can be read") from error
     if not tables:
         raise ValueError("the built library has no table of dynamic symbols")
@@ -69,10 +69,10 @@ def undefined_symbols(library: bytes) -> frozenset[str]:
 
 
 def forbidden_symbols(library: bytes, baseline: bytes | None = None) -> tuple[str, ...]:
-    """Return what a built library calls that no kernel's host code needs, as a person writes it, by the alphabet.
+    """Return the forbidden functions that a built library calls, as a person writes them, in alphabetical order.
 
-    These are functions that find or change code, map memory, start processes or threads, open files, run Python, or
-    change settings of the whole process or GPU.
+    Forbidden are functions that find or change code, map memory, start processes or threads, open files, run Python, or
+    change settings of the whole process or GPU. No kernel's host code needs them.
 
     Args:
         library: the ELF image of a version's host code, with or without torch's own headers.
@@ -87,7 +87,7 @@ def forbidden_symbols(library: bytes, baseline: bytes | None = None) -> tuple[st
 
 
 def _forbidden(symbol: str) -> str | None:
-    """Return the function's name for a person where a symbol is one of those; None where it is none."""
+    """Return a forbidden symbol's function name as a person writes it; None if it is not forbidden."""
     if _OF_C.fullmatch(symbol):
         return symbol
     if not symbol.startswith("_Z"):

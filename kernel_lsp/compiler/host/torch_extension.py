@@ -1,7 +1,7 @@
-"""torch's `cpp_extension`, imported without a question to the GPU. Worker processes only.
+"""Imports torch's `cpp_extension` without asking CUDA for a GPU. Worker processes only.
 
-Where there is an nvcc, importing it asks torch whether there is a GPU. A process that asked so cannot use CUDA in a
-fork of it, and a nursery's workers are such forks.
+If nvcc is installed, the import asks torch whether there is a GPU. After that question no fork of the process can use
+CUDA, and GPU workers are forks.
 """
 
 from unittest import mock

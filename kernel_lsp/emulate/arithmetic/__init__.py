@@ -1,4 +1,4 @@
-"""What one PTX instruction computes: opcodes without memory, control or neighbours, bound to functions on raw bits.
+"""Arithmetic of PTX: instructions without memory, control or other lanes, bound to functions on raw bits.
 
 Worker processes only (numpy). Semantics are those of the PTX ISA 9.0; where it leaves a result to the machine (division
 by zero, payloads of NaN) it is what NVIDIA's hardware gives, as held to it by `tests/bench/ptx_fuzz.py`.
@@ -19,7 +19,7 @@ _FAMILIES = (integer.bind, bits.bind, compare.bind, floating.bind, approximate.b
 
 @cache
 def bind(opcode: str) -> Operation | None:
-    """The operation of a static opcode with its modifiers, such as `fma.rn.ftz.f32`; None where there is none here.
+    """Return the operation of an opcode with its modifiers, such as `fma.rn.ftz.f32`; None if it is not implemented.
 
     `run` takes the source operands in the instruction's order as arrays of raw bits (`bool`, `uint16`, `uint32`,
     `uint64`, of shape (n,) or ()) and gives raw bits of the destination. An operand in a register wider than the
@@ -34,7 +34,7 @@ def bind(opcode: str) -> Operation | None:
 
 
 def _guarded(run: Run) -> Run:
-    """A function with numpy's warnings off and its scalars as arrays of one element, which wrap silently."""
+    """Wrap a function: numpy's warnings off, and scalars as arrays of one element, which wrap silently."""
 
     def guarded(*operands: Array) -> Array | tuple[Array, ...]:
         scalar = not any(x.ndim for x in operands)

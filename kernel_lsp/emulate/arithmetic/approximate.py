@@ -1,4 +1,4 @@
-"""The approximate instructions, as ptxas makes them for sm_90 of the special-function unit and exact arithmetic.
+"""The approximate instructions, composed as by ptxas for sm_90 from the special-function unit and exact arithmetic.
 
 Operands that the unit does not take are scaled, and its results are scaled back. 16-bit forms are computed as float32
 and cut.
@@ -27,7 +27,7 @@ _UPPER_NAN = np.uint64(0x7FFFFFFF00000000)
 
 
 def bind(opcode: Opcode) -> Operation | None:
-    """The operation of an opcode of the approximate units, or None."""
+    """Return the operation of an approximate opcode; None for any other."""
     if len(opcode.types) != 1 or opcode.type.kind != "f":
         return None
     if opcode.name == "div":
@@ -58,7 +58,7 @@ def _times(x: Array, factor: Array | np.float32) -> Array:
 
 
 def _with_subnormals(unit: Function, back: Function) -> Function:
-    """A unit that takes subnormal operands too: multiplied by 2**24, which `back` makes up for on its result."""
+    """Wrap a unit to take subnormal operands: they are multiplied by 2**24, and `back` corrects the result."""
 
     def run(x: Array) -> Array:
         small = np.abs(_numbers(x)) < _SMALL
@@ -71,14 +71,14 @@ def _with_subnormals(unit: Function, back: Function) -> Function:
 
 
 def _rcp(x: Array) -> Array:
-    """A reciprocal that may be subnormal."""
+    """Return the reciprocal, also if it is subnormal."""
     size = np.abs(_numbers(x))
     scale = np.where(size < _SMALL, np.float32(2.0**24), np.where(size > _LARGE, np.float32(0.25), np.float32(1)))
     return _times(mufu.rcp(_times(x, scale)), scale)
 
 
 def _ex2(x: Array) -> Array:
-    """A power of two that may be subnormal: the square of that of half the exponent."""
+    """Return a power of two that may be subnormal: the square of that of half the exponent."""
     low = _numbers(x) < -126
     if not low.any():
         return mufu.ex2(x)
@@ -107,23 +107,23 @@ _WHOLE: dict[str, Function] = {
     "lg2": _with_subnormals(mufu.lg2, lambda y: canonical((_numbers(y) - np.float32(24)).view(np.uint32), F32)),
     "ex2": _ex2,
 }
-"""Functions that without `.ftz` are more than the unit."""
+"""Functions that need more than the unit unless `.ftz` is set."""
 
 
 def _shortened(unit: Function, form: Format) -> Function:
-    """A unit on raw bits of a 16-bit format."""
+    """Return a unit for raw bits of a 16-bit format."""
 
     def run(x: Array) -> Array:
         result = unit(form.numbers(x).astype(np.float32).view(np.uint32))
         short = encode(_numbers(result).astype(np.float64), form, "rz")
-        # What is cut never becomes infinite; what is too large for the format does.
+        # Cutting never makes a value infinite; a value too large for the format becomes so.
         return np.where(_numbers(result) >= 2.0**16, form.infinity, short) if form.name == "f16" else short
 
     return run
 
 
 def _coarse(opcode: Opcode) -> Operation | None:
-    """`rcp.approx.ftz.f64` and `rsqrt.approx.ftz.f64`: only upper halves are read and written.
+    """Bind `rcp.approx.ftz.f64` and `rsqrt.approx.ftz.f64`: only upper halves are read and written.
 
     It is the unit on the upper 20 bits of the fraction, its result cut to as many.
     """

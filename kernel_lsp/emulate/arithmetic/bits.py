@@ -12,7 +12,7 @@ U32 = TYPES["u32"]
 
 
 def bind(opcode: Opcode) -> Operation | None:
-    """The operation of an opcode on bits, or None."""
+    """Return the operation of an opcode on bits, or None."""
     maker = _MAKERS.get(opcode.name)
     return maker(opcode) if maker is not None and len(opcode.types) == 1 else None
 
@@ -45,7 +45,9 @@ def _cnot(opcode: Opcode) -> Operation | None:
 
 
 def _lop3(opcode: Opcode) -> Operation | None:
-    """`lop3`: bit i of the table is the result where (a, b, c) are the bits of i; with a Boolean operation (d, p)."""
+    """Bind `lop3`: bit i of the table is the result where (a, b, c) are the bits of i; with a Boolean operation (d,
+    p).
+    """
     combine = opcode.one_of("or", "and")
     if combine is None or not opcode.only("or", "and") or opcode.type.name != "b32":
         return None
@@ -67,7 +69,7 @@ def _lop3(opcode: Opcode) -> Operation | None:
 
 
 def _shift(opcode: Opcode) -> Operation | None:
-    """`shl` and `shr`: amounts beyond the width count as the width."""
+    """Bind `shl` and `shr`: amounts beyond the width count as the width."""
     kind = opcode.type
     left = opcode.name == "shl"
     if opcode.flags or kind.kind not in ("b" if left else "bus") or kind.bits == 8 or kind.lanes != 1:
@@ -85,7 +87,7 @@ def _shift(opcode: Opcode) -> Operation | None:
 
 
 def _funnel(opcode: Opcode) -> Operation | None:
-    """`shf`: 32 bits of the 64-bit value b:a, shifted left (upper half) or right (lower half)."""
+    """Bind `shf`: 32 bits of the 64-bit value b:a, shifted left (upper half) or right (lower half)."""
     side, mode = opcode.one_of("l", "r"), opcode.one_of("wrap", "clamp")
     if not side or not mode or len(opcode.flags) != 2 or opcode.type.name != "b32":
         return None
@@ -99,13 +101,13 @@ def _funnel(opcode: Opcode) -> Operation | None:
 
 
 def _ones(length: Array, kind: Type) -> Array:
-    """A mask of so many low bits; all of them from the width on."""
+    """Return a mask of so many low bits; all of them from the width on."""
     by = length.astype(kind.raw)
     return np.where(length >= kind.bits, kind.raw(np.iinfo(kind.raw).max), (kind.raw(1) << by) - kind.raw(1))
 
 
 def _bfe(opcode: Opcode) -> Operation | None:
-    """`bfe`: the field of c bits at bit b; beyond the top it is filled with zeros or the sign."""
+    """Bind `bfe`: the field of c bits at bit b; beyond the top it is filled with zeros or the sign."""
     kind = opcode.type
     if opcode.flags or kind.kind not in "us" or kind.bits < 32 or kind.lanes != 1:
         return None
@@ -124,7 +126,7 @@ def _bfe(opcode: Opcode) -> Operation | None:
 
 
 def _bfi(opcode: Opcode) -> Operation | None:
-    """`bfi`: the low d bits of a put into b at bit c; what would pass the top is lost."""
+    """Bind `bfi`: the low d bits of a put into b at bit c; what would pass the top is lost."""
     kind = opcode.type
     if opcode.flags or kind.kind != "b" or kind.bits < 32:
         return None
@@ -146,7 +148,7 @@ def leading_zeros(a: Array) -> Array:
 
 
 def _count(opcode: Opcode) -> Operation | None:
-    """`clz` and `popc`."""
+    """Bind `clz` and `popc`."""
     kind = opcode.type
     if opcode.flags or kind.kind != "b" or kind.bits < 32:
         return None
@@ -156,7 +158,7 @@ def _count(opcode: Opcode) -> Operation | None:
 
 
 def _bfind(opcode: Opcode) -> Operation | None:
-    """`bfind`: the highest bit that differs from the sign (zero for unsigned), all ones where there is none."""
+    """Bind `bfind`: the highest bit that differs from the sign (zero for unsigned), all ones where there is none."""
     kind = opcode.type
     if opcode.flags not in ((), ("shiftamt",)) or kind.kind not in "us" or kind.bits < 32 or kind.lanes != 1:
         return None
@@ -199,7 +201,7 @@ _SELECTORS: dict[str, Callable[[Array, int], Array]] = {
 
 
 def _prmt(opcode: Opcode) -> Operation | None:
-    """`prmt`: each byte of the result is one of the eight of b:a, or its sign, by a selector of four bits in c."""
+    """Bind `prmt`: each byte of the result is one of the eight of b:a, or its sign, by a selector of four bits in c."""
     mode = opcode.one_of(*_SELECTORS)
     if mode is None or opcode.type.name != "b32" or len(opcode.flags) > 1 or (opcode.flags and not mode):
         return None
@@ -221,7 +223,7 @@ def _prmt(opcode: Opcode) -> Operation | None:
 
 
 def _fns(opcode: Opcode) -> Operation | None:
-    """`fns`: the |offset|-th set bit of the mask from the base on, upwards or downwards; all ones for none."""
+    """Bind `fns`: the |offset|-th set bit of the mask from the base on, upwards or downwards; all ones for none."""
     if opcode.flags or opcode.type.name != "b32":
         return None
 
@@ -239,7 +241,7 @@ def _fns(opcode: Opcode) -> Operation | None:
         hits = candidates & (rank == count)
         found = np.where(hits.any(-1), hits.argmax(-1), -1)
         found = np.where(base < 32, found, -1)
-        # NVIDIA's code for it compares |offset| as a signed number, which the most negative one is not.
+        # NVIDIA's code compares |offset| as a signed number, which fails for the most negative one.
         found = np.where(offset == np.iinfo(np.int32).min, 0, found)
         return found.astype(np.int32).view(np.uint32)
 
@@ -247,7 +249,7 @@ def _fns(opcode: Opcode) -> Operation | None:
 
 
 def _szext(opcode: Opcode) -> Operation | None:
-    """`szext`: the low b bits of a, extended by zeros or their sign."""
+    """Bind `szext`: the low b bits of a, extended by zeros or their sign."""
     mode, kind = opcode.one_of("clamp", "wrap"), opcode.type
     if not mode or len(opcode.flags) != 1 or kind.name not in ("u32", "s32"):
         return None
@@ -264,7 +266,7 @@ def _szext(opcode: Opcode) -> Operation | None:
 
 
 def _bmsk(opcode: Opcode) -> Operation | None:
-    """`bmsk`: b ones from bit a upwards."""
+    """Bind `bmsk`: b ones from bit a upwards."""
     mode = opcode.one_of("clamp", "wrap")
     if not mode or len(opcode.flags) != 1 or opcode.type.name != "b32":
         return None

@@ -1,4 +1,4 @@
-"""Comparisons and what picks one of two values."""
+"""Comparisons and selections."""
 
 from collections.abc import Callable
 
@@ -27,7 +27,7 @@ _ALL = (*_ORDERED, *_UNSIGNED, *_UNORDERED, "num", "nan")
 
 
 def bind(opcode: Opcode) -> Operation | None:
-    """The operation of an opcode that compares or selects, or None."""
+    """Return the operation of an opcode that compares or selects, or None."""
     maker = _MAKERS.get(opcode.name)
     return maker(opcode) if maker is not None else None
 
@@ -37,7 +37,7 @@ def _unordered(a: Array, b: Array) -> Array:
 
 
 def _comparison(name: str, kind: Type) -> Comparison | None:
-    """The function of a comparison operator on numbers of a type; None where the type does not have it."""
+    """Return the comparison of numbers of a type by its operator; None if the type does not have it."""
     if kind.kind == "b":
         return _ORDERED[name] if name in ("eq", "ne") else None
     if kind.kind == "u":
@@ -59,7 +59,7 @@ def _comparison(name: str, kind: Type) -> Comparison | None:
 
 
 def _values(kind: Type, ftz: bool) -> Callable[[Array], Array]:
-    """Raw bits to what is compared: numbers, of shape (n, 2) where two are packed."""
+    """Return a function from raw bits to the numbers to compare, of shape (n, 2) for two packed ones."""
     if kind.kind != "f":
         return lambda x: numbers(x, kind)
     form = FORMATS[kind.element]
@@ -72,7 +72,7 @@ def _values(kind: Type, ftz: bool) -> Callable[[Array], Array]:
 
 
 def _parts(opcode: Opcode, kind: Type) -> tuple[Comparison, Comparison | None] | None:
-    """The comparison of raw bits that an opcode asks for, and how it is combined with a predicate."""
+    """Return an opcode's comparison of raw bits, and its combination with a predicate, if any."""
     combine = opcode.one_of(*_COMBINE)
     names = [flag for flag in opcode.flags if flag in _ALL]
     ftz = opcode.has("ftz")
@@ -92,7 +92,7 @@ def _parts(opcode: Opcode, kind: Type) -> tuple[Comparison, Comparison | None] |
 
 
 def _setp(opcode: Opcode) -> Operation | None:
-    """`setp`: (p, q). Of packed types p is the lower half's and q the upper's; else q compares the other way round."""
+    """Bind `setp`: (p, q). Of packed types p is the lower half's and q the upper's; else q is the opposite of p."""
     if len(opcode.types) != 1:
         return None
     kind = opcode.type
@@ -113,7 +113,7 @@ _TRUE = {"f32": 0x3F800000, "f16": 0x3C00, "bf16": 0x3F80}
 
 
 def _set(opcode: Opcode) -> Operation | None:
-    """`set`: all ones or 1.0 where the comparison holds, else zero."""
+    """Bind `set`: all ones or 1.0 where the comparison holds, else zero."""
     if len(opcode.types) != 2:
         return None
     target, kind = opcode.types
@@ -151,7 +151,7 @@ def _selp(opcode: Opcode) -> Operation | None:
 
 
 def _slct(opcode: Opcode) -> Operation | None:
-    """`slct`: a where c is at least zero (minus zero is), else b, also for NaN."""
+    """Bind `slct`: a where c is at least zero (minus zero is), else b, also for NaN."""
     if len(opcode.types) != 2 or opcode.types[1].name not in ("s32", "f32") or not opcode.only("ftz"):
         return None
     kind, sign = opcode.types

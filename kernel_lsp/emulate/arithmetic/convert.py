@@ -51,12 +51,12 @@ def bind(opcode: Opcode) -> Operation | None:
 
 
 def _limits(kind: Type) -> tuple[int, int]:
-    """The least and the greatest integer of a type."""
+    """Return the least and the greatest integer of a type."""
     return (-(1 << kind.bits - 1), (1 << kind.bits - 1) - 1) if kind.kind == "s" else (0, (1 << kind.bits) - 1)
 
 
 def _integers(x: Array, kind: Type) -> Array:
-    """Raw bits as int64 or uint64 numbers; of 8-bit types only the low byte counts."""
+    """Return raw bits as int64 or uint64 numbers; of 8-bit types only the low byte counts."""
     if kind.bits == 8:
         return x.astype(np.int8 if kind.kind == "s" else np.uint8).astype(np.int64)
     wide = np.uint64 if kind.kind == "u" and kind.bits == 64 else np.int64
@@ -64,7 +64,7 @@ def _integers(x: Array, kind: Type) -> Array:
 
 
 def _stored(x: Array, kind: Type) -> Array:
-    """int64 or uint64 numbers as raw bits of a type, 8-bit ones extended to 16 bits."""
+    """Return int64 or uint64 numbers as raw bits of a type, 8-bit ones extended to 16 bits."""
     if kind.bits == 8:
         byte = x.astype(np.int8 if kind.kind == "s" else np.uint8)
         return byte.astype(np.int16).view(np.uint16)
@@ -126,14 +126,14 @@ def _integer_to_float(opcode: Opcode, target: Type, source: Type) -> Operation |
 
 
 def _sizes(x: Array) -> tuple[Array, Array]:
-    """The magnitudes of 64-bit integers and which of them are negative."""
+    """Return the magnitudes of 64-bit integers and which of them are negative."""
     negative = x < 0
     bits = x.astype(np.uint64)
     return np.where(negative, -bits, bits), negative
 
 
 def _odd_float64(x: Array) -> Array:
-    """64-bit integers as float64 rounded to odd."""
+    """Return 64-bit integers as float64 rounded to odd."""
     size, negative = _sizes(x)
     lost = (size & np.uint64(0x7FF)) != 0
     large = size >= np.uint64(1 << 53)
@@ -143,7 +143,9 @@ def _odd_float64(x: Array) -> Array:
 
 
 def _from_wide(x: Array, mode: str) -> Array:
-    """64-bit integers as raw f64 bits: the lowest 11 bits of the magnitude, moved to the top, decide the rounding."""
+    """Return 64-bit integers as raw f64 bits: the lowest 11 bits of the magnitude, moved to the top, decide the
+    rounding.
+    """
     size, negative = _sizes(x)
     exponent = np.frexp((size >> np.uint64(11)).astype(np.float64))[1]
     shift = np.maximum(exponent + 11 - 53, 0).astype(np.uint64)
@@ -205,7 +207,9 @@ def _float_to_float(opcode: Opcode, target: Type, source: Type) -> Operation | N
 
 
 def _nan_of_other_size(x: Array, of: Format, to: Format) -> Array:
-    """Raw NaNs to or from f64 as such of another format: quiet, with the sign and the upper bits of the payload."""
+    """Return raw NaNs to or from f64 as such of another format: quiet, with the sign and the upper bits of the
+    payload.
+    """
     payload = (x & (of.smallest_normal - of.raw(1))).astype(np.uint64)
     wider = to.mantissa_bits - of.mantissa_bits
     payload = payload << np.uint64(wider) if wider > 0 else payload >> np.uint64(-wider)
@@ -224,7 +228,7 @@ def _finished(opcode: Opcode, result: Array, form: Format, nan: Array) -> Array:
 
 
 def _tf32(opcode: Opcode, source: Type) -> Operation | None:
-    """f32 with 10 bits of mantissa, the 13 below zero.
+    """Bind the conversion to tf32: f32 with 10 bits of mantissa, the lower 13 bits zero.
 
     `rna` cuts a NaN too, which may make it an infinity; `satfinite` then takes one off what is not finite, NaN or not.
     """

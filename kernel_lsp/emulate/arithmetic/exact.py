@@ -24,7 +24,7 @@ _SMALL, _LARGE = 2.0**-450, 2.0**450
 
 
 def narrow_sum(a: Array, b: Array) -> Pair:
-    """a + b; also right for any float64 whose sum stays below 2**1023."""
+    """Return a + b; also right for any float64 whose sum stays below 2**1023."""
     total = a + b
     shadow = total - a
     rest = (a - (total - shadow)) + (b - shadow)
@@ -32,17 +32,17 @@ def narrow_sum(a: Array, b: Array) -> Pair:
 
 
 def narrow_product(a: Array, b: Array) -> Pair:
-    """a * b, which 48 bits hold."""
+    """Return a * b, which 48 bits hold."""
     return a * b, np.zeros(1)
 
 
 def narrow_fma(a: Array, b: Array, c: Array) -> Pair:
-    """a * b + c."""
+    """Return a * b + c."""
     return narrow_sum(a * b, c)
 
 
 def narrow_quotient(a: Array, b: Array) -> Pair:
-    """a / b."""
+    """Return a / b."""
     value = a / b
     product, error = _two_product(value, b)
     rest = (a - product) - error
@@ -50,7 +50,7 @@ def narrow_quotient(a: Array, b: Array) -> Pair:
 
 
 def narrow_root(a: Array) -> Pair:
-    """The square root of a."""
+    """Return the square root of a."""
     value = np.sqrt(a)
     product, error = _two_product(value, value)
     return value, np.where(np.isfinite(value), (a - product) - error, 0.0)
@@ -70,7 +70,7 @@ def _two_product(a: Array, b: Array) -> Pair:
 
 
 def _moderate(*values: Array) -> Array:
-    """Where all values are zero or well inside the range, so that no transform of two of them leaves it."""
+    """Return True for lanes whose values are all zero or well inside the range, so that no transform leaves it."""
     inside = np.True_
     for x in values:
         size = np.abs(x)
@@ -79,20 +79,20 @@ def _moderate(*values: Array) -> Array:
 
 
 def wide_sum(a: Array, b: Array) -> Pair:
-    """a + b."""
+    """Return a + b."""
     value, rest = narrow_sum(a, b)
     large = np.maximum(np.abs(a), np.abs(b)) > 2.0**1000
     return _mended(value, rest, ~large, _exact_sum, a, b)
 
 
 def wide_product(a: Array, b: Array) -> Pair:
-    """a * b."""
+    """Return a * b."""
     value, rest = _two_product(a, b)
     return _mended(value, rest, _moderate(a, b), _exact_product, a, b)
 
 
 def wide_fma(a: Array, b: Array, c: Array) -> Pair:
-    """a * b + c, rounded once."""
+    """Return a * b + c, rounded once."""
     product, error = _two_product(a, b)
     middle, low = narrow_sum(c, error)
     top, rest = narrow_sum(product, middle)
@@ -103,19 +103,19 @@ def wide_fma(a: Array, b: Array, c: Array) -> Pair:
 
 
 def wide_quotient(a: Array, b: Array) -> Pair:
-    """a / b."""
+    """Return a / b."""
     value, rest = narrow_quotient(a, b)
     return _mended(value, rest, _moderate(a, b) & (b != 0), _exact_quotient, a, b)
 
 
 def wide_root(a: Array) -> Pair:
-    """The square root of a."""
+    """Return the square root of a."""
     value, rest = narrow_root(a)
     return _mended(value, rest, _moderate(a) & (a >= 0), _exact_root, a)
 
 
 def _mended(value: Array, rest: Array, good: Array, exact: Callable[..., tuple[float, int]], *operands: Array) -> Pair:
-    """The pair, with the lanes that are not good done one by one; those with an operand that is not finite by IEEE."""
+    """Return the pair, recomputing lanes that are not good one by one; operands that are not finite by IEEE."""
     if good.all():
         return value, rest
     shape = np.broadcast_shapes(*(x.shape for x in operands))
@@ -128,7 +128,7 @@ def _mended(value: Array, rest: Array, good: Array, exact: Callable[..., tuple[f
 
 
 def _rounded(exact: Fraction) -> tuple[float, int]:
-    """A nonzero real to nearest even, infinite beyond the range, and the sign of what is left."""
+    """Return a nonzero real rounded to nearest even, infinite beyond the range, and the sign of the remainder."""
     try:
         value = float(exact)
     except OverflowError:

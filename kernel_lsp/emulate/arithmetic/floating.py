@@ -1,7 +1,7 @@
 """Floating-point arithmetic that IEEE 754 defines: rounded once, in every format, rounding and packed form.
 
 Modifiers: `.ftz` makes subnormal operands and results zeros of the same sign, `.sat` clamps results to [0, 1] (NaN to
-zero), `.relu` makes negative results zero. What is subnormal is seen after rounding with an exponent range without end:
+zero), `.relu` makes negative results zero. Subnormals are detected after rounding with an unbounded exponent:
 a product or `fma` just below the smallest normal number may become zero although it would round up to that number.
 
 NaN results are the canonical NaN of the format, except in f64, which hands on sign and payload of an operand, made
@@ -36,26 +36,26 @@ from kernel_lsp.emulate.arithmetic.packed import lanewise
 
 Compute = Callable[..., Array]
 _QUIET = 1 << 51  # the bit of an f64 that tells quiet NaN from signalling ones
-_OF_SUM, _OF_FMA, _OF_QUOTIENT = (1, 0), (1, 2, 0), (0, 1)  # whose NaN is handed on, by index of operand
+_OF_SUM, _OF_FMA, _OF_QUOTIENT = (1, 0), (1, 2, 0), (0, 1)  # order of the operands whose NaN is passed on
 
 
 def bind(opcode: Opcode) -> Operation | None:
-    """The operation of an opcode on floating-point values, or None."""
+    """Return the operation of an opcode on floating-point values, or None."""
     maker = _MAKERS.get(opcode.name)
     return maker(opcode) if maker is not None and opcode.type.kind in "fb" else None
 
 
 def on_elements(opcode: Opcode, compute: Compute, operands: int, **marks: bool) -> Operation:
-    """A function of raw elements as the operation of a plain or packed type."""
+    """Return a function of raw elements as the operation of a plain or packed type."""
     kind = opcode.type
     run = lanewise(compute, FORMATS[kind.element].bits) if kind.lanes == 2 else compute
     return typed(run, *[kind] * operands, **marks)
 
 
 def dressed(opcode: Opcode, form: Format, compute: Compute, tiny: Compute | None = None) -> Compute:
-    """`compute` on raw bits with the opcode's `.ftz`, `.sat` and `.relu` around it.
+    """Return `compute` on raw bits with the opcode's `.ftz`, `.sat` and `.relu` applied.
 
-    `tiny` says of operands whose result is the smallest normal number whether `.ftz` makes it zero all the same.
+    `tiny` tells, for operands whose result is the smallest normal number, whether `.ftz` still makes it zero.
     """
     ftz, sat, positive = opcode.has("ftz"), opcode.has("sat"), opcode.has("relu")
 
@@ -82,7 +82,9 @@ def _format(opcode: Opcode) -> Format | None:
 
 
 def _tininess(form: Format, mode: str, pair: Callable[..., exact.Pair]) -> Compute:
-    """Whether results of raw operands of a format below f64, rounded as if exponents had no end, are subnormal."""
+    """Return a function that tells which results, rounded with an unbounded exponent, are subnormal (below f64
+    only).
+    """
     scale = 256.0
     smallest = form.numbers(np.full(1, form.smallest_normal)).astype(np.float64) * scale
 
@@ -95,7 +97,9 @@ def _tininess(form: Format, mode: str, pair: Callable[..., exact.Pair]) -> Compu
 
 
 def quieted(result: Array, *operands: Array) -> Array:
-    """Raw f64 results with NaN as the hardware gives it: the first NaN operand made quiet, else the canonical one."""
+    """Return raw f64 results with NaN as the hardware gives it: the first NaN operand made quiet, else the
+    canonical one.
+    """
     nan = is_nan(result, F64)
     if not nan.any():
         return result
@@ -106,7 +110,7 @@ def quieted(result: Array, *operands: Array) -> Array:
 
 
 def _signed_zero(result: Array, rest: Array, x: Array, y: Array) -> Array:
-    """Rounding down, a sum of zero is minus zero unless both terms are plus zero."""
+    """Return the sum with the sign of a zero for rounding down: minus unless both terms are plus zero."""
     both_plus = ~np.signbit(x) & ~np.signbit(y)
     return np.where((result == 0) & (rest == 0) & ~both_plus, -0.0, result)
 
@@ -118,7 +122,9 @@ def _rounding(
     wide: Callable[..., exact.Pair],
     ranks: tuple[int, ...],
 ) -> Compute:
-    """A function on raw bits that rounds an exact result once; `ranks` says whose NaN goes first."""
+    """Return a function on raw bits that rounds an exact result once; `ranks` orders the operands whose NaN is
+    passed on.
+    """
     if form.name == "f64":
 
         def run64(*operands: Array) -> Array:
@@ -161,14 +167,14 @@ def _nearest(form: Format, plain: Compute, pair: Callable[..., exact.Pair]) -> C
 
 
 def _terms(numbers: list[Array]) -> tuple[Array, Array]:
-    """The two terms of a sum: as given, or the product and what is added."""
+    """Return the two terms of a sum: as given, or the product and what is added."""
     if len(numbers) == 2:
         return numbers[0], numbers[1]
     return numbers[0] * numbers[1], numbers[2]
 
 
 def _native(form: Format, compute: Compute, ranks: tuple[int, ...]) -> Compute:
-    """numpy's own operation, which rounds to nearest even as IEEE says, on f32 or f64."""
+    """Return numpy's own operation, which rounds to nearest even as IEEE requires, on f32 or f64."""
 
     def run(*operands: Array) -> Array:
         result = compute(*(form.numbers(x) for x in operands)).view(form.raw)
@@ -207,7 +213,7 @@ def _mul(opcode: Opcode) -> Operation | None:
 
 
 def _legal(opcode: Opcode) -> Format | None:
-    """The format of `add`, `sub`, `mul`, `fma`, `mad` where their modifiers exist for it."""
+    """Return the format of `add`, `sub`, `mul`, `fma`, `mad` where their modifiers exist for it."""
     form = _format(opcode)
     fused = opcode.name in ("fma", "mad")
     if form is None or opcode.one_of(*MODES) is None:
@@ -228,7 +234,7 @@ def _legal(opcode: Opcode) -> Format | None:
 
 
 def _fma(opcode: Opcode) -> Operation | None:
-    """`fma`, and `mad` on floating-point values, which is the same."""
+    """Bind `fma`, and `mad` on floating-point values, which is the same."""
     form = _legal(opcode)
     if form is None:
         return None
@@ -243,7 +249,7 @@ def _fma(opcode: Opcode) -> Operation | None:
 
 
 def _rounded(opcode: Opcode) -> Operation | None:
-    """`div`, `rcp` and `sqrt` with a rounding."""
+    """Bind `div`, `rcp` and `sqrt` with a rounding."""
     form = _format(opcode)
     mode = opcode.one_of(*MODES)
     if form is None or not mode or opcode.type.name not in ("f32", "f64"):
@@ -264,7 +270,7 @@ def _rounded(opcode: Opcode) -> Operation | None:
 
 
 def _sign(opcode: Opcode) -> Operation | None:
-    """`neg` and `abs`."""
+    """Bind `neg` and `abs`."""
     form = _format(opcode)
     if form is None or opcode.type.name == "f32x2":
         return None
@@ -276,27 +282,27 @@ def _sign(opcode: Opcode) -> Operation | None:
 
 
 def _minus(x: Array, form: Format) -> Array:
-    """Raw bits with the sign turned; that of NaN stays in f64, and does not matter in the other formats."""
+    """Return raw bits with the sign turned; that of NaN stays in f64, and does not matter in the other formats."""
     return np.where(is_nan(x, form), x, x ^ form.sign) if form is F64 else x ^ form.sign
 
 
 def _size(x: Array, form: Format) -> Array:
-    """Raw bits without the sign; that of NaN stays in f64, and does not matter in the other formats."""
+    """Return raw bits without the sign; that of NaN stays in f64, and does not matter in the other formats."""
     return np.where(is_nan(x, form), x, x & ~form.sign) if form is F64 else x & ~form.sign
 
 
 def quiet(x: Array, form: Format) -> Array:
-    """Raw f64 bits with every NaN made quiet, its sign and payload kept."""
+    """Return raw f64 bits with every NaN made quiet, its sign and payload kept."""
     return np.where(is_nan(x, form), x | np.uint64(_QUIET), x)
 
 
 def _key(x: Array, form: Format) -> Array:
-    """Raw bits as integers in the order of their values, minus zero before plus zero."""
+    """Return raw bits as integers in the order of their values, minus zero before plus zero."""
     return np.where(x & form.sign != 0, ~x, x | form.sign)
 
 
 def _extreme(opcode: Opcode) -> Operation | None:
-    """`min` and `max` of two values, or three: a number wins over NaN unless `.NaN` says otherwise."""
+    """Bind `min` and `max` of two values, or three: a number wins over NaN unless `.NaN` says otherwise."""
     form = _format(opcode)
     if form is None or opcode.type.name == "f32x2":
         return None
@@ -346,7 +352,7 @@ _TESTS: dict[str, Callable[[Array, Format], Array]] = {
 
 
 def _copysign(opcode: Opcode) -> Operation | None:
-    """`copysign`: b with the sign of a."""
+    """Bind `copysign`: b with the sign of a."""
     form = _format(opcode)
     if form is None or opcode.flags or opcode.type.name not in ("f32", "f64"):
         return None

@@ -29,32 +29,32 @@ class Format:
 
     @property
     def raw(self) -> type[np.unsignedinteger]:
-        """numpy's type of the raw bits."""
+        """Return numpy's type of the raw bits."""
         return UNSIGNED[self.bits]
 
     @property
     def sign(self) -> np.unsignedinteger:
-        """The sign bit."""
+        """Return the sign bit."""
         return self.raw(1 << (self.bits - 1))
 
     @property
     def infinity(self) -> np.unsignedinteger:
-        """Raw bits of infinity."""
+        """Return raw bits of infinity."""
         return self.raw((1 << (self.bits - 1)) - (1 << self.mantissa_bits))
 
     @property
     def smallest_normal(self) -> np.unsignedinteger:
-        """Raw bits of the smallest normal number."""
+        """Return raw bits of the smallest normal number."""
         return self.raw(1 << self.mantissa_bits)
 
     @property
     def canonical(self) -> np.unsignedinteger:
-        """Raw bits of the NaN that the hardware makes."""
+        """Return raw bits of the NaN that the hardware makes."""
         return self.raw(self.nan)
 
     @property
     def one(self) -> np.unsignedinteger:
-        """Raw bits of 1.0."""
+        """Return raw bits of 1.0."""
         return self.raw(((1 << (self.bits - 2 - self.mantissa_bits)) - 1) << self.mantissa_bits)
 
 
@@ -70,38 +70,38 @@ FORMATS = {form.name: form for form in (F16, BF16, F32, F64)}
 
 
 def flush(x: Array, form: Format) -> Array:
-    """Raw bits with subnormals made zeros of the same sign."""
+    """Return raw bits with subnormals made zeros of the same sign."""
     size = x & ~form.sign
     subnormal = (size - form.raw(1)) < form.smallest_normal - form.raw(1)
     return np.where(subnormal, x & form.sign, x) if subnormal.any() else x
 
 
 def is_nan(x: Array, form: Format) -> Array:
-    """Which raw bits stand for NaN."""
+    """Return True where raw bits are NaN."""
     return (x & ~form.sign) > form.infinity
 
 
 def canonical(x: Array, form: Format) -> Array:
-    """Raw bits with every NaN made the canonical one."""
+    """Return raw bits with every NaN made the canonical one."""
     nan = is_nan(x, form)
     return np.where(nan, form.canonical, x) if nan.any() else x
 
 
 def saturate(x: Array, form: Format) -> Array:
-    """Raw bits clamped to [0, 1]; NaN becomes zero."""
+    """Return raw bits clamped to [0, 1]; NaN becomes zero."""
     negative_or_nan = (x >= form.sign) | is_nan(x, form)
     return np.where(negative_or_nan, form.raw(0), np.minimum(x, form.one))
 
 
 def relu(x: Array, form: Format) -> Array:
-    """Raw bits with negative values made zero; NaN becomes the canonical one."""
+    """Return raw bits with negative values made zero; NaN becomes the canonical one."""
     return canonical(np.where((x & form.sign != 0) & ~is_nan(x, form), form.raw(0), x), form)
 
 
 def step(x: Array, mode: Mode, too_high: Array, too_low: Array, form: Format) -> Array:
-    """Turns raw bits rounded to nearest into those of another direction.
+    """Return raw bits rounded to nearest, corrected to another rounding direction.
 
-    `too_high` and `too_low` say where the rounded value lies above and below the exact one.
+    `too_high` and `too_low` tell where the rounded value lies above and below the exact one.
     """
     if mode == "rn":
         return x
@@ -115,7 +115,7 @@ def step(x: Array, mode: Mode, too_high: Array, too_low: Array, form: Format) ->
 
 
 def odd(value: Array, rest: Array) -> Array:
-    """`value` (float64) rounded to odd, where the exact real is `value` plus something of the sign of `rest`."""
+    """Return `value` (float64) rounded to odd, where the exact real is `value` plus something of the sign of `rest`."""
     inexact = rest != 0
     if not inexact.any():
         return value
@@ -127,7 +127,7 @@ def odd(value: Array, rest: Array) -> Array:
 
 
 def encode(value: Array, form: Format, mode: Mode) -> Array:
-    """Raw bits of float64 numbers (exact, or rounded to odd) rounded once; NaN becomes the canonical one."""
+    """Return raw bits of float64 numbers (exact, or rounded to odd) rounded once; NaN becomes the canonical one."""
     if form.name == "f64":
         return canonical(value.view(np.uint64), form)
     if form.name == "bf16":
@@ -142,7 +142,7 @@ def encode(value: Array, form: Format, mode: Mode) -> Array:
 
 
 def _odd32(value: Array) -> Array:
-    """Raw float32 bits of float64 numbers, rounded to odd."""
+    """Return raw float32 bits of float64 numbers, rounded to odd."""
     rounded = value.astype(np.float32)
     bits = rounded.view(np.uint32)
     back = rounded.astype(np.float64)
@@ -154,7 +154,7 @@ def _odd32(value: Array) -> Array:
 
 
 def shorten(x: Array, form: Format, dropped: int, mode: Mode) -> Array:
-    """Raw float32 bits without their lowest `dropped` bits, rounded.
+    """Return raw float32 bits without their lowest `dropped` bits, rounded.
 
     For `bf16` the result is moved down to 16 bits; for a float32 format (tf32) the dropped bits become zero.
     """

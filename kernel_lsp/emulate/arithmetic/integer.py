@@ -10,18 +10,18 @@ from kernel_lsp.emulate.arithmetic.packed import lanewise
 
 
 def bind(opcode: Opcode) -> Operation | None:
-    """The operation of an opcode on integers, or None."""
+    """Return the operation of an opcode on integers, or None."""
     maker = _MAKERS.get(opcode.name)
     return maker(opcode) if maker is not None and opcode.type.kind in "usb" else None
 
 
 def numbers(x: Array, kind: Type) -> Array:
-    """Raw bits as the signed or unsigned integers they stand for."""
+    """Return the signed or unsigned integers that raw bits represent."""
     return x.view(SIGNED[kind.bits]) if kind.kind == "s" else x
 
 
 def raw(x: Array) -> Array:
-    """Integers as the raw bits that stand for them."""
+    """Return the raw bits that represent integers."""
     return x.view(np.dtype(f"u{x.dtype.itemsize}"))
 
 
@@ -37,7 +37,7 @@ def _arithmetic(opcode: Opcode, compute: Callable[[Array, Array], Array]) -> Ope
 
 
 def _sum(opcode: Opcode) -> Operation | None:
-    """`add` and `sub`, their saturating form for s32, and those with a carry in or out."""
+    """Bind `add` and `sub`, their saturating form for s32, and those with a carry in or out."""
     kind = opcode.type
     subtract = opcode.name.startswith("sub")
     reads, writes = opcode.name.endswith("c"), opcode.flags == ("cc",)
@@ -83,7 +83,7 @@ def _subtract_carrying(a: Array, b: Array, borrow: Array | None = None) -> tuple
 
 
 def high(a: Array, b: Array, kind: Type) -> Array:
-    """Raw upper half of the product of two integers of one type."""
+    """Return raw upper half of the product of two integers of one type."""
     if kind.bits < 64:
         wide = SIGNED[2 * kind.bits] if kind.kind == "s" else UNSIGNED[2 * kind.bits]
         product = numbers(a, kind).astype(wide) * numbers(b, kind).astype(wide)
@@ -100,7 +100,7 @@ def high(a: Array, b: Array, kind: Type) -> Array:
 
 
 def _product(opcode: Opcode) -> tuple[Callable[[Array, Array], Array], Type] | None:
-    """What `mul` and `mad` multiply with, and the result's type; None for an unknown mode."""
+    """Return the multiplication of `mul` and `mad` with its result type; None for an unknown mode."""
     kind = opcode.type
     mode = opcode.one_of("lo", "hi", "wide")
     if len(opcode.types) != 1 or kind.bits == 8 or kind.kind == "b" or kind.lanes != 1 or not mode:
@@ -124,7 +124,7 @@ def _mul(opcode: Opcode) -> Operation | None:
 
 
 def _mad(opcode: Opcode) -> Operation | None:
-    """`mad` and `madc`: `.cc` writes the carry of the sum, `.hi.sat` clamps the sum of s32."""
+    """Bind `mad` and `madc`: `.cc` writes the carry of the sum, `.hi.sat` clamps the sum of s32."""
     product = _product(opcode)
     if product is None or not opcode.only("lo", "hi", "wide", "cc", "sat"):
         return None
@@ -148,7 +148,7 @@ def _mad(opcode: Opcode) -> Operation | None:
 
 
 def _product24(a: Array, b: Array, kind: Type, mode: str) -> Array:
-    """The lower (`lo`) or upper (`hi`) 32 of the 48 bits of the product of two 24-bit integers."""
+    """Return the lower (`lo`) or upper (`hi`) 32 of the 48 bits of the product of two 24-bit integers."""
     up = np.uint32(8)
     if kind.kind == "s":
         x, y = ((v << up).view(np.int32) >> np.int32(8) for v in (a, b))
@@ -160,7 +160,7 @@ def _product24(a: Array, b: Array, kind: Type, mode: str) -> Array:
 
 
 def _mul24(opcode: Opcode) -> Operation | None:
-    """`mul24` and `mad24`; `.hi.sat.s32` clamps the sum."""
+    """Bind `mul24` and `mad24`; `.hi.sat.s32` clamps the sum."""
     kind, mode = opcode.type, opcode.one_of("lo", "hi")
     adds = opcode.name == "mad24"
     if not mode or kind.name not in ("u32", "s32") or not opcode.only("lo", "hi", "sat"):
@@ -186,7 +186,7 @@ def _sad(opcode: Opcode) -> Operation | None:
 
 
 def _quotient(opcode: Opcode) -> Operation | None:
-    """`div` and `rem` towards zero. By zero the hardware gives all ones; the most negative by -1 is itself, rest 0."""
+    """Bind `div` and `rem` towards zero. By zero gives all ones; the most negative number by -1 itself, rest 0."""
     kind = opcode.type
     if opcode.flags or kind.bits == 8 or kind.kind == "b" or kind.lanes != 1:
         return None
@@ -209,7 +209,7 @@ def _quotient(opcode: Opcode) -> Operation | None:
 
 
 def _sign(opcode: Opcode) -> Operation | None:
-    """`neg` and `abs`, which wrap."""
+    """Bind `neg` and `abs`, which wrap."""
     kind = opcode.type
     if opcode.flags or kind.kind != "s" or kind.bits == 8 or kind.lanes != 1:
         return None
@@ -219,7 +219,7 @@ def _sign(opcode: Opcode) -> Operation | None:
 
 
 def _extreme(opcode: Opcode) -> Operation | None:
-    """`min` and `max`; `.relu` clamps negative results of signed types to zero."""
+    """Bind `min` and `max`; `.relu` clamps negative results of signed types to zero."""
     pick = np.minimum if opcode.name == "min" else np.maximum
     if opcode.flags == ("relu",) and opcode.type.name in ("s32", "s16x2"):
         plain = Opcode(opcode.name, (), opcode.types)
@@ -233,7 +233,7 @@ def _bytes(x: Array, kind: Type) -> Array:
 
 
 def _dp4a(opcode: Opcode) -> Operation | None:
-    """`dp4a`: sum of four products of bytes, plus c, wrapping."""
+    """Bind `dp4a`: sum of four products of bytes, plus c, wrapping."""
     if opcode.flags or len(opcode.types) != 2 or any(kind.name not in ("u32", "s32") for kind in opcode.types):
         return None
     left, right = opcode.types
@@ -246,7 +246,7 @@ def _dp4a(opcode: Opcode) -> Operation | None:
 
 
 def _dp2a(opcode: Opcode) -> Operation | None:
-    """`dp2a`: sum of two products of a's 16-bit halves with b's lower or upper two bytes, plus c, wrapping."""
+    """Bind `dp2a`: sum of two products of a's 16-bit halves with b's lower or upper two bytes, plus c, wrapping."""
     mode = opcode.one_of("lo", "hi")
     if not mode or len(opcode.types) != 2 or any(kind.name not in ("u32", "s32") for kind in opcode.types):
         return None

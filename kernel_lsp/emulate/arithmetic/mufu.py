@@ -1,4 +1,4 @@
-"""The unit for special functions, bit for bit: what the instructions MUFU.RCP to MUFU.TANH of an sm_90 GPU compute.
+"""The special-function unit, bit for bit: the instructions MUFU.RCP to MUFU.TANH of an sm_90 GPU.
 
 The scheme is that of Oberman and Siu, "A High-Performance Area-Efficient Multifunction Interpolator" (ARITH 2005): the
 upper bits of the argument pick a segment with coefficients C0, C1, C2, and of the lower bits, xl, the unit computes
@@ -25,11 +25,11 @@ import numpy as np
 from kernel_lsp.emulate.arithmetic.operation import Array
 
 _GUARD = 34  # bits that a table's sum has below those of a 24-bit mantissa
-_KEPT = 14  # of them, those that take part in what follows
+_KEPT = 14  # of these, the bits used in later steps
 _LOW = 17  # bits of xl, at most
 _DROPPED = 19  # columns of the squarer that are left out
-_EXTRA = np.uint64((1 << 29) - 1)  # what a float64 has more than a float32
-_PART = 1 << 13  # arguments computed at a time: what they take stays in a core's cache
+_EXTRA = np.uint64((1 << 29) - 1)  # fraction bits that a float64 has beyond a float32
+_PART = 1 << 13  # arguments computed at a time, so that intermediates stay in a core's cache
 _FRACTION, _HIDDEN = (1 << 23) - 1, 1 << 23
 _MINUS = np.uint32(1 << 31)
 _INFINITY, _NAN, _ONE, _ZERO = (np.uint32(raw) for raw in (0x7F800000, 0x7FFFFFFF, 0x3F800000, 0))
@@ -37,7 +37,7 @@ _INFINITY, _NAN, _ONE, _ZERO = (np.uint32(raw) for raw in (0x7F800000, 0x7FFFFFF
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """The coefficients of each segment, in units of the last guard bit; C2 is for what `_squares` holds."""
+    """The coefficients of each segment, in units of the last guard bit; C2 applies to the values of `_squares`."""
 
     low_bits: int
     c0: Array
@@ -45,7 +45,7 @@ class _Table:
     c2: Array
 
     def __call__(self, place: Array) -> Array:
-        """The sums at places counted from the first segment's start."""
+        """Return the sums at positions counted from the first segment's start."""
         segment, low = place >> self.low_bits, place & ((1 << self.low_bits) - 1)
         square = _squares()[low << (_LOW - self.low_bits)]
         total = self.c0[segment] + self.c1[segment] * low + self.c2[segment] * square
@@ -59,7 +59,7 @@ def _tables() -> dict[str, _Table]:
 
 
 def _table(low_bits: int, points: list[int], rounding: int, segments: list[list[int]]) -> _Table:
-    """`points` are the places that each coefficient has after the last bit of a 24-bit mantissa."""
+    """Build a table; `points` are the binary places of each coefficient after the last bit of a 24-bit mantissa."""
     c0, c1, c2 = np.array(segments, np.int64).T
     p0, p1, p2 = (_GUARD - point for point in points)
     # A shorter xl stands at the upper end of the squarer, where a square counts for less.
@@ -68,7 +68,9 @@ def _table(low_bits: int, points: list[int], rounding: int, segments: list[list[
 
 @cache
 def _squares() -> Array:
-    """The square of each xl without its dropped columns: a sum of products of two bits, every pair taken once."""
+    """Return the square of each xl without its dropped columns: a sum of products of two bits, every pair taken
+    once.
+    """
     table = np.zeros(1, np.int64)
     for bit in range(_LOW):
         lower = np.arange(1 << bit, dtype=np.int64)
@@ -77,20 +79,22 @@ def _squares() -> Array:
 
 
 def _number(total: Array, exponent: Array | int) -> Array:
-    """Raw float32 bits of `total * 2**(exponent - 37)`, cut to a mantissa of 24 bits; zero below the normal range."""
+    """Return raw float32 bits of `total * 2**(exponent - 37)`, cut to a mantissa of 24 bits; zero below the normal
+    range.
+    """
     cut = (total.astype(np.float64).view(np.uint64) & ~_EXTRA).view(np.float64)
     value = np.ldexp(cut, exponent - (23 + _KEPT))
     return np.where(value < 2.0**-126, 0.0, value).astype(np.float32).view(np.uint32)
 
 
 def _fields(x: Array) -> tuple[Array, Array]:
-    """Exponent, unbiased, and fraction of raw bits, both as int64."""
+    """Return exponent, unbiased, and fraction of raw bits, both as int64."""
     wide = x.astype(np.int64)
     return (wide >> 23 & 255) - 127, wide & _FRACTION
 
 
 def _chosen(x: Array, result: Array, *cases: tuple[Array, Any]) -> Array:
-    """The results, with those cases in which they are something else; NaN gives the canonical one."""
+    """Return the results with special cases replaced; NaN gives the canonical one."""
     for where, value in cases:
         if where.any():
             result = np.where(where, value, result)
@@ -111,7 +115,7 @@ def _in_parts(unit: Callable[[Array], Array]) -> Callable[[Array], Array]:
 
 @_in_parts
 def rcp(x: Array) -> Array:
-    """MUFU.RCP, 1 / x."""
+    """Return MUFU.RCP, 1 / x."""
     exponent, fraction = _fields(x)
     result = _number(_tables()["rcp"](fraction), -exponent - 1)
     sign = x & _MINUS
@@ -120,7 +124,7 @@ def rcp(x: Array) -> Array:
 
 @_in_parts
 def rsqrt(x: Array) -> Array:
-    """MUFU.RSQ, 1 / sqrt(x)."""
+    """Return MUFU.RSQ, 1 / sqrt(x)."""
     exponent, fraction = _fields(x)
     odd = exponent & 1
     total = _by_parity("rsqrt", odd, fraction)
@@ -133,20 +137,20 @@ def rsqrt(x: Array) -> Array:
 
 @_in_parts
 def sqrt(x: Array) -> Array:
-    """MUFU.SQRT."""
+    """Return MUFU.SQRT, the square root of x."""
     exponent, fraction = _fields(x)
     result = _number(_by_parity("sqrt", exponent & 1, fraction), exponent >> 1)
     return _chosen(x, result, (x >= _MINUS, _NAN), (exponent == -127, x & _MINUS), (x == _INFINITY, _INFINITY))
 
 
 def _by_parity(name: str, odd: Array, fraction: Array) -> Array:
-    """Sums of a function that has a table for even exponents and one for odd ones, side by side."""
+    """Return the sums of a function with one table for even exponents and one for odd ones."""
     return _tables()[name](fraction | odd << 23)
 
 
 @_in_parts
 def ex2(x: Array) -> Array:
-    """MUFU.EX2, 2**x."""
+    """Return MUFU.EX2, 2**x."""
     size = np.fmin(np.abs(x.view(np.float32)), np.float32(256)).astype(np.float64)
     place = (size * _HIDDEN).astype(np.int64)
     place = np.where(x < _MINUS, place, np.where(place & _FRACTION == 0, -place, ~place))
@@ -157,9 +161,9 @@ def ex2(x: Array) -> Array:
 
 @_in_parts
 def lg2(x: Array) -> Array:
-    """MUFU.LG2, the logarithm to base 2."""
+    """Return MUFU.LG2, the logarithm to base 2."""
     exponent, fraction = _fields(x)
-    total = (exponent << (22 + _KEPT)) + (_tables()["lg2"](fraction) >> 1)  # one bit less than other functions keep
+    total = (exponent << (22 + _KEPT)) + (_tables()["lg2"](fraction) >> 1)  # one bit less than in other functions
     below = total < 0
     result = _number(np.where(below, ~total, total), 1) | np.where(below, _MINUS, _ZERO)
     cases = (x == _ONE, _ZERO), (x >= _MINUS, _NAN), (exponent == -127, _INFINITY | _MINUS), (x == _INFINITY, _INFINITY)
@@ -168,18 +172,18 @@ def lg2(x: Array) -> Array:
 
 @_in_parts
 def sin(x: Array) -> Array:
-    """MUFU.SIN, the sine of x turns."""
+    """Return MUFU.SIN, the sine of x turns."""
     return _wave(x, 0, x & _MINUS)
 
 
 @_in_parts
 def cos(x: Array) -> Array:
-    """MUFU.COS, the cosine of x turns."""
+    """Return MUFU.COS, the cosine of x turns."""
     return _wave(x, 1, _ZERO)
 
 
 def _wave(x: Array, quarters: int, sign: Any) -> Array:
-    """The sine of `|x|` turns and some quarters; `sign` is turned in the lower half of the wave."""
+    """Return the sine of `|x|` turns plus some quarters; `sign` is flipped in the lower half of the wave."""
     finite = (x & ~_MINUS) < _INFINITY
     turns = np.mod(np.abs(np.where(finite, x.view(np.float32), np.float32(0)).astype(np.float64)), 1.0)
     place = (turns * (4 * _HIDDEN)).astype(np.int64) + quarters * _HIDDEN
@@ -196,7 +200,7 @@ _TANH_SEGMENTS = np.cumsum(1 << _TANH_BITS) - (1 << _TANH_BITS)
 
 @_in_parts
 def tanh(x: Array) -> Array:
-    """MUFU.TANH."""
+    """Return MUFU.TANH, the hyperbolic tangent."""
     exponent, fraction = _fields(x)
     binade = np.clip(exponent - _TANH_FIRST, 0, len(_TANH_BITS) - 1)
     place = (_TANH_SEGMENTS[binade] << _LOW) + (fraction >> (23 - _LOW - _TANH_BITS[binade]))

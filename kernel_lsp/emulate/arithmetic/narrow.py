@@ -11,14 +11,14 @@ from kernel_lsp.emulate.arithmetic.operation import Array
 
 _SHAPES = {"e4m3": (4, 3, 7), "e5m2": (5, 2, 15), "e2m3": (2, 3, 1), "e3m2": (3, 2, 3), "e2m1": (2, 1, 1)}
 _FINITE_CODES = {"e4m3": 0x7F, "e5m2": 0x7C, "e2m3": 0x20, "e3m2": 0x20, "e2m1": 0x08}
-"""How many codes from zero up are finite numbers."""
+"""Number of codes, from zero up, that are finite numbers."""
 
 NAMES = (*_SHAPES, "ue8m0")
 
 
 @cache
 def values(name: str) -> Array:
-    """float64 values of all codes of a format, the sign bit included; NaN and infinities where it has them."""
+    """Return float64 values of all codes of a format, the sign bit included; NaN and infinities where it has them."""
     if name == "ue8m0":
         return np.append(np.ldexp(1.0, np.arange(255) - 127), np.nan)
     exponent_bits, mantissa_bits, bias = _SHAPES[name]
@@ -33,13 +33,13 @@ def values(name: str) -> Array:
 
 
 def decode(codes: Array, name: str) -> Array:
-    """Raw codes as float64; bits above the format's own are not looked at."""
+    """Return raw codes as float64; bits above the format's own are ignored."""
     table = values(name)
     return table[codes & (len(table) - 1)]
 
 
 def encode(numbers: Array, name: str) -> Array:
-    """float64 numbers to codes, to nearest even and clamped to the finite range; uint8.
+    """Return float64 numbers as codes, rounded to nearest even and clamped to the finite range; uint8.
 
     NaN becomes the format's NaN, or its largest number where it has none.
     """
@@ -55,9 +55,9 @@ def encode(numbers: Array, name: str) -> Array:
 
 
 def encode_scale(numbers: Array, mode: str, saturates: bool) -> Array:
-    """float64 numbers to ue8m0 codes, towards zero (`rz`) or infinity (`rp`); uint8.
+    """Return float64 numbers as ue8m0 codes, rounded towards zero (`rz`) or infinity (`rp`); uint8.
 
-    The sign is not looked at. NaN is 0xFF, and so is what is too large, unless it saturates to 0xFE.
+    The sign is ignored. NaN is 0xFF, and so is a number that is too large, unless it saturates to 0xFE.
     """
     size = np.abs(numbers)
     fraction, exponent = np.frexp(size)

@@ -1,4 +1,4 @@
-"""A PTX opcode taken apart: name, modifiers, types."""
+"""Parses a PTX opcode into name, modifiers and types."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Type:
-    """A scalar or packed PTX type.
+    """Return a scalar or packed PTX type.
 
     `kind` is u (unsigned), s (signed), b (untyped), f (floating point) or p (predicate); `bits` the size of one value,
     all packed elements together; `lanes` how many elements are packed; `element` the name of one.
@@ -21,12 +21,12 @@ class Type:
 
     @property
     def raw(self) -> type[np.unsignedinteger]:
-        """numpy's type of the raw bits; 8-bit values live in 16-bit registers."""
+        """Return numpy's type of the raw bits; 8-bit values live in 16-bit registers."""
         return UNSIGNED[self.bits]
 
     @property
     def register(self) -> np.dtype[np.generic]:
-        """numpy's type of the register: that of the raw bits, bool for a predicate."""
+        """Return numpy's type of the register: that of the raw bits, bool for a predicate."""
         return np.dtype(np.bool_ if self.kind == "p" else self.raw)
 
 
@@ -51,7 +51,7 @@ TYPES: dict[str, Type] = {
 
 @dataclass(frozen=True)
 class Opcode:
-    """`flags` are the modifiers that are no types, in their order; `types` the types, in theirs."""
+    """A parsed opcode: `flags` are the modifiers that are no types, `types` the types, each in their order."""
 
     name: str
     flags: tuple[str, ...]
@@ -59,25 +59,25 @@ class Opcode:
 
     @property
     def type(self) -> Type:
-        """The first type: the result's."""
+        """Return the first type: the result's."""
         return self.types[0]
 
     def has(self, flag: str) -> bool:
-        """Whether a modifier is there."""
+        """Return True if the modifier is present."""
         return flag in self.flags
 
     def only(self, *allowed: str) -> bool:
-        """Whether all modifiers are among these, none of them twice."""
+        """Return True if all modifiers are among these, none of them twice."""
         return len(set(self.flags)) == len(self.flags) and set(self.flags) <= set(allowed)
 
     def one_of(self, *choices: str, default: str = "") -> str | None:
-        """The one modifier of these that is there, `default` where none is, None where several are."""
+        """Return the only one of these modifiers that is present, `default` if none is, None if several are."""
         found = [flag for flag in self.flags if flag in choices]
         return default if not found else found[0] if len(found) == 1 else None
 
 
 def decode(opcode: str) -> Opcode | None:
-    """Takes an opcode such as `cvt.rn.satfinite.e4m3x2.f32` apart; None where it names no type."""
+    """Parse an opcode such as `cvt.rn.satfinite.e4m3x2.f32`; None if it names no type."""
     name, *parts = opcode.split(".")
     types = tuple(TYPES[part] for part in parts if part in TYPES)
     flags = tuple(part for part in parts if part not in TYPES)

@@ -14,15 +14,15 @@ Run = Callable[..., Array | tuple[Array, ...]]
 
 @dataclass(frozen=True)
 class Operation:
-    """What an instruction computes.
+    """The computation of an instruction.
 
     Attributes:
         run: raw bits of the sources to raw bits of the destination, element by element.
         reads_carry: the last operand is the carry flag, bool.
         writes_carry: the last result is the carry flag, bool.
         approximate: architectures may differ in the last bits of the result; ours is that of sm_90.
-        by_constant: what it is if the last operand is a constant, where the assembler makes that something else.
-        factors: of a product, the two numbers that are multiplied last; the product is theirs, rounded.
+        by_constant: the operation that the assembler uses if the last operand is a constant; None if the same.
+        factors: for a product, the two numbers multiplied last, whose rounded product it is.
         extends_sign: a destination register wider than the result takes its sign, else zeros.
     """
 
@@ -35,7 +35,7 @@ class Operation:
     factors: Run | None = None
 
     def wrapped(self, wrap: Callable[[Run], Run]) -> "Operation":
-        """The same operation with its functions wrapped."""
+        """Return the same operation with its functions wrapped."""
         return replace(
             self,
             run=wrap(self.run),
@@ -45,7 +45,7 @@ class Operation:
 
 
 def typed(run: Run, *types: Type, **marks: bool) -> Operation:
-    """An operation whose operands are cut to the raw bits of these types; further operands pass as they are."""
+    """Return an operation whose operands are cut to the raw bits of these types; further operands pass unchanged."""
     raws = [kind.register for kind in types]
 
     def cut(*operands: Array) -> Array | tuple[Array, ...]:

@@ -13,7 +13,7 @@ __all__ = ["MatrixAccess", "MatrixOperation", "bind"]
 
 @cache
 def bind(opcode: str, arch: int = 90) -> MatrixAccess | MatrixOperation | None:
-    """The meaning of a matrix instruction, or None if it is not one that can be emulated.
+    """Return the operation of a matrix instruction; None if it is not emulated.
 
     Args:
         opcode: the instruction's name with all its modifiers, such as

@@ -47,7 +47,7 @@ class Adder:
 
 
 def adder(arch: int, kind: str, accumulator: str) -> Adder:
-    """The adder of sm_`arch` for multiplicands of type `kind` and sums of type f16 or f32."""
+    """Return the adder of sm_`arch` for multiplicands of type `kind` and sums of type f16 or f32."""
     narrow = accumulator == "f16"
     if arch < 80:
         return Adder(4, 23, -19 if narrow else _NO_LIMIT)
@@ -60,7 +60,7 @@ def adder(arch: int, kind: str, accumulator: str) -> Adder:
 
 
 def multiply_add(a: Values, b: Values, c: Values, kind_a: str, kind_b: str, accumulator: str, how: Adder) -> Values:
-    """A B + C as the tensor cores compute it, to the value of its accumulator.
+    """Return A B + C as the tensor cores compute it, with the accumulator's rounding.
 
     Args:
         a: (warps, M, K) values of type `kind_a`.
@@ -82,13 +82,13 @@ def multiply_add(a: Values, b: Values, c: Values, kind_a: str, kind_b: str, accu
 
 
 def _exponents(x: Values, kind: str) -> NDArray[np.int16]:
-    """Of the numbers as stored: subnormals have the least one, and a zero never is the largest."""
+    """Return the exponents of numbers as stored: subnormals have the least one, and a zero never the largest."""
     exponents = np.maximum(np.frexp(x)[1] - 1, SMALLEST_EXPONENT[kind])
     return np.where(x == 0, _NEVER, exponents).astype(np.int16)
 
 
 def _add(terms: Values, largest: NDArray[np.int16], c: Values, accumulator: str, how: Adder) -> Values:
-    """One block: exact products (warps, block, M, N), which it overwrites, and their largest exponents onto c."""
+    """Add one block to c: exact products (warps, block, M, N), which it overwrites, with their largest exponents."""
     largest = np.maximum(np.maximum(largest, _exponents(c, "f32")), how.smallest)
     scale = np.ldexp(1.0, how.kept - largest.astype(np.int32))
     terms *= scale[:, None]

@@ -21,7 +21,7 @@ SMALLEST_EXPONENT = {"f16": -14, "bf16": -126, "tf32": -126, "e4m3": -6, "e5m2":
 
 
 def values(kind: str, bits: Bits) -> Values:
-    """What raw elements of a type are worth; all types fit float64 exactly."""
+    """Return the values of raw elements of a type; all types fit float64 exactly."""
     match kind:
         case "f64":
             return bits.view(np.float64)
@@ -48,7 +48,9 @@ def _wide(x: NDArray[Any]) -> Values:
 
 @cache
 def _of_byte(kind: str) -> Values:
-    """The 256 values of an 8-bit float: e5m2 is the upper half of a float16, e4m3 has one NaN and no infinity."""
+    """Return the 256 values of an 8-bit float: e5m2 is the upper half of a float16, e4m3 has one NaN and no
+    infinity.
+    """
     byte = np.arange(256)
     if kind == "e5m2":
         return (byte << 8).astype(np.uint16).view(np.float16).astype(np.float64)
@@ -59,7 +61,7 @@ def _of_byte(kind: str) -> Values:
 
 
 def to_float32_toward_zero(x: Values) -> NDArray[np.float32]:
-    """Rounded toward zero, but to infinity from 2**128 on."""
+    """Return the float32 rounded toward zero, but infinity from 2**128 on."""
     with np.errstate(over="ignore"):
         near = x.astype(np.float32)
         larger = (np.abs(near.astype(np.float64)) > np.abs(x)) & (np.abs(x) < 2.0**128)
@@ -67,7 +69,7 @@ def to_float32_toward_zero(x: Values) -> NDArray[np.float32]:
 
 
 def float_bits(kind: str, x: NDArray[Any]) -> Bits:
-    """Raw bits of an accumulator, rounded to nearest; NaNs are the canonical ones of the GPU."""
+    """Return raw bits of an accumulator, rounded to nearest; NaNs are the canonical ones of the GPU."""
     with np.errstate(over="ignore", invalid="ignore"):
         if kind == "f16":
             return np.where(np.isnan(x), np.uint16(0x7FFF), x.astype(np.float16).view(np.uint16))

@@ -46,16 +46,16 @@ class Fragment:
 
     @property
     def registers(self) -> int:
-        """Registers of one lane."""
+        """Return registers of one lane."""
         return self.place.shape[1] * self.bits // self.register
 
     @property
     def source(self) -> NDArray[np.intp]:
-        """For each element of the matrix, row-major, the first place among all lanes' elements that holds it."""
+        """Return for each element of the matrix, row-major, the first place among all lanes' elements that holds it."""
         return np.unique(self.place, return_index=True)[1]
 
     def gather(self, registers: tuple[Bits, ...]) -> Bits:
-        """Matrices (warps, rows, columns) of raw elements out of registers of (lanes,)."""
+        """Return matrices (warps, rows, columns) of raw elements from registers of (lanes,)."""
         words = np.stack(registers, axis=-1).astype(np.dtype(f"u{self.register // 8}"), copy=False)
         words = words.reshape(-1, WARP, len(registers))
         if self.bits >= 8:
@@ -67,7 +67,7 @@ class Fragment:
         return elements.reshape(warps, -1)[:, self.source].reshape(warps, self.rows, self.columns)
 
     def scatter(self, matrices: Bits) -> tuple[Bits, ...]:
-        """Registers of (lanes,) out of matrices (warps, rows, columns) of raw elements of 8 bits or more."""
+        """Return registers of (lanes,) from matrices (warps, rows, columns) of raw elements of 8 bits or more."""
         elements = matrices.reshape(len(matrices), -1)[:, self.place.reshape(-1)].reshape(len(matrices) * WARP, -1)
         words = np.ascontiguousarray(elements).view(np.dtype(f"u{self.register // 8}"))
         return tuple(np.ascontiguousarray(words[:, register]) for register in range(words.shape[1]))
@@ -75,7 +75,7 @@ class Fragment:
 
 @cache
 def multiplicand_a(m: int, k: int, bits: int, registers: int | None = None) -> Fragment:
-    """The fragment of A. With more `registers` than the matrix fills, its elements repeat."""
+    """Return the fragment of A. With more `registers` than the matrix fills, its elements repeat."""
     register, each, count = _sizes(m * k, bits, registers)
     tiles, columns = m // 8, k // (4 * each)
     r, j = np.divmod(np.arange(count * each)[None, :], each)
@@ -86,7 +86,7 @@ def multiplicand_a(m: int, k: int, bits: int, registers: int | None = None) -> F
 
 @cache
 def multiplicand_b(k: int, n: int, bits: int, registers: int | None = None) -> Fragment:
-    """The fragment of B. With more `registers` than the matrix fills, its elements repeat."""
+    """Return the fragment of B. With more `registers` than the matrix fills, its elements repeat."""
     register, each, count = _sizes(k * n, bits, registers)
     rows = k // (4 * each)
     r, j = np.divmod(np.arange(count * each)[None, :], each)
@@ -97,7 +97,7 @@ def multiplicand_b(k: int, n: int, bits: int, registers: int | None = None) -> F
 
 @cache
 def accumulator(m: int, n: int, bits: int) -> Fragment:
-    """The fragment of C and D."""
+    """Return the fragment of C and D."""
     pair, low = np.divmod(np.arange(m * n // WARP)[None, :], 2)
     row = _GROUP + 8 * (pair % (m // 8))
     column = 8 * (pair // (m // 8)) + 2 * _THREAD + low
@@ -105,6 +105,6 @@ def accumulator(m: int, n: int, bits: int) -> Fragment:
 
 
 def _sizes(elements: int, bits: int, registers: int | None) -> tuple[int, int, int]:
-    """Bits of a register, elements in one, and how many registers."""
+    """Return bits of a register, elements in one, and the number of registers."""
     register = max(bits, 32)
     return register, register // bits, registers or elements * bits // (register * WARP)

@@ -19,7 +19,9 @@ _ROW = 16
 
 
 def bind(opcode: str) -> MatrixAccess | MatrixOperation | None:
-    """The meaning of an opcode such as `ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16`; None for any other."""
+    """Return the operation of an opcode such as `ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16`; None for any
+    other.
+    """
     match opcode.split("."):
         case ["movmatrix", "sync", "aligned", "m8n8", "trans", "b16"]:
             return MatrixOperation(_transpose)
@@ -34,7 +36,7 @@ def bind(opcode: str) -> MatrixAccess | MatrixOperation | None:
 
 def _access(store: bool, count: int, transposed: bool, space: str) -> MatrixAccess:
     def registers(data: Bits) -> tuple[Bits, ...]:
-        """Bytes (lanes, 1, 16) of the rows to `count` registers."""
+        """Return the rows' bytes (lanes, 1, 16) as `count` registers."""
         rows = np.ascontiguousarray(data).view("<u2").reshape(-1, 4, 8, 8)[:, :count]
         return _pairs(rows.swapaxes(2, 3) if transposed else rows)
 
@@ -55,12 +57,12 @@ def _transpose(active: Bits, registers: tuple[Bits, ...]) -> tuple[Bits, ...]:
 
 
 def _pairs(matrices: Bits) -> tuple[Bits, ...]:
-    """(warps, matrices, 8, 8) elements to one register of two neighbours in a row for each matrix."""
+    """Return (warps, matrices, 8, 8) elements as one register of two row neighbours for each matrix."""
     words = np.ascontiguousarray(matrices).view("<u4").reshape(len(matrices), -1, WARP)
     return tuple(np.ascontiguousarray(words[:, i]).reshape(-1) for i in range(words.shape[1]))
 
 
 def _matrices(registers: tuple[Bits, ...]) -> Bits:
-    """The reverse of `_pairs`."""
+    """Return the matrices of registers: the reverse of `_pairs`."""
     words = np.stack([register.astype(np.uint32, copy=False).reshape(-1, WARP) for register in registers], axis=1)
     return words.view("<u2").reshape(len(words), -1, 8, 8)

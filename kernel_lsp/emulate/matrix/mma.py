@@ -1,7 +1,7 @@
 """`mma.sync` and the arithmetic of `wmma.mma`.
 
-Worker-only: imports numpy. Integer, bit and float64 products are exact; what floating-point sums are is said in
-`accumulate`.
+Worker-only: imports numpy. Integer, bit and float64 products are exact; `accumulate` defines floating-point
+sums.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ Bits: TypeAlias = NDArray[Any]
 _WARPS_AT_ONCE = 16  # keeps the terms of a sum in the processor's cache
 
 Product: TypeAlias = Callable[[Bits, Bits, Bits], Bits]
-"""Raw matrices A (warps, M, K), B (warps, K, N) and C (warps, M, N) to the raw matrices D."""
+"""Computes raw matrices D from raw A (warps, M, K), B (warps, K, N) and C (warps, M, N)."""
 
 _SHAPES = {
     "m8n8k4": {"f64"},
@@ -41,7 +41,7 @@ _FAMILIES = ({"f16"}, {"bf16"}, {"tf32"}, {"f64"}, {"e4m3", "e5m2"}, {"s8", "u8"
 
 
 def bind(opcode: str, arch: int) -> MatrixOperation | None:
-    """The meaning of a dense `mma.sync` on sm_`arch`; None if it is another instruction or not known."""
+    """Return the operation of a dense `mma.sync` on sm_`arch`; None if it is another instruction or unknown."""
     match opcode.split("."):
         case ["mma", "sync", "aligned", shape, "row", "col", *rest]:
             pass
@@ -64,14 +64,14 @@ def bind(opcode: str, arch: int) -> MatrixOperation | None:
 
 
 def sizes(shape: str) -> tuple[int, int, int]:
-    """M, N and K of a shape such as `m16n8k16`."""
+    """Return M, N and K of a shape such as `m16n8k16`."""
     m, rest = shape.removeprefix("m").split("n")
     n, k = rest.split("k")
     return int(m), int(n), int(k)
 
 
 def multiplication(product: Product, a: Fragment, b: Fragment, c: Fragment, d: Fragment) -> MatrixOperation:
-    """The product of matrices as an operation on the registers that hold them."""
+    """Return the product of matrices as an operation on the registers that hold them."""
 
     def run(active: Bits, *operands: tuple[Bits, ...]) -> tuple[Bits, ...]:
         warps = np.flatnonzero(active.reshape(-1, WARP).any(axis=1))
@@ -93,9 +93,9 @@ def multiplication(product: Product, a: Fragment, b: Fragment, c: Fragment, d: F
 def bind_product(
     d: str, a: str, b: str, c: str, arch: int, saturate: bool = False, bitwise: str | None = None, step: int = 0
 ) -> Product | None:
-    """The product of matrices with elements of the types a, b and c as elements of type d; None if there is no such.
+    """Return the product of matrices with elements of types a, b and c as elements of type d; None if there is none.
 
-    Floating-point sums go by `step` products, where the machine's instruction has fewer than this one.
+    Floating-point sums take `step` products at a time, if the hardware's instruction has fewer than this one.
     """
     if not any({a, b} <= family for family in _FAMILIES):
         return None
@@ -113,7 +113,7 @@ def bind_product(
 
 
 def _integers(kind_a: str, kind_b: str, saturate: bool, bitwise: str | None, a: Bits, b: Bits, c: Bits) -> Bits:
-    """Exact: no sum of products of up to 8 bits leaves the integers that float64 holds."""
+    """Multiply integers exactly: no sum of products of up to 8 bits exceeds the integers of float64."""
     left, right = values(kind_a, a), values(kind_b, b)
     total = left @ right
     if bitwise == "xor":
@@ -125,7 +125,7 @@ def _integers(kind_a: str, kind_b: str, saturate: bool, bitwise: str | None, a: 
 
 
 def _doubles(a: Bits, b: Bits, c: Bits) -> Bits:
-    """A chain of fused multiply-adds in ascending k, as the float64 tensor cores compute."""
+    """Multiply by a chain of fused multiply-adds in ascending k, as the float64 tensor cores compute."""
     fused = arithmetic.bind("fma.rn.f64")
     assert fused is not None
     total = c.reshape(-1)
@@ -152,7 +152,7 @@ def _floats(d: str, kind_a: str, kind_b: str, c_kind: str, arch: int, step: int,
 
 
 def _bytes_by_halves(a: Values, b: Values, c: Values, wide: str, arch: int) -> Values:
-    """8-bit floats where the tensor cores of `mma.sync` have none (sm_90, sm_100).
+    """Multiply 8-bit floats on architectures whose `mma.sync` has none (sm_90, sm_100).
 
     The assembler unpacks them to float16, multiplies the lower halves of all registers, then the upper ones onto that,
     and adds C with an ordinary addition.

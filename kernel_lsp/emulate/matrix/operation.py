@@ -1,4 +1,4 @@
-"""What the matrix instructions are to the machine: a computation on registers, or accesses to memory.
+"""Records of bound matrix instructions: a computation on registers, or accesses to memory.
 
 Worker-only: imports numpy. All of them are `.aligned`: every lane of a warp takes part or the result is undefined.
 """
@@ -32,7 +32,7 @@ class MatrixAccess:
     the bytes to `registers`, for a store gets them from `data`.
 
     Attributes:
-        store: whether it writes.
+        store: True if it writes.
         space: the state space its opcode names, `global`, `shared` or "" for a generic address.
         width: bytes of each access.
         count: accesses of each lane.

@@ -36,7 +36,7 @@ _SPACES = {"global": "global", "shared": "shared", "shared::cta": "shared"}
 
 
 def bind(opcode: str, arch: int) -> MatrixAccess | MatrixOperation | None:
-    """The meaning of a `wmma` instruction on sm_`arch`; None if it is another instruction or not known."""
+    """Return the operation of a `wmma` instruction on sm_`arch`; None if it is another instruction or unknown."""
     match opcode.split("."):
         case [
             "wmma",
@@ -63,12 +63,12 @@ def bind(opcode: str, arch: int) -> MatrixAccess | MatrixOperation | None:
 def _bind_mma(shape: str, rest: list[str], bitwise: str | None, arch: int) -> MatrixOperation | None:
     saturate = "satfinite" in rest
     kinds = [word for word in rest if word not in ("satfinite", "rn")]
-    if len(kinds) == 2:  # float16 multiplicands go unnamed
+    if len(kinds) == 2:  # float16 multiplicands are not named
         kinds = [kinds[0], "f16", "f16", kinds[1]]
     if len(kinds) != 4 or not {kinds[1], kinds[2]} <= _SHAPES.get(shape, set()):
         return None
     d, a, b, c = kinds
-    # NVIDIA's assembler makes two products of depth 4 of it, on every architecture.
+    # NVIDIA's assembler makes two products of depth 4, on every architecture.
     step = 4 if a == "tf32" else 0
     product = bind_product(d, a, b, c, arch, saturate, bitwise, step)
     return product and multiplication(
@@ -95,12 +95,14 @@ def _bind_access(store: bool, which: str, layout: str, shape: str, rest: list[st
 
 @cache
 def _access(fragment: Fragment, store: bool, layout: str, space: str) -> MatrixAccess:
-    """Accesses of the elements that lie together both in a register and in memory; repeated elements are read once."""
+    """Return accesses of elements that are adjacent both in a register and in memory; repeated elements are read
+    once.
+    """
     distinct = fragment.rows * fragment.columns // WARP
     row, column = np.divmod(fragment.place[:, :distinct], fragment.columns)
     major, minor = (row, column) if layout == "row" else (column, row)
     leading = fragment.columns if layout == "row" else fragment.rows
-    # Neighbours within a register are neighbours in memory, or each is an access of its own.
+    # Neighbours within a register are neighbours in memory, or else each is accessed by itself.
     each = min(distinct, fragment.register // fragment.bits) if fragment.bits < 32 else min(distinct, 2)
     together = each > 1 and bool((np.diff(minor.reshape(WARP, -1, each)) == 1).all())
     run = each if together else 1

@@ -12,7 +12,7 @@ class _Cuda:
     gpu_only = ""
 
     def device_code(self, text: str) -> str:
-        # Host code that follows the last kernel is all blanks in the slice: its length must not count.
+        # Host code after the last kernel is blank in the slice: its length must not count.
         return slice_device(text).rstrip()
 
 

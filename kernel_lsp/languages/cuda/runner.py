@@ -43,7 +43,9 @@ class _Cuda:
 
 
 def _own_request(source: SourceFile, launch: Callable[..., object] | None) -> ExtensionRequest:
-    """Return a CUDA file as an extension, with host functions that `launch` calls bound unless the file binds some."""
+    """Return a CUDA file as an extension, with the host functions that `launch` calls bound unless the file binds
+    some.
+    """
     assert isinstance(launch, FunctionType), "planning has called it"
     called = launch.__code__.co_names
     functions = [name for name in find_host_functions(source.text) if name.rpartition("::")[2] in called]

@@ -1,4 +1,4 @@
-"""Drafts of calls of CUDA kernels: by their parameters, and by how host code of the file launches them."""
+"""Drafts calls of CUDA kernels from their parameters and from the launches in the file's host code."""
 
 import keyword
 import re
@@ -39,7 +39,7 @@ class _Cuda:
 
 
 def _aliases(text: str) -> dict[str, str]:
-    """What names of types stand for in a file; of several, as in branches of an `#if`, the first."""
+    """Return type alias -> type in a file; of several definitions, as in branches of an `#if`, the first."""
     found: dict[str, str] = {}
     for kind, name in (*_TYPEDEF.findall(text), *((kind, name) for name, kind in _USING.findall(text))):
         found.setdefault(name, kind.strip())
@@ -47,7 +47,7 @@ def _aliases(text: str) -> dict[str, str]:
 
 
 def _is_read_first(name: str, body: str) -> bool:
-    """Whether what a pointer shows is used before it is written, as far as plain indexing and atomics tell."""
+    """Return True if a pointer's data is used before it is written, judged by plain indexing and atomics."""
     if re.search(rf"\batomic\w+\s*\(\s*&?\s*{name}\b", body):
         return True
     uses = list(re.finditer(rf"\b{name}\s*\[|\*\s*{name}\b", body))
@@ -73,14 +73,14 @@ def _of_cuda(parameter: Parameter, aliases: Mapping[str, str], body: str) -> Arg
 
 
 def _written_launch(text: str, kernel: Kernel) -> HostLaunch | None:
-    """How host code of the file launches a kernel, if it does."""
+    """Return the launch of a kernel in the file's host code; None without one."""
     plain = kernel.name.rpartition("::")[2]
     launches = find_host_launches(text)
     return next((one for one in launches if one.kernel.partition("<")[0].rpartition("::")[2] == plain), None)
 
 
 def _grid(written: str, plan: Plan, threads: int) -> str | None:
-    """The number of blocks as Python says it; None where it is made of more than sizes and the block's."""
+    """Return the number of blocks as a Python expression; None if it depends on more than sizes and the block."""
     text = re.sub(r"\(\s*(?:int|size_t|unsigned)\s*\)|\bdim3\b|static_cast\s*<[^>]*>", "", written)
     text = re.sub(r"(?i)\b(?:ceil_?div|div_?up|cdiv)\s*\(([^(),]+),([^(),]+)\)", r"-(-(\1) // (\2))", text)
     text = re.sub(

@@ -1,4 +1,4 @@
-"""CuTe's compiler in the place of its launches. Imports torch and CuTe: for build workers, on use."""
+"""Runs CuTe's compiler in place of launches. Imports torch and CuTe: for build workers, on use."""
 
 import re
 from collections.abc import Callable, Generator, Sequence
@@ -45,29 +45,31 @@ class NotCompiledError(KernelLspError):
 
 
 class CallCompiler:
-    """Compiles what host code calls, for one architecture; `binaries` has one record for each different compilation."""
+    """Compiles the functions that host code calls, for one architecture; `binaries` has each distinct compilation
+    once.
+    """
 
     def __init__(self, path: Path, kernels: Sequence[str], arch: str) -> None:
         self._path, self._kernels = path, kernels
-        # From Hopper on CuTe compiles for the architecture's own instructions, as it does on a GPU.
+        # From Hopper on CuTe compiles for the architecture-specific target, as it does on a GPU.
         self._arch = f"{arch}a" if arch[3:].isdigit() and int(arch[3:]) >= 90 else arch
         self._within = False
         self.binaries: list[Binary] = []
 
     @contextmanager
     def instead_of_running(self) -> Generator[None]:
-        """For as long, tensors are handed over by their layouts alone, and `cute.compile` compiles for this target."""
+        """Within the context, pass tensors by their layouts alone, and make `cute.compile` compile for this target."""
         with patch.object(_runtime, "from_dlpack", _given), patch.object(_cute, "compile", _Compile(self)):
             yield
 
     def take_over(self, module: ModuleType, names: Sequence[str]) -> None:
-        """Have calls of a module's functions under `@cute.jit` compiled; those within a compilation are CuTe's."""
+        """Make calls of a module's functions under `@cute.jit` compile; calls within a compilation remain CuTe's."""
         for name in names:
             if callable(function := getattr(module, name, None)):
                 setattr(module, name, self._compiling(function))
 
     def compile(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., None]:
-        """Compile a call; what is returned does nothing.
+        """Compile a call; return a function that does nothing.
 
         Raises:
             NotCompiledError: the compiler refuses it.
@@ -115,7 +117,7 @@ class CallCompiler:
 
 
 class _Compile:
-    """Stands for `cute.compile`, with or without options in brackets."""
+    """Replaces `cute.compile`, with or without options in brackets."""
 
     def __init__(self, compiler: CallCompiler) -> None:
         self._compiler = compiler
@@ -129,7 +131,7 @@ class _Compile:
 
 
 class _Given(_runtime._FakeTensor):
-    """A tensor by its type and layout, with the marks that host code may put on what `from_dlpack` returns."""
+    """A tensor by its type and layout, with the methods by which host code marks a result of `from_dlpack`."""
 
     def mark_layout_dynamic(self, leading_dim: int | None = None) -> Any:
         strides = [one if isinstance(one, int) and one in (0, 1) else _cute.sym_int64() for one in self.stride]
@@ -141,6 +143,6 @@ class _Given(_runtime._FakeTensor):
 
 
 def _given(tensor: Any, assumed_align: int | None = None, **_: Any) -> Any:
-    """Return a tensor of torch as CuTe's compiler takes it: by its type and layout."""
+    """Return a torch tensor in the form that CuTe's compiler takes: its type and layout."""
     kind = getattr(_cutlass, _TYPES[tensor.dtype])
     return _Given(kind, tuple(tensor.shape), stride=tuple(tensor.stride()), assumed_align=assumed_align)

@@ -1,4 +1,4 @@
-"""Builds CuTe DSL files without a GPU, for what the workload calls. Worker processes only.
+"""Builds CuTe DSL files without a GPU, for the calls of the workload. Worker processes only.
 
 CuTe's compiler needs the types and layouts of a call, and no GPU. So `launch` runs on tensors that are only shapes: a
 function under `@cute.jit` that it calls, or has compiled by `cute.compile`, is compiled and not run.
@@ -61,7 +61,7 @@ class _Cute:
         builds = [Build(one, (), "cute", took / len(compiler.binaries)) for one in compiler.binaries]
         build = together(builds, compiler.binaries)
         kernels = [kernel for binary in compiler.binaries for kernel in binary.kernels]
-        # How many blocks there are the host code computes when it runs; how large they are is compiled in.
+        # Host code computes the number of blocks when it runs; their size is compiled in.
         launches = [Launch(k.name, (0, 0, 0), k.required_threads or (0, 0, 0), entry=k.entry) for k in kernels]
         return CandidateBuild(build, (Plan(0, tuple(launches)),), tuple(compiler.binaries))
 

@@ -60,7 +60,7 @@ def _decorated(text: str, path: Path, decorator: str) -> Iterator[Kernel]:
 
 
 def _is_of_cute(written: str, names: dict[str, str], decorator: str) -> bool:
-    """Whether a decorator, `cute.kernel` or `cute.jit(preprocess=True)`, is that of CuTe, however it is imported."""
+    """Return True if a decorator, `cute.kernel` or `cute.jit(preprocess=True)`, is CuTe's, however imported."""
     first, _, rest = written.partition("(")[0].strip().partition(".")
     module, _, name = ".".join(filter(None, (names.get(first, first), rest))).rpartition(".")
     return name == decorator and module in _MODULES

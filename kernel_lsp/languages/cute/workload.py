@@ -1,4 +1,4 @@
-"""Drafts of calls of CuTe DSL: the function under `@cute.jit` is called with tensors handed over by DLPack."""
+"""Drafts calls of CuTe DSL: the function under `@cute.jit` is called with tensors passed by DLPack."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The CUDA text of a Python file is compiled as CUDA, the Python round it imported."""
+"""Compiles the CUDA text of a Python file as CUDA; the Python around it is imported."""
 
 from kernel_lsp.compiler.language import CompilerPart
 

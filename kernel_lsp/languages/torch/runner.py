@@ -1,4 +1,4 @@
-"""Builds Python files that hold CUDA: a model of a problem with all it asks for, else the text alone. Workers only."""
+"""Builds Python files that hold CUDA: a problem's model with its extensions, else the CUDA text alone. Workers only."""
 
 from collections.abc import Callable
 

@@ -1,6 +1,6 @@
 """Python files that hold CUDA: a KernelBench problem, or a `ModelNew` with CUDA C++ for `load_inline`, if any.
 
-The kernels are CUDA's, and are seen through `device_view`, in which every byte stands where it stands in the file.
+The kernels are CUDA's, read through `device_view`, in which every byte has the offset that it has in the file.
 """
 
 from pathlib import Path

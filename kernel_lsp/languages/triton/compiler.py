@@ -1,4 +1,4 @@
-"""Triton compiles each kernel when it is launched, or told to, and keeps what it made by its source."""
+"""Triton compiles each kernel when it is launched, or on request, and caches the result by its source."""
 
 from kernel_lsp.compiler.language import CompilerPart
 

@@ -1,4 +1,4 @@
-"""Builds Triton files: what the workload launches, else kernels for assumed types. Worker processes only."""
+"""Builds Triton files: the kernels that the workload launches, else all kernels, for assumed types. Workers only."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Drafts of calls of Triton kernels: through the file's one public function, else by their parameters."""
+"""Drafts calls of Triton kernels: through the file's one public function, else from their parameters."""
 
 import ast
 import re
@@ -54,7 +54,7 @@ def _triton_launch(kernel: Kernel, plan: Plan) -> list[str]:
 
 
 def _wrapper(text: str) -> ast.FunctionDef | None:
-    """The only public function that is not a kernel."""
+    """Return the only public function that is not a kernel; None if there is not exactly one."""
     try:
         nodes = python_ast(text).body
     except SyntaxError:

@@ -1,7 +1,6 @@
-"""Bugs planted one at a time in the kernels of a file: whoever cannot see them does not check much.
+"""Mutations: bugs planted one at a time in the kernels of a file, to test a workload's checks.
 
-Text and syntax only. A mutation may turn out not to compile, or not to change what the machine does: that is for
-those to find out who build and run it.
+Text and syntax only. A mutation may not compile, or may not change the program; building and running it shows that.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,14 +15,14 @@ from kernel_lsp.source.mutations.mutation import Bug, Mutation
 __all__ = ["MOST_OF_A_KIND", "Bug", "Mutation", "Planter", "find_mutations"]
 
 Planter = Callable[[str], Iterable[Mutation]]
-"""What is asked of a language: the bugs that can be planted in the kernels of a text, with spans of that text."""
+"""A language's mutator: returns the mutations of a text's kernels, with spans of that text."""
 
 MOST_OF_A_KIND = 6
-"""How many bugs of one kind are planted in one function; where more could be, they are spread over it."""
+"""The most mutations of one kind in one function; if there could be more, they are spread over it."""
 
 
 def find_mutations(source: SourceFile, language: Language) -> tuple[Mutation, ...]:
-    """The bugs to plant in a kernel file, in the order of its lines; no two give the same text."""
+    """Return the mutations of a kernel file, in the order of its lines; no two give the same text."""
     from kernel_lsp.source.mutations.planting import spread
 
     found = cast(Planter, part_of(language, "mutations"))(source.text)

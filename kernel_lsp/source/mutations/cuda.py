@@ -1,4 +1,4 @@
-"""Bugs planted in CUDA C++. Text and syntax only: a change may turn out not to compile, or to change nothing."""
+"""Mutations of CUDA C++. Text and syntax only: a mutant may not compile, or may not change the program."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ _ATOMIC = {"atomicAdd": "{0} += {1}", "atomicMax": "{0} = max({0}, {1})", "atomi
 
 @dataclass(frozen=True)
 class _Function:
-    """A device function with its syntax tree."""
+    """A device function and its syntax tree."""
 
     node: Node
 
@@ -45,12 +45,12 @@ class _Function:
         return list(walk(self.body))
 
     def of(self, *types: str) -> Iterator[Node]:
-        """All nodes of these types in the body."""
+        """Yield all nodes of these types in the body."""
         return (node for node in self.nodes if node.type in types)
 
     @cached_property
     def types(self) -> dict[str, str]:
-        """The declared type of every parameter and local, by name; `*` and `[]` mark pointers and arrays."""
+        """Return the declared type of every parameter and local, by name; `*` and `[]` mark pointers and arrays."""
         found: dict[str, str] = {}
         for node in walk(self.node):
             if node.type not in ("declaration", "parameter_declaration"):
@@ -74,7 +74,7 @@ class _Function:
 
     @cached_property
     def accumulators(self) -> set[str]:
-        """Variables that take part in their own new value."""
+        """Return the variables whose new value depends on their old one."""
         found: set[str] = set()
         for node in self.of("assignment_expression"):
             target = text_of(field(node, "left"))
@@ -84,7 +84,7 @@ class _Function:
         return found
 
     def is_float(self, node: Node) -> bool:
-        """Whether an operand is a floating-point variable or element that has a name."""
+        """Return True if an operand is a named floating-point variable or array element."""
         name = _base(node)
         kind = self.types.get(name or "", "")
         element = node.type == "subscript_expression"
@@ -92,7 +92,7 @@ class _Function:
 
 
 def find(text: str) -> Iterator[Mutation]:
-    """Bugs that could be planted in the device functions of a CUDA file, kind by kind."""
+    """Yield the mutations of the device functions of a CUDA file, kind by kind."""
     root = Parser(cuda_grammar()).parse(text.encode()).root_node
     for node in walk(root):
         if node.type != "function_definition" or node.has_error:
@@ -107,7 +107,7 @@ def find(text: str) -> Iterator[Mutation]:
 
 
 def _conditions(function: _Function) -> Iterator[tuple[Node, Node]]:
-    """Each condition of an `if` or `?:` with its owner."""
+    """Yield each condition of an `if` or `?:` with its owner."""
     for owner in function.of("if_statement", "conditional_expression"):
         condition = field(owner, "condition")
         yield owner, field(condition, "value") if condition.type == "condition_clause" else condition
@@ -125,7 +125,7 @@ def _guards(function: _Function) -> Iterator[Change]:
 
 
 def _leaves(condition: Node, joined: str = "") -> Iterator[tuple[Node, str]]:
-    """The comparisons of a condition, each with the operator that joins it to the others."""
+    """Yield the comparisons of a condition, each with the operator that joins it to the others."""
     if condition.type == "parenthesized_expression":
         yield from _leaves(condition.named_children[0], joined)
     elif condition.type == "binary_expression":
@@ -151,7 +151,7 @@ def _barriers(function: _Function) -> Iterator[Change]:
 def _off_by_one(function: _Function) -> Iterator[Change]:
     conditions = [condition for _, condition in _conditions(function)]
     loops = [node for node in function.of("for_statement") if not _is_tiled(node)]
-    counted = [loop for loop in loops if _step(loop)]  # others, as `s >>= 1`, would only never end
+    counted = [loop for loop in loops if _step(loop)]  # others, as `s >>= 1`, would never end
     conditions += [node for loop in counted if (node := loop.child_by_field_name("condition"))]
     for condition in conditions:
         for leaf, _ in _leaves(condition):
@@ -172,7 +172,7 @@ def _off_by_one(function: _Function) -> Iterator[Change]:
 
 
 def _step(loop: Node) -> str | None:
-    """By how much a `for` goes on: `1`, or the expression of its `+=`."""
+    """Return the step of a `for` loop: `1`, or the expression of its `+=`; None for other loops."""
     update = loop.child_by_field_name("update")
     if update is None:
         return None
@@ -184,7 +184,9 @@ def _step(loop: Node) -> str | None:
 
 
 def _is_tiled(loop: Node) -> bool:
-    """Whether a loop goes from a constant in steps of more than one: then one round more or less may do nothing."""
+    """Return True if a loop runs from 0 in steps of more than one: one iteration more or less may then change
+    nothing.
+    """
     start = loop.child_by_field_name("initializer")
     return _step(loop) not in ("1", None) and start is not None and bool(re.search(r"=\s*0\s*;?$", text_of(start)))
 
@@ -202,7 +204,7 @@ def _tails(function: _Function) -> Iterator[Change]:
 
 
 def _accumulators(function: _Function) -> Iterator[Change]:
-    """Each accumulation rounded to bfloat16 (of doubles: to float), as a variable of that type would."""
+    """Yield each accumulation rounded to bfloat16 (of doubles: to float), as a variable of that type would be."""
     for node in function.of("expression_statement"):
         inner = node.named_children[0] if node.named_children else node
         if inner.type != "assignment_expression":
@@ -244,7 +246,7 @@ def _indices(function: _Function) -> Iterator[Change]:
 
 
 def _strides(function: _Function) -> Iterator[Change]:
-    """Of `a * n + b`, another size for `n`."""
+    """Yield, for `a * n + b`, the replacement of `n` by another size."""
     sizes = [name for name in function.parameters if _is_size(function.types[name])]
     for node in function.of("binary_expression"):
         if text_of(field(node, "operator")) != "*":
@@ -263,7 +265,7 @@ def _is_size(kind: str) -> bool:
 
 
 def _shared_stores(function: _Function) -> Iterator[Change]:
-    """A store that fills shared memory for the first time, left out."""
+    """Yield the removal of each store that first fills shared memory."""
     for node in function.of("expression_statement"):
         inner = node.named_children[0] if node.named_children else node
         if inner.type != "assignment_expression" or text_of(field(inner, "operator")) != "=":
@@ -301,7 +303,7 @@ def _fills(function: _Function) -> Iterator[Change]:
 
 
 def _rescales(function: _Function) -> Iterator[Change]:
-    """What a running sum is multiplied by before more is added to it."""
+    """Yield the removal of each factor that rescales a running sum before more is added."""
     for node in function.of("assignment_expression"):
         name, value = text_of(field(node, "left")), field(node, "right")
         if text_of(field(node, "operator")) == "*=" and function.is_float(field(node, "left")):
@@ -329,7 +331,7 @@ def _terms(function: _Function) -> Iterator[Change]:
 
 
 def _unwrapped(node: Node) -> Node:
-    """What a conversion converts."""
+    """Return the operand of a conversion; other nodes unchanged."""
     if node.type == "call_expression":
         given = field(node, "arguments").named_children
         if len(given) == 1:
@@ -358,7 +360,7 @@ def _atomics(function: _Function) -> Iterator[Change]:
 
 
 def _base(node: Node) -> str | None:
-    """The variable that an element or field belongs to."""
+    """Return the variable that an element or field belongs to; None if there is none."""
     while node.type in ("subscript_expression", "field_expression", "parenthesized_expression"):
         node = node.named_children[0]
     return text_of(node) if node.type == "identifier" else None

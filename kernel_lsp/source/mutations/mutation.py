@@ -1,4 +1,4 @@
-"""One bug to plant: what kind it is, where, and the edits that plant it."""
+"""The record of one mutation: its kind, its place, and the edits that plant it."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,7 +7,7 @@ from kernel_lsp.source.text import Edit, apply_edits
 
 
 class Bug(StrEnum):
-    """The kinds of bugs, each a slip that people and models make."""
+    """The kinds of bugs, each a mistake that people and models make."""
 
     DROPPED_GUARD = "dropped bounds check"
     DROPPED_BARRIER = "dropped barrier"
@@ -25,11 +25,11 @@ class Bug(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """A bug at one place of a kernel file.
+    """A bug planted at one place of a kernel file.
 
     Attributes:
         bug: its kind.
-        function: the function it stands in, as the file names it.
+        function: the function that contains it, as the file names it.
         line: where, from 1.
         what: the change in a few words, in the file's own terms: `i < n` → `true`.
         edits: of the file's text.
@@ -42,5 +42,5 @@ class Mutation:
     edits: tuple[Edit, ...]
 
     def applied_to(self, text: str) -> str:
-        """The text with the bug in it."""
+        """Return the text with the bug planted."""
         return apply_edits(text, self.edits)

@@ -1,4 +1,4 @@
-"""What the planters of both languages share: a change at a node, and how it is told."""
+"""Shared by the mutators of all languages: the change of one syntax node, and its description."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _STRICTER = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A node and what stands there instead; `what` says so where the two texts would not."""
+    """A node and its replacement; `what` describes the change where the two texts would not."""
 
     bug: Bug
     node: Node
@@ -23,7 +23,7 @@ class Change:
     what: str = ""
 
     def mutation(self, function: str) -> Mutation:
-        """The change as an edit of the file."""
+        """Return the change as an edit of the file."""
         what = self.what or f"`{short(text_of(self.node))}` → `{short(self.text)}`"
         if not self.text and not self.what:
             what = f"`{short(text_of(self.node))}` left out"
@@ -32,13 +32,13 @@ class Change:
 
 
 def short(text: str) -> str:
-    """Source text on one line, cut where it is long."""
+    """Return source text on one line, shortened if it is long."""
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "..."
 
 
 def other_strictness(comparison: Node, operator: Node) -> Change | None:
-    """The comparison with `<=` for `<` and the like; None where it is none of order."""
+    """Return the comparison with `<=` for `<` and the like; None if it is no order comparison."""
     now = _STRICTER.get(text_of(operator))
     if now is None:
         return None
@@ -50,7 +50,7 @@ def other_strictness(comparison: Node, operator: Node) -> Change | None:
 
 
 def operands(node: Node) -> Iterator[tuple[Node, Node]]:
-    """Each operand that can be left out of a sum or product, with the operand that stays."""
+    """Yield each operand that can be removed from a sum or product, with the operand that stays."""
     left, right = field(node, "left"), field(node, "right")
     yield right, left
     if text_of(field(node, "operator")) in "+*":
@@ -58,7 +58,7 @@ def operands(node: Node) -> Iterator[tuple[Node, Node]]:
 
 
 def spread(found: list[Mutation], most: int) -> list[Mutation]:
-    """At most so many of them, evenly from the first to the last."""
+    """Return at most `most` of them, evenly spread from the first to the last."""
     if len(found) <= most:
         return found
     return [found[round(i * (len(found) - 1) / (most - 1))] for i in range(most)]

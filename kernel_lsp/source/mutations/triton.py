@@ -1,4 +1,4 @@
-"""Bugs planted in Triton kernels. Text and syntax only: a change may turn out not to compile, or to change nothing."""
+"""Mutations of Triton kernels. Text and syntax only: a mutant may not compile, or may not change the program."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ _STRIDE = re.compile(r"stride_?(?P<rest>\w*)|(?P<before>\w+)_stride")
 
 @dataclass(frozen=True)
 class _Function:
-    """A Triton function with its syntax tree."""
+    """A Triton function and its syntax tree."""
 
     node: Node
 
@@ -42,17 +42,17 @@ class _Function:
         return list(walk(field(self.node, "body")))
 
     def of(self, *types: str) -> Iterator[Node]:
-        """All nodes of these types in the body."""
+        """Yield all nodes of these types in the body."""
         return (node for node in self.nodes if node.type in types)
 
     def calls(self, *names: str) -> Iterator[Node]:
-        """Calls of `tl.NAME`."""
+        """Yield the calls of `tl.NAME` for these names."""
         wanted = {f"{module}.{name}" for name in names for module in ("tl", "triton.language")}
         return (node for node in self.of("call") if text_of(field(node, "function")) in wanted)
 
     @cached_property
     def floats(self) -> set[str]:
-        """Variables that begin as a float32 accumulator."""
+        """Return the variables that begin as a float32 accumulator."""
         found: set[str] = set()
         for node in self.of("assignment"):
             value = text_of(node.child_by_field_name("right") or node)
@@ -63,7 +63,7 @@ class _Function:
 
 
 def find(text: str) -> Iterator[Mutation]:
-    """Bugs that could be planted in the Triton functions of a file, kind by kind."""
+    """Yield the mutations of the Triton functions of a file, kind by kind."""
     for node in walk(parse_python(text.encode()).root_node):
         if node.type != "decorated_definition" or node.has_error:
             continue
@@ -77,12 +77,12 @@ def find(text: str) -> Iterator[Mutation]:
 
 
 def _given(call: Node) -> list[Node]:
-    """The arguments of a call; comments among them are none."""
+    """Return the arguments of a call, without comments."""
     return [node for node in field(call, "arguments").named_children if node.type != "comment"]
 
 
 def _keyword(call: Node, name: str) -> Node | None:
-    """The argument of this name as written, `name=value`."""
+    """Return the argument of this name as written, `name=value`; None if there is none."""
     for given in _given(call):
         if given.type == "keyword_argument" and text_of(field(given, "name")) == name:
             return given
@@ -107,7 +107,7 @@ def _masks(function: _Function) -> Iterator[Change]:
 
 
 def _conjuncts(mask: Node) -> Iterator[tuple[Node, Node]]:
-    """Each side of `a & b`, with the other one."""
+    """Yield each side of `a & b`, with the other one."""
     if mask.type == "binary_operator" and text_of(field(mask, "operator")) == "&":
         left, right = field(mask, "left"), field(mask, "right")
         yield left, right
@@ -140,7 +140,7 @@ def _tails(function: _Function) -> Iterator[Change]:
 
 
 def _accumulators(function: _Function) -> Iterator[Change]:
-    """Each accumulation rounded to bfloat16, as a variable of that type would."""
+    """Yield each accumulation rounded to bfloat16, as a variable of that type would be."""
     for node in function.of("assignment", "augmented_assignment"):
         target, value = field(node, "left"), node.child_by_field_name("right")
         name = text_of(target)
@@ -185,7 +185,7 @@ def _indices(function: _Function) -> Iterator[Change]:
 
 
 def _strides(function: _Function) -> Iterator[Change]:
-    """Of `a * stride_m + b`, another stride, or another size, for the one that is right."""
+    """Yield, for `a * stride_m + b`, the replacement of the stride by another stride or size."""
     sizes = [name for name in function.parameters if not name.endswith("_ptr") and not _FACTOR.search(name)]
     strides = [name for name in sizes if _STRIDE.fullmatch(name)]
     for node in function.of("binary_operator"):
@@ -224,7 +224,9 @@ def _starts(function: _Function) -> Iterator[Change]:
 
 
 def _is_rescaled(function: _Function, name: str) -> bool:
-    """Whether a sum is multiplied before more is added, as online reductions do: it forgets where it began."""
+    """Return True if a sum is multiplied before more is added, as in online reductions, so its start does not
+    matter.
+    """
     updates = (n for n in function.of("assignment") if text_of(field(n, "left")) == name)
     return any(re.search(rf"\b{name}\s*\*", text_of(n)) for n in updates)
 
@@ -261,7 +263,7 @@ def _terms(function: _Function) -> Iterator[Change]:
 
 
 def _rescales(function: _Function) -> Iterator[Change]:
-    """What a running sum is multiplied by before more is added to it."""
+    """Yield the removal of each factor that rescales a running sum before more is added."""
     for node in function.of("assignment"):
         name = text_of(field(node, "left"))
         for product in walk(node.child_by_field_name("right") or node):

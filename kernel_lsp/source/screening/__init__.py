@@ -1,9 +1,9 @@
-"""A tripwire in the host code of a candidate, which names what that code reaches for beyond its kernels.
+"""The static checker for a candidate's host code: reports code that a kernel does not need and that could cheat.
 
 Host code of a candidate runs in the process that times it. A kernel needs little of Python and C++ there: it makes
 tensors, computes sizes and launches. Code that would replace functions of others, or open files, processes and memory,
-meets an objection; code that is merely unusual gets a note; neither is told where the user's own text does the same.
-This cannot find everything that is hidden well enough: the judge's verdicts do not rest on it.
+is a violation (`Objection`); code that is merely unusual is a `Note`; neither is reported if the user's own text does
+the same. A determined author can hide code from it, so the judge's verdicts do not rest on it.
 """
 
 from collections.abc import Sequence
@@ -22,28 +22,28 @@ __all__ = ["Note", "Objection", "host_notes", "host_objections", "notes", "objec
 
 
 def objections(candidate: Candidate, baseline: Candidate, workload: SourceFile) -> tuple[Objection, ...]:
-    """Return what rejects a candidate's Python host code, in order; nothing that the baseline or workload does too.
+    """Return the violations in a candidate's Python host code, in order, without those of the baseline or workload.
 
-    That code is the kernel file of a candidate in Python, with the C++ that it gives to `load_inline`, and the
-    candidate's launch. An answer to a KernelBench problem may build extensions. A text that does not parse has no
-    objections: whoever executes it says what is wrong.
+    Host code is a candidate's Python kernel file, with the C++ that it passes to `load_inline`, and its launch. An
+    answer to a KernelBench problem may build extensions. Text that does not parse has no violations: executing it
+    reports the error.
     """
     found = _findings(candidate, baseline, workload)
     return tuple(finding for finding in found if isinstance(finding, Objection))
 
 
 def notes(candidate: Candidate, baseline: Candidate, workload: SourceFile) -> tuple[Note, ...]:
-    """Return what a reader may want to know of a candidate's Python host code; the texts are those of `objections`."""
+    """Return the unusual but allowed code in a candidate's Python host code; the texts are those of `objections`."""
     return tuple(finding for finding in _findings(candidate, baseline, workload) if isinstance(finding, Note))
 
 
 def host_objections(candidate: Sequence[str], baseline: SourceFile) -> tuple[Objection, ...]:
-    """Return what rejects the C++ host code of torch extensions, text by text; nothing that the baseline's does too."""
+    """Return the violations in the C++ host code of torch extensions, text by text, without those of the baseline."""
     return tuple(finding for finding in _host_findings(candidate, baseline) if isinstance(finding, Objection))
 
 
 def host_notes(candidate: Sequence[str], baseline: SourceFile) -> tuple[Note, ...]:
-    """Return what a reader may want to know of the C++ host code; the texts are those of `host_objections`."""
+    """Return the unusual but allowed code in C++ host code; the texts are those of `host_objections`."""
     return tuple(finding for finding in _host_findings(candidate, baseline) if isinstance(finding, Note))
 
 
@@ -70,7 +70,7 @@ def _host_findings(candidate: Sequence[str], baseline: SourceFile) -> tuple[Find
     return tuple(found for text in candidate for found in cpp_findings(text) if found.what not in usual)
 
 
-@lru_cache(maxsize=32)  # a baseline and a workload stand beside every candidate
+@lru_cache(maxsize=32)  # the same baseline and workload are checked beside every candidate
 def _of_file(
     text: str, *, builds: bool, beside_device_code: bool, shared: SharedNames = frozenset()
 ) -> tuple[Finding, ...]:

@@ -1,4 +1,4 @@
-"""Annotations of functions that torch evaluates: code in a string that nobody else would read.
+"""Checks annotations of functions that torch evaluates: they may hide code in a string.
 
 `torch.library.custom_op` and `triton_op` make a schema of a function's annotations, and evaluate those that are strings
 (torch/_library/infer_schema.py); `torch.jit` does so with some.
@@ -18,7 +18,7 @@ _TYPES = (ast.Name, ast.Attribute, ast.Subscript, ast.Tuple, ast.List, ast.Const
 
 
 def annotation_objections(names: Names, methods: Methods) -> Iterator[Objection]:
-    """Yield annotations that are more than types, in a file that has torch evaluate them."""
+    """Yield a violation for each annotation that is more than a type, in a file that has torch evaluate them."""
     paths = (names.path(node) or () for node in names.nodes if isinstance(node, (ast.Name, ast.Attribute)))
     if not any(path[:2] in (("torch", "library"), ("torch", "jit")) for path in paths):
         return

@@ -1,4 +1,4 @@
-"""Rules for what Python host code assigns to or deletes from objects: its own, or those of others."""
+"""Checks assignments to, and deletions from, objects in Python host code: the file's own, or those of others."""
 
 import ast
 from collections.abc import Iterator
@@ -13,14 +13,14 @@ _HARMLESS = words(
     "requires_grad training weight"
 )
 """Attributes of tensors, layers, configurations and functions that no other code relies on."""
-_LONGEST = 60  # characters of an expression that a person wants to read
+_LONGEST = 60  # characters of an expression in a message
 
 
 class Changes:
-    """The rules for what is assigned and deleted.
+    """The rules for assignments and deletions.
 
-    A change of what was imported is refused. So is one of an unknown object where the file has a class or an object of
-    others in hand; elsewhere that is a note.
+    Changing an imported object is a violation. So is changing an unknown object if the file holds a class or an object
+    of others; otherwise that is a note.
     """
 
     def __init__(self, names: Names, methods: Methods) -> None:
@@ -28,7 +28,7 @@ class Changes:
         self._fresh, self._returned = self._bound_to_fresh(), self._bound_to_returned()
 
     def findings(self, *, foreign: bool) -> Iterator[Finding]:
-        """Yield what each assignment and deletion changes; `foreign` says whether objects of others are in hand."""
+        """Yield the finding of each assignment and deletion; `foreign`: the file holds objects of others."""
         for node in self._nodes:
             if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
                 yield from self._of_attribute(node, foreign=foreign)
@@ -56,13 +56,13 @@ class Changes:
             yield Objection(node.lineno, f"changes `{'.'.join(path)}`")
 
     def _is_own(self, node: ast.expr) -> bool:
-        """Return whether an object is the file's own: of its classes, its functions, or made by torch for it alone."""
+        """Return True if an object is the file's own: of its classes, its functions, or newly made by torch."""
         if self._methods.is_own(node) or self._methods.is_own_instance(node) or self._methods.is_own_class(node):
             return True
         return isinstance(node, ast.Name) and (node.id in self._fresh or self._methods.is_own_function(node))
 
     def _comes_from_import(self, node: ast.expr) -> bool:
-        """Return whether an object is what an imported function returned, a part of that, or a class by `type`."""
+        """Return True if an object is an imported function's result, a part of one, or a class obtained by `type`."""
         while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
             node = node.func if isinstance(node, ast.Call) else node.value
         if self._names.path(node) is not None:
@@ -70,7 +70,7 @@ class Changes:
         return isinstance(node, ast.Name) and (node.id == "type" or node.id in self._returned)
 
     def _bound_to_returned(self) -> set[str]:
-        """Return names that are bound to what functions of torch or Triton return, new objects aside."""
+        """Return the names that are bound to results of torch's or Triton's functions, except new objects."""
         found: set[str] = set()
         for node in self._nodes:
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and not self._makes(node.value):
@@ -80,7 +80,7 @@ class Changes:
         return found
 
     def _bound_to_fresh(self) -> set[str]:
-        """Return names that are bound to new objects of torch and to nothing else."""
+        """Return the names that are bound to new objects of torch and to nothing else."""
         fresh: set[str] = set()
         own: set[int] = set()
         for node in self._nodes:

@@ -1,15 +1,15 @@
-"""Records of what screening finds, and the sets of words that its rules are written with."""
+"""Records of the static checker's findings, and a helper for the word sets of its rules."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Objection:
-    """Something that host code has no business with: its version is rejected.
+    """A violation: code that no host code of a kernel needs; its version is rejected.
 
     Attributes:
-        line: of the file it stands in, from 1.
-        what: what the code does, as the rest of a sentence: "imports `gc`".
+        line: of the file that contains it, from 1.
+        what: the code's effect, as the rest of a sentence: "imports `gc`".
     """
 
     line: int
@@ -18,11 +18,11 @@ class Objection:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something that honest host code does too, and that a reader of the evidence may want to know.
+    """Unusual code that honest host code has too, shown to readers of the evidence.
 
     Attributes:
-        line: of the file it stands in, from 1.
-        what: what the code does, as the rest of a sentence: "imports `os`".
+        line: of the file that contains it, from 1.
+        what: the code's effect, as the rest of a sentence: "imports `os`".
     """
 
     line: int

@@ -1,8 +1,8 @@
-"""C++ host code of extensions: its text shows some things that the symbols of the built library do not.
+"""Checks the text of extensions' C++ host code for violations that the built library's symbols do not show.
 
-A library's undefined symbols decide which functions host code may call (`build.host.symbols`). Left to the text are
-names given by assembler labels, instructions written out on the host, Python reached from C++, and the harness's own
-names. Headers and calls that are merely unusual are notes.
+A library's undefined symbols decide which functions host code may call (`compiler.host.symbols`). The text is checked
+for assembler labels, host instructions, Python reached from C++, and the harness's own names. Unusual headers and calls
+are notes.
 """
 
 import re
@@ -59,14 +59,14 @@ _OF_ANY_STRING = re.compile(
     r"""(?x)(?:\A|[;\n])\s*(?:(?:syscall|sysenter|svc\s+\#?\d+)\s*(?:[;\n]|\Z) | int\s+\$0x80
     | \.(?:byte|[248]byte|value|octa)\s+(?:0x|\d))"""
 )
-"""Such instructions in a string that a macro may hand to the assembler."""
+"""Such instructions in a string that a macro may pass to the assembler."""
 _BROKEN_WORD = re.compile(r"\w\\\r?\n\w")
 
 
 def cpp_findings(text: str) -> tuple[Finding, ...]:
-    """Return what the text of C++ host code does beyond making tensors and launching kernels, in order of its lines."""
+    """Return the violations and notes in the text of C++ host code, in order of its lines."""
     data = text.encode(errors="replace")
-    code, kept = (blank(data).decode("latin-1") for blank in (code_only, without_comments))  # one character a byte
+    code, kept = (blank(data).decode("latin-1") for blank in (code_only, without_comments))  # one character per byte
     found = [*_of_words(code), *_of_attributes(kept), *_of_assembler(code, kept), *_of_hidden_words(code, kept)]
     places = sorted({(code.count("\n", 0, at) + 1, what, rejects) for at, what, rejects in found})
     return tuple(Objection(line, what) if rejects else Note(line, what) for line, what, rejects in places)
@@ -83,13 +83,13 @@ def _of_words(code: str) -> Iterator[tuple[int, str, bool]]:
 
 
 def _of_attributes(code: str) -> Iterator[tuple[int, str, bool]]:
-    """Yield attributes of Python objects that C++ asks for by name and that lead out of the file."""
+    """Yield the attributes of Python objects that C++ asks for by name and that lead out of the file."""
     for match in _ATTRIBUTE.finditer(code):
         yield match.start(), f"reaches for `{match[1]}` of a Python object", True
 
 
 def _of_assembler(code: str, kept: str) -> Iterator[tuple[int, str, bool]]:
-    """Yield assembler labels, and the instructions of a host; `kept` is `code` with its strings."""
+    """Yield assembler labels and host instructions; `kept` is `code` with its strings."""
     for match in _ASSEMBLER.finditer(code):
         template = _template(kept, match.end())
         before = code[max(0, match.start() - 80) : match.start()]
@@ -103,7 +103,7 @@ def _of_assembler(code: str, kept: str) -> Iterator[tuple[int, str, bool]]:
 
 
 def _of_hidden_words(code: str, kept: str) -> Iterator[tuple[int, str, bool]]:
-    """Yield what macros and broken lines may make of a text; `kept` is `code` with its strings."""
+    """Yield code that macros and broken lines may hide; `kept` is `code` with its strings."""
     for match in _BROKEN_WORD.finditer(code):
         yield match.start(), "breaks a word at the end of a line", True
     for match in _STRING.finditer(kept):
@@ -112,7 +112,7 @@ def _of_hidden_words(code: str, kept: str) -> Iterator[tuple[int, str, bool]]:
 
 
 def _template(code: str, start: int) -> str | None:
-    """Return the strings that stand side by side from `start`; None where there is none, such as a macro."""
+    """Return the concatenated string literals that begin at `start`; None if there are none, as for a macro."""
     parts: list[str] = []
     while (match := _STRING.match(code, start)) is not None:
         parts.append(match[1])

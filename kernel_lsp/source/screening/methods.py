@@ -1,6 +1,7 @@
-"""Which names are a method's own object: a method takes any object for `self` where it is called through its class.
+"""Determines which names are a method's own object, and finds calls that pass another object as `self`.
 
-So `self.x = 1` and `self._x` mean nothing only where the class's methods are called on its own objects.
+A method takes any object for `self` if it is called through its class, so `self.x = 1` and `self._x` are harmless only
+if the class's methods are called on its own objects.
 """
 
 import ast
@@ -16,14 +17,14 @@ _KEEPING = words(
     "disable enable_grad export final ignore inference_mode lru_cache no_grad once_differentiable override "
     "property setter staticmethod unused"
 )
-"""Decorators that hand a method no other object than its callers do."""
+"""Decorators that call a method only with the objects of its callers."""
 _OF_FUNCTIONS = words("forward backward setup_context jvp vmap")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Methods:
-    """The methods of a file's classes, and where their own objects stand.
+    """The methods of a file's classes, and the expressions that are their own objects.
 
     Attributes:
         classes: the file's classes, by name.
@@ -48,35 +49,35 @@ class Methods:
         self._made = _made(names, self.classes)
 
     def is_own(self, node: ast.AST) -> bool:
-        """Return whether an expression is the object of the method that it stands in, or its class."""
+        """Return True if an expression is the object of the enclosing method, or its class."""
         return id(node) in self._own
 
     def is_own_instance_here(self, node: ast.AST) -> bool:
-        """Return whether an expression is the object of the method that it stands in, and not its class."""
+        """Return True if an expression is the object of the enclosing method, and not its class."""
         return self._own.get(id(node)) in ("instance", "static")
 
     def is_own_class(self, node: ast.AST) -> bool:
-        """Return whether an expression is the name of a class of the file and of nothing else."""
+        """Return True if an expression is the name of a class of the file and of nothing else."""
         return isinstance(node, ast.Name) and node.id in self._defined and node.id in self.classes
 
     def is_own_function(self, node: ast.AST) -> bool:
-        """Return whether an expression is the name of a function of the file and of nothing else."""
+        """Return True if an expression is the name of a function of the file and of nothing else."""
         return isinstance(node, ast.Name) and node.id in self._defined
 
     def is_own_instance(self, node: ast.AST) -> bool:
-        """Return whether an expression is an object that the file made of a class of its own."""
+        """Return True if an expression is an instance of one of the file's own classes."""
         if isinstance(node, ast.Call):
             return isinstance(node.func, ast.Name) and node.func.id in self.classes
         return isinstance(node, ast.Name) and node.id in self._made
 
     def objections(self, *, foreign: bool) -> Iterator[Objection]:
-        """Yield what lets a method have an object that is not of its class.
+        """Yield a violation where a method may be called with an object that is not of its class.
 
         Args:
-            foreign: whether the file has objects in hand that are not its own, so that what may be such a call is one.
+            foreign: True if the file holds objects of others, so that a possible call of this kind counts as one.
         """
         for node, name, line in self._names.bindings:
-            if name in OWN and (name != "ctx" or id(node) in self._beside_ctx):  # elsewhere `ctx` is like other names
+            if name in OWN and (name != "ctx" or id(node) in self._beside_ctx):  # elsewhere `ctx` is a name like others
                 yield Objection(line, f"calls what is no object of its own `{name}`")
         for node in self._nodes:
             yield from self._posing(node)
@@ -89,7 +90,7 @@ class Methods:
                 yield from (Objection(node.lineno, f"takes the method `{name}` by a pattern") for name in taken)
 
     def _object_of(self, node: Function) -> str | None:
-        """Return the name of the first parameter of a method where that is its own object."""
+        """Return the name of a method's first parameter if that is its own object; else None."""
         if id(node) not in self._owners:
             return None
         every, kind = [*node.args.posonlyargs, *node.args.args], _kind(node)
@@ -99,7 +100,7 @@ class Methods:
         return every[0].arg if every[0].arg in allowed.get(kind, OWN) else None
 
     def _sensitive_methods(self) -> dict[str, list[Function]]:
-        """Return methods, by name, that change their own object or reach into it."""
+        """Return the methods, by name, that change their own object or use its private attributes."""
         found: dict[str, list[Function]] = {}
         for node in self._nodes:
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and any(map(self._is_use, ast.walk(node))):
@@ -115,7 +116,7 @@ class Methods:
         return builtin in ("getattr", "setattr", "delattr") and any(map(self.is_own, ast.iter_child_nodes(node)))
 
     def _taken(self, node: ast.Attribute | ast.Call) -> tuple[ast.expr, str] | None:
-        """Return the object and the name where a method that reaches into its own object is taken from something."""
+        """Return the object and the name if a method that uses its own object is taken from some object; else None."""
         match node:
             case ast.Attribute(value=of, attr=name, ctx=ast.Load()):
                 return (of, name) if name in self._sensitive else None
@@ -125,7 +126,7 @@ class Methods:
                 return None
 
     def _of_access(self, node: ast.expr, of: ast.expr, name: str, *, foreign: bool) -> Iterator[Objection]:
-        """Yield an objection to a method taken from something where its class may stand."""
+        """Yield a violation if a method is taken from an object that may be its class."""
         above = self._names.parents.get(id(node))
         call = above if isinstance(above, ast.Call) and above.func is node else None
         said = f"calls the method `{name}` of a class, with any object for its own"
@@ -142,7 +143,7 @@ class Methods:
             yield Objection(node.lineno, said)
 
     def _may_be_unbound(self, call: ast.Call, name: str) -> bool:
-        """Return whether a call gives enough arguments for one to be the object itself."""
+        """Return True if a call has enough arguments for one of them to be the object itself."""
         if any(isinstance(argument, ast.Starred) for argument in call.args) or any(
             k.arg is None for k in call.keywords
         ):
@@ -163,7 +164,7 @@ class Methods:
                         yield Objection(decorator.lineno, said)
 
     def _keeps(self, decorator: ast.expr) -> bool:
-        """Return whether a decorator is known to call a method with its callers' objects alone."""
+        """Return True if a decorator is known to call a method only with the objects of its callers."""
         called = decorator.func if isinstance(decorator, ast.Call) else decorator
         if isinstance(called, ast.Attribute):
             return called.attr in _KEEPING and (self._names.path(called) is not None or called.attr == "setter")
@@ -181,7 +182,7 @@ class Methods:
 
     @cached_property
     def _escapes(self) -> bool:
-        """Is a class of the file handed round, so that nobody sees where its methods are called?"""
+        """Return True if a class of the file is passed on, so that its methods may be called anywhere."""
         return any(map(self._lets_a_class_go, self._nodes))
 
     def _lets_a_class_go(self, node: ast.AST) -> bool:
@@ -196,7 +197,7 @@ class Methods:
                 return False
 
     def _posing(self, node: ast.AST) -> Iterator[Objection]:
-        """Yield names called as a method's own object that are none."""
+        """Yield a violation for each name such as `self` that is not a method's own object."""
         found: list[tuple[str, int]] = []
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             own = self._object_of(node) if not isinstance(node, ast.Lambda) else None
@@ -212,7 +213,7 @@ def _kind(node: Function) -> str:
 
 
 def _within(node: Function, name: str) -> Iterator[ast.Name]:
-    """Yield where a parameter's name stands in a function, but not where a function within calls its own so."""
+    """Yield the uses of a parameter in a function, except in inner functions with a parameter of the same name."""
     waiting: list[ast.AST] = list(node.body)
     while waiting:
         part = waiting.pop()
@@ -236,7 +237,7 @@ def _is_dataclass(decorator: ast.expr) -> bool:
 
 
 def _only_defined(names: Names) -> set[str]:
-    """Return the names of functions and classes that stand for nothing else, whatever decorators make of them."""
+    """Return the names of functions and classes that are bound only once, decorators aside."""
     definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     defined = {node.name for node in names.nodes if isinstance(node, definitions)}
     for node in names.nodes:
@@ -251,7 +252,7 @@ def _is_imported(decorator: ast.expr, names: Names) -> bool:
 
 
 def _made(names: Names, classes: Mapping[str, ast.ClassDef]) -> set[str]:
-    """Return names that are bound to objects of the file's own classes and to nothing else."""
+    """Return the names that are bound to instances of the file's own classes and to nothing else."""
     made: set[str] = set()
     own: set[int] = set()
     for node in names.nodes:

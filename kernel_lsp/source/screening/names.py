@@ -1,21 +1,21 @@
-"""Names of a Python file: imports, their aliases, and where these are used in plain sight."""
+"""Resolves names of a Python file: imports, their aliases, and whether a use only looks at the object."""
 
 import ast
 from collections.abc import Iterable, Iterator
 
 Parents = dict[int, ast.AST]
 _PLAIN_ARGUMENTS = {"isinstance": 1, "issubclass": 1, "super": 0, "hasattr": 0, "getattr": 0}
-"""Built-in functions with the argument that they only look at."""
+"""Built-in functions -> index of the argument that they only inspect."""
 
 
 class Names:
-    """The dotted names that the names of a file stand for, whatever block they are bound in.
+    """The dotted import names behind the names of a file, in whatever block they are bound.
 
     Attributes:
         nodes: all nodes of the file's tree.
-        bindings: where names are bound but for parameters: the node that binds, the name, its line.
+        bindings: where names are bound, except parameters: the binding node, the name, its line.
         parents: the node above each one, by `id`.
-        annotations: of variables, parameters and what functions return.
+        annotations: of variables, parameters and return values.
     """
 
     def __init__(self, tree: ast.Module) -> None:
@@ -28,7 +28,7 @@ class Names:
         self._annotations = {id(part) for note in self.annotations for part in ast.walk(note)}
 
     def path(self, node: ast.AST) -> tuple[str, ...] | None:
-        """Return the dotted name of what was imported that an expression stands for; None where it is another."""
+        """Return the dotted name of the imported object that an expression stands for; None if it is another."""
         parts: list[str] = []
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)
@@ -37,21 +37,21 @@ class Names:
             return None
         path = (*self._stand_for[node.id], *reversed(parts))
         tops = [place for place, name in enumerate(path) if name in ("torch", "triton")]
-        return path[tops[-1] :] if tops and path[0] in ("torch", "triton") else path  # their modules know them too
+        return path[tops[-1] :] if tops and path[0] in ("torch", "triton") else path  # modules within import them too
 
     def is_imported(self, name: str) -> bool:
-        """Return whether a name stands for something that was imported."""
+        """Return True if a name stands for an imported object."""
         return name in self._stand_for
 
     def is_plain(self, node: ast.expr) -> bool:
-        """Return whether an expression is only called, looked into, compared, inherited from or given another name."""
+        """Return True if an expression is only called, read, compared, inherited from or given another name."""
         if id(node) in self._aliases or id(node) in self._annotations:
             return True
         above = self.parents.get(id(node))
         match above:
             case ast.Attribute() | ast.MatchClass():
                 return True
-            case ast.Compare(ops=ops):  # others ask the other side, which may be an object of the file's own
+            case ast.Compare(ops=ops):  # other operators call the other side, which may be an object of the file's own
                 return all(isinstance(op, (ast.Is, ast.IsNot)) for op in ops)
             case ast.ClassDef():
                 return any(part is node for part in (*above.bases, *above.decorator_list))
@@ -63,14 +63,14 @@ class Names:
                 return self._is_a_kind(node)
 
     def _is_a_kind(self, node: ast.AST) -> bool:
-        """Return whether an expression, or a tuple with it, says what to look for: `isinstance(x, (A, B))`."""
+        """Return True if an expression, or a tuple with it, is a class to test for: `isinstance(x, (A, B))`."""
         above, below = self.parents.get(id(node)), node
         while isinstance(above, (ast.Tuple, ast.BinOp)):
             above, below = self.parents.get(id(above)), above
         return isinstance(above, ast.ExceptHandler) or (isinstance(above, ast.Call) and _is_looked_at(above, below))
 
     def _follow(self) -> set[int]:
-        """Take names that stand for something by plain assignments for imported; return the values, by `id`."""
+        """Record names that are plainly assigned imported objects as imported; return the assigned values, by `id`."""
         values: set[int] = set()
         of_classes = {id(part) for node in self.nodes if isinstance(node, ast.ClassDef) for part in node.body}
         every = (node for node in self.nodes if id(node) not in of_classes)  # theirs are attributes, not names
@@ -89,7 +89,7 @@ class Names:
 
 
 def _bound_names(node: ast.AST) -> Iterator[tuple[str, int]]:
-    """Yield the names that a statement, expression or pattern binds by itself, but for parameters, with their lines."""
+    """Yield the names that a node itself binds, except parameters, with their lines."""
     match node:
         case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
             yield name, node.lineno
@@ -115,7 +115,7 @@ def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> lis
 
 
 def _is_looked_at(call: ast.Call, argument: ast.AST) -> bool:
-    """Return whether a call of a built-in function only looks at an argument, for a name that stands there."""
+    """Return True if a call of a built-in function only inspects an argument."""
     if not isinstance(call.func, ast.Name) or call.func.id not in _PLAIN_ARGUMENTS:
         return False
     place = _PLAIN_ARGUMENTS[call.func.id]

@@ -1,7 +1,8 @@
-"""Which modules, members and names host code may use: plainly, with a note, or not at all.
+"""The policy for host code: which modules, members and names it may use without comment, with a note, or not at all.
 
 Refused are functions of the interpreter that find, read or change frames, modules and memory, and those that open
-files, processes and sockets. Told is what honest files use too, and a reader of the evidence may want to know.
+files, processes and sockets. Noted is code that honest files have too, but that a reader of the evidence may want to
+know.
 """
 
 import importlib
@@ -55,21 +56,21 @@ _PARTS_OF_TORCH: dict[str, frozenset[str]] = {
     "testing": words("assert_allclose assert_close make_tensor"),
     "utils": words("checkpoint dlpack"),
 }
-"""Parts of torch that reach beyond kernels, with the members that do not."""
+"""Parts of torch that serve more than kernels -> their members that are allowed."""
 _OF_EXTENSIONS = words("CUDA_HOME include_paths load load_inline")
 _OF_DYNAMO = words("allow_in_graph config disable graph_break is_compiling mark_dynamic mark_static reset")
 _PARTS_OF_TRITON = words(
     "backends build compile_module_from_src get_cache_manager get_dump_manager get_override_manager"
 )
 _SHARED_CLASSES = words("autotuner cache compiler cuda driver jit knobs runtime")
-"""Parts of torch and triton whose classes and objects whoever measures relies on."""
+"""Parts of torch and triton whose classes and objects the harness relies on."""
 _MODULES_WITHIN = words(
     "_C amp autograd backends compiler cuda extra fft functional init knobs language libdevice linalg modules nn "
     "parallel parameter random runtime sparse special testing tools"
 )
-"""Modules of torch and triton by their last name, as they are known even where neither is installed."""
+"""Modules of torch and triton by their last name, to be recognised even if neither is installed."""
 _FOREIGN = (sys.stdlib_module_names | {"np", "numpy"}) - words("chunk copy math random select signal trace")
-"""Modules that those of torch and triton import, but for what these call so themselves."""
+"""Standard modules that torch's and triton's modules import, except names that they also use for their own."""
 _FILES_OF_TORCH = words("from_file load load_library save")
 _HARMLESS_SETTINGS = words(
     "manual_seed manual_seed_all seed seed_all set_device set_grad_enabled set_num_threads set_printoptions set_stream"
@@ -86,7 +87,7 @@ DEFINED = (DUNDERS - words("__file__ __module__ __name__")) | words(
     "__le__ __lt__ __matmul__ __mul__ __ne__ __neg__ __next__ __post_init__ __repr__ __setitem__ __slots__ "
     "__str__ __sub__ __truediv__"
 )
-"""Those that may be defined."""
+"""Names with two underscores that may be defined."""
 _REFUSED_NAMES = words(
     "CUDAPluggableAllocator CodeType ForwardRef FunctionType MethodType ModuleType MonkeyPatch TypedDict "
     "_getframe ag_frame asyncio attrgetter bdb bltns builtins change_current_allocator chdir codeop cr_frame "
@@ -99,23 +100,23 @@ _REFUSED_NAMES = words(
     "subprocess symlink_to sys sysconfig tb_frame tb_next tempfile threading tofile tracemalloc unlink "
     "update_wrapper wraps write_bytes write_text zipimport"
 )
-"""Attributes that nobody needs of any object, for they lead out of the file or write files."""
+"""Attributes that no kernel needs, since they lead out of the file or write files."""
 _OF_TORCHS_CORE = ((), ("_cuda_getCurrentRawStream",))
-"""Names that may follow `torch._C`, which by itself is judged where it is handed round."""
+"""Names that may follow `torch._C`."""
 
 
 def objection_to_module(dotted: str) -> str | None:
-    """Return what importing the module means, as the rest of a sentence; None where nobody minds."""
+    """Return the violation of importing a module, as the rest of a sentence; None if it is allowed."""
     top = dotted.split(".")[0]
     return None if top in PLAIN_MODULES or top in TOLD_MODULES else f"imports `{top}`"
 
 
 def objection_to_member(path: tuple[str, ...], *, builds: bool) -> str | None:
-    """Return what using a member of an imported module means, as the rest of a sentence; None where nobody minds.
+    """Return the violation of using a member of an imported module, as the rest of a sentence; None if it is allowed.
 
     Args:
         path: the dotted name, of which only the last part is judged.
-        builds: whether the version may build extensions of torch.
+        builds: True if the version may build extensions of torch.
     """
     dotted, last = ".".join(path), path[-1]
     if path[0] == "torch":
@@ -155,24 +156,24 @@ def _objection_to_torch(path: tuple[str, ...], *, builds: bool) -> str | None:
 
 
 def is_refused(name: str, path: tuple[str, ...] | None = None) -> bool:
-    """Return whether nobody needs an attribute of that name; `path` is its dotted name, if it was imported."""
+    """Return True if attributes of that name are refused; `path` is the dotted name, if it was imported."""
     return name in _REFUSED_NAMES and path != ("torch", "nn", "modules")
 
 
 def note_on_member(path: tuple[str, ...]) -> str | None:
-    """Return what a reader may want to know of using a member of an imported module; None for most."""
+    """Return a note on using a member of an imported module, as the rest of a sentence; None for most."""
     if path[0] == "torch" and path[-1] in _HARMLESS_SETTINGS:
         return f"changes a setting of the whole process with `{'.'.join(path)}`"
     return None
 
 
 def sets_a_harmless_variable(name: object) -> bool:
-    """Return whether a variable of the environment only tunes builds and reports."""
+    """Return True if an environment variable only tunes builds and reports."""
     return name in _VARIABLES
 
 
 def is_module(path: tuple[str, ...]) -> bool:
-    """Return whether a dotted name is a module, as far as its name and the installed files tell."""
+    """Return True if a dotted name is a module, as far as its name and the installed files tell."""
     if len(path) == 1 or path == ("os", "path"):
         return True
     if path[0] == "numpy":
@@ -181,9 +182,9 @@ def is_module(path: tuple[str, ...]) -> bool:
 
 
 def leads_to_a_class(path: tuple[str, ...]) -> bool:
-    """Return whether a dotted name of torch or triton may be a class or an object that others use too.
+    """Return True if a dotted name of torch or triton may be a class or an object that other code uses too.
 
-    Layers, functions of `torch.nn`, types of elements and the like are not.
+    Layers, functions of `torch.nn`, element types and the like are not.
     """
     if path[0] not in ("torch", "triton") or path[1:2] in (("version",), ("ops",), ("language",)):
         return False
@@ -193,14 +194,14 @@ def leads_to_a_class(path: tuple[str, ...]) -> bool:
 
 
 def leads_to_a_shared_class(path: tuple[str, ...]) -> bool:
-    """Return whether a dotted name may be a class or an object that whoever measures relies on."""
+    """Return True if a dotted name may be a class or an object that the harness relies on."""
     return leads_to_a_class(path) and not _SHARED_CLASSES.isdisjoint(path[1:-1]) and path[-1][:1].isupper()
 
 
 @lru_cache
 def _is_installed(path: tuple[str, ...]) -> bool:
     try:
-        found = importlib.util.find_spec(path[0])  # of a top-level name: nothing is imported
+        found = importlib.util.find_spec(path[0])  # of a top-level name, so nothing is imported
     except (ImportError, ValueError):
         return False
     folders = [Path(folder, *path[1:]) for folder in (found.submodule_search_locations or ())] if found else []
@@ -209,13 +210,13 @@ def _is_installed(path: tuple[str, ...]) -> bool:
 
 @lru_cache
 def _offers(module: str, name: str) -> bool:
-    """Return whether a module of the standard library means others to use a name, or is not known for more."""
+    """Return True if a standard module lists a name as public, or makes no such list."""
     if module in _MEMBERS:
         return name in _MEMBERS[module]
     if module in _ALL_OF_THEM or module not in PLAIN_MODULES | _LISTED_BY_THEMSELVES:
         return True
     try:
         public = getattr(importlib.import_module(module), "__all__", None)
-    except ImportError:  # typing_extensions need not be installed
+    except ImportError:  # typing_extensions may be missing
         return True
     return public is None or name in (*public, "abc")

@@ -1,4 +1,4 @@
-"""Python host code: its syntax tree shows imports, attributes, bindings and changes."""
+"""Checks Python host code: imports, attributes, bindings and changes in its syntax tree."""
 
 import ast
 
@@ -16,16 +16,16 @@ from kernel_lsp.source.screening.shared import SharedNames
 def python_findings(
     text: str, *, builds: bool, beside_device_code: bool, shared: SharedNames = frozenset()
 ) -> tuple[Finding, ...]:
-    """Return what Python host code does beyond making tensors and launching kernels, in order of its lines.
+    """Return the violations and notes in Python host code, in order of its lines.
 
-    The block below `if __name__ == "__main__":` at the top of the file is left out, for nobody runs it. A text that
-    does not parse has none: whoever executes it says what is wrong.
+    The block below `if __name__ == "__main__":` at the top of the file is left out, since it never runs. Text that
+    does not parse has no findings: executing it reports the error.
 
     Args:
         text: the file.
-        builds: whether it may build extensions of torch.
-        beside_device_code: whether its functions are given objects of the harness, as the launch of a bare kernel is.
-        shared: names that it may import from files that are not judged.
+        builds: True if it may build extensions of torch.
+        beside_device_code: True if its functions get objects of the harness, as the launch of a bare kernel does.
+        shared: names that it may import from files that are not checked.
     """
     try:
         tree = python_ast(text)
@@ -65,17 +65,17 @@ def _leave_out_shared(tree: ast.Module, shared: SharedNames) -> None:
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             node.names = [alias for alias in node.names if (node.level, node.module, alias.name) not in shared]
-            if not node.names:  # as if nothing stood there
+            if not node.names:  # as if the import were not there
                 node.level, node.module = 0, "__future__"
 
 
 def _is_foreign_in_hand(node: ast.AST, names: Names) -> bool:
-    """Return whether a class or object of torch or Triton is handed round, so that nobody sees who changes it."""
+    """Return True if a class or object of torch or Triton is passed on, so that its changes cannot be traced."""
     match node:
         case ast.Name(ctx=ast.Load()) | ast.Attribute(ctx=ast.Load()):
             path = names.path(node)
             if path is None:
-                return isinstance(node, ast.Attribute) and node.attr == "obj"  # of an AttributeError
+                return isinstance(node, ast.Attribute) and node.attr == "obj"  # the object of an AttributeError
             return path == ("dataclasses", "fields") or (policy.leads_to_a_class(path) and not names.is_plain(node))
         case ast.Call(func=ast.Name(id="type")):
             return not names.is_plain(node)

@@ -1,4 +1,4 @@
-"""Rules for what Python host code imports, reads, calls and hands round."""
+"""Checks what Python host code imports, reads, calls and passes on."""
 
 import ast
 import re
@@ -12,7 +12,7 @@ from kernel_lsp.source.screening.methods import Methods
 from kernel_lsp.source.screening.names import Names
 
 Origin = Literal["own", "imported", "unknown"]
-"""Where an object comes from of which an attribute is read."""
+"""Origin of an object whose attribute is read."""
 
 _FORMAT = re.compile(r"\{\w*(?:\.\w+|\[[^\]{}]*\])*\.__\w+")
 _METACLASSES = (("abc", "ABCMeta"), ("enum", "EnumMeta"), ("enum", "EnumType"))
@@ -24,17 +24,17 @@ _OF_A_CLASS = words("__module__ __name__ __qualname__")
 
 
 class Reading:
-    """The rules for all that is not a change."""
+    """The rules for everything but changes."""
 
     def __init__(self, names: Names, methods: Methods, *, builds: bool, beside_device_code: bool) -> None:
         self._names, self._methods = names, methods
         self._builds, self._beside_device_code = builds, beside_device_code
 
     def findings(self) -> Iterator[Finding]:
-        """Yield what each node of the tree shows by itself."""
+        """Yield the findings of each node of the tree."""
         for _, name, line in self._names.bindings:
             if name.startswith("__") and name.endswith("__") and name not in policy.DEFINED:
-                yield Objection(line, f"defines `{name}`")  # others rely on its meaning
+                yield Objection(line, f"defines `{name}`")  # other code relies on its meaning
         for node in self._names.nodes:
             yield from self._of(node)
 
@@ -119,7 +119,7 @@ class Reading:
             yield from self._of_private(node.lineno, name, of)
 
     def _of_private(self, line: int, name: str, of: Origin) -> Iterator[Finding]:
-        """Yield what a name that begins with an underscore says: such names may change, and lead inside of others."""
+        """Yield findings about a private name: such names may change, and lead into other code."""
         if name.startswith("__") and name.endswith("__"):
             if name not in policy.DUNDERS:
                 yield Objection(line, f"reaches for `{name}`")
@@ -141,7 +141,7 @@ class Reading:
             yield Objection(node.lineno, f"hands round `{node.id}`")
 
     def _handed(self, node: ast.expr, path: tuple[str, ...]) -> Iterator[Finding]:
-        """Yield what is handed round, so that nobody sees what is taken from it."""
+        """Yield a finding if a module or shared object is passed on, so that its uses cannot be traced."""
         usual = (ast.Subscript, ast.Compare)
         is_environment = path == ("os", "environ") and not isinstance(self._names.parents.get(id(node)), usual)
         refused = is_environment or policy.is_module(path) or policy.leads_to_a_shared_class(path)
@@ -149,7 +149,7 @@ class Reading:
             yield Objection(node.lineno, f"hands round `{'.'.join(path)}`")
 
     def _sets_its_own(self, call: ast.Call) -> bool:
-        """Return whether `setattr` or `delattr` is called on the object of the method that it stands in."""
+        """Return True if `setattr` or `delattr` is called on the object of the enclosing method."""
         if not call.args or not self._methods.is_own_instance_here(call.args[0]):
             return False
         name = call.args[1] if len(call.args) > 1 else None
@@ -206,5 +206,5 @@ def _fills_an_object(call: ast.Call) -> bool:
 
 
 def _is_usual(name: str, call: ast.Call) -> bool:
-    """Return whether a call makes a refused name an honest one: `model.modules()`, `functools.wraps(function)`."""
+    """Return True if the call makes a refused name harmless: `model.modules()`, `functools.wraps(function)`."""
     return name == "modules" or (name == "wraps" and len(call.args) == 1 and not call.keywords)

@@ -1,8 +1,8 @@
-"""What a candidate may import from files that the baseline and the workload read already.
+"""Determines the names that a candidate may import from files that the baseline or the workload imports.
 
-Such a file was not written by the candidate and runs in the baseline's process too, so that its functions and constants
-may be shared, as those of one workload by many versions. What it has imported itself may not be had through it, and
-what gives the right answer may be named, as by a workload that is made of another one, but not used.
+The candidate did not write such a file, and it runs in the baseline's process too, so its functions and constants may
+be shared, as those of one workload by many versions. Objects that the file itself imported may not be taken from it.
+Functions that compute the right answer may be imported, as by a workload made from another one, but not used.
 """
 
 import ast
@@ -15,16 +15,16 @@ from kernel_lsp.source.imports import files_of, folders_of, local_imports
 from kernel_lsp.source.python import is_python, names_read, python_ast_if_any
 
 SharedNames = frozenset[tuple[int, str, str]]
-"""Names that a file may import: levels up, the module, the name in it."""
+"""Importable names: levels up, module, name."""
 
 
 def shared_names(file: SourceFile, baseline: Candidate, workload: SourceFile) -> SharedNames:
-    """Return the names that a candidate's `file` imports from files that the baseline or the workload read."""
+    """Return the names that a candidate's `file` may import from files that the baseline or the workload imports."""
     own = [one for one in (baseline.kernel, baseline.launch, workload) if one is not None and is_python(one.path)]
     folders = folders_of(*own)
     read = {one.path.resolve(): one for each in own for one in local_imports(each, folders, None) or ()}
     read |= {one.path.resolve(): one for one in own}
-    read.pop(baseline.kernel.path.resolve(), None)  # the candidate takes its place
+    read.pop(baseline.kernel.path.resolve(), None)  # the candidate replaces it
     answers = _answers(workload, [tree for one in read.values() if (tree := python_ast_if_any(one.text))])
     return frozenset(_allowed(file, folders_of(*own, file), read, answers))
 
@@ -50,7 +50,7 @@ def _allowed(
 
 
 def _defined(text: str) -> set[str]:
-    """Return the functions, classes and constants at the top of a file; nothing that is made of what it imports."""
+    """Return the functions, classes and constants at the top of a file, except those made of imported objects."""
     tree = python_ast_if_any(text)
     if tree is None:
         return set()
@@ -72,7 +72,7 @@ def _defined(text: str) -> set[str]:
 
 
 def _answers(workload: SourceFile, trees: Sequence[ast.Module]) -> set[str]:
-    """Return the names by which the right answer can be had: what `reference` is, and functions that name it."""
+    """Return the names that give the right answer: `reference`, and functions that use it."""
     found = {"reference"}
     tree = python_ast_if_any(workload.text)
     for node in ast.walk(tree) if tree else ():
