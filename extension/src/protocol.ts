@@ -287,7 +287,7 @@ export interface Evidence {
   extensions: ExtensionRecord[];
 }
 
-/** One check that ran, or did not and why (`detail`). */
+/** One check that ran, or that was skipped; `detail` says why. */
 export interface Check {
   name: string;
   status: CheckStatus;
@@ -379,7 +379,7 @@ export interface Cliff {
 
 export type Lever = "registers" | "shared memory" | "barriers" | "block size";
 
-/** The GPU as it was while timing. Clocks in MHz, power in W, temperature in degrees Celsius. */
+/** The GPU's state while timing. Clocks in MHz, power in W, temperature in degrees Celsius. */
 export interface DeviceState {
   name: string;
   uuid: string;
@@ -411,7 +411,7 @@ export interface ModelServerState {
   busy_percent: number | null;
 }
 
-/** What the candidate put on the GPU on one case, as CUPTI saw it. */
+/** The candidate's work on the GPU for one case, as CUPTI traced it. */
 export interface Trace {
   /** Its parameters, as text. */
   case: string;
@@ -476,7 +476,7 @@ export interface SustainedRun {
   throttle: string[];
 }
 
-/** How one torch extension of a candidate was built. */
+/** The build of one torch extension of a candidate. */
 export interface ExtensionRecord {
   /** As the candidate calls it. */
   name: string;
@@ -484,7 +484,7 @@ export interface ExtensionRecord {
   path: string;
   /** Why it could not be the fast one; empty on that. */
   reason: string;
-  /** seconds_host, seconds_device: wall time spent on each part; on the full path the first is all of it. */
+  /** seconds_host, seconds_device: wall time spent on each part; on the full path the first is their sum. */
   seconds_host: number;
   seconds_device: number;
   /** cached_host, cached_device: whether that part was found built. */

@@ -1,4 +1,4 @@
-"""What stages of a judgement work on: the measured baseline, and all that is gathered of one candidate."""
+"""The state that the stages of a judgement share: the measured baseline, and everything learned about one candidate."""
 
 import time
 from collections.abc import Callable, Generator

@@ -1,4 +1,4 @@
-"""What an emulated run of a workload tells: findings and counters at lines of the user's file, or why there is none.
+"""The records of an emulated run of a workload: findings and counters by line, or why there are none.
 
 The worker that emulates (`runner/workers/emulator.py`) sends these as plain data; nothing here imports the emulator.
 """
@@ -49,5 +49,5 @@ class Emulation:
 
 
 def read_run(case: str, family: str, input_bytes: int, said: EmulatedReport) -> EmulatedRun:
-    """Return the record of one run on a case, a family of inputs and so many bytes of them."""
+    """Return the record of one run on a case and family, whose inputs take this many bytes."""
     return EmulatedRun(case, family, input_bytes, said.findings, said.counters, said.totals, said.seconds)

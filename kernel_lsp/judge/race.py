@@ -1,4 +1,4 @@
-"""Many candidates at once: rounds of baseline, candidates, baseline, candidates reversed, baseline.
+"""Rank many candidates in rounds: baseline, candidates, baseline, candidates reversed, baseline.
 
 A race costs a fraction of as many judgements. It ranks and drops; it never calls anything faster: that takes a
 judgement of its own. Beside a slow baseline it has one round, which ranks and drops nobody.
@@ -24,7 +24,7 @@ from kernel_lsp.judge.subject import Subject
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How one candidate did: time over the baseline's time with its interval, or why it could not be timed."""
+    """The result of one candidate: time over the baseline's time with its interval, or why it could not be timed."""
 
     subject: Subject
     ratio: float | None
@@ -33,7 +33,7 @@ class Standing:
 
 
 async def race(session: Session, subjects: Sequence[Subject], rng: random.Random) -> list[Standing]:
-    """Time candidates that are right against the baseline, all on the same rounds; in the order given.
+    """Time correct candidates against the baseline in the same rounds; return their results in the order given.
 
     Raises:
         UnjudgedError: something broke that says nothing of any of them.
@@ -93,7 +93,7 @@ async def _round(
     rulings: dict[int, Ruling],
     rng: random.Random,
 ) -> None:
-    """One round on every case; a candidate that fails meanwhile is out, and the round does not count for it."""
+    """Run one round on every case; a candidate that fails drops out, and the round does not count for it."""
     measured = session.measured
     assert measured is not None, "only what runs is raced"
     sums: dict[int, list[float]] = {index: [] for index in alive}

@@ -1,4 +1,4 @@
-"""Judging several candidates of one target: the baseline is measured once, and none of them stops the others."""
+"""Judge several candidates of one target: the baseline is measured once, and a failed candidate stops no other."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ from kernel_lsp.workload.spec import find_launch
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A candidate's file, and the candidate in it or why there is none."""
+    """A candidate's file, with the candidate read from it or why it cannot be used."""
 
     path: Path
     candidate: Candidate | None
@@ -28,7 +28,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What came of a candidate's file: a verdict, or why it could not be judged."""
+    """The result for a candidate's file: a verdict, or why it could not be judged."""
 
     path: Path
     verdict: Verdict | None
@@ -50,7 +50,7 @@ def read_entry(target: Target, path: Path, *, own_launch: bool = True) -> Entry:
         launch = find_launch(source) if own_launch else None
         if launch is None:
             return Entry(path, target.version(source.text, path.name, "user"))
-        # Beside the workload its imports mean the same; from another folder it takes the workload's place.
+        # Beside the workload its imports mean the same; from another folder the text replaces the workload's own.
         beside = launch.path if launch.path.parent.samefile(target.workload.source.path.parent) else None
         return Entry(path, target.version(source.text, path.name, "user", launch.text, beside))
     except KernelLspError as error:
@@ -69,7 +69,8 @@ async def judge_each(
     """Judge candidates in order; `on_judged` hears of each as it is done, `on_begin` of each before, `say` what whoever
     waits should know early.
 
-    One that could not be judged, as where a process of the judge's own died, is followed by a session opened anew.
+    After a candidate that could not be judged, for example because a process of the judge died, the session is opened
+    anew.
 
     Raises:
         KernelLspError: the baseline or the workload cannot be used, or workers cannot be started.

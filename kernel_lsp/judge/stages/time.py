@@ -1,4 +1,4 @@
-"""Stage: the first look at times. Most candidates end here."""
+"""Stage: the first measurement of times. Most candidates end here."""
 
 import random
 
@@ -20,7 +20,7 @@ AS_TIMED = "inputs of all families, as it is timed"
 
 
 async def time(context: Context) -> Ruling | None:
-    """Record the candidate, see that recordings compute what launches did, and measure it beside the baseline."""
+    """Record the candidate, check that its recordings compute the right answer, and time it against the baseline."""
     measured, subject = context.measured, context.running
     launch_time = context.harness.launch_time
     if launch_time.slow:
@@ -66,7 +66,7 @@ async def time(context: Context) -> Ruling | None:
 
 
 def device_now(context: Context, series: Series) -> DeviceState:
-    """Return the GPU's state at the end of `series`, and whether others used it lately."""
+    """Return the GPU's state at the end of `series`, including whether other processes used it lately."""
     return device_state(context.harness, series, context.bench.pids(), context.quieted)
 
 
@@ -113,7 +113,7 @@ def decided(context: Context, decision: Decision) -> Ruling:
     delta = context.bench.settings.judge.delta
     words = {
         LookOutcome.SLOWER: f"slower: {ratio:.3f}x ({low:.3f} to {high:.3f})",
-        LookOutcome.SAME: f"no difference that can be told ({low:.3f}x to {high:.3f}x)",
+        LookOutcome.SAME: f"no measurable difference ({low:.3f}x to {high:.3f}x)",
         LookOutcome.NOT_WORTH_IT: f"a gain of {delta:.0%} or more is excluded ({low:.3f}x to {high:.3f}x)",
         LookOutcome.AMBIGUOUS: (
             f"undecided after {decision.blocks} blocks ({low:.3f}x to {high:.3f}x); "
