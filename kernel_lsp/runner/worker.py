@@ -54,7 +54,7 @@ class Worker:
         self._at_close: list[Callable[[], None]] = []
 
     async def ask(self, request: Request[Never, Answer], *, deadline: float) -> Answer:
-        """Return the worker's answer to a request. `deadline` in seconds, from when it is asked.
+        """Return the worker's answer to a request within `deadline` seconds of sending.
 
         Cancelling a request that the worker has begun kills the worker.
 
@@ -85,7 +85,7 @@ class Worker:
             self.kill()
             raise WorkerDied(f"the {self.role} process ended during `{doing}`{words}") from error
         except asyncio.CancelledError:
-            # An answer may still be on its way: this worker cannot be asked again.
+            # The answer may still be under way, so this worker cannot be used again.
             self.kill()
             raise
         if reply.nonce != call.nonce or reply.error is None:
@@ -98,7 +98,7 @@ class Worker:
         self._at_close.append(action)
 
     def kill(self) -> None:
-        """Kill the worker's session and remove its folder. Harmless when it is dead already."""
+        """Kill the worker's session and remove its folder. Harmless when it is already dead."""
         if not self.alive:
             return
         self.alive = False
@@ -127,10 +127,10 @@ class Worker:
         return msgspec.msgpack.decode(await reader.readexactly(length), type=kind)
 
     def _last_words(self) -> str:
-        """The end of what the worker printed, for the message about its death."""
+        """Return the end of the worker's output, for the message about its death."""
         try:
             with (self.scratch / "output.log").open("rb") as log:
-                log.seek(max(0, log.seek(0, os.SEEK_END) - _LAST_BYTES))  # it may be gigabytes long
+                log.seek(max(0, log.seek(0, os.SEEK_END) - _LAST_BYTES))  # it may hold gigabytes
                 lines = log.read(_LAST_BYTES).decode(errors="replace").strip().splitlines()
         except OSError:
             return ""

@@ -1,4 +1,4 @@
-"""A KernelBench answer, or a problem's `Model`, where there is no GPU: executed, so that what it asks for can be built.
+"""Execute a KernelBench answer, or a problem's `Model`, without a GPU, to learn which extensions it asks for.
 
 Worker processes only: it runs the user's code.
 """
@@ -20,7 +20,7 @@ from kernel_lsp.workload.workload import Workload, make_inputs
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What came of executing an answer: what is wrong with it, and the extensions that it asks for."""
+    """The result of executing an answer: its errors as a build, and the extensions that it asks for."""
 
     build: Build
     requests: tuple[ExtensionRequest, ...] = ()
@@ -29,8 +29,8 @@ class Asked:
 def execute_answer(source: SourceFile, workload: Workload, device: Device) -> Asked:
     """Execute the file and construct its model for the case as written.
 
-    Where that asks for no extension though the text names `load_inline`, the model is called too, up to the first
-    function that is not built yet.
+    If that asks for no extension though the text names `load_inline`, the model is called too, up to the first function
+    of an extension that is not built yet.
 
     Args:
         source: the file with `ModelNew`, or with `Model` alone.
@@ -59,10 +59,10 @@ def execute_answer(source: SourceFile, workload: Workload, device: Device) -> As
 
 
 def load_answer(source: SourceFile, workload: Workload) -> Answer:
-    """The model of an answer, where there is no GPU."""
+    """Return the model of an answer for a machine without a GPU."""
     return Answer(source.text, source.path, workload.calls, "cpu")
 
 
 def _call(answer: Answer, workload: Workload) -> None:
-    with contextlib.suppress(Exception):  # what it raises without its extensions says nothing of it
+    with contextlib.suppress(Exception):  # without its extensions it may raise anything
         answer.launch(0)(*make_inputs(workload, workload.cases[0]))

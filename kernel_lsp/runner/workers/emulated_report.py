@@ -1,4 +1,4 @@
-"""Findings and counters of emulated launches, put together by lines of the user's file. Worker processes only."""
+"""Collect findings and counters of emulated launches by line of the user's file. Worker processes only."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from kernel_lsp.runner.emulated import EmulatedFinding, EmulatedReport, KernelTo
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one launch: the kernel's name, what the machine says of it, and processor seconds."""
+    """The result of one launch: the kernel's name, the machine's result, and processor seconds."""
 
     kernel: str
     result: Result
@@ -22,7 +22,7 @@ class Outcome:
 
 
 def place(location: Location | None, file: Path | None) -> tuple[str, int]:
-    """Return path and line in the user's `file` that code comes from, else its own; `("", 0)` where none is known."""
+    """Return path and line of a location, in the user's `file` if possible; `("", 0)` if unknown."""
     if location is None:
         return "", 0
     here = (location.within(file) if file else None) or location
@@ -30,7 +30,7 @@ def place(location: Location | None, file: Path | None) -> tuple[str, int]:
 
 
 def calls(location: Location | None, file: Path | None) -> tuple[int, ...]:
-    """Return the lines of the user's `file` at which the helper was called that code comes from, innermost first."""
+    """Return the lines of the user's `file` that called the helper at this location, innermost first."""
     here = location.within(file) if location is not None and file is not None else None
     if location is None or here is None:
         return ()
@@ -44,7 +44,7 @@ def report(outcomes: Sequence[Outcome], file: Path | None, seconds: float) -> Em
 
 
 def findings(outcomes: Sequence[Outcome], file: Path | None) -> tuple[EmulatedFinding, ...]:
-    """Return the findings, once for each kind, line with the calls that led there, kernel and buffer."""
+    """Return the findings, merged by kind, line, chain of calls, kernel and buffer."""
     found: dict[tuple[object, ...], EmulatedFinding] = {}
     for outcome in outcomes:
         for finding in outcome.result.findings:
@@ -76,7 +76,7 @@ def _finding(finding: Finding, kernel: str, file: Path | None) -> EmulatedFindin
 
 
 def _values(finding: Finding) -> dict[str, int | str]:
-    """Return the values of a finding that are known, a thread or block as `(0, 1, 0)`."""
+    """Return the known values of a finding; a thread or block as `(0, 1, 0)`."""
     known = {
         "buffer": finding.buffer,
         "address": finding.address,

@@ -1,7 +1,7 @@
-"""A program: repeat launches that a worker recorded, by the driver alone. For running under compute-sanitizer.
+"""A program that repeats recorded launches through the driver alone, for running under compute-sanitizer.
 
 `python -I replay.py FILE`. It imports nothing beyond the standard library, so that it starts at once, and gives each
-buffer an allocation of its own, so that an access past its end is one past an allocation. What was not written before a
+buffer an allocation of its own, so that an access past its end is one past an allocation. Memory not written before a
 launch is not written here either.
 
 The file is JSON: `images` (cubins, base64), `data` (contents, base64) and `launches`, each with its image, entry, grid,
@@ -119,7 +119,7 @@ class _Driver:
 
 
 def _end_with_parent() -> None:
-    """Wait for the end of standard input, which is the end of who started this, and end with it and the tool."""
+    """Wait for the end of standard input, which closes when the parent ends; then kill this process group."""
     while os.read(0, 1 << 10):  # not through `sys.stdin`, whose lock would be held when this program ends
         pass
     os.killpg(0, signal.SIGKILL)

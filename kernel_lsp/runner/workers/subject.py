@@ -1,4 +1,4 @@
-"""The worker under test: holds one version of a kernel and runs it when told, on inputs it did not make.
+"""The worker under test: holds one version of a kernel and runs it on request, on inputs it did not make.
 
 It knows neither the reference nor the seed. The oracle writes inputs into this process's memory from outside and reads
 the outputs from there.
@@ -64,7 +64,7 @@ def methods(device: str, probes: bytes = b"", emulated: bytes = b"") -> SubjectR
 
 
 class _Slab:
-    """One set of inputs in an allocation: its bytes, its leaves, and the inputs as they were before a launch."""
+    """One set of inputs in an allocation: its bytes, its leaves, and a copy of the inputs before a launch."""
 
     def __init__(self, memory: Slab, at: int, nbytes: int, arguments: Sequence[Argument]) -> None:
         self.memory = memory
@@ -74,13 +74,13 @@ class _Slab:
         self.pristine: Tensor | None = None
 
     def restore(self) -> None:
-        """Put back what a launch changed."""
+        """Restore the inputs that a launch changed."""
         assert self.pristine is not None, "only recordings that restore inputs do so"
         self.data.copy_(self.pristine)
 
 
 class Subject:
-    """State of one worker under test; every method is a request that the parent makes."""
+    """The state of one worker under test; every method answers a request of the parent."""
 
     def __init__(self, device: str, probes: Binary | None, emulated: bytes) -> None:
         self._device = device
@@ -95,10 +95,10 @@ class Subject:
         self._triton = False
         self._slabs: dict[str, _Slab] = {}
         self._cases: dict[str, int] = {}
-        self._lasting = contextlib.ExitStack()  # what holds as long as this process
+        self._lasting = contextlib.ExitStack()  # contexts that last as long as this process
         self._names: tuple[str, ...] = ()
         self._outbox: Slab | None = None
-        self._retired: list[Slab] = []  # memory the oracle may still have open: CUDA wants it kept until then
+        self._retired: list[Slab] = []  # CUDA requires it to exist until then
         self._room = math.inf
         self._recordings: dict[str, Recording] = {}
         self._watch: Stopwatch | None = None
@@ -155,7 +155,7 @@ class Subject:
         return LoadedModule(binary, request.types_of, self._listeners, self._ears.launch)
 
     def bind(self, request: messages.Bind) -> SlabHandle:
-        """Make memory for slabs that lie one after another."""
+        """Allocate slabs that lie one after another."""
         self._names = request.names
         for name in request.slabs:
             if (known := self._slabs.get(name)) is not None and known.memory not in self._retired:
@@ -167,7 +167,7 @@ class Subject:
             if self._answer is not None:
                 with self._placement():
                     self._launches[name] = self._answer.launch(request.case)
-        self._forget_recordings(request.slabs[0])  # they hold addresses of other memory
+        self._forget_recordings(request.slabs[0])  # they hold addresses of the old memory
         return memory.handle
 
     def _forget_recordings(self, slab: str) -> None:
@@ -383,7 +383,7 @@ class Subject:
         return Changes(tuple(self._surroundings.changes()), tuple(self._surroundings.threads()))
 
     def record_launches(self, request: messages.RecordLaunches) -> LaunchFile:
-        """Keep the launches of a run on each of these slabs in a file."""
+        """Store the launches of a run on each of these slabs in a file."""
         from kernel_lsp.runner.workers.recorder import NotRepeatableError, Recorder, hearing_triton
 
         recorder = Recorder()
@@ -392,7 +392,7 @@ class Subject:
             with torch.no_grad(), hearing_triton(recorder) if self._triton else contextlib.nullcontext():
                 for name in request.slabs:
                     recorder.pause()
-                    self._outputs(name)  # what compiles or tunes itself at first use has done so
+                    self._outputs(name)  # the first launch may compile or tune
                     recorder.begin(self._slabs[name].leaves)
                     with WatchedAllocations(recorder):
                         self._outputs(name)
@@ -415,11 +415,11 @@ class Subject:
     def _call(self, slab: str) -> Any:
         launch = self._launches.get(slab, self._launch)
         assert launch is not None, "the parent loads a version first"
-        with torch.set_grad_enabled(self._answer is None):  # a launch may take gradients; a model's weights want some
+        with torch.set_grad_enabled(self._answer is None):  # reference code may use gradients
             return launch(*self._slabs[slab].leaves)
 
     def _published(self, outputs: Sequence[Tensor]) -> Published:
-        """Copy outputs to where the oracle can read them."""
+        """Copy outputs to memory that the oracle can read."""
         specs: list[TensorSpec] = []
         size = 0
         for output in outputs:
@@ -438,7 +438,7 @@ class Subject:
         return Published(tuple(specs), strides, self._outbox.handle if fresh else None)
 
     def _free_unused(self, *, whatever: bool = False) -> None:
-        """Give cached memory back as `give_back` does, where it is much."""
+        """Free cached memory as `give_back` does, if it is large."""
         if self._device != "cuda":
             return
         if torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > policy.RELEASED_BYTES:
@@ -456,7 +456,7 @@ def _make_emulator(device: bytes) -> "Emulator":
 
 
 def _make_stopwatch(probes: Binary) -> "Stopwatch":
-    """A stopwatch, after CUDA has loaded the library kernels that checks and timing use."""
+    """Return a stopwatch, after CUDA has loaded the library kernels that checks and timing use."""
     from kernel_lsp.device.driver import LoadedModule
     from kernel_lsp.runner.workers.recording import Launchable, Recording
     from kernel_lsp.runner.workers.stopwatch import Stopwatch
