@@ -1,4 +1,4 @@
-"""The search for a faster variant: a strategy decides what is tried, the judge has the last word."""
+"""Search for a faster variant: a strategy decides what is tried, the judge decides what is faster."""
 
 import asyncio
 
@@ -23,7 +23,7 @@ async def refine(
 ) -> Refinement:
     """Search for a faster variant of the session's target for at most `budget` seconds.
 
-    The baseline must be right. Where there is no GPU, candidates are built and checked, and nothing is found faster.
+    The baseline must be right. Without a GPU candidates are only built and checked.
 
     Args:
         session: with its baseline measured.

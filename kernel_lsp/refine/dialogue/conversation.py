@@ -1,4 +1,4 @@
-"""The turns of one trajectory as messages: what each turn keeps and drops, within the history's budget of tokens."""
+"""Build the messages of one trajectory, and drop old turns beyond the history's budget of tokens."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ CountTokens = Callable[[Sequence[Message]], Awaitable[int]]
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One turn that is over: what the model answered, without its reasoning, and what it was told of it."""
+    """A finished turn: the model's answer, without its reasoning, and the feedback on that answer."""
 
     answer: Answer
     told: str
 
 
 def tell(prompts: Prompts, outcome: Feedback | str) -> str:
-    """The feedback message on one answer; a text is the reason why it was not taken up."""
+    """Return the feedback message on one answer; a text is the reason why it was rejected."""
     kind: Kind = "unparsed" if isinstance(outcome, str) else kind_of(outcome.verdict)
     message = outcome if isinstance(outcome, str) else message_of(outcome)
     facts = [] if isinstance(outcome, str) else facts_lines(outcome.facts)
@@ -38,7 +38,7 @@ async def messages(
     count: CountTokens,
     advice: str = "",
 ) -> list[Message]:
-    """The conversation up to the model's next answer.
+    """Return the conversation up to the model's next answer.
 
     The first turn has the worked example; later ones have the attempts in its place, oldest first, each answer without
     its reasoning. As long as all of it is over the budget, the oldest attempt is dropped, but never the last one.

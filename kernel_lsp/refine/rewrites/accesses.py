@@ -1,4 +1,4 @@
-"""Which array accesses of a loop touch neighbours when its variable grows by one."""
+"""Find the array accesses of a loop that touch neighbours when its variable grows by one."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -47,7 +47,7 @@ class Group:
 
     @property
     def address(self) -> str:
-        """The address of the element at index 0, as text."""
+        """Return the address of the element at index 0, as text."""
         return f"{self.array} + {self.offset}" if self.offset else self.array
 
 
@@ -55,7 +55,7 @@ class Group:
 class Modulus:
     """`variable / width` and `variable % width` in a loop's body.
 
-    While `width` is a multiple of the lanes, the first is the same for all lanes and the second grows by one.
+    While `width` is a multiple of the lanes, the quotient is the same for all lanes and the remainder grows by one.
     """
 
     width: Node
@@ -65,12 +65,12 @@ class Modulus:
     remainder: str
 
     def names_of(self) -> dict[int, str]:
-        """Names for the nodes, by node id, as they are in the first lane."""
+        """Return names for the nodes, by node id, as in the first lane."""
         return {n.id: self.quotient for n in self.quotients} | {n.id: self.remainder for n in self.remainders}
 
 
 def find_modulus(tree: KernelTree, loop: Loop) -> Modulus | None:
-    """The one width that the body divides the loop's variable by and takes remainders of; None for none or several."""
+    """Return the only width that the body divides the loop's variable by; None for none or several."""
     found: dict[str, list[Node]] = {"/": [], "%": []}
     widths: dict[str, Node] = {}
     for node in walk(loop.body):
@@ -94,7 +94,7 @@ def _terms(node: Node, values: dict[str, Node], sign: str = "+") -> Iterator[tup
         yield from _terms(values[text_of(core)], values, sign)
     elif core.type == "binary_expression" and text_of(field(core, "operator")) in "+-":
         other = "+" if text_of(field(core, "operator")) == sign else "-"
-        # A cast round a sum narrows or widens the sum itself and is left alone.
+        # A cast around a sum narrows or widens the sum itself and is left alone.
         if core is not node and node.type not in ("binary_expression", "parenthesized_expression"):
             yield sign, node
         else:
@@ -105,7 +105,7 @@ def _terms(node: Node, values: dict[str, Node], sign: str = "+") -> Iterator[tup
 
 
 def _text(node: Node, values: dict[str, Node], renamed: Mapping[int, str] | None = None) -> str:
-    """The node's text with the body's own constants written out and some nodes, by id, replaced."""
+    """Return the node's text with the body's own constants inserted and some nodes, by id, replaced."""
     if renamed and node.id in renamed:
         return renamed[node.id]
     if node.type == "identifier" and text_of(node) in values:
@@ -121,7 +121,7 @@ def _text(node: Node, values: dict[str, Node], renamed: Mapping[int, str] | None
 
 
 def _offset(index: Node, loop: Loop, values: dict[str, Node], changing: set[str]) -> str | None:
-    """The index without the loop's variable, or None when it does not grow by one with it."""
+    """Return the index without the loop's variable; None if it does not grow by one with that variable."""
     terms = list(_terms(index, values))
     mine = [sign for sign, node in terms if node.type == "identifier" and text_of(node) == loop.variable]
     rest = [(sign, node, _text(node, values)) for sign, node in terms if text_of(node) != loop.variable]
@@ -156,7 +156,7 @@ def _factors(node: Node, values: dict[str, Node]) -> Iterator[Node]:
 def _modular_offset(
     index: Node, loop: Loop, modulus: Modulus, values: dict[str, Node], changing: set[str]
 ) -> str | None:
-    """The first lane's index when it is the modulus's remainder plus multiples of its width, else None."""
+    """Return the first lane's index if it is the remainder plus multiples of the width, else None."""
     terms = [(sign, _resolved(node, values)) for sign, node in _terms(index, values)]
     remainders = {node.id for node in modulus.remainders}
     if [sign for sign, node in terms if node.id in remainders] != ["+"]:
@@ -186,7 +186,7 @@ def _conditional(node: Node, body: Node) -> bool:
 
 
 def _mode(node: Node) -> tuple[bool, bool] | None:
-    """Whether a subscript is read and written; None when its address escapes."""
+    """Return whether a subscript is read and whether it is written; None when its address escapes."""
     parent = node.parent
     while parent is not None and parent.type == "parenthesized_expression":
         node, parent = parent, parent.parent
@@ -200,14 +200,14 @@ def _mode(node: Node) -> tuple[bool, bool] | None:
 
 
 def _whole(node: Node) -> Node:
-    """The assignment to a subscript."""
+    """Return the whole assignment to a subscript."""
     while node.parent is not None and node.type != "assignment_expression":
         node = node.parent
     return node
 
 
 def lane_groups(tree: KernelTree, loop: Loop, modulus: Modulus | None = None) -> list[Group] | None:
-    """The groups of a loop's body that can be moved as whole vectors; None when the loop must stay as it is.
+    """Return the groups of a loop's body that can be moved as whole vectors; None when the loop must not be changed.
 
     Arrays written in the body are only taken when every access to them is in such a group and every write is made in
     each iteration, so that gathering reads before and writes behind the iterations changes nothing. With a `modulus`,
@@ -246,7 +246,7 @@ def lane_groups(tree: KernelTree, loop: Loop, modulus: Modulus | None = None) ->
             loose.add(tree.base(array))
         else:
             found.setdefault((array, offset, modular), []).append((node, *mode))
-    for node in walk(body):  # `*p`, or the pointer handed to a function
+    for node in walk(body):  # `*p`, or the pointer as an argument
         if node.type == "identifier" and text_of(node) in tree.pointers:
             parent = node.parent
             if parent is not None and parent.type != "subscript_expression":
@@ -266,9 +266,9 @@ def lane_groups(tree: KernelTree, loop: Loop, modulus: Modulus | None = None) ->
 
 
 def shared_between(tree: KernelTree, loop: Loop) -> bool:
-    """Whether another part of the kernel meets, without a barrier between, what this loop writes.
+    """Return True if other code accesses, without a barrier between, the arrays that this loop writes.
 
-    Such a loop relies on which thread handles which index.
+    Such a loop depends on which thread handles which index.
     """
     arrays = {
         tree.base(text_of(bare(field(t, "argument")))) for t in written(loop.body) if t.type == "subscript_expression"

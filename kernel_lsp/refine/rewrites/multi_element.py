@@ -1,4 +1,4 @@
-"""Several elements per thread and step, all loads issued before the first use: more bytes in flight for each warp."""
+"""Process several elements per thread and step, with all loads issued before the first use."""
 
 from collections.abc import Iterator
 
@@ -16,14 +16,14 @@ _ELEMENTS = (2, 4, 8)
 
 
 def _loads(tree: KernelTree, loop: Loop) -> list[Group]:
-    """Groups that are only read, from arrays that the loop never writes."""
+    """Return the groups that are only read, from arrays that the loop never writes."""
     groups = lane_groups(tree, loop) or []
     stored = {tree.base(g.array) for g in groups if g.written}
     return [g for g in groups if g.read and tree.base(g.array) not in stored]
 
 
 def _loops(tree: KernelTree) -> list[tuple[Loop, list[Group]]]:
-    """The loops to unroll, inner ones first, with what they load."""
+    """Return the loops to unroll, inner ones first, with the groups that they load."""
     found: list[tuple[Loop, list[Group]]] = []
     for loop in find_loops(tree):
         inner = any(loop.span.holds(other.span) for other, _ in found)
@@ -73,7 +73,7 @@ def _unrolled(tree: KernelTree, loop: Loop, groups: list[Group], count: int) -> 
 def rewrite(
     kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, _: Device
 ) -> Iterator[Candidate]:
-    """The kernel with 2, 4 and 8 elements a step; one of one element per thread also gets a grid that much smaller."""
+    """Yield the kernel with 2, 4 and 8 elements a step; a one-element kernel also gets a smaller grid."""
     try:
         tree = KernelTree(kernel_file, kernel)
         looped = as_grid_stride(tree)

@@ -71,7 +71,7 @@ def _pair(tree: KernelTree, first: Loop, second: Loop) -> _Pair | None:
 
 
 def _unsummed_between(tree: KernelTree, pair: _Pair) -> bool:
-    """Whether the sum is 0 before the second loop, the row is not written and the threads meet in between."""
+    """Return True if the sum is 0 before the second loop, the row is not written, and threads synchronise between."""
     declaration, value = tree.declarations[pair.total]
     if (
         value is None
@@ -120,7 +120,7 @@ def _fused(tree: KernelTree, pair: _Pair) -> list[Edit]:
 
 
 def _spelling(pair: _Pair) -> str:
-    """The element as the user wrote it."""
+    """Return the element as the user wrote it."""
     for node in walk(pair.first.body):
         if comment_free(node) == pair.value and node.type not in ("identifier", "comment"):
             return text_of(node)
@@ -130,7 +130,7 @@ def _spelling(pair: _Pair) -> str:
 def rewrite(
     kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, _: Device
 ) -> Iterator[Candidate]:
-    """The kernel with the first such pair of loops made one."""
+    """Yield the kernel with the first such pair of loops merged."""
     try:
         tree = KernelTree(kernel_file, kernel)
         loops = [loop for loop in reversed(list(find_loops(tree))) if not loop.serial]

@@ -1,4 +1,4 @@
-"""What can be turned in a CUDA kernel and in the host code or workload that launches it."""
+"""Find the tunables of a CUDA kernel, and of the host code or workload that launches it."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,7 +48,7 @@ class _Constant:
 
 @dataclass(frozen=True)
 class _Launch:
-    """One launch: where its numbers stand, which kernel, and the expressions given."""
+    """One launch: the file of its numbers, the kernel, and the expressions given."""
 
     place: Place
     kernel: str
@@ -60,14 +60,14 @@ class _Launch:
 
     @property
     def expressions(self) -> Iterator[Node]:
-        """Whatever the numbers of this launch may come from."""
+        """Yield all expressions that the numbers of this launch may come from."""
         yield from (*self.grid, *self.block, *self.scope.values())
         if self.shared is not None:
             yield self.shared
 
 
 def find_tunables(base: Candidate, kernel: str, device: Device) -> Space:
-    """The settings of a CUDA kernel, with the numbers of its launches tied to the constants that they repeat.
+    """Return the settings of a CUDA kernel, with the numbers of its launches tied to the constants that they repeat.
 
     Args:
         base: the kernel file, and the workload file where that holds the launch.
@@ -111,7 +111,7 @@ def _short(name: str) -> str:
 
 
 def _definition(root: Node, name: str) -> Node | None:
-    """The kernel's function definition, with its template header if it has one."""
+    """Return the kernel's function definition, with its template header if it has one."""
     for node in walk(root):
         if node.type != "function_definition" or (declarator := node.child_by_field_name("declarator")) is None:
             continue
@@ -127,7 +127,7 @@ def _names(node: Node) -> set[str]:
 
 
 def _mentions(root: Node) -> dict[str, set[str]]:
-    """What each definition outside of functions mentions, by the name it defines."""
+    """Return the names that each definition outside of functions mentions, by the name it defines."""
     mentions: dict[str, set[str]] = {}
     for node in walk(root):
         if node.type in _DEFINITIONS and ancestor(node, "function_definition") is None:
@@ -136,7 +136,7 @@ def _mentions(root: Node) -> dict[str, set[str]]:
 
 
 def _reach(mentions: Mapping[str, set[str]], todo: set[str]) -> set[str]:
-    """The names `todo` and whatever they lead to."""
+    """Return the names `todo` and all names that they depend on."""
     reached: set[str] = set()
     while todo:
         reached |= todo
@@ -145,7 +145,7 @@ def _reach(mentions: Mapping[str, set[str]], todo: set[str]) -> set[str]:
 
 
 def _declared(node: Node) -> str:
-    """The name that a definition defines; empty if it has none."""
+    """Return the name that a definition defines; empty if it has none."""
     at: Node | None = node
     while at is not None and at.type not in {"identifier", "type_identifier", "field_identifier"}:
         at = at.child_by_field_name("declarator") or at.child_by_field_name("name")
@@ -153,7 +153,7 @@ def _declared(node: Node) -> str:
 
 
 def _constants(root: Node, definition: Node) -> Iterator[_Constant]:
-    """Integral constants that the kernel can see, in file order."""
+    """Yield integral constants that the kernel can see, in file order."""
     for node in walk(root):
         function = ancestor(node, "function_definition")
         if function is not None and not span_of(definition).holds(span_of(function)):
@@ -206,7 +206,7 @@ def _add_constants(draft: Draft, constants: Iterator[_Constant], reach: set[str]
             values[constant.name] = worth
             if all(word in draft.quantities for word in _IDENTIFIER.findall(formula)):
                 draft.derived[formula] = worth
-    # Alternatives under #if: which of them holds is for the compiler to say.
+    # Alternatives under #if: only the compiler knows which one is active.
     for name in twice & draft.quantities.keys():
         del draft.quantities[name]
         draft.sites = {key: text for key, text in draft.sites.items() if text != f"{{{name}}}"}
@@ -231,7 +231,7 @@ def _add_template_arguments(draft: Draft, definition: Node, launches: Sequence[_
             elif default is not None:
                 given.append((Place.KERNEL, *default))
         else:
-            # Several values mean that the host picks one by the size of the problem.
+            # Several values mean that the host selects one by the size of the problem.
             if len({value for _, value, _ in given}) == 1 and is_size(name, given[0][1]):
                 name = draft.add(Quantity(name, Kind.SIZE, given[0][1], name))
                 for place, _, at in given:
@@ -239,7 +239,7 @@ def _add_template_arguments(draft: Draft, definition: Node, launches: Sequence[_
 
 
 def _literal(text: str, at: Span, scope: Scope) -> tuple[int, Span] | None:
-    """Value and place of a template argument: a literal, or a name of the scope that stands for one."""
+    """Return value and place of a template argument: a literal, or a name of the scope that stands for one."""
     name = text.strip().strip("{}").strip()
     if name in scope:
         return integer(scope[name])
@@ -249,7 +249,7 @@ def _literal(text: str, at: Span, scope: Scope) -> tuple[int, Span] | None:
 
 
 def _host_launches(root: Node) -> Iterator[_Launch]:
-    """The `<<<grid, block>>>` launches of the file itself."""
+    """Yield the `<<<grid, block>>>` launches of the file itself."""
     for node in walk(root):
         if node.type != "kernel_call_syntax" or node.parent is None:
             continue
@@ -271,7 +271,7 @@ def _host_launches(root: Node) -> Iterator[_Launch]:
 
 
 def _workload_launches(text: str) -> Iterator[_Launch]:
-    """The `module.kernel[grid, block](...)` launches of a workload."""
+    """Yield the `module.kernel[grid, block](...)` launches of a workload."""
     root = parse_python(text)
     for node in walk(root):
         called = node.child_by_field_name("function") if node.type == "call" else None
@@ -296,7 +296,7 @@ def _workload_launches(text: str) -> Iterator[_Launch]:
 
 
 def _workload_kernel(node: Node, scope: Scope) -> tuple[str, tuple[tuple[str, Span], ...]]:
-    """Name and template arguments of `module.kernel`, `module["kernel<256>"]` or a variable that holds one."""
+    """Return name and template arguments of `module.kernel`, `module["kernel<256>"]` or a variable that holds one."""
     if node.type == "identifier" and words(node) in scope:
         return _workload_kernel(scope[words(node)], scope)
     if node.type != "subscript":
@@ -339,7 +339,7 @@ def _link_block(draft: Draft, launch: _Launch) -> None:
 
 
 def _symbolic(draft: Draft, node: Node) -> str | None:
-    """A block given by the kernel file's own constants (`<<<grid, THREADS>>>`)."""
+    """Return the formula of a block given by the kernel file's own constants (`<<<grid, THREADS>>>`), else None."""
     formula = words(node).replace("/", "//")
     return formula if draft.worth(formula) is not None else None
 
@@ -385,13 +385,13 @@ def _link_grid(draft: Draft, launch: _Launch, grid_stride: bool) -> None:
             if number.name:
                 draft.link(launch.place, number, axis)
     for number in numbers(launch.shared, launch.scope) if launch.shared is not None else ():
-        # 2, 4 and 8 are sizes of elements more often than anything else.
+        # 2, 4 and 8 are most often sizes of elements.
         if number.value > 8 or number.name:
             draft.link(launch.place, number, 0)
 
 
 def _link_other(draft: Draft, launch: _Launch, reach: set[str]) -> None:
-    """Let the launch of another kernel that shares constants with this one follow them."""
+    """Let the launch of another kernel that shares constants with this one follow these."""
     for node in (*launch.grid, *launch.block):
         for number in numbers(node, launch.scope):
             for offset in (1, 0) if number.role is Role.ROUNDING else (0,):
@@ -401,7 +401,7 @@ def _link_other(draft: Draft, launch: _Launch, reach: set[str]) -> None:
 
 
 def _choose_sizes(draft: Draft) -> None:
-    """Choices of the blocks and of the kernel's sizes, and the bounds of a block."""
+    """Set the choices of the blocks and of the kernel's sizes, and the bounds of a block."""
     total = _threads(draft)
     for formula in draft.blocks:
         for name in _IDENTIFIER.findall(formula or ""):
@@ -418,7 +418,7 @@ def _choose_sizes(draft: Draft) -> None:
 
 
 def _threads(draft: Draft) -> str | None:
-    """Formula of the number of threads in a block."""
+    """Return the formula of the number of threads in a block; None if unknown."""
     if not draft.blocks or any(formula is None for formula in draft.blocks):
         return None
     factors = [formula for formula in draft.blocks if formula is not None and formula != "1"]
@@ -426,7 +426,7 @@ def _threads(draft: Draft) -> str | None:
 
 
 def _link_body(draft: Draft, definition: Node) -> None:
-    """Literals in the kernel that repeat the block's size: launch bounds, shared arrays, tree reductions, warps."""
+    """Link literals in the kernel that repeat the block's size: launch bounds, shared arrays, reductions, warps."""
     threads = _threads(draft)
     size = draft.worth(threads) if threads is not None else None
     if threads is None or size is None or size < 32:
@@ -496,9 +496,9 @@ def _template_names(definition: Node) -> set[str]:
 
 
 def _add_unrolling(draft: Draft, definition: Node, text: str, fixed: set[str]) -> None:
-    """`#pragma unroll` before the innermost counting loops, or another factor where there is one.
+    """Add `#pragma unroll` before the innermost counting loops, or vary the factor of an existing one.
 
-    A loop that is to be unrolled as a whole, its bound among the constants `fixed`, is left so: its arrays may live in
+    A loop to be unrolled completely, with its bound among the constants `fixed`, is not changed: its arrays may live in
     registers for that reason.
     """
     data = text.encode()
@@ -535,7 +535,7 @@ def _add_unrolling(draft: Draft, definition: Node, text: str, fixed: set[str]) -
 
 
 def _trips(loop: Node) -> int | None:
-    """How often a loop runs whose bounds are literals and whose step is one."""
+    """Return how often a loop with literal bounds and step one runs; None for other loops."""
     condition, update = loop.child_by_field_name("condition"), words(loop.child_by_field_name("update"))
     bound = integer(condition.child_by_field_name("right")) if condition is not None else None
     return bound[0] if bound is not None and "++" in update else None
