@@ -1,7 +1,7 @@
-"""What clients can ask for beyond the protocol, each declared once: jobs, commands, kinds of code actions.
+"""The requests that clients can make beyond the protocol, each declared once: jobs, commands, kinds of code actions.
 
 Capabilities, code actions, lenses, commands, titles, the work in the service process and the tables of
-`docs/lsp-protocol.md` are made from these records. It imports nothing, for `greeting` needs it at once.
+`docs/lsp-protocol.md` are made from these records. It imports nothing, because `greeting` needs it at once.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ DRAFT = "source.kernel-lsp.draft"
 
 
 class Subject(StrEnum):
-    """Where a job is offered, and with that what its command is told."""
+    """The place where a job is offered, which determines the arguments of its command."""
 
     KERNEL = "kernel"
     MODULE = "module"
@@ -36,7 +36,7 @@ _ARGUMENTS = {
 
 
 class Need(StrEnum):
-    """What must be there for a job; `features.readiness` says to the user what is not."""
+    """A requirement of a job; `features.readiness` tells the user which one is missing."""
 
     FILE = "file"
     TRUST = "trust"
@@ -89,12 +89,12 @@ class JobKind:
 
     @property
     def is_judging(self) -> bool:
-        """Whether it uses the workers that a process kept ready has begun to set up."""
+        """True if it uses the workers that a spare process has begun to set up."""
         return Need.GPU in self.needs
 
     @property
     def command(self) -> "Command":
-        """The command that starts it."""
+        """Return the command that starts it."""
         return Command(self.name, _ARGUMENTS[self.subject], "the job")
 
 
@@ -114,11 +114,11 @@ class Command:
 
     @property
     def full_name(self) -> str:
-        """As clients call it."""
+        """Return its name for clients."""
         return PREFIX + self.name
 
     def texts(self, given: list[object]) -> list[str | None]:
-        """Return the arguments given, those left out as None.
+        """Return the arguments given, omitted ones as None.
 
         Raises:
             ValueError: they are not what the command takes; the message says what it takes.

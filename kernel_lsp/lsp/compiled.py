@@ -1,4 +1,4 @@
-"""What compilers made of a text, as features show it."""
+"""The compilers' results for a text, as features show them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from kernel_lsp.source.kernel import Kernel
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What one kernel costs on one architecture; see `judge.verdict.KernelResources`."""
+    """The resources of one kernel on one architecture; see `judge.verdict.KernelResources`."""
 
     name: str
     registers: int
@@ -24,7 +24,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Compiled:
-    """The compilers' view of one text for one architecture."""
+    """The compilers' result for one text on one architecture."""
 
     arch: str
     ok: bool
@@ -32,12 +32,12 @@ class Compiled:
     kernels: tuple[Facts, ...]
 
     def instances(self, kernel: str) -> list[Facts]:
-        """What a kernel was built as: once, or for several template arguments or constants."""
+        """Return the instances of a kernel: one, or several for different template arguments or constants."""
         return self._by_kernel.get(kernel, [])
 
     @cached_property
     def _by_kernel(self) -> dict[str, list[Facts]]:
-        """Under names without template arguments (`k<float, 4>`) and without Triton's constants (`k[BLOCK=128]`)."""
+        """Return the kernels by name without template arguments (`k<float, 4>`) and constants (`k[BLOCK=128]`)."""
         found: dict[str, list[Facts]] = {}
         for fact in self.kernels:
             found.setdefault(fact.name.partition("<")[0].partition("[")[0], []).append(fact)
@@ -56,5 +56,5 @@ class MachineLine:
 
 
 def facts_of(found: Sequence[Compiled], kernel: Kernel) -> list[tuple[str, Facts]]:
-    """A kernel's facts with their architecture; several where it is built in several instances."""
+    """Return a kernel's facts with their architecture; several if it is built in several instances."""
     return [(one.arch, fact) for one in found for fact in one.instances(kernel.name)]

@@ -1,4 +1,4 @@
-"""The requests beyond the protocol, each declared once: what it takes, and what it answers with."""
+"""The requests beyond the protocol, each declared once with its parameters and its result."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +31,7 @@ class TextDocument(msgspec.Struct, frozen=True):
 
 
 class StartJob(msgspec.Struct, frozen=True, rename="camel"):
-    """The job that is wanted."""
+    """A request to start a job."""
 
     work: Work
     text_document: TextDocument
@@ -59,7 +59,7 @@ class OneVariant(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class OneVerdict(msgspec.Struct, frozen=True, rename="camel"):
-    """A verdict by its id or the beginning of it; the file says whose settings name the store."""
+    """A verdict by its id or a prefix of the id; the file's settings name the store."""
 
     verdict: str
     text_document: TextDocument | None = None

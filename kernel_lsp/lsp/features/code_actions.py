@@ -1,4 +1,4 @@
-"""Code actions: what can be done at a place, cheapest first to answer and computed in full only when picked."""
+"""Code actions at a place; cheap to list, and computed in full only when the user picks one."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -46,7 +46,7 @@ class CodeActions:
         self._results, self._jobs, self._readiness, self._edits = results, jobs, readiness, edits
 
     async def actions(self, params: types.CodeActionParams) -> list[types.CodeAction | types.Command]:
-        """The actions at a range."""
+        """Return the actions at a range."""
         document = self._documents.get(params.text_document.uri)
         only = params.context.only
         if document is None or not (document.kernels or document.module) or not _wanted(only, *ACTION_KINDS):
@@ -72,7 +72,7 @@ class CodeActions:
         ]
 
     async def resolve(self, action: types.CodeAction) -> types.CodeAction:
-        """The action with its edit; one that needs none comes back as it is.
+        """Return the action with its edit; one without an edit is returned unchanged.
 
         Raises:
             KernelLspError: what was judged does not stand there any more.
@@ -93,7 +93,7 @@ class CodeActions:
         elif "draft" in data and (kernel := _named(document, data["draft"])) is not None:
             from kernel_lsp.workload.draft import (
                 draft_workload,
-            )  # its patterns take longer to compile than all the rest
+            )  # imported here: its patterns are slow to compile
 
             uri = uri_of(workload_path(document.path))
             action.edit = self._edits.creation(uri, draft_workload(document.source, kernel))
@@ -127,7 +127,7 @@ class CodeActions:
         kernel: str | None = None,
         choice: tuple[str | None, str] = (None, ""),
     ) -> Iterator[types.CodeAction]:
-        """Stop the job where it is under way, else start it; `choice` is a label and how it is written for people."""
+        """Yield the action that stops the job if it runs, else the one that starts it; `choice` is label and title."""
         label, shown = choice
         named = {"name": kernel or document.path.name, "label": shown}
         running = self._jobs.running(kind, document.uri, kernel, label) if kind.stop else []
@@ -170,7 +170,7 @@ class CodeActions:
     async def _of_findings(
         self, document: Document, kernels: Sequence[Kernel], standing: "Standing", findings: Sequence[types.Diagnostic]
     ) -> list[types.CodeAction]:
-        """For each finding that rewrites may cure: judge those that apply here. What is faster becomes an offer."""
+        """Return actions that judge the rewrites which may fix a finding here; faster ones become suggestions."""
         cured: dict[tuple[str, str], list[types.Diagnostic]] = {}
         for finding in findings:
             for kernel in kernels:
@@ -187,7 +187,7 @@ class CodeActions:
     def _application(
         self, document: Document, offer: "Offer", title: str, kernel: str | None = None, *, resolves: bool
     ) -> types.CodeAction:
-        """Apply a variant; its edit is made when the action is picked, where the client can ask for it then."""
+        """Return the action that applies a variant; its edit is made when picked, if the client supports that."""
         if not resolves:
             return _command(title, REWRITES, "apply", [document.uri, offer.verdict.id])
         given = {"uri": document.uri, "kernel": kernel, "verdict": offer.verdict.id}
@@ -204,7 +204,7 @@ def _command(
 
 
 def _wanted(only: Sequence[str] | None, *kinds: str) -> bool:
-    """Whether one of the kinds is, or lies under, one that was asked for."""
+    """Return True if one of the kinds was asked for, or is below one that was."""
     return only is None or any(kind == o or kind.startswith(f"{o}.") or not o for kind in kinds for o in only)
 
 

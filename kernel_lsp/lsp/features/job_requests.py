@@ -22,13 +22,13 @@ class JobRequests:
 
     @property
     def commands(self) -> dict[str, Callable[..., Any]]:
-        """The handlers by the names of their commands."""
+        """Return the handlers by the names of their commands."""
         starting = {kind.name: self._starting(kind) for kind in JOBS.values()}
         return {**starting, "cancel": self.cancel_all}
 
     @property
     def requests(self) -> dict[str, Callable[[Any], Any]]:
-        """The handlers by their methods."""
+        """Return the handlers by their methods."""
         return {
             "kernelLsp/startJob": self.start,
             "kernelLsp/cancelJob": self.cancel,
@@ -36,12 +36,12 @@ class JobRequests:
         }
 
     def cancel_all(self, job: str | None) -> bool:
-        """End a job, or all of them; return whether any was under way."""
+        """End a job, or all jobs; return True if any was under way."""
         ended = [self._jobs.cancel(one.id) for one in self._jobs if job is None or one.id == job]
         return any(ended)
 
     def start(self, given: StartJob) -> StartedJob:
-        """Start a job, or join the one that does the same."""
+        """Start a job, or join a running one that does the same."""
         kind = JOBS.get(given.work)
         if kind is None:
             raise JsonRpcInvalidParams(f"`work` is one of {', '.join(JOBS)}.")
@@ -52,11 +52,11 @@ class JobRequests:
         return JobCancelled(self._jobs.cancel(given.id))
 
     def list(self, _: Nothing) -> JobList:
-        """The jobs that there are, and the last of those that there were."""
+        """Return the jobs under way, and the last of the ended ones."""
         return JobList(tuple(job.record for job in self._jobs))
 
     def _starting(self, kind: JobKind) -> Callable[..., StartedJob]:
-        """The handler of a kind's command."""
+        """Return the handler of the command that starts jobs of this kind."""
         names = [name.rstrip("?") for name in kind.command.arguments]
 
         def start(*texts: str | None) -> StartedJob:

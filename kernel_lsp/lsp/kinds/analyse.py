@@ -1,4 +1,4 @@
-"""What compilers make of a file; workers stay warm between requests.
+"""Compile a file and return the compilers' results; workers stay warm between requests.
 
 Parameters: `path`, `text`, `settings` (the tree as JSON), and `part`: what is asked for.
 
@@ -51,7 +51,7 @@ class Line:
 
 @asynccontextmanager
 async def opened() -> AsyncGenerator[Handler]:
-    """The handler, with the compile workers that it keeps warm."""
+    """Yield the handler, with the compile workers that it keeps warm."""
     async with open_builder() as build:
 
         async def analyse(params: dict[str, Any], _: Emit) -> Any:
