@@ -28,7 +28,7 @@ export interface Requests {
   kernels: { params: Nothing; result: KernelFiles };
   variants: { params: OneText; result: VariantList };
   variant: { params: OneVariant; result: VariantTexts };
-  machineCode: { params: OneText; result: MachineCode };
+  machineCode: { params: OneText; result: MachineCodeList };
   opcodes: { params: OneVariant; result: Opcodes };
 }
 
@@ -44,7 +44,7 @@ export interface JobRecord {
   /** What is done to what, for a person. */
   title: string;
   state: State;
-  /** Where it stands, in one line. */
+  /** Its state in one line. */
   text: string;
   /** What it does now, a few words. */
   doing: string;
@@ -56,9 +56,9 @@ export interface JobRecord {
   verdict: string | null;
   /** How it ended, one sentence. */
   reason: string;
-  /** What was left out, such as why no model was asked. */
+  /** Sentences on what was left out, such as why no model was asked. */
   notes: string[];
-  /** Whether the server began it by itself, so that nobody is told of its end. */
+  /** True if the server started it by itself, so that its end is not announced. */
   unasked: boolean;
 }
 
@@ -571,7 +571,7 @@ export interface KernelRow {
 
 /** A variant that was verified to be faster. */
 export interface Variant {
-  /** Id of the verdict that says so. */
+  /** Id of the verdict that confirmed it. */
   verdict: string;
   /** What was changed. */
   label: string;
@@ -618,7 +618,7 @@ export interface VariantTexts {
   speedup: number;
   interval: [number, number];
   kernels: string[];
-  /** Whether its one file is not there yet. */
+  /** True if its only file does not exist yet. */
   creates: boolean;
   files: FileText[];
 }
@@ -630,7 +630,7 @@ export interface FileText {
 }
 
 /** The machine code of a text's kernels, for the first target architecture. */
-export interface MachineCode {
+export interface MachineCodeList {
   kernels: KernelCode[];
 }
 
@@ -638,11 +638,11 @@ export interface MachineCode {
 export interface KernelCode {
   arch: string;
   name: string;
-  instructions: Step[];
+  instructions: MachineInstruction[];
 }
 
 /** One instruction. */
-export interface Step {
+export interface MachineInstruction {
   /** Bytes from the start of its function. */
   offset: number;
   /** guard, opcode, operands: as nvdisasm prints them; `guard` may be empty. */
@@ -653,9 +653,9 @@ export interface Step {
   line: number | null;
   /** Registers in use at it, for one thread. */
   live: number;
-  /** What it is for, where that decides how fast a kernel is. */
+  /** Its purpose, if that matters for the kernel's speed. */
   role: string | null;
-  /** Whether it is in an innermost loop. */
+  /** True if it is in an innermost loop. */
   looped: boolean;
 }
 

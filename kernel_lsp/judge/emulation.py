@@ -32,7 +32,7 @@ class EmulatedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class NeedsGpu:
+class NotEmulated:
     """Why a kernel was not emulated: a sentence that names the instruction, and the line that asks for it, if known."""
 
     reason: str
@@ -45,7 +45,7 @@ class Emulation:
     """All emulated runs of one version of a kernel; `needs_gpu` is set where they ended for want of a GPU."""
 
     runs: tuple[EmulatedRun, ...] = ()
-    needs_gpu: NeedsGpu | None = None
+    needs_gpu: NotEmulated | None = None
 
 
 def read_run(case: str, family: str, input_bytes: int, said: EmulatedReport) -> EmulatedRun:

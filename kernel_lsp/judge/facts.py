@@ -42,7 +42,7 @@ class ArchFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class KernelCode:
+class KernelMachineCode:
     """The machine code of one kernel that the workload launches.
 
     Attributes:
@@ -130,7 +130,7 @@ def workload_paths(source: SourceFile, workload: Path | None, settings: Settings
     return [one.source.path for one in found] or [None]
 
 
-def machine_code(built: Built, settings: Settings) -> tuple[KernelCode, ...]:
+def machine_code(built: Built, settings: Settings) -> tuple[KernelMachineCode, ...]:
     """Return the machine code of each kernel that the workload launches, in the order of the facts.
 
     Blocks for about 0.25 s for each image that is not in the cache, and a few milliseconds for one that is.
@@ -139,7 +139,7 @@ def machine_code(built: Built, settings: Settings) -> tuple[KernelCode, ...]:
         CannotJudgeError: there is no nvdisasm that can read it.
     """
     names = {kernel.entry: kernel.name for kernel in resources_of(built)}
-    found: dict[str, KernelCode] = {}
+    found: dict[str, KernelMachineCode] = {}
     for image in built.images:
         wanted = [kernel.entry for kernel in image.kernels if kernel.entry in names]
         if wanted:
@@ -147,7 +147,7 @@ def machine_code(built: Built, settings: Settings) -> tuple[KernelCode, ...]:
             codes = {code.function: code for code in functions}
             for entry in wanted:
                 # Triton compiles a function several times, into an image each; `#2` names the second.
-                found[entry] = KernelCode(image.arch, names[entry], codes[entry.partition("#")[0]])
+                found[entry] = KernelMachineCode(image.arch, names[entry], codes[entry.partition("#")[0]])
     return tuple(found[entry] for entry in names if entry in found)
 
 

@@ -29,12 +29,13 @@ from kernel_lsp.runner import messages
 from kernel_lsp.runner.messages import Answer, Request
 from kernel_lsp.runner.messages.oracle import (
     Attach,
+    CallerContract,
     Compare,
     Compared,
-    Contract,
     Detach,
     Fill,
     LayOut,
+    LoadedWorkload,
     LoadWorkload,
     Made,
     MeasureRates,
@@ -44,9 +45,8 @@ from kernel_lsp.runner.messages.oracle import (
     Touch,
     Varied,
     Vary,
-    Workload,
 )
-from kernel_lsp.runner.messages.subject import Bind, Load, Published, Ready, Rest, Retire, Unbind
+from kernel_lsp.runner.messages.subject import Bind, Load, PublishedOutputs, Ready, Rest, Retire, Unbind
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.runner.shield import to_the_end
@@ -87,7 +87,7 @@ class Harness:
         self.seed = int.from_bytes(os.urandom(6), "little")
         self.salt = secrets.randbits(62)  # of checksums, the same in all processes, so that sums can be compared
         self._flavour = Flavour.GPU if gpu else Flavour.EMULATE
-        self.workload = Workload((), (), ())
+        self.workload = LoadedWorkload((), (), ())
         self.draws: dict[str, Draw] = {}
         self.bandwidth: Bandwidth | None = None
         self.launch_time = LaunchTime(settings.judge.slow_budget_s)
@@ -103,7 +103,7 @@ class Harness:
         return self.workload.cases
 
     @property
-    def contract(self) -> Contract:
+    def contract(self) -> CallerContract:
         """Return the guarantees that the workload's callers give."""
         return self.workload.contract
 
@@ -339,7 +339,7 @@ class Harness:
         self,
         subject: Subject,
         draw: Draw,
-        published: Published,
+        published: PublishedOutputs,
         *,
         slab: str = "",
         baseline: bool = False,

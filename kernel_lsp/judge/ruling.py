@@ -23,7 +23,7 @@ class Ruling:
         reason: one sentence for a person.
         mismatch: the first wrong element, where an output is wrong.
         speedup: where it was timed.
-        died: True where its process ended without a word, which somebody else may have caused.
+        died: True if its process ended without a message, which another process may have caused.
     """
 
     outcome: Outcome

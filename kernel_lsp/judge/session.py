@@ -15,7 +15,7 @@ from kernel_lsp.device.lock import gpu_lock
 from kernel_lsp.device.nvml import Faults, Gpu, free_bytes
 from kernel_lsp.errors import CannotJudgeError, KernelLspError, WorkloadError
 from kernel_lsp.judge.building import Builders, Built
-from kernel_lsp.judge.context import Bench, Context, Measured
+from kernel_lsp.judge.context import Bench, Context, MeasuredBaseline
 from kernel_lsp.judge.errors import UnjudgedError, unattributed
 from kernel_lsp.judge.evidence import verdict_of
 from kernel_lsp.judge.harness import Harness
@@ -60,7 +60,7 @@ class Session:
         self._own_builders = builders is None
         self.baseline_built: Built | None = None
         self.harness: Harness | None = None
-        self.measured: Measured | None = None
+        self.measured: MeasuredBaseline | None = None
         self.unmeasured = ""
         self.faults = Faults(gpu) if gpu is not None else None
         self._slept = AsyncExitStack()
@@ -83,7 +83,7 @@ class Session:
             raise KernelLspError(
                 f"the kernel does not build as it stands: {self.baseline_built.first_error}",
                 target.source.path,
-                cure="Mend it first; `kernel-lsp check` shows every message.",
+                cure="Fix it first; `kernel-lsp check` shows every message.",
             )
         try:
             with harness.launch_time.measuring():
@@ -95,7 +95,7 @@ class Session:
             return
         harness.refill()
 
-    async def _measure(self, harness: Harness, built: Built) -> Measured:
+    async def _measure(self, harness: Harness, built: Built) -> MeasuredBaseline:
         """Measure the baseline; if one launch takes too long for timing, no cases are chosen."""
         baseline = await harness.enter(self.target.baseline, built)
         launch_time = harness.launch_time
@@ -105,15 +105,15 @@ class Session:
             why = f"it cannot be judged in the time for it: {launch_time.slowest(harness.cases)}"
             raise CannotJudgeError(why, self.target.source.path, cure=CURE) from error
         if self.gpu is None or profile.findings.ruling is not None or not launch_time.affords_case():
-            return Measured(harness, baseline, profile)
+            return MeasuredBaseline(harness, baseline, profile)
         try:
             baseline, chosen, recorded = await self._prepare_timing(harness, baseline, profile)
             seen = await observe(harness, baseline, chosen.timed)
         except OutOfTimeError:
-            return Measured(harness, baseline, profile)
+            return MeasuredBaseline(harness, baseline, profile)
         await harness.rest(baseline)
         looks = FinalLooks(harness, baseline, profile, chosen.timed)
-        return Measured(harness, baseline, profile, chosen.timed, chosen.untimed, recorded, seen, looks)
+        return MeasuredBaseline(harness, baseline, profile, chosen.timed, chosen.untimed, recorded, seen, looks)
 
     async def _prepare_timing(
         self, harness: Harness, baseline: Subject, profile: BaselineProfile
@@ -283,7 +283,7 @@ async def open_session(
         settings: in force at its file.
         pool: for sessions one after another, which then import the heavy libraries once; they are on its GPU.
         builders: of that pool, for builds that are wanted before a session is open or after it.
-        say: hears what whoever waits should know early, as that the baseline is slow.
+        say: called with early messages for the waiting user, such as that the baseline is slow.
 
     Raises:
         KernelLspError: the baseline or the workload cannot be used, or workers cannot be started.

@@ -13,7 +13,7 @@ from kernel_lsp.compiler.binary import Diagnostic, Severity
 from kernel_lsp.errors import ConfigurationError, KernelLspError, RunnerError
 from kernel_lsp.lsp.background import Background
 from kernel_lsp.lsp.client import Client
-from kernel_lsp.lsp.compiled import Compiled, Facts, MachineLine
+from kernel_lsp.lsp.compiled import CompiledKernel, CompiledText, MachineLine
 from kernel_lsp.lsp.diagnostics import Board
 from kernel_lsp.lsp.documents import Document, Documents
 from kernel_lsp.lsp.process import Service, ServiceFailure
@@ -24,7 +24,7 @@ from kernel_lsp.lsp.workspace import Permission
 log = logging.getLogger("kernel-lsp")
 
 
-_SHOWN = tuple(field.name for field in fields(Facts))
+_SHOWN = tuple(field.name for field in fields(CompiledKernel))
 
 
 class Analysis:
@@ -44,18 +44,18 @@ class Analysis:
         self._service = Service()
         self._pending: dict[str, asyncio.Task[None]] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._results: dict[str, tuple[str, tuple[Compiled, ...]]] = {}
-        self._facts: dict[str, tuple[Compiled, ...]] = {}
+        self._results: dict[str, tuple[str, tuple[CompiledText, ...]]] = {}
+        self._facts: dict[str, tuple[CompiledText, ...]] = {}
         self._lines: dict[str, tuple[str, dict[int, list[MachineLine]]]] = {}
         self._counters: dict[str, tuple[str, list[dict[str, Any]]]] = {}
         self._movement = asyncio.Event()
 
-    def of(self, document: Document) -> tuple[Compiled, ...]:
+    def of(self, document: Document) -> tuple[CompiledText, ...]:
         """Return the results for a text as it stands, by architecture; empty if it was not compiled yet."""
         text, found = self._results.get(document.uri, (None, ()))
         return found if text == document.text else ()
 
-    def latest(self, uri: str) -> tuple[Compiled, ...] | None:
+    def latest(self, uri: str) -> tuple[CompiledText, ...] | None:
         """Return the results of the last state of a text that compiled, maybe an older one; None if none has yet."""
         return self._facts.get(uri)
 
@@ -168,7 +168,7 @@ class Analysis:
             del self._running[uri]
         self._moved()
 
-    def _take(self, document: Document, found: tuple[Compiled, ...]) -> None:
+    def _take(self, document: Document, found: tuple[CompiledText, ...]) -> None:
         now = self._documents.get(document.uri)
         if now is None or now.text != document.text:
             return
@@ -198,10 +198,10 @@ def _complaint(document: Document, message: str) -> dict[str, Any]:
     return {"arch": "", "ok": False, "diagnostics": [said], "kernels": []}
 
 
-def _compiled(answer: dict[str, Any]) -> Compiled:
-    return Compiled(
+def _compiled(answer: dict[str, Any]) -> CompiledText:
+    return CompiledText(
         arch=answer["arch"],
         ok=answer["ok"],
         diagnostics=tuple(Diagnostic(**d | {"severity": Severity(d["severity"])}) for d in answer["diagnostics"]),
-        kernels=tuple(Facts(**{name: kernel[name] for name in _SHOWN}) for kernel in answer["kernels"]),
+        kernels=tuple(CompiledKernel(**{name: kernel[name] for name in _SHOWN}) for kernel in answer["kernels"]),
     )

@@ -16,7 +16,7 @@ EVIDENCE = "source.kernel-lsp.evidence"
 DRAFT = "source.kernel-lsp.draft"
 
 
-class Subject(StrEnum):
+class JobSubject(StrEnum):
     """The place where a job is offered, which determines the arguments of its command."""
 
     KERNEL = "kernel"
@@ -27,11 +27,11 @@ class Subject(StrEnum):
 
 
 _ARGUMENTS = {
-    Subject.KERNEL: ("uri", "kernel?"),
-    Subject.MODULE: ("uri", "label"),
-    Subject.FILE: ("uri",),
-    Subject.KERNEL_FILE: ("uri",),
-    Subject.FINDING: ("uri", "kernel", "label"),
+    JobSubject.KERNEL: ("uri", "kernel?"),
+    JobSubject.MODULE: ("uri", "label"),
+    JobSubject.FILE: ("uri",),
+    JobSubject.KERNEL_FILE: ("uri",),
+    JobSubject.FINDING: ("uri", "kernel", "label"),
 }
 
 
@@ -76,7 +76,7 @@ class JobKind:
 
     name: str
     what: str
-    subject: Subject
+    subject: JobSubject
     action_kind: str
     action: str
     title: str
@@ -140,7 +140,7 @@ _HANDLERS = "kernel_lsp.lsp.job_handlers"
 REFINE = JobKind(
     name="refine",
     what="searches for a faster variant of a kernel",
-    subject=Subject.KERNEL,
+    subject=JobSubject.KERNEL,
     action_kind=REWRITES,
     action="Refine {name}",
     title="Refining {name}",
@@ -151,8 +151,8 @@ REFINE = JobKind(
 )
 LOWER = JobKind(
     name="lower",
-    what="writes a kernel for a plain PyTorch module, in the language that `label` names",
-    subject=Subject.MODULE,
+    what="generates a kernel for a plain PyTorch module, in the language that `label` names",
+    subject=JobSubject.MODULE,
     action_kind=REWRITES,
     action="Write a {label} kernel for this module",
     title="Writing a kernel for {name}",
@@ -165,7 +165,7 @@ LOWER = JobKind(
 CHECK = JobKind(
     name="check",
     what="checks the file",
-    subject=Subject.FILE,
+    subject=JobSubject.FILE,
     action_kind="source.kernel-lsp.check",
     action="Check {name}",
     title="Checking {name}",
@@ -176,7 +176,7 @@ CHECK = JobKind(
 COMPARE = JobKind(
     name="compare",
     what="judges the text against the last commit",
-    subject=Subject.KERNEL_FILE,
+    subject=JobSubject.KERNEL_FILE,
     action_kind="source.kernel-lsp.compare",
     action="Compare {name} with the last commit",
     title="Comparing {name} with the last commit",
@@ -186,7 +186,7 @@ COMPARE = JobKind(
 BASELINE = JobKind(
     name="baseline",
     what="records the regression snapshot of the file as it is on disk",
-    subject=Subject.KERNEL_FILE,
+    subject=JobSubject.KERNEL_FILE,
     action_kind="source.kernel-lsp.baseline",
     action="Record the baseline of {name}",
     title="Recording the baseline of {name}",
@@ -195,10 +195,10 @@ BASELINE = JobKind(
 )
 REWRITE = JobKind(
     name="rewrite",
-    what="judges one rewrite, which `label` names",
-    subject=Subject.FINDING,
+    what="judges the rewrite that `label` names",
+    subject=JobSubject.FINDING,
     action_kind=QUICK_FIX,
-    action="Judge a cure: {label}",
+    action="Judge a fix: {label}",
     title="Judging {label} on {name}",
     handler=f"{_HANDLERS}.judging:rewrite",
     needs=_TIMED,
@@ -209,11 +209,11 @@ JOBS = {kind.name: kind for kind in (REFINE, LOWER, CHECK, COMPARE, BASELINE, RE
 
 COMMANDS = (
     *(kind.command for kind in JOBS.values()),
-    Command("cancel", ("job?",), "whether one was under way; all are cancelled where none is named"),
-    Command("apply", ("uri", "verdict"), "whether the editor applied it"),
+    Command("cancel", ("job?",), "true if a job was under way; without an id all are cancelled"),
+    Command("apply", ("uri", "verdict"), "true if the editor applied it"),
     Command("evidence", ("verdict", "uri?"), "the page, which is also shown"),
     Command("draft", ("uri", "kernel?"), "the workload file written"),
-    Command("trust", ("folder...",), "the folders, named by URI or path; the workspace's where none is named"),
+    Command("trust", ("folder...",), "the folders, given by URI or path; by default the workspace's"),
     Command("untrust", ("folder...",), "the same"),
 )
 
@@ -221,6 +221,6 @@ ACTION_KINDS = tuple(dict.fromkeys([*(kind.action_kind for kind in JOBS.values()
 """Kinds of code actions, as the server announces them."""
 
 
-def jobs_on(subject: Subject) -> list[JobKind]:
+def jobs_on(subject: JobSubject) -> list[JobKind]:
     """Return the kinds of jobs that are offered on a subject."""
     return [kind for kind in JOBS.values() if kind.subject is subject]

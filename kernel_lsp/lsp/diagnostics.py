@@ -12,7 +12,7 @@ from lsprotocol import types
 
 from kernel_lsp.compiler.binary import Severity
 from kernel_lsp.lsp.client import Client
-from kernel_lsp.lsp.compiled import Compiled
+from kernel_lsp.lsp.compiled import CompiledText
 from kernel_lsp.lsp.documents import Document, Documents
 from kernel_lsp.lsp.rule_pages import RulePages
 from kernel_lsp.source.findings import find_findings
@@ -47,7 +47,7 @@ class Board:
         if layers["parse"]:
             self._send(document.uri)
 
-    def compiled(self, document: Document, found: Sequence[Compiled]) -> None:
+    def compiled(self, document: Document, found: Sequence[CompiledText]) -> None:
         """Store the compilers' diagnostics for a text as it stands."""
         shown = compile_diagnostics(document, found)
         for one in shown:
@@ -120,7 +120,7 @@ def parse_diagnostics(document: Document) -> list[types.Diagnostic]:
     ]
 
 
-def compile_diagnostics(document: Document, found: Iterable[Compiled]) -> list[types.Diagnostic]:
+def compile_diagnostics(document: Document, found: Iterable[CompiledText]) -> list[types.Diagnostic]:
     """Return compilers' messages about a text, each once for all its architectures. Notes are left out."""
     where: dict[Diagnostic, list[str]] = {}
     for compiled in found:

@@ -44,7 +44,7 @@ class Job:
     Attributes:
         id: its name in requests.
         wanted: what it is for; once it has ended, without the text.
-        state: where it stands.
+        state: its state.
         doing: what it does now, a few words.
         reason: how it ended, one sentence.
         progress: the search's last report; None before the first.
@@ -52,8 +52,8 @@ class Job:
         notes: what was left out and why, sentences for the user.
         result: the result of its work, see `kinds.job`; gone once it has ended.
         started: when it was given its turn, on the clock of `time.monotonic`; None before.
-        heard: when `progress` was true, on that clock.
-        told: when its client last heard of it, on that clock.
+        heard: when `progress` was reported, on that clock.
+        told: when its client was last notified, on that clock.
         ended: set when it has.
     """
 

@@ -19,7 +19,7 @@ from kernel_lsp.lsp.wire import VerdictEvidence
 
 if TYPE_CHECKING:
     from kernel_lsp.config.settings import Settings
-    from kernel_lsp.lsp.standing import Standing
+    from kernel_lsp.lsp.standing import DocumentStatus
     from kernel_lsp.refine.offers import Known, Offer
     from kernel_lsp.source.kernel import Kernel
     from kernel_lsp.store.store import Store
@@ -34,7 +34,7 @@ class _Read:
     opened: tuple[Document, ...]
     changes: int
     at: float
-    standing: "Standing"
+    standing: "DocumentStatus"
 
 
 class Results:
@@ -83,7 +83,7 @@ class Results:
             other.close()
         return store
 
-    def latest(self, document: Document) -> "Standing | None":
+    def latest(self, document: Document) -> "DocumentStatus | None":
         """Return the last known standing of a text, maybe an older one; newer data is read, and lenses refreshed."""
         read = self._read.get(document.uri)
         if document.uri not in self._reading and (read is None or not self._is_fresh(read, document)):
@@ -99,7 +99,7 @@ class Results:
         if before is None or found != before.standing:
             self._client.refresh()
 
-    async def of(self, document: Document) -> "Standing":
+    async def of(self, document: Document) -> "DocumentStatus":
         """Return the standing of a text as it is."""
         settings = self._settings.at(document.path)
         store = await self._store(settings.paths.data)
@@ -173,7 +173,7 @@ def _open_store(folder: Path) -> "Store":
     return open_store(folder)
 
 
-def _look(*given: Any) -> "Standing":
+def _look(*given: Any) -> "DocumentStatus":
     from kernel_lsp.lsp.standing import look
 
     return look(*given)

@@ -36,7 +36,7 @@ from kernel_lsp.lsp.features.readiness import Readiness
 from kernel_lsp.lsp.features.texts import OpenTexts
 from kernel_lsp.lsp.features.views import Views
 from kernel_lsp.lsp.jobs import Jobs
-from kernel_lsp.lsp.requests import REQUESTS, Request
+from kernel_lsp.lsp.requests import REQUESTS, RequestKind
 from kernel_lsp.lsp.results import Results
 from kernel_lsp.lsp.rule_pages import RulePages
 from kernel_lsp.lsp.settings import ClientSettings
@@ -196,7 +196,7 @@ def _texts(command: Command) -> Callable[[list[Any]], Sequence[Any]]:
     return read
 
 
-def _record(request: Request) -> Callable[[Any], Sequence[Any]]:
+def _record(request: RequestKind) -> Callable[[Any], Sequence[Any]]:
     """Return a function that turns the parameters of one of our own requests into its record."""
 
     def read(params: Any) -> Sequence[Any]:

@@ -32,10 +32,10 @@ class ClientSettings:
         user_file: the user's own settings.
 
     Args:
-        client: says some of them, and is told what is wrong.
+        client: sends some of the settings, and shows errors in them.
         commanded: settings of the server's command line, with dotted names.
-        report: is told a URI, a layer and what is wrong there.
-        changed: is called when the client's settings have changed.
+        report: called with a URI, a layer and the diagnostics there.
+        changed: called when the client's settings have changed.
     """
 
     def __init__(

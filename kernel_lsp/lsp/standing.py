@@ -28,7 +28,7 @@ _LOOKED_AT = 50  # latest verdicts on a file that are read
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class DocumentStatus:
     """The known results for one text.
 
     Attributes:
@@ -37,10 +37,10 @@ class Standing:
         offers: variants found faster that are for this text as it is, best first.
         older: variants that were found faster than another version of it, best first.
         last: the latest verdict on a version of the text.
-        measured: how long this very text takes, as it was last timed; None where it was not.
-        measured_by: id of the verdict that says so.
-        untimed: whether the settings allow a search where there is no GPU.
-        saved: whether the file has this text.
+        measured: the time of exactly this text from its last measurement; None without one.
+        measured_by: id of the verdict with that measurement.
+        untimed: True if the settings allow a search without a GPU.
+        saved: True if the file on disk has this text.
         voiceless: of a plain module, why no model can be asked for a kernel, by its language where that is so.
     """
 
@@ -71,7 +71,7 @@ def look(
     document: Document,
     texts: dict[Path, str],
     settings: Settings,
-) -> Standing:
+) -> DocumentStatus:
     """Return the known results for a text.
 
     Args:
@@ -99,10 +99,10 @@ def _known(
     document: Document,
     texts: dict[Path, str],
     settings: Settings,
-) -> Standing:
+) -> DocumentStatus:
     language = document.language
     if language is None:
-        return Standing()
+        return DocumentStatus()
     verdicts = [v for v in map(Verdict.model_validate, unsaved) if v.evidence.kernel_path == str(document.path)]
     last = _row(verdicts[-1]) if verdicts else next(iter(store.list_verdicts(str(document.path), limit=1)), None)
     try:
@@ -110,15 +110,15 @@ def _known(
             document.source, texts=texts, problems=settings.kernelbench.root, folders=settings.workloads
         )
     except WorkloadError as error:
-        return Standing(problem=str(error), last=last)
+        return DocumentStatus(problem=str(error), last=last)
     if workload is None:
-        return Standing(last=last)
+        return DocumentStatus(last=last)
     baseline = Target(language, document.source, document.kernels, None, workload).baseline
     found = find_offers(store, baseline, known, verdicts)
     fitting = tuple(offer for offer in found if offer.may_fit(document.text))
     older = tuple(o for o in found if o not in fitting and not o.is_applied(document.text))
     measured, measured_by = _measured(store, baseline)
-    return Standing(workload, None, fitting, older, last, measured, measured_by)
+    return DocumentStatus(workload, None, fitting, older, last, measured, measured_by)
 
 
 def _row(verdict: Verdict) -> VerdictRow:

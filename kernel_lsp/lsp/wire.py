@@ -43,14 +43,14 @@ class JobRecord:
     Attributes:
         label: of a rewrite, or what a kernel for a module is written in.
         title: what is done to what, for a person.
-        text: where it stands, in one line.
+        text: its state in one line.
         doing: what it does now, a few words.
         elapsed: seconds since it was given its turn.
         progress: the search's last report; null before the first.
         verdict: id of the verdict that its result rests on.
         reason: how it ended, one sentence.
-        notes: what was left out, such as why no model was asked.
-        unasked: whether the server began it by itself, so that nobody is told of its end.
+        notes: sentences on what was left out, such as why no model was asked.
+        unasked: true if the server started it by itself, so that its end is not announced.
     """
 
     id: str
@@ -120,7 +120,7 @@ class Variant:
     """A variant that was verified to be faster.
 
     Attributes:
-        verdict: id of the verdict that says so.
+        verdict: id of the verdict that confirmed it.
         label: what was changed.
         title: the verdict in one line.
         kernels: those that it changes.
@@ -161,7 +161,7 @@ class VariantTexts(Variant):
     """A variant with the texts that it makes.
 
     Attributes:
-        creates: whether its one file is not there yet.
+        creates: true if its only file does not exist yet.
     """
 
     creates: bool
@@ -228,7 +228,7 @@ class KernelFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MachineInstruction:
     """One instruction.
 
     Attributes:
@@ -236,8 +236,8 @@ class Step:
         guard, opcode, operands: as nvdisasm prints them; `guard` may be empty.
         line: of the file, from 1; null where it comes from elsewhere.
         live: registers in use at it, for one thread.
-        role: what it is for, where that decides how fast a kernel is.
-        looped: whether it is in an innermost loop.
+        role: its purpose, if that matters for the kernel's speed.
+        looped: true if it is in an innermost loop.
     """
 
     offset: int
@@ -256,11 +256,11 @@ class KernelCode:
 
     arch: str
     name: str
-    instructions: tuple[Step, ...]
+    instructions: tuple[MachineInstruction, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class MachineCode:
+class MachineCodeList:
     """The machine code of a text's kernels, for the first target architecture."""
 
     kernels: tuple[KernelCode, ...]

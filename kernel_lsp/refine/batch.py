@@ -24,11 +24,11 @@ from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.model.client import Message, estimate_tokens
 from kernel_lsp.model.profile import Profile, find_profile
 from kernel_lsp.refine.batch_files import append_line, read_answers, read_lines, read_whole_lines, write_whole
-from kernel_lsp.refine.dialogue.answer import Answer
-from kernel_lsp.refine.dialogue.conversation import Attempt, messages, tell
+from kernel_lsp.refine.dialogue.answer import ModelAnswer
+from kernel_lsp.refine.dialogue.conversation import PastTurn, messages, tell
 from kernel_lsp.refine.dialogue.kernelbench import Style
 from kernel_lsp.refine.dialogue.prompts import Prompts
-from kernel_lsp.refine.dialogue.task import Briefing, Task, format_for, make_task
+from kernel_lsp.refine.dialogue.task import Briefing, ModelTask, format_for, make_task
 from kernel_lsp.refine.outcome import Exchange, OnExchange, Tried
 from kernel_lsp.refine.reception import Reception
 from kernel_lsp.refine.speaker import brief, gpu_name, opening
@@ -69,10 +69,10 @@ class Batch:
         """Return the folder of a turn, counted from 1."""
         return self.folder / f"turn-{number:02}"
 
-    def outcomes(self) -> list["Outcome"]:
+    def outcomes(self) -> list["AnswerOutcome"]:
         """Return the outcomes judged so far, turn by turn."""
         return [
-            Outcome(self.kernels[int(one.partition("-")[0])], number, str(said["outcome"]), said["speedup"])
+            AnswerOutcome(self.kernels[int(one.partition("-")[0])], number, str(said["outcome"]), said["speedup"])
             for number in range(1, self.turns + 1)
             for one, said in _outcomes(self.turn(number)).items()
         ]
@@ -83,7 +83,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class AnswerOutcome:
     """The result of one answer: the verdict's name, REJECTED or NOT_JUDGED, and the speedup if it is FASTER."""
 
     kernel: str
@@ -222,7 +222,7 @@ async def _brief(work: _Work, kernel: str, target: Target, prompts: Prompts) -> 
     return briefing
 
 
-async def _judge(work: _Work, number: int, said: Mapping[str, Answer]) -> int:
+async def _judge(work: _Work, number: int, said: Mapping[str, ModelAnswer]) -> int:
     """Judge answers, kernel by kernel; each is stored, and then recorded in `outcomes.jsonl`."""
     batch, judged = work.batch, 0
     requests = read_lines(batch.turn(number) / "requests.jsonl") if said else []
@@ -256,7 +256,7 @@ class _Waiting:
     """An answer to be judged: the id of its request, the prompt, and how often judging it was started."""
 
     id: str
-    answer: Answer
+    answer: ModelAnswer
     prompt: str
     begun: int = 0
 
@@ -308,7 +308,7 @@ def _keeper(work: _Work, session: str, number: int) -> OnExchange:
 
 
 async def _judge_one(
-    session: Session, work: _Work, prompts: Prompts, task: Task, answer: Answer, prompt: str, keep: OnExchange
+    session: Session, work: _Work, prompts: Prompts, task: ModelTask, answer: ModelAnswer, prompt: str, keep: OnExchange
 ) -> dict[str, Any]:
     """Judge and store one answer; return its line in `outcomes.jsonl`."""
     verdicts: list[Verdict] = []
@@ -332,7 +332,7 @@ async def _judge_one(
     }
 
 
-def _parts(target: Target, settings: Settings, batch: Batch) -> tuple[Profile, Prompts, Task]:
+def _parts(target: Target, settings: Settings, batch: Batch) -> tuple[Profile, Prompts, ModelTask]:
     profile = find_profile(batch.profile)
     prompts = Prompts(format_for(target.source, profile, batch.write), settings.model.templates)
     return profile, prompts, make_task(target, profile, prompts)
@@ -359,8 +359,8 @@ def _request(batch: Batch, profile: Profile, one: str, number: int, said: Sequen
     return {"custom_id": one, "method": "POST", "url": "/v1/chat/completions", "body": body}
 
 
-def _attempt(outcome: Mapping[str, Any]) -> Attempt:
-    return Attempt(Answer(str(outcome["answer"])), str(outcome["told"]))
+def _attempt(outcome: Mapping[str, Any]) -> PastTurn:
+    return PastTurn(ModelAnswer(str(outcome["answer"])), str(outcome["told"]))
 
 
 async def _estimate(said: Sequence[Message]) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_lsp.errors import ConfigurationError
-from kernel_lsp.refine.dialogue.answer import Answer, read_answer
+from kernel_lsp.refine.dialogue.answer import ModelAnswer, read_answer
 
 
 def read_whole_lines(file: Path) -> list[dict[str, Any]]:
@@ -21,12 +21,12 @@ def read_whole_lines(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in whole.split("\n") if line]
 
 
-def read_answers(file: Path, troubles: dict[str, str]) -> dict[str, Answer]:
+def read_answers(file: Path, troubles: dict[str, str]) -> dict[str, ModelAnswer]:
     """Return a batch endpoint's answers by `custom_id`, the latest where there are several.
 
     A request that failed there has no answer; its error is added to `troubles`.
     """
-    found: dict[str, Answer] = {}
+    found: dict[str, ModelAnswer] = {}
     for number, line in enumerate(read_lines(file), 1):
         try:
             one = str(line["custom_id"])

@@ -4,8 +4,8 @@ import asyncio
 from dataclasses import replace
 
 from kernel_lsp.judge.verdict import Stage
-from kernel_lsp.refine.dialogue.answer import Answer, RejectedAnswer
-from kernel_lsp.refine.dialogue.task import Task, normalised
+from kernel_lsp.refine.dialogue.answer import ModelAnswer, RejectedAnswer
+from kernel_lsp.refine.dialogue.task import ModelTask, normalised
 from kernel_lsp.refine.proposer import Feedback
 from kernel_lsp.refine.workbench import Workbench
 from kernel_lsp.source.candidate import Candidate
@@ -21,15 +21,15 @@ class Reception:
     Args:
         bench: where candidates are tried out.
         task: what the answers are to.
-        remember: whether an answer that says the same as an earlier one is told so, and not judged again.
+        remember: True to reject an answer equal to an earlier one, with a message, instead of judging it again.
     """
 
-    def __init__(self, bench: Workbench, task: Task, *, remember: bool = True) -> None:
+    def __init__(self, bench: Workbench, task: ModelTask, *, remember: bool = True) -> None:
         self._bench, self._task, self._remember = bench, task, remember
         self._heard: dict[str, asyncio.Future[tuple[Feedback, str]]] = {}  # normalised text: outcome, label
         self._read = 0  # number of the bench's tried candidates that were looked at
 
-    async def receive(self, answer: Answer) -> tuple[Candidate | None, Feedback | str]:
+    async def receive(self, answer: ModelAnswer) -> tuple[Candidate | None, Feedback | str]:
         """Return the candidate of an answer and its feedback; a text instead says why there is no candidate."""
         try:
             candidate = self._task.candidate(answer)

@@ -86,9 +86,9 @@ async def refine_target(
         stop: set it to end the search and keep what it found.
         pool, builders: for searches one after another, on that pool's GPU (`open_session`).
         on_open: called when the baseline has been measured.
-        on_progress: hears where the search stands.
-        on_verdict: hears each verdict, after it was stored.
-        say: hears what whoever waits should know early (`open_session`).
+        on_progress: called with the progress of the search.
+        on_verdict: called with each verdict after it was stored.
+        say: called with early messages for the waiting user (`open_session`).
 
     Raises:
         KernelLspError: there is no GPU, or no model where one is needed, or the kernel, its workload or a proposer
@@ -122,7 +122,7 @@ async def refine_target(
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FileChange:
     """A file's new text.
 
     Attributes:
@@ -136,22 +136,22 @@ class Change:
     after: str
 
 
-def variant_changes(target: Target, found: Refinement) -> list[Change]:
+def variant_changes(target: Target, found: Refinement) -> list[FileChange]:
     """Return the changes that apply the variant: to the user's files, or one new file."""
     variant = found.variant
     if variant is None:
         return []
     if is_plain_module(target.source):
-        return [Change(variant.kernel.path, None, variant.kernel.text)]
-    changes = [Change(target.source.path, target.source.text, variant.kernel.text)]
+        return [FileChange(variant.kernel.path, None, variant.kernel.text)]
+    changes = [FileChange(target.source.path, target.source.text, variant.kernel.text)]
     if variant.launch is not None:
-        changes.append(Change(variant.launch.path, target.workload.source.text, variant.launch.text))
+        changes.append(FileChange(variant.launch.path, target.workload.source.text, variant.launch.text))
     return [change for change in changes if change.before != change.after]
 
 
 def _require_sound(session: Session) -> None:
     """Raise an error if the baseline itself is wrong."""
     if session.measured is not None and (ruling := session.measured.profile.findings.ruling) is not None:
-        cure = "Mend the kernel or its workload first; `kernel-lsp check` shows more."
+        cure = "Fix the kernel or its workload first; `kernel-lsp check` shows more."
         message = f"the kernel itself fails as it stands: {ruling.reason}"
         raise WorkloadError(message, session.target.source.path, cure=cure)

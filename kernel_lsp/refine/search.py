@@ -28,9 +28,9 @@ async def refine(
     Args:
         session: with its baseline measured.
         budget: seconds of wall time.
-        on_progress: hears where the search stands.
-        on_tried: hears what became of each candidate.
-        on_exchange: hears each turn of a model.
+        on_progress: called with the progress of the search.
+        on_tried: called with each candidate and its outcome.
+        on_exchange: called with each turn of a model.
         stop: when it is set, the search ends with what was found so far. Cancelling the task instead ends it at once.
         seed: of all that is random.
 

@@ -14,12 +14,12 @@ from kernel_lsp.model.client import Client, Limits, Message, Sampling
 from kernel_lsp.model.endpoint import find_endpoint
 from kernel_lsp.model.errors import CutOffError, EndlessReasoningError
 from kernel_lsp.model.profile import Profile, find_profile
-from kernel_lsp.refine.dialogue.answer import Answer, read_answer
-from kernel_lsp.refine.dialogue.conversation import Attempt, messages, tell
+from kernel_lsp.refine.dialogue.answer import ModelAnswer, read_answer
+from kernel_lsp.refine.dialogue.conversation import PastTurn, messages, tell
 from kernel_lsp.refine.dialogue.feedback import facts_lines
 from kernel_lsp.refine.dialogue.opinion import Opinion, read_opinion
 from kernel_lsp.refine.dialogue.prompts import Prompts
-from kernel_lsp.refine.dialogue.task import Briefing, Task, format_for, make_task
+from kernel_lsp.refine.dialogue.task import Briefing, ModelTask, format_for, make_task
 from kernel_lsp.refine.outcome import Tried
 from kernel_lsp.refine.progress import Talking
 from kernel_lsp.refine.proposer import Facts, Feedback
@@ -49,7 +49,7 @@ class Speaker:
         self.prompts = Prompts(
             format_for(session.target.source, self.profile, settings.refine.write), settings.model.templates
         )
-        self.task: Task = make_task(session.target, self.profile, self.prompts)
+        self.task: ModelTask = make_task(session.target, self.profile, self.prompts)
         self._session, self._talking, self._show = session, talking, show
         self._client = Client(self._endpoint, Limits())
         self._writing, self._since, self._seconds = 0, 0.0, 0.0
@@ -61,7 +61,7 @@ class Speaker:
     async def __aexit__(self, *_: object) -> None:
         await self._client.__aexit__(None, None, None)
 
-    def opening(self, best: Candidate, ratio: float) -> list[Attempt]:
+    def opening(self, best: Candidate, ratio: float) -> list[PastTurn]:
         """Return the best file so far as an earlier answer, if the format can express that, for the model to go on.
 
         Args:
@@ -79,8 +79,8 @@ class Speaker:
         await self._client.count_tokens("kernel")
 
     async def ask(
-        self, attempts: Sequence[Attempt], briefing: Briefing, *, seed: int, advice: str = ""
-    ) -> tuple[str, Answer]:
+        self, attempts: Sequence[PastTurn], briefing: Briefing, *, seed: int, advice: str = ""
+    ) -> tuple[str, ModelAnswer]:
         """Return the prompt, as JSON, and the model's answer; an answer that was cut off is not complete.
 
         Raises:
@@ -108,7 +108,7 @@ class Speaker:
         """Return the facts on the kernel as it stands, and on candidates that others tried."""
         return brief(self._session, tried)
 
-    async def _answer(self, said: Sequence[Message], seed: int) -> Answer:
+    async def _answer(self, said: Sequence[Message], seed: int) -> ModelAnswer:
         drawing = self.profile.drawing
         sampling = Sampling(drawing.temperature, drawing.top_p, drawing.top_k, await self._room(said), seed)
         reasoning: list[str] = []
@@ -153,10 +153,10 @@ class Speaker:
         self._show()
 
 
-def opening(prompts: Prompts, task: Task, best: Candidate, ratio: float = 1.0) -> list[Attempt]:
+def opening(prompts: Prompts, task: ModelTask, best: Candidate, ratio: float = 1.0) -> list[PastTurn]:
     """Return the same as `Speaker.opening`."""
     answer = task.as_answer(best)
-    return [] if answer is None else [Attempt(answer, tell(prompts, Feedback(Stage.TIMED, Outcome.SAME, ratio)))]
+    return [] if answer is None else [PastTurn(answer, tell(prompts, Feedback(Stage.TIMED, Outcome.SAME, ratio)))]
 
 
 def brief(session: Session, tried: Sequence[Tried]) -> Briefing:

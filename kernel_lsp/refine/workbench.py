@@ -15,7 +15,7 @@ from kernel_lsp.compiler.plan import Launch
 from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.judge.building import Built
 from kernel_lsp.judge.inputs.check import check
-from kernel_lsp.judge.race import Standing, race
+from kernel_lsp.judge.race import RaceResult, race
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.ruling import Ruling
 from kernel_lsp.judge.session import Session
@@ -248,7 +248,7 @@ class Workbench:
 
     async def _race(
         self, candidates: Sequence[Candidate], proposers: Sequence[Proposer], base_ratio: float
-    ) -> list[Standing]:
+    ) -> list[RaceResult]:
         """Build, check and race candidates, and tell the proposers the outcome of each."""
         self.show(f"building {len(candidates)} candidates")
         building = {c.digest: asyncio.create_task(self._build(c)) for c in candidates}
@@ -271,12 +271,12 @@ class Workbench:
         builds: Sequence[Built | Ruling],
         proposers: Sequence[Proposer],
         base_ratio: float,
-    ) -> list[Standing]:
+    ) -> list[RaceResult]:
         self.show(f"checking {sum(isinstance(b, Built) and b.ok for b in builds)} candidates")
         room = asyncio.Semaphore(_CHECKS_AT_ONCE)
         checked = await asyncio.gather(*(self._check(c, b, room) for c, b in zip(candidates, builds, strict=True)))
         ready = [c.subject for c in checked if c.subject is not None]
-        standings: list[Standing] = []
+        standings: list[RaceResult] = []
         try:
             if ready:
                 self.show(f"racing {len(ready)} candidates")
@@ -334,7 +334,7 @@ class Workbench:
         return None
 
     def _tell(
-        self, entry: _Checked, standing: Standing | None, proposers: Sequence[Proposer], base_ratio: float
+        self, entry: _Checked, standing: RaceResult | None, proposers: Sequence[Proposer], base_ratio: float
     ) -> None:
         ruling = entry.ruling or (standing.ruling if standing else None)
         if ruling is not None:

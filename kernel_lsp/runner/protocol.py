@@ -1,8 +1,8 @@
 """The frames between the parent and a worker: msgpack after its length, over a private socket.
 
 The socket is a pair made for one worker and passed by descriptor; a worker's stdout and stderr are only ever a log. The
-first frame holds the parameters of the worker's role; the worker's first frame lists its protections. Then a `Call`
-goes one way and a `Reply` the other, which must repeat the call's fresh random nonce.
+first frame holds the parameters of the worker's role; the worker's first frame lists its protections. Then a
+`CallFrame` goes one way and a `Reply` the other, which must repeat the call's fresh random nonce.
 """
 
 import socket
@@ -21,7 +21,7 @@ HEADER = struct.Struct("<I")
 MAX_MESSAGE = 256 << 20
 
 
-class Call(msgspec.Struct, frozen=True):
+class CallFrame(msgspec.Struct, frozen=True):
     """One request: the nonce, the name of the request's class, and its fields as msgpack."""
 
     nonce: str
@@ -78,7 +78,7 @@ def serve(connection: socket.socket, role: Callable[..., object], protections: S
     connection.sendall(frame(Greeting(tuple(protections))))
     answering = role(**msgspec.msgpack.decode(parameters, type=dict[str, object]))
     while (body := _receive(connection)) is not None:
-        call = msgspec.msgpack.decode(body, type=Call)
+        call = msgspec.msgpack.decode(body, type=CallFrame)
         try:
             answer = messages.decode_request(call.name, call.body).answered_by(answering)
             reply = Reply(call.nonce, messages.encode(answer))

@@ -20,7 +20,7 @@ _SHARE = re.compile(r"^Pss_Anon: +(\d+) kB", re.MULTILINE)  # pages shared by fo
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class SessionUsage:
     """The number of processes, the bytes of anonymous memory, and the bytes of files in the worker's folder."""
 
     processes: int
@@ -33,7 +33,7 @@ def most_memory() -> int:
     return os.sysconf("SC_PHYS_PAGES") * _PAGE // 2
 
 
-def look(leader: int, scratch: Path, most_memory_bytes: int = 0) -> Usage:
+def look(leader: int, scratch: Path, most_memory_bytes: int = 0) -> SessionUsage:
     """Return the current usage of a session. Takes a millisecond for each hundred processes of the machine.
 
     Only if the sum exceeds `most_memory_bytes` are pages that forks share counted once, which takes about two
@@ -43,10 +43,10 @@ def look(leader: int, scratch: Path, most_memory_bytes: int = 0) -> Usage:
     memory = sum(map(_own_memory, found))
     if len(found) > 1 and memory > most_memory_bytes:
         memory = sum(map(_share_of_memory, found))
-    return Usage(len(found), memory, sum(_sizes(scratch)))
+    return SessionUsage(len(found), memory, sum(_sizes(scratch)))
 
 
-def excess(usage: Usage, most_memory_bytes: int) -> str | None:
+def excess(usage: SessionUsage, most_memory_bytes: int) -> str | None:
     """Return the limit that is exceeded, as the end of a sentence; None if none is."""
     if usage.processes > policy.MOST_PROCESSES:
         return f"it started {usage.processes} processes, more than {policy.MOST_PROCESSES}"

@@ -71,7 +71,7 @@ class Worker:
         doing = type(request).__name__
         if not self.alive:
             raise WorkerDied(f"the {self.role} process is gone")
-        call = protocol.Call(secrets.token_hex(16), doing, messages.encode(request))
+        call = protocol.CallFrame(secrets.token_hex(16), doing, messages.encode(request))
         try:
             async with asyncio.timeout(deadline):
                 reply = await self._exchange(call)
@@ -111,7 +111,7 @@ class Worker:
         for action in self._at_close:
             action()
 
-    async def _exchange(self, call: protocol.Call) -> protocol.Reply:
+    async def _exchange(self, call: protocol.CallFrame) -> protocol.Reply:
         if self._streams is None:
             self._streams = await asyncio.open_connection(sock=self._connection, limit=1 << 20)
             self.protections = (await self._receive(self._streams[0], protocol.Greeting)).protections

@@ -31,20 +31,20 @@ class BaselineProfile:
     Attributes:
         draws: inputs on which the baseline is right, the quickest case first.
         fresh: by case, other plain inputs, for memory that has held the first ones.
-        outputs: by key of the inputs, the form of each output: its shape may go by values.
+        outputs: by key of the inputs, the form of each output, whose shape may depend on values.
         output_bytes: by case, bytes of all outputs.
         places: by key of the inputs, where outputs lie that have no memory of their own.
         in_place: True where an output lies in an input.
-        keeps_outputs: numbers of outputs whose memory the baseline keeps when its caller has let go of them.
+        keeps_outputs: numbers of outputs that the baseline still references after its caller has released them.
         deterministic: True where the baseline gives the same bits each time.
-        unrepeated: why that is not known, and not asked for; empty where it is.
+        unrepeated: why that is unknown, and not required; empty if it is known.
         weak: trivial answers that the workload would accept, as sentences.
         run_seconds: by case, longest wall time of one run.
         rehearsal_seconds: longest wall time of a launch before the first one, in which it may compile or tune itself.
-        unvaried: by argument, why no other value of it is tried.
+        unvaried: by argument, why no other value is tried.
         further: keys of inputs that are tried on a candidate while time is left. Those with numbers that are not finite
             are not among them, for nothing else shows what becomes of these.
-        raised: of each set of inputs on which it raises or faults, what was said.
+        raised: the message for each set of inputs on which it raises or faults.
         findings: checks on the way, among them inputs that are not used and why.
         later_rulings: failures of cases after the first that failed, but for what the emulator finds at a line.
     """

@@ -8,7 +8,7 @@ from kernel_lsp.judge.inputs.draw import Draw
 from kernel_lsp.judge.ruling import Ruling, wrong
 from kernel_lsp.judge.verdict import Mismatch
 from kernel_lsp.runner.messages.oracle import Compared, OutputDistance
-from kernel_lsp.runner.messages.subject import Published, Trampled
+from kernel_lsp.runner.messages.subject import PublishedOutputs, Trampled
 
 OutputForm = tuple[str, tuple[int, ...], tuple[int, ...]]
 """Type, shape and strides of an output."""
@@ -68,7 +68,7 @@ def how_wrong(found: OutputDistance) -> str:
     )
 
 
-def form_of(published: Published) -> list[OutputForm]:
+def form_of(published: PublishedOutputs) -> list[OutputForm]:
     """Return type, shape and strides of each output."""
     return [(s.dtype, s.shape, stride) for s, stride in zip(published.outputs, published.strides, strict=True)]
 

@@ -23,7 +23,7 @@ from kernel_lsp.judge.inputs.replay import compare_launch
 from kernel_lsp.judge.measure.cases import TimedCase, fill, prepare, run_segment, segment_us
 from kernel_lsp.judge.ruling import Ruling, rejected
 from kernel_lsp.judge.subject import Subject
-from kernel_lsp.runner.messages.oracle import Place, Renew
+from kernel_lsp.runner.messages.oracle import Renew, SlabPlace
 from kernel_lsp.runner.messages.subject import Refresh, Segment
 
 _UNSEEN = "shifted"
@@ -83,7 +83,7 @@ class FreshInputs:
         seeds = self._seeds[case.recording] = tuple(self.rng.getrandbits(48) for _ in case.names)
         sides = [(self.baseline, case), (self.candidate, case)]
         sides += [(self.other, case.at(0))] if self.other is not None else []
-        places = tuple(Place(subject.name, placed.names) for subject, placed in sides)
+        places = tuple(SlabPlace(subject.name, placed.names) for subject, placed in sides)
         family = self.harness.fresh_family(case.draw)
         await self.harness.oracle(Renew(case=case.draw.case, family=family, seeds=seeds, places=places))
         for subject, placed in sides if case.restores else ():

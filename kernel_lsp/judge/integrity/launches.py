@@ -11,13 +11,13 @@ from kernel_lsp import policy
 from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs.findings import RUN_ERRORS, Findings, ruling_of
 from kernel_lsp.judge.integrity import trace
-from kernel_lsp.judge.integrity.trace import Launched, Operation, OwnKernels
+from kernel_lsp.judge.integrity.trace import GpuOperation, Launched, OwnKernels
 from kernel_lsp.judge.measure.cases import TimedCase
 from kernel_lsp.judge.ruling import Ruling, rejected
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import Trace, TracedGroup
 from kernel_lsp.runner.messages.subject import LookForChanges, Recorded, Traced, TraceSegment
-from kernel_lsp.runner.messages.subject import Trace as TraceLaunch
+from kernel_lsp.runner.messages.subject import TraceLaunch as TraceLaunch
 from kernel_lsp.source.files import find_kernels
 
 _SHOWN = 12
@@ -40,7 +40,7 @@ class Seen:
     """
 
     launches: dict[int, Launched] = field(default_factory=dict[int, Launched])
-    operations: dict[int, tuple[Operation, ...]] = field(default_factory=dict[int, tuple[Operation, ...]])
+    operations: dict[int, tuple[GpuOperation, ...]] = field(default_factory=dict[int, tuple[GpuOperation, ...]])
     changes: frozenset[str] = frozenset()
     threads: int = 0
     untraced: str = ""
@@ -53,7 +53,7 @@ async def observe(harness: Harness, subject: Subject, cases: Sequence[TimedCase]
         WorkerFailure, KernelLspError: the version did not survive being launched again.
     """
     launches: dict[int, Launched] = {}
-    operations: dict[int, tuple[Operation, ...]] = {}
+    operations: dict[int, tuple[GpuOperation, ...]] = {}
     untraced, threads = "", 0
     for case in cases:
         await harness.fill(subject, case.draw)

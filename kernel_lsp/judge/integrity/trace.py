@@ -27,7 +27,7 @@ _COPIES = re.compile(r"direct_copy_kernel|CatArrayBatchedCopy|float\w*_copy_kern
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class GpuOperation:
     """One piece of work on the GPU; times in microseconds on the trace's own clock.
 
     `kind` is `kernel`, `memcpy` or `memset`; `grid` and `block` are known of kernels, `nbytes` of the others.
@@ -49,7 +49,7 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class OperationGroup:
     """All operations of one name: calls, total microseconds, and whether it is one of the version's kernels."""
 
     kind: str
@@ -72,7 +72,7 @@ class Launched:
         unjoined: what was still to run when the stream of the caller had come to its end, as names.
     """
 
-    groups: tuple[Group, ...]
+    groups: tuple[OperationGroup, ...]
     span_us: float
     never: tuple[str, ...] = ()
     unordered: tuple[str, ...] = ()
@@ -111,7 +111,7 @@ class OwnKernels:
     in_graphs: tuple[HeardLaunch, ...] = ()
     names: frozenset[str] = frozenset()
 
-    def among(self, work: Sequence[Operation]) -> list[bool]:
+    def among(self, work: Sequence[GpuOperation]) -> list[bool]:
         """Return for each operation whether it is one of the version's own kernels.
 
         A name proves nothing where launches are heard: then an operation is own if a launch of that symbol and grid was
@@ -135,15 +135,15 @@ class OwnKernels:
         return found
 
 
-def read_operations(told: Iterable[TracedOperation]) -> tuple[Operation, ...]:
+def read_operations(told: Iterable[TracedOperation]) -> tuple[GpuOperation, ...]:
     """Return a worker's answer as records, sorted by start."""
     found = [
-        Operation(o.kind, o.name, o.stream, o.start_us, o.start_us + o.us, o.grid, o.block, o.nbytes) for o in told
+        GpuOperation(o.kind, o.name, o.stream, o.start_us, o.start_us + o.us, o.grid, o.block, o.nbytes) for o in told
     ]
     return tuple(sorted(found, key=lambda o: (o.start_us, o.end_us)))
 
 
-def read_launch(operations: Sequence[Operation], own: OwnKernels) -> Launched:
+def read_launch(operations: Sequence[GpuOperation], own: OwnKernels) -> Launched:
     """Return the work of one call of `launch`, found between the harness's marks: a spinning kernel and a clock read.
 
     Raises:
@@ -166,7 +166,7 @@ def read_launch(operations: Sequence[Operation], own: OwnKernels) -> Launched:
     )
 
 
-def read_timed(operations: Sequence[Operation], launch: Launched, harness: frozenset[str]) -> Launched:
+def read_timed(operations: Sequence[GpuOperation], launch: Launched, harness: frozenset[str]) -> Launched:
     """Return the work of a timed segment of many launches, without the harness's own work, named in `harness`.
 
     A kernel counts as the version's own if it does in the single `launch`.
@@ -177,7 +177,7 @@ def read_timed(operations: Sequence[Operation], launch: Launched, harness: froze
     return Launched(_groups(work, [o.kind == "kernel" and o.name in own for o in work]), span)
 
 
-def harness_names(timed: Sequence[Operation], launch: Sequence[Operation]) -> frozenset[str]:
+def harness_names(timed: Sequence[GpuOperation], launch: Sequence[GpuOperation]) -> frozenset[str]:
     """Return the names of the harness's own work: everything in a recording of the baseline that its launch lacks."""
     return frozenset(o.name for o in timed) - frozenset(o.name for o in launch)
 
@@ -246,12 +246,12 @@ def claims_too_little(timed: Launched, launches: int, claimed_us: float) -> str 
     return None
 
 
-def _groups(work: Sequence[Operation], own: Sequence[bool]) -> tuple[Group, ...]:
-    by_name: dict[tuple[str, str, bool], list[Operation]] = defaultdict(list)
+def _groups(work: Sequence[GpuOperation], own: Sequence[bool]) -> tuple[OperationGroup, ...]:
+    by_name: dict[tuple[str, str, bool], list[GpuOperation]] = defaultdict(list)
     for operation, is_own in zip(work, own, strict=True):
         by_name[operation.kind, operation.name, is_own].append(operation)
     groups = [
-        Group(
+        OperationGroup(
             kind,
             name,
             is_own,
@@ -268,7 +268,7 @@ def _computes_nothing(name: str) -> bool:
     return bool(_PREPARES.search(name) or _COPIES.search(name))
 
 
-def _never(work: Sequence[Operation], entries: frozenset[str]) -> tuple[str, ...]:
+def _never(work: Sequence[GpuOperation], entries: frozenset[str]) -> tuple[str, ...]:
     ran = {_plain(o.name) for o in work if o.kind == "kernel"}
     return tuple(sorted(demangle(entry) for entry in entries if _plain(demangle(entry)) not in ran))
 

@@ -91,7 +91,7 @@ class Series:
         )
 
 
-class Pair:
+class PairedMeasurement:
     """The blocks of one candidate against the baseline. Not to be used without the GPU's lock.
 
     A kernel's time depends on where in memory its inputs and outputs lie: by a few tenths of a percent where memory is

@@ -14,7 +14,7 @@ from kernel_lsp.judge.inputs.draw import Draw
 from kernel_lsp.judge.measure.roofline import Bandwidth
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.runner.messages.oracle import Fill
-from kernel_lsp.runner.messages.subject import UNFLUSHED, Mode, Record, Recorded, Refresh, RunSegments, Segment
+from kernel_lsp.runner.messages.subject import UNFLUSHED, Mode, Recorded, RecordSegment, Refresh, RunSegments, Segment
 
 
 class NothingTimed(Exception):  # noqa: N818 - a finding about a candidate, not an error of ours
@@ -167,7 +167,7 @@ async def prepare(harness: Harness, subject: Subject, cases: Sequence[TimedCase]
     for case in cases:
         await harness.bind(subject, case.names, case.draw)
         await fill(harness, subject, case, case.draw)
-        request = Record(
+        request = RecordSegment(
             recording=case.recording,
             slabs=case.sequence,
             mode=case.mode,

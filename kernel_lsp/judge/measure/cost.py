@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from kernel_lsp import policy
-from kernel_lsp.runner.messages.subject import CallRepeatedly, Run, RunSegments, Sustain, Trace, TraceSegment
+from kernel_lsp.runner.messages.subject import CallRepeatedly, Run, RunSegments, Sustain, TraceLaunch, TraceSegment
 
-LAUNCHING = (CallRepeatedly, Run, RunSegments, Sustain, Trace, TraceSegment)
+LAUNCHING = (CallRepeatedly, Run, RunSegments, Sustain, TraceLaunch, TraceSegment)
 """Requests that launch a version; `Rehearse` is for what compiles first, and has a deadline of its own."""
 
 
@@ -34,7 +34,7 @@ class LaunchTime:
         spent_s: by launches of the judgement under way, the baseline's own measurement included.
         measured_s: what the baseline's own measurement took, once it is over.
         bounded: True within that measurement and within judgements; searches have a budget of their own.
-        announced: True once somebody was told.
+        announced: True once the user was told that judging is slow.
         planned_pairs: of launches that each of two looks at a candidate will have; the least, until they are known.
     """
 

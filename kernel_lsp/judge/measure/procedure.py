@@ -2,7 +2,7 @@
 
 Pure: numbers in, records out, so that the GPU and `tests/bench/paired_verdict_simulation.py` run the same rule.
 
-1. `Rule.of` fixes margins and the placement blur for the timed cases.
+1. `DecisionRule.of` fixes margins and the placement blur for the timed cases.
 2. A `FirstLook` takes block after block until its decision says `stop`.
 3. Where that decision is `provisional`, both sides are loaded into fresh processes, and a `SecondLook` takes
    `policy.CONFIRMATION_BLOCKS` fresh blocks and concludes.
@@ -42,7 +42,7 @@ class Timed(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class DecisionRule:
     """Margins for one pair of baseline and candidate, all of ln(B/A) unless stated otherwise.
 
     Attributes:
@@ -69,7 +69,9 @@ class Rule:
     pairs: int | None = None
 
     @classmethod
-    def of(cls, cases: Sequence[Timed], settings: JudgeSettings, *, shared: bool, pairs: int | None = None) -> "Rule":
+    def of(
+        cls, cases: Sequence[Timed], settings: JudgeSettings, *, shared: bool, pairs: int | None = None
+    ) -> "DecisionRule":
         """Return the rule for these cases; `shared` says that others compute on the GPU too.
 
         The placement blur of a case is a share of its time; over cases it averages as independent errors do. A fixed
@@ -115,7 +117,7 @@ class FirstLook:
         discarded: blocks that do not count.
     """
 
-    rule: Rule
+    rule: DecisionRule
     blocks: tuple[list[float], ...] = field(init=False)
     gpu_ms: float = 0.0
     discarded: int = 0
@@ -253,7 +255,11 @@ class SecondLook:
 
 
 def confirm(
-    rule: Rule, claim: LookOutcome, earlier: Sequence[Sequence[float]], fresh: Sequence[Sequence[float]], seed: int
+    rule: DecisionRule,
+    claim: LookOutcome,
+    earlier: Sequence[Sequence[float]],
+    fresh: Sequence[Sequence[float]],
+    seed: int,
 ) -> Conclusion:
     """Return the outcome of a second look.
 

@@ -13,7 +13,7 @@ from kernel_lsp.judge.integrity.fresh_inputs import FreshInputs, remembers
 from kernel_lsp.judge.integrity.launches import check_recordings, check_timed
 from kernel_lsp.judge.integrity.outside_clock import seen_from_outside
 from kernel_lsp.judge.integrity.untimed_cases import slow_where_untimed
-from kernel_lsp.judge.measure.blocks import Pair, Series, warm_up
+from kernel_lsp.judge.measure.blocks import PairedMeasurement, Series, warm_up
 from kernel_lsp.judge.measure.cases import fill
 from kernel_lsp.judge.measure.procedure import Conclusion, SecondLook
 from kernel_lsp.judge.measure.statistics import LookOutcome
@@ -59,7 +59,7 @@ async def confirm(context: Context) -> Ruling | None:
         return _said(context, concluded)
 
 
-async def _second_look(context: Context, pair: Pair) -> tuple[SecondLook, Series]:
+async def _second_look(context: Context, pair: PairedMeasurement) -> tuple[SecondLook, Series]:
     """Measure the blocks of a second look, and append them to the first ones in the context."""
     assert context.first is not None, "there was a first look"
     assert context.series is not None, "it has blocks"
@@ -76,7 +76,7 @@ async def _second_look(context: Context, pair: Pair) -> tuple[SecondLook, Series
 
 
 async def _doubt_gain(
-    context: Context, pair: Pair, fresh: FreshInputs, series: Series, concluded: Conclusion
+    context: Context, pair: PairedMeasurement, fresh: FreshInputs, series: Series, concluded: Conclusion
 ) -> Ruling | None:
     """Return the ruling on a provisional gain that proves false, or None if it holds.
 
@@ -100,7 +100,7 @@ async def _doubt_gain(
         return await _doubt(context, pair, series, fresh.rng)
 
 
-async def _doubt(context: Context, pair: Pair, series: Series, rng: random.Random) -> Ruling | None:
+async def _doubt(context: Context, pair: PairedMeasurement, series: Series, rng: random.Random) -> Ruling | None:
     """Return the ruling on a gain that is not real or that costs elsewhere; None if it holds."""
     baseline, candidate = context.reloaded
     harness, findings, measured = context.harness, context.findings, context.measured

@@ -6,9 +6,9 @@ from kernel_lsp import policy
 from kernel_lsp.judge.context import Context
 from kernel_lsp.judge.inputs.replay import Replays
 from kernel_lsp.judge.integrity.launches import check_recordings
-from kernel_lsp.judge.measure.blocks import Pair, Renewal, Series, warm_up
+from kernel_lsp.judge.measure.blocks import PairedMeasurement, Renewal, Series, warm_up
 from kernel_lsp.judge.measure.device_state import device_state
-from kernel_lsp.judge.measure.procedure import FirstLook, Rule
+from kernel_lsp.judge.measure.procedure import DecisionRule, FirstLook
 from kernel_lsp.judge.measure.statistics import Decision, LookOutcome, speedup_of
 from kernel_lsp.judge.ruling import Ruling, Speedup
 from kernel_lsp.judge.subject import Subject
@@ -54,7 +54,7 @@ async def time(context: Context) -> Ruling | None:
         with context.timeline.stage("time"):
             await warm_up((measured.baseline, subject), context.cases[-1])
             shared = device_now(context, series).shared
-            rule = Rule.of(context.cases, context.bench.settings.judge, shared=shared, pairs=context.pairs)
+            rule = DecisionRule.of(context.cases, context.bench.settings.judge, shared=shared, pairs=context.pairs)
             context.first = FirstLook(rule)
             decision = await _first_look(context, pair, series, context.first)
             context.device = device_now(context, series)
@@ -78,9 +78,9 @@ def make_pair(
     *,
     spread: int = policy.PLACES,
     renewal: Renewal | None = None,
-) -> Pair:
+) -> PairedMeasurement:
     """Return the pair of a baseline and the candidate, on this judgement's cases."""
-    return Pair(
+    return PairedMeasurement(
         context.harness,
         baseline,
         candidate,
@@ -93,7 +93,7 @@ def make_pair(
     )
 
 
-async def _first_look(context: Context, pair: Pair, series: Series, look: FirstLook) -> Decision:
+async def _first_look(context: Context, pair: PairedMeasurement, series: Series, look: FirstLook) -> Decision:
     """Measure blocks until the statistics have decided."""
     while True:
         before = series.gpu_ms

@@ -8,7 +8,17 @@ from lsprotocol import types
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.lsp import protocol
 from kernel_lsp.lsp.background import Background
-from kernel_lsp.lsp.catalog import ACTION_KINDS, DRAFT, EVIDENCE, PREFIX, QUICK_FIX, REWRITES, JobKind, Subject, jobs_on
+from kernel_lsp.lsp.catalog import (
+    ACTION_KINDS,
+    DRAFT,
+    EVIDENCE,
+    PREFIX,
+    QUICK_FIX,
+    REWRITES,
+    JobKind,
+    JobSubject,
+    jobs_on,
+)
 from kernel_lsp.lsp.client import Client
 from kernel_lsp.lsp.documents import Document, Documents, uri_of
 from kernel_lsp.lsp.features.edits import Edits
@@ -21,7 +31,7 @@ from kernel_lsp.source.language import source_part
 from kernel_lsp.workload.spec import workload_path
 
 if TYPE_CHECKING:
-    from kernel_lsp.lsp.standing import Standing
+    from kernel_lsp.lsp.standing import DocumentStatus
     from kernel_lsp.refine.offers import Offer
 
 OPTIONS = types.CodeActionOptions(code_action_kinds=list(ACTION_KINDS), resolve_provider=True)
@@ -99,23 +109,23 @@ class CodeActions:
             action.edit = self._edits.creation(uri, draft_workload(document.source, kernel))
         return action
 
-    def _of_kernel(self, document: Document, kernel: Kernel, standing: "Standing") -> Iterator[types.CodeAction]:
+    def _of_kernel(self, document: Document, kernel: Kernel, standing: "DocumentStatus") -> Iterator[types.CodeAction]:
         for offer in standing.offers_for(kernel.name):
             title = f"Apply {offer.verdict.evidence.candidate_label}: {speedup_title(offer.verdict)}"
             yield self._application(document, offer, title, kernel.name, resolves=self._client.resolves_edits)
         for offer in [o for o in standing.older if any(k.name == kernel.name for k in o.kernels)][:1]:
             title = f"Apply {offer.verdict.evidence.candidate_label}: {speedup_title(offer.verdict)}"
             yield types.CodeAction(title, REWRITES, disabled=types.CodeActionDisabled(_OLDER))
-        for kind in jobs_on(Subject.KERNEL):
+        for kind in jobs_on(JobSubject.KERNEL):
             yield from self._job(kind, document, standing, kernel.name)
 
-    def _of_module(self, document: Document, standing: "Standing") -> Iterator[types.CodeAction]:
+    def _of_module(self, document: Document, standing: "DocumentStatus") -> Iterator[types.CodeAction]:
         for offer in self._edits.unwritten(document, standing):
             name = offer.new_path(document.path).name
             title = f"Write {name} ({offer.verdict.evidence.candidate_label}): {speedup_title(offer.verdict)}"
             resolves = self._client.resolves_edits and self._client.creates_files
             yield self._application(document, offer, title, resolves=resolves)
-        for kind in jobs_on(Subject.MODULE):
+        for kind in jobs_on(JobSubject.MODULE):
             for choice in kind.choices:
                 yield from self._job(kind, document, standing, choice=choice)
 
@@ -123,7 +133,7 @@ class CodeActions:
         self,
         kind: JobKind,
         document: Document,
-        standing: "Standing",
+        standing: "DocumentStatus",
         kernel: str | None = None,
         choice: tuple[str | None, str] = (None, ""),
     ) -> Iterator[types.CodeAction]:
@@ -141,12 +151,12 @@ class CodeActions:
         arguments = [document.uri, *(one for one in (kernel, label) if one is not None)]
         yield _command(kind.action.format(**named), kind.action_kind, kind.name, arguments, why)
 
-    def _of_file(self, document: Document, standing: "Standing") -> Iterator[types.CodeAction]:
-        kinds = jobs_on(Subject.FILE) + (jobs_on(Subject.KERNEL_FILE) if document.kernels else [])
+    def _of_file(self, document: Document, standing: "DocumentStatus") -> Iterator[types.CodeAction]:
+        kinds = jobs_on(JobSubject.FILE) + (jobs_on(JobSubject.KERNEL_FILE) if document.kernels else [])
         for kind in kinds:
             yield from self._job(kind, document, standing)
 
-    def _evidence(self, document: Document, standing: "Standing") -> Iterator[types.CodeAction]:
+    def _evidence(self, document: Document, standing: "DocumentStatus") -> Iterator[types.CodeAction]:
         shown = [offer.verdict for offer in standing.offers]
         named = [(speedup_title(verdict), verdict.id) for verdict in shown]
         if standing.last is not None and all(verdict.id != standing.last.id for verdict in shown):
@@ -154,7 +164,9 @@ class CodeActions:
         for title, verdict in named:
             yield _command(f"Show the evidence: {title}", EVIDENCE, "evidence", [verdict, document.uri])
 
-    def _draft(self, document: Document, kernels: Sequence[Kernel], standing: "Standing") -> Iterator[types.CodeAction]:
+    def _draft(
+        self, document: Document, kernels: Sequence[Kernel], standing: "DocumentStatus"
+    ) -> Iterator[types.CodeAction]:
         language = document.language
         launches = language is not None and not source_part(language).launches_itself
         draftable = document.kernels and launches and document.on_disk
@@ -168,7 +180,11 @@ class CodeActions:
             yield _command(title, DRAFT, "draft", [document.uri, kernel.name])
 
     async def _of_findings(
-        self, document: Document, kernels: Sequence[Kernel], standing: "Standing", findings: Sequence[types.Diagnostic]
+        self,
+        document: Document,
+        kernels: Sequence[Kernel],
+        standing: "DocumentStatus",
+        findings: Sequence[types.Diagnostic],
     ) -> list[types.CodeAction]:
         """Return actions that judge the rewrites which may fix a finding here; faster ones become suggestions."""
         cured: dict[tuple[str, str], list[types.Diagnostic]] = {}
@@ -177,7 +193,7 @@ class CodeActions:
                 for label in await self._results.cures(document, kernel, str(finding.code or "")):
                     cured.setdefault((kernel.name, label), []).append(finding)
         actions: list[types.CodeAction] = []
-        for kind in jobs_on(Subject.FINDING):
+        for kind in jobs_on(JobSubject.FINDING):
             for (kernel_name, label), of in cured.items():
                 for action in self._job(kind, document, standing, kernel_name, (label, label)):
                     action.diagnostics = of

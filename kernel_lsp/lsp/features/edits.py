@@ -18,7 +18,7 @@ from kernel_lsp.source.files import write_new
 from kernel_lsp.source.text import apply_edits
 
 if TYPE_CHECKING:
-    from kernel_lsp.lsp.standing import Standing
+    from kernel_lsp.lsp.standing import DocumentStatus
     from kernel_lsp.refine.offers import FileEdits, Offer
 
 _SEEN = 10.0  # seconds to wait for the text that an editor says it has changed
@@ -35,7 +35,7 @@ class Edits:
         self._client, self._background, self._documents = client, background, documents
         self._results, self._jobs = results, jobs
 
-    def unwritten(self, document: Document, standing: "Standing") -> "list[Offer]":
+    def unwritten(self, document: Document, standing: "DocumentStatus") -> "list[Offer]":
         """Return a module's verified kernels that are not in a file yet, best first."""
         return [offer for offer in standing.offers if not self._documents.has(offer.new_path(document.path))]
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from lsprotocol import types
 
-from kernel_lsp.lsp.catalog import PREFIX, JobKind, Subject, jobs_on
+from kernel_lsp.lsp.catalog import PREFIX, JobKind, JobSubject, jobs_on
 from kernel_lsp.lsp.documents import Document
 from kernel_lsp.lsp.features.edits import Edits
 from kernel_lsp.lsp.features.readiness import Readiness
@@ -14,7 +14,7 @@ from kernel_lsp.report.titles import short_title
 from kernel_lsp.source.kernel import Kernel
 
 if TYPE_CHECKING:
-    from kernel_lsp.lsp.standing import Standing
+    from kernel_lsp.lsp.standing import DocumentStatus
 
 Lens = types.Command
 
@@ -34,7 +34,7 @@ class JobLenses:
 
     def of_jobs(self, document: Document, kernel: Kernel) -> list[Lens]:
         """Return the progress of the search, else an offer to start one: always a lens, so that no line jumps."""
-        kinds = [kind for kind in jobs_on(Subject.KERNEL) if kind.lens]
+        kinds = [kind for kind in jobs_on(JobSubject.KERNEL) if kind.lens]
         standing = self._results.latest(document)
         return [lens for kind in kinds for lens in self._job(kind, document, standing, kernel.name)]
 
@@ -48,7 +48,7 @@ class JobLenses:
 
     def of_module_jobs(self, document: Document) -> list[Lens]:
         """Return the progress of generating a module's kernel, else offers to start that."""
-        kinds = [kind for kind in jobs_on(Subject.MODULE) if kind.lens]
+        kinds = [kind for kind in jobs_on(JobSubject.MODULE) if kind.lens]
         if running := [job for kind in kinds for job in self._jobs.running(kind, document.uri)]:
             return [_lens(f"Stop: {job.text}", "cancel", job.id) for job in running]
         standing = self._results.latest(document)
@@ -71,7 +71,7 @@ class JobLenses:
         self,
         kind: JobKind,
         document: Document,
-        standing: "Standing | None",
+        standing: "DocumentStatus | None",
         kernel: str | None,
         choice: tuple[str | None, str] = (None, ""),
     ) -> list[Lens]:

@@ -6,7 +6,7 @@ from typing import Any
 from pygls.exceptions import JsonRpcInvalidParams
 
 from kernel_lsp.errors import SourceError
-from kernel_lsp.lsp.catalog import JOBS, JobKind, Subject
+from kernel_lsp.lsp.catalog import JOBS, JobKind, JobSubject
 from kernel_lsp.lsp.documents import Documents
 from kernel_lsp.lsp.job import Wanted
 from kernel_lsp.lsp.jobs import Jobs
@@ -71,7 +71,7 @@ class JobRequests:
             raise SourceError(f"There is no kernel {kernel}.", document.path)
         if kind.choices and label not in dict(kind.choices):
             raise JsonRpcInvalidParams(f"A kernel is written in one of {', '.join(dict(kind.choices))}.")
-        if kind.subject is Subject.MODULE and document.module is None:
+        if kind.subject is JobSubject.MODULE and document.module is None:
             cure = "It needs `Model`, `get_inputs` and `get_init_inputs`; a file with a `ModelNew` is refined."
             raise SourceError("This is no plain PyTorch module.", document.path, cure=cure)
         job, joined = self._jobs.start(Wanted(kind, document, kernel, label))

@@ -25,7 +25,7 @@ from kernel_lsp.lsp.wire import (
     KernelRow,
     LastVerdict,
     ListedVariant,
-    MachineCode,
+    MachineCodeList,
     Opcodes,
     ServerStatus,
     Variant,
@@ -42,7 +42,7 @@ from kernel_lsp.source.text import apply_edits
 if TYPE_CHECKING:
     from kernel_lsp.config.settings import Settings
     from kernel_lsp.lsp.overview import Known
-    from kernel_lsp.lsp.standing import Standing
+    from kernel_lsp.lsp.standing import DocumentStatus
     from kernel_lsp.refine.offers import Offer
 
 
@@ -125,9 +125,9 @@ class Views:
         files = tuple(FileText(uri_of(one.file.path), apply_edits(one.file.text, one.edits)) for one in placed)
         return extended(VariantTexts, _variant(offer), creates=offer.creates, files=files)
 
-    async def machine_code(self, given: OneText) -> MachineCode:
+    async def machine_code(self, given: OneText) -> MachineCodeList:
         """Return the machine code of a text's kernels."""
-        return MachineCode(await self._analysis.code(self._documents.read(given.text_document.uri)))
+        return MachineCodeList(await self._analysis.code(self._documents.read(given.text_document.uri)))
 
     async def opcodes(self, given: OneVariant) -> Opcodes:
         """Return the number of instructions of each kind in the kernels of both sides.
@@ -150,7 +150,7 @@ class Views:
         return Opcodes(arch, tuple(KernelOpcodes(name, **both) for name, both in sides.items()))
 
 
-def _file(document: Document, standing: "Standing", known: "Known | None") -> FileRow:
+def _file(document: Document, standing: "DocumentStatus", known: "Known | None") -> FileRow:
     last = standing.last
     return FileRow(
         uri=document.uri,
@@ -164,7 +164,7 @@ def _file(document: Document, standing: "Standing", known: "Known | None") -> Fi
     )
 
 
-def _kernel(document: Document, kernel: Kernel, standing: "Standing", known: "Known | None") -> KernelRow:
+def _kernel(document: Document, kernel: Kernel, standing: "DocumentStatus", known: "Known | None") -> KernelRow:
     fact = known.facts.get(kernel.name) if known else None
     offers = standing.offers_for(kernel.name)
     return KernelRow(

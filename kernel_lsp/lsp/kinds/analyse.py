@@ -24,7 +24,7 @@ from kernel_lsp.errors import CannotJudgeError, SourceError
 from kernel_lsp.judge.building import Built
 from kernel_lsp.judge.facts import ArchFacts, facts_of_all, machine_code, open_builder, workload_paths
 from kernel_lsp.lsp.service import Emit, Handler
-from kernel_lsp.lsp.wire import KernelCode, Step
+from kernel_lsp.lsp.wire import KernelCode, MachineInstruction
 from kernel_lsp.source.candidate import SourceFile
 
 _FACTS = TypeAdapter(list[ArchFacts])
@@ -94,7 +94,7 @@ def _codes(source: SourceFile, built: Built, settings: Settings) -> list[KernelC
     for kernel in machine_code(built, settings):
         looped = {position for loop in kernel.code.loops for position in loop.body}
         steps = tuple(
-            Step(
+            MachineInstruction(
                 one.offset,
                 one.guard,
                 one.opcode,

@@ -14,7 +14,7 @@ class RejectedAnswer(Exception):  # noqa: N818 - it is no error of this program:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ModelAnswer:
     """One answer.
 
     Attributes:
@@ -33,7 +33,7 @@ class Answer:
         return f"<think>\n{self.reasoning}\n</think>\n{self.text}" if self.reasoning else self.text
 
 
-def read_answer(said: str, reasoning: str = "", *, complete: bool = True) -> Answer:
+def read_answer(said: str, reasoning: str = "", *, complete: bool = True) -> ModelAnswer:
     """Return the answer with reasoning and text apart, whether or not the server has split them.
 
     Args:
@@ -45,10 +45,10 @@ def read_answer(said: str, reasoning: str = "", *, complete: bool = True) -> Ans
     if not mark and said.lstrip().startswith(_THINK_BEGINS):
         thought, text = said, ""  # cut off before the answer began
     thought = thought.strip().removeprefix(_THINK_BEGINS)
-    return Answer(text.strip(), "\n".join(filter(None, (reasoning.strip(), thought.strip()))), complete)
+    return ModelAnswer(text.strip(), "\n".join(filter(None, (reasoning.strip(), thought.strip()))), complete)
 
 
-def fenced_code(answer: Answer) -> str:
+def fenced_code(answer: ModelAnswer) -> str:
     """Return the code of the first fenced block.
 
     Raises:
@@ -64,6 +64,6 @@ def fenced_code(answer: Answer) -> str:
     raise RejectedAnswer("The answer holds no fenced code block. Put the complete code into one block fenced by ```.")
 
 
-def summary(answer: Answer) -> str:
+def summary(answer: ModelAnswer) -> str:
     """Return the model's own words about its code: the text without fenced blocks."""
     return re.sub(r"\n{3,}", "\n\n", _FENCE.sub("", answer.text)).strip()

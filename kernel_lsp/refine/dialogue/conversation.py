@@ -5,20 +5,20 @@ from dataclasses import dataclass
 
 from kernel_lsp.model.client import Message
 from kernel_lsp.model.profile import Talk
-from kernel_lsp.refine.dialogue.answer import Answer
+from kernel_lsp.refine.dialogue.answer import ModelAnswer
 from kernel_lsp.refine.dialogue.feedback import Kind, facts_lines, kind_of, message_of
 from kernel_lsp.refine.dialogue.prompts import Prompts
-from kernel_lsp.refine.dialogue.task import Briefing, Task
+from kernel_lsp.refine.dialogue.task import Briefing, ModelTask
 from kernel_lsp.refine.proposer import Feedback
 
 CountTokens = Callable[[Sequence[Message]], Awaitable[int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class PastTurn:
     """A finished turn: the model's answer, without its reasoning, and the feedback on that answer."""
 
-    answer: Answer
+    answer: ModelAnswer
     told: str
 
 
@@ -31,10 +31,10 @@ def tell(prompts: Prompts, outcome: Feedback | str) -> str:
 
 
 async def messages(
-    task: Task,
+    task: ModelTask,
     talk: Talk,
     briefing: Briefing,
-    attempts: Sequence[Attempt],
+    attempts: Sequence[PastTurn],
     count: CountTokens,
     advice: str = "",
 ) -> list[Message]:
@@ -65,7 +65,7 @@ async def messages(
         kept = kept[1:]
 
 
-def _turns(attempts: Sequence[Attempt]) -> list[Message]:
+def _turns(attempts: Sequence[PastTurn]) -> list[Message]:
     return [
         message
         for attempt in attempts

@@ -8,7 +8,7 @@ from typing import Protocol
 from kernel_lsp.judge.target import Target
 from kernel_lsp.model.errors import UnsuitedProfileError
 from kernel_lsp.model.profile import Profile
-from kernel_lsp.refine.dialogue.answer import Answer, RejectedAnswer, fenced_code, summary
+from kernel_lsp.refine.dialogue.answer import ModelAnswer, RejectedAnswer, fenced_code, summary
 from kernel_lsp.refine.dialogue.architecture import (
     answer_part,
     as_architecture,
@@ -17,7 +17,7 @@ from kernel_lsp.refine.dialogue.architecture import (
 from kernel_lsp.refine.dialogue.edits import Editable, apply_answer, functions
 from kernel_lsp.refine.dialogue.kernelbench import Style, check_model_new
 from kernel_lsp.refine.dialogue.prompts import Prompts
-from kernel_lsp.refine.dialogue.translation import Files, into_cuda, into_triton
+from kernel_lsp.refine.dialogue.translation import CandidateTexts, into_cuda, into_triton
 from kernel_lsp.refine.language import refine_part
 from kernel_lsp.refine.lowering import LANGUAGES, is_plain_module, new_path
 from kernel_lsp.source.candidate import Candidate, SourceFile
@@ -40,7 +40,7 @@ class Briefing:
         device: what it has: multiprocessors, memory, measured bandwidth; empty where there is none.
         facts: what the compiler made of the kernel.
         standing: its time and share of the roofline by case.
-        tried: what came of candidates that others proposed.
+        tried: the outcomes of other proposers' candidates.
     """
 
     gpu: str
@@ -50,7 +50,7 @@ class Briefing:
     tried: tuple[str, ...] = ()
 
 
-class Task(Protocol):
+class ModelTask(Protocol):
     """A kernel in a form that a model can work on."""
 
     def system(self) -> str:
@@ -61,7 +61,7 @@ class Task(Protocol):
         """Return the first user message; `example` adds the worked example."""
         ...
 
-    def candidate(self, answer: Answer) -> Candidate:
+    def candidate(self, answer: ModelAnswer) -> Candidate:
         """Return the answer as a candidate.
 
         Raises:
@@ -69,7 +69,7 @@ class Task(Protocol):
         """
         ...
 
-    def as_answer(self, candidate: Candidate) -> Answer | None:
+    def as_answer(self, candidate: Candidate) -> ModelAnswer | None:
         """Return a candidate as an answer of the model; None where its format cannot express it."""
         ...
 
@@ -96,7 +96,7 @@ def format_for(file: SourceFile, profile: Profile, write: Style | None) -> str:
     return wanted
 
 
-def make_task(target: Target, profile: Profile, prompts: Prompts) -> Task:
+def make_task(target: Target, profile: Profile, prompts: Prompts) -> ModelTask:
     """Return the task for a target in the profile's format.
 
     Raises:
@@ -145,7 +145,7 @@ class _KernelBench:
 class _WholeFile(_KernelBench):
     """The `ModelNew` of the answer becomes the whole file: it replaces the user's own, or is a new one."""
 
-    def candidate(self, answer: Answer) -> Candidate:
+    def candidate(self, answer: ModelAnswer) -> Candidate:
         code = fenced_code(answer)
         check_model_new(code, self.style)
         file, language = self.target.source, LANGUAGES[self.style]
@@ -156,24 +156,24 @@ class _WholeFile(_KernelBench):
             code = in_place_of_answer(file, code) if is_problem(file.text) else code
         return Candidate(language, SourceFile(path, code), None, label_of(answer), f"model:{self.profile.id}")
 
-    def as_answer(self, candidate: Candidate) -> Answer | None:
+    def as_answer(self, candidate: Candidate) -> ModelAnswer | None:
         code = answer_part(candidate.kernel.text).strip()
         try:
             check_model_new(code, self.style)
         except RejectedAnswer:
             return None
-        return Answer(f"```python\n{code}\n```")
+        return ModelAnswer(f"```python\n{code}\n```")
 
 
 class _ModelNew(_KernelBench):
     """The kernels of the answer's `ModelNew` go into the user's file."""
 
-    def candidate(self, answer: Answer) -> Candidate:
+    def candidate(self, answer: ModelAnswer) -> Candidate:
         code = fenced_code(answer)
         tree = check_model_new(code, self.style)
         target = self.target
         base = target.baseline
-        files = Files(base.kernel.text, base.launch.text if base.launch else None)
+        files = CandidateTexts(base.kernel.text, base.launch.text if base.launch else None)
         if self.style == "cuda":
             files = into_cuda(tree, code, files, base.kernel.path)
         else:
@@ -230,7 +230,7 @@ class _Edits:
             tried=briefing.tried,
         )
 
-    def candidate(self, answer: Answer) -> Candidate:
+    def candidate(self, answer: ModelAnswer) -> Candidate:
         kernel, *others = apply_answer(fenced_code(answer), self._files)
         launch = others[0] if others else None
         return self.target.version(kernel, label_of(answer), f"model:{self.profile.id}", launch)
@@ -242,7 +242,7 @@ class _Edits:
         return frozenset(functions(file.text, file.language))
 
 
-def label_of(answer: Answer) -> str:
+def label_of(answer: ModelAnswer) -> str:
     """Return a few words for the user: the first sentence of the model's own summary."""
     words = " ".join(summary(answer).split())
     first = re.split(_SENTENCE, re.sub(r"[*_`#]+", "", words), maxsplit=1)[0].rstrip(".:")

@@ -21,14 +21,14 @@ _PROBLEM = frozenset(("Model", "ModelNew", "get_inputs", "get_init_inputs"))
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
+class CandidateTexts:
     """The two texts of a candidate; `launch` is None where the kernel file needs none of its own."""
 
     kernel: str
     launch: str | None
 
 
-def into_cuda(tree: ast.Module, code: str, files: Files, path: Path) -> Files:
+def into_cuda(tree: ast.Module, code: str, files: CandidateTexts, path: Path) -> CandidateTexts:
     """Return the files of an answer that builds its kernels with `load_inline`.
 
     The answer's device code replaces every kernel that the user's `launch` names; `forward` becomes `launch`, with the
@@ -57,13 +57,13 @@ def into_cuda(tree: ast.Module, code: str, files: Files, path: Path) -> Files:
     if not called:
         raise RejectedAnswer("`forward` calls no function of the CUDA source.")
     helpers = "\n\n".join(host_function(source, name) for name in called)
-    return Files(
+    return CandidateTexts(
         _merged(files.kernel, _device_code(source), path, files.launch),
         _with_launch(files.launch, f"{helpers}\n\n{body.text}", body.parameters),
     )
 
 
-def into_triton(tree: ast.Module, code: str, files: Files, wrapper: str) -> Files:
+def into_triton(tree: ast.Module, code: str, files: CandidateTexts, wrapper: str) -> CandidateTexts:
     """Return the files of an answer whose kernels are Triton's.
 
     Each top-level definition of the answer, except the problem itself, replaces the one of the same name in the user's
@@ -103,7 +103,7 @@ def into_triton(tree: ast.Module, code: str, files: Files, wrapper: str) -> File
     edits.append(Edit(Span(at, at), "".join(f"{text}\n\n\n" for text in fresh)))
     if any(a.span == b.span for i, a in enumerate(edits) for b in edits[:i] if a.span.start != a.span.end):
         raise RejectedAnswer("The answer defines one function twice.")
-    return Files(_joined(files.kernel, edits), files.launch)
+    return CandidateTexts(_joined(files.kernel, edits), files.launch)
 
 
 @dataclass(frozen=True, slots=True)

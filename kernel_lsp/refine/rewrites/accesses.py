@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, assigned, bare, names, written
-from kernel_lsp.refine.rewrites.loops import Loop
+from kernel_lsp.refine.rewrites.loops import IndexLoop
 from kernel_lsp.source.trees import field, text_of, walk
 
 _CONDITIONAL = {
@@ -21,7 +21,7 @@ _CONDITIONAL = {
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class AccessGroup:
     """Accesses `array[offset + variable]` of one loop body that share array and offset.
 
     Attributes:
@@ -69,7 +69,7 @@ class Modulus:
         return {n.id: self.quotient for n in self.quotients} | {n.id: self.remainder for n in self.remainders}
 
 
-def find_modulus(tree: KernelTree, loop: Loop) -> Modulus | None:
+def find_modulus(tree: KernelTree, loop: IndexLoop) -> Modulus | None:
     """Return the only width that the body divides the loop's variable by; None for none or several."""
     found: dict[str, list[Node]] = {"/": [], "%": []}
     widths: dict[str, Node] = {}
@@ -120,7 +120,7 @@ def _text(node: Node, values: dict[str, Node], renamed: Mapping[int, str] | None
     return out
 
 
-def _offset(index: Node, loop: Loop, values: dict[str, Node], changing: set[str]) -> str | None:
+def _offset(index: Node, loop: IndexLoop, values: dict[str, Node], changing: set[str]) -> str | None:
     """Return the index without the loop's variable; None if it does not grow by one with that variable."""
     terms = list(_terms(index, values))
     mine = [sign for sign, node in terms if node.type == "identifier" and text_of(node) == loop.variable]
@@ -154,7 +154,7 @@ def _factors(node: Node, values: dict[str, Node]) -> Iterator[Node]:
 
 
 def _modular_offset(
-    index: Node, loop: Loop, modulus: Modulus, values: dict[str, Node], changing: set[str]
+    index: Node, loop: IndexLoop, modulus: Modulus, values: dict[str, Node], changing: set[str]
 ) -> str | None:
     """Return the first lane's index if it is the remainder plus multiples of the width, else None."""
     terms = [(sign, _resolved(node, values)) for sign, node in _terms(index, values)]
@@ -206,7 +206,7 @@ def _whole(node: Node) -> Node:
     return node
 
 
-def lane_groups(tree: KernelTree, loop: Loop, modulus: Modulus | None = None) -> list[Group] | None:
+def lane_groups(tree: KernelTree, loop: IndexLoop, modulus: Modulus | None = None) -> list[AccessGroup] | None:
     """Return the groups of a loop's body that can be moved as whole vectors; None when the loop must not be changed.
 
     Arrays written in the body are only taken when every access to them is in such a group and every write is made in
@@ -252,7 +252,7 @@ def lane_groups(tree: KernelTree, loop: Loop, modulus: Modulus | None = None) ->
             if parent is not None and parent.type != "subscript_expression":
                 loose.add(tree.base(text_of(node)))
                 stored.add(tree.base(text_of(node)))
-    groups: list[Group] = []
+    groups: list[AccessGroup] = []
     for (array, offset, modular), uses in found.items():
         certain = [u for u in uses if u[0].end_byte <= jump and not _conditional(u[0], body)]
         set_by = min((_whole(node).end_byte for node, reads, _ in certain if not reads), default=body.end_byte)
@@ -260,12 +260,12 @@ def lane_groups(tree: KernelTree, loop: Loop, modulus: Modulus | None = None) ->
         stores = any(u[2] for u in uses)
         always = (not read or any(u[1] for u in certain)) and (not stores or all(u in certain for u in uses if u[2]))
         nodes, element = tuple(u[0] for u in uses), tree.pointers[array]
-        groups.append(Group(array, offset, element, nodes, read, stores, always, modular))
+        groups.append(AccessGroup(array, offset, element, nodes, read, stores, always, modular))
     loose |= {tree.base(g.array) for g in groups if not g.always}
     return [g for g in groups if g.always and not (tree.base(g.array) in loose and tree.base(g.array) in stored)]
 
 
-def shared_between(tree: KernelTree, loop: Loop) -> bool:
+def shared_between(tree: KernelTree, loop: IndexLoop) -> bool:
     """Return True if other code accesses, without a barrier between, the arrays that this loop writes.
 
     Such a loop depends on which thread handles which index.

@@ -24,7 +24,7 @@ _LANES = {"(threadIdx.x&31)", "(threadIdx.x%32)", "(threadIdx.x%warpSize)", "(th
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class IndexLoop:
     """`for (type variable = start; variable < limit; variable += stride) body`, each index met by exactly one thread.
 
     Attributes:
@@ -87,7 +87,7 @@ def _step(update: Node, variable: str) -> Node | str | None:
     return None
 
 
-def _loop(tree: KernelTree, node: Node) -> Loop | None:
+def _loop(tree: KernelTree, node: Node) -> IndexLoop | None:
     declaration, condition = field(node, "initializer"), field(node, "condition")
     update, body = field(node, "update"), field(node, "body")
     declarators = declaration.children_by_field_name("declarator")
@@ -116,7 +116,7 @@ def _loop(tree: KernelTree, node: Node) -> Loop | None:
     previous = node.prev_sibling
     if previous is not None and previous.type == "preproc_call" and "unroll" in text_of(previous):
         begin = previous.start_byte
-    return Loop(
+    return IndexLoop(
         node,
         Span(begin, node.end_byte),
         text_of(field(declaration, "type")),
@@ -130,7 +130,7 @@ def _loop(tree: KernelTree, node: Node) -> Loop | None:
     )
 
 
-def find_loops(tree: KernelTree) -> Iterator[Loop]:
+def find_loops(tree: KernelTree) -> Iterator[IndexLoop]:
     """Yield all such loops of a kernel, inner ones first."""
     for node in reversed([n for n in walk(tree.body) if n.type == "for_statement"]):
         try:

@@ -12,10 +12,10 @@ from textwrap import dedent
 from tree_sitter import Node
 
 from kernel_lsp.device.device import Device
-from kernel_lsp.refine.rewrites.accesses import Group, Modulus, find_modulus, lane_groups, shared_between
+from kernel_lsp.refine.rewrites.accesses import AccessGroup, Modulus, find_modulus, lane_groups, shared_between
 from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, indent_at, names_in_order, without_trailing_blanks, written
 from kernel_lsp.refine.rewrites.launches import fewer_blocks
-from kernel_lsp.refine.rewrites.loops import Loop, as_grid_stride, find_loops
+from kernel_lsp.refine.rewrites.loops import IndexLoop, as_grid_stride, find_loops
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit, Span, apply_edits
@@ -50,18 +50,18 @@ class _Plan:
         modulus: what rows of the loop's range are, where some group is modular.
     """
 
-    loop: Loop
-    leaders: tuple[Group, ...]
-    followers: tuple[Group, ...]
+    loop: IndexLoop
+    leaders: tuple[AccessGroup, ...]
+    followers: tuple[AccessGroup, ...]
     lanes: int | None
     modulus: Modulus | None
 
     @property
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[AccessGroup, ...]:
         return self.leaders + self.followers
 
 
-def _signature(tree: KernelTree, group: Group) -> str:
+def _signature(tree: KernelTree, group: AccessGroup) -> str:
     """Return the offset from the array that the group's pointer was derived from."""
     base = tree.base(group.array)
     value = tree.values.get(group.array)
@@ -69,7 +69,7 @@ def _signature(tree: KernelTree, group: Group) -> str:
     return re.sub(rf"(?<![.\w]){base}\b", "", made, count=1).strip("()+") + "".join(group.offset.split())
 
 
-def _plan(tree: KernelTree, loop: Loop, *, rows: bool) -> _Plan | None:
+def _plan(tree: KernelTree, loop: IndexLoop, *, rows: bool) -> _Plan | None:
     modulus = find_modulus(tree, loop) if rows else None
     groups = lane_groups(tree, loop, modulus)
     if not groups or (not loop.serial and shared_between(tree, loop)):
@@ -90,7 +90,7 @@ def _plan(tree: KernelTree, loop: Loop, *, rows: bool) -> _Plan | None:
     return _Plan(loop, tuple(leaders), tuple(followers), lanes, modulus)
 
 
-def _address(group: Group, head: str | None) -> str:
+def _address(group: AccessGroup, head: str | None) -> str:
     return " + ".join(part for part in (group.array, group.offset, head) if part)
 
 
@@ -101,7 +101,7 @@ def _aligned(addresses: list[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptVectors:
     """The first vectors of each thread's part of a row, kept in registers from the first loop over the row to the last.
 
     Attributes:
@@ -120,7 +120,7 @@ class Kept:
 class _Writer:
     """Writes one plan's loops; its fields are the names that they use."""
 
-    def __init__(self, tree: KernelTree, plan: _Plan, kept: Kept | None = None) -> None:
+    def __init__(self, tree: KernelTree, plan: _Plan, kept: KeptVectors | None = None) -> None:
         self.tree, self.plan, self.loop = tree, plan, plan.loop
         self.kept = kept
         name = self.loop.variable
@@ -165,7 +165,7 @@ class _Writer:
         span = f"({limit} - {self.head})" if self.head else limit
         yield f"const {loop.type} {self.count} = {' && '.join(conditions)} ? {span} / {self.lanes} : 0;"
 
-    def moves(self, group: Group, *, load: bool) -> Iterator[str]:
+    def moves(self, group: AccessGroup, *, load: bool) -> Iterator[str]:
         kind = _VECTORS.get(group.element, "uint4")
         chunks = self.plan.lanes * _SIZES[group.element] // VECTOR_BYTES if self.plan.lanes else 1
         constant = "const " if load else ""
@@ -305,7 +305,7 @@ def _words(text: str) -> set[str]:
     return set("".join(c if c.isalnum() or c == "_" else " " for c in text).split())
 
 
-def _keeping(tree: KernelTree, plans: list[_Plan], vectors: int) -> dict[int, tuple[_Plan, Kept]]:
+def _keeping(tree: KernelTree, plans: list[_Plan], vectors: int) -> dict[int, tuple[_Plan, KeptVectors]]:
     """Return, by the loops' node ids, the plans of loops that share the most read row, and the part of it kept."""
     writes = {tree.base(next(names_in_order(t))) for t in written(tree.body) if t.type == "subscript_expression"}
     over: dict[tuple[str, ...], list[_Plan]] = {}
@@ -323,7 +323,7 @@ def _keeping(tree: KernelTree, plans: list[_Plan], vectors: int) -> dict[int, tu
     if len(sharing) < 2:
         return {}
     sharing.sort(key=lambda p: p.loop.span)
-    kept = Kept(tree.fresh("kept"), vectors, address, sharing[0].loop.node.id)
+    kept = KeptVectors(tree.fresh("kept"), vectors, address, sharing[0].loop.node.id)
     led = (replace(p, leaders=tuple(sorted(p.leaders, key=lambda g: _address(g, None) != address))) for p in sharing)
     return {p.loop.node.id: (p, kept) for p in led}
 

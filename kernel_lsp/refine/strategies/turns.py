@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.model.errors import ModelError
-from kernel_lsp.refine.dialogue.conversation import Attempt, tell
+from kernel_lsp.refine.dialogue.conversation import PastTurn, tell
 from kernel_lsp.refine.dialogue.feedback import kind_of
 from kernel_lsp.refine.proposer import Feedback
 from kernel_lsp.refine.reception import Reception
@@ -33,7 +33,7 @@ class Trajectory:
     """
 
     number: int
-    attempts: list[Attempt] = field(default_factory=list[Attempt])
+    attempts: list[PastTurn] = field(default_factory=list[PastTurn])
     ratio: float = float("inf")
 
 
@@ -111,7 +111,7 @@ class Turns:
         except TimeoutError:
             return  # the budget is spent, and an unfinished answer is of no use
         candidate, outcome = await self._reception.receive(answer)
-        trajectory.attempts.append(Attempt(answer, tell(speaker.prompts, outcome)))
+        trajectory.attempts.append(PastTurn(answer, tell(speaker.prompts, outcome)))
         trajectory.ratio = _ratio(outcome)
         bench.exchanged(trajectory.number, prompt, answer.whole, candidate)
 

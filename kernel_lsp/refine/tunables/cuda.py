@@ -9,10 +9,10 @@ from tree_sitter import Node
 from kernel_lsp.device.architectures import BLOCK_THREADS
 from kernel_lsp.device.device import Device
 from kernel_lsp.refine.tunables.draft import Draft, Quantity, around, is_size
-from kernel_lsp.refine.tunables.space import Kind, Limit, Place, Space, evaluate
+from kernel_lsp.refine.tunables.space import Kind, Limit, SiteFile, Space, evaluate
 from kernel_lsp.refine.tunables.syntax import (
     Number,
-    Role,
+    NumberRole,
     Scope,
     ancestor,
     cuda_scope,
@@ -50,7 +50,7 @@ class _Constant:
 class _Launch:
     """One launch: the file of its numbers, the kernel, and the expressions given."""
 
-    place: Place
+    place: SiteFile
     kernel: str
     template: tuple[tuple[str, Span], ...]
     grid: tuple[Node, ...]
@@ -195,7 +195,7 @@ def _add_constants(draft: Draft, constants: Iterator[_Constant], reach: set[str]
             values[constant.name] = constant.value
             if constant.name in reach and is_size(constant.name, constant.value):
                 draft.add(Quantity(constant.name, Kind.SIZE, constant.value, constant.name))
-                draft.site(Place.KERNEL, constant.at, f"{{{constant.name}}}")
+                draft.site(SiteFile.KERNEL, constant.at, f"{{{constant.name}}}")
             continue
         formula = _IDENTIFIER.sub(
             lambda match: f"({expressions[match[0]]})" if match[0] in expressions else match[0],
@@ -220,7 +220,7 @@ def _add_template_arguments(draft: Draft, definition: Node, launches: Sequence[_
             continue
         name = words(parameter.child_by_field_name("declarator"))
         default = integer(parameter.child_by_field_name("default_value"))
-        given: list[tuple[Place, int, Span]] = []
+        given: list[tuple[SiteFile, int, Span]] = []
         for launch in launches:
             if index < len(launch.template):
                 text, at = launch.template[index]
@@ -229,7 +229,7 @@ def _add_template_arguments(draft: Draft, definition: Node, launches: Sequence[_
                     break
                 given.append((launch.place, *number))
             elif default is not None:
-                given.append((Place.KERNEL, *default))
+                given.append((SiteFile.KERNEL, *default))
         else:
             # Several values mean that the host selects one by the size of the problem.
             if len({value for _, value, _ in given}) == 1 and is_size(name, given[0][1]):
@@ -260,7 +260,7 @@ def _host_launches(root: Node) -> Iterator[_Launch]:
             continue
         arguments = first(walk(called), lambda at: at.type == "template_argument_list")
         yield _Launch(
-            Place.KERNEL,
+            SiteFile.KERNEL,
             _short(words(called)),
             tuple((words(at), span_of(at)) for at in arguments.named_children) if arguments is not None else (),
             dimensions(grid, scope),
@@ -285,7 +285,7 @@ def _workload_launches(text: str) -> Iterator[_Launch]:
             continue
         name, template = _workload_kernel(value, scope)
         yield _Launch(
-            Place.LAUNCH,
+            SiteFile.LAUNCH,
             name,
             template,
             dimensions(given[0], scope),
@@ -323,7 +323,7 @@ def _link_block(draft: Draft, launch: _Launch) -> None:
         if len(draft.blocks) <= axis:
             draft.blocks.append(None)
         found = list(numbers(node, launch.scope))
-        if len(found) != 1 or found[0].role is not Role.WHOLE:
+        if len(found) != 1 or found[0].role is not NumberRole.WHOLE:
             draft.blocks[axis] = draft.blocks[axis] or _symbolic(draft, node)
             continue
         number = found[0]
@@ -370,12 +370,17 @@ def _link_grid(draft: Draft, launch: _Launch, grid_stride: bool) -> None:
     """Let the numbers of the grid and of the dynamic shared memory follow the quantities they are made of."""
     for axis, node in enumerate(launch.grid):
         for number in numbers(node, launch.scope):
-            if number.role in {Role.DIVISOR, Role.ROUNDING}:
+            if number.role in {NumberRole.DIVISOR, NumberRole.ROUNDING}:
                 linked = draft.link(launch.place, number, axis)
-                if not linked and number.role is Role.DIVISOR and number.name and is_size(number.name, number.value):
+                if (
+                    not linked
+                    and number.role is NumberRole.DIVISOR
+                    and number.name
+                    and is_size(number.name, number.value)
+                ):
                     name = draft.add(Quantity(number.name, Kind.SIZE, number.value, number.name))
                     draft.site(launch.place, number.span, f"{{{name}}}")
-            elif grid_stride and number.role in {Role.WHOLE, Role.CAP} and number.value > 1:
+            elif grid_stride and number.role in {NumberRole.WHOLE, NumberRole.CAP} and number.value > 1:
                 name = draft.add(
                     Quantity("blocks", Kind.GRID, number.value, "blocks", around(number.value, 1, 1 << 16))
                 )
@@ -394,7 +399,7 @@ def _link_other(draft: Draft, launch: _Launch, reach: set[str]) -> None:
     """Let the launch of another kernel that shares constants with this one follow these."""
     for node in (*launch.grid, *launch.block):
         for number in numbers(node, launch.scope):
-            for offset in (1, 0) if number.role is Role.ROUNDING else (0,):
+            for offset in (1, 0) if number.role is NumberRole.ROUNDING else (0,):
                 equal = [name for name in draft.equal(number.value + offset) if name in reach]
                 if equal and number.value > 1:
                     draft.site(launch.place, number.span, f"{{{equal[0]} - {offset}}}")
@@ -434,14 +439,14 @@ def _link_body(draft: Draft, definition: Node) -> None:
     for node in walk(definition):
         if node.type == "launch_bounds":
             if (number := integer(next(iter(node.named_children), None))) and number[0] == size:
-                draft.site(Place.KERNEL, number[1], f"{{{threads}}}")
+                draft.site(SiteFile.KERNEL, number[1], f"{{{threads}}}")
         elif node.type == "declaration" and b"__shared__" in (node.text or b""):
             _link_shared(draft, node, threads, size)
         elif node.type == "for_statement" and re.search(r">>=\s*1|/=\s*2", words(node.child_by_field_name("update"))):
             start = first(walk(node), lambda at: at.type == "init_declarator")
             number = integer(start.child_by_field_name("value")) if start is not None else None
             if number is not None and number[0] * 2 == size:
-                draft.site(Place.KERNEL, number[1], f"{{({threads}) // 2}}")
+                draft.site(SiteFile.KERNEL, number[1], f"{{({threads}) // 2}}")
     if size >= 64:
         for name, quantity in list(draft.quantities.items()):
             if "warp" in name.lower() and quantity.kind is Kind.SIZE and quantity.value == size // 32:
@@ -456,9 +461,9 @@ def _link_shared(draft: Draft, declaration: Node, threads: str, size: int) -> No
         return
     name = words(arrays[0].child_by_field_name("declarator"))
     if number[0] == size and not re.search(r"(?i)bin|hist|table|lut", name):
-        draft.site(Place.KERNEL, number[1], f"{{{threads}}}")
+        draft.site(SiteFile.KERNEL, number[1], f"{{{threads}}}")
     elif number[0] > 1 and number[0] * 32 == size and re.search(r"(?i)warp|part|sum|red|max", name):
-        draft.site(Place.KERNEL, number[1], f"{{({threads}) // 32}}")
+        draft.site(SiteFile.KERNEL, number[1], f"{{({threads}) // 32}}")
 
 
 def _add_launch_bounds(draft: Draft, definition: Node, resident: int) -> None:
@@ -482,11 +487,11 @@ def _add_launch_bounds(draft: Draft, definition: Node, resident: int) -> None:
     name = draft.add(quantity)
     draft.limits.append(Limit(f"({threads}) * {name}", 0, resident))
     if current is not None:
-        draft.site(Place.KERNEL, current[1], f"{{{name}}}")
+        draft.site(SiteFile.KERNEL, current[1], f"{{{name}}}")
     elif arguments:
-        draft.insert(Place.KERNEL, arguments[0].end_byte, f", {{{name}}}")
+        draft.insert(SiteFile.KERNEL, arguments[0].end_byte, f", {{{name}}}")
     elif (declarator := first(walk(definition), lambda node: node.type == "function_declarator")) is not None:
-        draft.insert(Place.KERNEL, declarator.start_byte, f"__launch_bounds__({{{threads}}}, {{{name}}}) ")
+        draft.insert(SiteFile.KERNEL, declarator.start_byte, f"__launch_bounds__({{{threads}}}, {{{name}}}) ")
 
 
 def _template_names(definition: Node) -> set[str]:
@@ -521,9 +526,9 @@ def _add_unrolling(draft: Draft, definition: Node, text: str, fixed: set[str]) -
             at = before.start_byte
             if match[1]:
                 quantity.choices = tuple(sorted({quantity.value, 1, 2, 4, 8, 16}))
-                draft.site(Place.KERNEL, Span(at + match.start(1), at + match.end(1)), f"{{{draft.add(quantity)}}}")
+                draft.site(SiteFile.KERNEL, Span(at + match.start(1), at + match.end(1)), f"{{{draft.add(quantity)}}}")
             else:
-                draft.insert(Place.KERNEL, at + len(pragma.rstrip()), f" {{{draft.add(quantity)}}}")
+                draft.insert(SiteFile.KERNEL, at + len(pragma.rstrip()), f" {{{draft.add(quantity)}}}")
         elif (
             "unroll" not in pragma
             and loop.parent is not None
@@ -531,7 +536,7 @@ def _add_unrolling(draft: Draft, definition: Node, text: str, fixed: set[str]) -
         ):
             indent = data[data.rfind(b"\n", 0, loop.start_byte) + 1 : loop.start_byte]
             lead, tail = ("", indent.decode()) if not indent.strip() else ("\n", "")
-            draft.insert(Place.KERNEL, loop.start_byte, f"{lead}#pragma unroll {{{draft.add(quantity)}}}\n{tail}")
+            draft.insert(SiteFile.KERNEL, loop.start_byte, f"{lead}#pragma unroll {{{draft.add(quantity)}}}\n{tail}")
 
 
 def _trips(loop: Node) -> int | None:

@@ -9,16 +9,16 @@ from kernel_lsp.refine.tunables.space import (
     FORMULA,
     Kind,
     Limit,
-    Place,
-    Site,
+    SiteFile,
     Space,
     Tunable,
+    TunableSite,
     Value,
     evaluate,
     formulas,
     names_in,
 )
-from kernel_lsp.refine.tunables.syntax import Number, Role
+from kernel_lsp.refine.tunables.syntax import Number, NumberRole
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.text import Span
 
@@ -78,8 +78,8 @@ class Draft:
 
     quantities: dict[str, Quantity] = field(default_factory=dict)
     derived: dict[str, int] = field(default_factory=dict)
-    sites: dict[tuple[Place, Span], str] = field(default_factory=dict)
-    insertions: list[Site] = field(default_factory=list)
+    sites: dict[tuple[SiteFile, Span], str] = field(default_factory=dict)
+    insertions: list[TunableSite] = field(default_factory=list)
     limits: list[Limit] = field(default_factory=list)
     ties: dict[str, str] = field(default_factory=dict)
     blocks: list[str | None] = field(default_factory=list)
@@ -94,7 +94,7 @@ class Draft:
         self.quantities[name] = quantity
         return name
 
-    def site(self, place: Place, span: Span, text: str) -> None:
+    def site(self, place: SiteFile, span: Span, text: str) -> None:
         """Register `text` at `span`, unless that span is already registered."""
         self.sites.setdefault((place, span), text)
 
@@ -154,7 +154,7 @@ class Draft:
             yield from (f"{block} * {name}" for name in names if name not in _NAME.findall(block))
         yield from (f"{left} * {right}" for left, right in combinations(names, 2))
 
-    def link(self, place: Place, number: Number, axis: int | None) -> bool:
+    def link(self, place: SiteFile, number: Number, axis: int | None) -> bool:
         """Let a literal of a grid or of a shared memory size follow its quantities; return False if it cannot."""
         if (place, number.span) in self.sites:
             return True
@@ -164,7 +164,7 @@ class Draft:
         if named in self.quantities and self.quantities[named].value == number.value:
             self.site(place, number.span, f"{{{named}}}")
             return True
-        rounding = number.role is Role.ROUNDING
+        rounding = number.role is NumberRole.ROUNDING
         if rounding and (formula := self.formula(number.value + 1, axis)) is not None:
             self.site(place, number.span, f"{{{formula} - 1}}")
             return True
@@ -173,15 +173,15 @@ class Draft:
             return True
         return False
 
-    def insert(self, place: Place, at: int, text: str) -> None:
+    def insert(self, place: SiteFile, at: int, text: str) -> None:
         """Register `text` as a possible insertion at byte `at`."""
-        self.insertions.append(Site(place, Span(at, at), text))
+        self.insertions.append(TunableSite(place, Span(at, at), text))
 
     def space(self, base: Candidate) -> Space:
         """Return the finished space; quantities without a choice or a place keep their numbers."""
         live = {name: q for name, q in self.quantities.items() if len(q.choices) > 1}
-        found = [*(Site(place, span, text) for (place, span), text in self.sites.items()), *self.insertions]
-        sites = [Site(site.place, site.span, self._settled(site.text, live)) for site in sorted(found)]
+        found = [*(TunableSite(place, span, text) for (place, span), text in self.sites.items()), *self.insertions]
+        sites = [TunableSite(site.place, site.span, self._settled(site.text, live)) for site in sorted(found)]
         used = names_in(" ".join(formula for site in sites for formula in formulas(site.text)))
         tunables = [
             Tunable(q.name, q.kind, q.value, q.choices, q.title, q.ordered, q.absent)

@@ -1,7 +1,7 @@
 """The space of settings of one kernel: its tunables, the places of their numbers, and the text of any setting.
 
 Numbers depend on each other: the block size of a launch is also the divisor of its grid, that divisor less one, an
-array's extent, a template argument. So a place in the text (`Site`) holds not a value but a text with formulas over the
+array's extent, a template argument. So a place in the text (`TunableSite`) holds a text with formulas over the
 tunables, such as `{BLOCK - 1}`. Each setting of the tunables then gives one consistent candidate.
 """
 
@@ -31,7 +31,7 @@ class Kind(StrEnum):
     UNROLL = "unroll"
 
 
-class Place(StrEnum):
+class SiteFile(StrEnum):
     """The file of a candidate that a site stands in."""
 
     KERNEL = "kernel"
@@ -82,10 +82,10 @@ class Tunable:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Site:
+class TunableSite:
     """A stretch of one file that depends on tunables; `text` holds formulas over their names in braces."""
 
-    place: Place
+    place: SiteFile
     span: Span
     text: str
 
@@ -157,7 +157,7 @@ class Space:
 
     base: Candidate
     tunables: tuple[Tunable, ...]
-    sites: tuple[Site, ...]
+    sites: tuple[TunableSite, ...]
     limits: tuple[Limit, ...] = ()
 
     @cached_property
@@ -178,7 +178,7 @@ class Space:
             reach = evaluate(limit.formula, numbers)
             if reach is not None and not limit.low <= reach <= limit.high:
                 return None
-        edits: dict[Place, list[Edit]] = {Place.KERNEL: [], Place.LAUNCH: []}
+        edits: dict[SiteFile, list[Edit]] = {SiteFile.KERNEL: [], SiteFile.LAUNCH: []}
         for site in self.sites:
             names = names_in(" ".join(formulas(site.text)))
             # A zero means that the whole text is absent.
@@ -190,8 +190,8 @@ class Space:
             edits[site.place].append(Edit(site.span, text))
         return Candidate(
             language=self.base.language,
-            kernel=_edited(self.base.kernel, edits[Place.KERNEL]),
-            launch=_edited(self.base.launch, edits[Place.LAUNCH]) if self.base.launch else None,
+            kernel=_edited(self.base.kernel, edits[SiteFile.KERNEL]),
+            launch=_edited(self.base.launch, edits[SiteFile.LAUNCH]) if self.base.launch else None,
             label=self._label(values),
             origin="tuner",
         )

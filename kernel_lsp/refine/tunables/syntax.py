@@ -47,7 +47,7 @@ def ancestor(node: Node, *types: str) -> Node | None:
     return at
 
 
-class Role(Enum):
+class NumberRole(Enum):
     """The role of a number in its expression."""
 
     WHOLE = auto()  # the expression is this number
@@ -63,14 +63,14 @@ class Number:
 
     value: int
     span: Span
-    role: Role
+    role: NumberRole
     name: str | None
 
 
 Scope = Mapping[str, Node]
 
 
-def numbers(node: Node, scope: Scope, role: Role = Role.WHOLE, name: str | None = None) -> Iterator[Number]:
+def numbers(node: Node, scope: Scope, role: NumberRole = NumberRole.WHOLE, name: str | None = None) -> Iterator[Number]:
     """Yield the literals that `node` depends on, following names through `scope` to their values."""
     if node.type in _OPAQUE:
         return
@@ -95,19 +95,19 @@ def numbers(node: Node, scope: Scope, role: Role = Role.WHOLE, name: str | None 
             yield from numbers(child, scope, role, name)
     else:
         for child in node.named_children:
-            yield from numbers(child, scope, Role.FACTOR, None)
+            yield from numbers(child, scope, NumberRole.FACTOR, None)
 
 
-def _operand_roles(operation: str, role: Role) -> tuple[Role, Role]:
+def _operand_roles(operation: str, role: NumberRole) -> tuple[NumberRole, NumberRole]:
     match operation:
         case "/" | "//":
-            return Role.FACTOR, Role.DIVISOR
+            return NumberRole.FACTOR, NumberRole.DIVISOR
         case "+" | "-":
-            return Role.ROUNDING, Role.ROUNDING
-        case "*" if role in {Role.DIVISOR, Role.ROUNDING}:
+            return NumberRole.ROUNDING, NumberRole.ROUNDING
+        case "*" if role in {NumberRole.DIVISOR, NumberRole.ROUNDING}:
             return role, role
         case _:
-            return Role.FACTOR, Role.FACTOR
+            return NumberRole.FACTOR, NumberRole.FACTOR
 
 
 def _call_numbers(node: Node, scope: Scope) -> Iterator[Number]:
@@ -115,11 +115,11 @@ def _call_numbers(node: Node, scope: Scope) -> Iterator[Number]:
     arguments = node.child_by_field_name("arguments")
     for place, argument in enumerate(arguments.named_children if arguments is not None else ()):
         if "div" in called:
-            role = Role.DIVISOR if place else Role.FACTOR
+            role = NumberRole.DIVISOR if place else NumberRole.FACTOR
         elif called.rpartition("::")[2].startswith(("min", "max")):
-            role = Role.CAP
+            role = NumberRole.CAP
         else:
-            role = Role.FACTOR
+            role = NumberRole.FACTOR
         yield from numbers(argument, scope, role, None)
 
 

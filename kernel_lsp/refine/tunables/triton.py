@@ -8,9 +8,9 @@ from itertools import zip_longest
 from tree_sitter import Node
 
 from kernel_lsp.refine.tunables.draft import Draft, Quantity, around, is_size
-from kernel_lsp.refine.tunables.space import Kind, Place, Space, Written
+from kernel_lsp.refine.tunables.space import Kind, SiteFile, Space, Written
 from kernel_lsp.refine.tunables.syntax import (
-    Role,
+    NumberRole,
     Scope,
     dimensions,
     first,
@@ -50,7 +50,7 @@ _MOST_SINGLE = 6  # lists of one config are for workloads of one shape
 class _Launch:
     """One `kernel[grid](...)`: its arguments by parameter name, and where more may be added."""
 
-    place: Place
+    place: SiteFile
     grid: tuple[Node, ...]
     arguments: Mapping[str, Node]
     end: int
@@ -97,9 +97,9 @@ def find_tunables(base: Candidate, kernel: str) -> Space:
     if function is None:
         return draft.space(base)
     parameters = _parameters(function)
-    launches = list(_launches(Place.KERNEL, base.kernel.text, kernel, tuple(parameters)))
+    launches = list(_launches(SiteFile.KERNEL, base.kernel.text, kernel, tuple(parameters)))
     if base.launch is not None and base.launch.path != base.kernel.path:
-        launches += _launches(Place.LAUNCH, base.launch.text, kernel, tuple(parameters))
+        launches += _launches(SiteFile.LAUNCH, base.launch.text, kernel, tuple(parameters))
 
     tuned = _add_configs(draft, root, function)
     least = _DOT_LEAST if "tl.dot" in words(function) else 1
@@ -127,7 +127,7 @@ def _parameters(function: Node) -> dict[str, Node | None]:
     return found
 
 
-def _launches(place: Place, text: str, kernel: str, parameters: tuple[str, ...]) -> Iterator[_Launch]:
+def _launches(place: SiteFile, text: str, kernel: str, parameters: tuple[str, ...]) -> Iterator[_Launch]:
     root = parse_python(text)
     for node in walk(root):
         called = node.child_by_field_name("function") if node.type == "call" else None
@@ -163,13 +163,13 @@ def _launches(place: Place, text: str, kernel: str, parameters: tuple[str, ...])
 
 def _add_constant(draft: Draft, name: str, default: Node | None, launches: list[_Launch], least: int) -> None:
     """Add a compile-time size: the literal that each launch gives, directly or through a name, or else the default."""
-    places: list[tuple[Place, int, Span]] = []
+    places: list[tuple[SiteFile, int, Span]] = []
     for launch in launches:
         node = launch.arguments.get(name)
         found = _literal(node, launch.scope) if node is not None else integer(default)
         if found is None:
             return
-        places.append((launch.place if node is not None else Place.KERNEL, *found))
+        places.append((launch.place if node is not None else SiteFile.KERNEL, *found))
     values = {value for _, value, _ in places}
     if len(values) != 1 or not is_size(name, value := values.pop()):
         return
@@ -216,9 +216,9 @@ def _add_option(
 def _link_grid(draft: Draft, launch: _Launch, persistent: bool) -> None:
     for node in launch.grid:
         for number in numbers(node, launch.scope):
-            if number.role in {Role.DIVISOR, Role.ROUNDING}:
+            if number.role in {NumberRole.DIVISOR, NumberRole.ROUNDING}:
                 draft.link(launch.place, number, None)
-            elif persistent and number.role in {Role.WHOLE, Role.CAP} and number.value > 1:
+            elif persistent and number.role in {NumberRole.WHOLE, NumberRole.CAP} and number.value > 1:
                 choices = around(number.value, 1, 1 << 16)
                 name = draft.add(Quantity("programs", Kind.GRID, number.value, "programs", choices))
                 draft.site(launch.place, number.span, f"{{{name}}}")
@@ -257,7 +257,7 @@ def _add_configs(draft: Draft, root: Node, function: Node) -> set[str]:
     choices = [_listed(rich, "a richer list")] if len(rich) > len(known) else []
     choices += [_listed([config], config.name) for config in single]
     name = draft.add(Quantity("configs", Kind.AUTOTUNE, baseline, "autotune", (baseline, *choices), ordered=False))
-    draft.site(Place.KERNEL, span_of(listed), f"{{{name}}}")
+    draft.site(SiteFile.KERNEL, span_of(listed), f"{{{name}}}")
     return mentioned | set(_DEFAULTS)
 
 

@@ -13,7 +13,7 @@ from kernel_lsp.workload.call import Call
 
 
 @dataclass(frozen=True, slots=True)
-class Contract:
+class CallerContract:
     """The guarantees that the workload's callers give; see `kernel_lsp.workload.contract.Contract`.
 
     `promises` maps an input's name to a text about its values that completes "NAME is ...".
@@ -27,7 +27,7 @@ class Contract:
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class LoadedWorkload:
     """A loaded workload.
 
     Attributes:
@@ -54,7 +54,7 @@ class Workload:
     calls: tuple[Call, ...] = ()
     large: bool = False
     nondeterministic: bool = False
-    contract: Contract = field(default_factory=Contract)
+    contract: CallerContract = field(default_factory=CallerContract)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Varied:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SlabPlace:
     """Slabs of one worker under test that are filled in turn."""
 
     subject: str
@@ -171,7 +171,7 @@ class MemoryRates:
 class OracleRole(Protocol):
     """The requests that the oracle answers."""
 
-    def load(self, request: "LoadWorkload", /) -> Workload: ...
+    def load(self, request: "LoadWorkload", /) -> LoadedWorkload: ...
     def sizes(self) -> tuple[int, ...]: ...
     def prepare(self, request: "Prepare", /) -> Made: ...
     def lay_out(self, request: "LayOut", /) -> Made: ...
@@ -188,7 +188,7 @@ class OracleRole(Protocol):
     def probe(self) -> bool: ...
 
 
-class LoadWorkload(Request[OracleRole, Workload], frozen=True, kw_only=True):
+class LoadWorkload(Request[OracleRole, LoadedWorkload], frozen=True, kw_only=True):
     """Load a workload and describe it.
 
     Attributes:
@@ -205,7 +205,7 @@ class LoadWorkload(Request[OracleRole, Workload], frozen=True, kw_only=True):
     distance: Binary | None = None
     probes: Binary | None = None
 
-    def answered_by(self, role: OracleRole) -> Workload:
+    def answered_by(self, role: OracleRole) -> LoadedWorkload:
         return role.load(self)
 
 
@@ -322,7 +322,7 @@ class Renew(Request[OracleRole, None], frozen=True, kw_only=True):
     case: int
     family: str
     seeds: tuple[int, ...]
-    places: tuple[Place, ...]
+    places: tuple[SlabPlace, ...]
 
     def answered_by(self, role: OracleRole) -> None:
         role.renew(self)

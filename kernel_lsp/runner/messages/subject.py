@@ -47,7 +47,7 @@ class Trampled:
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedOutputs:
     """Outputs, copied to memory that the oracle reads.
 
     Attributes:
@@ -75,7 +75,7 @@ class Ran:
         own_weights: weights of a KernelBench problem that the version cannot be given, as far as that is known by now.
     """
 
-    published: Published
+    published: PublishedOutputs
     held: tuple[int, ...]
     trampled: tuple[Trampled, ...]
     places: tuple[str, ...]
@@ -171,7 +171,7 @@ class Traced:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class ProcessChanges:
     """The torch settings and functions that a version changed, by name, and the Python threads it left running."""
 
     changed: tuple[str, ...]
@@ -208,16 +208,16 @@ class SubjectRole(Protocol):
     def sample_blocks(self, request: "SampleBlocks", /) -> SampledRun: ...
     def forget(self) -> tuple[int, ...]: ...
     def spoil(self) -> None: ...
-    def publish_earlier(self, request: "PublishEarlier", /) -> Published: ...
+    def publish_earlier(self, request: "PublishEarlier", /) -> PublishedOutputs: ...
     def call_repeatedly(self, request: "CallRepeatedly", /) -> None: ...
-    def record(self, request: "Record", /) -> Recorded: ...
+    def record(self, request: "RecordSegment", /) -> Recorded: ...
     def refresh(self, request: "Refresh", /) -> None: ...
     def run_segments(self, request: "RunSegments", /) -> tuple[Segment, ...]: ...
-    def publish(self, request: "Publish", /) -> Published: ...
+    def publish(self, request: "Publish", /) -> PublishedOutputs: ...
     def sustain(self, request: "Sustain", /) -> Stretch: ...
-    def trace(self, request: "Trace", /) -> Traced: ...
+    def trace(self, request: "TraceLaunch", /) -> Traced: ...
     def trace_segment(self, request: "TraceSegment", /) -> Traced: ...
-    def changes(self) -> Changes: ...
+    def changes(self) -> ProcessChanges: ...
     def record_launches(self, request: "RecordLaunches", /) -> LaunchFile: ...
     def ready(self) -> None: ...
 
@@ -328,12 +328,12 @@ class Spoil(Request[SubjectRole, None], frozen=True, kw_only=True):
         role.spoil()
 
 
-class PublishEarlier(Request[SubjectRole, Published], frozen=True, kw_only=True):
+class PublishEarlier(Request[SubjectRole, PublishedOutputs], frozen=True, kw_only=True):
     """Publish again the outputs of the run that came `back` runs before the last one."""
 
     back: int
 
-    def answered_by(self, role: SubjectRole) -> Published:
+    def answered_by(self, role: SubjectRole) -> PublishedOutputs:
         return role.publish_earlier(self)
 
 
@@ -347,7 +347,7 @@ class CallRepeatedly(Request[SubjectRole, None], frozen=True, kw_only=True):
         role.call_repeatedly(self)
 
 
-class Record(Request[SubjectRole, Recorded], frozen=True, kw_only=True):
+class RecordSegment(Request[SubjectRole, Recorded], frozen=True, kw_only=True):
     """Prepare a segment of launches for timing, one on each of the slabs in turn.
 
     Attributes:
@@ -391,13 +391,13 @@ class RunSegments(Request[SubjectRole, tuple[Segment, ...]], frozen=True, kw_onl
         return role.run_segments(self)
 
 
-class Publish(Request[SubjectRole, Published], frozen=True, kw_only=True):
+class Publish(Request[SubjectRole, PublishedOutputs], frozen=True, kw_only=True):
     """Publish the outputs of one launch of the last segment of a recording; launches count from 0."""
 
     recording: str
     launch: int
 
-    def answered_by(self, role: SubjectRole) -> Published:
+    def answered_by(self, role: SubjectRole) -> PublishedOutputs:
         return role.publish(self)
 
 
@@ -414,7 +414,7 @@ class Sustain(Request[SubjectRole, Stretch], frozen=True, kw_only=True):
         return role.sustain(self)
 
 
-class Trace(Request[SubjectRole, Traced], frozen=True, kw_only=True):
+class TraceLaunch(Request[SubjectRole, Traced], frozen=True, kw_only=True):
     """Trace one eager launch, enclosed by a kernel that spins and one that reads clocks."""
 
     slab: str
@@ -432,10 +432,10 @@ class TraceSegment(Request[SubjectRole, Traced], frozen=True, kw_only=True):
         return role.trace_segment(self)
 
 
-class LookForChanges(Request[SubjectRole, Changes], frozen=True, kw_only=True):
+class LookForChanges(Request[SubjectRole, ProcessChanges], frozen=True, kw_only=True):
     """Return the settings and functions that the version has changed in its process since it was loaded."""
 
-    def answered_by(self, role: SubjectRole) -> Changes:
+    def answered_by(self, role: SubjectRole) -> ProcessChanges:
         return role.changes()
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from kernel_lsp.compiler.operations import Operations
 from kernel_lsp.policy import GUARD_BYTES, POISON_BYTE
 from kernel_lsp.runner.messages.subject import Trampled
-from kernel_lsp.runner.workers.dispatch import Operation, written_by
+from kernel_lsp.runner.workers.dispatch import TorchOperation, written_by
 
 _aten = torch.ops.aten
 _UNSET: set[object] = {
@@ -50,7 +50,7 @@ class WatchedAllocations(Operations):
         self._watched: list[tuple[Tensor, Tensor]] = []
         self._listener = listener
 
-    def operation(self, func: Operation, args: tuple[object, ...], named: dict[str, object]) -> object:
+    def operation(self, func: TorchOperation, args: tuple[object, ...], named: dict[str, object]) -> object:
         """Run one operation; its allocations are guarded."""
         made = func(*args, **named)
         if func not in _UNSET and func not in _SET:

@@ -19,14 +19,14 @@ from kernel_lsp.workload.workload import Workload, make_inputs
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ExecutedAnswer:
     """The result of executing an answer: its errors as a build, and the extensions that it asks for."""
 
     build: Build
     requests: tuple[ExtensionRequest, ...] = ()
 
 
-def execute_answer(source: SourceFile, workload: Workload, device: Device) -> Asked:
+def execute_answer(source: SourceFile, workload: Workload, device: Device) -> ExecutedAnswer:
     """Execute the file and construct its model for the case as written.
 
     If that asks for no extension though the text names `load_inline`, the model is called too, up to the first function
@@ -54,8 +54,8 @@ def execute_answer(source: SourceFile, workload: Workload, device: Device) -> As
                 raise
             line = error.line or 1
             said = Diagnostic(str(source.path), line, 1, line, 1, Severity.ERROR, error.message)
-            return Asked(Build(None, (said,), "torch", time.perf_counter() - start))
-    return Asked(Build(None, (), "torch", time.perf_counter() - start), tuple(requests))
+            return ExecutedAnswer(Build(None, (said,), "torch", time.perf_counter() - start))
+    return ExecutedAnswer(Build(None, (), "torch", time.perf_counter() - start), tuple(requests))
 
 
 def load_answer(source: SourceFile, workload: Workload) -> Answer:

@@ -90,7 +90,7 @@ def mean(tensor: Tensor) -> float:
     return total / count if count else math.nan
 
 
-class Reading(NamedTuple):
+class ErrorReading(NamedTuple):
     """The largest error and the sum of squared errors, in units; the number of wrong elements, and the first."""
 
     largest: float
@@ -99,7 +99,7 @@ class Reading(NamedTuple):
     first: int | None
 
 
-Measure = Callable[[Tensor, Tensor, float, float], Reading | None]
+Measure = Callable[[Tensor, Tensor, float, float], ErrorReading | None]
 """Takes a reading as `read` does, or answers None."""
 
 
@@ -124,7 +124,7 @@ def distance(
     return Distance(largest, rms, first, wrong, _show(expected, first), _show(actual, first), allowed, diffuse)
 
 
-def read(actual: Tensor, expected: Tensor, rms_of_expected: float, allowed: float) -> Reading:
+def read(actual: Tensor, expected: Tensor, rms_of_expected: float, allowed: float) -> ErrorReading:
     """Return the errors of an output, read by tensor operations in chunks; errors up to `allowed` units are right."""
     largest, squares, wrong, first = 0.0, 0.0, 0, None
     at = 0
@@ -140,7 +140,7 @@ def read(actual: Tensor, expected: Tensor, rms_of_expected: float, allowed: floa
                 first = at + int(beyond.to(torch.uint8).argmax())
             wrong += int(beyond.sum())
         at += units.numel()
-    return Reading(largest, squares, wrong, first)
+    return ErrorReading(largest, squares, wrong, first)
 
 
 def unravel(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:

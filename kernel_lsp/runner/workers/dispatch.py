@@ -13,7 +13,7 @@ class Packet(Protocol):
     __name__: str
 
 
-class Operation(Protocol):
+class TorchOperation(Protocol):
     """One overload of an operation, as `__torch_dispatch__` receives it (`torch._ops.OpOverload`)."""
 
     overloadpacket: Packet

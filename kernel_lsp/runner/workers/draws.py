@@ -153,7 +153,7 @@ class Draws:
                     f"CONTRACT says that `{name}` is {promise.said}, but for case {made} it is {broken}",
                     workload.path,
                     line_of(workload.inputs),
-                    "Mend `inputs`, or what CONTRACT says.",
+                    "Fix `inputs`, or what CONTRACT says.",
                 )
         self._held.add(case)
 

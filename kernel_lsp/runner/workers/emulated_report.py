@@ -13,7 +13,7 @@ from kernel_lsp.runner.emulated import EmulatedFinding, EmulatedReport, KernelTo
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class LaunchOutcome:
     """The result of one launch: the kernel's name, the machine's result, and processor seconds."""
 
     kernel: str
@@ -38,12 +38,12 @@ def calls(location: Location | None, file: Path | None) -> tuple[int, ...]:
     return tuple(at.line for at in outer if at.file == here.file)
 
 
-def report(outcomes: Sequence[Outcome], file: Path | None, seconds: float) -> EmulatedReport:
+def report(outcomes: Sequence[LaunchOutcome], file: Path | None, seconds: float) -> EmulatedReport:
     """Return the report of launches from `file` that took `seconds` of processor time together."""
     return EmulatedReport(findings(outcomes, file), _counters(outcomes, file), _totals(outcomes), seconds)
 
 
-def findings(outcomes: Sequence[Outcome], file: Path | None) -> tuple[EmulatedFinding, ...]:
+def findings(outcomes: Sequence[LaunchOutcome], file: Path | None) -> tuple[EmulatedFinding, ...]:
     """Return the findings, merged by kind, line, chain of calls, kernel and buffer."""
     found: dict[tuple[object, ...], EmulatedFinding] = {}
     for outcome in outcomes:
@@ -88,7 +88,7 @@ def _values(finding: Finding) -> dict[str, int | str]:
     return {name: value for name, value in known.items() if value is not None}
 
 
-def _counters(outcomes: Sequence[Outcome], file: Path | None) -> tuple[LineCounters, ...]:
+def _counters(outcomes: Sequence[LaunchOutcome], file: Path | None) -> tuple[LineCounters, ...]:
     lines: dict[tuple[str, str, int], Counters] = {}
     for outcome in outcomes:
         for location, counters in outcome.result.counters.lines.items():
@@ -96,7 +96,7 @@ def _counters(outcomes: Sequence[Outcome], file: Path | None) -> tuple[LineCount
     return tuple(LineCounters(*key, **asdict(counters)) for key, counters in sorted(lines.items(), key=lambda i: i[0]))
 
 
-def _totals(outcomes: Sequence[Outcome]) -> tuple[KernelTotals, ...]:
+def _totals(outcomes: Sequence[LaunchOutcome]) -> tuple[KernelTotals, ...]:
     by_kernel: dict[str, list[Result]] = {}
     for outcome in outcomes:
         by_kernel.setdefault(outcome.kernel, []).append(outcome.result)

@@ -39,7 +39,7 @@ from kernel_lsp.runner.workers.emulated_launch import (
     triton_launch,
 )
 from kernel_lsp.runner.workers.emulated_memory import EmulatedMemory
-from kernel_lsp.runner.workers.emulated_report import Outcome, findings, place, report
+from kernel_lsp.runner.workers.emulated_report import LaunchOutcome, findings, place, report
 from kernel_lsp.runner.workers.inline import packed_arguments, resident_blocks
 from kernel_lsp.runner.workers.unfilled import Unfilled
 
@@ -90,7 +90,7 @@ class Emulator:
     def begin(self, names: Sequence[str], inputs: Sequence[object], sample: BlockSample | None = None) -> None:
         """Start a run on these inputs of the workload, by name; with `sample`, of a sample of each launch's blocks."""
         self.memory = EmulatedMemory(names, inputs)
-        self.results: list[Outcome] = []
+        self.results: list[LaunchOutcome] = []
         self._sample, self._sampled = sample, list[SampledLaunch]()
         self._refused: CannotJudgeError | None = None
         self._began = time.process_time()
@@ -212,7 +212,7 @@ class Emulator:
             program, block, options = read_program(launch.ptx), launch.parameter_block(), self._options(shape)
             started = time.process_time()
             result = run(program, launch.entry, shape.grid, shape.block, shape.shared_bytes, block, memory, options)
-            self.results.append(Outcome(launch.name, result, time.process_time() - started))
+            self.results.append(LaunchOutcome(launch.name, result, time.process_time() - started))
             if self._sample is not None:
                 self._note(launch, options, self.results[-1])
 
@@ -259,7 +259,7 @@ class Emulator:
         # Also without omitted blocks: honest kernels need not keep within this budget.
         return Options(blocks=blocks, budget=min(left, self._sample.budget), partial=True, device=self._devices[0])
 
-    def _note(self, launch: Emulated, options: Options, outcome: Outcome) -> None:
+    def _note(self, launch: Emulated, options: Options, outcome: LaunchOutcome) -> None:
         """Record which blocks of a launch were run, and mark as unknown what the others would have written."""
         blocks, result, grid_blocks = options.blocks or (), outcome.result, prod(launch.shape.grid)
         self._sampled.append(SampledLaunch(launch.name, blocks, grid_blocks, result.steps, result.ended))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from kernel_lsp.device.driver import LoadedModule
-from kernel_lsp.runner.workers.comparison import Reading
+from kernel_lsp.runner.workers.comparison import ErrorReading
 
 _THREADS = 256
 _EACH = 4  # loads of each thread at once
@@ -26,7 +26,7 @@ class FusedMeasure:
     def __init__(self, module: LoadedModule) -> None:
         self._module = module
 
-    def __call__(self, actual: Tensor, expected: Tensor, rms_of_expected: float, allowed: float) -> Reading | None:
+    def __call__(self, actual: Tensor, expected: Tensor, rms_of_expected: float, allowed: float) -> ErrorReading | None:
         """Return what `comparison.read` returns; None for types that the kernel does not support.
 
         `actual` is of any shape and stride, `expected` contiguous and of that shape.
@@ -43,7 +43,7 @@ class FusedMeasure:
         )
         largest, squares = float(figures[:, 0].max()), float(figures[:, 1].sum())
         wrong, first = int(places[:, 0].sum()), int(places[:, 1].min())
-        return Reading(largest, squares, wrong, first if wrong else None)
+        return ErrorReading(largest, squares, wrong, first if wrong else None)
 
 
 class FusedChecksum:

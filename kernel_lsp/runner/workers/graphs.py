@@ -24,7 +24,7 @@ class Edge(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class GraphOrder:
     """The order of work in a graph.
 
     Attributes:
@@ -70,7 +70,7 @@ def edges_of(graph: int) -> tuple[list[int], list[Edge]]:
     return [int(node) for node in nodes], edges
 
 
-def order(nodes: Sequence[int], edges: Sequence[Edge], launches: Sequence[tuple[Mark, Mark]], end: Mark) -> Order:
+def order(nodes: Sequence[int], edges: Sequence[Edge], launches: Sequence[tuple[Mark, Mark]], end: Mark) -> GraphOrder:
     """Check the nodes of a graph against the marks (start, end) of its launches; `end` is the mark after them all."""
     before = _ancestors(nodes, edges)
     early: list[int] = []
@@ -87,7 +87,7 @@ def order(nodes: Sequence[int], edges: Sequence[Edge], launches: Sequence[tuple[
             early.append(number)
         done = finished
     loose = len(nodes) - (_up_to(before, end) | done).bit_count()
-    return Order(tuple(early), loose, between, tuple(sizes))
+    return GraphOrder(tuple(early), loose, between, tuple(sizes))
 
 
 def _ancestors(nodes: Sequence[int], edges: Sequence[Edge]) -> dict[int, tuple[int, int]]:

@@ -52,7 +52,7 @@ class Expected:
 
 
 @dataclass(slots=True)
-class Kept:
+class CachedInputs:
     """One set of inputs in memory: its leaves, and the right answer once it was computed."""
 
     leaves: Leaves
@@ -78,7 +78,7 @@ class InputSets:
         """
         self.draws, self._device, self._budget, self._checksum = draws, device, budget, checksum
         self._sets: dict[str, InputSet] = {}
-        self._kept: OrderedDict[str, Kept] = OrderedDict()  # least recently used first
+        self._kept: OrderedDict[str, CachedInputs] = OrderedDict()  # least recently used first
         self._prints: dict[str, tuple[int, ...]] = {}  # checksums of leaves that were dropped
         self._finite: dict[str, bool] = {}  # True if the right answer is finite
 
@@ -116,7 +116,7 @@ class InputSets:
         self._sets[key] = inputs
         self._prints.pop(key, None)
         self._finite.pop(key, None)
-        self._kept[key] = Kept(leaves)
+        self._kept[key] = CachedInputs(leaves)
         self._forget_old(key)
         return _made(inputs, leaves)
 
@@ -143,7 +143,7 @@ class InputSets:
                 case = describe_case(workload.cases[self._sets[key].case])
                 said = f"`inputs` makes other values under the same seed for case {case}, which is too large to be kept"
                 raise WorkloadError(said, workload.path, cure="Draw them from torch's random numbers alone.")
-            self._kept[key] = Kept(leaves)
+            self._kept[key] = CachedInputs(leaves)
         self._forget_old(key)
         return self._kept[key].leaves
 

@@ -73,7 +73,7 @@ class Oracle:
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = False
 
-    def load(self, request: messages.LoadWorkload, /) -> messages.Workload:
+    def load(self, request: messages.LoadWorkload, /) -> messages.LoadedWorkload:
         """Load the workload and describe it.
 
         Raises:
@@ -228,10 +228,10 @@ class Oracle:
         checksum = FusedChecksum(LoadedModule(probes, {}), self._salt)
         self.checksum = lambda tensor: int(checksum(tensor))
 
-    def _described(self, workload: Workload, chosen: "Choice | None", *, large: bool) -> messages.Workload:
+    def _described(self, workload: Workload, chosen: "Choice | None", *, large: bool) -> messages.LoadedWorkload:
         contract = workload.contract
         promises = {name: promise.said for name, promise in contract.promises.items()}
-        return messages.Workload(
+        return messages.LoadedWorkload(
             cases=tuple(describe_case(case) for case in workload.cases),
             arguments=workload.argument_names,
             decisive=chosen.decisive if chosen else tuple(range(len(workload.cases))),
@@ -242,7 +242,7 @@ class Oracle:
             calls=workload.calls,
             large=large,
             nondeterministic=workload.nondeterministic,
-            contract=messages.Contract(
+            contract=messages.CallerContract(
                 contract.contiguous, contract.aligned, contract.mutates, contract.finite, promises
             ),
         )

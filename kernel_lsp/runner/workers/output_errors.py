@@ -41,7 +41,7 @@ class Allowance:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredOutputs:
     """The error of each output; `blank` is True if one of them holds 0xFF bytes that might be right."""
 
     distances: tuple[OutputDistance, ...]
@@ -64,7 +64,7 @@ class OutputErrors:
         """Take the inputs and right answers; for the other parameters see `error_bounds.relative_bounds`."""
         self._inputs, self._factor, self._slack, self._plain = inputs, factor, slack, plain
         self._allowances: dict[str, Allowance] = {}
-        self._right: defaultdict[str, dict[Bits, Measured]] = defaultdict(dict)
+        self._right: defaultdict[str, dict[Bits, MeasuredOutputs]] = defaultdict(dict)
         self._terms_by_case: dict[int, tuple[float, ...]] = {}
         self.measure: Measure | None = None
 
@@ -81,7 +81,7 @@ class OutputErrors:
         """Return the bounds for outputs on the inputs of `key`; the baseline was measured on them before."""
         return self._allowances[key]
 
-    def of_baseline(self, key: str, specs: Sequence[TensorSpec], outputs: Sequence[Tensor]) -> Measured | str:
+    def of_baseline(self, key: str, specs: Sequence[TensorSpec], outputs: Sequence[Tensor]) -> MeasuredOutputs | str:
         """Measure the baseline's outputs and derive the bounds for other versions.
 
         Returns the errors, or a sentence on why outputs and right answers cannot be compared.
@@ -119,7 +119,7 @@ class OutputErrors:
 
     def of_candidate(
         self, key: str, specs: Sequence[TensorSpec], outputs: Sequence[Tensor], prints: tuple[int, ...]
-    ) -> Measured | str:
+    ) -> MeasuredOutputs | str:
         """Return the errors of a candidate's outputs against the bounds, or a sentence as `of_baseline` does.
 
         Outputs whose checksums (`prints`) were right for the same inputs before are not measured again.
@@ -242,11 +242,11 @@ def _types_differ(outputs: Sequence[Tensor], wanted: Sequence[torch.dtype]) -> s
 
 def _measured(
     distances: Sequence[Distance], specs: Sequence[TensorSpec], outputs: Sequence[Tensor], expected: Expected
-) -> Measured:
+) -> MeasuredOutputs:
     blank = any(
         not (actual.is_floating_point() and expected.finite) and comparison.holds_blank(actual) for actual in outputs
     )
-    return Measured(tuple(_as_answer(*pair) for pair in zip(distances, specs, strict=True)), blank)
+    return MeasuredOutputs(tuple(_as_answer(*pair) for pair in zip(distances, specs, strict=True)), blank)
 
 
 def _as_answer(distance: Distance, spec: TensorSpec) -> OutputDistance:

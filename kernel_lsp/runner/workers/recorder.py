@@ -21,7 +21,7 @@ from kernel_lsp.compiler.cubin import read_cubin
 from kernel_lsp.compiler.launchers import Kind, TritonDriver, TritonMetadata, TritonSource
 from kernel_lsp.device.arguments import LaunchShape, pack_argument
 from kernel_lsp.device.driver import check, cu
-from kernel_lsp.runner.workers.replay import Launch, Pointer, Recorded, Value
+from kernel_lsp.runner.workers.replay import Pointer, RecordedLaunches, ReplayedLaunch, Value
 
 _MOST_BYTES = 64 << 20
 
@@ -41,7 +41,7 @@ class _Memory:
 
 
 @dataclass(slots=True)
-class Recorder:
+class LaunchRecorder:
     """The recorded launches of runs.
 
     It listens to torch's memory operations (`allocations.Listener`) and to launches.
@@ -51,7 +51,7 @@ class Recorder:
     _memories: list[_Memory] = field(default_factory=list[_Memory])
     _images: dict[bytes, int] = field(default_factory=dict[bytes, int])
     _data: list[bytes] = field(default_factory=list[bytes])
-    _launches: list[Launch] = field(default_factory=list[Launch])
+    _launches: list[ReplayedLaunch] = field(default_factory=list[ReplayedLaunch])
     _size: int = 0
 
     def pause(self) -> None:
@@ -123,7 +123,7 @@ class Recorder:
         """Write the recorded launches to a file, and return their number."""
         images = [base64.b64encode(image).decode() for image in self._images]
         data = [base64.b64encode(content).decode() for content in self._data]
-        recorded = Recorded(images=images, data=data, launches=self._launches)
+        recorded = RecordedLaunches(images=images, data=data, launches=self._launches)
         path.write_text(json.dumps(recorded), encoding="utf-8")
         return len(self._launches)
 
@@ -145,7 +145,7 @@ class Recorder:
 
 
 @contextlib.contextmanager
-def hearing_triton(recorder: Recorder) -> Generator[None]:
+def hearing_triton(recorder: LaunchRecorder) -> Generator[None]:
     """Record Triton's launches in this block before they are made, except of kernels that were launched before."""
     from triton.runtime.driver import driver as active_driver
 
@@ -185,7 +185,7 @@ def _triton_launch(
     grid: tuple[int, int, int],
     arguments: Sequence[object],
 ) -> tuple[bytes, str, LaunchShape, list[bytes], list[object]]:
-    """Return a Triton launch as arguments of `Recorder.launch`."""
+    """Return a Triton launch as arguments of `LaunchRecorder.launch`."""
     if getattr(metadata, "num_ctas", 1) > 1 or metadata.launch_cooperative_grid:
         raise NotRepeatableError("a Triton kernel is launched in clusters or as a cooperative grid")
     if metadata.global_scratch_size or getattr(metadata, "profile_scratch_size", 0):

@@ -33,7 +33,7 @@ _current_stream, _set_stream = torch.cuda.current_stream, torch.cuda.set_stream
 
 
 @dataclass(frozen=True, slots=True)
-class Launchable:
+class SlabLaunch:
     """A launch on one slab: the call, the memory of its inputs, and a function that restores changed inputs."""
 
     call: Callable[[], Sequence[Tensor]]
@@ -64,7 +64,7 @@ class Recording:
     def __init__(
         self,
         watch: Stopwatch,
-        launches: Sequence[Launchable],
+        launches: Sequence[SlabLaunch],
         mode: Mode,
         salt: int,
         *,
@@ -84,7 +84,7 @@ class Recording:
         self._strays = False
         self._host_us: float | None = None
         self._stream = watch.stream if capture else torch.cuda.default_stream()
-        self._order = graphs.Order()
+        self._order = graphs.GraphOrder()
         if capture:
             with torch.cuda.stream(self._stream):
                 self._capture()

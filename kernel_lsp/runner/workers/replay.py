@@ -36,7 +36,7 @@ class Pointer(TypedDict):
     offset: int
 
 
-class Launch(TypedDict):
+class ReplayedLaunch(TypedDict):
     """One launch."""
 
     image: int
@@ -48,17 +48,17 @@ class Launch(TypedDict):
     arguments: list[Value | Pointer]
 
 
-class Recorded(TypedDict):
+class RecordedLaunches(TypedDict):
     """The content of a file."""
 
     images: list[str]
     data: list[str]
-    launches: list[Launch]
+    launches: list[ReplayedLaunch]
 
 
 def main(path: str) -> None:
     """Repeat the launches in a file, each from the memory it was given."""
-    told: Recorded = json.loads(Path(path).read_text(encoding="utf-8"))
+    told: RecordedLaunches = json.loads(Path(path).read_text(encoding="utf-8"))
     images = [base64.b64decode(image) for image in told["images"]]
     data = [base64.b64decode(content) for content in told["data"]]
     driver = _Driver()
@@ -76,7 +76,7 @@ class _Driver:
         self._check("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
         self._check("cuCtxSetCurrent", context)
 
-    def repeat(self, launch: Launch, image: bytes, data: list[bytes]) -> None:
+    def repeat(self, launch: ReplayedLaunch, image: bytes, data: list[bytes]) -> None:
         places = [self._allocate(nbytes) for nbytes, _ in launch["memories"]]
         for place, (_, content) in zip(places, launch["memories"], strict=True):
             if content is not None and data[content]:

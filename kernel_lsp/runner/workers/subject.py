@@ -24,10 +24,10 @@ from kernel_lsp.errors import KernelLspError
 from kernel_lsp.runner.emulated import SampledRun
 from kernel_lsp.runner.messages import subject as messages
 from kernel_lsp.runner.messages.subject import (
-    Changes,
     LaunchFile,
     Loaded,
-    Published,
+    ProcessChanges,
+    PublishedOutputs,
     Ran,
     Recorded,
     SubjectRole,
@@ -60,7 +60,7 @@ def methods(device: str, probes: bytes = b"", emulated: bytes = b"") -> SubjectR
         probes: the harness's own `Binary` as msgpack, needed for timing.
         emulated: the `Device` to emulate as msgpack, where not the default one.
     """
-    return Subject(device, msgspec.msgpack.decode(probes, type=Binary) if probes else None, emulated)
+    return SubjectWorker(device, msgspec.msgpack.decode(probes, type=Binary) if probes else None, emulated)
 
 
 class _Slab:
@@ -79,7 +79,7 @@ class _Slab:
         self.data.copy_(self.pristine)
 
 
-class Subject:
+class SubjectWorker:
     """The state of one worker under test; every method answers a request of the parent."""
 
     def __init__(self, device: str, probes: Binary | None, emulated: bytes) -> None:
@@ -263,7 +263,7 @@ class Subject:
         self._held.spoil()
         self._synchronize()
 
-    def publish_earlier(self, request: messages.PublishEarlier) -> Published:
+    def publish_earlier(self, request: messages.PublishEarlier) -> PublishedOutputs:
         """Publish once more what an earlier run returned."""
         return self._published(self._held.earlier(request.back))
 
@@ -274,24 +274,24 @@ class Subject:
                 self._call(request.slab)
                 self._synchronize()
 
-    def record(self, request: messages.Record) -> Recorded:
+    def record(self, request: messages.RecordSegment) -> Recorded:
         """Make a segment ready for timing.
 
         Raises:
             NotCapturableError: see `Recording`; this process is of no further use then.
         """
-        from kernel_lsp.runner.workers.recording import Launchable, Recording
+        from kernel_lsp.runner.workers.recording import Recording, SlabLaunch
 
         assert self._watch is not None, "only who was given probes is timed"
         self._recordings.pop(request.recording, None)
-        launches: list[Launchable] = []
+        launches: list[SlabLaunch] = []
         with torch.no_grad():
             for name in request.slabs:
                 slab = self._slabs[name]
                 if request.restores:
                     slab.pristine = slab.data.clone()
                 restore = slab.restore if request.restores else None
-                launches.append(Launchable(lambda name=name: self._outputs(name), slab.data, restore))
+                launches.append(SlabLaunch(lambda name=name: self._outputs(name), slab.data, restore))
             self._outputs(request.slabs[0])  # what compiles or allocates at first use has done so
             torch.cuda.synchronize()
             self._free_unused()  # a graph has memory of its own
@@ -314,7 +314,7 @@ class Subject:
         with torch.no_grad():
             return tuple(self._recordings[request.recording].segment() for _ in range(request.count))
 
-    def publish(self, request: messages.Publish) -> Published:
+    def publish(self, request: messages.Publish) -> PublishedOutputs:
         """Publish what one launch of the last segment computed."""
         return self._published(self._recordings[request.recording].outputs[request.launch])
 
@@ -339,7 +339,7 @@ class Subject:
             self._free_unused()  # the other side's turn
         return stretch
 
-    def trace(self, request: messages.Trace) -> Traced:
+    def trace(self, request: messages.TraceLaunch) -> Traced:
         """Trace one launch, between a kernel that spins and one that reads clocks.
 
         It runs on the default stream, where code that names no stream runs too. The spinning kernel keeps the GPU busy
@@ -377,16 +377,16 @@ class Subject:
             segment, operations, failed = trace(self._recordings[request.recording].segment, _TRACE)
         return Traced(operations, failed=failed, times=len(segment.checksums))
 
-    def changes(self) -> Changes:
+    def changes(self) -> ProcessChanges:
         """Say what the version has changed round itself since it was loaded."""
         assert self._surroundings is not None, "the parent loads a version first"
-        return Changes(tuple(self._surroundings.changes()), tuple(self._surroundings.threads()))
+        return ProcessChanges(tuple(self._surroundings.changes()), tuple(self._surroundings.threads()))
 
     def record_launches(self, request: messages.RecordLaunches) -> LaunchFile:
         """Store the launches of a run on each of these slabs in a file."""
-        from kernel_lsp.runner.workers.recorder import NotRepeatableError, Recorder, hearing_triton
+        from kernel_lsp.runner.workers.recorder import LaunchRecorder, NotRepeatableError, hearing_triton
 
-        recorder = Recorder()
+        recorder = LaunchRecorder()
         self._listeners.append(recorder.launch)
         try:
             with torch.no_grad(), hearing_triton(recorder) if self._triton else contextlib.nullcontext():
@@ -418,7 +418,7 @@ class Subject:
         with torch.set_grad_enabled(self._answer is None):  # reference code may use gradients
             return launch(*self._slabs[slab].leaves)
 
-    def _published(self, outputs: Sequence[Tensor]) -> Published:
+    def _published(self, outputs: Sequence[Tensor]) -> PublishedOutputs:
         """Copy outputs to memory that the oracle can read."""
         specs: list[TensorSpec] = []
         size = 0
@@ -435,7 +435,7 @@ class Subject:
             self._outbox.view(spec).copy_(output)
         self._synchronize()
         strides = tuple(tuple(output.stride()) for output in outputs)
-        return Published(tuple(specs), strides, self._outbox.handle if fresh else None)
+        return PublishedOutputs(tuple(specs), strides, self._outbox.handle if fresh else None)
 
     def _free_unused(self, *, whatever: bool = False) -> None:
         """Free cached memory as `give_back` does, if it is large."""
@@ -458,12 +458,12 @@ def _make_emulator(device: bytes) -> "Emulator":
 def _make_stopwatch(probes: Binary) -> "Stopwatch":
     """Return a stopwatch, after CUDA has loaded the library kernels that checks and timing use."""
     from kernel_lsp.device.driver import LoadedModule
-    from kernel_lsp.runner.workers.recording import Launchable, Recording
+    from kernel_lsp.runner.workers.recording import Recording, SlabLaunch
     from kernel_lsp.runner.workers.stopwatch import Stopwatch
 
     watch = Stopwatch(LoadedModule(probes, {}), torch.cuda.Stream())
     x = torch.zeros(4096, device="cuda")
-    launch = Launchable(lambda: (torch.empty_like(x).copy_(x),), x)
+    launch = SlabLaunch(lambda: (torch.empty_like(x).copy_(x),), x)
     Recording(watch, [launch, launch], "cold", 1, poison=policy.POISON_BYTE).segment()
     with WatchedAllocations() as watcher:
         torch.empty_like(x)

@@ -10,7 +10,7 @@ from torch.overrides import TorchFunctionMode
 
 from kernel_lsp.compiler.operations import Operations
 from kernel_lsp.emulate.errors import Unfinished
-from kernel_lsp.runner.workers.dispatch import Operation, written_by
+from kernel_lsp.runner.workers.dispatch import TorchOperation, written_by
 from kernel_lsp.runner.workers.emulated_memory import EmulatedMemory
 
 _FACTORIES = {  # name: True if the new tensor holds values
@@ -43,7 +43,7 @@ class _Known(Operations):
         super().__init__()  # pyright: ignore[reportUnknownMemberType] - torch leaves its parameter untyped
         self._memory = memory
 
-    def operation(self, func: Operation, args: tuple[Any, ...], named: dict[str, Any]) -> object:
+    def operation(self, func: TorchOperation, args: tuple[Any, ...], named: dict[str, Any]) -> object:
         """Run the operation, unless its control flow depends on unknown values."""
         if self._memory.obscured and not _DECIDING.isdisjoint(func.tags):
             _stop(func.overloadpacket.__name__)
