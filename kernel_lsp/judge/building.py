@@ -141,7 +141,7 @@ class Builders:
                 shutil.copy(built, kept)
 
     def _seed_triton_cache(self, candidate: Candidate) -> None:
-        """Copy the kept launchers into the candidate's own Triton cache."""
+        """Start the candidate's Triton cache as a copy of the baseline's, if that exists."""
         folder = self.triton_cache(candidate)
         if self._first_triton is None:
             self._first_triton = folder if candidate.origin == "baseline" else None
@@ -241,7 +241,7 @@ class Builders:
             return await worker.ask(full, deadline=policy.EXTENSION_BUILD_SECONDS)
 
     def _idle_worker(self, read: Sequence[Path]) -> Worker | None:
-        """Return an idle worker with read access to `read`, or None; workers without it are kept for other builds."""
+        """Return an idle worker with read access to `read`, or None; workers with other access are killed."""
         while self._idle:
             worker = self._idle.pop()
             if worker.allowed == self._pool.allowed.union(map(str, read)):

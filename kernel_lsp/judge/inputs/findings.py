@@ -52,8 +52,7 @@ class Findings:
 def ruling_of(error: Exception, doing: str, case: str) -> Ruling:
     """Return the ruling for an exception that was raised while a version ran.
 
-    The error is raised again where it is not the version's fault: out of memory in the judge, or an unsupported
-    machine.
+    It is UNTIMED where the version is not to blame: the judge lacks memory, or this machine cannot run it.
     """
     if isinstance(error, CannotJudgeError):
         return Ruling(Outcome.UNTIMED, Stage.RUN, f"it could not be judged, {doing} on case {case}: {error.message}")

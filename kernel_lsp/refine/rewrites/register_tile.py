@@ -80,7 +80,7 @@ class _Product:
 
     @cached_property
     def recomputed(self) -> set[str]:
-        """Return dependent variables that are arithmetic on constants: they are computed again where they are used."""
+        """Return dependent variables that are arithmetic on fixed values, computed again where they are used."""
         moving = _changed(self.tree.body) - _loop_variables(self.tree.body)
         return {
             name

@@ -71,7 +71,7 @@ def _floating(leaves: Leaves) -> Iterator[tuple[int, Tensor]]:
 
 
 def _with_one_changed(leaves: Leaves, place: int) -> Leaves | None:
-    """Return leaves with a tensor's middle element replaced by one of its ends; None if all elements are equal."""
+    """Return leaves with a tensor's middle element set to its largest or smallest value; None if all are equal."""
     tensor = leaves[place]
     assert isinstance(tensor, Tensor)
     own = own_elements(tensor)
