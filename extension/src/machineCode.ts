@@ -1,6 +1,6 @@
 import * as vscode from "vscode";
 import { holdsKernels } from "./files";
-import type { KernelCode, Step } from "./protocol";
+import type { KernelCode, MachineInstruction } from "./protocol";
 import type { Server } from "./server";
 
 const SCHEME = "kernel-lsp-sass";
@@ -180,7 +180,7 @@ function list(kernels: KernelCode[]): Listing {
   return { text: rows.join("\n"), lines, roles };
 }
 
-function parts(one: Step): [string, string, string] {
+function parts(one: MachineInstruction): [string, string, string] {
   const line = one.line === null ? "" : String(one.line);
   const offset = one.offset.toString(16).padStart(4, "0");
   const guard = one.guard === "" ? "" : `@${one.guard}`;

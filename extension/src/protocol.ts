@@ -28,7 +28,7 @@ export interface Requests {
   kernels: { params: Nothing; result: KernelFiles };
   variants: { params: OneText; result: VariantList };
   variant: { params: OneVariant; result: VariantTexts };
-  machineCode: { params: OneText; result: MachineCode };
+  machineCode: { params: OneText; result: MachineCodeList };
   opcodes: { params: OneVariant; result: Opcodes };
 }
 
@@ -44,7 +44,7 @@ export interface JobRecord {
   /** What is done to what, for a person. */
   title: string;
   state: State;
-  /** Where it stands, in one line. */
+  /** Its state in one line. */
   text: string;
   /** What it does now, a few words. */
   doing: string;
@@ -56,9 +56,9 @@ export interface JobRecord {
   verdict: string | null;
   /** How it ended, one sentence. */
   reason: string;
-  /** What was left out, such as why no model was asked. */
+  /** Sentences on what was left out, such as why no model was asked. */
   notes: string[];
-  /** Whether the server began it by itself, so that nobody is told of its end. */
+  /** True if the server started it by itself, so that its end is not announced. */
   unasked: boolean;
 }
 
@@ -94,7 +94,7 @@ export interface Best {
   confirmed: boolean;
 }
 
-/** How the conversation with a model stands; `turn` is 0 where there is none. */
+/** The progress of the conversation with a model; `turn` is 0 if there is none. */
 export interface Talking {
   /** The turn under way, the furthest of all trajectories, from 1. */
   turn: number;
@@ -106,7 +106,7 @@ export interface Talking {
   rate: number;
 }
 
-/** The job that is wanted. */
+/** A request to start a job. */
 export interface StartJob {
   work: Work;
   textDocument: TextDocument;
@@ -119,7 +119,7 @@ export interface TextDocument {
   uri: string;
 }
 
-/** A job, and whether it was under way already: then it was `joined`. */
+/** A started job; `joined` is true if it was already under way. */
 export interface StartedJob {
   id: string;
   work: Work;
@@ -145,7 +145,7 @@ export interface OneJob {
   id: string;
 }
 
-/** Whether it was under way. */
+/** The result of cancelling a job; `cancelled` is true if it was under way. */
 export interface JobCancelled {
   cancelled: boolean;
 }
@@ -153,18 +153,18 @@ export interface JobCancelled {
 /** No parameters. */
 export type Nothing = Record<string, never>;
 
-/** Those under way and the last 50 others, oldest first. */
+/** The jobs under way and the last 50 ended ones, oldest first. */
 export interface JobList {
   jobs: JobRecord[];
 }
 
-/** A verdict by its id or the beginning of it; the file says whose settings name the store. */
+/** A verdict by its id or a prefix of the id; the file's settings name the store. */
 export interface OneVerdict {
   verdict: string;
   textDocument?: TextDocument | null;
 }
 
-/** What a verdict rests on. */
+/** The evidence of a verdict. */
 export interface VerdictEvidence {
   /** Its short id. */
   name: string;
@@ -173,7 +173,7 @@ export interface VerdictEvidence {
   /** The whole of it as text. */
   markdown: string;
   verdict: Verdict;
-  /** Of the search that came to it. */
+  /** Those of the search that led to the verdict. */
   turns: SearchTurn[];
 }
 
@@ -287,7 +287,7 @@ export interface Evidence {
   extensions: ExtensionRecord[];
 }
 
-/** One check that ran, or did not and why (`detail`). */
+/** One check that ran, or that was skipped; `detail` says why. */
 export interface Check {
   name: string;
   status: CheckStatus;
@@ -379,7 +379,7 @@ export interface Cliff {
 
 export type Lever = "registers" | "shared memory" | "barriers" | "block size";
 
-/** The GPU as it was while timing. Clocks in MHz, power in W, temperature in degrees Celsius. */
+/** The GPU's state while timing. Clocks in MHz, power in W, temperature in degrees Celsius. */
 export interface DeviceState {
   name: string;
   uuid: string;
@@ -411,7 +411,7 @@ export interface ModelServerState {
   busy_percent: number | null;
 }
 
-/** What the candidate put on the GPU on one case, as CUPTI saw it. */
+/** The candidate's work on the GPU for one case, as CUPTI traced it. */
 export interface Trace {
   /** Its parameters, as text. */
   case: string;
@@ -476,7 +476,7 @@ export interface SustainedRun {
   throttle: string[];
 }
 
-/** How one torch extension of a candidate was built. */
+/** The build of one torch extension of a candidate. */
 export interface ExtensionRecord {
   /** As the candidate calls it. */
   name: string;
@@ -484,7 +484,7 @@ export interface ExtensionRecord {
   path: string;
   /** Why it could not be the fast one; empty on that. */
   reason: string;
-  /** seconds_host, seconds_device: wall time spent on each part; on the full path the first is all of it. */
+  /** seconds_host, seconds_device: wall time spent on each part; on the full path the first is their sum. */
   seconds_host: number;
   seconds_device: number;
   /** cached_host, cached_device: whether that part was found built. */
@@ -494,7 +494,7 @@ export interface ExtensionRecord {
   arch: string;
 }
 
-/** One candidate of the search that came to a verdict. */
+/** One judged candidate of the search. */
 export interface SearchTurn {
   number: number;
   /** Digest of its text. */
@@ -518,30 +518,30 @@ export interface ServerStatus {
   proposers: string[];
 }
 
-/** The GPU that is timed on. */
+/** The GPU used for timing. */
 export interface GpuName {
   name: string;
   arch: string;
 }
 
-/** The files with kernels in the workspace; `complete` is false where there are more than are listed. */
+/** The files with kernels in the workspace; `complete` is false if the list was cut off. */
 export interface KernelFiles {
   files: FileRow[];
   complete: boolean;
 }
 
-/** What is known of a file. */
+/** The known facts on a file. */
 export interface FileRow {
   uri: string;
   language: string;
   trusted: boolean;
-  /** Whether it has one that can be used. */
+  /** True if it has a usable one. */
   workload: boolean;
-  /** Why it has none that can be used. */
+  /** Why its workload cannot be used. */
   problem: string | null;
-  /** How long the text takes as it is, as it was last timed. */
+  /** The time of the text as it is, from its last measurement. */
   measured: string | null;
-  /** The latest verdict on a version of it. */
+  /** The latest verdict on a version of the file. */
   last: LastVerdict | null;
   kernels: KernelRow[];
 }
@@ -554,7 +554,7 @@ export interface LastVerdict {
   speedup: number | null;
 }
 
-/** What is known of a kernel. */
+/** The known facts on a kernel. */
 export interface KernelRow {
   name: string;
   /** From 0. */
@@ -571,7 +571,7 @@ export interface KernelRow {
 
 /** A variant that was verified to be faster. */
 export interface Variant {
-  /** Id of the verdict that says so. */
+  /** Id of the verdict that confirmed it. */
   verdict: string;
   /** What was changed. */
   label: string;
@@ -593,7 +593,7 @@ export interface VariantList {
   variants: ListedVariant[];
 }
 
-/** One of several variants; `fits` says that it is for the text as it is now. */
+/** One of several variants; `fits` is true if it applies to the text as it is now. */
 export interface ListedVariant {
   verdict: string;
   label: string;
@@ -618,19 +618,19 @@ export interface VariantTexts {
   speedup: number;
   interval: [number, number];
   kernels: string[];
-  /** Whether its one file is not there yet. */
+  /** True if its only file does not exist yet. */
   creates: boolean;
   files: FileText[];
 }
 
-/** One file as a variant would have it. */
+/** One file as a variant would change it. */
 export interface FileText {
   uri: string;
   text: string;
 }
 
-/** The machine code of a text's kernels, for the first architecture that is built for. */
-export interface MachineCode {
+/** The machine code of a text's kernels, for the first target architecture. */
+export interface MachineCodeList {
   kernels: KernelCode[];
 }
 
@@ -638,11 +638,11 @@ export interface MachineCode {
 export interface KernelCode {
   arch: string;
   name: string;
-  instructions: Step[];
+  instructions: MachineInstruction[];
 }
 
 /** One instruction. */
-export interface Step {
+export interface MachineInstruction {
   /** Bytes from the start of its function. */
   offset: number;
   /** guard, opcode, operands: as nvdisasm prints them; `guard` may be empty. */
@@ -653,19 +653,19 @@ export interface Step {
   line: number | null;
   /** Registers in use at it, for one thread. */
   live: number;
-  /** What it is for, where that decides how fast a kernel is. */
+  /** Its purpose, if that matters for the kernel's speed. */
   role: string | null;
-  /** Whether it is in an innermost loop. */
+  /** True if it is in an innermost loop. */
   looped: boolean;
 }
 
-/** The instructions of a verdict's kernels, compiled again for `arch`, that of the GPU that it was timed on. */
+/** The instruction counts of a verdict's kernels, compiled again for `arch`, the architecture it was timed on. */
 export interface Opcodes {
   arch: string | null;
   kernels: KernelOpcodes[];
 }
 
-/** How many instructions of each kind a kernel has on both sides; a side that has no such kernel has none. */
+/** The number of instructions of each kind of a kernel on both sides; empty for a side without the kernel. */
 export interface KernelOpcodes {
   name: string;
   baseline: Record<string, number>;

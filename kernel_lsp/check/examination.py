@@ -15,7 +15,7 @@ from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import CannotJudgeError, KernelLspError, RunnerError, WorkloadError
 from kernel_lsp.judge.building import Builders
-from kernel_lsp.judge.emulation import Emulation, NeedsGpu
+from kernel_lsp.judge.emulation import Emulation, NotEmulated
 from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile, measure_baseline
 from kernel_lsp.judge.inputs.draw import PLAIN
@@ -160,7 +160,7 @@ async def _run(harness: Harness, built: Built, notes: _Notes, *, only_emulated: 
     except CannotJudgeError as error:
         if harness.gpu is not None:
             raise
-        notes.emulation = Emulation((), NeedsGpu(error.message, str(error.path) if error.path else None, error.line))
+        notes.emulation = Emulation((), NotEmulated(error.message, str(error.path) if error.path else None, error.line))
         if only_emulated:
             await _rehearse(harness, notes, error.message)
     finally:

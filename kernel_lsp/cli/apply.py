@@ -7,11 +7,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from kernel_lsp.errors import SourceError
-from kernel_lsp.refine.run import Change
+from kernel_lsp.refine.run import FileChange
 from kernel_lsp.source.files import write_new
 
 
-def apply_changes(changes: Sequence[Change]) -> None:
+def apply_changes(changes: Sequence[FileChange]) -> None:
     """Replace the text of each file in one step, keeping its mode; a link is followed and stays a link.
 
     No file is touched before all new texts lie on the disk and all old ones were found unchanged. A new file never

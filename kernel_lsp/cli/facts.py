@@ -16,7 +16,7 @@ from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import SourceError
 from kernel_lsp.judge.facts import (
     ArchFacts,
-    KernelCode,
+    KernelMachineCode,
     facts_of_all,
     machine_code,
     open_builder,
@@ -75,7 +75,7 @@ def _said_of(found: Sequence[ArchFacts]) -> list[Diagnostic]:
 
 async def _compile(
     source: SourceFile, settings: Settings, workload: Path | None, sass: bool
-) -> tuple[list[ArchFacts], list[KernelCode]]:
+) -> tuple[list[ArchFacts], list[KernelMachineCode]]:
     """Return the facts for each architecture, of all workloads together, and the machine code if `sass` is set."""
     async with open_builder() as builder:
         builds = [await builder(source, settings, path) for path in workload_paths(source, workload, settings)]

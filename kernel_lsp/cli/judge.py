@@ -13,7 +13,7 @@ from kernel_lsp.cli.options import Gpu, Json, Workload
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import CannotJudgeError, RunnerError
 from kernel_lsp.judge.measure.statistics import Decision
-from kernel_lsp.judge.several import Entry, Judged, judge_each, read_entry
+from kernel_lsp.judge.several import CandidateFile, Judged, judge_each, read_entry
 from kernel_lsp.judge.target import Target, make_target
 from kernel_lsp.judge.verdict import Outcome
 from kernel_lsp.report.machine import verdict_json
@@ -71,7 +71,7 @@ def judge(
 
 
 async def _judge(
-    target: Target, entries: list[Entry], settings: Settings, store: Store, *, quiet: bool
+    target: Target, entries: list[CandidateFile], settings: Settings, store: Store, *, quiet: bool
 ) -> list[Judged]:
     """Return the result of each candidate, in the given order; verdicts are stored, and shown unless `quiet`."""
     judged: dict[Path, Judged] = {}

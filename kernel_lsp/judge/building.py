@@ -1,4 +1,4 @@
-"""Builds for the judge: a pool of compile workers, and what came out of each candidate."""
+"""Build candidates for the judge in a pool of compile workers, and keep each result."""
 
 import asyncio
 import contextlib
@@ -45,10 +45,10 @@ _NUMBERS = itertools.count(1)
 
 
 class Builders:
-    """Compile workers, as many as settings allow, each asked one thing at a time. CUDA's are kept warm.
+    """Compile workers, as many as the settings allow, each for one request at a time. CUDA's stay warm between builds.
 
-    Where a build runs code of a candidate (a Triton file, another `launch`, an extension that is imported) it gets a
-    process of its own, which cannot write to the cache of builds.
+    A build that runs a candidate's code (a Triton file, another `launch`, an imported extension) gets a process of its
+    own, which cannot write to the cache of builds.
     """
 
     def __init__(self, pool: Pool, settings: Settings, device: Device) -> None:
@@ -63,7 +63,7 @@ class Builders:
 
     @property
     def arch(self) -> str:
-        """What candidates are compiled for, `sm_90` and the like."""
+        """Return the architecture that candidates are compiled for, such as `sm_90`."""
         return self.device.arch
 
     async def build(self, workload: WorkloadFile | None, candidate: Candidate, device: Device | None = None) -> Built:
@@ -81,7 +81,7 @@ class Builders:
         return await asyncio.shield(task)
 
     def forget(self, candidate: Candidate) -> None:
-        """Let go of a candidate's result, for those who build without end."""
+        """Drop a candidate's result, so that a long series of builds does not fill memory."""
         for key in [key for key in self._results if key[0] == candidate.digest]:
             del self._results[key]
         folder = self.triton_cache(candidate)
@@ -100,7 +100,7 @@ class Builders:
             return await worker.ask(request, deadline=policy.BUILD_SECONDS)
 
     async def prepare_header(self) -> None:
-        """Compile ahead what every extension on the fast path begins with; where it fails, they build without."""
+        """Precompile the header that every extension on the fast path includes; after a failure they build without."""
         with contextlib.suppress(WorkerFailure, RunnerError):
             async with self._worker() as worker:
                 await worker.ask(PrepareHeader(folder=self._cache_folder.absolute()), deadline=policy.BUILD_SECONDS)
@@ -113,21 +113,21 @@ class Builders:
         return BuildOptions(tuple(settings.options), tuple(folder.absolute() for folder in settings.include_dirs))
 
     def triton_cache(self, candidate: Candidate) -> Path:
-        """Folder of Triton's own cache for one candidate, so that none can reach into another's.
+        """Return the folder of Triton's own cache for one candidate, so that no candidate reads another's.
 
-        It is of these builders alone: others of the pool, for another architecture, may forget the same candidate.
+        The path also names these builders: others of the pool, for another architecture, may drop the same candidate.
         """
         return self._pool.scratch(Flavour.BUILD) / "triton" / self._number / candidate.digest[:32]
 
     def extensions(self) -> Path:
-        """The folder of built extensions, made if it is not there; each candidate has one of its own in it."""
+        """Return the folder of built extensions, created if missing; each candidate has a folder of its own inside."""
         folder = self._settings.paths.cache / "extensions"
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
         return folder
 
     def keep_launchers(self, folder: Path) -> None:
-        """Take over what Triton left in `folder`, the cache of a process that ran the user's own file, for all to come.
+        """Keep, for later processes, the launchers that Triton compiled in `folder` while it ran the user's own file.
 
         In each process Triton has the host compiler make its driver's module (some releases a launcher for each kernel
         too), which takes longer than to compile the kernel. They go by their source text: no other version's is taken.
@@ -141,7 +141,7 @@ class Builders:
                 shutil.copy(built, kept)
 
     def _seed_triton_cache(self, candidate: Candidate) -> None:
-        """Begin with what the user's own file left; a version's folder holds what its code put there."""
+        """Start the candidate's Triton cache as a copy of the baseline's, if that exists."""
         folder = self.triton_cache(candidate)
         if self._first_triton is None:
             self._first_triton = folder if candidate.origin == "baseline" else None
@@ -155,7 +155,7 @@ class Builders:
         try:
             try:
                 answer, asked = await self._answers(workload, candidate, device, read)
-            except WorkerDied:  # somebody may have killed it: what ends a compiler does so again
+            except WorkerDied:  # another process may have killed it: a text that crashes the compiler does so again
                 answer, asked = await self._answers(workload, candidate, device, read)
         except (WorkerDied, WorkerTimedOut) as error:
             return failed(candidate, str(error), lasting=False)
@@ -181,14 +181,14 @@ class Builders:
     async def _answers(
         self, workload: WorkloadFile | None, candidate: Candidate, device: Device, read: Sequence[Path]
     ) -> tuple[CandidateBuild, list[ExtensionBuild]]:
-        """What workers make of a candidate and of the extensions that it asks for."""
+        """Return the build of a candidate and the builds of the extensions that it asks for."""
         answer = await self._candidate(workload, candidate, device, read)
         return answer, [await self._extension(request, candidate, device.arch, read) for request in answer.requests]
 
     def _allow(self, workload: WorkloadFile | None, candidate: Candidate) -> list[Path]:
-        """Let workers read what building a candidate may need, and return that.
+        """Grant workers read access to the files that building a candidate may need; return these files.
 
-        Workers of this build are told so themselves: another session of the pool may end before they start.
+        The workers of this build also get the list directly: another session that granted it may end before they start.
         """
         builds = self._cache_folder
         with contextlib.suppress(OSError):
@@ -226,7 +226,7 @@ class Builders:
     async def _extension(
         self, request: ExtensionRequest, candidate: Candidate, arch: str, read: Sequence[Path]
     ) -> ExtensionBuild:
-        """Build one extension that a candidate asks for; its own code is run only where torch has to build it."""
+        """Build one extension of a candidate; the candidate's code runs only where torch itself has to build it."""
         origin, options = _absolute(candidate.kernel), self._options()
         async with self._worker(read) as worker:
             fast = BuildExtension(extension=request, origin=origin, arch=arch, options=options, cache=self._cache())
@@ -241,7 +241,7 @@ class Builders:
             return await worker.ask(full, deadline=policy.EXTENSION_BUILD_SECONDS)
 
     def _idle_worker(self, read: Sequence[Path]) -> Worker | None:
-        """An idle worker that may read what a new one might; those that may not have served their time."""
+        """Return an idle worker with read access to `read`, or None; workers with other access are killed."""
         while self._idle:
             worker = self._idle.pop()
             if worker.allowed == self._pool.allowed.union(map(str, read)):
@@ -253,9 +253,9 @@ class Builders:
     async def _worker(
         self, read: Sequence[Path] = (), own: Path | None = None, *, problem: bool = False
     ) -> AsyncGenerator[Worker]:
-        """A worker that runs none of a candidate's code and writes the cache of builds; or with `own`, a fresh one.
+        """Yield a worker that runs no candidate's code and may write the cache of builds, or a fresh one for `own`.
 
-        That is for code of a candidate: all it may write is the folder `own`.
+        The fresh one is for a candidate's code: it may write nothing but the folder `own`.
         """
         async with self._room:
             worker = self._idle_worker(read) if own is None else None
@@ -292,7 +292,7 @@ def _absolute(file: SourceFile) -> SourceFile:
 
 
 def _host_texts(candidate: Candidate, requests: Sequence[ExtensionRequest]) -> tuple[str, ...]:
-    """Return what a Python file gives to `load_inline` and `load`, as far as may be on its lines."""
+    """Return the texts that a Python file passes to `load_inline` and `load`, on their own lines if possible."""
     if not source_part(candidate.language).python:
         return ()
     texts = [unit.text for request in requests for unit in request.units]

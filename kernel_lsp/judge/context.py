@@ -1,4 +1,4 @@
-"""What stages of a judgement work on: the measured baseline, and all that is gathered of one candidate."""
+"""The state that the stages of a judgement share: the measured baseline, and everything learned about one candidate."""
 
 import time
 from collections.abc import Callable, Generator
@@ -49,18 +49,18 @@ class Timeline:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredBaseline:
     """The baseline, loaded and measured: what a candidate is compared with.
 
     Attributes:
-        harness: where it lives.
+        harness: owns its process.
         baseline: its process.
         profile: its answers on all inputs.
         cases: how each case is timed; empty without a GPU, or where the baseline itself is wrong.
         untimed: cases that are too short beside the others.
-        recorded: its recordings, as described by its process.
+        recorded: the properties of its recordings.
         seen: its launches on the GPU.
-        looks: the last looks at confirmed gains.
+        looks: the final access checks of confirmed gains.
     """
 
     harness: Harness
@@ -79,14 +79,14 @@ class Bench:
 
     Attributes:
         target: what is judged.
-        settings: in force at its file.
+        settings: those in force at the target's file.
         gpu: None where kernels are emulated.
         builders: compile workers.
         baseline_built: the baseline's build.
-        measured: the baseline; None where there is no GPU and it cannot be emulated.
-        unmeasured: why it is not measured.
+        measured: the measured baseline; None without a GPU if it cannot be emulated.
+        unmeasured: why it is not measured, else empty.
         timer: holds the GPU for timing, with model servers kept off it.
-        pids: processes of ours.
+        pids: returns the ids of our own processes.
     """
 
     target: Target
@@ -94,7 +94,7 @@ class Bench:
     gpu: Gpu | None
     builders: Builders
     baseline_built: Built
-    measured: Measured | None
+    measured: MeasuredBaseline | None
     unmeasured: str
     timer: Callable[[], AbstractAsyncContextManager[tuple[Quieted, ...]]]
     pids: Callable[[], frozenset[int]]
@@ -106,18 +106,18 @@ class Context:
 
     Attributes:
         bench: the session's part.
-        candidate: under judgement.
-        known: judged in full before, beside another baseline: plain inputs only, and no last look.
+        candidate: the version under judgement.
+        known: True if judged in full before, beside another baseline: plain inputs only, and no final checks.
         always_run: run it even if it is the baseline's own program.
-        on_decision: told of each block.
+        on_decision: called with the decision after each block.
         timeline: seconds by stage.
         built: its build.
         subject: its process.
         reloaded: baseline and candidate in the fresh processes of a confirmation.
-        notes: what its host code does beyond making tensors and launching, for the evidence.
+        notes: actions of its host code beyond creating tensors and launching, for the evidence.
         findings: checks so far.
-        cases: how it is timed.
-        series: all blocks.
+        cases: the timed cases.
+        series: all blocks measured.
         first: the first look at them.
         pairs: blocks of each look where the baseline is slow; None where they are not fixed beforehand.
         quieted: model servers that are kept off the GPU while it is timed.
@@ -155,7 +155,7 @@ class Context:
     sustained: SustainedRun | None = None
 
     @property
-    def measured(self) -> Measured:
+    def measured(self) -> MeasuredBaseline:
         """The measured baseline; later stages come only where there is one."""
         assert self.bench.measured is not None, "an earlier stage ends where nothing is measured"
         return self.bench.measured

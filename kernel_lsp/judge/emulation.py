@@ -1,4 +1,4 @@
-"""What an emulated run of a workload tells: findings and counters at lines of the user's file, or why there is none.
+"""The records of an emulated run of a workload: findings and counters by line, or why there are none.
 
 The worker that emulates (`runner/workers/emulator.py`) sends these as plain data; nothing here imports the emulator.
 """
@@ -32,7 +32,7 @@ class EmulatedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class NeedsGpu:
+class NotEmulated:
     """Why a kernel was not emulated: a sentence that names the instruction, and the line that asks for it, if known."""
 
     reason: str
@@ -45,9 +45,9 @@ class Emulation:
     """All emulated runs of one version of a kernel; `needs_gpu` is set where they ended for want of a GPU."""
 
     runs: tuple[EmulatedRun, ...] = ()
-    needs_gpu: NeedsGpu | None = None
+    needs_gpu: NotEmulated | None = None
 
 
 def read_run(case: str, family: str, input_bytes: int, said: EmulatedReport) -> EmulatedRun:
-    """Return the record of one run on a case, a family of inputs and so many bytes of them."""
+    """Return the record of one run on a case and family, whose inputs take this many bytes."""
     return EmulatedRun(case, family, input_bytes, said.findings, said.counters, said.totals, said.seconds)

@@ -14,7 +14,7 @@ class UnjudgedError(RunnerError):
 
 @contextlib.contextmanager
 def unattributed() -> Generator[None]:
-    """Within it a worker that fails, where no version is to blame for it, is an UnjudgedError."""
+    """Turn the failure of a worker inside the block into an UnjudgedError: no version is to blame for it."""
     try:
         yield
     except WorkerFailure as error:

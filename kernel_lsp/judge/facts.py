@@ -1,4 +1,4 @@
-"""What the compiler makes of a kernel file, for each of several architectures; nothing is run on a GPU."""
+"""Compiler facts of a kernel file for several architectures; nothing runs on a GPU."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -28,9 +28,9 @@ from kernel_lsp.workload.spec import WorkloadFile, find_workload, find_workloads
 
 @dataclass(frozen=True, slots=True)
 class ArchFacts:
-    """One build: what was said of it, and what its kernels cost; no kernels where it failed.
+    """One build: its diagnostics, and the resources of its kernels; no kernels where it failed.
 
-    `assumed` is what kernels that no workload launches were compiled for, and why others were not.
+    `assumed` lists the types that kernels without a launch were compiled for, and why others were not compiled.
     """
 
     arch: str
@@ -42,7 +42,7 @@ class ArchFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class KernelCode:
+class KernelMachineCode:
     """The machine code of one kernel that the workload launches.
 
     Attributes:
@@ -64,9 +64,9 @@ be started."""
 
 @asynccontextmanager
 async def open_builder() -> AsyncGenerator[Compile]:
-    """What compiles many files, or many states of one: workers stay warm between calls.
+    """Yield a function that compiles one file for all target architectures; its workers stay warm between calls.
 
-    None is started for what is known from before (see `known_build`).
+    No worker starts for a build that is already in the cache (see `known_build`).
     """
     async with AsyncExitStack() as stack:
         pool: Pool | None = None
@@ -94,15 +94,15 @@ async def open_builder() -> AsyncGenerator[Compile]:
 
 
 def facts_of(arch: str, built: Built) -> ArchFacts:
-    """The facts in a build that was asked for `arch`; they name the target that it was made for."""
+    """Return the facts of one build that was asked for `arch`; they name the target that it was really compiled for."""
     made = built.arch or arch
     return ArchFacts(made, built.ok, built.build.way, built.build.diagnostics, resources_of(built), built.assumed)
 
 
 def joined_facts(parts: Sequence[ArchFacts]) -> ArchFacts:
-    """The facts of builds for one architecture, each with another workload, as one.
+    """Merge the facts of builds for one architecture, each with another workload.
 
-    A kernel that several of them launch is there once, with the largest block.
+    A kernel that several workloads launch appears once, with its largest block.
     """
     kernels: dict[str, KernelResources] = {}
     for one in (kernel for part in parts for kernel in part.kernels):
@@ -114,12 +114,12 @@ def joined_facts(parts: Sequence[ArchFacts]) -> ArchFacts:
 
 
 def facts_of_all(builds: Sequence[Mapping[str, Built]]) -> list[ArchFacts]:
-    """The facts for each architecture; `builds`, one at least, are of the same ones, each with another workload."""
+    """Return the merged facts for each architecture; `builds` holds a mapping for each workload, with the same keys."""
     return [joined_facts([facts_of(arch, built[arch]) for built in builds]) for arch in builds[0]]
 
 
 def workload_paths(source: SourceFile, workload: Path | None, settings: Settings) -> list[Path | None]:
-    """The workloads that facts of a file are made with: the one named, else all that it has; None alone for none.
+    """Return the workloads to compile a file with: the given one, else all of the file's; `[None]` if it has none.
 
     Raises:
         WorkloadError: one of them cannot be read.
@@ -130,29 +130,29 @@ def workload_paths(source: SourceFile, workload: Path | None, settings: Settings
     return [one.source.path for one in found] or [None]
 
 
-def machine_code(built: Built, settings: Settings) -> tuple[KernelCode, ...]:
-    """The machine code of each kernel in a build that the workload launches, in the order of its facts.
+def machine_code(built: Built, settings: Settings) -> tuple[KernelMachineCode, ...]:
+    """Return the machine code of each kernel that the workload launches, in the order of the facts.
 
-    Blocks for some 0.25 s for each image that is not in the cache, and some milliseconds for one that is.
+    Blocks for about 0.25 s for each image that is not in the cache, and a few milliseconds for one that is.
 
     Raises:
         CannotJudgeError: there is no nvdisasm that can read it.
     """
     names = {kernel.entry: kernel.name for kernel in resources_of(built)}
-    found: dict[str, KernelCode] = {}
+    found: dict[str, KernelMachineCode] = {}
     for image in built.images:
         wanted = [kernel.entry for kernel in image.kernels if kernel.entry in names]
         if wanted:
             functions = disassemble(image.cubin, kept_files(settings, ".sass"), by_triton=built.build.way == "triton")
             codes = {code.function: code for code in functions}
             for entry in wanted:
-                # Of Triton's compilations of one function, each in an image of its own, `#2` tells the second.
-                found[entry] = KernelCode(image.arch, names[entry], codes[entry.partition("#")[0]])
+                # Triton compiles a function several times, into an image each; `#2` names the second.
+                found[entry] = KernelMachineCode(image.arch, names[entry], codes[entry.partition("#")[0]])
     return tuple(found[entry] for entry in names if entry in found)
 
 
 def opcodes(built: Built, settings: Settings) -> dict[str, int]:
-    """How many instructions of each kind the kernels of a build have; none where they cannot be read."""
+    """Return the number of instructions of each kind in a build's kernels; empty if they cannot be disassembled."""
     try:
         codes = machine_code(built, settings)
     except CannotJudgeError:
@@ -163,9 +163,9 @@ def opcodes(built: Built, settings: Settings) -> dict[str, int]:
 def as_it_stands(
     source: SourceFile, workload: Path | None, settings: Settings
 ) -> tuple[WorkloadFile | None, Candidate]:
-    """The workload of a kernel file, and the file itself as what is to be built.
+    """Return the workload of a kernel file, and the file itself as a candidate to build.
 
-    Of CUDA text in a Python file the workload is left out: it says nothing of launches, and its model would be made.
+    For CUDA text in a Python file the workload is None: it has no launches, and reading it would construct its model.
 
     Raises:
         WorkloadError: its workload cannot be read.

@@ -29,12 +29,13 @@ from kernel_lsp.runner import messages
 from kernel_lsp.runner.messages import Answer, Request
 from kernel_lsp.runner.messages.oracle import (
     Attach,
+    CallerContract,
     Compare,
     Compared,
-    Contract,
     Detach,
     Fill,
     LayOut,
+    LoadedWorkload,
     LoadWorkload,
     Made,
     MeasureRates,
@@ -44,9 +45,8 @@ from kernel_lsp.runner.messages.oracle import (
     Touch,
     Varied,
     Vary,
-    Workload,
 )
-from kernel_lsp.runner.messages.subject import Bind, Load, Published, Ready, Rest, Retire, Unbind
+from kernel_lsp.runner.messages.subject import Bind, Load, PublishedOutputs, Ready, Rest, Retire, Unbind
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.runner.shield import to_the_end
@@ -59,11 +59,11 @@ _SLAB_ALIGNMENT = 512
 
 
 class Harness:
-    """Owns the workers that judge one target: an oracle, and each version in a process of its own.
+    """Owns the workers that judge one target: an oracle, and one process for each version.
 
-    Open it before use; the pool kills what is left. Without a GPU (`gpu` is None) kernels run on the emulator, and
-    nothing can be timed. Nor can it where `timed` is False, which spares each worker what timing needs. `say` hears
-    what whoever waits should know.
+    Open it before use; the pool ends workers that are left over. Without a GPU (`gpu` is None) kernels run on the
+    emulator and nothing is timed. With `timed=False` nothing is timed either, and workers skip the set-up for timing.
+    `say` receives messages for the waiting user.
     """
 
     def __init__(
@@ -85,9 +85,9 @@ class Harness:
         self._plain = not find_kernels(baseline.text, baseline.path)
         self.slack = policy.CPU_SLACK if gpu is None and self._plain else 1.0
         self.seed = int.from_bytes(os.urandom(6), "little")
-        self.salt = secrets.randbits(62)  # of checksums, the same in all processes: their sums are compared
+        self.salt = secrets.randbits(62)  # of checksums, the same in all processes, so that sums can be compared
         self._flavour = Flavour.GPU if gpu else Flavour.EMULATE
-        self.workload = Workload((), (), ())
+        self.workload = LoadedWorkload((), (), ())
         self.draws: dict[str, Draw] = {}
         self.bandwidth: Bandwidth | None = None
         self.launch_time = LaunchTime(settings.judge.slow_budget_s)
@@ -99,12 +99,12 @@ class Harness:
 
     @property
     def cases(self) -> tuple[str, ...]:
-        """The workload's cases, as a person would write them."""
+        """Return the workload's cases as readable text, such as `n=4096`."""
         return self.workload.cases
 
     @property
-    def contract(self) -> Contract:
-        """Guarantees of the workload's callers."""
+    def contract(self) -> CallerContract:
+        """Return the guarantees that the workload's callers give."""
         return self.workload.contract
 
     @property
@@ -165,7 +165,7 @@ class Harness:
     ) -> Answer:
         """Ask the oracle."""
         assert self._oracle is not None, "open the harness first"
-        # The oracle serves every version: it must outlive the cancelling of any one of them.
+        # The oracle serves every version: cancelling the judgement of one must not end it.
         try:
             with named_as_given(self.target.workload.source):
                 return await to_the_end(self._oracle.ask(request, deadline=deadline))
@@ -174,11 +174,11 @@ class Harness:
 
     @property
     def whole(self) -> bool:
-        """True while the process that knows what is right lives, without which nothing more can be judged."""
+        """True while the oracle's process lives; without it no candidate can be judged."""
         return self._oracle is not None and self._oracle.alive
 
     async def draw(self, case: int, family: str, number: int = 0) -> Draw:
-        """Return inputs of a case: the same ones each time for the same `number`; all follow from `seed`."""
+        """Return the inputs of a case in a family; `number` selects a variant, equal arguments give equal inputs."""
         key = f"{case}/{family}/{number}"
         if key not in self.draws:
             made = await self.oracle(Prepare(key=key, case=case, family=family, seed=self._seed(key)))
@@ -186,9 +186,9 @@ class Harness:
         return self.draws[key]
 
     async def fresh(self, like: Draw, seed: int, family: str = "") -> Draw:
-        """Return the inputs that `Renew` draws with this seed; errors on them are held to those on `like`.
+        """Return the inputs that `Renew` draws with this seed; their errors are held to the bounds of `like`.
 
-        Those of another `family` have the same shapes and numbers where it changes values of tensors alone.
+        With another `family` they keep shapes and numbers if that family changes only values of tensors.
         """
         key = f"{like.key}/fresh/{family}"
         family = family or self.fresh_family(like)
@@ -196,7 +196,7 @@ class Harness:
         return self._drawn(key, like.case, family, made)
 
     def fresh_family(self, like: Draw) -> str:
-        """Family of inputs that are drawn anew for each timed launch: with other weights too where there are any."""
+        """Return the family to draw anew for each timed launch: the one with other weights where there are weights."""
         return WEIGHTS if WEIGHTS in {draw.family for draw in self.draws.values()} else like.family
 
     def _drawn(self, key: str, case: int, family: str, made: Made) -> Draw:
@@ -204,7 +204,7 @@ class Harness:
         return Draw(key, case, family, made.arguments, made.nbytes, made.input_bytes, changed)
 
     async def lay_out(self, draw: Draw, family: str) -> Draw:
-        """Return the same inputs as they lie in memory in a family that changes nothing else."""
+        """Return the same values in the memory layout of a family that changes nothing but layout."""
         key = f"{draw.key}/{family}"
         if key not in self.draws:
             made = await self.oracle(LayOut(key=key, base=draw.key, family=family))
@@ -212,9 +212,10 @@ class Harness:
         return self.draws[key]
 
     async def vary(self, draw: Draw, argument: int, first: int = 0) -> tuple[Draw | None, Varied]:
-        """Return the same inputs but for one argument, and what the oracle says of them.
+        """Return the same inputs with one argument changed, and the oracle's report on the change.
 
-        There are none, and it says why, where none of its other values from number `first` on asks for another answer.
+        The draw is None where no other value of the argument, from number `first` on, changes the answer; the report
+        says why.
         """
         name = self.workload.arguments[argument]
         usual = f"{draw.key}/{argument}"
@@ -229,7 +230,7 @@ class Harness:
         return self.draws[key], found
 
     async def touch(self, draw: Draw) -> Draw:
-        """Return the same inputs but for fresh values in a few places, other ones each time; only the last are kept.
+        """Return the same inputs with fresh values in a few places, weights included; only the latest draw is kept.
 
         Weights are among them.
         """
@@ -293,14 +294,14 @@ class Harness:
         subject.own_weights = loaded.own_weights
 
     def keep_launchers(self, baseline: Subject) -> None:
-        """Spare versions to come the host code that Triton compiled in the baseline's process to launch it."""
+        """Keep the launchers that Triton compiled in the baseline's process, for later versions to reuse."""
         if self.gpu is not None and compiler_part(baseline.candidate.language).compiles_at_launch:
             self.builders.keep_launchers(baseline.triton_cache)
 
     async def _emulated(self, candidate: Candidate, built: Built) -> Built:
-        """A CUDA version as the emulator takes it; the last of the architectures is the one that it was `built` for.
+        """Return a CUDA version compiled for the emulator; the last architecture tried is the one it was `built` for.
 
-        Code that only a GPU can run stays as it is: for an earlier architecture it may be other code, or none.
+        Code that only a GPU can run stays as it is: built for an earlier architecture it may be other code, or none.
         """
         if built.needs_gpu:
             return built
@@ -312,7 +313,7 @@ class Harness:
         return await self.builders.build(self.target.workload, candidate, own)
 
     async def bind(self, subject: Subject, slabs: tuple[str, ...], draw: Draw) -> None:
-        """Make memory for inputs like these in a version's process, once."""
+        """Allocate memory for the inputs of a draw in a version's process, once for each set of slabs."""
         if subject.bound.get(slabs[0]) == slabs:
             return
         nbytes = -(-draw.nbytes // _SLAB_ALIGNMENT) * _SLAB_ALIGNMENT
@@ -327,7 +328,7 @@ class Harness:
             await subject.ask(Retire())
 
     async def fill(self, subject: Subject, draw: Draw) -> None:
-        """Put inputs into a version's memory, where a launch by itself works on them."""
+        """Write inputs into a version's memory, in the slab for single launches."""
         if draw.slab not in subject.bound and self.large:
             for other in subject.bound.keys() - subject.recorded.keys():
                 await self.unbind(subject, other)
@@ -338,13 +339,13 @@ class Harness:
         self,
         subject: Subject,
         draw: Draw,
-        published: Published,
+        published: PublishedOutputs,
         *,
         slab: str = "",
         baseline: bool = False,
         untouched: bool = True,
     ) -> Compared:
-        """Have the oracle compare what a version published for inputs that lie in `slab`, or in their usual one."""
+        """Return the oracle's comparison of published outputs; the inputs lie in `slab`, or in the draw's own slab."""
         if published.outbox is not None:
             outbox = published.outbox
             await self.oracle(Attach(subject=subject.name, slabs=("out",), nbytes=outbox.nbytes, handle=outbox))
@@ -360,7 +361,7 @@ class Harness:
         )
 
     async def unbind(self, subject: Subject, first: str) -> None:
-        """Free the memory of slabs that were bound together, by the first of them, and what was recorded on it."""
+        """Free the slabs that were bound together, named by the first, and the recordings made on them."""
         slabs = subject.bound.pop(first, ())
         if slabs:
             await self.oracle(Detach(subject=subject.name, slabs=slabs))
@@ -368,7 +369,7 @@ class Harness:
             subject.forget_recordings(first)
 
     async def rest(self, subject: Subject) -> None:
-        """Free a version's inputs and outputs where they are large; `bind` makes memory for them anew."""
+        """Free a version's inputs and outputs if they are large; `bind` allocates them again."""
         if self.large and subject.worker.alive:
             await self.oracle(Detach(subject=subject.name))
             await subject.ask(Rest())
@@ -382,7 +383,7 @@ class Harness:
         self._subjects.pop(subject.name, None)
 
     async def recover(self, pid: int) -> None:
-        """After a version's process broke: wait until the GPU has let go of it, and see that the GPU still works.
+        """After a version's process broke, wait until the GPU has freed it, and check that the GPU still works.
 
         Raises:
             RunnerError: it does not.
@@ -396,7 +397,7 @@ class Harness:
             raise RunnerError("the GPU computes wrongly since the last fault", cure="Start again, or reset the GPU.")
 
     def refill(self) -> None:
-        """Begin to set up workers for the versions to come, if few are left; not while anything is timed."""
+        """Start setting up workers for later versions if few are left; not to be called while anything is timed."""
         if self.gpu:
             roomy = self.gpu.memory_bytes > PLENTY_BYTES and not self.large
             self._spares.refill(plenty=roomy and bool(self._subjects))

@@ -1,4 +1,4 @@
-"""One judgement: stage after stage, until one of them rules."""
+"""Run one judgement: stage after stage, until one returns a ruling."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -32,7 +32,7 @@ _NEITHER = "it failed being timed: its launches can neither be captured nor made
 
 
 async def judge(context: Context) -> Ruling:
-    """Return the ruling on a candidate, and leave nothing of it running."""
+    """Return the ruling on a candidate, and end all its processes."""
     try:
         for stage in STAGES:
             if (ruling := await stage(context)) is not None:
@@ -49,7 +49,7 @@ async def judge(context: Context) -> Ruling:
 
 
 def _out_of_time(context: Context, error: OutOfTimeError) -> Ruling:
-    """Return the ruling on a candidate that could not be judged in the time for launches beside a slow baseline."""
+    """Return the ruling on a candidate for which the launch time beside a slow baseline ran out."""
     harness, first = context.harness, context.first
     reason, speedup = f"{error} before it was judged", None
     if first is not None and first.decision.stop:
@@ -65,7 +65,7 @@ def _out_of_time(context: Context, error: OutOfTimeError) -> Ruling:
 
 
 async def _timed(context: Context) -> Ruling:
-    """Time a candidate; one that cannot be captured launch by launch, and the baseline then in the same way."""
+    """Time a candidate as CUDA graphs; if it cannot be captured, time both sides launch by launch."""
     return await _through(context) or await _launch_by_launch(context)
 
 
@@ -89,7 +89,7 @@ async def _through(context: Context) -> Ruling | None:
 
 
 def _broken(context: Context, error: Exception) -> Ruling:
-    """Return the ruling on a candidate that broke while it was timed.
+    """Return the ruling on a candidate whose process failed during timing.
 
     Raises:
         KernelLspError: it is the baseline that broke.
@@ -119,7 +119,7 @@ async def _launch_by_launch(context: Context) -> Ruling:
 
 
 async def _leave(context: Context) -> None:
-    """End the candidate's processes, and see that the GPU works where one of them broke."""
+    """End the candidate's processes, and check the GPU if one of them crashed."""
     if context.subject is None:
         return
     harness, worker = context.harness, context.subject.worker

@@ -1,4 +1,4 @@
-"""Whether two Python texts are the same program, as far as their syntax tells."""
+"""Compare Python programs by their syntax."""
 
 import ast
 import re
@@ -12,7 +12,7 @@ _OF_PROBLEM = ("get_inputs", "get_init_inputs")
 
 
 def same_python(one: str, other: str) -> bool:
-    """Whether two Python texts differ in comments and layout only."""
+    """Return True if two Python texts differ in comments and layout only."""
     try:
         return ast.dump(python_ast(one)) == ast.dump(python_ast(other))
     except SyntaxError:
@@ -20,9 +20,9 @@ def same_python(one: str, other: str) -> bool:
 
 
 def same_model(one: str, other: str) -> bool:
-    """Whether two KernelBench files define the same model, be it called `Model` or `ModelNew`.
+    """Return True if two KernelBench files define the same model, whether it is called `Model` or `ModelNew`.
 
-    What only a problem needs (inputs, and constants that the rest does not use) and what documents are left out.
+    Parts that only a problem needs (inputs, and constants used nowhere else) and docstrings are ignored.
     """
     try:
         return _of_model(one) == _of_model(other)
@@ -41,7 +41,7 @@ def _of_model(text: str) -> list[str]:
 
 
 def _globals(table: SymbolTable) -> Iterator[str]:
-    """Names of globals that a scope and those in it refer to."""
+    """Yield the names of globals that a scope and its inner scopes use."""
     for symbol in table.get_symbols():
         if symbol.is_referenced() and (symbol.is_global() or table.get_type() == "module"):
             yield symbol.get_name()

@@ -1,4 +1,4 @@
-"""Many candidates at once: rounds of baseline, candidates, baseline, candidates reversed, baseline.
+"""Rank many candidates in rounds: baseline, candidates, baseline, candidates reversed, baseline.
 
 A race costs a fraction of as many judgements. It ranks and drops; it never calls anything faster: that takes a
 judgement of its own. Beside a slow baseline it has one round, which ranks and drops nobody.
@@ -23,8 +23,8 @@ from kernel_lsp.judge.subject import Subject
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """How one candidate did: time over the baseline's time with its interval, or why it could not be timed."""
+class RaceResult:
+    """The result of one candidate: time over the baseline's time with its interval, or why it could not be timed."""
 
     subject: Subject
     ratio: float | None
@@ -32,8 +32,8 @@ class Standing:
     ruling: Ruling | None = None
 
 
-async def race(session: Session, subjects: Sequence[Subject], rng: random.Random) -> list[Standing]:
-    """Time candidates that are right against the baseline, all on the same rounds; in the order given.
+async def race(session: Session, subjects: Sequence[Subject], rng: random.Random) -> list[RaceResult]:
+    """Time correct candidates against the baseline in the same rounds; return their results in the order given.
 
     Raises:
         UnjudgedError: something broke that says nothing of any of them.
@@ -42,7 +42,7 @@ async def race(session: Session, subjects: Sequence[Subject], rng: random.Random
         return await _race(session, subjects, rng)
 
 
-async def _race(session: Session, subjects: Sequence[Subject], rng: random.Random) -> list[Standing]:
+async def _race(session: Session, subjects: Sequence[Subject], rng: random.Random) -> list[RaceResult]:
     measured, settings = session.measured, session.settings.judge
     assert measured is not None, "only what runs is raced"
     rulings: dict[int, Ruling] = {}
@@ -73,15 +73,15 @@ async def _race(session: Session, subjects: Sequence[Subject], rng: random.Rando
             if number + 1 >= policy.RACE_LEAST_ROUNDS:
                 field = {index: blocks[index] for index in alive}
                 alive = rounds.survivors(field, len(subjects), settings.delta, settings.alpha)
-    standings: list[Standing] = []
+    standings: list[RaceResult] = []
     for index, subject in enumerate(subjects):
         if index in rulings or not blocks.get(index):
-            standings.append(Standing(subject, None, None, rulings.get(index)))
+            standings.append(RaceResult(subject, None, None, rulings.get(index)))
             continue
         alpha = rounds.alpha_of_each(settings.alpha, len(subjects))
         found = statistics.decide(blocks[index], settings.delta, alpha)
         interval = found.interval.ratio
-        standings.append(Standing(subject, math.exp(found.mean), (interval.lower, interval.upper)))
+        standings.append(RaceResult(subject, math.exp(found.mean), (interval.lower, interval.upper)))
     return standings
 
 
@@ -93,7 +93,7 @@ async def _round(
     rulings: dict[int, Ruling],
     rng: random.Random,
 ) -> None:
-    """One round on every case; a candidate that fails meanwhile is out, and the round does not count for it."""
+    """Run one round on every case; a candidate that fails drops out, and the round does not count for it."""
     measured = session.measured
     assert measured is not None, "only what runs is raced"
     sums: dict[int, list[float]] = {index: [] for index in alive}

@@ -1,4 +1,4 @@
-"""Compile facts of a version as launched, for evidence and for pruning."""
+"""Collect the compiler's figures for the kernels of a version as launched, for evidence and for pruning."""
 
 from math import prod
 
@@ -10,7 +10,7 @@ from kernel_lsp.judge.verdict import KernelResources
 
 
 def resources_of(built: Built) -> tuple[KernelResources, ...]:
-    """One record for each kernel that the workload launches, with the largest shared memory and block it is given."""
+    """Return one record for each launched kernel, with the largest shared memory and block it is launched with."""
     binary = built.build.binary
     if binary is None:
         return ()
@@ -54,12 +54,12 @@ def resources_of(built: Built) -> tuple[KernelResources, ...]:
 
 
 def _codes(built: Built) -> dict[str, str]:
-    """The hash of each kernel's machine code, by its entry."""
+    """Return the hash of each kernel's machine code, by its entry symbol."""
     found: dict[str, str] = {}
     for image in built.images:
         digests = kernel_digests(image.cubin)
         for kernel in image.kernels:
-            # Of Triton's compilations of one function, each in an image of its own, `#2` tells the second.
+            # Triton compiles a function several times, into an image each; `#2` names the second.
             if (digest := digests.get(kernel.entry.partition("#")[0])) is not None:
                 found[kernel.entry] = digest
     return found

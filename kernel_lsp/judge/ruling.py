@@ -1,4 +1,4 @@
-"""A ruling: what one stage decides of a candidate, be it out, right or faster."""
+"""A ruling: the decision of one stage about a candidate, be it failed, right or faster."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ class Speedup:
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """The end of a judgement.
+    """The decision that ends a judgement.
 
     Attributes:
         outcome: the outcome.
@@ -23,7 +23,7 @@ class Ruling:
         reason: one sentence for a person.
         mismatch: the first wrong element, where an output is wrong.
         speedup: where it was timed.
-        died: True where its process ended without a word, which somebody else may have caused.
+        died: True if its process ended without a message, which another process may have caused.
     """
 
     outcome: Outcome
@@ -35,7 +35,7 @@ class Ruling:
 
 
 def rejected(reason: str) -> Ruling:
-    """Return the ruling on a candidate that cheats, or that cannot be told from one that does."""
+    """Return the ruling on a candidate that cheats, or that cannot be told apart from one that does."""
     return Ruling(Outcome.ILLEGITIMATE, Stage.LEGITIMATE, f"rejected: {reason}")
 
 

@@ -1,4 +1,4 @@
-"""Judging candidates of one target: a baseline that is measured once, and verdicts on what would replace it."""
+"""Judge candidates of one target: the baseline is measured once, then each candidate is compared with it."""
 
 import asyncio
 import random
@@ -15,7 +15,7 @@ from kernel_lsp.device.lock import gpu_lock
 from kernel_lsp.device.nvml import Faults, Gpu, free_bytes
 from kernel_lsp.errors import CannotJudgeError, KernelLspError, WorkloadError
 from kernel_lsp.judge.building import Builders, Built
-from kernel_lsp.judge.context import Bench, Context, Measured
+from kernel_lsp.judge.context import Bench, Context, MeasuredBaseline
 from kernel_lsp.judge.errors import UnjudgedError, unattributed
 from kernel_lsp.judge.evidence import verdict_of
 from kernel_lsp.judge.harness import Harness
@@ -60,7 +60,7 @@ class Session:
         self._own_builders = builders is None
         self.baseline_built: Built | None = None
         self.harness: Harness | None = None
-        self.measured: Measured | None = None
+        self.measured: MeasuredBaseline | None = None
         self.unmeasured = ""
         self.faults = Faults(gpu) if gpu is not None else None
         self._slept = AsyncExitStack()
@@ -83,7 +83,7 @@ class Session:
             raise KernelLspError(
                 f"the kernel does not build as it stands: {self.baseline_built.first_error}",
                 target.source.path,
-                cure="Mend it first; `kernel-lsp check` shows every message.",
+                cure="Fix it first; `kernel-lsp check` shows every message.",
             )
         try:
             with harness.launch_time.measuring():
@@ -95,8 +95,8 @@ class Session:
             return
         harness.refill()
 
-    async def _measure(self, harness: Harness, built: Built) -> Measured:
-        """Measure the baseline; where a launch takes too long for timing, no cases are chosen."""
+    async def _measure(self, harness: Harness, built: Built) -> MeasuredBaseline:
+        """Measure the baseline; if one launch takes too long for timing, no cases are chosen."""
         baseline = await harness.enter(self.target.baseline, built)
         launch_time = harness.launch_time
         try:
@@ -105,20 +105,20 @@ class Session:
             why = f"it cannot be judged in the time for it: {launch_time.slowest(harness.cases)}"
             raise CannotJudgeError(why, self.target.source.path, cure=CURE) from error
         if self.gpu is None or profile.findings.ruling is not None or not launch_time.affords_case():
-            return Measured(harness, baseline, profile)
+            return MeasuredBaseline(harness, baseline, profile)
         try:
             baseline, chosen, recorded = await self._prepare_timing(harness, baseline, profile)
             seen = await observe(harness, baseline, chosen.timed)
         except OutOfTimeError:
-            return Measured(harness, baseline, profile)
+            return MeasuredBaseline(harness, baseline, profile)
         await harness.rest(baseline)
         looks = FinalLooks(harness, baseline, profile, chosen.timed)
-        return Measured(harness, baseline, profile, chosen.timed, chosen.untimed, recorded, seen, looks)
+        return MeasuredBaseline(harness, baseline, profile, chosen.timed, chosen.untimed, recorded, seen, looks)
 
     async def _prepare_timing(
         self, harness: Harness, baseline: Subject, profile: BaselineProfile
     ) -> tuple[Subject, CaseChoice, tuple[Recorded, ...]]:
-        """Choose how to time, as CUDA graphs if the baseline allows it; return also the process that is ready for it.
+        """Choose how to time, as CUDA graphs if the baseline allows it; return also the process ready for timing.
 
         Raises:
             WorkloadError: the baseline cannot be timed in any way.
@@ -147,7 +147,7 @@ class Session:
         raise WorkloadError(f"the kernel cannot be timed as it stands: {wrong}", self.target.workload.source.path)
 
     async def close(self) -> None:
-        """End the workers, and wake what slept for them."""
+        """End the workers, and wake the model servers that were put to sleep for them."""
         try:
             if self.faults is not None:
                 self.faults.close()
@@ -161,14 +161,14 @@ class Session:
             await self._slept.aclose()
 
     async def _make_room(self, gpu: Gpu) -> None:
-        """Have model servers sleep until the end if they leave too little memory."""
+        """Put model servers to sleep until the session ends, if they leave too little memory."""
         free, wanted = free_bytes(gpu), self.settings.model.reserve // 2
         if await self._slept.enter_async_context(gate.asleep(gpu.uuid, wanted=wanted, free=free)):
             self._slept.push_async_callback(_memory_is_back, gpu, free_bytes(gpu))
 
     @asynccontextmanager
     async def timer(self) -> AsyncGenerator[tuple[gate.Quieted, ...]]:
-        """Hold the GPU for timing, with every model server kept off it; those are what it gives."""
+        """Hold the GPU for timing with every model server kept off it; yield these servers."""
         assert self.gpu is not None, "only a GPU is timed"
         lock = gpu_lock(self.gpu.uuid, private_folder("locks"))
         async with lock, gate.quiet(self.gpu.uuid) as quieted:
@@ -184,10 +184,10 @@ class Session:
     ) -> Verdict:
         """Return the verdict on one candidate.
 
-        A candidate that is the baseline's own program under another text is SAME without being run, unless
-        `always_run` asks for it, as measurements of the judge itself do. One that is `known` has been judged in full
-        beside another baseline of the same workload: it is checked on plain inputs only, and a gain is not looked at
-        more closely. One whose process ends without a word is judged once more: somebody else may have killed it.
+        A candidate that is the baseline's own program under another text is SAME without being run, unless `always_run`
+        is set, as for measurements of the judge itself. One that is `known` was judged in full beside another baseline
+        of the same workload: it is checked on plain inputs only, and a gain gets no final checks. One whose process
+        ends without a message is judged once more: another process may have killed it.
 
         Raises:
             UnjudgedError: something broke that says nothing of the candidate; another session may judge it.
@@ -219,19 +219,19 @@ class Session:
 
 
 async def _memory_is_back(gpu: Gpu, free: int) -> None:
-    """Wait until the memory of workers that were killed is free again, as it was before them."""
+    """Wait until the memory of killed workers is free again."""
     until = time.monotonic() + policy.LET_GO_SECONDS
     while free_bytes(gpu) < free and time.monotonic() < until:
         await asyncio.sleep(0.05)
 
 
 def pool_on(gpu: Gpu | None, settings: Settings) -> Pool:
-    """Return workers that use this GPU, or none."""
+    """Return a pool of workers on this GPU, or without one."""
     return Pool(gpu.uuid if gpu else None, warm_minutes=settings.runner.warm_minutes)
 
 
 def start_pool(settings: Settings) -> Pool:
-    """Return workers for sessions on the GPU that is to be used, or for a machine without one.
+    """Return a pool of workers on the GPU that the settings choose, or without one if the machine has none.
 
     Raises:
         ConfigurationError: the setting `gpu` names none.
@@ -240,7 +240,7 @@ def start_pool(settings: Settings) -> Pool:
 
 
 class Pools:
-    """Workers for sessions one after another, started when they are first asked for; after `end`, others."""
+    """A pool of workers for several sessions, started on first use; after `end` the next use starts another."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -253,7 +253,7 @@ class Pools:
         await self.end()
 
     def now(self) -> Pool:
-        """Return those there are.
+        """Return the pool, started if necessary.
 
         Raises:
             ConfigurationError: the setting `gpu` names none.
@@ -262,7 +262,7 @@ class Pools:
         return self._pool
 
     async def end(self) -> None:
-        """End them."""
+        """End the pool."""
         pool, self._pool = self._pool, None
         if pool is not None:
             await pool.close()
@@ -276,14 +276,14 @@ async def open_session(
     builders: Builders | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> AsyncGenerator[Session]:
-    """Open a session with its baseline measured; its workers end with it.
+    """Open a session with its baseline measured; its workers end with the session.
 
     Args:
         target: the kernel and its workload.
         settings: in force at its file.
         pool: for sessions one after another, which then import the heavy libraries once; they are on its GPU.
         builders: of that pool, for builds that are wanted before a session is open or after it.
-        say: hears what whoever waits should know early, as that the baseline is slow.
+        say: called with early messages for the waiting user, such as that the baseline is slow.
 
     Raises:
         KernelLspError: the baseline or the workload cannot be used, or workers cannot be started.

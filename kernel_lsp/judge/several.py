@@ -1,4 +1,4 @@
-"""Judging several candidates of one target: the baseline is measured once, and none of them stops the others."""
+"""Judge several candidates of one target: the baseline is measured once, and a failed candidate stops no other."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,8 +18,8 @@ from kernel_lsp.workload.spec import find_launch
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A candidate's file, and the candidate in it or why there is none."""
+class CandidateFile:
+    """A candidate's file, with the candidate read from it or why it cannot be used."""
 
     path: Path
     candidate: Candidate | None
@@ -28,14 +28,14 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What came of a candidate's file: a verdict, or why it could not be judged."""
+    """The result for a candidate's file: a verdict, or why it could not be judged."""
 
     path: Path
     verdict: Verdict | None
     problem: KernelLspError | None = None
 
 
-def read_entry(target: Target, path: Path, *, own_launch: bool = True) -> Entry:
+def read_entry(target: Target, path: Path, *, own_launch: bool = True) -> CandidateFile:
     """Return the version of the target's kernel in a file.
 
     Args:
@@ -46,30 +46,31 @@ def read_entry(target: Target, path: Path, *, own_launch: bool = True) -> Entry:
     try:
         source = read_source(path)
         if target.workload.problem:
-            return Entry(path, target.answer(source, path.name, "user"))
+            return CandidateFile(path, target.answer(source, path.name, "user"))
         launch = find_launch(source) if own_launch else None
         if launch is None:
-            return Entry(path, target.version(source.text, path.name, "user"))
-        # Beside the workload its imports mean the same; from another folder it takes the workload's place.
+            return CandidateFile(path, target.version(source.text, path.name, "user"))
+        # Beside the workload its imports mean the same; from another folder the text replaces the workload's own.
         beside = launch.path if launch.path.parent.samefile(target.workload.source.path.parent) else None
-        return Entry(path, target.version(source.text, path.name, "user", launch.text, beside))
+        return CandidateFile(path, target.version(source.text, path.name, "user", launch.text, beside))
     except KernelLspError as error:
-        return Entry(path, None, error)
+        return CandidateFile(path, None, error)
 
 
 async def judge_each(
     target: Target,
-    entries: Sequence[Entry],
+    entries: Sequence[CandidateFile],
     settings: Settings,
     on_begin: Callable[[Path], None],
     on_judged: Callable[[Judged], None],
     on_decision: Callable[[Decision], None] | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Judge candidates in order; `on_judged` hears of each as it is done, `on_begin` of each before, `say` what whoever
-    waits should know early.
+    """Judge candidates in order.
 
-    One that could not be judged, as where a process of the judge's own died, is followed by a session opened anew.
+    `on_begin` is called before each candidate, `on_judged` after each, and `say` with early messages for the user.
+    After a candidate that could not be judged, for example because a process of the judge died, the session is opened
+    anew.
 
     Raises:
         KernelLspError: the baseline or the workload cannot be used, or workers cannot be started.

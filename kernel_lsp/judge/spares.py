@@ -1,4 +1,4 @@
-"""Processes that are set up before there is a version for them."""
+"""Keep processes ready for versions to come."""
 
 import asyncio
 import contextlib
@@ -12,13 +12,13 @@ from kernel_lsp.runner.worker import Worker
 
 PLENTY_BYTES = 32 << 30
 """Memory of a GPU from which on it has room for more spares: each takes a GiB."""
-_SPARES = 3  # one judgement takes a process, and two fresh ones to confirm a gain
+_SPARES = 3  # one judgement takes one process, and two fresh ones to confirm a gain
 _MORE_SPARES = 6
-_FEW_SPARES = 2  # that are left when others are made
+_FEW_SPARES = 2  # refill when at most so many are left
 
 
 class Spares:
-    """Keeps some workers ready; `set_up` makes one."""
+    """A stock of ready workers; `set_up` starts one."""
 
     def __init__(self, set_up: Callable[[], Coroutine[object, Never, Worker]]) -> None:
         self._set_up = set_up
@@ -28,21 +28,21 @@ class Spares:
         return len(self._spares)
 
     def refill(self, *, plenty: bool) -> None:
-        """Begin to set up workers if few are left; more of them where there is `plenty` of room.
+        """Start setting up workers if few are left; more of them where there is `plenty` of memory.
 
-        Several together: before the next version is timed they are waited for, which takes as long for one.
+        They are set up together: timing waits for all of them, which takes as long as for one.
         """
         if len(self._spares) <= _FEW_SPARES:
             most = _MORE_SPARES if plenty else _SPARES
             self._spares += [start(self._set_up()) for _ in range(most - len(self._spares))]
 
     async def settle(self) -> None:
-        """Wait until none is being set up."""
+        """Wait until no worker is being set up."""
         if self._spares:
             await asyncio.wait(self._spares)
 
     async def take(self) -> Worker:
-        """Return a worker that is set up already, or else a new one; raises as `set_up`."""
+        """Return a ready worker, or else a new one; raises what `set_up` raises."""
         if not self._spares:
             return await self._set_up()
         try:
@@ -51,7 +51,7 @@ class Spares:
             return await self._set_up()
 
     async def close(self) -> None:
-        """End all."""
+        """End all workers."""
         for spare in self._spares:
             spare.cancel()
             with contextlib.suppress(asyncio.CancelledError, RunnerError, WorkerFailure):

@@ -41,14 +41,14 @@ class Subject:
     run_s: float = 0.0
 
     def forget_recordings(self, slab: str) -> None:
-        """Forget the recordings on slabs that were bound together, by the first of them."""
+        """Forget the recordings on slabs that were bound together, named by the first slab."""
         for name in [name for name in self.recorded if slab_of(name) == slab]:
             del self.recorded[name]
 
     async def ask(
         self, request: Request[SubjectRole, Answer], *, deadline: float = policy.WORKER_ANSWER_SECONDS
     ) -> Answer:
-        """Ask the worker.
+        """Send a request to the worker and return its answer.
 
         Raises:
             OutOfTimeError: it would launch, beside a slow baseline, and there is no time left for that.
@@ -72,5 +72,5 @@ class Subject:
 
     @property
     def triton_cache(self) -> Path:
-        """The folder of Triton's cache in its process."""
+        """Return the folder of Triton's cache in its process."""
         return self.worker.scratch / "triton"

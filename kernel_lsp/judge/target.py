@@ -1,4 +1,4 @@
-"""What is judged: a kernel file with its workload, and versions of it."""
+"""The target of a judgement: a kernel file with its workload, and versions of the kernel."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -36,15 +36,15 @@ class Target:
 
     @property
     def baseline(self) -> Candidate:
-        """The user's file as it stands."""
+        """Return the user's file as it stands, as a candidate."""
         return self.version(self.source.text, "baseline", "baseline", self.launch_text)
 
     def version(
         self, text: str, label: str, origin: str, launch_text: str | None = None, launch_path: Path | None = None
     ) -> Candidate:
-        """A candidate with other kernel text, and other launch text where that stands in the workload file.
+        """Return a candidate with other kernel text, and other launch text if that stands in the workload file.
 
-        That text takes the workload's place unless it has a file of its own, at `launch_path`.
+        The launch text replaces the workload's own unless it has a file of its own, at `launch_path`.
         """
         launch = None
         if not self.workload.in_kernel_file and self.workload.has_launch:
@@ -55,7 +55,7 @@ class Target:
         return Candidate(self.language, SourceFile(self.source.path, text), launch, label, origin)
 
     def answer(self, source: SourceFile, label: str, origin: str) -> Candidate:
-        """An answer to the target's KernelBench problem, which may be in another language than the baseline."""
+        """Return an answer to the target's KernelBench problem; its language may differ from the baseline's."""
         return Candidate(language_of(source.path, source.text) or self.language, source, None, label, origin)
 
 
@@ -67,7 +67,7 @@ def make_target(
     problems: Path | None = None,
     folders: Sequence[Path] = (),
 ) -> Target:
-    """The target that a command line or an editor names.
+    """Return the target that a command line or an editor names.
 
     Args:
         path: the kernel file.
@@ -100,7 +100,7 @@ def make_target(
 
 
 def _missing(text: str) -> list[str]:
-    """What a file with a class `Model` lacks of a KernelBench problem."""
+    """Return the names that a file with a class `Model` lacks to be a KernelBench problem."""
     if not re.search(r"^class\s+Model\b", text, re.MULTILINE):
         return []
     return [f"`{name}`" for name in ("get_inputs", "get_init_inputs") if not re.search(rf"^def\s+{name}\b", text, re.M)]

@@ -1,4 +1,4 @@
-"""The records a judgement makes: the verdict, and the evidence it rests on."""
+"""The records of a judgement: the verdict, and its evidence."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -9,7 +9,7 @@ from kernel_lsp.compiler.occupancy import Cliff
 
 
 class Outcome(StrEnum):
-    """What became of a candidate. The terms are defined in docs/verdicts.md."""
+    """The outcome of a judgement. The terms are defined in docs/verdicts.md."""
 
     FASTER = "FASTER"
     SLOWER = "SLOWER"
@@ -25,7 +25,7 @@ class Outcome(StrEnum):
 
     @property
     def is_failure(self) -> bool:
-        """True where the candidate is out, whatever its speed."""
+        """True where the candidate failed, whatever its speed."""
         return self in _FAILURES
 
 
@@ -46,7 +46,7 @@ class Stage(StrEnum):
 
 
 class CheckStatus(StrEnum):
-    """How one check ended."""
+    """The result of one check."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -54,7 +54,7 @@ class CheckStatus(StrEnum):
 
 
 class Record(BaseModel):
-    """Frozen and strict: evidence is written once and read back as it was, infinities included."""
+    """A frozen record with strict fields: evidence is written once and read back unchanged, infinities included."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
@@ -63,7 +63,7 @@ Unbounded = Annotated[float, "infinities and NaN are texts in JSON"]
 
 
 class Check(Record):
-    """One check that ran, or did not and why (`detail`)."""
+    """One check that ran, or that was skipped; `detail` says why."""
 
     name: str
     status: CheckStatus
@@ -157,7 +157,7 @@ class TracedGroup(Record):
 
 
 class Trace(Record):
-    """What the candidate put on the GPU on one case, as CUPTI saw it.
+    """The candidate's work on the GPU for one case, as CUPTI traced it.
 
     Attributes:
         case: its parameters, as text.
@@ -269,7 +269,7 @@ class ModelServerState(Record):
 
 
 class DeviceState(Record):
-    """The GPU as it was while timing. Clocks in MHz, power in W, temperature in degrees Celsius."""
+    """The GPU's state while timing. Clocks in MHz, power in W, temperature in degrees Celsius."""
 
     name: str
     uuid: str
@@ -287,13 +287,13 @@ class DeviceState(Record):
 
 
 class ExtensionRecord(Record):
-    """How one torch extension of a candidate was built.
+    """The build of one torch extension of a candidate.
 
     Attributes:
         name: as the candidate calls it.
         path: `fast` with the thin header and NVRTC, or `full` with torch's own headers and nvcc.
         reason: why it could not be the fast one; empty on that.
-        seconds_host, seconds_device: wall time spent on each part; on the full path the first is all of it.
+        seconds_host, seconds_device: wall time spent on each part; on the full path the first is their sum.
         cached_host, cached_device: whether that part was found built.
         arch: what its device code was compiled for, `sm_90a` where it asks for all of an H100; empty without any.
     """

@@ -1,7 +1,7 @@
-"""Compile messages and facts of open texts, from a service process that stays warm.
+"""Compiler messages and facts of open texts, from a service process that stays warm.
 
-An edit takes the place of one that waits; a text is compiled when its author pauses; a result is kept only while its
-text is still the one on the screen. A text in an untrusted folder is never sent.
+A newer edit replaces a waiting one; a text is compiled when its author pauses; a result is kept only while its text is
+still on the screen. A text in an untrusted folder is never sent.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from kernel_lsp.compiler.binary import Diagnostic, Severity
 from kernel_lsp.errors import ConfigurationError, KernelLspError, RunnerError
 from kernel_lsp.lsp.background import Background
 from kernel_lsp.lsp.client import Client
-from kernel_lsp.lsp.compiled import Compiled, Facts, MachineLine
+from kernel_lsp.lsp.compiled import CompiledKernel, CompiledText, MachineLine
 from kernel_lsp.lsp.diagnostics import Board
 from kernel_lsp.lsp.documents import Document, Documents
 from kernel_lsp.lsp.process import Service, ServiceFailure
@@ -24,11 +24,11 @@ from kernel_lsp.lsp.workspace import Permission
 log = logging.getLogger("kernel-lsp")
 
 
-_SHOWN = tuple(field.name for field in fields(Facts))
+_SHOWN = tuple(field.name for field in fields(CompiledKernel))
 
 
 class Analysis:
-    """The latest results, and the requests for newer ones."""
+    """The latest results, and the pending requests for newer ones."""
 
     def __init__(
         self,
@@ -44,42 +44,42 @@ class Analysis:
         self._service = Service()
         self._pending: dict[str, asyncio.Task[None]] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._results: dict[str, tuple[str, tuple[Compiled, ...]]] = {}
-        self._facts: dict[str, tuple[Compiled, ...]] = {}
+        self._results: dict[str, tuple[str, tuple[CompiledText, ...]]] = {}
+        self._facts: dict[str, tuple[CompiledText, ...]] = {}
         self._lines: dict[str, tuple[str, dict[int, list[MachineLine]]]] = {}
         self._counters: dict[str, tuple[str, list[dict[str, Any]]]] = {}
         self._movement = asyncio.Event()
 
-    def of(self, document: Document) -> tuple[Compiled, ...]:
-        """What is known of a text as it stands, by architecture; nothing where it was not compiled yet."""
+    def of(self, document: Document) -> tuple[CompiledText, ...]:
+        """Return the results for a text as it stands, by architecture; empty if it was not compiled yet."""
         text, found = self._results.get(document.uri, (None, ()))
         return found if text == document.text else ()
 
-    def latest(self, uri: str) -> tuple[Compiled, ...] | None:
-        """The last state of a text that compiled, which may be an older one; None where none has yet."""
+    def latest(self, uri: str) -> tuple[CompiledText, ...] | None:
+        """Return the results of the last state of a text that compiled, maybe an older one; None if none has yet."""
         return self._facts.get(uri)
 
     def is_compiled(self, document: Document) -> bool:
-        """Whether the text as it stands was compiled, be it with success or not."""
+        """Return True if the text as it stands was compiled, with or without success."""
         return self._results.get(document.uri, (None, ()))[0] == document.text
 
     def lines(self, document: Document) -> dict[int, list[MachineLine]]:
-        """The machine code of each line of a text as it stands; nothing where it is not known yet."""
+        """Return the machine code of each line of a text as it stands; empty if unknown."""
         text, found = self._lines.get(document.uri, (None, {}))
         return found if text == document.text else {}
 
     def counters(self, document: Document) -> list[dict[str, Any]]:
-        """What the last emulated run of a text as it stands counted, see `judge.emulation.LineCounters`."""
+        """Return the counters of the last emulated run of a text as it stands, see `judge.emulation.LineCounters`."""
         text, found = self._counters.get(document.uri, (None, []))
         return found if text == document.text else []
 
     def counted(self, document: Document, counters: list[dict[str, Any]]) -> None:
-        """A check has run a text on the emulator."""
+        """Store the counters of a check that ran a text on the emulator."""
         self._counters[document.uri] = document.text, counters
         self._client.refresh()
 
     def request(self, document: Document, *, at_once: bool = False) -> None:
-        """Have a text compiled once its author pauses; an older request for it that still waits is dropped."""
+        """Have a text compiled once its author pauses; an older waiting request for the same text is dropped."""
         if (waiting := self._pending.pop(document.uri, None)) is not None:
             waiting.cancel()
         if document.kernels and self._permission.covers(document):
@@ -90,12 +90,12 @@ class Analysis:
         self._moved()
 
     async def settled(self, document: Document) -> None:
-        """Wait until a text was compiled as it stands, or changed, or was closed."""
+        """Wait until a text is compiled as it stands, changed, or closed."""
         while self._documents.get(document.uri) is document and not self._is_settled(document):
             await self._movement.wait()
 
     def forget(self, uri: str) -> None:
-        """The text was closed."""
+        """Forget a closed text."""
         self._results.pop(uri, None)
         for kept in (self._facts, self._lines, self._counters):
             kept.pop(uri, None)
@@ -108,7 +108,7 @@ class Analysis:
         await self._service.close()
 
     async def code(self, document: Document, arch: str | None = None) -> tuple[KernelCode, ...]:
-        """The machine code of a text's kernels, for `arch`, else for the first that is built for.
+        """Return the machine code of a text's kernels, for `arch`, else for the first target architecture.
 
         Raises:
             ConfigurationError: the text is not trusted.
@@ -127,7 +127,7 @@ class Analysis:
             await asyncio.sleep(settings.editor.delay_ms / 1000)
         if (running := self._running.get(document.uri)) is not None:
             await asyncio.wait([running])
-        self._pending.pop(document.uri, None)  # from here on a newer edit waits for this one
+        self._pending.pop(document.uri, None)  # later edits now wait for this compilation
         task = self._running[document.uri] = self._background.start(self._compile(document))
         task.add_done_callback(lambda done: self._compiled(document.uri, done))
 
@@ -143,7 +143,7 @@ class Analysis:
             self._background.start(self._disassemble(document))
 
     async def _disassemble(self, document: Document) -> None:
-        """Machine code follows the facts, for nobody should wait for a hover."""
+        """Fetch machine code after the facts, so that no hover has to wait."""
         try:
             answer = await self._ask(document, "lines")
         except (ServiceFailure, KernelLspError) as failure:
@@ -168,7 +168,7 @@ class Analysis:
             del self._running[uri]
         self._moved()
 
-    def _take(self, document: Document, found: tuple[Compiled, ...]) -> None:
+    def _take(self, document: Document, found: tuple[CompiledText, ...]) -> None:
         now = self._documents.get(document.uri)
         if now is None or now.text != document.text:
             return
@@ -181,27 +181,27 @@ class Analysis:
             self._client.refresh()
 
     def _is_settled(self, document: Document) -> bool:
-        """Whether the text's result is there and no newer one is on its way."""
+        """Return True if the text's result exists and no newer one is under way."""
         under_way = document.uri in self._pending or document.uri in self._running
         return not under_way and self.is_compiled(document)
 
     def _moved(self) -> None:
-        """Wake who waits for a text to settle."""
+        """Wake the tasks that wait for a text to settle."""
         self._movement.set()
         self._movement = asyncio.Event()
 
 
 def _complaint(document: Document, message: str) -> dict[str, Any]:
-    """An answer that says only why there is none."""
+    """Return an answer that holds nothing but the reason why it has no facts."""
     place = {"path": str(document.path), "line": 1, "column": 1, "end_line": 1, "end_column": 1}
     said = place | {"message": message, "severity": "error"}
     return {"arch": "", "ok": False, "diagnostics": [said], "kernels": []}
 
 
-def _compiled(answer: dict[str, Any]) -> Compiled:
-    return Compiled(
+def _compiled(answer: dict[str, Any]) -> CompiledText:
+    return CompiledText(
         arch=answer["arch"],
         ok=answer["ok"],
         diagnostics=tuple(Diagnostic(**d | {"severity": Severity(d["severity"])}) for d in answer["diagnostics"]),
-        kernels=tuple(Facts(**{name: kernel[name] for name in _SHOWN}) for kernel in answer["kernels"]),
+        kernels=tuple(CompiledKernel(**{name: kernel[name] for name in _SHOWN}) for kernel in answer["kernels"]),
     )

@@ -1,4 +1,4 @@
-"""Work in the background of a session: an error in it is logged, and told to the user when it happens."""
+"""Background work of a session: errors are logged, and shown to the user at once."""
 
 import asyncio
 import logging
@@ -22,14 +22,14 @@ class Background:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def start(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """Begin a task."""
+        """Start a task."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
 
     def complain(self, error: Exception) -> None:
-        """Tell the user of an error that is no answer to anything."""
+        """Show the user an error that belongs to no request."""
         if isinstance(error, KernelLspError):
             self._client.show(str(error), types.MessageType.Error)
         elif isinstance(error, JsonRpcException):

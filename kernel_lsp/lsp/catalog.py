@@ -1,7 +1,7 @@
-"""What clients can ask for beyond the protocol, each declared once: jobs, commands, kinds of code actions.
+"""The requests that clients can make beyond the protocol, each declared once: jobs, commands, kinds of code actions.
 
 Capabilities, code actions, lenses, commands, titles, the work in the service process and the tables of
-`docs/lsp-protocol.md` are made from these records. It imports nothing, for `greeting` needs it at once.
+`docs/lsp-protocol.md` are made from these records. It imports nothing, because `greeting` needs it at once.
 """
 
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ EVIDENCE = "source.kernel-lsp.evidence"
 DRAFT = "source.kernel-lsp.draft"
 
 
-class Subject(StrEnum):
-    """Where a job is offered, and with that what its command is told."""
+class JobSubject(StrEnum):
+    """The place where a job is offered, which determines the arguments of its command."""
 
     KERNEL = "kernel"
     MODULE = "module"
@@ -27,16 +27,16 @@ class Subject(StrEnum):
 
 
 _ARGUMENTS = {
-    Subject.KERNEL: ("uri", "kernel?"),
-    Subject.MODULE: ("uri", "label"),
-    Subject.FILE: ("uri",),
-    Subject.KERNEL_FILE: ("uri",),
-    Subject.FINDING: ("uri", "kernel", "label"),
+    JobSubject.KERNEL: ("uri", "kernel?"),
+    JobSubject.MODULE: ("uri", "label"),
+    JobSubject.FILE: ("uri",),
+    JobSubject.KERNEL_FILE: ("uri",),
+    JobSubject.FINDING: ("uri", "kernel", "label"),
 }
 
 
 class Need(StrEnum):
-    """What must be there for a job; `features.readiness` says to the user what is not."""
+    """A requirement of a job; `features.readiness` tells the user which one is missing."""
 
     FILE = "file"
     TRUST = "trust"
@@ -76,7 +76,7 @@ class JobKind:
 
     name: str
     what: str
-    subject: Subject
+    subject: JobSubject
     action_kind: str
     action: str
     title: str
@@ -89,12 +89,12 @@ class JobKind:
 
     @property
     def is_judging(self) -> bool:
-        """Whether it uses the workers that a process kept ready has begun to set up."""
+        """True if it uses the workers that a spare process has begun to set up."""
         return Need.GPU in self.needs
 
     @property
     def command(self) -> "Command":
-        """The command that starts it."""
+        """Return the command that starts it."""
         return Command(self.name, _ARGUMENTS[self.subject], "the job")
 
 
@@ -114,11 +114,11 @@ class Command:
 
     @property
     def full_name(self) -> str:
-        """As clients call it."""
+        """Return its name for clients."""
         return PREFIX + self.name
 
     def texts(self, given: list[object]) -> list[str | None]:
-        """Return the arguments given, those left out as None.
+        """Return the arguments given, omitted ones as None.
 
         Raises:
             ValueError: they are not what the command takes; the message says what it takes.
@@ -140,7 +140,7 @@ _HANDLERS = "kernel_lsp.lsp.job_handlers"
 REFINE = JobKind(
     name="refine",
     what="searches for a faster variant of a kernel",
-    subject=Subject.KERNEL,
+    subject=JobSubject.KERNEL,
     action_kind=REWRITES,
     action="Refine {name}",
     title="Refining {name}",
@@ -151,8 +151,8 @@ REFINE = JobKind(
 )
 LOWER = JobKind(
     name="lower",
-    what="writes a kernel for a plain PyTorch module, in the language that `label` names",
-    subject=Subject.MODULE,
+    what="generates a kernel for a plain PyTorch module, in the language that `label` names",
+    subject=JobSubject.MODULE,
     action_kind=REWRITES,
     action="Write a {label} kernel for this module",
     title="Writing a kernel for {name}",
@@ -165,7 +165,7 @@ LOWER = JobKind(
 CHECK = JobKind(
     name="check",
     what="checks the file",
-    subject=Subject.FILE,
+    subject=JobSubject.FILE,
     action_kind="source.kernel-lsp.check",
     action="Check {name}",
     title="Checking {name}",
@@ -176,7 +176,7 @@ CHECK = JobKind(
 COMPARE = JobKind(
     name="compare",
     what="judges the text against the last commit",
-    subject=Subject.KERNEL_FILE,
+    subject=JobSubject.KERNEL_FILE,
     action_kind="source.kernel-lsp.compare",
     action="Compare {name} with the last commit",
     title="Comparing {name} with the last commit",
@@ -186,7 +186,7 @@ COMPARE = JobKind(
 BASELINE = JobKind(
     name="baseline",
     what="records the regression snapshot of the file as it is on disk",
-    subject=Subject.KERNEL_FILE,
+    subject=JobSubject.KERNEL_FILE,
     action_kind="source.kernel-lsp.baseline",
     action="Record the baseline of {name}",
     title="Recording the baseline of {name}",
@@ -195,10 +195,10 @@ BASELINE = JobKind(
 )
 REWRITE = JobKind(
     name="rewrite",
-    what="judges one rewrite, which `label` names",
-    subject=Subject.FINDING,
+    what="judges the rewrite that `label` names",
+    subject=JobSubject.FINDING,
     action_kind=QUICK_FIX,
-    action="Judge a cure: {label}",
+    action="Judge a fix: {label}",
     title="Judging {label} on {name}",
     handler=f"{_HANDLERS}.judging:rewrite",
     needs=_TIMED,
@@ -209,11 +209,11 @@ JOBS = {kind.name: kind for kind in (REFINE, LOWER, CHECK, COMPARE, BASELINE, RE
 
 COMMANDS = (
     *(kind.command for kind in JOBS.values()),
-    Command("cancel", ("job?",), "whether one was under way; all are cancelled where none is named"),
-    Command("apply", ("uri", "verdict"), "whether the editor applied it"),
+    Command("cancel", ("job?",), "true if a job was under way; without an id all are cancelled"),
+    Command("apply", ("uri", "verdict"), "true if the editor applied it"),
     Command("evidence", ("verdict", "uri?"), "the page, which is also shown"),
     Command("draft", ("uri", "kernel?"), "the workload file written"),
-    Command("trust", ("folder...",), "the folders, named by URI or path; the workspace's where none is named"),
+    Command("trust", ("folder...",), "the folders, given by URI or path; by default the workspace's"),
     Command("untrust", ("folder...",), "the same"),
 )
 
@@ -221,6 +221,6 @@ ACTION_KINDS = tuple(dict.fromkeys([*(kind.action_kind for kind in JOBS.values()
 """Kinds of code actions, as the server announces them."""
 
 
-def jobs_on(subject: Subject) -> list[JobKind]:
+def jobs_on(subject: JobSubject) -> list[JobKind]:
     """Return the kinds of jobs that are offered on a subject."""
     return [kind for kind in JOBS.values() if kind.subject is subject]

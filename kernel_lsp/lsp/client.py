@@ -1,4 +1,4 @@
-"""The client of a session: what it can do, what it is asked, and what its user is told."""
+"""The client of a session: its capabilities, requests to the client, and messages to its user."""
 
 from typing import Any
 
@@ -27,14 +27,14 @@ class Client(LanguageServer):
 
     @property
     def pulls_diagnostics(self) -> bool:
-        """Whether the client asks for diagnostics, and can be told to ask again."""
+        """True if the client asks for diagnostics, and can be told to ask again."""
         workspace, text = self.client_capabilities.workspace, self.client_capabilities.text_document
         again = workspace.diagnostics if workspace else None
         return text is not None and text.diagnostic is not None and again is not None and again.refresh_support is True
 
     @property
     def wants_job_progress(self) -> bool:
-        """Whether the client asked for typed progress, in its experimental capabilities."""
+        """True if the client asked for typed progress, in its experimental capabilities."""
         said: Any = self.client_capabilities.experimental
         try:
             return said["kernelLsp"]["jobProgress"] is True
@@ -43,19 +43,19 @@ class Client(LanguageServer):
 
     @property
     def shows_documents(self) -> bool:
-        """Whether the client can be asked to show a file."""
+        """True if the client can be asked to show a file."""
         window = self.client_capabilities.window
         return window is not None and window.show_document is not None and window.show_document.support
 
     @property
     def shows_disabled_actions(self) -> bool:
-        """Whether the client shows code actions that cannot be picked, with the reason."""
+        """True if the client shows disabled code actions with their reason."""
         capability = self._code_actions
         return capability is not None and capability.disabled_support is True
 
     @property
     def resolves_edits(self) -> bool:
-        """Whether the client asks for an action's edit when it is picked, and keeps its data until then."""
+        """True if the client fetches an action's edit when the user picks it, and keeps its data until then."""
         capability = self._code_actions
         if capability is None or not capability.data_support or capability.resolve_support is None:
             return False
@@ -63,23 +63,23 @@ class Client(LanguageServer):
 
     @property
     def creates_files(self) -> bool:
-        """Whether an edit may make new files."""
+        """True if an edit may create new files."""
         edits = self.edits
         kinds = edits.resource_operations if edits and edits.document_changes else None
         return bool(kinds) and types.ResourceOperationKind.Create in kinds
 
     @property
     def edits(self) -> types.WorkspaceEditClientCapabilities | None:
-        """What edits of the workspace may hold."""
+        """Return the client's capabilities for workspace edits."""
         workspace = self.client_capabilities.workspace
         return workspace.workspace_edit if workspace else None
 
     def show(self, message: str, kind: types.MessageType = types.MessageType.Warning) -> None:
-        """Tell the user something."""
+        """Show the user a message."""
         self.window_show_message(types.ShowMessageParams(kind, message))
 
     def refresh(self) -> None:
-        """Have the client ask anew for lenses, hints and diagnostics, where it can be told to."""
+        """Have the client request lenses, hints and diagnostics again, if it supports that."""
         capabilities = self.client_capabilities.workspace
         lens = capabilities.code_lens if capabilities else None
         hints = capabilities.inlay_hint if capabilities else None
@@ -91,7 +91,7 @@ class Client(LanguageServer):
             self.workspace_inlay_hint_refresh(None)
 
     def report_server_error(self, error: Exception, source: Any) -> None:
-        """pygls tells here what it answered already, or what `Background.complain` said in better words."""
+        """Do nothing: pygls reports here errors that were answered already or that `Background.complain` has shown."""
 
     @property
     def _code_actions(self) -> types.CodeActionClientCapabilities | None:

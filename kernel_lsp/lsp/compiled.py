@@ -1,4 +1,4 @@
-"""What compilers made of a text, as features show it."""
+"""The compilers' results for a text, as features show them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from kernel_lsp.source.kernel import Kernel
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What one kernel costs on one architecture; see `judge.verdict.KernelResources`."""
+class CompiledKernel:
+    """The resources of one kernel on one architecture; see `judge.verdict.KernelResources`."""
 
     name: str
     registers: int
@@ -23,22 +23,22 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Compiled:
-    """The compilers' view of one text for one architecture."""
+class CompiledText:
+    """The compilers' result for one text on one architecture."""
 
     arch: str
     ok: bool
     diagnostics: tuple[Diagnostic, ...]
-    kernels: tuple[Facts, ...]
+    kernels: tuple[CompiledKernel, ...]
 
-    def instances(self, kernel: str) -> list[Facts]:
-        """What a kernel was built as: once, or for several template arguments or constants."""
+    def instances(self, kernel: str) -> list[CompiledKernel]:
+        """Return the instances of a kernel: one, or several for different template arguments or constants."""
         return self._by_kernel.get(kernel, [])
 
     @cached_property
-    def _by_kernel(self) -> dict[str, list[Facts]]:
-        """Under names without template arguments (`k<float, 4>`) and without Triton's constants (`k[BLOCK=128]`)."""
-        found: dict[str, list[Facts]] = {}
+    def _by_kernel(self) -> dict[str, list[CompiledKernel]]:
+        """Return the kernels by name without template arguments (`k<float, 4>`) and constants (`k[BLOCK=128]`)."""
+        found: dict[str, list[CompiledKernel]] = {}
         for fact in self.kernels:
             found.setdefault(fact.name.partition("<")[0].partition("[")[0], []).append(fact)
         return found
@@ -55,6 +55,6 @@ class MachineLine:
     code: tuple[str, ...]
 
 
-def facts_of(found: Sequence[Compiled], kernel: Kernel) -> list[tuple[str, Facts]]:
-    """A kernel's facts with their architecture; several where it is built in several instances."""
+def facts_of(found: Sequence[CompiledText], kernel: Kernel) -> list[tuple[str, CompiledKernel]]:
+    """Return a kernel's facts with their architecture; several if it is built in several instances."""
     return [(one.arch, fact) for one in found for fact in one.instances(kernel.name)]

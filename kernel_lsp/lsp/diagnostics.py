@@ -1,8 +1,8 @@
-"""Diagnostics: what is wrong with each text, by where that is known from, pulled or pushed as the client can.
+"""Diagnostics of each text, by their source; pulled or pushed, depending on the client.
 
-Nothing that was found out about an older text is ever sent. While a text is being compiled the client keeps what it
-has, which its editor moves along with the text. A client that can be told to pull again pulls parse and compile
-findings; everything else, and everything for other clients, is pushed.
+Diagnostics for an older text are never sent. While a text is being compiled the client keeps the ones it has, which its
+editor moves along with the text. A client that can be told to pull again pulls those of the parser and the compilers;
+all others, and all for other clients, are pushed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ from lsprotocol import types
 
 from kernel_lsp.compiler.binary import Severity
 from kernel_lsp.lsp.client import Client
-from kernel_lsp.lsp.compiled import Compiled
+from kernel_lsp.lsp.compiled import CompiledText
 from kernel_lsp.lsp.documents import Document, Documents
 from kernel_lsp.lsp.rule_pages import RulePages
 from kernel_lsp.source.findings import find_findings
@@ -31,7 +31,7 @@ _EVERYWHERE = types.Range(types.Position(0, 0), types.Position(0, 0))
 
 
 class Board:
-    """What is known to be wrong, by text and by layer: `parse`, `compile`, and one for each other source."""
+    """The current diagnostics, by text and by layer: `parse`, `compile`, and one for each other source."""
 
     def __init__(self, client: Client, documents: Documents, pages: RulePages) -> None:
         self._client, self._documents, self._pages = client, documents, pages
@@ -39,7 +39,7 @@ class Board:
         self._sent: dict[str, list[types.Diagnostic]] = {}
 
     def parse(self, document: Document) -> None:
-        """A text is new: what parsing says of it stands alone until it is compiled."""
+        """Replace the diagnostics of a new text by those of the parser, until it is compiled."""
         layers = self._layers.setdefault(document.uri, {})
         layers.pop("compile", None)
         layers.pop("check", None)
@@ -47,8 +47,8 @@ class Board:
         if layers["parse"]:
             self._send(document.uri)
 
-    def compiled(self, document: Document, found: Sequence[Compiled]) -> None:
-        """A text was compiled as it stands."""
+    def compiled(self, document: Document, found: Sequence[CompiledText]) -> None:
+        """Store the compilers' diagnostics for a text as it stands."""
         shown = compile_diagnostics(document, found)
         for one in shown:
             self._pages.link(document, one)
@@ -56,7 +56,7 @@ class Board:
         self._send(document.uri)
 
     def checked(self, document: Document, found: "Sequence[Diagnostic]") -> None:
-        """A check of a text came to its end: what it found beyond what compilers say."""
+        """Store the diagnostics of a finished check, without those that compilers report too."""
         now = self._documents.get(document.uri)
         if now is None or now.text != document.text:
             return
@@ -67,30 +67,30 @@ class Board:
         self.put(document.uri, "check", [d for d in shown if (d.range.start.line, d.message) not in known])
 
     def put(self, uri: str, layer: str, found: Sequence[types.Diagnostic]) -> None:
-        """Another source has something to say of a text, or has nothing to say any more."""
+        """Replace the diagnostics of one source for a text; empty removes them."""
         layers = self._layers.setdefault(uri, {})
         if list(found) != layers.get(layer, []):
             layers[layer] = list(found)
             self._send(uri)
 
     def of(self, uri: str, *, pulled: bool | None = None) -> list[types.Diagnostic]:
-        """What is known of a text; of the layers that are pulled, of those that are not, or of all."""
+        """Return the diagnostics of a text: of the layers that are pulled, of the others, or of all."""
         layers = self._layers.get(uri, {})
         return [d for name, found in layers.items() if pulled in (None, name in _PULLED) for d in found]
 
     def at(self, uri: str, position: types.Position) -> list[types.Diagnostic]:
-        """What is known of a position."""
+        """Return the diagnostics at a position."""
         return [one for one in self.of(uri) if one.range.start <= position <= one.range.end]
 
     def wrong(self, uri: str) -> bool:
-        """Whether errors are known of a text, other than that it costs more than it did."""
+        """Return True if a text has errors other than regressions of its costs."""
         from kernel_lsp.rules.regression import RULES
 
         worse = {rule.id for rule in RULES}
         return any(d.severity is types.DiagnosticSeverity.Error and d.code not in worse for d in self.of(uri))
 
     def forget(self, uri: str) -> None:
-        """A text was closed: what is said of it must go."""
+        """Remove the diagnostics of a closed text."""
         layers = self._layers.pop(uri, {})
         self._layers[uri] = {name: found for name, found in layers.items() if name.startswith("settings:")}
         self._send(uri)
@@ -107,7 +107,7 @@ class Board:
 
 
 def parse_diagnostics(document: Document) -> list[types.Diagnostic]:
-    """What parsing alone shows to be wrong."""
+    """Return the diagnostics of the parser."""
     return [
         types.Diagnostic(
             document.range(finding.span),
@@ -120,8 +120,8 @@ def parse_diagnostics(document: Document) -> list[types.Diagnostic]:
     ]
 
 
-def compile_diagnostics(document: Document, found: Iterable[Compiled]) -> list[types.Diagnostic]:
-    """Compilers' messages about a text, one that holds on several architectures once. Notes are left out."""
+def compile_diagnostics(document: Document, found: Iterable[CompiledText]) -> list[types.Diagnostic]:
+    """Return compilers' messages about a text, each once for all its architectures. Notes are left out."""
     where: dict[Diagnostic, list[str]] = {}
     for compiled in found:
         for diagnostic in compiled.diagnostics:

@@ -1,4 +1,4 @@
-"""The client's texts: full sync, positions in its encoding turned into the house's byte offsets and back."""
+"""The client's texts: full sync, with conversion between its positions and our byte offsets."""
 
 import re
 from collections.abc import Iterator
@@ -43,58 +43,58 @@ class Document:
 
     @cached_property
     def lines(self) -> Lines:
-        """Its lines, over the text as UTF-8."""
+        """Return its lines, over the text as UTF-8."""
         return Lines(self.text.encode())
 
     @cached_property
     def language(self) -> Language | None:
-        """What its kernels are written in, and how; None where it is no kernel file."""
+        """Return the language of its kernels; None if it is no kernel file."""
         return language_of(self.path, self.text)
 
     @cached_property
     def kernels(self) -> tuple[Kernel, ...]:
-        """Its kernels, in order."""
+        """Return its kernels, in order."""
         return find_kernels(self.text, self.path)
 
     @cached_property
     def module(self) -> Span | None:
-        """Where the name of the module stands that a kernel can be written for; None where there is no such module."""
+        """Return the span of a plain module's name, for which a kernel can be generated; None for other files."""
         named = _MODULE.search(self.lines.data) if is_plain_module(self.source) else None
         return Span(*named.span(1)) if named else None
 
     @property
     def source(self) -> SourceFile:
-        """As the rooms below take it."""
+        """Return it as the record that lower rooms take."""
         return SourceFile(self.path, self.text)
 
     def offset(self, position: types.Position) -> int:
-        """Byte offset of a client's position; past the end of its line or of the text, it is pulled back to there."""
+        """Return the byte offset of a client's position; one past the end of a line or the text becomes that end."""
         if position.line >= len(self.lines.starts):
             return len(self.lines.data)
         start, line = self._line(position.line)
         return start + _bytes_in(line, position.character, self.encoding)
 
     def position(self, offset: int) -> types.Position:
-        """The client's position of a byte offset; within a line break, that of the line's end."""
+        """Return the client's position of a byte offset; within a line break, that of the line's end."""
         number, column = self.lines.position(min(offset, len(self.lines.data)))
         _, line = self._line(number - 1)
         return types.Position(number - 1, _units(line[: column - 1], self.encoding))
 
     def range(self, span: Span) -> types.Range:
-        """The client's range of a span."""
+        """Return the client's range of a span."""
         return types.Range(self.position(span.start), self.position(span.end))
 
     def range_at(self, line: int, column: int, end_line: int, end_column: int) -> types.Range:
-        """The client's range of 1-based lines and UTF-8 columns, the end past the last character."""
+        """Return the client's range of 1-based lines and UTF-8 columns, with an exclusive end."""
         return self.range(Span(self.lines.offset(line, column), self.lines.offset(end_line, end_column)))
 
     def span(self, extent: types.Range) -> Span:
-        """The span of a client's range; of one that is the wrong way round, an empty one at its start."""
+        """Return the span of a client's range; a reversed range gives an empty span at its start."""
         start = self.offset(extent.start)
         return Span(start, max(start, self.offset(extent.end)))
 
     def _line(self, number: int) -> tuple[int, bytes]:
-        """Where line `number`, from 0, begins, and its bytes without the line break."""
+        """Return the offset of line `number`, counted from 0, and its bytes without the line break."""
         starts, data = self.lines.starts, self.lines.data
         end = starts[number + 1] if number + 1 < len(starts) else len(data)
         return starts[number], data[starts[number] : end].rstrip(b"\r\n")
@@ -111,14 +111,14 @@ class Documents:
         return iter(tuple(self._open.values()))
 
     def open(self, item: types.TextDocumentItem) -> Document:
-        """Take a text over; one that is open already begins anew."""
+        """Store a newly opened text; it replaces one that is already open."""
         path, on_disk = _path(item.uri, item.language_id)
         document = Document(item.uri, path, _sound(item.text), item.version, self.encoding, on_disk)
         self._open[item.uri] = document
         return document
 
     def change(self, uri: str, version: int, changes: list[types.TextDocumentContentChangeEvent]) -> Document | None:
-        """The text after the client's changes, in their order; None where the text is not open."""
+        """Return the text after the client's changes, applied in order; None if it is not open."""
         document = self._open.get(uri)
         if document is None:
             return None
@@ -134,23 +134,23 @@ class Documents:
         return document
 
     def close(self, uri: str) -> None:
-        """Let go of a text."""
+        """Forget a closed text."""
         self._open.pop(uri, None)
 
     def get(self, uri: str) -> Document | None:
-        """The open text, if it is open."""
+        """Return the open text of a URI, or None."""
         return self._open.get(uri)
 
     def at(self, path: Path) -> Document | None:
-        """The open text of a file, if it is open."""
+        """Return the open text of a file, or None."""
         return next((document for document in self._open.values() if document.on_disk and document.path == path), None)
 
     def has(self, path: Path) -> bool:
-        """Whether there is such a file, be it in the editor alone."""
+        """Return True if the file exists on disk or is open in the editor."""
         return path.exists() or self.at(path) is not None
 
     def read(self, uri: str) -> Document:
-        """The open text, else the file as it is on disk.
+        """Return the open text, else the file on disk.
 
         Raises:
             SourceError: it is not open and cannot be read.
@@ -164,12 +164,12 @@ class Documents:
 
 
 def uri_of(path: Path) -> str:
-    """The URI of a file."""
+    """Return the URI of a file."""
     return path.absolute().as_uri()
 
 
 def path_of(uri: str) -> Path | None:
-    """The file that a URI names; None for other schemes."""
+    """Return the file that a URI names; None for other schemes."""
     try:
         parts = urlsplit(uri)
     except ValueError:
@@ -180,7 +180,7 @@ def path_of(uri: str) -> Path | None:
 
 
 def _path(uri: str, language: str) -> tuple[Path, bool]:
-    """The file, or a name for a text that is none; and whether it is a file's."""
+    """Return the path of a file, or a name for a text without one; and True if it is a file's."""
     if (path := path_of(uri)) is not None:
         return path, True
     last = re.sub(r"[^\w.\-]", "_", uri.rpartition("/")[2].rpartition(":")[2])
@@ -189,12 +189,12 @@ def _path(uri: str, language: str) -> tuple[Path, bool]:
 
 
 def _sound(text: str) -> str:
-    """Text that has a UTF-8 form: JSON can escape half a pair of surrogates."""
+    """Return text that can be encoded as UTF-8: JSON can escape half of a surrogate pair."""
     return _SURROGATE.sub("\ufffd", text) if _SURROGATE.search(text) else text
 
 
 def _units(line: bytes, encoding: str) -> int:
-    """Code units of a piece of a line in the client's encoding; a character cut short at the end counts not."""
+    """Return the code units of a piece of a line in the client's encoding, without a character cut off at the end."""
     if encoding == types.PositionEncodingKind.Utf8 or line.isascii():
         return len(line)
     text = line.decode(errors="ignore")
@@ -202,7 +202,7 @@ def _units(line: bytes, encoding: str) -> int:
 
 
 def _bytes_in(line: bytes, units: int, encoding: str) -> int:
-    """Bytes of the first `units` code units of a line; within a character, up to its start."""
+    """Return the bytes of the first `units` code units of a line; within a character, up to its start."""
     if line.isascii():
         return min(units, len(line))
     if encoding == types.PositionEncodingKind.Utf8:

@@ -1,4 +1,4 @@
-"""Messages on a stream, as the protocol frames them: headers, an empty line, as many bytes as the header said."""
+"""Read and write messages on a stream as the protocol frames them: headers, an empty line, the body."""
 
 import asyncio
 import json
@@ -15,15 +15,15 @@ _HEADER = b"content-length:"
 
 
 def framed(message: Mapping[str, Any]) -> bytes:
-    """A message with its header."""
+    """Return a message with its header, as bytes."""
     body = json.dumps(message, separators=(",", ":")).encode()
     return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
 async def read_message(reader: asyncio.StreamReader) -> bytes | int | None:
-    """The next message; of one that is too large only its size; None when the client is gone.
+    """Return the next message; the size alone if it is too large; None when the client is gone.
 
-    Lines that are no header are read past.
+    Lines that are no header are skipped.
     """
     try:
         length = await _length(reader)
@@ -38,12 +38,12 @@ async def read_message(reader: asyncio.StreamReader) -> bytes | int | None:
 
 
 async def _length(reader: asyncio.StreamReader) -> int | None:
-    """The length that the next header announces; None at the end of the stream."""
+    """Return the length that the next header announces; None at the end of the stream."""
     length: int | None = None
     while True:
         try:
             line = await reader.readline()
-        except ValueError:  # longer than the reader's limit; it has dropped what it had of it
+        except ValueError:  # a line beyond the reader's limit, which has dropped its beginning
             continue
         if not line:
             return None

@@ -1,7 +1,7 @@
-"""The answer to `initialize`, made of plain JSON.
+"""Answer `initialize` with plain JSON.
 
-The protocol's 550 types take longer to import than all the rest of a start, and an editor waits for this answer; it
-needs none of them, so it is given before they are there. `protocol` handles the same message once they are.
+The protocol's 550 types take longer to import than everything else at start, and an editor waits for this answer, which
+needs none of them. So it is sent before they are imported; `protocol` handles the same message afterwards.
 """
 
 import json
@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 
 def greet(body: bytes) -> tuple[str | int, Json] | None:
-    """The id of the request and the answer, if this is an `initialize`; None where it is not, or not a sound one."""
+    """Return the request's id and the answer; None if the message is no valid `initialize`."""
     try:
         message = json.loads(body)
         if message["method"] != "initialize" or message["jsonrpc"] != "2.0":
@@ -35,13 +35,13 @@ def greet(body: bytes) -> tuple[str | int, Json] | None:
 
 
 def _encoding(client: Json) -> str:
-    """What columns are counted in: the client's first choice of those that are known here."""
+    """Return the encoding in which columns are counted: the client's first choice among the supported ones."""
     offered = cast("list[Any]", client.get("general", {}).get("positionEncodings") or [])
     return next((one for one in offered if one in _ENCODINGS), "utf-16")
 
 
 def _pulls(client: Json) -> bool:
-    """Whether the client asks for diagnostics, and can be told to ask again."""
+    """Return True if the client asks for diagnostics, and can be told to ask again."""
     again = client.get("workspace", {}).get("diagnostics") or {}
     return client.get("textDocument", {}).get("diagnostic") is not None and again.get("refreshSupport") is True
 

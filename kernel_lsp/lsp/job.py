@@ -1,4 +1,4 @@
-"""The records of a job: what is asked for, and where it stands."""
+"""The records of a job: the request, and its state."""
 
 import asyncio
 import time
@@ -14,10 +14,10 @@ from kernel_lsp.report.units import interval_text, speedup_text, talking_text
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is asked for: a kind of job on `kernel` of a text, or on all of them where that is None.
+    """A request for a job of one kind, on `kernel` of a text, or on all of its kernels if that is None.
 
-    `label` names a rewrite, or a module's choice. Nobody is told of the end of what is `unasked`: its diagnostics speak
-    for it.
+    `label` names a rewrite, or a module's choice. With `unasked` the user is not told of the end: its diagnostics are
+    enough.
     """
 
     kind: JobKind
@@ -28,12 +28,12 @@ class Wanted:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Equal for jobs that would do the same to a file."""
+        """Return a key that is equal for jobs that would do the same to a file."""
         return self.kind.name, self.document.uri, self.kernel, self.label
 
     @property
     def title(self) -> str:
-        """What is done to what, for a person."""
+        """Return a title for the user: the kind of work and its object."""
         return self.kind.title.format(name=self.kernel or self.document.path.name, label=self.label)
 
 
@@ -44,7 +44,7 @@ class Job:
     Attributes:
         id: its name in requests.
         wanted: what it is for; once it has ended, without the text.
-        state: where it stands.
+        state: its state.
         doing: what it does now, a few words.
         reason: how it ended, one sentence.
         progress: the search's last report; None before the first.
@@ -52,8 +52,8 @@ class Job:
         notes: what was left out and why, sentences for the user.
         result: the result of its work, see `kinds.job`; gone once it has ended.
         started: when it was given its turn, on the clock of `time.monotonic`; None before.
-        heard: when `progress` was true, on that clock.
-        told: when its client last heard of it, on that clock.
+        heard: when `progress` was reported, on that clock.
+        told: when its client was last notified, on that clock.
         ended: set when it has.
     """
 
@@ -73,12 +73,12 @@ class Job:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since it was given its turn."""
+        """Return the seconds since its work began; 0 before."""
         return time.monotonic() - self.started if self.started is not None else 0.0
 
     @property
     def text(self) -> str:
-        """Where it stands, in one line."""
+        """Return its state in one line."""
         if self.state.ended:
             return self.reason
         if (found := self.progress) is None:
@@ -94,7 +94,7 @@ class Job:
 
     @property
     def record(self) -> JobRecord:
-        """As requests and notifications show it."""
+        """Return it as requests and notifications show it."""
         wanted = self.wanted
         return JobRecord(
             id=self.id,

@@ -1,8 +1,8 @@
-"""Jobs: work that takes seconds or minutes, each in a process of its own, which is killed with everything below it.
+"""Jobs: work that takes seconds or minutes, each in a process of its own, which is killed with all its children.
 
 A job belongs to one kernel of one file and to the text that it was started with. Starting it again joins it; starting
-it for another text ends the older one. Jobs that time on the GPU take turns. What a job finds out is stored by its own
-process as it is found, so that nothing is lost when that process, or this one, dies.
+it for another text ends the older one. Jobs that time on the GPU take turns. A job's process stores its results as they
+are found, so that nothing is lost when that process, or this one, dies.
 """
 
 import asyncio
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from kernel_lsp.config.settings import Settings
 
 _OFTEN = 0.1  # least seconds between two reports
-_TICK = 1.0  # seconds between reports when nothing happens but time
+_TICK = 1.0  # seconds between reports when only the time changes
 _LENSES = 2.0  # least seconds between two refreshes of lenses while a job runs
-_ANSWER = 2.0  # seconds that a job waits for its progress bar; a client that agrees later has it later
-_KEPT = 50  # jobs that have ended
+_ANSWER = 2.0  # seconds that a job waits for its progress bar, which may also appear later
+_KEPT = 50  # ended jobs that are kept
 
 
 class Jobs:
-    """The jobs of one server. `gpu` says whether there is one to time on; None before that is known."""
+    """The jobs of one server. `gpu` is True if there is a GPU to time on; None until that is known."""
 
     def __init__(
         self,
@@ -72,34 +72,34 @@ class Jobs:
         self.gpu: bool | None = None
 
     async def look_for_gpu(self) -> None:
-        """Find out whether there is one; the driver may take its time to answer."""
+        """Find out if there is a GPU; the driver may take a while to answer."""
         self.gpu = await asyncio.to_thread(_has_gpu)
 
     def __iter__(self) -> Iterator[Job]:
-        """The jobs that there are and the last of those that there were, oldest first."""
+        """Yield the jobs under way and the last of the ended ones, oldest first."""
         return iter(tuple(self._jobs.values()))
 
     def get(self, job_id: str) -> Job | None:
-        """The job of that name."""
+        """Return the job with this id, or None."""
         return self._jobs.get(job_id)
 
     def under_way(self, uri: str, kernel: str | None = None) -> list[Job]:
-        """What goes on for a text, or for one kernel of it."""
+        """Return the jobs under way for a text, or for one of its kernels."""
         mine = (j for j in self._jobs.values() if j.wanted.document.uri == uri and not j.state.ended)
         return [job for job in mine if kernel is None or job.wanted.kernel in (None, kernel)]
 
     def running(self, kind: JobKind, uri: str, kernel: str | None = None, label: str | None = None) -> list[Job]:
-        """The jobs of one kind that go on for a text, for one kernel of it or with one label."""
+        """Return the running jobs of one kind for a text, optionally for one kernel or one label."""
         mine = (job for job in self.under_way(uri, kernel) if job.wanted.kind is kind)
         return [job for job in mine if label is None or job.wanted.label == label]
 
     def expect(self, document: Document) -> None:
-        """Somebody might start to time something of this text next; not while something is timed already."""
+        """Keep a process ready, as the user may soon time something in this text; not during another timing."""
         if self.gpu and not self._turn.locked():
             self._spare.keep(self._settings.at(document.path))
 
     def start(self, wanted: Wanted) -> tuple[Job, bool]:
-        """The job that does this, and whether it was under way before.
+        """Return the job for a request, and True if it was already under way.
 
         Raises:
             ConfigurationError: the file is not trusted, or is not on disk.
@@ -122,7 +122,7 @@ class Jobs:
         return job, False
 
     def cancel(self, job_id: str, why: str = "it was cancelled") -> bool:
-        """End a job and all its processes; False when there is no such job under way."""
+        """End a job and all its processes; return False if no such job is under way."""
         job, task = self._jobs.get(job_id), self._tasks.get(job_id)
         if job is None or task is None or job.state.ended:
             return False
@@ -131,7 +131,7 @@ class Jobs:
         return True
 
     def cancel_by_token(self, params: types.WorkDoneProgressCancelParams) -> None:
-        """The client's user pressed cancel on a progress bar."""
+        """End the job whose progress bar the user cancelled."""
         if (job_id := job_of(params.token)) is not None:
             self.cancel(job_id)
 
@@ -166,7 +166,7 @@ class Jobs:
             self._end(job)
 
     def _never_began(self, job: Job) -> None:
-        """A task that is cancelled at once does not run at all."""
+        """End a job whose task was cancelled before it ran."""
         if not job.state.ended:
             job.state = State.CANCELLED
             self._end(job)
@@ -204,7 +204,7 @@ class Jobs:
             self._changed(job)
 
     async def _tick(self, job: Job) -> None:
-        """Report as time passes, for what is shown says how much of it is left."""
+        """Report while time passes, as the remaining time is shown."""
         while not job.state.ended:
             if job.progress is not None:
                 passed, job.heard = time.monotonic() - job.heard, time.monotonic()
@@ -237,16 +237,16 @@ class Jobs:
                 counters = [one for run in emulation["runs"] for one in run["counters"]]
                 self._analysis.counted(job.wanted.document, counters)
         self._background.start(self._results.settle())
-        tells = not self._client.wants_job_progress  # who hears of jobs shows their end better than a message can
+        tells = not self._client.wants_job_progress  # a client with job progress shows the end itself
         if tells and job.state is not State.CANCELLED and not job.wanted.unasked:
             failed = job.state is State.FAILED
             kind = types.MessageType.Error if failed else types.MessageType.Info
             self._client.show(f"{job.wanted.title}: {job.reason}", kind)
             for note in [note for note in job.notes if note not in self._noted]:
-                self._noted.add(note)  # once is enough of what is the same after every search
+                self._noted.add(note)  # a note that comes with every search is shown once
                 self._client.show(note, types.MessageType.Warning)
         self._changed(job)
-        # From here on only its name is asked for, and fifty texts of 5,000 lines take 30 MiB.
+        # Only its name is needed from here on, and fifty texts of 5,000 lines take 30 MiB.
         job.wanted, job.result = replace(job.wanted, document=replace(job.wanted.document, text="")), None
         job.ended.set()
 

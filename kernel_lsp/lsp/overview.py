@@ -1,4 +1,4 @@
-"""The kernels below a folder and what is known of them without running anything. For threads: it reads many files."""
+"""List the kernels below a folder with facts from earlier builds, running nothing. For threads: it reads many files."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ MOST = 500
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of a file's kernels as they stand.
+    """The facts on a file's kernels as they stand.
 
     Attributes:
         facts: of each kernel its hungriest instance; without those that were never compiled.
@@ -37,7 +37,7 @@ class Known:
 
 
 def kernel_paths(folders: Sequence[Path]) -> list[Path]:
-    """Files below the folders that may hold kernels, sorted, `MOST` at most; hidden folders are passed over."""
+    """Return the files below the folders that may hold kernels, sorted, at most `MOST`; hidden folders are skipped."""
     found: list[Path] = []
     for folder in folders:
         for path in _files(folder):
@@ -49,7 +49,7 @@ def kernel_paths(folders: Sequence[Path]) -> list[Path]:
 
 
 def look_at(document: Document, settings: Settings) -> Known:
-    """What earlier builds of a text left in the cache, and how that compares with the repository's baseline."""
+    """Return the facts that earlier builds of a text left in the cache, and regressions from the baseline."""
     try:
         device = next(iter(target_devices(settings.gpu, settings.arch).values()))
         built = known_build(settings, device, *as_it_stands(document.source, None, settings))

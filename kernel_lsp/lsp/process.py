@@ -1,4 +1,4 @@
-"""The server's side of a `service` process: start it, ask it, kill it with everything below it."""
+"""The server's side of a `service` process: start it, send requests, kill it with all its children."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ from kernel_lsp import errors
 from kernel_lsp.errors import RunnerError
 
 _LARGEST_LINE = 256 << 20
-_GRACE = 2.0  # seconds to end by itself
+_GRACE = 2.0  # seconds that it has to end by itself
 _KNOWN: dict[str, type[errors.KernelLspError]] = {
     kind.__name__: kind
     for kind in vars(errors).values()
@@ -24,7 +24,7 @@ _KNOWN: dict[str, type[errors.KernelLspError]] = {
 
 
 class ServiceFailure(Exception):  # noqa: N818 - it is the work that failed
-    """Something raised in the service that is no error of ours; a defect, with its traceback in the log."""
+    """An unexpected error in the service; a defect, with its traceback in the log."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(f"{kind}: {message}")
@@ -47,11 +47,11 @@ class Service:
 
     @property
     def pid(self) -> int | None:
-        """The process, while it lives."""
+        """Return the process id while the process is alive, else None."""
         return self._process.pid if self._process and self._process.returncode is None else None
 
     async def ask(self, kind: str, params: Mapping[str, Any], on_event: Callable[[Any], None] = lambda _: None) -> Any:
-        """The result of a request; being cancelled cancels the request there.
+        """Return the result of a request; cancelling this task cancels the request in the process.
 
         Args:
             kind: a module of `kernel_lsp.lsp.kinds`.
@@ -79,7 +79,7 @@ class Service:
             self._waiting.pop(number, None)
 
     async def close(self) -> None:
-        """End the process: by closing its input, and by killing its group when that does not help soon."""
+        """End the process: close its input, and kill its group if it does not end soon."""
         process = self._process
         if process is None or process.returncode is not None:
             return
@@ -92,7 +92,7 @@ class Service:
             self.kill()
 
     def kill(self) -> None:
-        """Kill the process group, now."""
+        """Kill the process group immediately."""
         if (pid := self.pid) is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)

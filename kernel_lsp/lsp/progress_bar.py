@@ -1,4 +1,4 @@
-"""A job's progress bar at the client, where it has such a thing."""
+"""A job's progress bar in the client, if the client supports progress."""
 
 from lsprotocol import types
 
@@ -9,7 +9,7 @@ _TOKEN = "kernel-lsp/"
 
 
 def job_of(token: object) -> str | None:
-    """The id of the job whose bar has a token; None where the token is no job's."""
+    """Return the id of the job whose bar has this token; None for other tokens."""
     return token.removeprefix(_TOKEN) if isinstance(token, str) and token.startswith(_TOKEN) else None
 
 
@@ -29,7 +29,7 @@ class ProgressBar:
         params = types.WorkDoneProgressCreateParams(self._token)
         try:
             await self._client.window_work_done_progress_create_async(params)
-        except Exception:  # the client does not want to
+        except Exception:  # the client refused
             return
         self._shown = True
         begun = types.WorkDoneProgressBegin(
@@ -38,13 +38,13 @@ class ProgressBar:
         self._send(begun)
 
     def report(self) -> None:
-        """Show where the job stands."""
+        """Show the job's current state."""
         if self._shown and self._job.text != self._said:
             self._said = self._job.text
             self._send(types.WorkDoneProgressReport(cancellable=True, message=self._said, percentage=self._percentage))
 
     def end(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._shown:
             self._shown = False
             self._send(types.WorkDoneProgressEnd(message=self._job.reason or self._job.state))

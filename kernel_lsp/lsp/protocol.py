@@ -1,7 +1,7 @@
-"""JSON-RPC as the specification has it, where pygls is lenient: every request gets an answer, whatever it looks like.
+"""JSON-RPC by the specification, where pygls is lenient: every request gets an answer, even a malformed one.
 
-pygls answers neither what it cannot parse nor what comes before `initialize` or after `shutdown`, keeps a mirror of its
-own that splits lines otherwise than the protocol, and ends the process from within a callback on `exit`.
+pygls answers neither messages that it cannot parse nor those before `initialize` or after `shutdown`, keeps its own
+mirror of texts with other line breaks than the protocol's, and ends the process from within a callback on `exit`.
 """
 
 import asyncio
@@ -33,14 +33,14 @@ _INITIALIZE = {
 
 
 class RequestFailed(JsonRpcException):
-    """A request that was understood and cannot be fulfilled; the message is for the user."""
+    """A valid request that failed; the message is for the user."""
 
     CODE = types.LSPErrorCodes.RequestFailed
     MESSAGE = "The request failed"
 
 
 def failed(error: KernelLspError, *, told: bool = False) -> RequestFailed:
-    """One of our errors as an answer; `told` says to the client that the user has heard of it already."""
+    """Return one of our errors as an answer; `told` tells the client that the user has already seen it."""
     return RequestFailed(str(error), data={"told": True} if told else None)
 
 
@@ -51,7 +51,7 @@ class Protocol(LanguageServerProtocol):
     exited = False
     _greeted: str | int | None = None
 
-    # The documents are ours, so what pygls does with them by itself is taken out; `server` registers handlers.
+    # We keep the documents, so pygls's own handling of them is removed; `server` registers handlers.
     lsp_text_document__did_open = None  # pyright: ignore[reportAssignmentType]
     lsp_text_document__did_change = None  # pyright: ignore[reportAssignmentType]
     lsp_text_document__did_close = None  # pyright: ignore[reportAssignmentType]
@@ -63,12 +63,12 @@ class Protocol(LanguageServerProtocol):
 
     @lsp_method(types.EXIT)
     def lsp_exit(self, *_: object) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The loop that reads ends; see `run`."""
+        """Mark the end; the loop in `run` stops."""
         self.exited = True
 
     @lsp_method(types.WORKSPACE_EXECUTE_COMMAND)
     def lsp_workspace__execute_command(self, params: types.ExecuteCommandParams) -> Generator[Any, Any, Any]:
-        """A command's handler takes the list of its arguments."""
+        """Call a command's handler with the list of its arguments."""
         handler = self.fm.commands.get(params.command)
         if handler is None:
             raise JsonRpcInvalidParams(f"There is no command `{params.command}`.")
@@ -76,13 +76,13 @@ class Protocol(LanguageServerProtocol):
 
     @property
     def was_shut_down(self) -> bool:
-        """Whether the client said `shutdown`."""
+        """Return True if the client has sent `shutdown`."""
         return self._shutdown
 
     async def run(
         self, reader: asyncio.StreamReader, first: bytes | int | None, greeted: str | int | None = None
     ) -> None:
-        """Handle messages until the client says `exit` or is gone.
+        """Handle messages until the client sends `exit` or is gone.
 
         Args:
             reader: the client's messages.
@@ -102,7 +102,7 @@ class Protocol(LanguageServerProtocol):
             message = await read_message(reader)
 
     def receive(self, body: bytes) -> None:
-        """Handle one message, or answer why not. Never raises for anything that a client can send."""
+        """Handle one message, or answer why not. Never raises, whatever the client sends."""
         try:
             message = json.loads(body)
         except (ValueError, RecursionError):
@@ -119,7 +119,7 @@ class Protocol(LanguageServerProtocol):
                 self._refuse(_id_of(message), _ERRORS.InternalError, "An error in the server; see its log.")
 
     def _refuse_size(self, size: int) -> None:
-        """Answer a message that was not read because of its size."""
+        """Reject a message that was not read because of its size."""
         limit = f"{LARGEST_MESSAGE >> 20} MiB"
         self._refuse(None, _ERRORS.InvalidRequest, f"The message has {size} bytes; at most {limit} are read.")
 
@@ -147,7 +147,7 @@ class Protocol(LanguageServerProtocol):
             if is_request:
                 self._refuse(request, _ERRORS.InvalidParams, f"The parameters do not fit `{method}`.")
             return
-        if is_request is not _is_request(structured):  # a request sent as a notification, or the other way round
+        if is_request is not _is_request(structured):  # a request sent as a notification, or vice versa
             if is_request:
                 self._refuse(request, _ERRORS.InvalidRequest, f"`{method}` is a notification.")
             return
@@ -155,7 +155,7 @@ class Protocol(LanguageServerProtocol):
         self.handle_message(structured)
 
     def _out_of_order(self, method: str) -> tuple[_ERRORS, str] | None:
-        """Why a message cannot come now; `exit` can come at any time."""
+        """Return why a message cannot be handled now, None if it can; `exit` always can."""
         if method == types.EXIT:
             return None
         if self._shutdown:
@@ -165,7 +165,7 @@ class Protocol(LanguageServerProtocol):
         return None if self.initialized else (_ERRORS.ServerNotInitialized, "The server is not initialized.")
 
     def _structured(self, method: str, message: dict[str, Any], is_request: bool) -> Any:
-        """The message with typed parameters; those of methods that the specification does not know stay plain JSON."""
+        """Return the message with typed parameters; those of unknown methods stay plain JSON."""
         if self.get_message_type(method) is not None:
             return self.structure_message(message)
         if is_request:
@@ -173,7 +173,7 @@ class Protocol(LanguageServerProtocol):
         return JsonRPCNotification(method, self.VERSION, message.get("params"))
 
     def _take_answer(self, message: dict[str, Any]) -> None:
-        """The client's answer to one of our requests; whoever waits for it gets an error if it cannot be read."""
+        """Handle the client's answer to one of our requests; its waiter gets an error if it cannot be read."""
         request = _id_of(message)
         waiting = self._request_futures.get(cast(str, request)) if request is not None else None
         if waiting is None or request not in self._result_types:

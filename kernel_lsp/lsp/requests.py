@@ -1,4 +1,4 @@
-"""The requests beyond the protocol, each declared once: what it takes, and what it answers with."""
+"""The requests beyond the protocol, each declared once with its parameters and its result."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +9,7 @@ from kernel_lsp.lsp.wire import (
     JobCancelled,
     JobList,
     KernelFiles,
-    MachineCode,
+    MachineCodeList,
     Opcodes,
     ServerStatus,
     StartedJob,
@@ -31,7 +31,7 @@ class TextDocument(msgspec.Struct, frozen=True):
 
 
 class StartJob(msgspec.Struct, frozen=True, rename="camel"):
-    """The job that is wanted."""
+    """A request to start a job."""
 
     work: Work
     text_document: TextDocument
@@ -59,20 +59,20 @@ class OneVariant(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class OneVerdict(msgspec.Struct, frozen=True, rename="camel"):
-    """A verdict by its id or the beginning of it; the file says whose settings name the store."""
+    """A verdict by its id or a prefix of the id; the file's settings name the store."""
 
     verdict: str
     text_document: TextDocument | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RequestKind:
     """One request.
 
     Attributes:
         method: as clients call it.
         params, result: the records that it takes and answers with.
-        what: what it is for, for the documentation.
+        what: its purpose, for the documentation.
     """
 
     method: str
@@ -82,18 +82,22 @@ class Request:
 
 
 REQUESTS = (
-    Request("kernelLsp/startJob", StartJob, StartedJob, "starts a job, or joins the one that does the same"),
-    Request("kernelLsp/cancelJob", OneJob, JobCancelled, "ends a job and all its processes"),
-    Request("kernelLsp/jobs", Nothing, JobList, "the jobs that there are"),
-    Request("kernelLsp/evidence", OneVerdict, VerdictEvidence, "what a verdict rests on"),
-    Request("kernelLsp/status", Nothing, ServerStatus, "the state of the server"),
-    Request("kernelLsp/kernels", Nothing, KernelFiles, "the kernels of the workspace and what is known of them"),
-    Request("kernelLsp/variants", OneText, VariantList, "the variants of a text that were verified to be faster"),
-    Request(
-        "kernelLsp/variant", OneVariant, VariantTexts, "the texts of a variant; an error where it is for an older text"
+    RequestKind("kernelLsp/startJob", StartJob, StartedJob, "starts a job, or joins a running one that does the same"),
+    RequestKind("kernelLsp/cancelJob", OneJob, JobCancelled, "ends a job and all its processes"),
+    RequestKind("kernelLsp/jobs", Nothing, JobList, "the jobs under way, and the last ended ones"),
+    RequestKind("kernelLsp/evidence", OneVerdict, VerdictEvidence, "the evidence of a verdict"),
+    RequestKind("kernelLsp/status", Nothing, ServerStatus, "the state of the server"),
+    RequestKind(
+        "kernelLsp/kernels", Nothing, KernelFiles, "the kernels of the workspace, with the known facts on each"
     ),
-    Request("kernelLsp/machineCode", OneText, MachineCode, "the machine code of a text"),
-    Request("kernelLsp/opcodes", OneVariant, Opcodes, "the instructions of both sides of a verdict, by kind"),
+    RequestKind("kernelLsp/variants", OneText, VariantList, "the verified faster variants of a text"),
+    RequestKind(
+        "kernelLsp/variant", OneVariant, VariantTexts, "the texts of a variant; an error if it is for an older text"
+    ),
+    RequestKind("kernelLsp/machineCode", OneText, MachineCodeList, "the machine code of a text"),
+    RequestKind(
+        "kernelLsp/opcodes", OneVariant, Opcodes, "the number of instructions of both sides of a verdict, by kind"
+    ),
 )
 
 JOB_PROGRESS = "kernelLsp/jobProgress"

@@ -1,7 +1,7 @@
-"""What the store knows of a text: verified variants to apply, the last verdict, and the workload they rest on.
+"""The store's knowledge of a text: verified variants to apply, the last verdict, and their workload.
 
-The event loop never waits for the disk: what is asked for is read in a thread, and kept while neither the text nor the
-store has changed.
+The event loop never waits for the disk: results are read in a thread, and kept while neither the text nor the store has
+changed.
 """
 
 import asyncio
@@ -19,26 +19,26 @@ from kernel_lsp.lsp.wire import VerdictEvidence
 
 if TYPE_CHECKING:
     from kernel_lsp.config.settings import Settings
-    from kernel_lsp.lsp.standing import Standing
+    from kernel_lsp.lsp.standing import DocumentStatus
     from kernel_lsp.refine.offers import Known, Offer
     from kernel_lsp.source.kernel import Kernel
     from kernel_lsp.store.store import Store
 
-_FRESH = 1.0  # seconds for which a workload on disk is taken to be what it was
+_FRESH = 1.0  # seconds for which a workload on disk is assumed not to change
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What was read, and for which texts."""
+    """A cached result, and the texts that it was read for."""
 
     opened: tuple[Document, ...]
     changes: int
     at: float
-    standing: "Standing"
+    standing: "DocumentStatus"
 
 
 class Results:
-    """The stores that this session reads, and what could not be written to them."""
+    """The stores that this session reads, and the verdicts that could not be written to them."""
 
     def __init__(self, client: Client, background: Background, documents: Documents, settings: ClientSettings) -> None:
         self._client, self._background, self._documents, self._settings = client, background, documents, settings
@@ -51,19 +51,19 @@ class Results:
         self._said: set[str] = set()
 
     def take(self, settings: "Settings", document: dict[str, Any]) -> None:
-        """A job has come to a verdict and has stored it; where the disk refused, it is kept here and tried again."""
+        """Note a verdict that a job has stored; if the disk refused, it is kept here and stored later."""
         self._unsaved[str(document["id"])] = settings.paths.data, document
         self._read.clear()
         self._background.start(self.settle())
 
     def notice(self, text: str) -> None:
-        """Tell the user what happened to a store, once."""
+        """Tell the user about a problem of a store, once."""
         if text not in self._said:
             self._said.add(text)
             self._client.show(text)
 
     async def settle(self) -> None:
-        """Look whether the verdicts that jobs told of are in the store, and save those that are not."""
+        """Check that the verdicts reported by jobs are in the store, and save those that are not."""
         for name, (folder, document) in tuple(self._unsaved.items()):
             store = await self._lasting(folder)
             if await asyncio.to_thread(store.find_verdict, name) is None:
@@ -74,7 +74,7 @@ class Results:
                 self.notice(notice)
 
     async def _lasting(self, folder: Path) -> "Store":
-        """The store; opened anew where the disk refused before and may have room now."""
+        """Return the store; opened again if the disk refused before and may have room now."""
         store = await self._store(folder)
         if not store.lasting:
             again = await asyncio.to_thread(_open_store, folder)
@@ -83,8 +83,8 @@ class Results:
             other.close()
         return store
 
-    def latest(self, document: Document) -> "Standing | None":
-        """What was last known of a text, perhaps as it was before; what is newer is read, and lenses are refreshed."""
+    def latest(self, document: Document) -> "DocumentStatus | None":
+        """Return the last known standing of a text, maybe an older one; newer data is read, and lenses refreshed."""
         read = self._read.get(document.uri)
         if document.uri not in self._reading and (read is None or not self._is_fresh(read, document)):
             self._reading.add(document.uri)
@@ -99,8 +99,8 @@ class Results:
         if before is None or found != before.standing:
             self._client.refresh()
 
-    async def of(self, document: Document) -> "Standing":
-        """What is known of a text as it is."""
+    async def of(self, document: Document) -> "DocumentStatus":
+        """Return the standing of a text as it is."""
         settings = self._settings.at(document.path)
         store = await self._store(settings.paths.data)
         opened = tuple(self._documents)
@@ -119,7 +119,7 @@ class Results:
         return standing
 
     async def offer_of(self, document: Document, verdict: str) -> "Offer":
-        """The variant of a text that a verdict is on.
+        """Return the variant of a text that has this verdict.
 
         Raises:
             ConfigurationError: there is no such variant.
@@ -130,7 +130,7 @@ class Results:
         return offer
 
     async def cures(self, document: Document, kernel: "Kernel", rule: str) -> list[str]:
-        """Labels of the rewrites that may cure a rule's finding and that apply to a kernel as it is."""
+        """Return labels of the rewrites that may fix a rule's finding and that apply to a kernel as it is."""
         workload = (await self.of(document)).workload
         if workload is None:
             return []
@@ -138,17 +138,17 @@ class Results:
         return await asyncio.to_thread(_find_cures, document, kernel, workload, rule, settings)
 
     async def evidence(self, path: Path, verdict: str) -> VerdictEvidence:
-        """What a verdict rests on; `path` says whose settings name the store."""
+        """Return the evidence of a verdict; the settings at `path` name the store."""
         folder = self._settings.at(path).paths.data
         unsaved = {name: document for name, (_, document) in self._unsaved.items()}
         return await asyncio.to_thread(_find_evidence, await self._store(folder), unsaved, verdict)
 
     def forget(self, uri: str) -> None:
-        """The text was closed."""
+        """Forget a closed text."""
         self._read.pop(uri, None)
 
     async def close(self) -> None:
-        """Let go of the stores; what is still unsaved has its last chance."""
+        """Close the stores; unsaved verdicts are saved before, if possible."""
         await self.settle()
         for store in self._stores.values():
             store.close()
@@ -164,7 +164,7 @@ class Results:
             return self._stores[folder]
 
 
-# What these import takes longer than an editor should wait for its server, so they import it when they are called.
+# Their imports take longer than an editor should wait for its server, so they come at the first call.
 
 
 def _open_store(folder: Path) -> "Store":
@@ -173,7 +173,7 @@ def _open_store(folder: Path) -> "Store":
     return open_store(folder)
 
 
-def _look(*given: Any) -> "Standing":
+def _look(*given: Any) -> "DocumentStatus":
     from kernel_lsp.lsp.standing import look
 
     return look(*given)

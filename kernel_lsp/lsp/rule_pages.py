@@ -1,4 +1,4 @@
-"""The pages of rules: shown on hover over a finding, and as files that a finding links to."""
+"""The pages of rules: shown when hovering over a finding, and as files that a finding links to."""
 
 import os
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def rules_of(findings: Iterable[types.Diagnostic]) -> "list[Rule]":
-    """The rules of findings, each once."""
+    """Return the rules of findings, each once."""
     return list({rule.id: rule for finding in findings if (rule := _rule(finding)) is not None}.values())
 
 
@@ -28,7 +28,7 @@ class RulePages:
         self._client, self._settings = client, settings
 
     def link(self, document: Document, finding: types.Diagnostic) -> None:
-        """Have a finding lead to its rule's page, where the client shows such links and the page can be written."""
+        """Link a finding to its rule's page, if the client shows such links and the page can be written."""
         text = self._client.client_capabilities.text_document
         shown = text.publish_diagnostics if text else None
         rule = _rule(finding)

@@ -1,7 +1,7 @@
-"""The language server: the services of one session, and which handler answers which message.
+"""The language server: the services of one session, and the handler of each message.
 
-The server process parses text and talks; it imports nothing heavy, runs nobody's code and blocks on nothing. Compilers
-and jobs live in processes of their own, see `process`.
+The server process parses text and communicates; it imports nothing heavy, runs no user code and blocks on nothing.
+Compilers and jobs have processes of their own, see `process`.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from kernel_lsp.lsp.features.readiness import Readiness
 from kernel_lsp.lsp.features.texts import OpenTexts
 from kernel_lsp.lsp.features.views import Views
 from kernel_lsp.lsp.jobs import Jobs
-from kernel_lsp.lsp.requests import REQUESTS, Request
+from kernel_lsp.lsp.requests import REQUESTS, RequestKind
 from kernel_lsp.lsp.results import Results
 from kernel_lsp.lsp.rule_pages import RulePages
 from kernel_lsp.lsp.settings import ClientSettings
@@ -45,15 +45,15 @@ from kernel_lsp.lsp.wire import as_json, from_json
 from kernel_lsp.lsp.workspace import Folders, Permission
 
 log = logging.getLogger("kernel-lsp")
-logging.getLogger("pygls").setLevel(logging.CRITICAL)  # it shows a traceback for whatever a client does wrong
+logging.getLogger("pygls").setLevel(logging.CRITICAL)  # it shows a traceback for every error of a client
 
-_PATIENCE = 3.0  # seconds that processes of ours get to end by themselves
+_PATIENCE = 3.0  # seconds that our processes get to end by themselves
 
 Handler = Callable[..., Any]
 
 
 class Server:
-    """One session with one client: every service is made here, once, and given to the features that use it.
+    """One session with one client: every service is made here, once, and passed to the features that use it.
 
     Attributes:
         client: the connection.
@@ -66,7 +66,7 @@ class Server:
         self._folders = Folders()
         self._permission = Permission(self._folders, Trust())
         background = self._background = Background(client)
-        # Settings report what is wrong with them, and what reports it asks them where its pages lie.
+        # Settings report their errors to the board, and the board's rule pages need the settings.
         self._settings = ClientSettings(
             client,
             commanded,
@@ -109,7 +109,7 @@ class Server:
                 await asyncio.gather(*(service.close() for service in services), return_exceptions=True)
 
     def _register(self) -> None:
-        """Tell the client's connection which handler answers what."""
+        """Register the handler of each message with the client's connection."""
         feature = self.client.feature
         feature(types.INITIALIZE)(_answering(self._initialize))
         for method, handler in self._notifications().items():
@@ -144,7 +144,7 @@ class Server:
         }
 
     def _requests(self, edits: Edits) -> dict[str, tuple[Handler, object | None]]:
-        """The protocol's own, with the options that the client is told."""
+        """Return the protocol's own requests, each with the options to announce to the client."""
         readiness = Readiness(self.documents, self._permission, self._board, self._jobs)
         lenses = CodeLenses(
             self.documents,
@@ -167,7 +167,7 @@ class Server:
         }
 
     def _initialize(self, params: types.InitializeParams) -> None:
-        """Only what the answer needs: what takes time waits for `initialized`."""
+        """Do only what the answer needs: slow work waits for `initialized`."""
         self.documents.encoding = str(self.client.protocol.workspace.position_encoding)
         self._folders.begin(params)
         self._settings.begin(params.initialization_options)
@@ -185,7 +185,7 @@ class Server:
 
 
 def _texts(command: Command) -> Callable[[list[Any]], Sequence[Any]]:
-    """What turns the arguments of a command into its texts."""
+    """Return a function that turns the arguments of a command into its texts."""
 
     def read(given: list[Any]) -> Sequence[Any]:
         try:
@@ -196,8 +196,8 @@ def _texts(command: Command) -> Callable[[list[Any]], Sequence[Any]]:
     return read
 
 
-def _record(request: Request) -> Callable[[Any], Sequence[Any]]:
-    """What turns the parameters of one of our own requests into its record."""
+def _record(request: RequestKind) -> Callable[[Any], Sequence[Any]]:
+    """Return a function that turns the parameters of one of our own requests into its record."""
 
     def read(params: Any) -> Sequence[Any]:
         try:
@@ -209,9 +209,9 @@ def _record(request: Request) -> Callable[[Any], Sequence[Any]]:
 
 
 def _reading(read: Callable[[Any], Sequence[Any]], handler: Handler) -> Handler:
-    """A handler that is given what is `read` of a message, and whose answer becomes JSON.
+    """Return a handler that gets the result of `read` on a message, and whose answer becomes JSON.
 
-    It waits only where the handler does: what can be done at once is done on the texts as they are at that message.
+    It is asynchronous only if the handler is: work that can be done at once uses the texts as they are at that message.
     """
     if inspect.iscoroutinefunction(handler):
 
@@ -224,7 +224,7 @@ def _reading(read: Callable[[Any], Sequence[Any]], handler: Handler) -> Handler:
 
 
 def _answering(handler: Handler) -> Handler:
-    """The handler of a request; what it raises becomes an answer."""
+    """Return the handler of a request; an exception becomes an error response."""
     return _catching(handler, _as_answer)
 
 

@@ -1,4 +1,4 @@
-"""A process that works for the server: `python -m kernel_lsp.lsp.service`.
+"""A worker process of the server: `python -m kernel_lsp.lsp.service`.
 
 It reads requests from standard input and answers on standard output, one JSON object on a line each:
 
@@ -37,7 +37,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class _Service:
-    """The requests under way, and the kinds that were opened for them."""
+    """The requests under way, and the kinds opened for them."""
 
     def __init__(self, out: Callable[[Mapping[str, Any]], None], stack: AsyncExitStack) -> None:
         self._out, self._stack = out, stack
@@ -46,7 +46,7 @@ class _Service:
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
     def take(self, message: Mapping[str, Any]) -> None:
-        """Begin a request, or cancel one."""
+        """Start a request, or cancel one."""
         if "cancel" in message:
             if (task := self._tasks.get(message["cancel"])) is not None:
                 task.cancel()
@@ -56,7 +56,7 @@ class _Service:
         task.add_done_callback(lambda _: self._tasks.pop(number, None))
 
     async def stop(self) -> None:
-        """Cancel what is under way."""
+        """Cancel all requests under way."""
         for task in tuple(self._tasks.values()):
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
@@ -82,7 +82,7 @@ async def serve() -> None:
     """Answer requests until standard input ends."""
     loop = asyncio.get_running_loop()
     out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what prints must not break the protocol
+    os.dup2(2, 1)  # printed text must not break the protocol
 
     def send(message: Mapping[str, Any]) -> None:
         out.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
@@ -103,7 +103,7 @@ async def serve() -> None:
 
 
 def main() -> None:
-    """Entry point; dies with its parent."""
+    """Run the process; it ends with its parent."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

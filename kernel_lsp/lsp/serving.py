@@ -1,6 +1,6 @@
 """One session of the language server, from its first message to its end, over pipes or a socket.
 
-What answers is imported only when the client has its answer to `initialize`; see `greeting`.
+The server is imported only after the client has its answer to `initialize`; see `greeting`.
 """
 
 import asyncio
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 
 def serve_stdio(commanded: Mapping[str, object]) -> int:
-    """Serve the client at standard input and output; return the exit code that the protocol asks for.
+    """Serve the client at standard input and output; return the exit code that the protocol requires.
 
-    Settings that are `commanded` hold whatever the client says.
+    The settings in `commanded` override those of the client.
     """
     return asyncio.run(_over_stdio(commanded))
 
 
 def serve_socket(port: int, say: Callable[[int], None], commanded: Mapping[str, object]) -> int:
-    """Wait on 127.0.0.1 for one client of this user and serve it; `say` is told the port, which 0 leaves to the system.
+    """Wait on 127.0.0.1 for one client of this user and serve it; `say` gets the port, chosen by the system if 0.
 
     Raises:
         ConfigurationError: the port cannot be had.
@@ -45,7 +45,7 @@ async def _over_stdio(commanded: Mapping[str, object]) -> int:
     if not all(map(_is_pipe, (0, 1))):
         cure = "An editor starts it and talks to it; for a server that waits for a client, use --socket PORT."
         raise ConfigurationError("Standard input and output must be pipes.", cure=cure)
-    # Whatever prints must not break the protocol: the client's pipe moves away from descriptor 1.
+    # Printed text must not break the protocol: the client's pipe moves away from descriptor 1.
     out = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     reader = asyncio.StreamReader(LARGEST_LINE)
@@ -66,13 +66,13 @@ async def _over_socket(port: int, say: Callable[[int], None], commanded: Mapping
             connection, peer = await asyncio.get_running_loop().sock_accept(listener)
             if _owner(peer[1], listener.getsockname()[1]) == os.getuid():
                 break
-            connection.close()  # the machine may be shared, and a client can have code run
+            connection.close()  # another user of the machine: a client can run code here
     reader, writer = await asyncio.open_connection(sock=connection, limit=LARGEST_LINE)
     return await _session(reader, writer, commanded)
 
 
 async def _session(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, commanded: Mapping[str, object]) -> int:
-    """Serve one client to its end, by `exit`, by silence or by a signal."""
+    """Serve one client until `exit`, the end of its messages, or a signal."""
     first = await read_message(reader)
     greeting = greet(first) if isinstance(first, bytes) else None
     if greeting is not None:
@@ -91,14 +91,14 @@ async def _session(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, c
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(1):
                 await writer.drain()
-        if not writer.transport.is_closing():  # a pipe's cannot be aborted once the client has gone
+        if not writer.transport.is_closing():  # a pipe cannot be aborted after the client has gone
             writer.transport.abort() if hasattr(writer.transport, "abort") else writer.close()
     return 0 if protocol.was_shut_down else 1
 
 
 def _make_server(commanded: Mapping[str, object]) -> "Server":
-    # The protocol's types are 56,000 objects that stay, and looking through all of them for garbage takes 40 ms. But
-    # making them leaves 9 MiB of garbage, which `freeze` would keep: it is found among the young.
+    # The protocol's types are 56,000 permanent objects; searching all of them for garbage takes 40 ms. Making
+    # them leaves 9 MiB of garbage, which `freeze` would keep: a collection of the young ones finds it.
     usual = gc.get_threshold()
     gc.set_threshold(2000, 1000, 1000)
     from kernel_lsp.lsp.server import Server
@@ -114,7 +114,7 @@ def _is_pipe(descriptor: int) -> bool:
 
 
 class _Writer:
-    """What pygls writes to: never waits, so a client that reads slowly delays nobody but itself."""
+    """The writer for pygls: it never waits, so that a slow client delays nobody but itself."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
@@ -128,7 +128,7 @@ class _Writer:
 
 
 def _owner(port: int, to: int) -> int | None:
-    """The user id behind a local TCP connection from `port`."""
+    """Return the user id behind a local TCP connection from `port`."""
     ends = (f"0100007F:{port:04X}", f"0100007F:{to:04X}")
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         fields = line.split()

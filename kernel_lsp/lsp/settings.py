@@ -1,9 +1,9 @@
-"""The settings in force at each file: `config`'s tree, with what the client says on top.
+"""The settings in force at each file: `config`'s tree, overridden by the client's settings.
 
-The client says it in `initializationOptions` (where `"trusted": true` may stand beside it), and then in answer to
-`workspace/configuration` or with `workspace/didChangeConfiguration`: the tree itself, under `kernel-lsp` or bare. Null
-means that it says nothing. What the command line of the server says holds over all of
-that. A wrong value is reported where it stands, and what was said before it holds.
+The client sends its settings in `initializationOptions` (which may also hold `"trusted": true`), and later in answer to
+`workspace/configuration` or with `workspace/didChangeConfiguration`: the tree itself, under `kernel-lsp` or bare; null
+sends none. Settings on the server's command line override all others. A wrong value is reported at its place, and the
+earlier value stays in force.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,17 +25,17 @@ _Stamp = tuple[tuple[Path, int], ...]
 
 
 class ClientSettings:
-    """The settings, read again when a file that says some of them changes.
+    """The settings, read again when one of their files changes.
 
     Attributes:
         vouched: whether the client said `"trusted": true` when it began: it trusts its folders, in this session.
         user_file: the user's own settings.
 
     Args:
-        client: says some of them, and is told what is wrong.
+        client: sends some of the settings, and shows errors in them.
         commanded: settings of the server's command line, with dotted names.
-        report: is told a URI, a layer and what is wrong there.
-        changed: is called when the client's settings have changed.
+        report: called with a URI, a layer and the diagnostics there.
+        changed: called when the client's settings have changed.
     """
 
     def __init__(
@@ -56,18 +56,18 @@ class ClientSettings:
         self._shown: set[str] = set()
 
     def begin(self, options: Any) -> None:
-        """Take over `initializationOptions`."""
+        """Store the settings in `initializationOptions`."""
         if isinstance(options, dict):
             self.vouched = cast("dict[str, Any]", options).pop("trusted", False) is True
         self._options = _said(options)
 
     def at(self, path: Path) -> "Settings":
-        """The settings in force at a file. Wrong values are reported once."""
+        """Return the settings in force at a file. Wrong values are reported once."""
         folder = path.parent
         stamp = self._stamp(folder)
         known = self._cache.get(folder)
         if known is None or known[0] != stamp:
-            from kernel_lsp.config.load import load_settings  # it takes a tenth of a second: not before `initialized`
+            from kernel_lsp.config.load import load_settings  # takes 0.1 s: not before `initialized`
 
             merged = {**self._options, **self._said, **self._commanded}
             settings, problems = load_settings(folder, overrides=merged, strict=False, user_file=self.user_file)
@@ -76,7 +76,7 @@ class ClientSettings:
         return known[1]
 
     async def ask(self) -> None:
-        """Ask the client for its settings, where it can be asked."""
+        """Ask the client for its settings, if it supports that."""
         workspace = self._client.client_capabilities.workspace
         if workspace is None or not workspace.configuration:
             return
@@ -85,7 +85,7 @@ class ClientSettings:
         self._take(answer[0] if answer else None)
 
     async def subscribe(self) -> None:
-        """Have the client tell of changes, where it waits to be asked."""
+        """Ask the client to report changes, if it does so only on request."""
         workspace = self._client.client_capabilities.workspace
         change = workspace.did_change_configuration if workspace else None
         if change is None or not change.dynamic_registration:
@@ -95,7 +95,7 @@ class ClientSettings:
         await self._client.client_register_capability_async(types.RegistrationParams([wanted]))
 
     async def changed(self, params: types.DidChangeConfigurationParams) -> None:
-        """The client's settings changed; it may say how, or wait to be asked."""
+        """Handle changed client settings; the client may send them, or wait to be asked."""
         workspace = self._client.client_capabilities.workspace
         if workspace is not None and workspace.configuration:
             await self.ask()
@@ -103,7 +103,7 @@ class ClientSettings:
             self._take(params.settings)
 
     def reload(self) -> None:
-        """A file that says settings may have changed."""
+        """Drop cached settings, because a settings file may have changed."""
         self._cache.clear()
 
     def _take(self, said: Any) -> None:
@@ -116,7 +116,7 @@ class ClientSettings:
         self._when_changed()
 
     def _stamp(self, folder: Path) -> _Stamp:
-        """The files that say settings here, and when they were written."""
+        """Return the settings files for a folder, and their modification times."""
         found: list[tuple[Path, int]] = []
         for file in (self.user_file, *(f / "pyproject.toml" for f in (folder, *folder.parents))):
             try:
@@ -126,7 +126,7 @@ class ClientSettings:
         return tuple(found)
 
     def _report(self, folder: Path, problems: "tuple[ConfigurationError, ...]") -> None:
-        """Problems in files become diagnostics there; the others are shown as messages, each once."""
+        """Turn problems in files into diagnostics there; show the others as messages, each once."""
         before, now = self._reported.get(folder, {}), dict[str, list[types.Diagnostic]]()
         for problem in problems:
             text = problem.said
@@ -146,7 +146,7 @@ class ClientSettings:
 
 
 def _said(value: Any) -> dict[str, Any]:
-    """What the client says, with dotted names, without nulls; the tree may lie under its own name."""
+    """Return the client's settings, with dotted names, without nulls; the tree may lie under its own name."""
     if not isinstance(value, Mapping):
         return {}
     tree = cast("Mapping[str, Any]", value)

@@ -1,4 +1,4 @@
-"""The next job's process, kept ready: it takes seconds to import what judges, ten of them from a cold disk."""
+"""The next job's process, kept ready: importing the judge takes seconds, ten of them from a cold disk."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Spare:
-    """At most one such process. `start` runs a coroutine in the background."""
+    """Holds at most one such process. `start` runs a coroutine in the background."""
 
     def __init__(self, start: Callable[[Coroutine[Any, Any, None]], object]) -> None:
         self._start = start
@@ -20,7 +20,7 @@ class Spare:
         self._end: asyncio.TimerHandle | None = None
 
     def keep(self, settings: "Settings") -> None:
-        """Have it ready for as long from now on as settings say; 0 minutes ask for nothing."""
+        """Keep it ready for as long from now on as the settings say; 0 minutes start none."""
         minutes = settings.editor.ready_minutes
         if minutes <= 0:
             return
@@ -31,13 +31,13 @@ class Spare:
             self._start(self._prepare(self._service, settings))
 
     def take(self) -> Service:
-        """The process that is ready, or one that has yet to be started; whoever takes it ends it."""
+        """Return the ready process, or one yet to be started; the caller ends it."""
         self._forget_end()
         service, self._service = self._service or Service(), None
         return service
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         self.take().kill()
 
     def _forget_end(self) -> None:
@@ -49,5 +49,5 @@ class Spare:
         try:
             await service.ask("job", {"work": "prepare", "settings": settings.model_dump(mode="json")})
         except (KernelLspError, ServiceFailure):
-            if self._service is service:  # what is wrong is said by the job that meets it
+            if self._service is service:  # the job that meets the error reports it
                 self.close()

@@ -1,6 +1,6 @@
-"""What the store says of a text, and what applies to it. For threads: it waits for the disk.
+"""The store's knowledge of a text, and the variants that apply. For threads: it waits for the disk.
 
-What only some sessions ask for is imported then: with prompts and an HTTP client it is 13 MiB.
+Imports that only some sessions need are made on use: prompts and an HTTP client take 13 MiB.
 """
 
 from collections.abc import Mapping
@@ -24,23 +24,23 @@ from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.store.store import Store, Turn, VerdictRow
 from kernel_lsp.workload.spec import WorkloadFile, find_workload
 
-_LOOKED_AT = 50  # verdicts on a file, newest first
+_LOOKED_AT = 50  # latest verdicts on a file that are read
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """What is known of one text.
+class DocumentStatus:
+    """The known results for one text.
 
     Attributes:
         workload: its workload, if it has one that can be used.
-        problem: why it has none that can be used; None also where there is simply none.
+        problem: why its workload cannot be used; None also if it has none.
         offers: variants found faster that are for this text as it is, best first.
         older: variants that were found faster than another version of it, best first.
-        last: the latest verdict on a version of it.
-        measured: how long this very text takes, as it was last timed; None where it was not.
-        measured_by: id of the verdict that says so.
-        untimed: whether the settings allow a search where there is no GPU.
-        saved: whether the file has this text.
+        last: the latest verdict on a version of the text.
+        measured: the time of exactly this text from its last measurement; None without one.
+        measured_by: id of the verdict with that measurement.
+        untimed: True if the settings allow a search without a GPU.
+        saved: True if the file on disk has this text.
         voiceless: of a plain module, why no model can be asked for a kernel, by its language where that is so.
     """
 
@@ -56,11 +56,11 @@ class Standing:
     voiceless: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def offer(self, verdict: str) -> Offer | None:
-        """The variant, older ones included, that a verdict found faster."""
+        """Return the variant, older ones included, with this verdict; None without one."""
         return next((one for one in (*self.offers, *self.older) if one.verdict.id == verdict), None)
 
     def offers_for(self, kernel: str | None) -> list[Offer]:
-        """Those that change a kernel."""
+        """Return the suggestions that change a kernel."""
         return [o for o in self.offers if kernel is None or any(k.name == kernel for k in o.kernels)]
 
 
@@ -71,8 +71,8 @@ def look(
     document: Document,
     texts: dict[Path, str],
     settings: Settings,
-) -> Standing:
-    """What is known of a text.
+) -> DocumentStatus:
+    """Return the known results for a text.
 
     Args:
         store: where verdicts lie.
@@ -99,10 +99,10 @@ def _known(
     document: Document,
     texts: dict[Path, str],
     settings: Settings,
-) -> Standing:
+) -> DocumentStatus:
     language = document.language
     if language is None:
-        return Standing()
+        return DocumentStatus()
     verdicts = [v for v in map(Verdict.model_validate, unsaved) if v.evidence.kernel_path == str(document.path)]
     last = _row(verdicts[-1]) if verdicts else next(iter(store.list_verdicts(str(document.path), limit=1)), None)
     try:
@@ -110,19 +110,19 @@ def _known(
             document.source, texts=texts, problems=settings.kernelbench.root, folders=settings.workloads
         )
     except WorkloadError as error:
-        return Standing(problem=str(error), last=last)
+        return DocumentStatus(problem=str(error), last=last)
     if workload is None:
-        return Standing(last=last)
+        return DocumentStatus(last=last)
     baseline = Target(language, document.source, document.kernels, None, workload).baseline
     found = find_offers(store, baseline, known, verdicts)
     fitting = tuple(offer for offer in found if offer.may_fit(document.text))
     older = tuple(o for o in found if o not in fitting and not o.is_applied(document.text))
     measured, measured_by = _measured(store, baseline)
-    return Standing(workload, None, fitting, older, last, measured, measured_by)
+    return DocumentStatus(workload, None, fitting, older, last, measured, measured_by)
 
 
 def _row(verdict: Verdict) -> VerdictRow:
-    """A verdict that is in no store, as the store would list it."""
+    """Return a verdict that is in no store, as the store would list it."""
     evidence = verdict.evidence
     return VerdictRow(
         id=verdict.id,
@@ -139,7 +139,7 @@ def _row(verdict: Verdict) -> VerdictRow:
 
 
 def _measured(store: Store, text: Candidate) -> tuple[str | None, str | None]:
-    """The longest case of the last verdict that timed a text, be it as baseline or as candidate."""
+    """Return time and id of the last verdict that timed a text, as baseline or candidate, on its longest case."""
     for row in store.find_verdicts(str(text.kernel.path), text.digest, limit=_LOOKED_AT):
         is_baseline = row.baseline == text.digest
         if row.speedup is None or not (is_baseline or row.candidate == text.digest):
@@ -157,7 +157,7 @@ def _measured(store: Store, text: Candidate) -> tuple[str | None, str | None]:
 
 
 def find_voiceless(document: Document, settings: Settings) -> dict[str, str]:
-    """Why no model can be asked to write a kernel for a module, by the kernel's language where that is so."""
+    """Return why no model can be asked to generate a kernel for a module, by language; only failing languages."""
     from kernel_lsp.refine.run import require_way
 
     found: dict[str, str] = {}
@@ -171,7 +171,7 @@ def find_voiceless(document: Document, settings: Settings) -> dict[str, str]:
 
 
 def find_cures(document: Document, kernel: Kernel, workload: WorkloadFile, rule: str, settings: Settings) -> list[str]:
-    """Labels of the rewrites that may cure a rule's finding and that apply to a kernel as it is."""
+    """Return labels of the rewrites that may fix a rule's finding and that apply to a kernel as it is."""
     from kernel_lsp.refine.rewrites import CURES, find_rewrites
 
     language = document.language
@@ -180,14 +180,14 @@ def find_cures(document: Document, kernel: Kernel, workload: WorkloadFile, rule:
     baseline = Target(language, document.source, document.kernels, kernel, workload).baseline
     try:
         device = find_device(settings.gpu, settings.arch)
-    except ConfigurationError:  # there is no such GPU, which compiling says
+    except ConfigurationError:  # the setting `gpu` names none, which compiling reports
         return []
     found = find_rewrites(baseline, kernel, device)
     return [c.label for c in found if c.origin.removeprefix("rewrite:") in CURES[rule]]
 
 
 def find_evidence(store: Store, unsaved: dict[str, dict[str, Any]], name: str) -> VerdictEvidence:
-    """What a verdict rests on, by its id or the beginning of it.
+    """Return the evidence of a verdict, by its id or a prefix of the id.
 
     Raises:
         ConfigurationError: there is none, or there are several.

@@ -1,4 +1,4 @@
-"""Which folders a person trusts: only there is anything compiled or run. Everywhere else text is parsed, no more.
+"""The folders that the user trusts: only there is anything compiled or run. Elsewhere text is only parsed.
 
 The list is the user's own file, `trusted.json` in the folder for configuration. No project's settings can move it.
 """
@@ -33,15 +33,15 @@ class Trust:
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """The folders kept, in the order in which they were trusted."""
+        """Return the stored folders, in the order in which they were trusted."""
         if (stamp := self._stamp_now()) != self._stamp:
             self._stamp, self._kept = stamp, _read(self.file)
         return self._kept
 
     def covers(self, path: Path) -> bool:
-        """Whether a file or folder is, or lies in, a trusted folder; links are followed first.
+        """Return True if a file or folder is, or lies in, a trusted folder; links are followed first.
 
-        It is asked for each lens of a file, so an answer holds until the list changes, and for a second at most.
+        It is called for each lens of a file, so a result holds until the list changes, for a second at most.
         """
         trusted = (*self.folders, *self.vouched)
         if self._answered != (now := (trusted, int(time.monotonic()))):
@@ -53,7 +53,7 @@ class Trust:
         return self._answers[path]
 
     def add(self, folder: Path) -> None:
-        """Trust a folder and all that is in it, from now on.
+        """Trust a folder and all its contents from now on.
 
         Raises:
             ConfigurationError: it is no folder, or the list cannot be written.
@@ -64,7 +64,7 @@ class Trust:
         self._rewrite(lambda kept: [*(k for k in kept if k != real), real])
 
     def remove(self, folder: Path) -> None:
-        """Trust a folder no more, nor any folder in it.
+        """Withdraw the trust from a folder and all folders in it.
 
         Raises:
             ConfigurationError: a folder that it lies in is trusted, or the list cannot be written.
@@ -77,7 +77,7 @@ class Trust:
             raise ConfigurationError(message, folder, cure=f"Withdraw the trust in {above}.")
 
     def changed(self) -> bool:
-        """Whether the file is another one than when it was last read."""
+        """Return True if the file has changed since it was last read."""
         return self._stamp_now() != self._stamp
 
     def _stamp_now(self) -> tuple[int, int] | None:
@@ -103,7 +103,7 @@ class Trust:
 
 
 def _read(file: Path) -> tuple[Path, ...]:
-    """The folders in the file; none where it cannot be read, for doubt is no trust."""
+    """Return the folders in the file; none if it cannot be read, as doubt is no trust."""
     try:
         return tuple(Path(folder) for folder in json.loads(file.read_text())["folders"])
     except (OSError, ValueError, TypeError, KeyError):

@@ -1,4 +1,4 @@
-"""Changes to files that no editor tells of, by watchdog, in threads of its own."""
+"""Watch for file changes that no editor reports, with watchdog, in its own threads."""
 
 import asyncio
 import logging
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kernel-lsp")
 
-_SETTLING = 0.1  # seconds in which changes are gathered: a checkout changes many files at once
+_SETTLING = 0.1  # seconds over which changes are collected: a checkout changes many files at once
 
 
 class Watcher:
-    """Watches folders with watchdog, and says in the event loop which files changed."""
+    """Watches folders with watchdog, and reports changed files in the event loop."""
 
     def __init__(self, changed: Callable[[list[Path]], None]) -> None:
         self._changed = changed
@@ -28,7 +28,7 @@ class Watcher:
         self._watches: dict[Path, Any] = {}
 
     def watch(self, folders: Iterable[Path], *, recursive: bool = True) -> None:
-        """Watch these folders too. Takes its time: call it in a thread."""
+        """Watch these folders too. Slow: call it in a thread."""
         from watchdog.observers import Observer
 
         if self._observer is None:
@@ -38,11 +38,11 @@ class Watcher:
             try:
                 handler = cast("FileSystemEventHandler", _Events(self._event))
                 self._watches[folder] = self._observer.schedule(handler, str(folder), recursive=recursive)
-            except OSError as error:  # it is gone, or the system has no watches left
+            except OSError as error:  # the folder is gone, or the system has no watches left
                 log.warning("%s is not watched: %s", folder, error)
 
     def unwatch(self, folders: Iterable[Path]) -> None:
-        """Watch these folders no more."""
+        """Stop watching these folders."""
         for folder in folders:
             if self._observer is not None and (watch := self._watches.pop(folder, None)) is not None:
                 self._observer.unschedule(watch)
@@ -54,7 +54,7 @@ class Watcher:
             await asyncio.to_thread(self._observer.join, 1.0)
 
     def _event(self, path: Path) -> None:
-        """Runs in watchdog's thread."""
+        """Handle an event in watchdog's thread."""
         if path.suffix in (*source_suffixes(), ".toml", ".json"):
             self._loop.call_soon_threadsafe(self._gather, path)
 
@@ -69,13 +69,13 @@ class Watcher:
 
 
 class _Events:
-    """What watchdog calls; it looks for nothing but `dispatch`."""
+    """The interface that watchdog calls, which is only `dispatch`."""
 
     def __init__(self, tell: Callable[[Path], None]) -> None:
         self._tell = tell
 
     def dispatch(self, event: Any) -> None:
-        """One change; a move has two ends."""
+        """Handle one change; a move has two paths."""
         if event.is_directory or event.event_type in ("opened", "closed_no_write"):
             return
         for name in (event.src_path, getattr(event, "dest_path", "")):

@@ -1,4 +1,4 @@
-"""The records that the server answers with and sends beyond the protocol; `requests` lists who asks for which.
+"""The records that the server sends beyond the protocol, as results and notifications; see `requests`.
 
 `extension/src/protocol.ts` and the tables of `docs/lsp-protocol.md` are made from them: run
 `python extension/scripts/protocol.py` and `python -m tests.unit.documentation.protocol_page` after a change.
@@ -12,17 +12,17 @@ import msgspec
 
 from kernel_lsp.refine.progress import Progress
 
-if TYPE_CHECKING:  # they bring pydantic with them, for which the answer to `initialize` must not wait
+if TYPE_CHECKING:  # pydantic is slow to import, and the answer to `initialize` must not wait
     from kernel_lsp.judge.verdict import KernelResources, Verdict
 
 _Record = TypeVar("_Record")
 
 Work = NewType("Work", str)
-"""What a job does: a name in `catalog.JOBS`."""
+"""The kind of a job: a name in `catalog.JOBS`."""
 
 
 class State(StrEnum):
-    """Where a job stands."""
+    """The state of a job."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -32,7 +32,7 @@ class State(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will happen."""
+        """True if the job has ended."""
         return self in (State.DONE, State.FAILED, State.CANCELLED)
 
 
@@ -43,14 +43,14 @@ class JobRecord:
     Attributes:
         label: of a rewrite, or what a kernel for a module is written in.
         title: what is done to what, for a person.
-        text: where it stands, in one line.
+        text: its state in one line.
         doing: what it does now, a few words.
         elapsed: seconds since it was given its turn.
         progress: the search's last report; null before the first.
         verdict: id of the verdict that its result rests on.
         reason: how it ended, one sentence.
-        notes: what was left out, such as why no model was asked.
-        unasked: whether the server began it by itself, so that nobody is told of its end.
+        notes: sentences on what was left out, such as why no model was asked.
+        unasked: true if the server started it by itself, so that its end is not announced.
     """
 
     id: str
@@ -73,28 +73,28 @@ class JobRecord:
 
 @dataclass(frozen=True, slots=True)
 class StartedJob(JobRecord):
-    """A job, and whether it was under way already: then it was `joined`."""
+    """A started job; `joined` is true if it was already under way."""
 
     joined: bool
 
 
 @dataclass(frozen=True, slots=True)
 class JobCancelled:
-    """Whether it was under way."""
+    """The result of cancelling a job; `cancelled` is true if it was under way."""
 
     cancelled: bool
 
 
 @dataclass(frozen=True, slots=True)
 class JobList:
-    """Those under way and the last 50 others, oldest first."""
+    """The jobs under way and the last 50 ended ones, oldest first."""
 
     jobs: tuple[JobRecord, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class GpuName:
-    """The GPU that is timed on."""
+    """The GPU used for timing."""
 
     name: str
     arch: str
@@ -120,7 +120,7 @@ class Variant:
     """A variant that was verified to be faster.
 
     Attributes:
-        verdict: id of the verdict that says so.
+        verdict: id of the verdict that confirmed it.
         label: what was changed.
         title: the verdict in one line.
         kernels: those that it changes.
@@ -136,7 +136,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class ListedVariant(Variant):
-    """One of several variants; `fits` says that it is for the text as it is now."""
+    """One of several variants; `fits` is true if it applies to the text as it is now."""
 
     fits: bool
 
@@ -150,7 +150,7 @@ class VariantList:
 
 @dataclass(frozen=True, slots=True)
 class FileText:
-    """One file as a variant would have it."""
+    """One file as a variant would change it."""
 
     uri: str
     text: str
@@ -161,7 +161,7 @@ class VariantTexts(Variant):
     """A variant with the texts that it makes.
 
     Attributes:
-        creates: whether its one file is not there yet.
+        creates: true if its only file does not exist yet.
     """
 
     creates: bool
@@ -180,7 +180,7 @@ class LastVerdict:
 
 @dataclass(frozen=True, slots=True)
 class KernelRow:
-    """What is known of a kernel.
+    """The known facts on a kernel.
 
     Attributes:
         line: from 0.
@@ -200,13 +200,13 @@ class KernelRow:
 
 @dataclass(frozen=True, slots=True)
 class FileRow:
-    """What is known of a file.
+    """The known facts on a file.
 
     Attributes:
-        workload: whether it has one that can be used.
-        problem: why it has none that can be used.
-        measured: how long the text takes as it is, as it was last timed.
-        last: the latest verdict on a version of it.
+        workload: true if it has a usable one.
+        problem: why its workload cannot be used.
+        measured: the time of the text as it is, from its last measurement.
+        last: the latest verdict on a version of the file.
     """
 
     uri: str
@@ -221,14 +221,14 @@ class FileRow:
 
 @dataclass(frozen=True, slots=True)
 class KernelFiles:
-    """The files with kernels in the workspace; `complete` is false where there are more than are listed."""
+    """The files with kernels in the workspace; `complete` is false if the list was cut off."""
 
     files: tuple[FileRow, ...]
     complete: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MachineInstruction:
     """One instruction.
 
     Attributes:
@@ -236,8 +236,8 @@ class Step:
         guard, opcode, operands: as nvdisasm prints them; `guard` may be empty.
         line: of the file, from 1; null where it comes from elsewhere.
         live: registers in use at it, for one thread.
-        role: what it is for, where that decides how fast a kernel is.
-        looped: whether it is in an innermost loop.
+        role: its purpose, if that matters for the kernel's speed.
+        looped: true if it is in an innermost loop.
     """
 
     offset: int
@@ -256,19 +256,19 @@ class KernelCode:
 
     arch: str
     name: str
-    instructions: tuple[Step, ...]
+    instructions: tuple[MachineInstruction, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class MachineCode:
-    """The machine code of a text's kernels, for the first architecture that is built for."""
+class MachineCodeList:
+    """The machine code of a text's kernels, for the first target architecture."""
 
     kernels: tuple[KernelCode, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class KernelOpcodes:
-    """How many instructions of each kind a kernel has on both sides; a side that has no such kernel has none."""
+    """The number of instructions of each kind of a kernel on both sides; empty for a side without the kernel."""
 
     name: str
     baseline: dict[str, int]
@@ -277,7 +277,7 @@ class KernelOpcodes:
 
 @dataclass(frozen=True, slots=True)
 class Opcodes:
-    """The instructions of a verdict's kernels, compiled again for `arch`, that of the GPU that it was timed on."""
+    """The instruction counts of a verdict's kernels, compiled again for `arch`, the architecture it was timed on."""
 
     arch: str | None
     kernels: tuple[KernelOpcodes, ...]
@@ -285,7 +285,7 @@ class Opcodes:
 
 @dataclass(frozen=True, slots=True)
 class SearchTurn:
-    """One candidate of the search that came to a verdict.
+    """One judged candidate of the search.
 
     Attributes:
         candidate: digest of its text.
@@ -304,13 +304,13 @@ class SearchTurn:
 
 @dataclass(frozen=True, slots=True)
 class VerdictEvidence:
-    """What a verdict rests on.
+    """The evidence of a verdict.
 
     Attributes:
         name: its short id.
         title: the verdict in one line.
         markdown: the whole of it as text.
-        turns: of the search that came to it.
+        turns: those of the search that led to the verdict.
     """
 
     name: str
@@ -322,7 +322,7 @@ class VerdictEvidence:
 
 @dataclass(frozen=True, slots=True)
 class EvidencePage(VerdictEvidence):
-    """What a verdict rests on, and the file that shows it."""
+    """The evidence of a verdict, and the file that shows it."""
 
     path: str
 
@@ -335,17 +335,17 @@ class FilePath:
 
 
 def extended(kind: type[_Record], record: Any, **more: Any) -> _Record:
-    """A record of a kind that has all that `record` has, and `more`."""
+    """Return a record of this kind with all fields of `record`, and `more`."""
     return kind(**{field.name: getattr(record, field.name) for field in fields(record)}, **more)
 
 
 def as_json(record: object) -> Any:
-    """A record as plain JSON."""
+    """Return a record as plain JSON."""
     return msgspec.to_builtins(record, enc_hook=lambda model: model.model_dump(mode="json"))
 
 
 def from_json(given: Any, kind: type[_Record]) -> _Record:
-    """The record that plain JSON says; what it has beyond that is passed over.
+    """Return the record in plain JSON; unknown members are ignored.
 
     Raises:
         ValueError: it is no such record; the message says where.

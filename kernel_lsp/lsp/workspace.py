@@ -1,4 +1,4 @@
-"""The workspace's folders, and which texts may be compiled and run."""
+"""The workspace's folders, and the permission to compile and run their texts."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,11 +17,11 @@ class Folders:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """Their paths."""
+        """Return their paths."""
         return tuple(self._uris.values())
 
     def begin(self, params: types.InitializeParams) -> None:
-        """The folders at the start: of several ways to say them the newest."""
+        """Read the folders at the start, from the newest of the protocol's fields."""
         if params.workspace_folders is not None:
             self.change(params.workspace_folders, ())
         elif params.root_uri is not None:
@@ -30,7 +30,7 @@ class Folders:
             self._uris[params.root_path] = Path(params.root_path)
 
     def change(self, added: Iterable[types.WorkspaceFolder], removed: Iterable[types.WorkspaceFolder]) -> None:
-        """Folders came and went."""
+        """Handle folders added and removed."""
         for folder in removed:
             self._uris.pop(folder.uri, None)
         for folder in added:
@@ -39,7 +39,7 @@ class Folders:
 
 
 class Permission:
-    """Says of each text whether it may be compiled and run.
+    """Decides for each text if it may be compiled and run.
 
     Attributes:
         trust: the folders that the user trusts.
@@ -49,11 +49,11 @@ class Permission:
         self._folders, self.trust = folders, trust
 
     def covers(self, document: Document) -> bool:
-        """Whether a text may be; one that is on no disk may where the whole workspace may."""
+        """Return True if a text may be; one without a file may if the whole workspace may."""
         if document.on_disk:
             return self.trust.covers(document.path)
         return bool(self._folders.paths) and all(map(self.trust.covers, self._folders.paths))
 
     def vouch(self, vouched: bool) -> None:
-        """Trust the workspace's folders in this session if the client `vouched` for them, else do so no more."""
+        """Trust the workspace's folders in this session if the client `vouched` for them, else no longer."""
         self.trust.vouched = frozenset(map(Path.resolve, self._folders.paths)) if vouched else frozenset()

@@ -1,7 +1,7 @@
-"""How much does a green check mean? Bugs are planted in a kernel one at a time, and its workload has to see them.
+"""Mutation testing: bugs are planted in a kernel one at a time, and its workload has to find them.
 
-A mutant is judged as a candidate is, for its answers only: built, run on every input of the workload, compared with the
-reference. One whose machine code is that of the kernel itself is no bug and does not count.
+A mutant is judged like a candidate, for its answers only: built, run on every input of the workload, compared with the
+reference. A mutant with the machine code of the kernel itself is no bug and does not count.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ async def measure_strength(
     store: Store | None = None,
     workload: Path | None = None,
 ) -> list[FileStrength]:
-    """The strength of each file's workload; `on_report` hears of each as it is done.
+    """Return the strength of each file's workload; `on_report` gets each result as it is done.
 
     Args:
         sources: kernel files.
@@ -105,5 +105,5 @@ async def _measure(
 
 
 def _at(known: FileStrength, path: Path) -> FileStrength:
-    """An outcome of before, for the file as it is named now."""
+    """Return an earlier result, for the file under its current name."""
     return FileStrength(path, known.device, known.cases, known.mutants, known.advice, remembered=True)

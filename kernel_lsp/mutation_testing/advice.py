@@ -1,4 +1,4 @@
-"""Why a planted bug was not seen, as far as the cases that ran can tell, and what to add to the workload."""
+"""Explain why a planted bug was not found, from the cases that ran, and advise what to add to the workload."""
 
 import math
 import re
@@ -44,7 +44,7 @@ _ADVICE = {
 
 
 def reason_for(bug: Bug, cases: Sequence[str]) -> str:
-    """Why such a bug may not have shown on these cases."""
+    """Return why such a bug may not have shown on these cases."""
     if bug in _EDGES and (names := always_round(cases)):
         return f"in every case that ran {', '.join(names)}"
     if bug in _AXES and (pairs := always_equal(cases)):
@@ -53,7 +53,7 @@ def reason_for(bug: Bug, cases: Sequence[str]) -> str:
 
 
 def advice_for(bugs: Sequence[Bug], cases: Sequence[str]) -> tuple[str, ...]:
-    """What to add to a workload on whose cases such bugs survived, each thing once."""
+    """Return what to add to a workload on whose cases such bugs survived, each item once."""
     found: list[str] = []
     for bug in bugs:
         if bug in _EDGES and (names := always_round(cases)):
@@ -66,7 +66,7 @@ def advice_for(bugs: Sequence[Bug], cases: Sequence[str]) -> tuple[str, ...]:
 
 
 def always_round(cases: Sequence[str]) -> list[str]:
-    """Sizes that are multiples of a power of two in all cases: "`cols` is a multiple of 256"."""
+    """Return sizes that are multiples of a power of two in all cases: "`cols` is a multiple of 256"."""
     found: list[str] = []
     for name, values in _sizes(cases).items():
         power = math.gcd(*values) & -math.gcd(*values)
@@ -76,7 +76,7 @@ def always_round(cases: Sequence[str]) -> list[str]:
 
 
 def always_equal(cases: Sequence[str]) -> list[str]:
-    """Sizes that are the same in all cases: `m = n`."""
+    """Return sizes that are equal in all cases: `m = n`."""
     sizes = _sizes(cases)
     return [f"`{a}` = `{b}`" for a, b in combinations(sizes, 2) if sizes[a] == sizes[b]]
 

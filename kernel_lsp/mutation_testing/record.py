@@ -1,4 +1,4 @@
-"""The records of a strength test: what became of each planted bug."""
+"""The records of a mutation test: the result of each planted bug."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from kernel_lsp.store.store import Document
 
 
 class Fate(StrEnum):
-    """What became of a planted bug. Only what is caught or survives counts."""
+    """The result of a planted bug. Only caught and surviving ones count."""
 
     CAUGHT = "caught"
     SURVIVED = "survived"
@@ -22,7 +22,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A planted bug and what became of it.
+    """A planted bug and its result.
 
     Attributes:
         bug: its kind (`source.mutations.Bug`).
@@ -47,7 +47,7 @@ class Mutant:
 
 @dataclass(frozen=True, slots=True)
 class FileStrength:
-    """How many bugs planted in a kernel file its workload catches.
+    """The share of planted bugs in a kernel file that its workload catches.
 
     Attributes:
         path: the kernel file.
@@ -70,12 +70,12 @@ class FileStrength:
     remembered: bool = False
 
     def of(self, fate: Fate) -> tuple[Mutant, ...]:
-        """The mutants of one fate."""
+        """Return the mutants with one result."""
         return tuple(mutant for mutant in self.mutants if mutant.fate is fate)
 
     @property
     def score(self) -> float | None:
-        """Caught bugs as a share of those that count; None where none does."""
+        """Return caught bugs as a share of those that count; None if none does."""
         caught, survived = len(self.of(Fate.CAUGHT)), len(self.of(Fate.SURVIVED))
         return caught / (caught + survived) if caught + survived else None
 
@@ -84,12 +84,12 @@ _FILE = TypeAdapter(FileStrength)
 
 
 def packed(strength: FileStrength) -> Document:
-    """The record as JSON values."""
+    """Return the record as JSON values."""
     return _FILE.dump_python(strength, mode="json")
 
 
 def unpacked(document: Mapping[str, object] | None) -> FileStrength | None:
-    """The record from JSON values; None where there are none, or none that fit."""
+    """Return the record from JSON values; None if there are none, or they do not fit."""
     try:
         return None if document is None else _FILE.validate_python(document)
     except ValidationError:

@@ -1,4 +1,4 @@
-"""Judging planted bugs: each is built and checked as a candidate would be, for its answers only, until one is wrong."""
+"""Judge planted bugs: each is built and checked like a candidate, for its answers only, until one is wrong."""
 
 import asyncio
 import re
@@ -34,12 +34,12 @@ _NO_KERNEL = re.compile(
     r": (?:CompilationError|CompileTimeAssertionFailure|UnsupportedLanguageConstruct|CompileError)\b"
 )
 _LEAST_SECONDS = 30.0
-_SLOWER = 10  # times what the kernel itself took on all inputs: then a mutant on the emulator does not end
+_SLOWER = 10  # times the kernel's own duration on all inputs, after which an emulated mutant is stopped
 
 
 @dataclass(frozen=True, slots=True)
 class _Ground:
-    """A place where mutants run: a harness with the kernel measured on it."""
+    """A place where mutants run: a harness with the kernel measured in it."""
 
     harness: Harness
     profile: BaselineProfile
@@ -48,17 +48,17 @@ class _Ground:
 
 @dataclass(frozen=True, slots=True)
 class Rooms:
-    """How many mutants are judged at once, on the emulator and on the GPU."""
+    """The number of mutants judged at once, on the emulator and on the GPU."""
 
     emulated: asyncio.Semaphore
     gpu: asyncio.Semaphore
 
 
 async def measure_file(target: Target, settings: Settings, pool: Pool, gpu: Gpu | None, rooms: Rooms) -> FileStrength:
-    """Plant every bug in the target's kernel file and see which its workload catches.
+    """Plant every bug in the target's kernel file, and return which of them its workload catches.
 
-    The emulator goes first: it sees races and stray accesses that leave the answer right, and starts in milliseconds.
-    What survives there runs on the GPU, if there is one, on all cases.
+    The emulator goes first: it finds races and stray accesses that leave the answer right, and starts in milliseconds.
+    Mutants that survive run on the GPU, if there is one, on all cases.
 
     Raises:
         KernelLspError: the kernel does not build, or its workload does not work.
@@ -105,7 +105,7 @@ async def measure_file(target: Target, settings: Settings, pool: Pool, gpu: Gpu 
 
 
 async def _emulated_device(target: Target, settings: Settings, pool: Pool) -> Device:
-    """The first GPU for emulation that the kernel builds for."""
+    """Return the first device for emulation that the kernel builds for."""
     *smaller, last = emulated_devices(target_device(None, settings.arch))
     if compiler_part(target.language).compiles_at_launch:
         return next(iter(smaller), last)
@@ -132,7 +132,7 @@ async def _ground(harness: Harness, built: Built) -> AsyncGenerator[_Ground]:
 
 
 async def _try(ground: _Ground, built: Built, mutation: Mutation, rooms: Rooms) -> Mutant:
-    """What becomes of one mutation."""
+    """Judge one mutation and return its result."""
     target = ground.harness.target
     text = mutation.applied_to(target.source.text)
     kernel = SourceFile(target.source.path, text)
@@ -148,9 +148,9 @@ async def _try(ground: _Ground, built: Built, mutation: Mutation, rooms: Rooms) 
 
 
 async def _fate(ground: _Ground, baseline: Built, candidate: Candidate) -> tuple[Fate, str, str]:
-    """Its fate, what caught it, and what was found."""
+    """Return the fate of a candidate, the check that caught it, and the finding."""
     harness = ground.harness
-    built = _UNBUILT  # of a Python file; what it compiles it compiles when a kernel is launched
+    built = _UNBUILT  # of a Python file, which compiles its kernels at launch
     if not source_part(candidate.language).python:
         built = await harness.builders.build(harness.target.workload, candidate)
         if not built.ok:
@@ -170,7 +170,7 @@ async def _fate(ground: _Ground, baseline: Built, candidate: Candidate) -> tuple
     if ruling.outcome is Outcome.UNTIMED:
         return Fate.UNKNOWN, "", ruling.reason
     if harness.gpu is None and ruling.outcome is Outcome.RUN_FAILED and not _seen_emulated(findings):
-        return Fate.UNKNOWN, "", ruling.reason  # the bug is in a kernel: whatever raised here is not it
+        return Fate.UNKNOWN, "", ruling.reason  # the bug is in a kernel: an error elsewhere says nothing
     return Fate.CAUGHT, _caught_by(findings), ruling.reason
 
 
@@ -197,7 +197,7 @@ def _limit(ground: _Ground) -> float:
 
 
 def _seen_emulated(findings: Findings) -> str | None:
-    """The kind of the emulator's own finding, if that is what ended it."""
+    """Return the kind of the emulator's own finding, if one ended the run."""
     found = findings.runs[-1].findings if findings.runs else ()
     return found[0].kind if found else None
 
@@ -209,7 +209,7 @@ def _caught_by(findings: Findings) -> str:
 
 
 async def _survived(harness: Harness, baseline: Built, candidate: Candidate) -> tuple[Fate, str, str]:
-    """Nothing was found: is it a bug at all? What is compiled at launch tells that only once it is built."""
+    """Decide if a mutant without findings is a bug at all; code compiled at launch has to be built for that."""
     if compiler_part(candidate.language).compiles_at_launch:
         built = await harness.builders.build(harness.target.workload, candidate)
         if built.ok and built.digests == baseline.digests:

@@ -1,11 +1,11 @@
-"""A sweep over many kernels, one turn at a time, with a model that is elsewhere and answers from files.
+"""Refine many kernels, one turn at a time, with a model that runs elsewhere and answers through files.
 
-A folder holds it all. `batch.json` says what is refined. `turn-01/requests.jsonl` are the prompts of the first turn in
-the form of OpenAI's batch endpoint, which `vllm run-batch` takes too; its output, under the name `answers.jsonl` beside
-it, is what the next call reads, judges and makes `turn-02` of. `outcomes.jsonl` has a line for each answer that was
-judged, written after the store: a call that is killed loses at most the judgement under way, and the next call makes it
-again and stores it in the same place. `briefings.jsonl` keeps what was known of each kernel at the first turn, so that
-every turn says the same of it.
+A folder holds the whole sweep. `batch.json` lists the kernels and settings. `turn-01/requests.jsonl` holds the prompts
+of the first turn in the form of OpenAI's batch endpoint, which `vllm run-batch` takes too. The next call reads its
+output, `answers.jsonl` beside it, judges the answers and writes `turn-02`. `outcomes.jsonl` has a line for each judged
+answer, written after the store: a call that is killed loses at most the judgement under way, which the next call
+repeats and stores in the same place. `briefings.jsonl` keeps the facts on each kernel at the first turn, so that every
+turn tells the model the same.
 """
 
 import hashlib
@@ -24,11 +24,11 @@ from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.model.client import Message, estimate_tokens
 from kernel_lsp.model.profile import Profile, find_profile
 from kernel_lsp.refine.batch_files import append_line, read_answers, read_lines, read_whole_lines, write_whole
-from kernel_lsp.refine.dialogue.answer import Answer
-from kernel_lsp.refine.dialogue.conversation import Attempt, messages, tell
+from kernel_lsp.refine.dialogue.answer import ModelAnswer
+from kernel_lsp.refine.dialogue.conversation import PastTurn, messages, tell
 from kernel_lsp.refine.dialogue.kernelbench import Style
 from kernel_lsp.refine.dialogue.prompts import Prompts
-from kernel_lsp.refine.dialogue.task import Briefing, Task, format_for, make_task
+from kernel_lsp.refine.dialogue.task import Briefing, ModelTask, format_for, make_task
 from kernel_lsp.refine.outcome import Exchange, OnExchange, Tried
 from kernel_lsp.refine.reception import Reception
 from kernel_lsp.refine.speaker import brief, gpu_name, opening
@@ -43,7 +43,7 @@ _FORM = 1  # of the files
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What `batch.json` says.
+    """The contents of `batch.json`.
 
     Attributes:
         folder: where it lies.
@@ -66,25 +66,25 @@ class Batch:
     write: Style | None = None
 
     def turn(self, number: int) -> Path:
-        """The folder of a turn, from 1."""
+        """Return the folder of a turn, counted from 1."""
         return self.folder / f"turn-{number:02}"
 
-    def outcomes(self) -> list["Outcome"]:
-        """What was judged so far, turn by turn."""
+    def outcomes(self) -> list["AnswerOutcome"]:
+        """Return the outcomes judged so far, turn by turn."""
         return [
-            Outcome(self.kernels[int(one.partition("-")[0])], number, str(said["outcome"]), said["speedup"])
+            AnswerOutcome(self.kernels[int(one.partition("-")[0])], number, str(said["outcome"]), said["speedup"])
             for number in range(1, self.turns + 1)
             for one, said in _outcomes(self.turn(number)).items()
         ]
 
     def ids(self) -> list[str]:
-        """Every trajectory by the `custom_id` of its requests: the kernel's place, then its own."""
+        """Return the `custom_id` of each trajectory: the number of its kernel, then its own."""
         return [f"{k:04}-{t:02}" for k in range(len(self.kernels)) for t in range(self.trajectories)]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of one answer: the verdict's name, REJECTED or NOT_JUDGED, and the speedup of what is FASTER."""
+class AnswerOutcome:
+    """The result of one answer: the verdict's name, REJECTED or NOT_JUDGED, and the speedup if it is FASTER."""
 
     kernel: str
     turn: int
@@ -94,7 +94,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Stand:
-    """Where a sweep stands after a call.
+    """The state of a sweep after a call.
 
     Attributes:
         turn: the turn that waits for answers, or the last one.
@@ -115,7 +115,7 @@ Show = Callable[[str], None]
 
 
 def begin_batch(folder: Path, kernels: Sequence[str], settings: Settings) -> Batch:
-    """Write `batch.json`, or read it where there is one.
+    """Write `batch.json`, or read it if it exists.
 
     Raises:
         ConfigurationError: there is none and no kernels are named, or it is of other kernels.
@@ -143,16 +143,16 @@ def begin_batch(folder: Path, kernels: Sequence[str], settings: Settings) -> Bat
     said = str(Path(said).expanduser().absolute()) if said.endswith(".toml") else said
     batch = Batch(folder, tuple(kernels), said, model, turns, settings.refine.trajectories, f"batch-{name}", write)
     shown = {"form": _FORM, **asdict(batch)}
-    del shown["folder"]  # a sweep may be moved
+    del shown["folder"]  # so that a sweep can be moved
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(file, json.dumps(shown, indent=2) + "\n")
     return batch
 
 
 async def advance_batch(batch: Batch, settings: Settings, store: Store, show: Show = lambda _: None) -> Stand:
-    """Judge what was answered, write the next turn's requests, and so on, as far as there are answers.
+    """Judge the answers, write the next turn's requests, and so on, as far as there are answers.
 
-    Can be killed at any point and called again. A kernel that cannot be opened takes no further part.
+    Can be killed at any point and called again. A kernel that cannot be opened is left out.
 
     Raises:
         ConfigurationError: a file of answers is not what a batch endpoint writes.
@@ -178,7 +178,7 @@ async def advance_batch(batch: Batch, settings: Settings, store: Store, show: Sh
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What the steps of one call share."""
+    """The state that the steps of one call share."""
 
     batch: Batch
     settings: Settings
@@ -205,14 +205,14 @@ async def _ask(work: _Work, number: int, due: Sequence[str]) -> None:
                 attempts = [*begun, *(_attempt(outcomes[one]) for outcomes in before)]
                 said = await messages(task, profile.talk, briefing, attempts, _estimate)
                 lines.append(json.dumps(_request(batch, profile, one, number, said), ensure_ascii=False))
-        except Exception as error:  # whatever breaks on one kernel, the others go on
+        except Exception as error:  # an error on one kernel must not stop the others
             work.troubles[kernel] = await _broken(work, error)
     batch.turn(number).mkdir(parents=True, exist_ok=True)
     write_whole(batch.turn(number) / "requests.jsonl", "".join(f"{line}\n" for line in lines))
 
 
 async def _brief(work: _Work, kernel: str, target: Target, prompts: Prompts) -> Briefing:
-    """What prompts say of a kernel, found out once and kept."""
+    """Return the facts that prompts tell about a kernel, gathered once and stored."""
     if prompts.tells_facts:
         async with open_session(target, work.settings, work.pools.now()) as session:
             briefing = brief(session, ())
@@ -222,8 +222,8 @@ async def _brief(work: _Work, kernel: str, target: Target, prompts: Prompts) -> 
     return briefing
 
 
-async def _judge(work: _Work, number: int, said: Mapping[str, Answer]) -> int:
-    """Judge answers, kernel by kernel; each is stored, and then noted in `outcomes.jsonl`."""
+async def _judge(work: _Work, number: int, said: Mapping[str, ModelAnswer]) -> int:
+    """Judge answers, kernel by kernel; each is stored, and then recorded in `outcomes.jsonl`."""
     batch, judged = work.batch, 0
     requests = read_lines(batch.turn(number) / "requests.jsonl") if said else []
     asked = {str(r["custom_id"]): json.dumps(r["body"]["messages"], ensure_ascii=False) for r in requests}
@@ -235,7 +235,7 @@ async def _judge(work: _Work, number: int, said: Mapping[str, Answer]) -> int:
             first = waiting[0]
             try:
                 await _judge_in_turn(work, number, kernel, waiting)
-            except Exception as error:  # whatever breaks on one kernel, the others go on
+            except Exception as error:  # an error on one kernel must not stop the others
                 reason = await _broken(work, error)
                 tries = tries + 1 if first in waiting else 1
                 opened = bool(waiting and waiting[0].begun)
@@ -253,16 +253,16 @@ async def _judge(work: _Work, number: int, said: Mapping[str, Answer]) -> int:
 
 @dataclass(slots=True)
 class _Waiting:
-    """An answer to be judged: of which request, what was asked, and how often judging it was begun."""
+    """An answer to be judged: the id of its request, the prompt, and how often judging it was started."""
 
     id: str
-    answer: Answer
+    answer: ModelAnswer
     prompt: str
     begun: int = 0
 
 
 async def _judge_in_turn(work: _Work, number: int, kernel: str, waiting: list[_Waiting]) -> None:
-    """Judge answers for one kernel in one session, and take each from the list when it is done."""
+    """Judge answers for one kernel in one session, and remove each from the list when it is done."""
     target = _target(kernel, work.settings)
     _, prompts, task = _parts(target, work.settings, work.batch)
     async with open_session(target, work.settings, work.pools.now()) as session:
@@ -280,13 +280,13 @@ def _note(batch: Batch, number: int, one: _Waiting, line: Mapping[str, Any]) -> 
 
 
 def _not_judged(reason: str) -> dict[str, Any]:
-    """The line of an answer that broke what judges, again and again."""
+    """Return the line of an answer that repeatedly broke the judge."""
     told = f"It could not be judged: {reason}"
     return {"told": told, "candidate": None, "verdict": None, "outcome": NOT_JUDGED, "speedup": None}
 
 
 async def _broken(work: _Work, error: Exception) -> str:
-    """What an error says to a person; workers that may have caused it are ended."""
+    """Return an error as text; workers that may have caused it are ended."""
     broken = error if isinstance(error, KernelLspError) else unforeseen(error)
     if isinstance(broken, RunnerError):
         await work.pools.end()
@@ -308,9 +308,9 @@ def _keeper(work: _Work, session: str, number: int) -> OnExchange:
 
 
 async def _judge_one(
-    session: Session, work: _Work, prompts: Prompts, task: Task, answer: Answer, prompt: str, keep: OnExchange
+    session: Session, work: _Work, prompts: Prompts, task: ModelTask, answer: ModelAnswer, prompt: str, keep: OnExchange
 ) -> dict[str, Any]:
-    """What became of one answer, as its line in `outcomes.jsonl` says it; the store has it by then."""
+    """Judge and store one answer; return its line in `outcomes.jsonl`."""
     verdicts: list[Verdict] = []
 
     def record(tried: Tried) -> None:
@@ -332,7 +332,7 @@ async def _judge_one(
     }
 
 
-def _parts(target: Target, settings: Settings, batch: Batch) -> tuple[Profile, Prompts, Task]:
+def _parts(target: Target, settings: Settings, batch: Batch) -> tuple[Profile, Prompts, ModelTask]:
     profile = find_profile(batch.profile)
     prompts = Prompts(format_for(target.source, profile, batch.write), settings.model.templates)
     return profile, prompts, make_task(target, profile, prompts)
@@ -359,12 +359,12 @@ def _request(batch: Batch, profile: Profile, one: str, number: int, said: Sequen
     return {"custom_id": one, "method": "POST", "url": "/v1/chat/completions", "body": body}
 
 
-def _attempt(outcome: Mapping[str, Any]) -> Attempt:
-    return Attempt(Answer(str(outcome["answer"])), str(outcome["told"]))
+def _attempt(outcome: Mapping[str, Any]) -> PastTurn:
+    return PastTurn(ModelAnswer(str(outcome["answer"])), str(outcome["told"]))
 
 
 async def _estimate(said: Sequence[Message]) -> int:
-    """Tokens of a conversation that no server counts."""
+    """Return an estimate of a conversation's tokens, as no server counts them."""
     return estimate_tokens("".join(message["content"] for message in said))
 
 
@@ -379,7 +379,7 @@ def _read_batch(file: Path) -> Batch:
 
 
 def _briefings(batch: Batch) -> dict[str, Briefing]:
-    """What was found out of each kernel at the first turn."""
+    """Return the facts on each kernel that were gathered at the first turn."""
     found: dict[str, Briefing] = {}
     for line in read_whole_lines(batch.folder / "briefings.jsonl"):
         lists = {name: tuple(line[name]) for name in ("facts", "standing", "tried")}
@@ -388,5 +388,5 @@ def _briefings(batch: Batch) -> dict[str, Briefing]:
 
 
 def _outcomes(folder: Path) -> dict[str, dict[str, Any]]:
-    """What was judged of a turn, by `custom_id`."""
+    """Return the judged outcomes of a turn, by `custom_id`."""
     return {str(line["custom_id"]): line for line in read_whole_lines(folder / "outcomes.jsonl")}

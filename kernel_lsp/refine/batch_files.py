@@ -1,4 +1,4 @@
-"""Files of a sweep: lines of JSON, whole ones even where a call was killed, and the answers of a batch endpoint."""
+"""Read and write the files of a sweep: lines of JSON, complete even after a killed call, and answers."""
 
 import json
 import os
@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from kernel_lsp.errors import ConfigurationError
-from kernel_lsp.refine.dialogue.answer import Answer, read_answer
+from kernel_lsp.refine.dialogue.answer import ModelAnswer, read_answer
 
 
 def read_whole_lines(file: Path) -> list[dict[str, Any]]:
-    """The lines of a file that calls append to. One that a killed call left unfinished is cut off."""
+    """Return the lines of a file that calls append to. A line that a killed call left unfinished is cut off."""
     if not file.exists():
         return []
     text = file.read_text(encoding="utf-8")
@@ -21,12 +21,12 @@ def read_whole_lines(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in whole.split("\n") if line]
 
 
-def read_answers(file: Path, troubles: dict[str, str]) -> dict[str, Answer]:
-    """Answers by `custom_id`, as a batch endpoint writes them, the latest where there are several.
+def read_answers(file: Path, troubles: dict[str, str]) -> dict[str, ModelAnswer]:
+    """Return a batch endpoint's answers by `custom_id`, the latest where there are several.
 
-    A request that failed there has none, and its error is one of the `troubles`.
+    A request that failed there has no answer; its error is added to `troubles`.
     """
-    found: dict[str, Answer] = {}
+    found: dict[str, ModelAnswer] = {}
     for number, line in enumerate(read_lines(file), 1):
         try:
             one = str(line["custom_id"])
@@ -48,7 +48,7 @@ def read_answers(file: Path, troubles: dict[str, str]) -> dict[str, Answer]:
 
 
 def read_lines(file: Path) -> list[dict[str, Any]]:
-    """The lines of a file that is whole; raises ConfigurationError where one is no JSON."""
+    """Return the lines of a complete file; raise ConfigurationError where one is not JSON."""
     found: list[dict[str, Any]] = []
     for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), 1):
         if line.strip():
@@ -60,14 +60,14 @@ def read_lines(file: Path) -> list[dict[str, Any]]:
 
 
 def write_whole(file: Path, text: str) -> None:
-    """Write a file whole or not at all."""
+    """Write a file completely or not at all."""
     draft = file.with_name(f"{file.name}.{os.getpid()}")
     draft.write_text(text, encoding="utf-8")
     draft.replace(file)
 
 
 def append_line(file: Path, line: Mapping[str, Any]) -> None:
-    """Add a line, which is on the disk when this returns."""
+    """Append a line; it is on the disk when this returns."""
     with file.open("a", encoding="utf-8") as out:
         out.write(json.dumps(line, ensure_ascii=False) + "\n")
         out.flush()

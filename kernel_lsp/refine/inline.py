@@ -1,4 +1,4 @@
-"""CUDA text inside the strings of a Python file, for what knows CUDA files alone: seen through `device_view`."""
+"""CUDA text inside the strings of a Python file, shown as a CUDA file through `device_view`."""
 
 from collections.abc import Iterable
 
@@ -11,15 +11,15 @@ _BLANK = ord(" ")
 
 
 def as_cuda(base: Candidate) -> Candidate:
-    """A file whose kernels stand in strings as a CUDA file with the same places."""
+    """Return a Python file with kernels in its strings as a CUDA file in which all positions are the same."""
     view = SourceFile(base.kernel.path, device_view(base.kernel.text))
     return Candidate(Language.CUDA, view, None, base.label, base.origin)
 
 
 def stands(base: Candidate, seen: Candidate, span: Span) -> bool:
-    """Whether a span of the view is the file's own text, up to it from the beginning of its line.
+    """Return True if a span of the view, from the beginning of its line, is the file's own text.
 
-    Behind an escape the columns of the view are not those of the file.
+    After an escape the columns of the view and of the file differ.
     """
     text, shown = base.kernel.text.encode(), seen.kernel.text.encode()
     start = text.rfind(b"\n", 0, span.start) + 1
@@ -28,7 +28,7 @@ def stands(base: Candidate, seen: Candidate, span: Span) -> bool:
 
 
 def edited(base: Candidate, seen: Candidate, edits: Iterable[Edit]) -> str | None:
-    """The file's text with edits of its view; None where one of them does not stand in it or needs an escape."""
+    """Return the file's text after edits of its view; None where an edit does not fit or needs an escape."""
     edits = list(edits)
     if any("\\" in edit.text or not stands(base, seen, edit.span) for edit in edits):
         return None

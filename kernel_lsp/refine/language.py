@@ -1,4 +1,4 @@
-"""What is asked of a language where variants of its kernels are made."""
+"""The part of a language that makes variants of its kernels."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -13,7 +13,7 @@ from kernel_lsp.source.text import Span
 
 
 class RefinePart(Protocol):
-    """How variants of files in one language are made.
+    """Makes variants of files in one language.
 
     Attributes:
         answers: what a whole `ModelNew` is written in that a model can answer with for such a file, `cuda` or `triton`;
@@ -27,7 +27,7 @@ class RefinePart(Protocol):
     wrapped: bool
 
     def find_rewrites(self, base: Candidate, kernel: Kernel, device: Device) -> Iterator[Candidate]:
-        """Return candidates for one kernel on a device, those that tend to gain most first."""
+        """Yield candidates for one kernel on a device, the most promising first."""
         ...
 
     def find_tunables(self, base: Candidate, kernel: str, device: Device) -> Space:
@@ -37,14 +37,14 @@ class RefinePart(Protocol):
     def functions(self, text: str) -> dict[str, Span]:
         """Return the functions at the top of a text, with their decorators or template headers.
 
-        Only whole ones count: a Python text that does not parse has none.
+        Only complete ones count: a Python text that does not parse has none.
         """
         ...
 
 
 @cache
 def refine_part(language: Language) -> RefinePart:
-    """Return how variants of files in a language are made."""
+    """Return the part that makes variants of files in a language."""
     return part_of(language, "refine")
 
 

@@ -1,7 +1,7 @@
-"""Lowering: a module in plain PyTorch becomes a `ModelNew` over kernels of its own, in a new file beside it.
+"""Kernel generation: a module in plain PyTorch becomes a `ModelNew` with its own kernels, in a new file beside it.
 
 A file that defines `Model`, `get_inputs` and `get_init_inputs` and no `ModelNew` is its own workload, and `Model` as
-PyTorch runs it is the baseline. Nothing of that file is ever changed.
+PyTorch runs it is the baseline. That file is never changed.
 """
 
 from pathlib import Path
@@ -13,22 +13,22 @@ from kernel_lsp.source.modules import is_answer, is_problem
 from kernel_lsp.source.python import is_python
 
 LANGUAGES = {"cuda": Language.TORCH, "triton": Language.TRITON}
-"""What a kernel for a module can be written in, by the values of the setting `refine.write`."""
+"""The languages that a kernel can be generated in, by the values of the setting `refine.write`."""
 
 
 def is_plain_module(file: SourceFile) -> bool:
-    """Whether a file is a module to be lowered: a problem of KernelBench's form without an answer."""
+    """Return True if a file is a problem of KernelBench's form without an answer, to generate a kernel for."""
     return is_python(file.path) and is_problem(file.text) and not is_answer(file.text)
 
 
 def new_path(module: Path, language: Language) -> Path:
-    """Where a kernel for a module is written: `STEM_cuda.py` or `STEM_triton.py` beside it."""
+    """Return the path of a module's new kernel: `STEM_cuda.py` or `STEM_triton.py` beside it."""
     style = next(name for name, one in LANGUAGES.items() if one is language)
     return module.with_name(f"{module.stem}_{style}.py")
 
 
 def require_room(place: Path) -> None:
-    """See that there is no file yet where a kernel for a module would be written.
+    """Raise an error if the file for a module's new kernel already exists.
 
     Raises:
         SourceError: there is one.

@@ -1,7 +1,7 @@
-"""Variants that were found faster, kept in the store, and the edits that make one of them out of the text as it is now.
+"""Suggest variants that were found faster, and make the edits that apply one to the current text.
 
-An offer is for the text that was judged. It is made only while that text still stands there: moved is fine, changed is
-not. So it needs no session: whoever opens the same file later gets the same offers.
+A suggestion is valid for the text that was judged, as long as that text still stands in the file: moved is fine,
+changed is not. It needs no session: whoever opens the same file later gets the same suggestions.
 """
 
 from collections.abc import Sequence
@@ -31,36 +31,36 @@ class FileEdits:
 
 @dataclass(frozen=True)
 class Offer:
-    """A FASTER verdict, seen as something to apply."""
+    """A variant with the verdict FASTER, which can be applied."""
 
     verdict: Verdict
 
     @cached_property
     def judged(self) -> SourceFile:
-        """The kernel file as it was judged."""
+        """Return the kernel file as it was judged."""
         evidence = self.verdict.evidence
         return SourceFile(Path(evidence.kernel_path), evidence.sources["baseline"])
 
     @cached_property
     def creates(self) -> bool:
-        """Whether it is a kernel for a plain module: then its text is a new file's, and the module's stays."""
+        """True for a kernel generated for a plain module: it becomes a new file, and the module is not changed."""
         return is_plain_module(self.judged)
 
     def new_path(self, module: Path) -> Path:
-        """Where the kernel for a module that lies at `module` is written."""
+        """Return the path of the new kernel file for a module at `module`."""
         written_in = language_of(module, self.verdict.evidence.sources["candidate"])
         return new_path(module, next((one for one in LANGUAGES.values() if one is written_in), Language.TORCH))
 
     @cached_property
     def edits(self) -> tuple[Edit, ...]:
-        """What the variant changes in it; of a module nothing."""
+        """Return the variant's edits of the kernel file; none for a module."""
         if self.creates:
             return ()
         return minimal_edits(self.judged.text, self.verdict.evidence.sources["candidate"])
 
     @cached_property
     def kernels(self) -> tuple[Kernel, ...]:
-        """The kernels that the variant changes; all of the file's where it changes how they are launched."""
+        """Return the kernels that the variant changes; all of the file's if it changes the launch."""
         found = find_kernels(self.judged.text, self.judged.path)
         inside = [k for k in found if any(k.span.holds(edit.span) for edit in self.edits)]
         within = all(any(k.span.holds(edit.span) for k in found) for edit in self.edits)
@@ -68,23 +68,23 @@ class Offer:
 
     @property
     def launch(self) -> str | None:
-        """The workload file with the variant's `launch`, where that changes."""
+        """Return the workload file with the variant's `launch`, None if that does not change."""
         return self.verdict.evidence.sources.get("candidate_launch")
 
     @cached_property
     def regions(self) -> tuple[str, ...]:
-        """The texts that must stand in the kernel file: the kernels that change, and the lines of other edits."""
+        """Return the texts that must still be in the kernel file: the changed kernels, and the lines of other edits."""
         data = self.judged.text.encode()
         return tuple(data[s.start : s.end].decode() for s in regions(data, self.edits, self.kernels))
 
     def may_fit(self, text: str) -> bool:
-        """Whether a kernel file's text is one that it may be for; quick, and true wherever `place` succeeds."""
+        """Return True if the variant may apply to this text; quick, and always True where `place` succeeds."""
         if self.creates:
             return still_holds(text, self.judged.text, self.judged.path)
         return all(region in text for region in self.regions)
 
     def is_applied(self, text: str) -> bool:
-        """Whether the kernels that it changes stand in a kernel file's text as the variant has them."""
+        """Return True if the kernels in this text are already the variant's."""
         if self.creates:
             return False
         file = SourceFile(self.judged.path, self.verdict.evidence.sources["candidate"])
@@ -94,7 +94,7 @@ class Offer:
         return all(data[k.span.start : k.span.end].decode() in text for k in after) and not self.may_fit(text)
 
     def place(self, kernel_file: SourceFile, workload: SourceFile | None) -> tuple[FileEdits, ...]:
-        """The edits that make the variant out of the files as they are now.
+        """Return the edits that turn the current files into the variant.
 
         Args:
             kernel_file: as it is now.
@@ -140,9 +140,9 @@ Known = dict[tuple[str, float], Offer]
 def find_offers(
     store: Store, baseline: Candidate, known: Known | None = None, unsaved: Sequence[Verdict] = ()
 ) -> tuple[Offer, ...]:
-    """What is known for a file, best first: by its text, whatever it was called, or by its path.
+    """Return the faster variants known for a file, best first, found by its text or by its path.
 
-    Some may be for another version of it; a variant that is the file's own text is none.
+    Some may be for another version of the file; the file's own text is left out.
 
     Args:
         store: where verdicts lie.

@@ -1,4 +1,4 @@
-"""What comes of a search: every candidate tried with what became of it, and the best variant, if there is one."""
+"""The result of a search: every candidate with its outcome, and the best variant, if there is one."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from kernel_lsp.source.candidate import Candidate
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One candidate and what became of it."""
+    """One candidate with its outcome."""
 
     candidate: Candidate
     feedback: Feedback
@@ -20,13 +20,13 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One turn of a model, stored as it was said.
+    """One turn of a model, stored verbatim.
 
     Attributes:
         trajectory: number of the conversation, from 0.
         prompt: the messages, as JSON.
         answer: all that the model said, reasoning in `<think>` marks first.
-        candidate: what was made of it; None where it broke the rules of its format.
+        candidate: the candidate in the answer; None where it broke the rules of its format.
         verdict: the full judgement on the candidate, where there was one.
     """
 
@@ -39,7 +39,7 @@ class Exchange:
 
 @dataclass
 class Refinement:
-    """The outcome of a search.
+    """The result of a search.
 
     Attributes:
         best: the verdict on the best variant, FASTER and confirmed; None when there is none.

@@ -1,4 +1,4 @@
-"""Where a search stands: what the command line and the editor show while it runs."""
+"""The progress of a search, as the command line and the editor show it."""
 
 from dataclasses import dataclass, field
 
@@ -15,7 +15,7 @@ class Best:
 
 @dataclass(slots=True)
 class Talking:
-    """How the conversation with a model stands; `turn` is 0 where there is none.
+    """The progress of the conversation with a model; `turn` is 0 if there is none.
 
     Attributes:
         turn: the turn under way, the furthest of all trajectories, from 1.

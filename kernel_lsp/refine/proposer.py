@@ -1,8 +1,8 @@
-"""What the search asks of anything that proposes candidates, be it a table of settings or a language model.
+"""The interface of proposers of candidates, be it a table of settings or a language model.
 
-The search alternates: it takes some candidates with `next`, gives them to the judge, and reports each with `tell` as
-soon as something is known. Proposals and reports may overlap: a proposer must cope with being asked again while
-earlier candidates are still under judgement, and with reports in any order.
+The search takes some candidates with `next`, gives them to the judge, and reports each with `tell` as soon as it has an
+outcome. Proposals and reports may overlap: a proposer must handle being asked again while earlier candidates are still
+under judgement, and reports in any order.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from kernel_lsp.source.candidate import Candidate
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the compiled kernel costs, the worst of its launches; None where it is not known.
+    """The resources of a compiled kernel, the worst of its launches; None where unknown.
 
     Attributes:
         registers: per thread.
@@ -32,7 +32,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """What became of a candidate.
+    """The outcome of a candidate.
 
     Attributes:
         stage: the stage that decided it.
@@ -58,15 +58,15 @@ class Feedback:
 
 
 class Proposer(Protocol):
-    """A source of candidates for one kernel. It only proposes: what is right or faster is for the judge to say."""
+    """A source of candidates for one kernel. It only proposes: the judge decides what is right or faster."""
 
     async def next(self, budget: int) -> Sequence[Candidate]:
-        """At most `budget` candidates never returned before; empty when there is nothing left to propose.
+        """Return at most `budget` new candidates; none when there is nothing left to propose.
 
-        May take as long as it needs (a model thinks) and is cancelled by cancelling the task.
+        May take as long as it needs (for a model, minutes); cancelling the task cancels it.
         """
         ...
 
     def tell(self, candidate: Candidate, feedback: Feedback) -> None:
-        """Learn what became of `candidate`; called for the baseline and for other proposers' candidates too."""
+        """Learn the outcome of `candidate`; called for the baseline and for other proposers' candidates too."""
         ...

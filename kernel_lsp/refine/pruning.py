@@ -1,4 +1,4 @@
-"""Candidates that their build alone rules out, so that no run is spent on them."""
+"""Reject candidates by their build alone, so that no run is spent on them."""
 
 from kernel_lsp.compiler.binary import KernelFacts
 from kernel_lsp.compiler.occupancy import occupancy
@@ -7,7 +7,7 @@ from kernel_lsp.device.architectures import ARCHITECTURES, BLOCK_THREADS, base_a
 
 
 def reason_to_drop(arch: str, launch: Launch, facts: KernelFacts, baseline: KernelFacts | None = None) -> str | None:
-    """Why a built candidate is not worth running; None if it is.
+    """Return why a built candidate is not worth running; None if it is.
 
     Args:
         arch: architecture of the GPU, `sm_90`.
@@ -40,7 +40,7 @@ def reason_to_drop(arch: str, launch: Launch, facts: KernelFacts, baseline: Kern
 
 
 def spill_bytes(facts: KernelFacts) -> int | None:
-    """Bytes stored and loaded per thread because registers ran out; None where ptxas was not asked."""
+    """Return the bytes of spilled registers stored and loaded per thread; None where ptxas was not asked."""
     if facts.spill_store_bytes is None or facts.spill_load_bytes is None:
         return None
     return facts.spill_store_bytes + facts.spill_load_bytes

@@ -1,36 +1,36 @@
-"""An answer is received: taken up as a candidate, tried out, and brought to its best setting."""
+"""Handle a model's answer: turn it into a candidate, try it out, and tune its settings."""
 
 import asyncio
 from dataclasses import replace
 
 from kernel_lsp.judge.verdict import Stage
-from kernel_lsp.refine.dialogue.answer import Answer, RejectedAnswer
-from kernel_lsp.refine.dialogue.task import Task, normalised
+from kernel_lsp.refine.dialogue.answer import ModelAnswer, RejectedAnswer
+from kernel_lsp.refine.dialogue.task import ModelTask, normalised
 from kernel_lsp.refine.proposer import Feedback
 from kernel_lsp.refine.workbench import Workbench
 from kernel_lsp.source.candidate import Candidate
 
-_WORTH_TUNING = 1.15  # ratio to the best so far up to which an answer's settings are looked at
-_TUNING_SHARE = 0.2  # of the time left, for the settings of one answer
+_WORTH_TUNING = 1.15  # largest ratio to the best so far for which settings are tuned
+_TUNING_SHARE = 0.2  # of the remaining time, for tuning one answer
 _LONGEST_TUNING = 20.0  # seconds
 
 
 class Reception:
-    """Receives the answers to one task.
+    """Handles the answers to one task.
 
     Args:
         bench: where candidates are tried out.
         task: what the answers are to.
-        remember: whether an answer that says the same as an earlier one is told so, and not judged again.
+        remember: True to reject an answer equal to an earlier one, with a message, instead of judging it again.
     """
 
-    def __init__(self, bench: Workbench, task: Task, *, remember: bool = True) -> None:
+    def __init__(self, bench: Workbench, task: ModelTask, *, remember: bool = True) -> None:
         self._bench, self._task, self._remember = bench, task, remember
-        self._heard: dict[str, asyncio.Future[tuple[Feedback, str]]] = {}  # by what it says: what came of it, its name
-        self._read = 0  # of what the bench tried, by whomever it was proposed
+        self._heard: dict[str, asyncio.Future[tuple[Feedback, str]]] = {}  # normalised text: outcome, label
+        self._read = 0  # number of the bench's tried candidates that were looked at
 
-    async def receive(self, answer: Answer) -> tuple[Candidate | None, Feedback | str]:
-        """The candidate of an answer and what became of it; a text says why there is none."""
+    async def receive(self, answer: ModelAnswer) -> tuple[Candidate | None, Feedback | str]:
+        """Return the candidate of an answer and its feedback; a text instead says why there is no candidate."""
         try:
             candidate = self._task.candidate(answer)
         except RejectedAnswer as rejection:
@@ -47,7 +47,7 @@ class Reception:
         return candidate, (await trying)[0]
 
     def _earlier(self, said: str) -> asyncio.Future[tuple[Feedback, str]] | None:
-        """What becomes, or became, of a candidate that says the same: of this model, or of another proposer."""
+        """Return the outcome of an earlier candidate with the same normalised text, of any proposer, or None."""
         tried = self._bench.result.tried
         for one in tried[self._read :]:
             known = asyncio.get_running_loop().create_future()
@@ -61,7 +61,7 @@ class Reception:
         return await self._at_its_best(candidate, feedback), candidate.label
 
     async def _at_its_best(self, candidate: Candidate, feedback: Feedback) -> Feedback:
-        """The feedback with the best setting that the tuner finds for a structure that is worth it."""
+        """Return the feedback for the best setting that the tuner finds, if the candidate is worth tuning."""
         bench, ratio = self._bench, feedback.ratio
         if ratio is None or feedback.stage is not Stage.TIMED or ratio > bench.best_ratio * _WORTH_TUNING:
             return feedback

@@ -1,4 +1,4 @@
-"""One refinement from a target to its outcome, as the command line and the editor both run it."""
+"""Run one refinement from a target to its result, for the command line and the editor alike."""
 
 import asyncio
 import secrets
@@ -28,7 +28,7 @@ from kernel_lsp.store.store import Store
 
 
 def require_gpu(settings: Settings) -> None:
-    """Something must be timed, unless the settings say that a search may do without.
+    """Raise an error if there is no GPU to time on, unless the settings allow a search without timing.
 
     Raises:
         CannotJudgeError: there is no GPU.
@@ -40,7 +40,7 @@ def require_gpu(settings: Settings) -> None:
 
 
 def require_way(file: SourceFile, settings: Settings) -> None:
-    """Say at once what would keep a search from its end: only a model can write a kernel for a plain module.
+    """Raise an error early if a search cannot succeed: only a model can write a kernel for a plain module.
 
     Raises:
         ConfigurationError: the strategy asks no model.
@@ -55,7 +55,7 @@ def require_way(file: SourceFile, settings: Settings) -> None:
 
 
 async def require_answer(settings: Settings) -> None:
-    """See that the model that the settings ask for is served and speaks.
+    """Check that the model in the settings is served and answers.
 
     Raises:
         ModelError: it is not, or does not.
@@ -77,7 +77,7 @@ async def refine_target(
     on_verdict: Callable[[Verdict], None] = lambda _: None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Refinement:
-    """Search until the budget is spent, nothing helps or `stop` is set; what is found out is stored at once.
+    """Search until the budget is spent, nothing helps or `stop` is set; results are stored at once.
 
     Args:
         target: what to refine.
@@ -86,9 +86,9 @@ async def refine_target(
         stop: set it to end the search and keep what it found.
         pool, builders: for searches one after another, on that pool's GPU (`open_session`).
         on_open: called when the baseline has been measured.
-        on_progress: hears where the search stands.
-        on_verdict: hears each verdict, after it was stored.
-        say: hears what whoever waits should know early (`open_session`).
+        on_progress: called with the progress of the search.
+        on_verdict: called with each verdict after it was stored.
+        say: called with early messages for the waiting user (`open_session`).
 
     Raises:
         KernelLspError: there is no GPU, or no model where one is needed, or the kernel, its workload or a proposer
@@ -102,7 +102,7 @@ async def refine_target(
         if tried.verdict is not None:
             store.save_verdict(tried.verdict.model_dump(mode="json"))
             on_verdict(tried.verdict)
-        if not tried.candidate.origin.startswith("model:"):  # a model's are stored with what was said
+        if not tried.candidate.origin.startswith("model:"):  # a model's are stored with the conversation
             judged = tried.verdict.id if tried.verdict else None
             store.append_turn(trajectory, tried.candidate.digest, verdict=judged)
 
@@ -122,7 +122,7 @@ async def refine_target(
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FileChange:
     """A file's new text.
 
     Attributes:
@@ -136,22 +136,22 @@ class Change:
     after: str
 
 
-def variant_changes(target: Target, found: Refinement) -> list[Change]:
-    """What the variant found changes: the user's files, or the one that is new."""
+def variant_changes(target: Target, found: Refinement) -> list[FileChange]:
+    """Return the changes that apply the variant: to the user's files, or one new file."""
     variant = found.variant
     if variant is None:
         return []
     if is_plain_module(target.source):
-        return [Change(variant.kernel.path, None, variant.kernel.text)]
-    changes = [Change(target.source.path, target.source.text, variant.kernel.text)]
+        return [FileChange(variant.kernel.path, None, variant.kernel.text)]
+    changes = [FileChange(target.source.path, target.source.text, variant.kernel.text)]
     if variant.launch is not None:
-        changes.append(Change(variant.launch.path, target.workload.source.text, variant.launch.text))
+        changes.append(FileChange(variant.launch.path, target.workload.source.text, variant.launch.text))
     return [change for change in changes if change.before != change.after]
 
 
 def _require_sound(session: Session) -> None:
-    """A baseline that is wrong itself cannot be improved on."""
+    """Raise an error if the baseline itself is wrong."""
     if session.measured is not None and (ruling := session.measured.profile.findings.ruling) is not None:
-        cure = "Mend the kernel or its workload first; `kernel-lsp check` shows more."
+        cure = "Fix the kernel or its workload first; `kernel-lsp check` shows more."
         message = f"the kernel itself fails as it stands: {ruling.reason}"
         raise WorkloadError(message, session.target.source.path, cure=cure)

@@ -1,4 +1,4 @@
-"""The search for a faster variant: a strategy decides what is tried, the judge has the last word."""
+"""Search for a faster variant: a strategy decides what is tried, the judge decides what is faster."""
 
 import asyncio
 
@@ -23,14 +23,14 @@ async def refine(
 ) -> Refinement:
     """Search for a faster variant of the session's target for at most `budget` seconds.
 
-    The baseline must be right. Where there is no GPU, candidates are built and checked, and nothing is found faster.
+    The baseline must be right. Without a GPU candidates are only built and checked.
 
     Args:
         session: with its baseline measured.
         budget: seconds of wall time.
-        on_progress: hears where the search stands.
-        on_tried: hears what became of each candidate.
-        on_exchange: hears each turn of a model.
+        on_progress: called with the progress of the search.
+        on_tried: called with each candidate and its outcome.
+        on_exchange: called with each turn of a model.
         stop: when it is set, the search ends with what was found so far. Cancelling the task instead ends it at once.
         seed: of all that is random.
 

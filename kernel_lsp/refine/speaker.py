@@ -1,4 +1,4 @@
-"""One model at work on one kernel: asks it for the next answer of a trajectory and says how the talk goes."""
+"""Ask one model for answers about one kernel, and report the progress of the conversation."""
 
 import json
 import time
@@ -14,19 +14,19 @@ from kernel_lsp.model.client import Client, Limits, Message, Sampling
 from kernel_lsp.model.endpoint import find_endpoint
 from kernel_lsp.model.errors import CutOffError, EndlessReasoningError
 from kernel_lsp.model.profile import Profile, find_profile
-from kernel_lsp.refine.dialogue.answer import Answer, read_answer
-from kernel_lsp.refine.dialogue.conversation import Attempt, messages, tell
+from kernel_lsp.refine.dialogue.answer import ModelAnswer, read_answer
+from kernel_lsp.refine.dialogue.conversation import PastTurn, messages, tell
 from kernel_lsp.refine.dialogue.feedback import facts_lines
 from kernel_lsp.refine.dialogue.opinion import Opinion, read_opinion
 from kernel_lsp.refine.dialogue.prompts import Prompts
-from kernel_lsp.refine.dialogue.task import Briefing, Task, format_for, make_task
+from kernel_lsp.refine.dialogue.task import Briefing, ModelTask, format_for, make_task
 from kernel_lsp.refine.outcome import Tried
 from kernel_lsp.refine.progress import Talking
 from kernel_lsp.refine.proposer import Facts, Feedback
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.language import source_part
 
-_TRIED = 8  # candidates of others that a model is told of
+_TRIED = 8  # other proposers' candidates that a model is told about
 
 
 class Speaker:
@@ -49,7 +49,7 @@ class Speaker:
         self.prompts = Prompts(
             format_for(session.target.source, self.profile, settings.refine.write), settings.model.templates
         )
-        self.task: Task = make_task(session.target, self.profile, self.prompts)
+        self.task: ModelTask = make_task(session.target, self.profile, self.prompts)
         self._session, self._talking, self._show = session, talking, show
         self._client = Client(self._endpoint, Limits())
         self._writing, self._since, self._seconds = 0, 0.0, 0.0
@@ -61,8 +61,8 @@ class Speaker:
     async def __aexit__(self, *_: object) -> None:
         await self._client.__aexit__(None, None, None)
 
-    def opening(self, best: Candidate, ratio: float) -> list[Attempt]:
-        """The best file so far as an answer that was given, where the format can say it: the model goes on from there.
+    def opening(self, best: Candidate, ratio: float) -> list[PastTurn]:
+        """Return the best file so far as an earlier answer, if the format can express that, for the model to go on.
 
         Args:
             best: that file.
@@ -71,7 +71,7 @@ class Speaker:
         return opening(self.prompts, self.task, best, ratio)
 
     async def check(self) -> None:
-        """See that the server is there and serves the model.
+        """Check that the server is reachable and serves the model.
 
         Raises:
             ModelError: it is not, or does not.
@@ -79,9 +79,9 @@ class Speaker:
         await self._client.count_tokens("kernel")
 
     async def ask(
-        self, attempts: Sequence[Attempt], briefing: Briefing, *, seed: int, advice: str = ""
-    ) -> tuple[str, Answer]:
-        """The prompt, as JSON, and the answer to it; one that was cut off is an answer that is not complete.
+        self, attempts: Sequence[PastTurn], briefing: Briefing, *, seed: int, advice: str = ""
+    ) -> tuple[str, ModelAnswer]:
+        """Return the prompt, as JSON, and the model's answer; an answer that was cut off is not complete.
 
         Raises:
             ModelError: the server failed.
@@ -90,7 +90,7 @@ class Speaker:
         return json.dumps(said, ensure_ascii=False), await self._answer(said, seed)
 
     async def opinion(self, briefing: Briefing, seed: int) -> str:
-        """A second opinion as an addition to the next prompt; empty where the model kept to no form.
+        """Return a second opinion to add to the next prompt; empty if the model did not keep to the format.
 
         Raises:
             ModelError: the server failed.
@@ -105,10 +105,10 @@ class Speaker:
         return self.prompts.render("advice", **found.parts).strip() if found else ""
 
     def briefing(self, tried: Sequence[Tried]) -> Briefing:
-        """What is known of the kernel as it stands, and of what others tried."""
+        """Return the facts on the kernel as it stands, and on candidates that others tried."""
         return brief(self._session, tried)
 
-    async def _answer(self, said: Sequence[Message], seed: int) -> Answer:
+    async def _answer(self, said: Sequence[Message], seed: int) -> ModelAnswer:
         drawing = self.profile.drawing
         sampling = Sampling(drawing.temperature, drawing.top_p, drawing.top_k, await self._room(said), seed)
         reasoning: list[str] = []
@@ -128,7 +128,7 @@ class Speaker:
         return read_answer("".join(text), "".join(reasoning), complete=complete)
 
     async def _room(self, said: Sequence[Message]) -> int:
-        """Tokens that an answer may have: what the profile allows, if the context has room for it beside the prompt."""
+        """Return the tokens that an answer may have: the profile's limit, or the context's room if less."""
         most = self.profile.drawing.max_tokens
         if (context := self._endpoint.context) is None:
             return most
@@ -136,7 +136,7 @@ class Speaker:
 
     @contextmanager
     def _clock(self) -> Generator[None]:
-        """Count the time in which at least one answer is written."""
+        """Count the time in which at least one answer is being written."""
         self._since = self._since if self._writing else time.monotonic()
         self._writing += 1
         try:
@@ -153,14 +153,14 @@ class Speaker:
         self._show()
 
 
-def opening(prompts: Prompts, task: Task, best: Candidate, ratio: float = 1.0) -> list[Attempt]:
-    """See `Speaker.opening`."""
+def opening(prompts: Prompts, task: ModelTask, best: Candidate, ratio: float = 1.0) -> list[PastTurn]:
+    """Return the same as `Speaker.opening`."""
     answer = task.as_answer(best)
-    return [] if answer is None else [Attempt(answer, tell(prompts, Feedback(Stage.TIMED, Outcome.SAME, ratio)))]
+    return [] if answer is None else [PastTurn(answer, tell(prompts, Feedback(Stage.TIMED, Outcome.SAME, ratio)))]
 
 
 def brief(session: Session, tried: Sequence[Tried]) -> Briefing:
-    """What is known of the kernel as it stands, and of what others tried."""
+    """Return the facts on the kernel as it stands, and on candidates that others tried."""
     measured = session.measured
     gpu = gpu_name(session.gpu)
     device = ""
@@ -187,7 +187,7 @@ def brief(session: Session, tried: Sequence[Tried]) -> Briefing:
 
 
 def gpu_name(gpu: Gpu | None) -> str:
-    """As prompts name it."""
+    """Return the GPU's name as prompts give it."""
     return gpu.name if gpu else "GPU"
 
 

@@ -1,7 +1,7 @@
-"""What a strategy works with: it builds, checks, races and judges candidates, and keeps the books of the search.
+"""The tools of a strategy: build, check, race and judge candidates, and record the search.
 
-A strategy decides what is tried next. What comes of it is decided here, by races that rank and by judgements that have
-the last word; only a FASTER verdict is ever offered.
+A strategy decides what is tried next. The results are decided here, by races that rank and by full judgements; only a
+variant with the verdict FASTER is ever suggested.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from kernel_lsp.compiler.plan import Launch
 from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.judge.building import Built
 from kernel_lsp.judge.inputs.check import check
-from kernel_lsp.judge.race import Standing, race
+from kernel_lsp.judge.race import RaceResult, race
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.ruling import Ruling
 from kernel_lsp.judge.session import Session
@@ -35,15 +35,15 @@ NEAR_ROOFLINE = 0.92
 _RACE = 8  # candidates in one race
 _CHECKS_AT_ONCE = 4
 _JUDGEMENTS = 3  # after one race
-_WORTH_A_JUDGEMENT = 0.985  # ratio to the best so far
-_RESERVE_SECONDS = 4.0  # kept for the judgement of what is found last
-_OFTEN = 0.5  # seconds between two reports of what only counts on
+_WORTH_A_JUDGEMENT = 0.985  # largest ratio to the best so far
+_RESERVE_SECONDS = 4.0  # kept for a last judgement
+_OFTEN = 0.5  # least seconds between two reports of mere counts
 _ERRORS = 3  # of a compiler, quoted with their line
 
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """A candidate that was built: loaded and right, or why it is out."""
+    """A built candidate: loaded and right, or why it failed."""
 
     candidate: Candidate
     facts: Facts | None
@@ -53,7 +53,7 @@ class _Checked:
 
 
 class Workbench:
-    """One search on one session."""
+    """One search in one session."""
 
     def __init__(
         self,
@@ -80,29 +80,29 @@ class Workbench:
         self._ratio = 1.0  # of the best confirmed variant to the baseline
         self._best: Best | None = None
         self._doing, self._shown = "starting", self._started
-        self._measuring = asyncio.Lock()  # generation and builds go on beside it
+        self._measuring = asyncio.Lock()  # models generate and compilers build meanwhile
 
     @property
     def timed(self) -> bool:
-        """Whether anything can be timed here."""
+        """True if candidates can be timed here."""
         return self.session.gpu is not None and self.session.measured is not None
 
     @property
     def candidates(self) -> int:
-        """How many were proposed so far."""
+        """Return the number of candidates proposed so far."""
         return self._counts["proposed"]
 
     @property
     def best_ratio(self) -> float:
-        """Time of the best confirmed variant over the baseline's; 1 where there is none."""
+        """Return the time of the best confirmed variant over the baseline's; 1 without one."""
         return self._ratio
 
     def left(self) -> float:
-        """Seconds of the budget that are left to begin something in."""
+        """Return the seconds of the budget that are left to start new work."""
         return self.budget - _RESERVE_SECONDS - (time.perf_counter() - self._started)
 
     def settled(self) -> str | None:
-        """Why nothing needs to be tried: the workload is too weak, or the roofline is reached. None to go on."""
+        """Return why the search can end: the workload is too weak, or the roofline is reached; None to go on."""
         measured = self.session.measured
         if not self.timed or measured is None:
             return None
@@ -114,7 +114,7 @@ class Workbench:
         return None
 
     def finish(self, why: str) -> None:
-        """Close the books and say in one sentence what came of it."""
+        """End the search and set its reason, one sentence on the result."""
         result = self.result
         result.seconds = time.perf_counter() - self._started
         if result.best is not None:
@@ -132,7 +132,7 @@ class Workbench:
         result.notes = tuple(self.notes)
 
     def show(self, doing: str) -> None:
-        """Tell whoever watches what is done now."""
+        """Report the current activity to the observer."""
         self._doing, self._shown = doing, time.perf_counter()
         elapsed = self._shown - self._started
         self._on_progress(
@@ -140,14 +140,14 @@ class Workbench:
         )
 
     def show_again(self) -> None:
-        """Tell it once more, for its figures have changed; not more often than people read."""
+        """Report it again with new figures, at most every half second."""
         if time.perf_counter() - self._shown > _OFTEN:
             self.show(self._doing)
 
     async def try_out(self, candidate: Candidate) -> Feedback:
-        """What becomes of one candidate: built, checked and, where it is right, raced and perhaps judged in full.
+        """Return the feedback for one candidate: built, checked and, if right, raced and perhaps judged in full.
 
-        `ratio` of the answer is to the user's own file.
+        `ratio` in the feedback is relative to the user's own file.
         """
         self._seen.add(candidate.digest)
         self._counts["proposed"] += 1
@@ -159,12 +159,12 @@ class Workbench:
         return self._feedback.get(candidate.digest, unbuilt)
 
     async def tune(self, candidate: Candidate, ratio: float, seconds: float) -> tuple[Candidate, Feedback] | None:
-        """The best setting found of a candidate that is right, in at most `seconds`; None where its own is the best."""
+        """Return the best setting found for a right candidate in at most `seconds`; None where its own is the best."""
         reached = await self._climb(candidate, ratio, (tuners_for(self.session.device),), min(seconds, self.left()))
         return None if reached is None else (reached[0], self._feedback[reached[0].digest])
 
     async def climb(self, base: Candidate, ratio: float, seconds: float) -> tuple[Candidate, float] | None:
-        """Improve one file with the proposers of the settings; the best variant of it and its ratio to the user's file.
+        """Improve one file with the proposers of the settings; return the best variant and its ratio to the user's.
 
         None when nothing helps.
         """
@@ -172,7 +172,7 @@ class Workbench:
         return await self._climb(base, ratio, self._makers, seconds)
 
     async def check_proposed(self, base: Candidate, seconds: float) -> None:
-        """Judge what is proposed for one file as far as it can be without a GPU."""
+        """Judge the proposals for one file as far as that is possible without a GPU."""
         until = time.perf_counter() + seconds
         self._seen.add(base.digest)
         proposers = self._proposers(base, self._makers)
@@ -185,13 +185,13 @@ class Workbench:
                 self.show(f"checked {candidate.label}")
 
     def exchanged(self, trajectory: int, prompt: str, answer: str, candidate: Candidate | None) -> None:
-        """Keep one turn of a model, once all is known of it."""
+        """Store one turn of a model, once its outcome is known."""
         verdict = self._judged.get(candidate.digest) if candidate else None
         self._on_exchange(Exchange(trajectory, prompt, answer, candidate, verdict))
 
     async def _judge_untimed(self, candidate: Candidate, proposers: Sequence[Proposer]) -> Feedback:
         async with self._measuring:
-            built = await self._build(candidate)  # judging finds it made
+            built = await self._build(candidate)  # cached for the judgement
             if isinstance(built, Ruling):
                 feedback = Feedback(built.stage, built.outcome, message=built.reason)
                 self._note(Tried(candidate, feedback))
@@ -229,14 +229,14 @@ class Workbench:
         return standings[0][1], standings[0][0]
 
     def _proposers(self, base: Candidate, makers: Sequence[MakeProposers]) -> list[Proposer]:
-        """In the order of the settings: rewrites first, for a setting is best chosen for the structure it will have."""
+        """Return the proposers in the order of the settings: rewrites first, as the final structure is then tuned."""
         wanted = self.session.target.kernel
         there = [k.name for k in find_kernels(base.kernel.text, base.kernel.path)]  # a model's file has others
         names = [wanted.name] if wanted and wanted.name in there else there
         return [proposer for make in makers for proposer in make(base, names, self.seed)]
 
     async def _propose(self, proposers: Sequence[Proposer]) -> list[Candidate]:
-        """The next few candidates, from each proposer in turn, none of them seen before."""
+        """Return the next few candidates, from each proposer in turn, without earlier ones."""
         found: list[Candidate] = []
         for proposer in proposers:
             while len(found) < _RACE and (more := await proposer.next(_RACE - len(found))):
@@ -248,18 +248,18 @@ class Workbench:
 
     async def _race(
         self, candidates: Sequence[Candidate], proposers: Sequence[Proposer], base_ratio: float
-    ) -> list[Standing]:
-        """Build, check and race candidates, and tell the proposers what became of each."""
+    ) -> list[RaceResult]:
+        """Build, check and race candidates, and tell the proposers the outcome of each."""
         self.show(f"building {len(candidates)} candidates")
         building = {c.digest: asyncio.create_task(self._build(c)) for c in candidates}
         await asyncio.wait(building.values(), timeout=max(self.left(), 1.0))
-        candidates = [c for c in candidates if building[c.digest].done()]  # the time is up for the others
+        candidates = [c for c in candidates if building[c.digest].done()]  # the others ran out of time
         builds = [building[c.digest].result() for c in candidates]
         async with self._measuring:
             return await self._race_built(candidates, builds, proposers, base_ratio)
 
     async def _build(self, candidate: Candidate) -> Built | Ruling:
-        """A build; or why there can be none on this machine, which is no reason to end the search."""
+        """Return a build, or a ruling on why this machine cannot build it; the search goes on then."""
         try:
             return await self.session.builders.build(self.session.target.workload, candidate)
         except CannotJudgeError as error:
@@ -271,12 +271,12 @@ class Workbench:
         builds: Sequence[Built | Ruling],
         proposers: Sequence[Proposer],
         base_ratio: float,
-    ) -> list[Standing]:
+    ) -> list[RaceResult]:
         self.show(f"checking {sum(isinstance(b, Built) and b.ok for b in builds)} candidates")
         room = asyncio.Semaphore(_CHECKS_AT_ONCE)
         checked = await asyncio.gather(*(self._check(c, b, room) for c, b in zip(candidates, builds, strict=True)))
         ready = [c.subject for c in checked if c.subject is not None]
-        standings: list[Standing] = []
+        standings: list[RaceResult] = []
         try:
             if ready:
                 self.show(f"racing {len(ready)} candidates")
@@ -318,7 +318,10 @@ class Workbench:
         return _Checked(candidate, facts, entered, None)
 
     def _prune(self, built: Built, baseline: Built) -> str | None:
-        """Why the build alone rules a candidate out. Only a sole kernel has a baseline's to be compared with."""
+        """Return why the build alone rules a candidate out, or None.
+
+        Only a single kernel is compared with the baseline's.
+        """
         binary, other = built.build.binary, baseline.build.binary
         if binary is None:
             return None
@@ -331,7 +334,7 @@ class Workbench:
         return None
 
     def _tell(
-        self, entry: _Checked, standing: Standing | None, proposers: Sequence[Proposer], base_ratio: float
+        self, entry: _Checked, standing: RaceResult | None, proposers: Sequence[Proposer], base_ratio: float
     ) -> None:
         ruling = entry.ruling or (standing.ruling if standing else None)
         if ruling is not None:
@@ -364,7 +367,7 @@ class Workbench:
             proposer.tell(entry.candidate, relative)
 
     async def _judge_leaders(self, standings: Sequence[tuple[float, Candidate]]) -> None:
-        """Judge the leader in full when it is clearly better than what was confirmed, and the next if that fails."""
+        """Judge the leader in full when it is clearly better than the confirmed best, and the next if that fails."""
         judged = 0
         for ratio, candidate in standings:
             if ratio > self._ratio * _WORTH_A_JUDGEMENT or judged == _JUDGEMENTS or self.left() < 0:
@@ -388,12 +391,12 @@ class Workbench:
                 return
 
     def _rejected(self, candidate: Candidate) -> bool:
-        """Whether a full judgement found the candidate wrong, where a race had found it right."""
+        """Return True if a full judgement found a candidate wrong that had been right in a race."""
         verdict = self._judged.get(candidate.digest)
         return verdict is not None and verdict.stage is not Stage.TIMED
 
     def _roofline_share(self, verdict: Verdict | None) -> float | None:
-        """Least share of what memory gives over cases where it is the limit; of the baseline without a verdict."""
+        """Return the least share of memory bandwidth over cases limited by it; of the baseline without a verdict."""
         measured = self.session.measured
         assert measured is not None, "the caller checks that there is a GPU"
         if verdict is not None:
@@ -403,7 +406,7 @@ class Workbench:
         return None if not shares or None in shares else min(s for s in shares if s is not None)
 
     def _falls(self) -> str:
-        """How the candidates fell, most frequent reason first."""
+        """Return the outcomes of failed candidates as text, the most frequent first."""
         counts: dict[str, int] = {}
         for tried in self.result.tried:
             if tried.verdict is None:
@@ -436,7 +439,7 @@ def _key(launch: Launch) -> tuple[object, ...]:
 
 
 def _feedback(verdict: Verdict) -> Feedback:
-    """What a full judgement found. `ratio` is to the user's own file."""
+    """Return a full judgement as feedback. `ratio` is relative to the user's own file."""
     return Feedback(
         verdict.stage,
         verdict.verdict,
@@ -448,7 +451,7 @@ def _feedback(verdict: Verdict) -> Feedback:
 
 
 def _errors(built: Built, candidate: Candidate) -> str:
-    """The first errors of a build, each with the line of source that it names."""
+    """Return the first errors of a build, each with the line of source that it names."""
     texts = {file.path.name: file.text.splitlines() for file in (candidate.kernel, candidate.launch) if file}
     found: list[str] = []
     for one in [d for d in built.build.diagnostics if d.severity is Severity.ERROR][:_ERRORS]:

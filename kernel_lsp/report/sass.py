@@ -9,7 +9,7 @@ from rich.text import Text
 
 from kernel_lsp.compiler.opcodes import Role, role_of
 from kernel_lsp.compiler.sass import Instruction, MachineCode, by_line, mix
-from kernel_lsp.judge.facts import KernelCode
+from kernel_lsp.judge.facts import KernelMachineCode
 
 _STYLES = {
     Role.GLOBAL: "bold cyan",
@@ -23,7 +23,7 @@ _STYLES = {
 }
 
 
-def sass_view(kernel: KernelCode, path: Path, text: str) -> RenderableType:
+def sass_view(kernel: KernelMachineCode, path: Path, text: str) -> RenderableType:
     """A kernel's instructions in their order, each run of them under the source line it comes from.
 
     Beside each stand its offset, the registers live at it (the most are marked) and a bar where it is in an innermost
@@ -55,7 +55,7 @@ def sass_view(kernel: KernelCode, path: Path, text: str) -> RenderableType:
     return Group(*parts)
 
 
-def sass_record(kernel: KernelCode, path: Path) -> dict[str, Any]:
+def sass_record(kernel: KernelMachineCode, path: Path) -> dict[str, Any]:
     """The same as JSON values: instructions, and what was made of each line of `path` and of each loop."""
     code, name = kernel.code, str(path.absolute())
     return {

@@ -1,11 +1,11 @@
-"""Records of what a worker without a GPU saw of a launch, which it sends to the parent; nothing here imports numpy."""
+"""Records of emulated launches that a worker without a GPU sends to the parent; nothing here imports numpy."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
 class EmulatedFinding:
-    """Something wrong at a line of the user's file, once for each line, kind, buffer and kernel.
+    """A fault at a line of the user's file, reported once for each line, kind, buffer and kernel.
 
     Attributes:
         kind: one of `emulate.findings.FindingKind`: `out-of-bounds`, `misaligned`, `uninitialised`, `shared-race`,
@@ -37,11 +37,13 @@ class EmulatedFinding:
 
 @dataclass(frozen=True, slots=True)
 class LineCounters:
-    """What the instructions of one source line did, summed over a kernel's emulated launches.
+    """Counts of the instructions of one source line, summed over a kernel's emulated launches.
 
     A request is one memory instruction of one warp. Sectors are 32 bytes; ideal ones are what the bytes asked for
     would take if they lay side by side. A wavefront is a pass over the banks of shared memory; a conflict is one more
     than the least. `path` is empty and `line` 0 for what the machine code ascribes to no place.
+
+    `path` is empty and `line` 0 for instructions that the machine code ascribes to no place.
     """
 
     kernel: str
@@ -110,7 +112,7 @@ class EmulatedReport:
 
 @dataclass(frozen=True, slots=True)
 class SampledLaunch:
-    """One launch of which a few blocks were run.
+    """One launch of which only a few blocks were run.
 
     Attributes:
         kernel: its name in the launch.
@@ -129,7 +131,7 @@ class SampledLaunch:
 
 @dataclass(frozen=True, slots=True)
 class SampledRun:
-    """A run of a workload's `launch` of which each launch ran a few blocks only; what it computes means nothing.
+    """A run of a workload's `launch` in which each launch ran only a few blocks; its outputs are meaningless.
 
     Attributes:
         findings: what went wrong, whatever the blocks that were left out do.

@@ -1,4 +1,4 @@
-"""The fork server: it has imported what nurseries import, and forks one for whichever session of this user asks.
+"""The fork server: it has imported the heavy libraries, and forks a nursery for each session of this user that asks.
 
 Importing torch takes seconds, and every command would wait for that. Neither this process nor the nurseries, which are
 its forks, run anything of a user's, so that nothing of one session is alive in another. It listens at a socket that
@@ -31,7 +31,7 @@ _CREDENTIALS = "3i"  # process, user and group, as Linux's SO_PEERCRED has them
 
 
 class NurseryRequest(msgspec.Struct, frozen=True, tag=True):
-    """A nursery to be forked, its side of the socket comes along; answered with its process, as text and as a pidfd.
+    """A nursery to fork; its socket comes with the request. The answer is its process id as text, and a pidfd.
 
     Attributes:
         folder: what all its workers' folders lie in.
@@ -45,7 +45,7 @@ class NurseryRequest(msgspec.Struct, frozen=True, tag=True):
 
 
 class ImportRequest(msgspec.Struct, frozen=True, tag=True):
-    """A module that later nurseries should have imported; not answered."""
+    """A module to import for later nurseries; not answered."""
 
     module: str
 
@@ -62,7 +62,7 @@ def main() -> None:
     os.dup2(os.open(os.devnull, os.O_RDWR), 0)
     for module in modules:
         importlib.import_module(module)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for nurseries here: they leave nothing when they end
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended nurseries leave no zombies
     place = Path(path)
     own = _identity(place)
     asked = time.monotonic()
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """What tells a file from another one that came to its place; None where there is none."""
+    """Return the device and inode that identify a file, None if it does not exist."""
     try:
         status = path.stat()
     except OSError:
@@ -88,14 +88,14 @@ def _answer(connection: socket.socket, listening: socket.socket) -> None:
     connection.settimeout(_TALK_SECONDS)
     peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(_CREDENTIALS))
     process, user, _ = struct.unpack(_CREDENTIALS, peer)
-    if user != os.getuid() or is_confined(process):  # a worker may make local sockets, and a nursery is not confined
+    if user != os.getuid() or is_confined(process):  # workers are confined, nurseries are not
         return
     data, descriptors, _, _ = socket.recv_fds(connection, 1 << 16, 1)
     request = Requests.decode(data)
     if isinstance(request, ImportRequest):
         importlib.import_module(request.module)
         return
-    gc.freeze()  # what was imported stays; looking through it for garbage would copy all of it in every fork
+    gc.freeze()  # a garbage collection would touch, and so copy, every imported page in each fork
     pid = os.fork()
     if pid == 0:
         connection.close()

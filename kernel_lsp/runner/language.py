@@ -1,4 +1,4 @@
-"""What is asked of a language in a build worker, where the user's code may be run. Worker processes only."""
+"""The part of a language that runs in a build worker, where the user's code may run. Worker processes only."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -10,7 +10,7 @@ from kernel_lsp.workload.workload import Workload
 
 
 class RunnerPart(Protocol):
-    """How files in one language are built."""
+    """Builds the files of one language."""
 
     def build(self, request: BuildCandidate, workload: Callable[[], Workload | None]) -> CandidateBuild:
         """Return a candidate's build and the launches of its workload, which calling `workload` loads.
@@ -24,5 +24,5 @@ class RunnerPart(Protocol):
 
 
 def runner_part(language: Language) -> RunnerPart:
-    """Return how files in a language are built."""
+    """Return the part that builds files in a language."""
     return part_of(language, "runner")

@@ -1,4 +1,4 @@
-"""The nursery: a process that has imported the heavy libraries once and forks a worker whenever one is wanted.
+"""The nursery: a process that has imported the heavy libraries once, and forks a worker on request.
 
 Importing torch takes seconds, a fork takes milliseconds; so a fresh worker for every candidate costs little. The
 nursery itself never touches CUDA (a context does not survive a fork) and never runs a user's code.
@@ -42,7 +42,7 @@ _PATIENCE_SECONDS = 3.0
 
 
 class ForkRequest(msgspec.Struct, frozen=True):
-    """A worker to be forked.
+    """A worker to fork.
 
     Attributes:
         module: of its role.
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def serve(control: socket.socket, folder: str, modules: Sequence[str] = ()) -> None:
-    """Import modules, say so, and fork workers until the parent's side of `control` closes; then clear all away.
+    """Import modules, report that, and fork workers until the parent's side of `control` closes; then clean up.
 
     Args:
         control: our side of the socket.
@@ -79,7 +79,7 @@ def serve(control: socket.socket, folder: str, modules: Sequence[str] = ()) -> N
     end = _End(control)
     signal.signal(signal.SIGTERM, end)
     try:
-        if _is_alone(control):  # the parent died before the system could be asked
+        if _is_alone(control):  # the parent died before its death signal was set up
             return
         for name in modules:
             end.importing(name)
@@ -96,7 +96,7 @@ def serve(control: socket.socket, folder: str, modules: Sequence[str] = ()) -> N
             request = msgspec.json.decode(data, type=ForkRequest)
             for name in filter(None, (request.first, request.module)):
                 end.importing(name)  # does nothing the second time
-            gc.freeze()  # what was imported stays; looking through it for garbage would copy all of it in every worker
+            gc.freeze()  # a garbage collection would touch, and so copy, every imported page in each worker
             pid = os.fork()
             if pid == 0:
                 control.close()
@@ -110,17 +110,17 @@ def serve(control: socket.socket, folder: str, modules: Sequence[str] = ()) -> N
             kill_session(pid)
         for pid in tuple(children):
             with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, 0)  # until then it may still write to its folder
+                os.waitpid(pid, 0)  # until it has ended it may still write to its folder
         _clear_away(Path(folder))
         with contextlib.suppress(OSError):  # the last nursery to end finds the pool's folder empty
             Path(folder).parent.rmdir()
 
 
 class _End:
-    """What SIGTERM brings about: it stops an import, and at any other time the socket says that all is over.
+    """The handler of SIGTERM: it raises during an import; at other times the closed socket ends the nursery.
 
-    The socket and the system may tell of the parent's death at the same moment. So this raises nothing but in an
-    import: raised while things are cleared away, it would leave them lying.
+    Both may report the parent's death at the same moment. An exception raised during the clean-up would leave files
+    behind, so none is raised outside an import.
     """
 
     def __init__(self, control: socket.socket) -> None:
@@ -154,7 +154,7 @@ def _is_alone(control: socket.socket) -> bool:
 
 
 def _become_worker(request: ForkRequest, descriptor: int) -> NoReturn:
-    """The forked child: own session, own folder, scrubbed environment, confined; then the role's loop until the end."""
+    """Become the forked worker: own session, folder and environment, confined; then run the role's loop."""
     status = 1
     try:
         os.setsid()
@@ -167,22 +167,22 @@ def _become_worker(request: ForkRequest, descriptor: int) -> NoReturn:
         _redirect_output(scratch / _LOG)
         os.environ.clear()
         os.environ.update(request.environment)
-        tempfile.tempdir = None  # what an import made it find in the nursery is not this worker's
+        tempfile.tempdir = None  # an import may have set the nursery's folder
         role = sys.modules[request.module]
         protections = confine(request.confinement)
-        connection = socket.socket(fileno=descriptor)  # closed by the exit: its end is what the parent notices first
+        connection = socket.socket(fileno=descriptor)  # the parent notices first that it is closed
         protocol.serve(connection, role.methods, protections)
         status = 0
     except BaseException:
-        traceback.print_exc()  # becomes the worker's last words
+        traceback.print_exc()  # the parent reads it from the log
     finally:
         os._exit(status)
 
 
 def _redirect_output(path: Path) -> None:
-    """Standard input from nowhere, output to a log of the worker's own. RLIMIT_FSIZE keeps the log from growing.
+    """Take standard input from /dev/null, and send output to a log of the worker's own, whose size RLIMIT_FSIZE limits.
 
-    Lines are written at once: what is buffered when a process is killed would be missing from its last words.
+    Output is unbuffered: text still in a buffer when a process is killed would be missing from the log.
     """
     cast(TextIOWrapper, sys.stdout).reconfigure(line_buffering=True)
     null = os.open(os.devnull, os.O_RDONLY)
@@ -195,29 +195,29 @@ def _redirect_output(path: Path) -> None:
 
 
 def _look_after(children: dict[int, Path], most_memory: int) -> None:
-    """End sessions that use too much, with the reason as their last words."""
+    """End sessions that use too much memory, with the reason as the last line of their log."""
     for pid, scratch in tuple(children.items()):
         log = scratch / _LOG
         watch.cap_output(log)
         if (reason := watch.excess(watch.look(pid, scratch, most_memory), most_memory)) is not None:
-            with contextlib.suppress(OSError):  # before the end, which the parent sees at once
+            with contextlib.suppress(OSError):  # first the log: the parent sees the end at once
                 log.write_text(f"stopped, for {reason}\n", encoding="utf-8")
             kill_session(pid)
 
 
 def _reap(children: dict[int, Path]) -> None:
-    """Forget the workers that ended, and end what they had started."""
+    """Forget workers that have ended, and end the processes that they started."""
     for pid in tuple(children):
         with contextlib.suppress(ChildProcessError):
             if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
                 continue
-            kill_session(pid)  # before the wait, after which its number may be another's
+            kill_session(pid)  # before the wait, which frees the number for another process
             os.waitpid(pid, 0)
         children.pop(pid, None)
 
 
 def _clear_away(folder: Path) -> None:
-    """Remove it with all that is in it. What was killed a moment ago may still be writing there."""
+    """Remove a folder with all its contents, again and again while processes just killed still write there."""
     end = time.monotonic() + _PATIENCE_SECONDS
     shutil.rmtree(folder, ignore_errors=True)
     while folder.exists() and time.monotonic() < end:
@@ -226,7 +226,7 @@ def _clear_away(folder: Path) -> None:
 
 
 def _hear_of_parents_death(number: signal.Signals) -> None:
-    """Ask Linux for this signal when the parent dies, however that comes about."""
+    """Ask Linux to send this signal when the parent dies."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
 
 

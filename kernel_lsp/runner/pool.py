@@ -1,4 +1,4 @@
-"""Workers on demand: nurseries by flavour, spares kept warm, everything gone when the pool is closed."""
+"""Start workers on demand: nurseries by flavour, spares kept warm; all of them end when the pool is closed."""
 
 import asyncio
 import contextlib
@@ -33,14 +33,14 @@ ATTEMPTS = 2
 """How often anything is tried that breaks the workers, each time with others."""
 _START_SECONDS = 120.0
 _FORK_SECONDS = 30.0
-_MOST_SAID = 16 << 20  # bytes that are read of what a program prints
+_MOST_SAID = 16 << 20  # bytes that are read of a program's output
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
-_ITSELF = "/proc/self"  # CUDA's driver names its threads there, and does not start where it cannot
+_ITSELF = "/proc/self"  # CUDA's driver writes the names of its threads there, and fails if it cannot
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/shm")
 
 
 class Flavour(StrEnum):
-    """What a worker's nursery has imported, and under which environment."""
+    """The set of modules that a worker's nursery has imported, and its environment."""
 
     GPU = "gpu"
     BUILD = "build"
@@ -49,7 +49,7 @@ class Flavour(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Recipe:
-    """What a nursery imports, and under which variables; of `own` each has to see what its environment makes of it."""
+    """The modules and environment of a nursery; it imports those in `own` itself, as they depend on its environment."""
 
     imports: tuple[str, ...]
     own: tuple[str, ...] = ()
@@ -81,7 +81,7 @@ class _Nursery:
         self._turn = asyncio.Lock()
 
     async def fork(self, request: ForkRequest, connection: socket.socket) -> int:
-        # To the end, whatever becomes of who asked: an answer left unread would be taken for the next one's.
+        # Read the answer even if the caller is cancelled: left unread, the next request would get it.
         async with self._turn:
             asking = asyncio.ensure_future(self._ask(request, connection))
             try:
@@ -106,7 +106,7 @@ class _Nursery:
         return int(answer)
 
     async def close(self) -> list[str]:
-        """End it and its workers; the lines it wrote to its standard error."""
+        """End it and its workers; return the lines that it wrote to its standard error."""
         self._control.close()
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
@@ -120,10 +120,10 @@ class _Nursery:
 class Pool:
     """Starts workers. Use as an async context manager; leaving it kills every worker it started, and starts no more.
 
-    `gpu` is the UUID of the one GPU that its workers see. Without one, workers that build are forked from the nursery
-    of those that emulate: to import torch twice takes twice as long. `folder` holds whatever they write and goes with
-    the pool; what a nursery leaves in its own part of it goes with the nursery, should this process be killed. With
-    `warm_minutes` what nurseries import stays in memory for so long, for the next session of this user (see `warm`).
+    `gpu` is the UUID of the one GPU that its workers see. Without one, build workers are forked from the nursery of
+    emulating workers, because importing torch twice takes twice as long. `folder` holds all files that workers write,
+    and is removed with the pool; if this process is killed, each nursery removes its own part. With `warm_minutes` the
+    imported modules stay in memory for that long, for the next session of this user (see `warm`).
     """
 
     def __init__(self, gpu: str | None = None, *, warm_minutes: float = 0.0) -> None:
@@ -153,20 +153,20 @@ class Pool:
 
     @property
     def allowed(self) -> frozenset[str]:
-        """What workers started from now on may read, and the variables that they see beside those of all."""
+        """Return the paths that later workers may read, and the additional variables that they see."""
         return frozenset({*self._readable, *self._variables})
 
     def allow(self, read: Iterable[Path], variables: Iterable[str] = ()) -> None:
-        """Let workers started from now on read these folders and files and all below them, and these variables.
+        """Let later workers read these files and folders with all their contents, and these variables.
 
-        A variable is told by its name, or by how that begins, with `*` at the end.
+        A variable is given by its name, or by the start of its name and a `*`.
         """
         self._readable |= {str(path) for path in read}
         self._variables |= set(variables)
 
     @contextlib.contextmanager
     def allowing(self) -> Generator[None]:
-        """What is allowed in the block is allowed no longer after it, nor after the last of several side by side."""
+        """Undo at the end of the block what was allowed within; of several parallel blocks, at the end of the last."""
         if not self._allowing:
             self._before = set(self._readable), set(self._variables)
         self._allowing += 1
@@ -178,13 +178,13 @@ class Pool:
                 self._readable, self._variables = self._before
 
     def preload(self, *flavours: Flavour) -> None:
-        """Begin importing in the background, so that the first worker need not wait for it."""
+        """Start importing in the background, so that the first worker need not wait."""
         for nursery in map(self._nursery, flavours):
             if nursery not in self._nurseries:
                 self._nurseries[nursery] = asyncio.create_task(self._start(nursery))
 
     def scratch(self, flavour: Flavour) -> Path:
-        """The folder in which workers of one flavour live."""
+        """Return the folder in which workers of one flavour live."""
         folder = self.folder / self._nursery(flavour) / flavour
         folder.mkdir(parents=True, exist_ok=True)
         return folder
@@ -205,11 +205,11 @@ class Pool:
         processes: bool = True,
         **parameters: object,
     ) -> Worker:
-        """A fresh worker running `kernel_lsp.runner.workers.ROLE` with `parameters`.
+        """Return a fresh worker running `kernel_lsp.runner.workers.ROLE` with `parameters`.
 
-        `triton` says that it will use Triton, whose first steps its nursery then takes beforehand; `problem`, that it
-        is for a KernelBench problem, likewise. Besides its own folder and what is `allowed` it may read what `read`
-        names and write what `write` names, and start processes only if `processes` says so.
+        With `triton` or `problem` its nursery first imports modules for Triton or for KernelBench problems. Besides its
+        own folder and the paths in `allowed` it may read the paths in `read`, write those in `write`, and start
+        processes only with `processes`.
 
         Raises:
             RunnerError: the libraries it needs cannot be imported, or no process can be started.
@@ -224,7 +224,7 @@ class Pool:
         scratch = Path(tempfile.mkdtemp(prefix=f"{role}-", dir=self.scratch(flavour)))
         ours, theirs = socket.socketpair()
         confinement: Confinement = {
-            # The oracle looks into the memory of subjects, which Landlock would keep it from; it runs no candidate.
+            # The oracle maps the memory of subjects, which Landlock would forbid; it runs no candidate.
             "read": None if role == "oracle" else sorted(readable),
             "write": sorted({*self._writable, str(scratch), *map(str, write)}),
             "processes": processes,
@@ -255,14 +255,15 @@ class Pool:
         self._workers.add(worker)
         self._pids.add(pid)
         worker.at_close(lambda: self._workers.discard(worker))
-        if self._closed:  # meanwhile
+        if self._closed:  # while it was forked
             worker.kill()
         return worker
 
     async def run(self, command: Sequence[str], *, deadline: float) -> tuple[int | None, str]:
-        """Run a program of ours to its end; its status and what it printed. Status None: killed after `deadline` s.
+        """Run a program to its end; return its exit status and output. The status is None if killed after `deadline` s.
 
-        It sees what a worker sees, in a folder of its own. Its standard input stays open for as long as we live.
+        It gets the environment of a worker, in a folder of its own. Its standard input stays open while this process
+        lives.
 
         Raises:
             RunnerError: the pool is closed.
@@ -280,7 +281,7 @@ class Pool:
         )
         assert process.stdout is not None, "it was asked for"
         self._programs.add(process.pid)
-        if self._closed:  # meanwhile
+        if self._closed:  # while it started
             kill_session(process.pid)
         said = b""
         try:
@@ -298,7 +299,7 @@ class Pool:
         return status, said.decode(errors="replace")
 
     def pids(self) -> frozenset[int]:
-        """Process ids of all workers there have been: a GPU reports on one for a while after its end."""
+        """Return the process ids of all workers so far: a GPU reports a process for a while after its end."""
         return frozenset(self._pids)
 
     async def close(self) -> None:
@@ -337,7 +338,7 @@ class Pool:
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.PIPE,
                 env=environment,
-                start_new_session=True,  # Ctrl-C is for us to handle; its workers end when we say so
+                start_new_session=True,  # Ctrl-C is handled by this process, which ends its workers
             )
         theirs.close()
         ours.setblocking(False)
@@ -362,7 +363,7 @@ class Pool:
         if flavour not in self._servers:
             recipe = _RECIPES[flavour]
             environment = self._environment_of(recipe)
-            environment.pop("PATH", None)  # nothing that is imported looks at it, and shells differ in it
+            environment.pop("PATH", None)  # no import depends on it, and shells differ in it
             self._servers[flavour] = ForkServer(recipe.imports, environment, self._warm_minutes)
         return self._servers[flavour]
 
@@ -373,7 +374,7 @@ class Pool:
 
 
 def _system_paths() -> list[str]:
-    """What any worker may read: the system, this Python and all it imports from."""
+    """Return the paths that every worker may read: the system, this Python and all its modules."""
     system = ["/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys", "/run", "/var/run"]
     python = [sys.prefix, sys.base_prefix, *filter(None, sys.path), str(Path(__file__).parents[2])]
     tools = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
@@ -381,7 +382,7 @@ def _system_paths() -> list[str]:
 
 
 def _environment(scratch: Path) -> dict[str, str]:
-    """What a worker sees: no secrets, no user settings, and every cache in its own folder."""
+    """Return a worker's environment: no secrets, no user settings, and every cache in its own folder."""
     kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     return kept | {
         "HOME": str(scratch),

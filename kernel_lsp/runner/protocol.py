@@ -1,8 +1,8 @@
 """The frames between the parent and a worker: msgpack after its length, over a private socket.
 
 The socket is a pair made for one worker and passed by descriptor; a worker's stdout and stderr are only ever a log. The
-first frame holds the parameters of the worker's role, the worker's first one what confines it. Then a `Call` goes one
-way and a `Reply` the other, which must repeat the call's fresh random nonce.
+first frame holds the parameters of the worker's role; the worker's first frame lists its protections. Then a
+`CallFrame` goes one way and a `Reply` the other, which must repeat the call's fresh random nonce.
 """
 
 import socket
@@ -21,7 +21,7 @@ HEADER = struct.Struct("<I")
 MAX_MESSAGE = 256 << 20
 
 
-class Call(msgspec.Struct, frozen=True):
+class CallFrame(msgspec.Struct, frozen=True):
     """One request: the nonce, the name of the request's class, and its fields as msgpack."""
 
     nonce: str
@@ -51,7 +51,7 @@ class RemoteError:
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """The answer to a call, as msgpack in `body`, or the error that it ended with."""
+    """The answer to a call, as msgpack in `body`, or the error that the call raised."""
 
     nonce: str
     body: bytes = b""
@@ -59,13 +59,13 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class Greeting(msgspec.Struct, frozen=True):
-    """The first thing that a worker says, before any of the user's code has run: what confines it."""
+    """The first message of a worker, sent before any of the user's code runs: the protections that confine it."""
 
     protections: tuple[str, ...]
 
 
 def frame(message: object) -> bytes:
-    """A message with its length before it."""
+    """Return a message as bytes, preceded by its length."""
     body = messages.encode(message)
     return HEADER.pack(len(body)) + body
 
@@ -78,7 +78,7 @@ def serve(connection: socket.socket, role: Callable[..., object], protections: S
     connection.sendall(frame(Greeting(tuple(protections))))
     answering = role(**msgspec.msgpack.decode(parameters, type=dict[str, object]))
     while (body := _receive(connection)) is not None:
-        call = msgspec.msgpack.decode(body, type=Call)
+        call = msgspec.msgpack.decode(body, type=CallFrame)
         try:
             answer = messages.decode_request(call.name, call.body).answered_by(answering)
             reply = Reply(call.nonce, messages.encode(answer))
@@ -88,7 +88,7 @@ def serve(connection: socket.socket, role: Callable[..., object], protections: S
 
 
 def describe_error(error: BaseException) -> RemoteError:
-    """An exception as data."""
+    """Return an exception as data."""
     trace = _utf8(traceback.format_exc())
     if isinstance(error, KernelLspError):
         path = str(error.path) if error.path else None
@@ -97,7 +97,7 @@ def describe_error(error: BaseException) -> RemoteError:
 
 
 def error_of(described: RemoteError, known: Mapping[str, type[KernelLspError]]) -> Exception:
-    """The error that a worker described: as itself if it is one of `known`, else a `WorkerFailure`."""
+    """Return the error that a worker described: as an instance of its class if in `known`, else a `WorkerFailure`."""
     kind = known.get(described.kind) if described.own else None
     if kind is None:
         return WorkerFailure(described.kind, described.message, described.trace)
@@ -106,7 +106,7 @@ def error_of(described: RemoteError, known: Mapping[str, type[KernelLspError]]) 
 
 
 class WorkerFailure(Exception):  # noqa: N818 - it is the candidate that failed, often rightly
-    """Code under judgement, or a library below it, raised in a worker. The worker itself lives."""
+    """Code under judgement, or a library that it calls, raised in a worker. The worker itself is alive."""
 
     def __init__(self, kind: str, message: str, trace: str = "") -> None:
         super().__init__(f"{kind}: {message}")
@@ -130,5 +130,5 @@ def _exactly(connection: socket.socket, count: int) -> bytes | None:
 
 
 def _utf8(text: str) -> str:
-    """Words of the user's code as they can be printed and kept: lone surrogates are escaped."""
+    """Return text of the user's code that can be printed and stored: lone surrogates are escaped."""
     return text.encode(errors="backslashreplace").decode()

@@ -1,7 +1,7 @@
-"""What a worker may not do, enforced by Linux itself: Landlock for files, seccomp for system calls, and limits.
+"""Confine a worker by means of Linux: Landlock for files, seccomp for system calls, and resource limits.
 
 `confine` runs in a forked worker before any of the user's code. It cannot be undone, and whatever the worker starts
-inherits it. What this kernel of Linux does not offer is left out; the answer says what is in force, for the evidence.
+inherits it. Protections that this Linux kernel lacks are left out; the answer says what is in force, for the evidence.
 
 Sources: linux/landlock.h and linux/seccomp.h, the manual pages landlock(7) and seccomp(2).
 """
@@ -31,7 +31,7 @@ _SCOPE_SIGNALS = 2
 
 # --- seccomp ---
 _AUDIT_NUMBERS = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-_X32 = 0x40000000  # numbers from here on are another table on x86_64
+_X32 = 0x40000000  # larger numbers belong to the x32 table on x86_64
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _EPERM, _ENOSYS = 1, 38
 _AF_UNIX = 1
@@ -45,14 +45,14 @@ _SYSTEM_CALLS: dict[str, dict[str, int]] = {
     "kcmp": {"x86_64": 312, "aarch64": 272},
     # Leaving the session, by which its processes are found and killed
     "setsid": {"x86_64": 112, "aarch64": 157},
-    # Other views of the system
+    # Changing the view of the system
     "unshare": {"x86_64": 272, "aarch64": 97},
     "setns": {"x86_64": 308, "aarch64": 268},
     "mount": {"x86_64": 165, "aarch64": 40},
     "umount2": {"x86_64": 166, "aarch64": 39},
     "pivot_root": {"x86_64": 155, "aarch64": 41},
     "chroot": {"x86_64": 161, "aarch64": 51},
-    # Parts of Linux that no kernel needs and that have been ways out before
+    # Rarely needed parts of Linux that have had exploitable bugs
     "bpf": {"x86_64": 321, "aarch64": 280},
     "userfaultfd": {"x86_64": 323, "aarch64": 282},
     "io_uring_setup": {"x86_64": 425, "aarch64": 425},
@@ -73,10 +73,10 @@ Protection = Literal["files", "signals", "network", "system calls", "processes",
 
 
 class Confinement(TypedDict):
-    """What one worker is allowed.
+    """The permissions of one worker.
 
-    `read` and `write` are files and folders with all below them; `read` of None leaves files alone. `processes` says
-    whether it may start any. `limits` are names of `resource` with values.
+    `read` and `write` are files and folders with all their contents; `read=None` leaves files unconfined. `processes`
+    allows starting processes. `limits` maps names of `resource` limits to values.
     """
 
     read: list[str] | None
@@ -86,7 +86,7 @@ class Confinement(TypedDict):
 
 
 def confine(allowed: Confinement) -> list[Protection]:
-    """Confine this process for good, and say what is in force."""
+    """Confine this process for good, and return the protections in force."""
     active: list[Protection] = ["limits"]
     for name, value in allowed["limits"].items():
         limit = getattr(resource, name)
@@ -103,7 +103,7 @@ def confine(allowed: Confinement) -> list[Protection]:
 
 
 def is_confined(process: int) -> bool:
-    """Return whether a process has given up privileges for good, as workers have; True too if that cannot be told."""
+    """Return True if a process has given up privileges for good, as workers have, or if that is unknown."""
     try:
         status = Path(f"/proc/{process}/status").read_text()
     except OSError:
@@ -112,7 +112,7 @@ def is_confined(process: int) -> bool:
 
 
 def landlock_version() -> int:
-    """Version of Landlock's interface in this kernel of Linux; 0 where there is none."""
+    """Return the version of Landlock's interface in this Linux kernel; 0 if it has none."""
     return max(0, _LIBC.syscall(_CREATE_RULESET, 0, 0, _LANDLOCK_VERSION))
 
 
@@ -144,7 +144,7 @@ def _allow(rules: int, path: str, access: int) -> None:
     try:
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
-        return  # what is not there needs no permission
+        return  # a missing file needs no permission
     try:
         if not Path(path).is_dir():
             access &= _OF_FILES
@@ -164,9 +164,9 @@ def _filter_system_calls(*, processes: bool) -> bool:
 
 
 def _program(machine: str, *, processes: bool) -> bytes:
-    """The filter as classic BPF over `struct seccomp_data`: number, architecture, instruction pointer, arguments.
+    """Return the filter as classic BPF on `struct seccomp_data`: number, architecture, instruction pointer, arguments.
 
-    Without `processes`, threads are all that can be started.
+    Without `processes`, only threads can be started.
     """
     load, equal, at_least, any_bit, answer = 0x20, 0x15, 0x35, 0x45, 0x06
     number, architecture, first_argument = 0, 4, 16
@@ -185,7 +185,7 @@ def _program(machine: str, *, processes: bool) -> bytes:
     for numbers in () if processes else _FORKS.values():
         if machine in numbers:
             steps += [op(equal, numbers[machine], 0, 1), refuse(_EPERM)]
-    # The C library falls back to clone, whose flags can be looked at, when there is no clone3.
+    # If clone3 does not exist the C library uses clone, whose flags a filter can read.
     steps += [op(equal, _CLONE3[machine], 0, 1), refuse(_ENOSYS)]
     flags = [op(any_bit, _NAMESPACES, 0, 1), refuse(_EPERM)]
     if not processes:

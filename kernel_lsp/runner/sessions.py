@@ -1,4 +1,4 @@
-"""Ending a worker with all that it started, found by its session, which it cannot leave."""
+"""End a worker with all processes that it started, found by their session, which they cannot leave."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ _PATIENCE_SECONDS = 2.0
 def kill_session(leader: int) -> None:
     """Kill the process `leader`, its group and every process of its session.
 
-    It does not wait until they are gone. What forks as fast as it is killed is followed for two seconds.
+    It does not wait for their end. A session that forks as fast as it is killed is pursued for two seconds.
     """
     for kill in (os.killpg, os.kill):  # by its own number too: it may not have reached setsid yet
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -26,7 +26,7 @@ def kill_session(leader: int) -> None:
 
 
 def members(leader: int) -> set[int]:
-    """Processes of a session that have not ended."""
+    """Return the processes of a session that have not ended."""
     found: set[int] = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

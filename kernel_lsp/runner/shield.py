@@ -1,4 +1,4 @@
-"""Work that goes on when whoever waits for it stops waiting, and work that must not."""
+"""Run work to its end although the waiting task is cancelled, or end parallel work together."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -9,21 +9,21 @@ _U = TypeVar("_U")
 
 
 def start(work: Coroutine[object, Never, _T]) -> "asyncio.Task[_T]":
-    """A task that nobody need look after: an error in it that nobody waits for any more is not reported."""
+    """Return a task whose errors are not reported if nobody awaits it."""
     task = asyncio.create_task(work)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     return task
 
 
 async def to_the_end(work: Coroutine[object, Never, _T]) -> _T:
-    """Await `work`; being cancelled meanwhile does not cancel it."""
+    """Await `work`; cancelling the wait does not cancel the work."""
     return await asyncio.shield(start(work))
 
 
 async def both(one: Coroutine[object, Never, _T], other: Coroutine[object, Never, _U]) -> tuple[_T, _U]:
-    """Await two works side by side; where one fails or the wait is cancelled, the other is ended first.
+    """Await two coroutines side by side; if one fails or the wait is cancelled, the other is cancelled first.
 
-    `asyncio.gather` leaves the other running then, or comes back before it has cleaned up.
+    `asyncio.gather` would leave the other running, or return before its clean-up is over.
     """
     first, second = start(one), start(other)
     try:
@@ -33,5 +33,5 @@ async def both(one: Coroutine[object, Never, _T], other: Coroutine[object, Never
             task.cancel()
         await asyncio.wait((first, second))
     for task in done:
-        task.result()  # raises what failed, not that the other was cancelled for it
+        task.result()  # raises the original failure, not the cancellation that it caused
     return first.result(), second.result()

@@ -1,7 +1,7 @@
 """Nurseries from a fork server that other sessions of this user have left running; see `fork_server`.
 
-There is one for each set of modules, environment, Python and state of this program's own files. What is wrong with one
-is never an error: the nursery is then started as if there were none.
+There is one for each set of modules, environment, Python and state of this program's own files. Its failure is never an
+error: the nursery is then started without one.
 """
 
 import asyncio
@@ -25,15 +25,15 @@ from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.runner.fork_server import ImportRequest, NurseryRequest
 from kernel_lsp.runner.sandbox import is_confined
 
-_ANSWER_SECONDS = 120.0  # it may still be importing
+_ANSWER_SECONDS = 120.0  # for it may still be importing
 _BACKLOG = 64
 
 
 class WarmNursery:
-    """A nursery that is no child of this process: `asyncio.subprocess.Process` as far as that goes."""
+    """A nursery that is no child of this process, with the used methods of `asyncio.subprocess.Process`."""
 
     def __init__(self, pid: int, handle: int) -> None:
-        """Take its process id, and a pidfd, which is closed when it has ended."""
+        """Take its process id, and a pidfd, which is closed when the nursery has ended."""
         self.pid, self._handle = pid, handle
         self._ended = False
 
@@ -57,13 +57,13 @@ class WarmNursery:
             await ended.wait()
         finally:
             loop.remove_reader(self._handle)
-        if not self._ended:  # somebody else may have waited too
+        if not self._ended:  # another task may have waited too
             self._ended = True
             os.close(self._handle)
 
 
 class ForkServer:
-    """The fork server for some modules under some environment, which is started when it is first needed.
+    """The fork server for these modules and environment, started when first needed.
 
     Args:
         modules: what its nurseries have imported.
@@ -75,16 +75,16 @@ class ForkServer:
         self._modules, self._environment, self._seconds = tuple(modules), dict(environment), minutes * 60
 
     async def nursery(self, request: NurseryRequest, control: socket.socket) -> WarmNursery | None:
-        """Return a nursery that reads its side of the socket; None where none can be had."""
+        """Return a nursery that reads its side of the socket; None if no server answers."""
         return await asyncio.to_thread(self._nursery, request, control)
 
     async def should_import(self, module: str) -> None:
-        """Have later nurseries find a module imported."""
+        """Ask the server to import a module for later nurseries."""
         with contextlib.suppress(OSError, ConfigurationError):
             await asyncio.to_thread(self._say, ImportRequest(module))
 
     def _nursery(self, request: NurseryRequest, control: socket.socket) -> WarmNursery | None:
-        if is_confined(os.getpid()):  # as in some containers: it would not be answered
+        if is_confined(os.getpid()):  # as in some containers: the server would not answer
             return None
         try:
             with _locked(path := self._path):
@@ -107,13 +107,13 @@ class ForkServer:
         connection = socket.socket(socket.AF_UNIX)
         try:
             connection.connect(str(path))
-        except (FileNotFoundError, ConnectionRefusedError):  # none was started, or it is gone
+        except (FileNotFoundError, ConnectionRefusedError):  # no server runs
             connection.close()
             return None
         return connection
 
     def _start(self, path: Path) -> socket.socket:
-        """Start a server at `path`; return a connection, which is answered when everything is imported."""
+        """Start a server at `path`; return a connection, which is answered when all imports are done."""
         draft = path.with_suffix(f".{os.getpid()}")
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(str(draft))
@@ -137,18 +137,18 @@ class ForkServer:
 
     @cached_property
     def _path(self) -> Path:
-        """The place of the socket, named after all that a nursery is to have in common with who asks for it."""
+        """Return the path of the socket; its name is a hash of all that a nursery shares with its client."""
         own = [sys.executable, self._modules, sorted(self._environment.items()), self._seconds, *_surroundings()]
         return private_folder("warm") / hashlib.sha256(msgspec.json.encode(own)).hexdigest()[:16]
 
 
 def _surroundings() -> Generator[object]:
-    """Yield what a process inherits, and the state of all that it may have imported."""
+    """Yield what a process inherits, and the state of all files that it may have imported."""
     yield os.getpriority(os.PRIO_PROCESS, 0)
     yield sorted(os.sched_getaffinity(0))
     yield Path("/proc/self/cgroup").read_text()
     for folder in map(Path, site.getsitepackages()):
-        if folder.exists():  # it changes when packages are installed
+        if folder.exists():  # its time changes when packages are installed
             yield folder.stat().st_mtime_ns
     for file in sorted(Path(__file__).parents[1].rglob("*.py")):
         status = file.stat()
@@ -157,7 +157,7 @@ def _surroundings() -> Generator[object]:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Generator[None]:
-    """Within it nobody else starts a server."""
+    """Keep other processes from starting a server during the block."""
     with path.with_name("lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -1,4 +1,4 @@
-"""What a worker and all that it started use together, and when that is too much: processes, memory, disk, output.
+"""Measure the processes, memory, disk and output of a worker and its children, and find excess.
 
 Limits of Linux's own count by user, or not at all where that is root; so a nursery looks at its workers' sessions a few
 times a second.
@@ -15,13 +15,13 @@ from kernel_lsp import policy
 from kernel_lsp.runner.sessions import members
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_OWN_MEMORY = (1, 2)  # fields of statm: resident pages, and those of them that are shared with files
-_SHARE = re.compile(r"^Pss_Anon: +(\d+) kB", re.MULTILINE)  # what forks have in common counts once among them
+_OWN_MEMORY = (1, 2)  # fields of statm: resident pages, and those among them that are shared with files
+_SHARE = re.compile(r"^Pss_Anon: +(\d+) kB", re.MULTILINE)  # pages shared by forks count once
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
-    """Processes, bytes of memory that is no file's, and bytes of their folder's files."""
+class SessionUsage:
+    """The number of processes, the bytes of anonymous memory, and the bytes of files in the worker's folder."""
 
     processes: int
     memory_bytes: int
@@ -29,25 +29,25 @@ class Usage:
 
 
 def most_memory() -> int:
-    """Half of this machine's memory, in bytes."""
+    """Return half of this machine's memory, in bytes."""
     return os.sysconf("SC_PHYS_PAGES") * _PAGE // 2
 
 
-def look(leader: int, scratch: Path, most_memory_bytes: int = 0) -> Usage:
-    """What the session of `leader` uses now. Takes a millisecond for each hundred processes of the machine.
+def look(leader: int, scratch: Path, most_memory_bytes: int = 0) -> SessionUsage:
+    """Return the current usage of a session. Takes a millisecond for each hundred processes of the machine.
 
-    What forks have in common counts once if it would be more than `most_memory_bytes` otherwise: to find that out takes
-    some two milliseconds for each of them.
+    Only if the sum exceeds `most_memory_bytes` are pages that forks share counted once, which takes about two
+    milliseconds for each process.
     """
     found = members(leader)
     memory = sum(map(_own_memory, found))
     if len(found) > 1 and memory > most_memory_bytes:
         memory = sum(map(_share_of_memory, found))
-    return Usage(len(found), memory, sum(_sizes(scratch)))
+    return SessionUsage(len(found), memory, sum(_sizes(scratch)))
 
 
-def excess(usage: Usage, most_memory_bytes: int) -> str | None:
-    """What there is too much of, as the end of a sentence; None if nothing."""
+def excess(usage: SessionUsage, most_memory_bytes: int) -> str | None:
+    """Return the limit that is exceeded, as the end of a sentence; None if none is."""
     if usage.processes > policy.MOST_PROCESSES:
         return f"it started {usage.processes} processes, more than {policy.MOST_PROCESSES}"
     if usage.memory_bytes > most_memory_bytes:
@@ -58,7 +58,7 @@ def excess(usage: Usage, most_memory_bytes: int) -> str | None:
 
 
 def cap_output(log: Path) -> None:
-    """Begin a log anew that has grown too long; what is appended to it goes on from its start."""
+    """Empty a log that has grown too long; later output starts at its beginning."""
     with contextlib.suppress(OSError):
         if log.stat().st_size > policy.MOST_LOG_BYTES:
             os.truncate(log, 0)
@@ -67,7 +67,7 @@ def cap_output(log: Path) -> None:
 def _own_memory(process: int) -> int:
     try:
         fields = Path(f"/proc/{process}/statm").read_text().split()
-    except OSError:  # it has ended since
+    except OSError:  # the process has ended
         return 0
     resident, shared = (int(fields[at]) for at in _OWN_MEMORY)
     return (resident - shared) * _PAGE
@@ -76,7 +76,7 @@ def _own_memory(process: int) -> int:
 def _share_of_memory(process: int) -> int:
     try:
         share = _SHARE.search(Path(f"/proc/{process}/smaps_rollup").read_text())
-    except OSError:  # it has ended since, or hides
+    except OSError:  # the process has ended, or may not be read
         share = None
     return int(share[1]) << 10 if share else _own_memory(process)
 

@@ -54,7 +54,7 @@ class Worker:
         self._at_close: list[Callable[[], None]] = []
 
     async def ask(self, request: Request[Never, Answer], *, deadline: float) -> Answer:
-        """Return the worker's answer to a request. `deadline` in seconds, from when it is asked.
+        """Return the worker's answer to a request within `deadline` seconds of sending.
 
         Cancelling a request that the worker has begun kills the worker.
 
@@ -71,7 +71,7 @@ class Worker:
         doing = type(request).__name__
         if not self.alive:
             raise WorkerDied(f"the {self.role} process is gone")
-        call = protocol.Call(secrets.token_hex(16), doing, messages.encode(request))
+        call = protocol.CallFrame(secrets.token_hex(16), doing, messages.encode(request))
         try:
             async with asyncio.timeout(deadline):
                 reply = await self._exchange(call)
@@ -85,7 +85,7 @@ class Worker:
             self.kill()
             raise WorkerDied(f"the {self.role} process ended during `{doing}`{words}") from error
         except asyncio.CancelledError:
-            # An answer may still be on its way: this worker cannot be asked again.
+            # The answer may still be under way, so this worker cannot be used again.
             self.kill()
             raise
         if reply.nonce != call.nonce or reply.error is None:
@@ -98,7 +98,7 @@ class Worker:
         self._at_close.append(action)
 
     def kill(self) -> None:
-        """Kill the worker's session and remove its folder. Harmless when it is dead already."""
+        """Kill the worker's session and remove its folder. Harmless when it is already dead."""
         if not self.alive:
             return
         self.alive = False
@@ -111,7 +111,7 @@ class Worker:
         for action in self._at_close:
             action()
 
-    async def _exchange(self, call: protocol.Call) -> protocol.Reply:
+    async def _exchange(self, call: protocol.CallFrame) -> protocol.Reply:
         if self._streams is None:
             self._streams = await asyncio.open_connection(sock=self._connection, limit=1 << 20)
             self.protections = (await self._receive(self._streams[0], protocol.Greeting)).protections
@@ -127,10 +127,10 @@ class Worker:
         return msgspec.msgpack.decode(await reader.readexactly(length), type=kind)
 
     def _last_words(self) -> str:
-        """The end of what the worker printed, for the message about its death."""
+        """Return the end of the worker's output, for the message about its death."""
         try:
             with (self.scratch / "output.log").open("rb") as log:
-                log.seek(max(0, log.seek(0, os.SEEK_END) - _LAST_BYTES))  # it may be gigabytes long
+                log.seek(max(0, log.seek(0, os.SEEK_END) - _LAST_BYTES))  # it may hold gigabytes
                 lines = log.read(_LAST_BYTES).decode(errors="replace").strip().splitlines()
         except OSError:
             return ""

@@ -28,7 +28,7 @@ from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.model.client import Message
 from kernel_lsp.model.profile import find_profile
 from kernel_lsp.refine.dialogue.answer import read_answer
-from kernel_lsp.refine.dialogue.conversation import Attempt, messages
+from kernel_lsp.refine.dialogue.conversation import PastTurn, messages
 from kernel_lsp.refine.dialogue.prompts import Prompts
 from kernel_lsp.refine.dialogue.task import Briefing, make_task
 from kernel_lsp.refine.outcome import Refinement
@@ -193,11 +193,11 @@ async def lesson(example: Example, templates: Path, gpu: str) -> list[Learned]:
     async def count(_: Any) -> int:
         return 0
 
-    async def learned(attempts: list[Attempt], answer: str) -> Learned:
+    async def learned(attempts: list[PastTurn], answer: str) -> Learned:
         said: list[Message] = await messages(task, PROFILE.talk, Briefing(gpu), attempts, count)
         return Learned(tuple((m["role"], m["content"]) for m in said), THOUGHT, answer)
 
-    return [await learned([], wrong), await learned([Attempt(read_answer(wrong), told)], right)]
+    return [await learned([], wrong), await learned([PastTurn(read_answer(wrong), told)], right)]
 
 
 async def refined(example: Example, settings: Settings, store: Store) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import numpy as np
 
 from kernel_lsp.config.settings import JudgeSettings
 from kernel_lsp.judge.measure import rounds, statistics
-from kernel_lsp.judge.measure.procedure import FirstLook, Rule, SecondLook
+from kernel_lsp.judge.measure.procedure import DecisionRule, FirstLook, SecondLook
 from kernel_lsp.judge.measure.statistics import LookOutcome
 from kernel_lsp.judge.measure.student_t import t_quantile
 from kernel_lsp.policy import ALPHA, CONFIRM_AFTER_SECONDS, CONFIRMATION_BLOCKS, MIN_BLOCKS
@@ -99,7 +99,7 @@ SETTINGS = (
 
 def judge(gpu: NoisyGpu, a_ms: float, b_ms: float, *, shared: bool = False, retuned: float = 0.0) -> Verdict:
     """Judge one pair by the rule that runs: warm up, a first look, and a second one where that is provisional."""
-    rule = Rule.of([Case("cold", a_ms * 1000)], JudgeSettings(), shared=shared)
+    rule = DecisionRule.of([Case("cold", a_ms * 1000)], JudgeSettings(), shared=shared)
     first = FirstLook(rule)
     pairing = Pairing(gpu.rng, a_ms, retuned)
     for _ in range(5):

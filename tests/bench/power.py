@@ -27,7 +27,7 @@ from kernel_lsp import policy
 from kernel_lsp.config.settings import JudgeSettings
 from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.measure import statistics as judging
-from kernel_lsp.judge.measure.blocks import Pair, Series, warm_up
+from kernel_lsp.judge.measure.blocks import PairedMeasurement, Series, warm_up
 from kernel_lsp.judge.measure.cases import TimedCase, ready
 from kernel_lsp.judge.session import Session
 from kernel_lsp.judge.subject import Subject
@@ -129,7 +129,7 @@ async def measure_blocks(
             sides.append(await harness.enter(version, build))
         await harness.settle()
         async with session.timer():
-            pair = Pair(harness, sides[0], sides[1], cases, random.Random(len(candidate.kernel.text)))
+            pair = PairedMeasurement(harness, sides[0], sides[1], cases, random.Random(len(candidate.kernel.text)))
             if in_turn:
                 await _ready_in_turn(harness, sides, cases)
             await pair.make_ready()

@@ -21,7 +21,7 @@ from kernel_lsp import device
 from kernel_lsp.compiler.cuda import build_cuda
 from kernel_lsp.device.driver import LoadedModule
 from kernel_lsp.device.nvml import find_gpus
-from kernel_lsp.runner.workers.comparison import Reading, read, scale
+from kernel_lsp.runner.workers.comparison import ErrorReading, read, scale
 from kernel_lsp.runner.workers.fused import FusedMeasure
 from kernel_lsp.source.candidate import SourceFile
 from tests.bench.record import record
@@ -61,7 +61,7 @@ def pairs(dtype: torch.dtype) -> dict[str, tuple[Tensor, Tensor]]:
     return made
 
 
-def alike(one: Reading | None, other: Reading) -> bool:
+def alike(one: ErrorReading | None, other: ErrorReading) -> bool:
     """Whether two readings say the same, but for the order in which squares were added."""
     if one is None or one._replace(squares=0.0) != other._replace(squares=0.0):
         return False

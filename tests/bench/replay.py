@@ -27,7 +27,7 @@ from kernel_lsp.runner.workers.allocations import WatchedAllocations
 from kernel_lsp.runner.workers.answers import execute_answer, load_answer
 from kernel_lsp.runner.workers.emulated_launch import Emulated
 from kernel_lsp.runner.workers.emulated_memory import EmulatedMemory
-from kernel_lsp.runner.workers.emulated_report import Outcome
+from kernel_lsp.runner.workers.emulated_report import LaunchOutcome
 from kernel_lsp.runner.workers.emulator import EmulatedLaunches, Emulator
 from kernel_lsp.runner.workers.inline import build_extension, serving
 from kernel_lsp.source.candidate import SourceFile
@@ -62,7 +62,7 @@ class Step:
     launch: Emulated
     before: tuple[Memory, ...]
     after: tuple[Memory, ...]
-    outcome: Outcome
+    outcome: LaunchOutcome
 
 
 class _Reached(EmulatedMemory):

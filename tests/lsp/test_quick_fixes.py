@@ -53,7 +53,7 @@ async def test_a_finding_of_a_check_offers_a_cure_to_be_judged(tmp_path, make, r
         line = found[0].range.start.line
         other = types.Diagnostic(found[0].range, "divergence", code="KL036")
         fixes = await session.actions(uri, only=["quickfix"], line=line, findings=[*found, other])
-        [fix] = [one for one in fixes if one.title == f"Judge a cure: {cure}"]
+        [fix] = [one for one in fixes if one.title == f"Judge a fix: {cure}"]
         assert list(fix.diagnostics) == found
         assert all(one.edit is None for one in fixes)  # nobody has called it faster yet
         job = await session.command("rewrite", *fix.command.arguments)

@@ -1,4 +1,4 @@
-"""The baseline's own behaviour on every set of inputs: what a candidate is held to.
+"""Measure the baseline on every set of inputs; a candidate is compared with the result.
 
 The baseline goes first, alone. Its error on each set of inputs becomes the measure, and inputs on which the baseline
 itself is wrong or fails are held against no candidate. See "Correctness" in docs/verdicts.md.
@@ -26,25 +26,25 @@ from kernel_lsp.runner.messages.subject import Forget, Ran, Rehearse, Run
 
 @dataclass(slots=True)
 class BaselineProfile:
-    """What the baseline did.
+    """The results of the baseline's runs.
 
     Attributes:
         draws: inputs on which the baseline is right, the quickest case first.
         fresh: by case, other plain inputs, for memory that has held the first ones.
-        outputs: by key of the inputs, the form of each output: its shape may go by values.
+        outputs: by key of the inputs, the form of each output, whose shape may depend on values.
         output_bytes: by case, bytes of all outputs.
         places: by key of the inputs, where outputs lie that have no memory of their own.
         in_place: True where an output lies in an input.
-        keeps_outputs: numbers of outputs whose memory the baseline keeps when its caller has let go of them.
+        keeps_outputs: numbers of outputs that the baseline still references after its caller has released them.
         deterministic: True where the baseline gives the same bits each time.
-        unrepeated: why that is not known, and not asked for; empty where it is.
+        unrepeated: why that is unknown, and not required; empty if it is known.
         weak: trivial answers that the workload would accept, as sentences.
         run_seconds: by case, longest wall time of one run.
         rehearsal_seconds: longest wall time of a launch before the first one, in which it may compile or tune itself.
-        unvaried: by argument, why no other value of it is tried.
+        unvaried: by argument, why no other value is tried.
         further: keys of inputs that are tried on a candidate while time is left. Those with numbers that are not finite
             are not among them, for nothing else shows what becomes of these.
-        raised: of each set of inputs on which it raises or faults, what was said.
+        raised: the message for each set of inputs on which it raises or faults.
         findings: checks on the way, among them inputs that are not used and why.
         later_rulings: failures of cases after the first that failed, but for what the emulator finds at a line.
     """
@@ -89,7 +89,7 @@ class BaselineProfile:
 
 
 async def measure_baseline(harness: Harness, baseline: Subject, *, every_case: bool = False) -> BaselineProfile:
-    """Run the baseline on every set of inputs and learn what may be asked of a candidate.
+    """Run the baseline on every set of inputs and return what may be required of a candidate.
 
     `findings.ruling` is set where the baseline itself is wrong, hangs or crashes on plain inputs. That ends it, but
     with `every_case` plain inputs of the cases that follow are tried, too.
@@ -141,7 +141,7 @@ async def measure_baseline(harness: Harness, baseline: Subject, *, every_case: b
 
 
 class _Measuring:
-    """One pass over all inputs; those that may end in a fault run in a process apart from the timed one."""
+    """One pass over all inputs; those that may end in a fault run in another process than the timed one."""
 
     def __init__(self, harness: Harness, baseline: Subject, profile: BaselineProfile) -> None:
         self._harness, self._baseline, self._profile = harness, baseline, profile
@@ -151,13 +151,13 @@ class _Measuring:
         """By case and family, what it took to try it."""
 
     async def family(self, case: int, family: str) -> None:
-        """Add a family's inputs on a case if the baseline is right on them; plain ones end it where it is not."""
+        """Add a family's inputs on a case if the baseline is right on them; failing on plain ones ends all."""
         begun = time.perf_counter()
         await self._family(case, family)
         self.seconds[case, family] = time.perf_counter() - begun
 
     async def while_time_is_left(self, inputs: Sequence[tuple[int, str | int]]) -> None:
-        """Add families, and further values of arguments by their number, as long as there is time in the budget."""
+        """Add families, and further values of arguments by number, until the time budget is used up."""
         profile, end = self._profile, time.perf_counter() + policy.FURTHER_INPUTS_SECONDS
         before, left_out = {draw.key for draw in profile.draws}, Counter[int]()
         for case, what in inputs:
@@ -174,12 +174,12 @@ class _Measuring:
         profile.further |= {draw.key for draw in profile.draws if draw.family != plan.NONFINITE} - before
 
     def _expected_s(self, case: int) -> float:
-        """Seconds that one more set of inputs of a case will take, by those that had a right answer of their own."""
+        """Estimate the seconds that one more set of inputs of a case takes, from those already run."""
         own = [s for (at, family), s in self.seconds.items() if at == case and family not in (*plan.LAYOUTS, PLAIN)]
         return max(own) if own else self.seconds.get((case, PLAIN), 0.0)
 
     async def _further_values(self, case: int, number: int, end: float) -> bool:
-        """Add inputs with further values of an argument of which one is known; return False where time ran out."""
+        """Add inputs with further values of an argument that is known to matter; return False when time runs out."""
         plain = self._profile.plain(case)
         while plain is not None and (first := self._next.pop((case, number), 0)):
             if time.perf_counter() + self._expected_s(case) > end:
@@ -215,7 +215,7 @@ class _Measuring:
             await self._leave_out(draw, ruling)
 
     async def cases_left(self, cases: Sequence[int]) -> None:
-        """Try plain inputs of cases after one that failed, each in a process of its own; the first failure stays it."""
+        """Try plain inputs on the cases after a failed one, each in a fresh process; the first failure is kept."""
         harness, findings = self._harness, self._profile.findings
         first = findings.ruling
         for case in (case for case in cases if case not in harness.workload.advisory):
@@ -240,20 +240,20 @@ class _Measuring:
         findings.ruling = first
 
     async def touched(self, case: int) -> None:
-        """Add inputs that a version which remembers its last answer by samples of the inputs takes for the same."""
+        """Add inputs that expose a version which repeats its last answer after comparing a few samples of them."""
         plain = self._profile.plain(case)
         if plain is not None:
             await self._add(await self._harness.touch(plain), self._baseline)
 
     async def arguments(self, case: int) -> None:
-        """Add inputs that differ from plain ones of a case in one argument each: none of them may be ignored."""
+        """Add inputs that change one argument each, to find versions that ignore an argument."""
         harness, profile, begun = self._harness, self._profile, time.perf_counter()
         plain = profile.plain(case)
         if plain is None:
             return
         together = any(draw.family == WEIGHTS for draw in profile.draws)
         for number, name in enumerate(harness.workload.arguments[: policy.VARIED_ARGUMENTS]):
-            if name in profile.unvaried:  # on another case before
+            if name in profile.unvaried:  # decided on an earlier case
                 continue
             long = time.perf_counter() - begun > policy.VARIED_WEIGHTS_SECONDS
             if together and long and name in harness.workload.weights:
@@ -269,7 +269,7 @@ class _Measuring:
                 await self._add(draw, await self._other_process())
 
     async def leave(self) -> None:
-        """End the process for inputs that may end in a fault."""
+        """End the separate process for inputs that may cause a fault."""
         if self._probe is not None:
             await self._harness.leave(self._probe)
             self._probe = None
@@ -283,7 +283,7 @@ class _Measuring:
             await self._leave_out(draw, ruling)
 
     async def _take(self, draw: Draw) -> None:
-        """Keep inputs that the baseline is right on."""
+        """Keep a set of inputs on which the baseline is right."""
         self._profile.draws.append(draw)
         if self._probe is not None:
             await runs.free_memory_apart(self._harness, self._probe, draw, self._profile.plain(draw.case))
@@ -297,19 +297,19 @@ class _Measuring:
         return self._probe
 
     async def _leave_out(self, draw: Draw, ruling: Ruling) -> None:
-        """Hold inputs against nobody that the baseline itself does not manage."""
+        """Leave out a set of inputs on which the baseline itself fails, and record why."""
         findings = self._profile.findings
-        if ruling.stage is Stage.RUN:  # after a fault another process is taken
+        if ruling.stage is Stage.RUN:  # the fault may have broken the process: use another one
             await self.leave()
         if ruling.outcome is Outcome.RUN_FAILED:
             self._profile.raised.append(ruling.reason)
         if findings.runs and findings.runs[-1].findings:
-            findings.runs.pop()  # nobody promised to manage them
+            findings.runs.pop()  # no candidate has to handle inputs that the baseline does not
         detail = f"the baseline itself does not manage them: {ruling.reason}"
         findings.skipped(f"inputs: {draw.family}", detail, self._harness.cases[draw.case])
 
     def _unaffordable(self, draw: Draw) -> str:
-        """Say why there is no time to run the baseline on these inputs; empty if there is."""
+        """Return why there is no time to run the baseline on these inputs; empty if there is time."""
         harness, launch_time = self._harness, self._harness.launch_time
         if harness.gpu is None:
             return "" if plan.affordable(harness, draw, self._profile.findings) else plan.TOO_SLOW
@@ -323,7 +323,7 @@ class _Measuring:
         return f"a launch of the baseline is expected to take {expected:.1f} s there; this case is not judged"
 
     async def _run_again(self, draw: Draw) -> Ruling | None:
-        """Run the baseline on other plain inputs of a case, and say what judging will cost if it is slow."""
+        """Run the baseline on other plain inputs of a case; announce the cost of judging if the baseline is slow."""
         harness, launch_time = self._harness, self._harness.launch_time
         ruling = None
         if launch_time.left_s > launch_time.launch_s[draw.case]:
@@ -348,7 +348,7 @@ class _Measuring:
             return ruling_of(error, "running", self._harness.cases[draw.case])
 
     async def _measure(self, subject: Subject, draw: Draw) -> Ruling | None:
-        """Run the baseline once and keep what it did, if that is right."""
+        """Run the baseline once and store its results if they are right."""
         harness, profile = self._harness, self._profile
         if runs.must_rehearse(harness, subject, draw):
             await harness.fill(subject, draw)

@@ -1,4 +1,4 @@
-"""Is a candidate right? Its eager launches on all inputs, fenced and watched.
+"""Check whether a candidate is right: run it eagerly on all inputs, with guarded memory.
 
 It runs in its own process, is given inputs by the oracle, and never meets an expected value. That what is timed is
 right too is looked at by itself (`inputs.replay`).
@@ -26,9 +26,9 @@ _TIME_IS_SHORT = "the baseline is slow, and time is left for timing only"
 
 
 async def check(harness: Harness, subject: Subject, profile: BaselineProfile, *, quick: bool = False) -> Findings:
-    """Check a candidate on all inputs of the profile, or on the plain ones of each case only (`quick`).
+    """Return the findings for a candidate on all inputs of the profile, or with `quick` on the plain ones only.
 
-    The first failure ends it: after a wrong answer or a fault nothing more is to be learned.
+    The first failure ends the check: after a wrong answer or a fault later results prove nothing.
     """
     findings = Findings()
     _note_limits(harness, findings)
@@ -65,17 +65,17 @@ async def check(harness: Harness, subject: Subject, profile: BaselineProfile, *,
 
 
 def _spares(harness: Harness, subject: Subject, launches: int) -> bool:
-    """Say if there is time for so many launches of a candidate besides those that are timed."""
+    """Return True if the time budget allows this many launches of a candidate besides the timed ones."""
     return harness.launch_time.spare_launches(subject.run_s) >= launches
 
 
 def cannot_be_given(draw: Draw, subject: Subject) -> str | None:
-    """Name a weight that is changed in a draw and that a version makes itself, if there is one."""
+    """Return the name of a changed weight that the version creates itself and so cannot be given, or None."""
     return min(set(draw.changed_weights) & set(subject.own_weights), default=None)
 
 
 def _note_limits(harness: Harness, findings: Findings) -> None:
-    """Note how judging here differs from judging the problem as written on a GPU."""
+    """Record how judging on this machine differs from judging the problem as written on a GPU."""
     if harness.workload.scaled:
         findings.skipped("the case as written", harness.workload.scaled, harness.cases[0])
     if harness.slack > 1:
@@ -84,7 +84,7 @@ def _note_limits(harness: Harness, findings: Findings) -> None:
 
 
 def _note_weights(harness: Harness, subject: Subject, findings: Findings) -> None:
-    """Note how a version of a KernelBench problem came by its weights."""
+    """Record how a version of a KernelBench problem got its weights."""
     if not harness.workload.weights:
         return
     if not subject.own_weights:
@@ -98,7 +98,7 @@ def _note_weights(harness: Harness, subject: Subject, findings: Findings) -> Non
 async def _check_draw(
     harness: Harness, subject: Subject, draw: Draw, profile: BaselineProfile, findings: Findings
 ) -> Ruling | None:
-    """Check one set of inputs and note it; return the ruling that ends the checks, if any."""
+    """Check one set of inputs and record the result; return the ruling if it ends the checks, else None."""
     name, case = f"inputs: {draw.family}", harness.cases[draw.case]
     if own := cannot_be_given(draw, subject):
         detail = f"it makes `{own}` itself, or what takes its place, and is not given another"
@@ -149,7 +149,7 @@ async def _run(
 
 
 async def _rehearse(harness: Harness, subject: Subject, draw: Draw, profile: BaselineProfile) -> None:
-    """Launch for nothing where a version may compile or tune itself first."""
+    """Launch once without checking where a version may compile or tune itself at its first launch."""
     if not runs.must_rehearse(harness, subject, draw):
         return
     await harness.fill(subject, draw)
@@ -158,7 +158,7 @@ async def _rehearse(harness: Harness, subject: Subject, draw: Draw, profile: Bas
 
 
 def _form(harness: Harness, draw: Draw, ran: Ran, compared: Compared, profile: BaselineProfile) -> Ruling | None:
-    """Return the ruling on outputs that differ from the baseline's in form or in where they lie."""
+    """Return the ruling on outputs whose form or memory sharing differs from the baseline's, or None."""
     place = f"on case {harness.cases[draw.case]}"
     if not compared.changed_inputs and (why := moved(profile.places[draw.key], ran.places)):
         return wrong(f"{place} {why}")
@@ -184,7 +184,7 @@ def _figures(harness: Harness, draw: Draw, compared: Compared) -> list[ErrorFigu
 
 
 async def _check_repeats(harness: Harness, subject: Subject, profile: BaselineProfile, findings: Findings) -> None:
-    """The same inputs give the same bits."""
+    """Check that the same inputs give the same bits."""
     if not profile.same_bits(harness):
         declared = harness.workload.nondeterministic
         why = "the workload declares it nondeterministic" if declared else profile.unrepeated or "nor is the baseline"
@@ -209,7 +209,7 @@ async def _check_repeats(harness: Harness, subject: Subject, profile: BaselinePr
 
 
 async def _check_new_contents(harness: Harness, subject: Subject, profile: BaselineProfile, findings: Findings) -> None:
-    """New values at the same addresses give the new answer, and leave the answers before untouched."""
+    """Check that new values at the same addresses give a new answer and leave earlier outputs unchanged."""
     first = profile.draws[0]
     other = profile.fresh[first.case]
     case = harness.cases[first.case]
@@ -234,7 +234,7 @@ async def _check_new_contents(harness: Harness, subject: Subject, profile: Basel
 async def _held(
     harness: Harness, subject: Subject, draws: list[Draw], profile: BaselineProfile
 ) -> tuple[Ruling | None, int]:
-    """Run on these inputs in turn while outputs are held; return the ruling, and how many were held."""
+    """Run on these inputs in turn while earlier outputs are kept; return the ruling, and the number of outputs kept."""
     ran: Ran | None = None
     for number, draw in enumerate(draws):
         ran = await runs.run_again(harness, subject, draw, profile.deadline(harness, draw))
@@ -255,16 +255,16 @@ async def _held(
 async def _check_new_addresses(
     harness: Harness, subject: Subject, profile: BaselineProfile, findings: Findings
 ) -> None:
-    """The same values at other addresses give the answer anew: earlier outputs are spoiled before.
+    """Check that the same values at new addresses give the same answer; earlier outputs are overwritten first.
 
-    The values are those of the run before this check.
+    The values are those of the previous run.
     """
     draw = profile.fresh[profile.draws[0].case]
     case = harness.cases[draw.case]
     try:
         ran = await runs.run_again(harness, subject, draw, profile.deadline(harness, draw))
         await subject.ask(Spoil())
-        subject.bound.pop(draw.slab, None)  # the memory it has stays taken until there is other
+        subject.bound.pop(draw.slab, None)  # the old memory stays allocated until the new one exists
         ran = await runs.run_again(harness, subject, draw, profile.deadline(harness, draw))
         ruling = await runs.ruling_of_run(harness, subject, draw, ran)
     except RUN_ERRORS as error:

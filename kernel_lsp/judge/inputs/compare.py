@@ -1,4 +1,4 @@
-"""Outputs beside the truth: from the oracle's comparison to a ruling in words."""
+"""Turn the oracle's comparison of outputs into a ruling with a reason in words."""
 
 from collections.abc import Sequence
 
@@ -8,14 +8,14 @@ from kernel_lsp.judge.inputs.draw import Draw
 from kernel_lsp.judge.ruling import Ruling, wrong
 from kernel_lsp.judge.verdict import Mismatch
 from kernel_lsp.runner.messages.oracle import Compared, OutputDistance
-from kernel_lsp.runner.messages.subject import Published, Trampled
+from kernel_lsp.runner.messages.subject import PublishedOutputs, Trampled
 
 OutputForm = tuple[str, tuple[int, ...], tuple[int, ...]]
 """Type, shape and strides of an output."""
 
 
 def where(harness: Harness, draw: Draw) -> str:
-    """Name the inputs for a person: `on case n=4 with shifted inputs`."""
+    """Return a description of the inputs for the user, such as `on case n=4 with shifted inputs`."""
     return f"on case {harness.cases[draw.case]}" + ("" if draw.is_plain else f" with {draw.family} inputs")
 
 
@@ -54,7 +54,7 @@ def ruling_on(
 
 
 def how_wrong(found: OutputDistance) -> str:
-    """Say how an output is wrong as the end of a sentence, with figures where rounding may be to blame."""
+    """Return how an output is wrong, as the end of a sentence; with figures if rounding may be the cause."""
     place, values = list(found.index or ()), f"{found.actual} where {found.expected} is right"
     if found.diffuse:
         off = f"{found.rms:.3g} units of rounding (root mean square) where {found.allowed:.3g} are allowed"
@@ -68,13 +68,13 @@ def how_wrong(found: OutputDistance) -> str:
     )
 
 
-def form_of(published: Published) -> list[OutputForm]:
+def form_of(published: PublishedOutputs) -> list[OutputForm]:
     """Return type, shape and strides of each output."""
     return [(s.dtype, s.shape, stride) for s, stride in zip(published.outputs, published.strides, strict=True)]
 
 
 def difference(wanted: Sequence[OutputForm], got: Sequence[OutputForm], *, strides: bool) -> str | None:
-    """Say how outputs differ in form from the baseline's, or None; a KernelBench problem asks for no `strides`."""
+    """Return how outputs differ from the baseline's in form, or None; KernelBench problems do not compare `strides`."""
     if len(wanted) != len(got):
         return f"it returns {len(got)} outputs where the baseline returns {len(wanted)}"
     for number, (a, b) in enumerate(zip(wanted, got, strict=True)):
@@ -86,7 +86,7 @@ def difference(wanted: Sequence[OutputForm], got: Sequence[OutputForm], *, strid
 
 
 def moved(wanted: Sequence[str], got: Sequence[str]) -> str | None:
-    """Say how outputs share memory otherwise than the baseline's, or None; memory of its own for each is no fault."""
+    """Return how outputs share memory differently from the baseline's, or None; memory of its own is no fault."""
     for number, (a, b) in enumerate(zip(wanted, got, strict=False)):
         if a == b or (not b and not a.endswith("inputs")):
             continue
@@ -99,7 +99,7 @@ def moved(wanted: Sequence[str], got: Sequence[str]) -> str | None:
 
 
 def _steps(output: OutputForm) -> tuple[int, ...]:
-    """Strides that matter: those of dimensions with more than one element."""
+    """Return the strides of dimensions with more than one element; the others have no effect."""
     return tuple(step for extent, step in zip(output[1], output[2], strict=True) if extent > 1)
 
 

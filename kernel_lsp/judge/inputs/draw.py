@@ -1,4 +1,4 @@
-"""One set of inputs, as the parent knows it: what it is called and how it lies in memory, not its values."""
+"""A set of inputs as the parent process knows it: its name and memory layout, not its values."""
 
 import zlib
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ PLAIN, WEIGHTS, TOUCHED = "normal", "weights", "touched"
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """One set of inputs that the oracle has made: `arguments` say how they lie in memory, not what they are.
+    """One set of inputs that the oracle made; `arguments` describe its memory layout, not its values.
 
-    Weights of a KernelBench problem are as its `Model` constructs them but for `changed_weights`.
+    Weights of a KernelBench problem are as its `Model` constructs them, except for `changed_weights`.
     """
 
     key: str
@@ -32,11 +32,11 @@ class Draw:
 
     @property
     def may_pick(self) -> bool:
-        """True where integers among the inputs may pick what is read of the others, as of a table."""
+        """True where an integer input may hold indices into other inputs, of which a launch may then read a part."""
         tensors = [argument for argument in self.arguments if isinstance(argument, TensorSpec)]
         return len(tensors) > 1 and any(tensor.holds_integers for tensor in tensors)
 
     @property
     def slab(self) -> str:
-        """Name of the memory for it: inputs of one case share it, unless their layout or numbers differ."""
+        """Return the name of its memory: inputs of a case share memory unless their layout or scalars differ."""
         return f"{self.case}/{zlib.crc32(messages.encode(self.arguments)):08x}"

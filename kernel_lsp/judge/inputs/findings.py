@@ -1,4 +1,4 @@
-"""Notes of checks as they are made, and rulings from errors and findings."""
+"""Collect the results of checks, and turn errors and findings into rulings."""
 
 from dataclasses import dataclass, field
 
@@ -12,8 +12,8 @@ from kernel_lsp.runner.worker import WorkerDied, WorkerTimedOut
 
 RUN_ERRORS = (WorkerFailure, KernelLspError)
 """Errors that running a version may end in."""
-_AMISS = ("uninitialised", "shared-race", "global-race")  # a GPU would run it, and may give any answer
-_NO_ROOM = "CUDA_ERROR_OUT_OF_MEMORY"  # for memory that the judge makes
+_AMISS = ("uninitialised", "shared-race", "global-race")  # a GPU runs such code, with unpredictable answers
+_NO_ROOM = "CUDA_ERROR_OUT_OF_MEMORY"  # for memory that the judge itself allocates
 
 
 @dataclass(slots=True)
@@ -35,24 +35,24 @@ class Findings:
     ruling: Ruling | None = None
 
     def passed(self, name: str, detail: str = "", case: str | None = None) -> None:
-        """Note a check that found nothing."""
+        """Record a check that passed."""
         self.checks.append(Check(name=name, status=CheckStatus.PASSED, detail=detail, case=case))
 
     def skipped(self, name: str, detail: str, case: str | None = None) -> None:
-        """Note a check that did not run, and why."""
+        """Record a check that was skipped, and why."""
         self.checks.append(Check(name=name, status=CheckStatus.SKIPPED, detail=detail, case=case))
 
     def fail(self, name: str, ruling: Ruling, case: str | None = None) -> Ruling:
-        """Note the check that ends it, and return the ruling."""
+        """Record the check that failed and its ruling, and return the ruling."""
         self.checks.append(Check(name=name, status=CheckStatus.FAILED, detail=ruling.reason, case=case))
         self.ruling = ruling
         return ruling
 
 
 def ruling_of(error: Exception, doing: str, case: str) -> Ruling:
-    """Return what an exception while running a version says about that version.
+    """Return the ruling for an exception that was raised while a version ran.
 
-    It says nothing where the judge itself came to an end of memory, or met something that this machine cannot do.
+    It is UNTIMED where the version is not to blame: the judge lacks memory, or this machine cannot run it.
     """
     if isinstance(error, CannotJudgeError):
         return Ruling(Outcome.UNTIMED, Stage.RUN, f"it could not be judged, {doing} on case {case}: {error.message}")
@@ -71,7 +71,7 @@ def ruling_of(error: Exception, doing: str, case: str) -> Ruling:
 
 
 def ruling_of_finding(finding: EmulatedFinding, run: EmulatedRun) -> Ruling:
-    """Return what a finding of the emulator's says of a version: it fails on a GPU, or answers differently at times."""
+    """Return the ruling for a finding of the emulator: a fault on a GPU, or an answer that varies between runs."""
     place = f"line {finding.line}: " if finding.line else ""
     inputs = "" if run.family == "normal" else f" with {run.family} inputs"
     outcome, stage = (Outcome.WRONG, Stage.CORRECT) if finding.kind in _AMISS else (Outcome.RUN_FAILED, Stage.RUN)

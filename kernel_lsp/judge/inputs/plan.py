@@ -1,4 +1,4 @@
-"""Which inputs are tried: plain ones of all cases, families on the quickest, and on all others while time is left."""
+"""Choose the inputs: plain ones of all cases, all families on the quickest cases, and more while time is left."""
 
 import random
 from collections.abc import Collection, Iterator, Sequence
@@ -22,9 +22,9 @@ TOO_SLOW = "too slow on the emulator; needs a GPU"
 def first_inputs(
     harness: Harness, order: Sequence[int], leaders: Sequence[int], rng: random.Random
 ) -> Iterator[tuple[int, str]]:
-    """Yield (case, family): plain inputs of every case, all families on `leaders`, two by chance on the rest.
+    """Yield (case, family): plain inputs of every case, all families on `leaders`, two random ones on the others.
 
-    What the emulator has no time for at the end is of the least use: each case has run once before any runs again.
+    The most useful inputs come first, because the emulator may run out of time: each case runs once before any repeats.
     """
     values = [f for f in _wanted(harness, _VALUES) if f != SORTED or not harness.large]
     for case in order:
@@ -50,10 +50,10 @@ def first_inputs(
 
 
 def layouts_elsewhere(harness: Harness, order: Sequence[int], managed: Collection[str]) -> list[tuple[int, str]]:
-    """Return (case, family) of layouts on the cases after the first, of those that the baseline managed there.
+    """Return (case, family) for the memory layouts that the baseline handled on the first case, on all later cases.
 
-    Their right answers are known, so they are always worth their time: a kernel that knows large inputs by their size
-    is not more careful there than on small ones. The emulator has no time for them.
+    Their right answers are known, so they are always worth the time: a kernel that recognises large inputs by their
+    size may be careless there only. Empty on the emulator, which has no time for them.
     """
     families = [family for family in LAYOUTS if family in managed]
     return [(case, family) for case in order[1:] for family in families] if harness.gpu is not None else []
@@ -66,11 +66,11 @@ def further_inputs(
     tried: Collection[tuple[int, str]],
     rng: random.Random,
 ) -> list[tuple[int, str | int]]:
-    """Return what is worth a try while time is left: (case, family), or (case, number of an argument).
+    """Return further inputs to try while time is left: (case, family), or (case, number of an argument).
 
-    These are the families that the baseline `managed` on the first case, on all others where they were not `tried`,
-    and other values of integers and bools. Where no number is expected come first, then all by chance. The emulator
-    varies arguments of the first case only.
+    These are the families that the baseline `managed` on the first case, on all other cases where they were not
+    `tried`, and other values of integers and bools. Non-finite inputs come first, the rest in random order. The
+    emulator varies arguments of the first case only.
     """
     numbers = range(min(len(harness.workload.arguments), policy.VARIED_ARGUMENTS))
     if harness.gpu is None:
@@ -85,10 +85,10 @@ def further_inputs(
 
 
 def leaders_of(harness: Harness, order: Sequence[int], built: Built) -> list[int]:
-    """Return the cases that get all families: on a GPU the first; else the first for each set of kernels launched.
+    """Return the cases that get all families: on a GPU the first, else the first for each set of launched kernels.
 
-    A GPU is given more families on every case, and time is short on the emulator. Another instance of a template, or
-    another constant of a Triton kernel, is another kernel, with mistakes of its own.
+    On a GPU all cases get more families later; on the emulator time is short. Each instance of a template, and each
+    constant of a Triton kernel, makes another kernel that can have its own bugs.
     """
     if harness.gpu is not None:
         return list(order[:1])
@@ -105,7 +105,7 @@ def _specialisation(launch: Launch) -> object:
 
 
 def last_families(harness: Harness) -> list[str]:
-    """Return families for the first case that look for gross mistakes, rarer ones than the others find."""
+    """Return the families that find rarer, gross mistakes; they are tried on the first case only."""
     signed = harness.target.workload.problem  # inputs are negative in the family `signed`
     return [f for f in _wanted(harness, _LAST) if not (signed and f == "below")]
 
@@ -123,9 +123,9 @@ async def case_order(harness: Harness, findings: Findings) -> list[int]:
 
 
 def affordable(harness: Harness, draw: Draw, findings: Findings) -> bool:
-    """Say if one more run fits the time for emulated ones.
+    """Return True if one more run fits into the time for emulation.
 
-    That goes by runs of the same case, else by the run before it and the bytes of the inputs.
+    The estimate is the time of earlier runs of the same case, else the previous run scaled by the bytes of the inputs.
     """
     if not findings.runs:
         return True

@@ -1,4 +1,4 @@
-"""Correctness through the timed path: what is recorded is what computes, on all inputs and in every launch.
+"""Check the timed path: the recorded launches must compute the right answer on all inputs.
 
 A candidate may tell a launch that is checked from one that is timed: by the state of a capture, by its stream, by
 counters. So recordings are replayed on inputs of all families, and any launch of theirs may be the one that is looked
@@ -33,16 +33,16 @@ class Replays:
         self._harness, self._subject, self._profile, self._rng = harness, subject, profile, rng
 
     async def on_new_inputs(self, cases: Sequence[TimedCase]) -> Ruling | None:
-        """Replay each case on inputs that it was not recorded on: all launches must leave the right bits."""
+        """Replay each case on new plain inputs, and check that every launch leaves the right bits."""
         for case in cases:
             if (ruling := await self._all_launches(case)) is not None:
                 return ruling
         return None
 
     async def on_all_inputs(self, cases: Sequence[TimedCase], most: int | None = None) -> Ruling | None:
-        """Replay each case on the inputs of all families and with other arguments, or on `most` of them by chance.
+        """Replay each case on the inputs of all families and with other arguments, or on `most` random ones of these.
 
-        Beside a slow baseline these are no more than there is time for.
+        Beside a slow baseline only as many as time allows.
         """
         for case in cases:
             draws = [d for d in self._profile.draws if d.case == case.draw.case and not d.is_plain]
@@ -59,7 +59,7 @@ class Replays:
         return None
 
     async def on_other_cases(self, cases: Sequence[TimedCase]) -> Ruling | None:
-        """Record cases that are not timed, and replay them on all inputs."""
+        """Record the cases that are not timed, and replay them on all inputs."""
         for case in cases:
             single = replace(case, slabs=1, launches=1, mode="cold", place=0)
             await prepare(self._harness, self._subject, [single])
@@ -71,7 +71,7 @@ class Replays:
 
     async def _all_launches(self, case: TimedCase) -> Ruling | None:
         draw = self._profile.fresh[case.draw.case]
-        if draw.slab != case.draw.slab:  # inputs of another shape, or with other numbers
+        if draw.slab != case.draw.slab:  # inputs of another shape, or with other scalar arguments
             return await self._recorded_apart(case, draw)
         harness, subject = self._harness, self._subject
         await fill(harness, subject, case, draw)
@@ -87,7 +87,7 @@ class Replays:
         return ruling
 
     async def _on(self, case: TimedCase, draws: Sequence[Draw], end: float = math.inf) -> Ruling | None:
-        """Replay a case on these inputs, several at a time, until a time; its plain ones are in place afterwards."""
+        """Replay a case on these inputs, several at a time, until the time `end`; then restore its plain inputs."""
         alike = [draw for draw in draws if draw.slab == case.draw.slab]
         for start in range(0, len(alike), case.slabs):
             if time.perf_counter() > end:
@@ -110,7 +110,7 @@ class Replays:
         return None
 
     async def _recorded_apart(self, case: TimedCase, draw: Draw) -> Ruling | None:
-        """Record inputs of another layout, or with other numbers, and replay them."""
+        """Record and replay inputs of another layout, or with other scalar arguments."""
         launches = min(case.launches, policy.LEAST_LAUNCHES)
         apart = replace(case, draw=draw, slabs=1, launches=launches, place=0)
         await prepare(self._harness, self._subject, [apart])
@@ -124,9 +124,9 @@ class Replays:
 
 
 async def compare_launch(harness: Harness, subject: Subject, case: TimedCase, draw: Draw, launch: int) -> Ruling | None:
-    """Hold the outputs of one launch of the last segment against the truth for `draw`.
+    """Compare the outputs of one launch of the last segment with the right answer for `draw`.
 
-    An answer that rounding explains is inexact, and wrong; any other is not that of the launch that was checked.
+    An error that rounding explains is WRONG; any other shows that the launch is not the one that was checked.
     """
     published = await subject.ask(Publish(recording=case.recording, launch=launch))
     compared = await harness.compare(subject, draw, published, slab=case.sequence[launch], untouched=False)
@@ -144,5 +144,5 @@ def _inexact(found: OutputDistance) -> bool:
 
 
 def _odd_one(checksums: Sequence[tuple[int, ...]]) -> int:
-    """Return the first launch whose outputs are not those of the last."""
+    """Return the index of the first launch whose checksums differ from those of the last launch."""
     return next(number for number, sums in enumerate(checksums) if sums != checksums[-1])

@@ -1,4 +1,4 @@
-"""Single eager runs of a version, for baseline and candidate alike."""
+"""Run a version once, eagerly; used for baseline and candidate alike."""
 
 from dataclasses import replace
 
@@ -14,24 +14,24 @@ from kernel_lsp.judge.subject import Subject
 from kernel_lsp.runner.messages.subject import Ran, Run
 from kernel_lsp.runner.worker import WorkerTimedOut
 
-_COMPILED = ("nvrtc", "nvcc-slice", "nvcc")  # ways of building that leave nothing to compile at first use
+_COMPILED = ("nvrtc", "nvcc-slice", "nvcc")  # builds that leave nothing to compile at the first launch
 
 
 def must_rehearse(harness: Harness, subject: Subject, draw: Draw) -> bool:
-    """Say if a version is first launched for nothing on such inputs, for it may compile or tune itself."""
+    """Return True if a version needs an unchecked first launch, because it may compile or tune itself in that."""
     return harness.gpu is not None and draw.slab not in subject.bound and subject.built.build.way not in _COMPILED
 
 
 async def run_again(harness: Harness, subject: Subject, draw: Draw, deadline: float) -> Ran:
-    """Run a version once on inputs that are filled in anew."""
+    """Refill the inputs and run a version once."""
     await harness.fill(subject, draw)
     return await subject.ask(Run(slab=draw.slab), deadline=deadline)
 
 
 async def free_memory_apart(harness: Harness, subject: Subject, draw: Draw, plain: Draw | None) -> None:
-    """Free a version's memory for inputs that lie otherwise than the plain ones of their case, or have other numbers.
+    """Free a version's memory for inputs whose layout or scalar arguments differ from the plain ones of their case.
 
-    Each of these has memory of its own, which would add up on large cases. The emulator's cases are small.
+    Each of these has its own memory, which would add up on large cases. The emulator's cases are small.
     """
     if harness.gpu is not None and plain is not None and draw.slab != plain.slab:
         await harness.unbind(subject, draw.slab)
@@ -40,7 +40,7 @@ async def free_memory_apart(harness: Harness, subject: Subject, draw: Draw, plai
 async def fingerprints(
     harness: Harness, subject: Subject, draw: Draw, findings: Findings, deadline: float
 ) -> list[tuple[int, ...]]:
-    """Return checksums of the outputs of so many runs, the one that was checked among them."""
+    """Return the checksums of the outputs of several runs; the first is that of the run that was checked."""
     prints = [findings.prints[draw.key]]
     while len(prints) < policy.DETERMINISM_RUNS:
         ran = await run_again(harness, subject, draw, deadline)
@@ -49,9 +49,9 @@ async def fingerprints(
 
 
 async def check_unwritten(harness: Harness, subject: Subject, draw: Draw, deadline: float) -> Ruling | None:
-    """Run once more in memory that holds zeros.
+    """Run once more in output memory filled with zeros; return a ruling if the answer is then wrong.
 
-    Where NaN, -1 or True is right, 0xFF bytes that nothing was written over pass for it.
+    Bytes of 0xFF that were never written look right where the answer is NaN, -1 or True.
     """
     await harness.fill(subject, draw)
     ran = await subject.ask(Run(slab=draw.slab, unset=0), deadline=deadline)
@@ -62,12 +62,12 @@ async def check_unwritten(harness: Harness, subject: Subject, draw: Draw, deadli
 
 
 async def ruling_of_run(harness: Harness, subject: Subject, draw: Draw, ran: Ran) -> Ruling | None:
-    """Return the ruling on the outputs of a run that has just ended, None where they are right."""
+    """Return the ruling on the outputs of the run that has just ended, None if they are right."""
     return ruling_on(harness, draw, await harness.compare(subject, draw, ran.published), ran.trampled)
 
 
 def take_emulated(harness: Harness, draw: Draw, ran: Ran, findings: Findings) -> Ruling | None:
-    """Keep the record of an emulated run; return the ruling on what it found, if anything."""
+    """Record an emulated run; return the ruling on what the emulator found, or None."""
     if ran.emulated is None:
         return None
     run = read_run(harness.cases[draw.case], draw.family, draw.input_bytes, ran.emulated)
@@ -76,7 +76,7 @@ def take_emulated(harness: Harness, draw: Draw, ran: Ran, findings: Findings) ->
 
 
 def raise_what_needs_a_gpu(harness: Harness, error: Exception) -> None:
-    """Raise an error that says nothing of the version: the emulator cannot run it.
+    """Raise CannotJudgeError for an error that only means that the emulator cannot run the version.
 
     Raises:
         CannotJudgeError: there is no GPU, and the emulator cannot do it, or not in time.

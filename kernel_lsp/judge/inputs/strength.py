@@ -1,4 +1,4 @@
-"""How strong a workload is: would a trivial answer pass?"""
+"""Measure how strong a workload is: whether a trivial answer would pass its checks."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,10 +11,10 @@ from kernel_lsp.runner.messages.oracle import Discriminate
 async def measure_strength(
     harness: Harness, draws: Sequence[Draw], fresh: Mapping[int, Draw], outputs: Mapping[str, Sequence[OutputForm]]
 ) -> list[str]:
-    """Return trivial answers that would pass, as sentences.
+    """Return the trivial answers that would pass, as sentences.
 
-    The inputs that a KernelBench problem makes are often such that one would, as a copy of what is never negative does
-    for a ReLU: there it has to pass on all that decides on a candidate.
+    The inputs of a KernelBench problem often let one pass, as a copy of non-negative values does for a ReLU. There it
+    is reported only if it passes on all inputs that decide about a candidate.
     """
     groups = [[draw] for draw in draws if draw.is_plain and draw.case in fresh]
     if harness.target.workload.problem:

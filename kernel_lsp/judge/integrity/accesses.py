@@ -1,4 +1,4 @@
-"""Single accesses of a candidate that is about to be called faster, where a run shows only results.
+"""Check the single memory accesses of a candidate that is about to be called faster.
 
 compute-sanitizer repeats its launches on the GPU, and the emulator runs it on the CPU, side by side. Both compare with
 what they say of the baseline. On small cases all blocks run; of the timed launches the emulator runs a few, with the
@@ -32,7 +32,7 @@ _EMULATOR, _SAMPLE = "emulator", "blocks of the timed launch on the emulator"
 
 @dataclass(frozen=True, slots=True)
 class _Emulated:
-    """The baseline on the emulator; `told` are kinds of findings that it shows itself in a sample, by case."""
+    """The baseline on the emulator; `told` holds, by case, the kinds of findings that its own samples show."""
 
     harness: Harness
     profile: BaselineProfile
@@ -42,7 +42,10 @@ class _Emulated:
 
 @dataclass
 class FinalLooks:
-    """Looks at candidates of one session; the baseline on the emulator is kept from one to the next. Close it."""
+    """The final access checks of one session's candidates; the emulated baseline is kept between them.
+
+    Close it after use.
+    """
 
     harness: Harness
     baseline: Subject
@@ -51,7 +54,7 @@ class FinalLooks:
     _emulated: "asyncio.Task[_Emulated | str] | None" = field(default=None, init=False)
 
     async def examine(self, candidate: Subject, findings: Findings) -> Ruling | None:
-        """Look at a candidate and note what was done; return the ruling on what is wrong with it, if anything."""
+        """Run the checks on a candidate and record them; return the ruling on a fault, or None."""
         if self.harness.settings.judge.sanitize == "off":
             for name in ("compute-sanitizer", _EMULATOR):
                 findings.skipped(name, "judge.sanitize is off")
@@ -81,7 +84,7 @@ class FinalLooks:
         return sanitizer.note_hazards(found, known, case, candidate.candidate.kernel.path, findings)
 
     async def _hazards(self, version: Subject, tools: Sequence[str]) -> Sanitized | str:
-        """Return what tools say of a version, loaded into a process of its own, or why they say nothing."""
+        """Return the findings of the tools for a version in a fresh process, or why there are none."""
         try:
             subject = await self.harness.enter(version.candidate, version.built)
             try:
@@ -113,7 +116,7 @@ class FinalLooks:
             return None
 
     async def _sample(self, made: _Emulated, subject: Subject, findings: Findings) -> Ruling | None:
-        """Run a few blocks of each timed launch; kinds of findings that the baseline shows too are no fault."""
+        """Emulate a few blocks of each timed launch; kinds of findings that the baseline shows too are ignored."""
         for case in self.timed:
             number, name = case.draw.case, made.harness.cases[case.draw.case]
             if case.draw.input_bytes > policy.SAMPLED_INPUT_BYTES or made.harness.workload.scaled:
@@ -130,7 +133,7 @@ class FinalLooks:
         return None
 
     async def _sample_case(self, made: _Emulated, subject: Subject, number: int) -> tuple[Ruling | None, str]:
-        """Return the ruling on a sample of blocks, and how far it went."""
+        """Return the ruling on a sample of blocks, and a text on how much of the launch was run."""
         draw = await made.harness.draw(number, PLAIN)
         seed = random.SystemRandom().getrandbits(32)
         most = policy.EMULATED_SAMPLE_INSTRUCTIONS

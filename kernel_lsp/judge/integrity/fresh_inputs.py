@@ -1,4 +1,4 @@
-"""Nothing to remember: timed launches of the confirmation work on inputs, and weights, that nobody has seen.
+"""Time the confirmation on fresh inputs and weights, so that remembered answers are of no use.
 
 Before each half of a block the oracle draws inputs anew and writes them into the memory of both sides. So a version
 that remembers answers, by element, by row or by samples, has nothing to look up, and its measured time is the one that
@@ -23,7 +23,7 @@ from kernel_lsp.judge.inputs.replay import compare_launch
 from kernel_lsp.judge.measure.cases import TimedCase, fill, prepare, run_segment, segment_us
 from kernel_lsp.judge.ruling import Ruling, rejected
 from kernel_lsp.judge.subject import Subject
-from kernel_lsp.runner.messages.oracle import Place, Renew
+from kernel_lsp.runner.messages.oracle import Renew, SlabPlace
 from kernel_lsp.runner.messages.subject import Refresh, Segment
 
 _UNSEEN = "shifted"
@@ -32,7 +32,7 @@ _UNSEEN = "shifted"
 
 @dataclass(slots=True)
 class _Seen:
-    """What was done for one case: launches looked at in either way, after renewals and where there was none."""
+    """Counts for one case: segments on renewed and on kept inputs, and the launches compared in each."""
 
     renewals: int = 0
     compared: int = 0
@@ -43,7 +43,7 @@ class _Seen:
 
 @dataclass
 class FreshInputs:
-    """Draws inputs for a confirmation and looks at what becomes of them; a `blocks.Renewal`.
+    """Draws fresh inputs for a confirmation and checks the outputs on them; implements `blocks.Renewal`.
 
     Attributes:
         harness: of the target.
@@ -70,9 +70,9 @@ class FreshInputs:
     _seen: dict[int, _Seen] = field(default_factory=dict[int, _Seen])
 
     async def renew(self, case: TimedCase, *, always: bool = False) -> None:
-        """Draw inputs for each slab of a case, and write them into the memory of all versions.
+        """Draw fresh inputs for each slab of a case, and write them into the memory of all versions.
 
-        Nothing is drawn once the time for it is used up, unless `always` asks for it.
+        Once the time for drawing is used up nothing is drawn, unless `always` is set.
         """
         seen = self._seen.setdefault(case.draw.case, _Seen())
         self._is_new = self.applies(case) and (always or self._spent <= policy.RENEWAL_SECONDS)
@@ -83,7 +83,7 @@ class FreshInputs:
         seeds = self._seeds[case.recording] = tuple(self.rng.getrandbits(48) for _ in case.names)
         sides = [(self.baseline, case), (self.candidate, case)]
         sides += [(self.other, case.at(0))] if self.other is not None else []
-        places = tuple(Place(subject.name, placed.names) for subject, placed in sides)
+        places = tuple(SlabPlace(subject.name, placed.names) for subject, placed in sides)
         family = self.harness.fresh_family(case.draw)
         await self.harness.oracle(Renew(case=case.draw.case, family=family, seeds=seeds, places=places))
         for subject, placed in sides if case.restores else ():
@@ -92,12 +92,12 @@ class FreshInputs:
         self._spent += time.perf_counter() - began
 
     def applies(self, case: TimedCase) -> bool:
-        """Say if inputs of a case are such that other values of them lie in the same memory."""
+        """Return True if fresh inputs of a case fit into the same memory, with equal shapes and scalar arguments."""
         fresh = self.harness.draws.get(f"{case.draw.case}/{case.draw.family}/1")
         return fresh is None or fresh.slab == case.draw.slab
 
     async def look(self, case: TimedCase, segment: Segment) -> None:
-        """By chance, hold outputs of a segment against the truth, or against the candidate's other process."""
+        """Compare some segments, at random, with the right answer or with the candidate's other process."""
         if self.ruling is not None:
             return
         seen, chosen = self._seen[case.draw.case], self.rng.random() < policy.FRESH_COMPARED_SHARE
@@ -113,7 +113,7 @@ class FreshInputs:
             await self._repeat(self.other, case, segment)
 
     async def finish(self, cases: Sequence[TimedCase]) -> Ruling | None:
-        """See that outputs of each case were held against the truth at least once; return what was found wrong."""
+        """Compare each case at least once with the right answer; return the ruling on a difference, or None."""
         for case in cases:
             seen = self._seen.setdefault(case.draw.case, _Seen())
             if self.ruling is None and seen.renewals and not seen.compared:
@@ -129,7 +129,7 @@ class FreshInputs:
         return self.ruling
 
     def summary(self) -> str:
-        """Say what was done, for the evidence."""
+        """Return a summary of the checks for the evidence."""
         seen = self._seen.values()
         drawn, kept = sum(one.renewals for one in seen), sum(one.kept for one in seen)
         compared = sum(one.compared + one.compared_again for one in seen)
@@ -142,19 +142,19 @@ class FreshInputs:
 
     @property
     def drawn(self) -> bool:
-        """True if both sides met inputs that nobody had seen, in blocks or besides."""
+        """True if both sides ran on fresh inputs, in timed blocks or outside them."""
         return self.recorded_anew > 0 or any(seen.renewals for seen in self._seen.values())
 
     @property
     def renewed(self) -> bool:
-        """True if all cases were timed on nothing but inputs that nobody had seen."""
+        """True if every block of every case was timed on fresh inputs."""
         return bool(self._seen) and all(seen.renewals and not seen.kept for seen in self._seen.values())
 
     async def _repeat(self, other: Subject, case: TimedCase, segment: Segment) -> None:
-        """Hold launches of a segment against the same launches in another process.
+        """Compare launches of a segment with the same launches in the candidate's other process.
 
-        All of them may differ where a version tunes itself anew in each process, and adds up in another order: then two
-        of them have to be right by the truth.
+        All may differ where a version tunes itself anew in each process and sums in another order: then two of them are
+        compared with the right answer.
         """
         again = await run_segment(other, case.at(0))
         different = [a != b for a, b in zip(segment.checksums, again.checksums, strict=True)]
@@ -170,7 +170,7 @@ class FreshInputs:
             )
 
     async def _compare(self, case: TimedCase, launch: int | None = None) -> None:
-        """Hold one launch of the candidate's last segment, by chance if none is named, against the truth."""
+        """Compare one launch of the candidate's last segment with the right answer; a random one by default."""
         launch = self.rng.randrange(case.launches) if launch is None else launch
         draw = case.draw
         if seeds := self._seeds.get(case.recording):
@@ -179,7 +179,7 @@ class FreshInputs:
             self.ruling = await compare_launch(self.harness, self.candidate, case, draw, launch)
 
     async def first_and_again(self, case: TimedCase) -> dict[str, tuple[float, float]]:
-        """Return microseconds of a launch on inputs that a side (`A`, `B`) has not seen, and of the same again."""
+        """Return, by side (`A`, `B`), the microseconds of a launch on fresh inputs and of the same launch repeated."""
         if self.applies(case):
             await self.renew(case, always=True)
             return await self._timed_twice(case)
@@ -190,7 +190,7 @@ class FreshInputs:
             return {}
         apart = replace(case, draw=known, mode="cold", slabs=1, launches=1, place=0)
         for subject in (self.baseline, self.candidate):
-            await prepare(self.harness, subject, [apart])  # which runs a launch
+            await prepare(self.harness, subject, [apart])  # runs one launch
             await fill(self.harness, subject, apart, unseen)
         times = await self._timed_twice(apart)
         self.recorded_anew += 1
@@ -208,10 +208,10 @@ class FreshInputs:
 
 
 async def remembers(fresh: FreshInputs, cases: Sequence[TimedCase]) -> Ruling | None:
-    """Return the ruling on a candidate that is slower on inputs it has not seen, by more than the baseline is.
+    """Return the ruling on a candidate that slows down on fresh inputs by more than the baseline does, or None.
 
-    Each look times a first segment on new inputs, and the same segment again. Another process on the GPU slows single
-    segments too, so the median of several looks counts: memory makes a first segment slow every time.
+    Each probe times a first segment on fresh inputs and repeats it. Other processes on the GPU slow single segments
+    too, so the median of several probes decides: caching slows every first segment.
     """
     for case in cases:
         looks = [await fresh.first_and_again(case) for _ in range(policy.FRESH_INPUTS_LAUNCHES)]

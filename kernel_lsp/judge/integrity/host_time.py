@@ -1,4 +1,4 @@
-"""The host's time in a call, which captured launches do not show: measured by the parent's clock, on both sides."""
+"""Measure the host's time in a call, which captured launches hide, by the parent's clock on both sides."""
 
 import time
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class CallTimes:
 async def time_calls(
     harness: Harness, baseline: Subject, candidate: Subject, cases: Sequence[TimedCase]
 ) -> list[CallTimes]:
-    """Time eager calls of both sides in turn; the least of several tries counts, for others only add."""
+    """Time eager calls of both sides alternately; the least of several tries counts, as disturbances only add time."""
     found: list[CallTimes] = []
     for case in cases:
         count = max(1, min(policy.HOST_TIME_CALLS, int(policy.HOST_TIME_TRY_US / max(case.baseline_us, 1.0))))
@@ -41,7 +41,7 @@ async def time_calls(
 
 
 def longer_calls(harness: Harness, calls: Sequence[CallTimes], gains_us: Sequence[float]) -> Ruling | None:
-    """Return the ruling on a candidate whose calls take longer by more than it gains on the GPU, or None.
+    """Return the ruling on a candidate whose calls lose more host time than the GPU gains, or None.
 
     Args:
         harness: of the target.
@@ -70,5 +70,5 @@ def longer_calls(harness: Harness, calls: Sequence[CallTimes], gains_us: Sequenc
 
 
 def describe(calls: Sequence[CallTimes]) -> str:
-    """Say what calls take, for the evidence."""
+    """Return the times of calls as text for the evidence."""
     return "; ".join(f"{c.baseline_us:,.0f} us before, {c.candidate_us:,.0f} us now" for c in calls)

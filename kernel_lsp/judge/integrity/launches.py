@@ -1,4 +1,4 @@
-"""Is what computes the answer the version's own work? Seen from a trace of the GPU, beside the baseline's.
+"""Check from GPU traces that a version's own kernels compute the answer, compared with the baseline.
 
 Each version's launches on the timed cases are traced, and before a FASTER what was timed once more. Work that the
 baseline does too (libraries it calls, state it changes) is no fault of a candidate.
@@ -11,13 +11,13 @@ from kernel_lsp import policy
 from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs.findings import RUN_ERRORS, Findings, ruling_of
 from kernel_lsp.judge.integrity import trace
-from kernel_lsp.judge.integrity.trace import Launched, Operation, OwnKernels
+from kernel_lsp.judge.integrity.trace import GpuOperation, Launched, OwnKernels
 from kernel_lsp.judge.measure.cases import TimedCase
 from kernel_lsp.judge.ruling import Ruling, rejected
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import Trace, TracedGroup
 from kernel_lsp.runner.messages.subject import LookForChanges, Recorded, Traced, TraceSegment
-from kernel_lsp.runner.messages.subject import Trace as TraceLaunch
+from kernel_lsp.runner.messages.subject import TraceLaunch as TraceLaunch
 from kernel_lsp.source.files import find_kernels
 
 _SHOWN = 12
@@ -29,7 +29,7 @@ _SAME = "what was timed is what was launched"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One version's doings round a launch.
+    """The side effects and GPU work of one version's launches.
 
     Attributes:
         launches: by case, its work on the GPU.
@@ -40,20 +40,20 @@ class Seen:
     """
 
     launches: dict[int, Launched] = field(default_factory=dict[int, Launched])
-    operations: dict[int, tuple[Operation, ...]] = field(default_factory=dict[int, tuple[Operation, ...]])
+    operations: dict[int, tuple[GpuOperation, ...]] = field(default_factory=dict[int, tuple[GpuOperation, ...]])
     changes: frozenset[str] = frozenset()
     threads: int = 0
     untraced: str = ""
 
 
 async def observe(harness: Harness, subject: Subject, cases: Sequence[TimedCase]) -> Seen:
-    """Trace a launch on each of the cases.
+    """Trace one launch on each of the cases.
 
     Raises:
         WorkerFailure, KernelLspError: the version did not survive being launched again.
     """
     launches: dict[int, Launched] = {}
-    operations: dict[int, tuple[Operation, ...]] = {}
+    operations: dict[int, tuple[GpuOperation, ...]] = {}
     untraced, threads = "", 0
     for case in cases:
         await harness.fill(subject, case.draw)
@@ -70,10 +70,10 @@ async def observe(harness: Harness, subject: Subject, cases: Sequence[TimedCase]
 
 
 def own_kernels(subject: Subject, told: Traced) -> OwnKernels:
-    """Return how a version's kernels are told from others in this trace."""
+    """Return how to recognise a version's own kernels in this trace."""
     built = subject.built
-    entries = frozenset(k.entry.partition("#")[0] for image in built.images for k in image.kernels)  # numbered if alike
-    unheard = any(extension.extension for extension in built.extensions)  # built whole, it launches by itself
+    entries = frozenset(k.entry.partition("#")[0] for image in built.images for k in image.kernels)  # without `#2`
+    unheard = any(extension.extension for extension in built.extensions)  # such a build launches by itself
     if not unheard:
         return OwnKernels(entries, told.heard, told.in_graphs)
     kernel = subject.candidate.kernel
@@ -83,7 +83,7 @@ def own_kernels(subject: Subject, told: Traced) -> OwnKernels:
 async def check_launches(
     harness: Harness, subject: Subject, cases: Sequence[TimedCase], baseline: Seen, findings: Findings
 ) -> tuple[Seen, list[Trace]]:
-    """Trace a candidate's launches and hold them against the baseline's; a ruling is noted in `findings`."""
+    """Trace a candidate's launches and compare them with the baseline's; `findings` gets the check and its ruling."""
     try:
         seen = await observe(harness, subject, cases)
     except RUN_ERRORS as error:
@@ -115,7 +115,7 @@ async def check_launches(
 def check_recordings(
     harness: Harness, cases: Sequence[TimedCase], candidate: Sequence[Recorded], baseline: Sequence[Recorded]
 ) -> Ruling | None:
-    """Return the ruling on a candidate whose recorded launches run into each other, unless the baseline's do too."""
+    """Return the ruling on a candidate whose recorded launches overlap, unless the baseline's do too."""
     disorderly = any(recorded.disorder for recorded in baseline)
     overlapping = any(recorded.overlap for recorded in baseline)
     between = max((recorded.between for recorded in baseline), default=0)
@@ -138,7 +138,7 @@ async def check_timed(
     seen: tuple[Seen, Seen],
     findings: Findings,
 ) -> list[Trace]:
-    """Trace segments as they are timed, and hold them against launches by themselves and against measured times.
+    """Trace timed segments, and compare them with single launches and with the measured times.
 
     Args:
         harness: where both live.

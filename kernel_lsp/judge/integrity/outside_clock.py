@@ -1,4 +1,4 @@
-"""A clock out of reach: times by the parent's own clock, of both sides, on every case.
+"""Check the claimed times of both sides against the parent's own clock, on every case.
 
 Times of segments come from the process that the candidate lives in. The parent watches segments of both sides by its
 own clock. All that a segment takes beyond its launches (flushes, checksums, messages) is learned from the baseline.
@@ -19,10 +19,10 @@ from kernel_lsp.runner.messages.subject import RunSegments
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Milliseconds of the same number of segments: by the parent's clock, and as the side's own process claims.
+    """Milliseconds of the same number of segments: by the parent's clock, and as the version's own process claims.
 
-    The claim is that of every launch's typical time: who lets one launch of several do the work of others says too
-    little by it.
+    The claim multiplies the typical launch by the number of launches: a version that lets one launch do the work of
+    several claims too little.
     """
 
     wall_ms: float
@@ -32,10 +32,10 @@ class Look:
 async def seen_from_outside(
     harness: Harness, baseline: Subject, candidate: Subject, cases: Sequence[TimedCase]
 ) -> Ruling | None:
-    """Return the ruling on a candidate whose claimed times do not agree with the parent's clock, or None.
+    """Return the ruling on a candidate whose claimed times disagree with the parent's clock, or None.
 
-    Others of the machine put this process off, on a busy one for a second on end, which only ever adds. So where a
-    look does not agree more are taken, and the least that was seen counts; one that claims too little stays wrong.
+    Other processes of the machine can delay the parent, by up to a second, which only adds time. So after a
+    disagreement more measurements are taken, and the minimum counts; too small a claim stays too small.
     """
     for case in (case for case in cases if case.captured):
         looks: list[tuple[Look, Look]] = []
@@ -60,10 +60,10 @@ async def seen_from_outside(
 async def _agrees_unflushed(
     harness: Harness, baseline: Subject, candidate: Subject, case: TimedCase, claimed: tuple[Look, Look]
 ) -> bool:
-    """Say if the clocks agree without flushes, and the candidate is as much faster there.
+    """Return True if the clocks agree without cache flushes, and the candidate is as much faster there.
 
-    The last lines that a launch wrote leave the cache while the next flush is under way: a faster launch leaves more of
-    that to the flush, which is no lie. Launches one after another on slabs of their own wait for each other's lines.
+    The last lines that a launch wrote leave the cache during the next flush. A faster launch leaves more of this work
+    to the flush, which is legitimate. Without flushes, launches on separate slabs wait for each other's lines.
     """
     if case.restores or case.mode == "short":
         return False
@@ -77,10 +77,7 @@ async def _agrees_unflushed(
 
 
 def missing_share(baseline: Look, candidate: Look) -> float:
-    """Return the time that the candidate does not tell of, as a share of the time that it claims.
-
-    Infinite where it claims none.
-    """
+    """Return the candidate's unclaimed time, as a share of the time that it claims; infinite for a claim of zero."""
     if candidate.claimed_ms <= 0:
         return math.inf
     return (_seen_ms(baseline, candidate) - candidate.claimed_ms) / candidate.claimed_ms
@@ -104,5 +101,5 @@ async def _look(subject: Subject, case: TimedCase) -> Look:
 
 
 def _least(looks: Sequence[Look]) -> Look:
-    """Return the least wall time, and the least claim: on a steady GPU claims hardly differ."""
+    """Return the least wall time and the least claim; on a steady GPU claims hardly differ."""
     return Look(min(look.wall_ms for look in looks), min(look.claimed_ms for look in looks))

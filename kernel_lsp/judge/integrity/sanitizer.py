@@ -1,7 +1,7 @@
-"""compute-sanitizer's four tools on a candidate's launches, and what they say at lines of the user's file.
+"""Run compute-sanitizer's four tools on a candidate's launches, and read their reports.
 
 A candidate's launches on the smallest cases are recorded in a worker and repeated by a program that knows nothing but
-the driver (`runner/workers/replay.py`), under each tool in a process of its own, side by side. What the baseline's
+the driver (`runner/workers/replay.py`), under each tool in its own process, side by side. A finding that the baseline's
 launches show as well is not held against a candidate.
 """
 
@@ -27,7 +27,7 @@ from kernel_lsp.runner.pool import Pool
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 NOT_INSTALLED = "it is not installed; it comes with the CUDA toolkit (package cuda-sanitizer)"
 _REPLAY = Path(runner.__file__).parent / "workers" / "replay.py"
-_FOUND = 86  # the exit status that we ask for where a tool finds something
+_FOUND = 86  # the exit status that a tool is told to return when it finds an error
 _LINE = re.compile(r"^=========(?P<indent>\s*)(?P<text>.*?)\s*$")
 _ABOUT_THE_RUN = re.compile(
     r"COMPUTE-SANITIZER|(ERROR|RACECHECK|LEAK) SUMMARY|Program hit|Target application|No attachable process|"
@@ -39,7 +39,7 @@ _THREAD = re.compile(r"by (thread \([\d,]+\) in block \([\d,]+\))")
 
 @dataclass(frozen=True, slots=True)
 class Hazard:
-    """What one tool found at one place.
+    """A finding of one tool at one place.
 
     Attributes:
         tool: `memcheck`, `racecheck`, `initcheck` or `synccheck`.
@@ -63,20 +63,20 @@ class Hazard:
 
     @property
     def place(self) -> tuple[str, str, str, int]:
-        """What tells it from another."""
+        """Return the key that identifies it: tool, message, file and line."""
         return self.tool, self.message, self.file, self.line
 
 
 @dataclass(frozen=True, slots=True)
 class Sanitized:
-    """What tools said of one version's launches; `failed` is why a tool has nothing to say, by tool."""
+    """The hazards of one version's launches; `failed` maps a tool that could not run to the reason."""
 
     hazards: tuple[Hazard, ...]
     failed: dict[str, str]
 
 
 def read_hazards(tool: str, said: str) -> tuple[Hazard, ...]:
-    """The errors in what a tool printed, those of one kind at one place as one; warnings are left out."""
+    """Return the errors in a tool's output, those of one kind at one place merged; warnings are left out."""
     found: dict[tuple[str, str, str, int], Hazard] = {}
     for block in _blocks(said):
         hazard = _hazard(tool, block)
@@ -86,7 +86,7 @@ def read_hazards(tool: str, said: str) -> tuple[Hazard, ...]:
 
 
 def ruling_of_hazard(hazard: Hazard, case: str, source: Path) -> Ruling:
-    """What a hazard says of a version."""
+    """Return the ruling for a hazard."""
     place = "" if not hazard.line else f"line {hazard.line}: "
     if hazard.line and hazard.file and hazard.file != source.name:
         place = f"{hazard.file}:{hazard.line}: "
@@ -101,9 +101,9 @@ def ruling_of_hazard(hazard: Hazard, case: str, source: Path) -> Ruling:
 async def sanitize(
     harness: Harness, subject: Subject, profile: BaselineProfile, tools: Sequence[str]
 ) -> Sanitized | str:
-    """Run tools on what a freshly loaded version launches on small cases; why it cannot be done, if so.
+    """Run tools on the launches of a freshly loaded version on small cases; return a text if that is impossible.
 
-    Nothing may have been launched in the version's process before. Some 1.5 s.
+    Nothing may have been launched in the version's process before. Takes about 1.5 s.
     """
     program = find_tool("compute-sanitizer")
     if program is None:
@@ -123,7 +123,7 @@ async def sanitize(
 
 
 def small_draws(profile: BaselineProfile) -> list[Draw]:
-    """Plain inputs of the smallest cases: at most three, and more than one only as far as they are small."""
+    """Return plain inputs of the smallest cases: at most three, and only one if they are large."""
     plain = [draw for draw in profile.draws if draw.is_plain]
     chosen = plain[:1]
     for draw in plain[1 : policy.SANITIZER_CASES]:
@@ -135,9 +135,9 @@ def small_draws(profile: BaselineProfile) -> list[Draw]:
 def note_hazards(
     found: Sanitized, baseline: Sequence[Hazard], case: str, source: Path, findings: Findings
 ) -> Ruling | None:
-    """Note what the tools found on these cases; the first thing that they do not say of the baseline too, if any.
+    """Record the tools' findings on these cases; return the ruling for the first that the baseline lacks, or None.
 
-    Baseline and candidate are different code, so a hazard is known if the same tool says the same of both.
+    Baseline and candidate are different code, so a hazard counts as shared if the same tool says the same of both.
     """
     known = {(hazard.tool, hazard.message) for hazard in baseline}
     ruling: Ruling | None = None
@@ -173,7 +173,7 @@ async def _run(pool: Pool, program: Path, tool: str, file: Path) -> tuple[tuple[
 
 
 def _blocks(said: str) -> Iterator[list[str]]:
-    """The reports in a tool's output: the line that says what it is, and those that belong to it."""
+    """Yield each report in a tool's output: the line that names the error, and its further lines."""
     block: list[str] = []
     for line in said.splitlines():
         found = _LINE.match(line)
@@ -210,6 +210,6 @@ def _hazard(tool: str, block: list[str]) -> Hazard:
 
 
 def _with_reason(message: str, rest: list[str]) -> str:
-    """`Invalid __global__ read of size 4 bytes` with why it is invalid."""
+    """Return a message such as `Invalid __global__ read of size 4 bytes`, with the tool's reason appended."""
     why = next((found[1] for line in rest if (found := re.search(r"^(?:Access|Address) .* is (.*)$", line))), None)
     return f"{message}: {why}" if why else message

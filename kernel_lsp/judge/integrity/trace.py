@@ -1,4 +1,4 @@
-"""What ran on the GPU: whose kernels they were, whether any of it was out of order, and how long it took.
+"""Read a trace of the GPU: which kernels are the version's own, whether work is ordered, and how long it took.
 
 Pure: records in, records out. A worker's trace (`runner.workers.tracer`, CUPTI through torch's profiler) is read here,
 and what it says of a version is compared with what it says of the baseline.
@@ -27,7 +27,7 @@ _COPIES = re.compile(r"direct_copy_kernel|CatArrayBatchedCopy|float\w*_copy_kern
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class GpuOperation:
     """One piece of work on the GPU; times in microseconds on the trace's own clock.
 
     `kind` is `kernel`, `memcpy` or `memset`; `grid` and `block` are known of kernels, `nbytes` of the others.
@@ -44,13 +44,13 @@ class Operation:
 
     @property
     def us(self) -> float:
-        """How long it took."""
+        """Return its duration in microseconds."""
         return self.end_us - self.start_us
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """All operations of one name: how often, how long together in microseconds, and whether a kernel of the version."""
+class OperationGroup:
+    """All operations of one name: calls, total microseconds, and whether it is one of the version's kernels."""
 
     kind: str
     name: str
@@ -62,7 +62,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """What one call of `launch` put on the GPU.
+    """The GPU work of one call of `launch`.
 
     Attributes:
         groups: by name, longest first.
@@ -72,7 +72,7 @@ class Launched:
         unjoined: what was still to run when the stream of the caller had come to its end, as names.
     """
 
-    groups: tuple[Group, ...]
+    groups: tuple[OperationGroup, ...]
     span_us: float
     never: tuple[str, ...] = ()
     unordered: tuple[str, ...] = ()
@@ -80,24 +80,24 @@ class Launched:
 
     @property
     def own_us(self) -> float:
-        """Time of the version's own kernels."""
+        """Return the microseconds of the version's own kernels."""
         return sum(group.us for group in self.groups if group.own)
 
     @property
     def foreign_us(self) -> float:
-        """Time of what others computed: libraries' kernels, but not setting or copying memory."""
+        """Return the microseconds of foreign computation: library kernels, but not setting or copying memory."""
         return sum(group.us for group in self.groups if not group.own and not _PREPARES.search(group.name))
 
     @property
     def own_share(self) -> float | None:
-        """Share of own kernels in all that computed; None where nothing did."""
+        """Return the share of own kernels in all computation; None where nothing computed."""
         whole = self.own_us + self.foreign_us
         return self.own_us / whole if whole else None
 
 
 @dataclass(frozen=True, slots=True)
 class OwnKernels:
-    """How a version's kernels are told from others.
+    """How to tell a version's kernels from others.
 
     Attributes:
         entries: symbols that its build holds.
@@ -111,8 +111,8 @@ class OwnKernels:
     in_graphs: tuple[HeardLaunch, ...] = ()
     names: frozenset[str] = frozenset()
 
-    def among(self, work: Sequence[Operation]) -> list[bool]:
-        """Say of each operation if it is one of the version's own kernels.
+    def among(self, work: Sequence[GpuOperation]) -> list[bool]:
+        """Return for each operation whether it is one of the version's own kernels.
 
         A name proves nothing where launches are heard: then an operation is own if a launch of that symbol and grid was
         heard, one operation for each.
@@ -135,16 +135,16 @@ class OwnKernels:
         return found
 
 
-def read_operations(told: Iterable[TracedOperation]) -> tuple[Operation, ...]:
-    """Return a worker's answer as records, by start."""
+def read_operations(told: Iterable[TracedOperation]) -> tuple[GpuOperation, ...]:
+    """Return a worker's answer as records, sorted by start."""
     found = [
-        Operation(o.kind, o.name, o.stream, o.start_us, o.start_us + o.us, o.grid, o.block, o.nbytes) for o in told
+        GpuOperation(o.kind, o.name, o.stream, o.start_us, o.start_us + o.us, o.grid, o.block, o.nbytes) for o in told
     ]
     return tuple(sorted(found, key=lambda o: (o.start_us, o.end_us)))
 
 
-def read_launch(operations: Sequence[Operation], own: OwnKernels) -> Launched:
-    """Read one call of `launch`, between the harness's own marks: a kernel that spins, and a clock reading.
+def read_launch(operations: Sequence[GpuOperation], own: OwnKernels) -> Launched:
+    """Return the work of one call of `launch`, found between the harness's marks: a spinning kernel and a clock read.
 
     Raises:
         ValueError: the marks are not there, so that the trace says nothing.
@@ -166,10 +166,10 @@ def read_launch(operations: Sequence[Operation], own: OwnKernels) -> Launched:
     )
 
 
-def read_timed(operations: Sequence[Operation], launch: Launched, harness: frozenset[str]) -> Launched:
-    """Read a segment of many launches, between which the harness works under the names `harness`.
+def read_timed(operations: Sequence[GpuOperation], launch: Launched, harness: frozenset[str]) -> Launched:
+    """Return the work of a timed segment of many launches, without the harness's own work, named in `harness`.
 
-    Kernels are a version's own if they are in its `launch` by itself.
+    A kernel counts as the version's own if it does in the single `launch`.
     """
     work = [o for o in operations if o.name not in harness and o.name not in _LAUNCH_MARKS]
     own = {group.name for group in launch.groups if group.own}
@@ -177,13 +177,13 @@ def read_timed(operations: Sequence[Operation], launch: Launched, harness: froze
     return Launched(_groups(work, [o.kind == "kernel" and o.name in own for o in work]), span)
 
 
-def harness_names(timed: Sequence[Operation], launch: Sequence[Operation]) -> frozenset[str]:
-    """Return names of the harness's own work: all in a recording of the baseline that its launch does not do."""
+def harness_names(timed: Sequence[GpuOperation], launch: Sequence[GpuOperation]) -> frozenset[str]:
+    """Return the names of the harness's own work: everything in a recording of the baseline that its launch lacks."""
     return frozenset(o.name for o in timed) - frozenset(o.name for o in launch)
 
 
 def out_of_order(launched: Launched) -> str | None:
-    """Why work on other streams makes a version illegitimate, as a sentence's end; None if nothing is out of order."""
+    """Return why work on other streams makes a version illegitimate, as the end of a sentence; None if it does not."""
     if launched.unordered:
         names = _named(launched.unordered)
         return f"works on another stream without waiting for what was enqueued before it ({names})"
@@ -194,11 +194,11 @@ def out_of_order(launched: Launched) -> str | None:
 
 
 def passed_off(candidate: Launched, baseline: Launched) -> str | None:
-    """Why a version's kernels are not what computes its answer, as a sentence; None if they are.
+    """Return why the answer is not computed by the version's own kernels, as a sentence; None if it is.
 
-    What the baseline leaves to libraries a candidate may leave to them too, for as long as the baseline does. Beside a
-    baseline without kernels of its own, such as a KernelBench problem's `Model`, that is everything; but kernels that a
-    candidate has been built with and does not launch are there for show.
+    A candidate may leave work to libraries where the baseline does, for as long as the baseline does. Beside a baseline
+    without kernels of its own, such as a KernelBench problem's `Model`, that is everything; but then a candidate that
+    was built with kernels must launch them.
     """
     if not baseline.own_us:
         if candidate.own_us or baseline.never or not candidate.never:
@@ -225,7 +225,7 @@ def passed_off(candidate: Launched, baseline: Launched) -> str | None:
 
 
 def left_out(launch: Launched, timed: Launched, launches: int) -> str | None:
-    """Own kernels that a launch runs and that what was timed runs less often, as a sentence; None if there are none."""
+    """Return which own kernels of a launch run less often in the timed segment, as a sentence; None if none does."""
     ran = Counter[str]()
     for group in timed.groups:
         ran[group.name] += group.calls
@@ -239,19 +239,19 @@ def left_out(launch: Launched, timed: Launched, launches: int) -> str | None:
 
 
 def claims_too_little(timed: Launched, launches: int, claimed_us: float) -> str | None:
-    """Whether the time a launch is said to take is less than its own kernels took in the trace; a sentence if so."""
+    """Return a sentence if the claimed time of a launch is shorter than its kernels took in the trace, else None."""
     seen = timed.own_us / launches
     if claimed_us < policy.SHORT_CLAIM_SHARE * seen - policy.TRACE_SLACK_US:
         return f"its launches are said to take {claimed_us:.1f} us, but its kernels alone ran for {seen:.1f} us in each"
     return None
 
 
-def _groups(work: Sequence[Operation], own: Sequence[bool]) -> tuple[Group, ...]:
-    by_name: dict[tuple[str, str, bool], list[Operation]] = defaultdict(list)
+def _groups(work: Sequence[GpuOperation], own: Sequence[bool]) -> tuple[OperationGroup, ...]:
+    by_name: dict[tuple[str, str, bool], list[GpuOperation]] = defaultdict(list)
     for operation, is_own in zip(work, own, strict=True):
         by_name[operation.kind, operation.name, is_own].append(operation)
     groups = [
-        Group(
+        OperationGroup(
             kind,
             name,
             is_own,
@@ -268,7 +268,7 @@ def _computes_nothing(name: str) -> bool:
     return bool(_PREPARES.search(name) or _COPIES.search(name))
 
 
-def _never(work: Sequence[Operation], entries: frozenset[str]) -> tuple[str, ...]:
+def _never(work: Sequence[GpuOperation], entries: frozenset[str]) -> tuple[str, ...]:
     ran = {_plain(o.name) for o in work if o.kind == "kernel"}
     return tuple(sorted(demangle(entry) for entry in entries if _plain(demangle(entry)) not in ran))
 

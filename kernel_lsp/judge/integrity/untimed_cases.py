@@ -1,4 +1,4 @@
-"""Cases that are not timed, for the baseline is short there: a candidate may not be slow on them."""
+"""Check that a candidate is not slow on cases that are too short to be timed."""
 
 from collections.abc import Sequence
 from dataclasses import replace

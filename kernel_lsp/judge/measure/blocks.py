@@ -24,24 +24,24 @@ _OUT_OF_MEMORY = ("OutOfMemoryError", "CudaError")
 
 
 class TimedOutputsDiffer(Exception):  # noqa: N818 - a finding about a candidate, not an error of ours
-    """A timed launch left other outputs than another one on the same inputs."""
+    """A timed launch left other outputs than another launch on the same inputs."""
 
 
 class Renewal(Protocol):
-    """Puts new inputs in place before each half of a block (AB or BA), and looks at what is made of them."""
+    """Writes new inputs before each half of a block (AB or BA), and checks the outputs on them."""
 
     async def renew(self, case: TimedCase) -> None:
-        """Put new inputs into the slabs of a case on both sides."""
+        """Write new inputs into the slabs of a case on both sides."""
         ...
 
     async def look(self, case: TimedCase, segment: Segment) -> None:
-        """Look at a segment of the candidate that has just been run on them."""
+        """Check a segment that the candidate has just run on them."""
         ...
 
 
 @dataclass(slots=True)
 class Series:
-    """Blocks of one pair: for each case the log ratios candidate / baseline and the times behind them."""
+    """The blocks of one pair: for each case the log ratios candidate / baseline and the underlying times."""
 
     cases: tuple[TimedCase, ...]
     blocks: list[list[float]]
@@ -68,13 +68,13 @@ class Series:
         return tuple(case[-1] for case in self.blocks)
 
     def discard_last(self) -> None:
-        """Take the last block back."""
+        """Remove the last block and count it as discarded."""
         self.discarded += 1
         for column in (*self.blocks, *self.baseline_us, *self.candidate_us):
             column.pop()
 
     def joined(self, later: "Series") -> "Series":
-        """Return this series with the blocks of a later one behind its own."""
+        """Return this series with the blocks of a later one appended."""
 
         def appended(a: list[list[float]], b: list[list[float]]) -> list[list[float]]:
             return [x + y for x, y in zip(a, b, strict=True)]
@@ -91,7 +91,7 @@ class Series:
         )
 
 
-class Pair:
+class PairedMeasurement:
     """The blocks of one candidate against the baseline. Not to be used without the GPU's lock.
 
     A kernel's time depends on where in memory its inputs and outputs lie: by a few tenths of a percent where memory is
@@ -102,7 +102,7 @@ class Pair:
     process faster than the next (`tests/bench/results/placement.json`). So all are made ready for one side before the
     other.
 
-    Of a slow baseline a block is one launch of either side, the first of them A and B in turn: `once` says so.
+    With a slow baseline a block is one launch of each side, A and B going first in turn (`once`).
 
     `same_bits` says that launches on the same inputs must leave the same bits, as those of deterministic kernels do;
     `spread` how many launches at least work in memory of their own; `placed` are the cases in the place that the last
@@ -132,7 +132,7 @@ class Pair:
         self.recorded: dict[str, list[Recorded]] = {"A": [], "B": []}
 
     async def make_ready(self) -> None:
-        """Make all places ready, those of the baseline first."""
+        """Allocate and record all places, those of the baseline first."""
         for side, subject in self._sides.items():
             for place in range(self._places):
                 try:
@@ -140,14 +140,14 @@ class Pair:
                 except WorkerFailure as error:
                     if place == 0 or error.kind not in _OUT_OF_MEMORY:
                         raise
-                    self._places = place  # a launch that takes much memory besides its outputs has fewer places
+                    self._places = place  # launches with much memory of their own have fewer places
                     break
         for subject in self._sides.values():
             for first in [name for name in subject.bound if self._beyond(name)]:
                 await self._harness.unbind(subject, first)
 
     async def block(self, series: Series) -> bool:
-        """Measure one block of every case, ABBA or BAAB by chance, and append it; False if the clock jumped.
+        """Measure one block of every case, ABBA or BAAB at random, and append it; return False if the clock jumped.
 
         Raises:
             TimedOutputsDiffer: a launch of the candidate left other outputs than another one on the same inputs.
@@ -187,7 +187,7 @@ class Pair:
         return True
 
     async def watched_block(self, series: Series) -> bool:
-        """Measure one block and note what slowed the GPU down; False if it does not count.
+        """Measure one block and record what throttled the GPU; return False if the block does not count.
 
         Raises:
             TimedOutputsDiffer, NothingTimed: see `block`.
@@ -202,7 +202,7 @@ class Pair:
         return counts
 
     def _halves(self) -> tuple[str, ...]:
-        """The order of both sides in a block of a case."""
+        """Return the order of both sides in a block of a case, one item for each half."""
         if self._turn is not None:
             return (("AB", "BA")[(self._turn + self._blocks) % 2],)
         return self._rng.choice((("AB", "BA"), ("BA", "AB")))
@@ -211,13 +211,13 @@ class Pair:
         return [case.at(place) for case in self._cases]
 
     def _beyond(self, first: str) -> bool:
-        """Say if slabs belong to a place that is not used, by the first of them."""
+        """Return True if these slabs, named by the first, belong to a place that is not used."""
         _, _, place = first.partition("@")
         return place != "" and int(place.partition(".")[0]) >= self._places
 
 
 async def warm_up(subjects: Sequence[Subject], case: TimedCase) -> None:
-    """Run all in turn until the SM clock keeps still, for as long as policy allows; slow launches do so alone."""
+    """Run all in turn until the SM clock is stable or the policy's time is over; slow launches run once only."""
     if case.slow:
         return
     started = time.perf_counter()
@@ -232,9 +232,9 @@ async def warm_up(subjects: Sequence[Subject], case: TimedCase) -> None:
 
 
 def _places(harness: Harness, cases: Sequence[TimedCase], spread: int) -> int:
-    """Return into how many places of its memory each version can put all cases.
+    """Return the number of places: how often all cases fit into the memory of each version.
 
-    Launches of a segment lie apart already: so many places that `spread` launches do.
+    Launches of a segment already lie in separate memory; places are added until `spread` launches do.
     """
     assert harness.gpu is not None, "only a GPU is timed"
     footprint = sum(case.slabs * (case.footprint + case.output_bytes) for case in cases)

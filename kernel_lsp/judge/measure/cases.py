@@ -1,4 +1,4 @@
-"""Which cases are timed and how, and the recordings that are made for that."""
+"""Choose which cases are timed and how, and record their launches."""
 
 import math
 import secrets
@@ -14,11 +14,11 @@ from kernel_lsp.judge.inputs.draw import Draw
 from kernel_lsp.judge.measure.roofline import Bandwidth
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.runner.messages.oracle import Fill
-from kernel_lsp.runner.messages.subject import UNFLUSHED, Mode, Record, Recorded, Refresh, RunSegments, Segment
+from kernel_lsp.runner.messages.subject import UNFLUSHED, Mode, Recorded, RecordSegment, Refresh, RunSegments, Segment
 
 
 class NothingTimed(Exception):  # noqa: N818 - a finding about a candidate, not an error of ours
-    """What was recorded takes no time at all on the GPU."""
+    """The recorded launches take no time at all on the GPU."""
 
     def __init__(self) -> None:
         super().__init__("what is timed does nothing on the GPU")
@@ -26,7 +26,7 @@ class NothingTimed(Exception):  # noqa: N818 - a finding about a candidate, not 
 
 @dataclass(frozen=True, slots=True)
 class TimedCase:
-    """How one case is timed, in one place of memory.
+    """One timed case in one place of memory, and how it is timed.
 
     Attributes:
         draw: its plain inputs.
@@ -54,7 +54,7 @@ class TimedCase:
 
     @property
     def slow(self) -> bool:
-        """True where launches are too long to be repeated for their own sake."""
+        """True where one launch is so long that it is not repeated within a segment."""
         return self.baseline_us >= policy.SLOW_LAUNCH_SECONDS * 1e6
 
     def at(self, place: int) -> "TimedCase":
@@ -68,34 +68,34 @@ class TimedCase:
 
     @property
     def recording(self) -> str:
-        """Name of its recording in this place: that of the first slab, and how it differs from the usual one."""
+        """Return the name of its recording in this place: its first slab, with a suffix if unflushed."""
         return self.names[0] + (UNFLUSHED if self.unflushed else "")
 
     @property
     def sequence(self) -> tuple[str, ...]:
-        """The slab of each launch of a segment."""
+        """Return the slab of each launch of a segment."""
         names = self.names
         return tuple(names[number % len(names)] for number in range(self.launches))
 
     @property
     def how(self) -> tuple[object, ...]:
-        """How it is recorded."""
+        """Return the properties that a recording depends on; equal ones can share it."""
         return (self.mode, self.launches, self.slabs, self.restores, self.captured)
 
     @property
     def footprint(self) -> int:
-        """Bytes of inputs and outputs of one launch."""
+        """Return the bytes of inputs and outputs of one launch."""
         return (1 + self.restores) * self.draw.nbytes + self.output_bytes
 
     @property
     def bytes_moved(self) -> int:
-        """Compulsory traffic: each input read once, each output written once."""
+        """Return the compulsory traffic in bytes: each input read once, each output written once."""
         return self.draw.input_bytes + self.output_bytes
 
     def roofline_share(self, bandwidth: Bandwidth | None, us: float) -> float | None:
         """Return the share of `us` microseconds that memory needs for the compulsory traffic; None if unknown.
 
-        A kernel that is faster and may pick from a table leaves out some of the traffic: then that is not known.
+        It is unknown for a kernel that beats it and may read only part of its inputs, as from a table.
         """
         if bandwidth is None or self.mode == "short":
             return None
@@ -112,7 +112,7 @@ class CaseChoice:
 
 
 async def choose_cases(harness: Harness, baseline: Subject, profile: BaselineProfile, *, captured: bool) -> CaseChoice:
-    """Decide how each case is timed, from the baseline's time.
+    """Choose how each case is timed, from the baseline's time.
 
     Raises:
         WorkerFailure: of kind `NotCapturableError`, when `captured` is asked for and cannot be.
@@ -122,7 +122,7 @@ async def choose_cases(harness: Harness, baseline: Subject, profile: BaselinePro
     for draw in (draw for draw in profile.draws if draw.is_plain and draw.case not in harness.workload.advisory):
         outputs, launch_time = profile.output_bytes[draw.case], harness.launch_time
         probe = TimedCase(draw, "cold", 3, 0.0, outputs, restores=profile.in_place, captured=captured, place=-1)
-        if launch_time.is_slow(draw.case):  # its runs have told its time
+        if launch_time.is_slow(draw.case):  # its time is known from earlier runs
             us = launch_time.launch_s[draw.case] * 1e6
             chosen.append(replace(probe, launches=1, baseline_us=us, place=0))
             continue
@@ -142,32 +142,32 @@ async def choose_cases(harness: Harness, baseline: Subject, profile: BaselinePro
 
 
 def launch_bound(us: float, longest: float) -> bool:
-    """Say if a case tells more about launching than about the kernel, beside the longest one of its workload."""
+    """Return True if a case is so short beside the longest one that it measures launch overhead, not the kernel."""
     brief = us < policy.SHORT_LAUNCH_US and us < longest / policy.UNTIMED_CASE_RATIO
     return us < longest and (us < policy.UNTIMED_CASE_US or brief)
 
 
 def launches_of(us: float) -> int:
-    """Return launches per segment for a launch of so many microseconds."""
+    """Return the number of launches per segment for a launch of `us` microseconds."""
     if us >= policy.TWO_LAUNCHES_US:
         return 2 if us < policy.ONE_LAUNCH_US else 1
     return max(policy.LEAST_LAUNCHES, min(policy.MOST_LAUNCHES, math.ceil(policy.SEGMENT_US / us)))
 
 
 def _slabs(harness: Harness, case: TimedCase, wanted: int) -> int:
-    """Return on how many sets of inputs a segment of a case works: one for each launch where memory allows."""
+    """Return the number of input sets in a segment of a case: one for each launch if memory allows."""
     assert harness.gpu is not None, "only a GPU is timed"
     room = free_bytes(harness.gpu) * policy.PLACES_MEMORY_SHARE
     return max(1, min(wanted, int(room // max(1, case.footprint + case.output_bytes))))
 
 
 async def prepare(harness: Harness, subject: Subject, cases: Sequence[TimedCase]) -> list[Recorded]:
-    """Fill the memory of cases with their plain inputs and record their segments, in their places."""
+    """Fill the memory of cases with their plain inputs, and record their segments in all places."""
     made: list[Recorded] = []
     for case in cases:
         await harness.bind(subject, case.names, case.draw)
         await fill(harness, subject, case, case.draw)
-        request = Record(
+        request = RecordSegment(
             recording=case.recording,
             slabs=case.sequence,
             mode=case.mode,
@@ -182,7 +182,7 @@ async def prepare(harness: Harness, subject: Subject, cases: Sequence[TimedCase]
 
 
 async def ready(harness: Harness, subject: Subject, cases: Sequence[TimedCase]) -> list[Recorded]:
-    """Prepare those cases that are not recorded in this way already."""
+    """Record the cases that are not yet recorded in this way."""
     waiting = [case for case in cases if subject.recorded.get(case.recording) != case.how]
     return await prepare(harness, subject, waiting)
 
@@ -190,7 +190,7 @@ async def ready(harness: Harness, subject: Subject, cases: Sequence[TimedCase]) 
 async def fill(
     harness: Harness, subject: Subject, case: TimedCase, draw: Draw, slabs: Sequence[str] | None = None
 ) -> None:
-    """Put inputs into slabs of a recorded case, into all of them unless told otherwise."""
+    """Write inputs into slabs of a recorded case; into all slabs by default."""
     chosen = tuple(case.names if slabs is None else slabs)
     await harness.oracle(Fill(subject=subject.name, slabs=chosen, key=draw.key))
     if case.restores:

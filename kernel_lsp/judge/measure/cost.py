@@ -1,4 +1,4 @@
-"""What a judgement costs where a launch of the baseline takes long, and the bound that it is kept within.
+"""Bound the cost of a judgement where one launch of the baseline takes long.
 
 A judgement repeats launches by the hundred, which nobody notices of kernels that take milliseconds. With a baseline of
 seconds it would take minutes. So from `policy.SLOW_LAUNCH_SECONDS` on a launch has to be worth its time: inputs that
@@ -14,19 +14,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from kernel_lsp import policy
-from kernel_lsp.runner.messages.subject import CallRepeatedly, Run, RunSegments, Sustain, Trace, TraceSegment
+from kernel_lsp.runner.messages.subject import CallRepeatedly, Run, RunSegments, Sustain, TraceLaunch, TraceSegment
 
-LAUNCHING = (CallRepeatedly, Run, RunSegments, Sustain, Trace, TraceSegment)
+LAUNCHING = (CallRepeatedly, Run, RunSegments, Sustain, TraceLaunch, TraceSegment)
 """Requests that launch a version; `Rehearse` is for what compiles first, and has a deadline of its own."""
 
 
 class OutOfTimeError(Exception):
-    """One more launch would not fit into the time for a judgement of a slow baseline."""
+    """There is no time for one more launch in the judgement of a slow baseline."""
 
 
 @dataclass(slots=True)
 class LaunchTime:
-    """Seconds that launches took, and what is left of them once the baseline is known to be slow.
+    """Counts the seconds of launches, and what is left of the budget once the baseline is known to be slow.
 
     Attributes:
         budget_s: bound on them, `judge.slow_budget_s`.
@@ -34,7 +34,7 @@ class LaunchTime:
         spent_s: by launches of the judgement under way, the baseline's own measurement included.
         measured_s: what the baseline's own measurement took, once it is over.
         bounded: True within that measurement and within judgements; searches have a budget of their own.
-        announced: True once somebody was told.
+        announced: True once the user was told that judging is slow.
         planned_pairs: of launches that each of two looks at a candidate will have; the least, until they are known.
     """
 
@@ -47,12 +47,12 @@ class LaunchTime:
     planned_pairs: int = policy.SLOW_LEAST_PAIRS
 
     def baseline_ran(self, case: int, seconds: float) -> None:
-        """Note a run of the baseline; the shortest counts, for a first one may load what it needs."""
+        """Record a run of the baseline; the shortest counts, because a first run may load libraries."""
         self.launch_s[case] = min(seconds, self.launch_s.get(case, math.inf))
 
     @contextmanager
     def measuring(self) -> Generator[None]:
-        """Within it the baseline is measured."""
+        """Count launches in this block as part of measuring the baseline."""
         self.bounded = True
         try:
             yield
@@ -61,7 +61,7 @@ class LaunchTime:
 
     @contextmanager
     def judgement(self) -> Generator[None]:
-        """Within it launches have what measuring the baseline has left."""
+        """Count launches in this block as part of a judgement, with the time that measuring the baseline has left."""
         self.spent_s, self.bounded, self.planned_pairs = self.measured_s, True, policy.SLOW_LEAST_PAIRS
         try:
             yield
@@ -69,7 +69,7 @@ class LaunchTime:
             self.bounded = False
 
     def is_slow(self, case: int) -> bool:
-        """Say if the baseline takes long on a case."""
+        """Return True if the baseline takes long on a case."""
         return self.launch_s.get(case, 0.0) >= policy.SLOW_LAUNCH_SECONDS
 
     @property
@@ -79,12 +79,12 @@ class LaunchTime:
 
     @property
     def each_s(self) -> float:
-        """Seconds of one launch of the baseline on every case."""
+        """Return the seconds of one baseline launch on every case together."""
         return math.fsum(self.launch_s.values())
 
     @property
     def left_s(self) -> float:
-        """Seconds that are left; infinite where the baseline is quick, and between judgements."""
+        """Return the seconds left; infinite for a quick baseline, and between judgements."""
         return self.budget_s - self.spent_s if self.slow and self.bounded else math.inf
 
     def deadline(self, asked_s: float) -> float:
@@ -98,17 +98,17 @@ class LaunchTime:
         return min(asked_s, max(self.left_s, 2 * self.each_s))
 
     def affords_inputs(self, seconds: float) -> bool:
-        """Say if there is time for so many seconds of the baseline on inputs besides those that must be tried."""
+        """Return True if there is time to run the baseline for so many seconds on optional inputs."""
         spare_s = (1 - policy.SLOW_INPUTS_SHARE) * self.budget_s
         return not self.slow or self.left_s - seconds >= spare_s
 
     def affords_case(self, expected_s: float = 0.0) -> bool:
-        """Say if all cases that were run can be timed, and one more on which a launch of the baseline takes so long."""
+        """Return True if all cases run so far can be timed, and one more with launches of `expected_s` seconds."""
         launches = 2 * policy.SLOW_LEAST_PAIRS + policy.SLOW_DOUBT_LAUNCHES
         return launches * (self.each_s + expected_s) + 2 * self.each_s + 4 * expected_s <= self.left_s
 
     def spare_launches(self, candidate_s: float) -> float:
-        """Return how many launches of a candidate leave enough for timing it; infinite where the baseline is quick.
+        """Return how many launches of a candidate fit besides timing it; infinite for a quick baseline.
 
         Args:
             candidate_s: seconds of the longest of them.
@@ -119,7 +119,7 @@ class LaunchTime:
         return max(0.0, math.floor((self.left_s - timed_s) / max(candidate_s, 1e-6)))
 
     def plan_pairs(self, candidate_s: float) -> int:
-        """Plan the pairs of launches that each of two looks will have; return 0 where there is no time for enough.
+        """Plan and return the number of launch pairs in each of the two looks; 0 if time does not allow enough.
 
         Args:
             candidate_s: seconds of one launch of the candidate on every case.
@@ -130,24 +130,24 @@ class LaunchTime:
         return max(fit, default=0)
 
     def _timing_s(self, pairs: int, candidate_s: float) -> float:
-        """Seconds of two looks and of doubting a gain; what is timed of a candidate is also checked."""
+        """Return the seconds of both looks and the checks of a gain."""
         launches = 2 * pairs + policy.SLOW_DOUBT_LAUNCHES
         return launches * self.each_s + (launches + pairs + policy.SLOW_CHECK_LAUNCHES) * candidate_s
 
     def slowest(self, cases: Sequence[str]) -> str:
-        """Name the case on which the baseline takes longest, and the seconds it takes there."""
+        """Return a clause that names the case on which the baseline is slowest, and its seconds."""
         case = max(self.launch_s, key=self.launch_s.__getitem__)
         return f"a launch of the kernel as it stands takes {self.launch_s[case]:.1f} s on case {cases[case]}"
 
     def announcement(self, cases: Sequence[str]) -> str:
-        """What judging will cost, in a sentence for who waits."""
+        """Return a sentence that tells the waiting user what judging will cost."""
         return (
             f"{self.slowest(cases)}: judging takes up to {self.budget_s:.0f} s of launches, on fewer inputs and with "
             f"fewer repeats than usual. {CURE}"
         )
 
     def refusal(self, cases: Sequence[str]) -> str:
-        """Why nothing can be timed, and what to do, in a sentence."""
+        """Return a sentence on why nothing can be timed and what to do."""
         launches = 2 * policy.SLOW_LEAST_PAIRS + policy.SLOW_DOUBT_LAUNCHES
         return (
             f"{self.slowest(cases)}, and timing takes {launches} of them at least, which does not fit into "

@@ -1,4 +1,4 @@
-"""The GPU as it was while something was measured."""
+"""Record the state of the GPU during a measurement."""
 
 from collections.abc import Sequence
 
@@ -31,7 +31,7 @@ def device_state(
             ModelServerState(name=quieted.server.name, pid=quieted.server.pid, how=quieted.how, busy_percent=busy)
         )
         if quieted.how is not Quiet.BUSY:
-            pids |= theirs  # the driver's samples reach back to when it still generated
+            pids |= theirs  # the driver's samples reach back to the time when the server still generated
     state = read_state(harness.gpu, pids)
     busy_server = any(s.how is Quiet.BUSY for s in servers)
     return DeviceState(

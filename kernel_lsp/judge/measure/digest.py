@@ -1,4 +1,4 @@
-"""One hash over the rules of the judge: all its thresholds and its own code, for the id of a verdict."""
+"""Hash the judge's rules, all its thresholds and code, for the id of a verdict."""
 
 import hashlib
 import json

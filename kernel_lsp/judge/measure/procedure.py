@@ -1,8 +1,8 @@
-"""The rule by which blocks become an outcome: everything between "one more block was measured" and "do this next".
+"""The decision rule of a measurement: from each new block to the next step.
 
 Pure: numbers in, records out, so that the GPU and `tests/bench/paired_verdict_simulation.py` run the same rule.
 
-1. `Rule.of` fixes margins and the placement blur for the timed cases.
+1. `DecisionRule.of` fixes margins and the placement blur for the timed cases.
 2. A `FirstLook` takes block after block until its decision says `stop`.
 3. Where that decision is `provisional`, both sides are loaded into fresh processes, and a `SecondLook` takes
    `policy.CONFIRMATION_BLOCKS` fresh blocks and concludes.
@@ -28,7 +28,7 @@ NEVER_STEADY = "the GPU's clock never kept still long enough to time anything"
 
 
 class Timed(Protocol):
-    """A timed case, as far as the rule needs to know it."""
+    """A timed case, as far as the rule needs it."""
 
     @property
     def mode(self) -> str:
@@ -42,7 +42,7 @@ class Timed(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class DecisionRule:
     """Margins for one pair of baseline and candidate, all of ln(B/A) unless stated otherwise.
 
     Attributes:
@@ -69,7 +69,9 @@ class Rule:
     pairs: int | None = None
 
     @classmethod
-    def of(cls, cases: Sequence[Timed], settings: JudgeSettings, *, shared: bool, pairs: int | None = None) -> "Rule":
+    def of(
+        cls, cases: Sequence[Timed], settings: JudgeSettings, *, shared: bool, pairs: int | None = None
+    ) -> "DecisionRule":
         """Return the rule for these cases; `shared` says that others compute on the GPU too.
 
         The placement blur of a case is a share of its time; over cases it averages as independent errors do. A fixed
@@ -93,14 +95,14 @@ class Rule:
         )
 
     def widened(self, interval: Interval) -> Interval:
-        """Return an interval of one pair of processes widened by what the next pair would differ by."""
+        """Return an interval of one pair of processes, widened by the scatter between processes."""
         centre, half = (interval.lower + interval.upper) / 2, (interval.upper - interval.lower) / 2
         half = math.hypot(half, NormalDist().inv_cdf(1 - self.alpha / 2) * self.scatter)
         return Interval(centre - half, centre + half)
 
     @property
     def clear_loss(self) -> float:
-        """Loss from which on one look is enough."""
+        """Return the loss, in ln(B/A), from which a single look is enough."""
         return self.clear + policy.CLEAR_LOSS
 
 
@@ -115,7 +117,7 @@ class FirstLook:
         discarded: blocks that do not count.
     """
 
-    rule: Rule
+    rule: DecisionRule
     blocks: tuple[list[float], ...] = field(init=False)
     gpu_ms: float = 0.0
     discarded: int = 0
@@ -125,7 +127,7 @@ class FirstLook:
         self.blocks = tuple([] for _ in self.rule.case_clear)
 
     def add(self, block: Sequence[float], gpu_ms: float) -> Decision:
-        """Take in one block, ln(B/A) of each case, and return the decision on all so far.
+        """Add one block, ln(B/A) of each case, and return the decision on all blocks so far.
 
         Raises:
             ValueError: the block has not one value for each case.
@@ -136,9 +138,9 @@ class FirstLook:
         return self.decision
 
     def discard(self, gpu_ms: float) -> Decision:
-        """Note a block that does not count and return the decision on the others.
+        """Count a block that is invalid, and return the decision on the others.
 
-        After too many of them it is decided as if the budget were spent.
+        After too many invalid blocks it is decided as if the budget were spent.
 
         Raises:
             TimeoutError: too many were discarded, and too few count to decide anything.
@@ -152,11 +154,11 @@ class FirstLook:
 
     @property
     def decision(self) -> Decision:
-        """The decision on the blocks so far: CONTINUE, PROVISIONAL_FASTER, PROVISIONAL_SLOWER, or a final outcome.
+        """Return the decision so far: CONTINUE, PROVISIONAL_FASTER, PROVISIONAL_SLOWER, or a final outcome.
 
-        NOT_WORTH_IT is followed for `policy.FOLLOWED_BLOCKS`, for it may turn out SAME or a loss; and a loss for as
-        many while its estimate is a clear one, for more blocks cost less than a second look. Where the number of pairs
-        is fixed nothing is decided before them, and all is with them.
+        NOT_WORTH_IT is measured on for `policy.FOLLOWED_BLOCKS`, as it may turn into SAME or a loss. So is a loss whose
+        estimate is clear, as more blocks cost less than a second look. A fixed number of pairs is decided once, at its
+        end.
         """
         rule = self.rule
         if rule.pairs is not None:
@@ -192,7 +194,7 @@ class FirstLook:
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
-    """The end of a second look.
+    """The result of a second look.
 
     Attributes:
         outcome: FASTER, SLOWER, SAME, NOT_WORTH_IT or AMBIGUOUS.
@@ -209,7 +211,7 @@ class Conclusion:
 
 @dataclass(slots=True)
 class SecondLook:
-    """Fresh blocks, measured later and in fresh processes, after a first look whose decision is provisional."""
+    """Blocks measured later and in fresh processes, to confirm a provisional decision."""
 
     first: FirstLook
     blocks: tuple[list[float], ...] = field(init=False)
@@ -221,11 +223,11 @@ class SecondLook:
 
     @property
     def complete(self) -> bool:
-        """True once there are as many blocks as a conclusion rests on."""
+        """True once there are enough blocks for a conclusion."""
         return len(self.blocks[0]) >= (self.first.rule.pairs or policy.CONFIRMATION_BLOCKS)
 
     def add(self, block: Sequence[float]) -> None:
-        """Take in one block, ln(B/A) of each case.
+        """Add one block, ln(B/A) of each case.
 
         Raises:
             ValueError: the block has not one value for each case.
@@ -234,7 +236,7 @@ class SecondLook:
             case.append(value)
 
     def discard(self) -> None:
-        """Note a block that does not count.
+        """Count a block that is invalid.
 
         Raises:
             TimeoutError: too many were discarded.
@@ -244,16 +246,20 @@ class SecondLook:
             raise TimeoutError(NEVER_STEADY)
 
     def conclude(self, seed: int) -> Conclusion:
-        """Return the outcome of both looks; `seed` is that of the bootstrap, so that a verdict can be repeated.
+        """Return the conclusion from both looks; `seed` makes the bootstrap, and so the verdict, repeatable.
 
-        A claim holds if the fresh blocks make it again. Looks that contradict each other claim neither a gain nor a
-        loss: after a provisional gain a loss is NOT_WORTH_IT, after a provisional loss a gain is AMBIGUOUS.
+        A claim holds if the fresh blocks repeat it. Looks that contradict each other claim neither a gain nor a loss:
+        after a provisional gain a loss is NOT_WORTH_IT, after a provisional loss a gain is AMBIGUOUS.
         """
         return confirm(self.first.rule, self.first.decision.outcome, self.first.blocks, self.blocks, seed)
 
 
 def confirm(
-    rule: Rule, claim: LookOutcome, earlier: Sequence[Sequence[float]], fresh: Sequence[Sequence[float]], seed: int
+    rule: DecisionRule,
+    claim: LookOutcome,
+    earlier: Sequence[Sequence[float]],
+    fresh: Sequence[Sequence[float]],
+    seed: int,
 ) -> Conclusion:
     """Return the outcome of a second look.
 

@@ -1,4 +1,4 @@
-"""The roof that memory puts over a launch: it must read each input once and write each output once."""
+"""The memory roofline of a launch: it must read each input once and write each output once."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from kernel_lsp.runner.messages.oracle import MemoryRates
 
 @dataclass(frozen=True, slots=True)
 class Bandwidth:
-    """What the memory of a GPU gives, in bytes per second.
+    """The memory bandwidth of a GPU, in bytes per second.
 
     Attributes:
         copy: measured, read plus written by a large copy.
@@ -24,16 +24,16 @@ class Bandwidth:
 
     @classmethod
     def measured(cls, rates: MemoryRates) -> "Bandwidth":
-        """Return the record of a worker's measurement."""
+        """Return the record made from a worker's measurement."""
         return cls(rates.copy, rates.read, rates.write, rates.peak)
 
     @property
     def limit(self) -> float:
-        """What nothing can exceed."""
-        measured = max(self.copy, self.read)  # the end of what is written may still be in the cache
+        """Return an upper bound on the bandwidth, in bytes per second."""
+        measured = max(self.copy, self.read)  # the last writes of a copy may still be in the cache
         return self.peak if self.peak > measured else policy.PEAK_BANDWIDTH_FACTOR * measured
 
     def seconds(self, read: int, written: int) -> float:
-        """How long so many bytes take at least: what is read and written alike as a copy, the rest at its own rate."""
+        """Return the least seconds for these bytes: equal parts of both at the copy rate, the rest at its own rate."""
         common = min(read, written)
         return 2 * common / self.copy + (read - common) / self.read + (written - common) / self.write

@@ -1,4 +1,4 @@
-"""The blocks of a race, many candidates at once: the order of a round, a difference for each, and who goes on."""
+"""The blocks of a race between many candidates: the order of a round, the differences, and the survivors."""
 
 import math
 import random
@@ -9,21 +9,21 @@ from kernel_lsp.policy import ALPHA, DELTA, LEAST_DEVIATION
 
 
 def alpha_of_each(alpha: float, candidates: int) -> float:
-    """The error probability of each of so many candidates that are judged together (Bonferroni)."""
+    """Return the error probability for each of several candidates that are judged together (Bonferroni)."""
     return alpha / candidates
 
 
 def schedule(candidates: Sequence[int], rng: random.Random) -> list[int | None]:
-    """The order of one round: A, the candidates shuffled, A, the same reversed, A; None stands for the baseline."""
+    """Return the order of a round: A, the candidates shuffled, A, the same reversed, A; None is the baseline."""
     order = rng.sample(candidates, len(candidates))
     return [None, *order, None, *reversed(order), None]
 
 
 def differences(order: Sequence[int | None], segments: Sequence[float]) -> dict[int, float]:
-    """One ln(B/A) for each candidate of a round: b's two segments against (a1 + 2 a2 + a3) / 4.
+    """Return one ln(B/A) for each candidate of a round: its two segments against (a1 + 2 a2 + a3) / 4.
 
     Both have the same centre in time, so linear drift cancels. Interpolating between the runs of A that bracket each
-    segment was tried: no less noise in simulated drift and clock steps.
+    segment was tried: it leaves as much noise in simulated drift and clock steps.
 
     Args:
         order: from `schedule`.
@@ -45,7 +45,7 @@ def survivors(
     floor: float = LEAST_DEVIATION,
     keep: int | None = None,
 ) -> list[int]:
-    """The candidates of a race whose interval still allows a gain of `delta`, fastest first.
+    """Return the candidates of a race whose interval still allows a gain of `delta`, fastest first.
 
     Args:
         blocks: for each candidate still running, ln(B/A) of each round.

@@ -96,12 +96,12 @@ class Interval:
 
     @property
     def ratio(self) -> "Interval":
-        """For an interval of ln(B/A): that of B/A, candidate time over baseline time."""
+        """Return the interval of B/A, candidate time over baseline time, for an interval of ln(B/A)."""
         return Interval(_exp(self.lower), _exp(self.upper))
 
     @property
     def speedup(self) -> "Interval":
-        """For an interval of ln(B/A): that of A/B, how many times faster the candidate is."""
+        """Return the interval of A/B, how many times faster the candidate is, for an interval of ln(B/A)."""
         return Interval(_exp(-self.upper), _exp(-self.lower))
 
 
@@ -125,7 +125,7 @@ class Decision:
 
     @property
     def stop(self) -> bool:
-        """True if this series of blocks is over: a verdict is reached, or `confirm` has the word."""
+        """True if this series of blocks is over: the outcome is final, or `confirm` decides next."""
         return self.outcome is not LookOutcome.CONTINUE
 
     @property
@@ -158,12 +158,12 @@ class Confirmation:
 
     @property
     def speedup(self) -> float:
-        """Best estimate from the fresh blocks: baseline time over candidate time."""
+        """Return the best estimate of baseline time over candidate time, from the fresh blocks."""
         return speedup_of(self.mean)
 
 
 def summarise(d: Sequence[float], floor: float = LEAST_DEVIATION) -> Summary:
-    """Winsorised mean and deviation of blocks in the order in which they ran.
+    """Return the winsorised mean and deviation of blocks, given in the order in which they ran.
 
     From 6 blocks on outliers are drawn in, from 12 on a positive lag-1 autocorrelation r (at most 0.6) widens the
     deviation by sqrt((1 + r) / (1 - r)): slow drift makes blocks tell less than their number.
@@ -188,7 +188,7 @@ def summarise(d: Sequence[float], floor: float = LEAST_DEVIATION) -> Summary:
 
 
 def half_width(deviation: float, n: int, alpha: float = ALPHA) -> float:
-    """Half the width of the confidence sequence after `n` blocks: mean +- this holds at all looks with 1 - alpha.
+    """Return half the width of the confidence sequence after `n` blocks; mean +- it holds at all looks with 1 - alpha.
 
     Infinite while n is too small for alpha (under 4 blocks for 5 %, under 5 for 5 % / 16).
     """
@@ -202,12 +202,12 @@ def half_width(deviation: float, n: int, alpha: float = ALPHA) -> float:
 
 
 def half_width_once(deviation: float, n: int, alpha: float = ALPHA) -> float:
-    """Half the width of the t interval of `n` blocks, 2 at least: for a number of blocks that was fixed before."""
+    """Return half the width of the t interval of `n` blocks, at least 2, for a number of blocks fixed beforehand."""
     return t_quantile(1 - alpha / 2, n - 1) * deviation / math.sqrt(n)
 
 
 def min_detectable(deviation: float, n: int, alpha: float = ALPHA) -> float:
-    """The smallest |ln(B/A)| whose interval excludes 0 after `n` blocks with a probability of 95 %."""
+    """Return the smallest |ln(B/A)| whose interval excludes 0 after `n` blocks with a probability of 95 %."""
     return half_width(deviation, n, alpha) + NormalDist().inv_cdf(DETECTION_POWER) * deviation / math.sqrt(n)
 
 
@@ -332,7 +332,7 @@ def confirm(
 def bootstrap_interval(
     d: Sequence[float], alpha: float = ALPHA, seed: int = 0, floor: float = LEAST_DEVIATION
 ) -> Interval:
-    """Percentile interval of the winsorised mean over 2,000 resamples of whole blocks, so that pairs stay paired."""
+    """Return the percentile interval of the winsorised mean over 2,000 resamples of whole blocks."""
     rng = random.Random(seed)
     means = sorted(
         math.fsum(_winsorised(rng.choices(d, k=len(d)), floor)[0]) / len(d) for _ in range(BOOTSTRAP_RESAMPLES)
@@ -342,7 +342,7 @@ def bootstrap_interval(
 
 
 def combine(per_case: Sequence[Sequence[float]]) -> list[float]:
-    """One series from the blocks of several cases: the mean of ln(B/A) block by block, so a geometric mean of ratios.
+    """Return one series from the blocks of several cases: their mean ln(B/A), so a geometric mean of ratios.
 
     Args:
         per_case: for each case ln(B/A) of each block; all of the same length.
@@ -375,7 +375,7 @@ def guard(
 
 
 def _winsorised(d: Sequence[float], floor: float) -> tuple[list[float], int]:
-    """The values with outliers drawn in to median +- 3 robust deviations, and how many were."""
+    """Return the values with outliers clipped to median +- 3 robust deviations, and the number of clipped values."""
     if len(d) < WINSOR_FROM_BLOCKS:
         return list(d), 0
     centre = _median(d)
@@ -385,14 +385,14 @@ def _winsorised(d: Sequence[float], floor: float) -> tuple[list[float], int]:
 
 
 def _median(values: Sequence[float]) -> float:
-    """`statistics.median` without its generality: the bootstrap takes four thousand of them."""
+    """Return the median, faster than `statistics.median`: the bootstrap needs four thousand."""
     ordered = sorted(values)
     middle = len(ordered) // 2
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
 def _no_gain(interval: Interval, delta: float, clear: float, blur: float) -> LookOutcome | None:
-    """Return the verdict of an interval that rules out a gain worth the name, else None."""
+    """Return the outcome of an interval that rules out a gain worth having, else None."""
     if interval.lower > clear:
         return LookOutcome.SLOWER
     if interval.lower > -max(delta, blur):
@@ -411,5 +411,5 @@ def speedup_of(mean: float) -> float:
 
 
 def _exp(x: float) -> float:
-    """exp that is infinite where it overflows."""
+    """Return exp(x), infinite where it overflows."""
     return math.exp(x) if x < 700 else math.inf

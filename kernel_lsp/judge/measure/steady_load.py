@@ -1,4 +1,4 @@
-"""Seconds of one launch after another, for kernels that the GPU's power limits.
+"""Run both sides for seconds without pause, to find gains that the GPU's power limit takes away.
 
 The blocks of a judgement are short: the GPU has hardly grown warm when they are over. Where a kernel draws more power
 than the GPU may for long, its clock falls under a steady load, and a candidate that needs more energy gains less there,
@@ -27,7 +27,7 @@ ORDER = "ABBA"
 
 @dataclass(slots=True)
 class _Stretch:
-    """One side run for a while: launches, GPU seconds, joules (None where they are not counted), clock, power."""
+    """One side run for a while: launches, GPU seconds, joules (None if unknown), clock, power."""
 
     launches: int = 0
     seconds: float = 0.0
@@ -38,19 +38,19 @@ class _Stretch:
 
     @property
     def us(self) -> float:
-        """Microseconds of a launch."""
+        """Return the microseconds of a launch."""
         return self.seconds / self.launches * 1e6
 
 
 async def measure(
     harness: Harness, baseline: Subject, candidate: Subject, case: TimedCase
 ) -> tuple[Check, SustainedRun | None]:
-    """Both sides under a steady load on one case, if power limits either; not to be used without the GPU's lock.
+    """Measure both sides under a steady load on one case, if power is a limit; call it only with the GPU's lock held.
 
     Memory of both subjects must hold the case's inputs.
 
     Returns:
-        What was done or why it was not, and what was found.
+        The check with what was done or why it was skipped, and the measurement or None.
     """
     gpu = harness.gpu
     assert gpu is not None, "only a GPU is loaded"
@@ -77,7 +77,7 @@ async def measure(
 
 
 def summarise(case: str, baseline: Sequence[_Stretch], candidate: Sequence[_Stretch], limit_w: float) -> SustainedRun:
-    """What the stretches of both sides, in the order in which they ran, say."""
+    """Return the result of both sides' stretches, given in the order in which they ran."""
     logs = [math.log(b.us / a.us) for a, b in zip(baseline, candidate, strict=True)]
     mean = math.fsum(logs) / len(logs)
     deviation = math.sqrt(math.fsum((log - mean) ** 2 for log in logs) / (len(logs) - 1))
@@ -111,7 +111,7 @@ def _millijoules(stretches: Sequence[_Stretch]) -> float | None:
 
 
 def _watts(stretches: Sequence[_Stretch]) -> float | None:
-    """Mean power: by energy where it is counted, else of the readings."""
+    """Return the mean power in watts: from the energy counter, else from the readings; None without either."""
     millijoules = _millijoules(stretches)
     if millijoules is not None:
         return millijoules / _us(stretches) * 1e3
@@ -125,7 +125,7 @@ def _clock(stretches: Sequence[_Stretch]) -> float | None:
 
 
 async def _run(gpu: Gpu, subject: Subject, case: TimedCase, seconds: float) -> _Stretch:
-    """Run one side for a while, and look at the GPU meanwhile."""
+    """Run one side for a while, and sample the GPU's state meanwhile."""
     stretch = _Stretch()
     before = read_load(gpu).energy_j
     running = asyncio.ensure_future(

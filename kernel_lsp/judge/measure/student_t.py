@@ -1,4 +1,4 @@
-"""Quantiles of Student's t distribution, which the standard library lacks."""
+"""Compute quantiles of Student's t distribution, which the standard library lacks."""
 
 import math
 from functools import lru_cache
@@ -7,7 +7,7 @@ from statistics import NormalDist
 
 @lru_cache(maxsize=1024)
 def t_quantile(p: float, dof: int) -> float:
-    """The p-quantile of Student's t distribution, to 1e-9 relative for p from 1e-6 to 1 - 1e-6.
+    """Return the p-quantile of Student's t distribution, to 1e-9 relative for p from 1e-6 to 1 - 1e-6.
 
     Raises:
         ValueError: p is not inside (0, 1) or dof is not positive.
@@ -31,13 +31,16 @@ def t_quantile(p: float, dof: int) -> float:
 
 
 def _t_tail(t: float, dof: int) -> float:
-    """P(T > t) for t >= 0."""
+    """Return P(T > t) for t >= 0."""
     x = dof / (dof + t * t)
     return _incomplete_beta(dof / 2, 0.5, x, t * t / (dof + t * t)) / 2
 
 
 def _incomplete_beta(a: float, b: float, x: float, complement: float) -> float:
-    """Regularised I_x(a, b), `complement` being 1 - x: continued fraction, Lentz's method (Numerical Recipes 6.4)."""
+    """Return the regularised I_x(a, b); `complement` is 1 - x.
+
+    Continued fraction, Lentz's method (Numerical Recipes 6.4).
+    """
     if x > (a + 1) / (a + b + 2):
         return 1 - _incomplete_beta(b, a, complement, x)
     if x == 0:

@@ -1,4 +1,4 @@
-"""Stage: build the candidate, and see if there is anything to run."""
+"""Stage: build the candidate, and stop if it is the same program or has nothing to run."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ async def build(context: Context) -> Ruling | None:
 
 
 def _screen_host_code(context: Context, built: Built) -> Ruling | None:
-    """Read the C++ of a candidate's extensions, and the symbols that their libraries ask for."""
+    """Check the C++ of a candidate's extensions, and the symbols that their libraries import."""
     baseline = context.bench.target.baseline.kernel
     texts = built.host_texts or (context.candidate.kernel.text,)
     context.notes += host_notes(texts, baseline)
@@ -59,7 +59,7 @@ def _screen_host_code(context: Context, built: Built) -> Ruling | None:
 
 
 def _library(extension: ExtensionBuild) -> bytes | None:
-    """Return the image of an extension's host code; None where there is none."""
+    """Return the binary image of an extension's host code; None if it has none."""
     if extension.extension is not None:
         path = Path(extension.extension)
         return path.read_bytes() if path.is_file() else None
@@ -67,7 +67,7 @@ def _library(extension: ExtensionBuild) -> bytes | None:
 
 
 def _same_program(context: Context, built: Built) -> bool:
-    """Say if the machine would do the same: for CUDA by machine code and launches, for Python by its syntax."""
+    """Return True if both versions are the same program: by machine code and launches, or by syntax for Python."""
     baseline, candidate = context.bench.target.baseline, context.candidate
     if context.bench.target.workload.problem:
         return same_model(baseline.kernel.text, candidate.kernel.text)

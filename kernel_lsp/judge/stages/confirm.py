@@ -1,4 +1,4 @@
-"""Stage: a claim, of a gain or of a loss, is measured again in fresh processes and on inputs that nobody has seen."""
+"""Stage: measure a claimed gain or loss again, in fresh processes and on fresh inputs."""
 
 import asyncio
 import random
@@ -13,7 +13,7 @@ from kernel_lsp.judge.integrity.fresh_inputs import FreshInputs, remembers
 from kernel_lsp.judge.integrity.launches import check_recordings, check_timed
 from kernel_lsp.judge.integrity.outside_clock import seen_from_outside
 from kernel_lsp.judge.integrity.untimed_cases import slow_where_untimed
-from kernel_lsp.judge.measure.blocks import Pair, Series, warm_up
+from kernel_lsp.judge.measure.blocks import PairedMeasurement, Series, warm_up
 from kernel_lsp.judge.measure.cases import fill
 from kernel_lsp.judge.measure.procedure import Conclusion, SecondLook
 from kernel_lsp.judge.measure.statistics import LookOutcome
@@ -26,7 +26,7 @@ _HOST = "host time of a call"
 
 
 async def confirm(context: Context) -> Ruling | None:
-    """Measure baseline and candidate again; the ruling is FASTER where nothing speaks against a gain."""
+    """Measure baseline and candidate again; the ruling is FASTER if the gain holds."""
     assert context.first is not None, "there was a first look"
     for version in (context.measured.baseline, context.running):
         await context.harness.rest(version)
@@ -34,7 +34,7 @@ async def confirm(context: Context) -> Ruling | None:
     with context.timeline.stage("reload"):
         for version in (context.measured.baseline, context.running):
             entered = await context.harness.enter(version.candidate, version.built)
-            entered.own_weights = version.own_weights  # some are found by their values once it runs
+            entered.own_weights = version.own_weights  # some are recognised by their values only after a run
             entered.run_s = version.run_s
             context.reloaded.append(entered)
     with context.timeline.stage("settle"):
@@ -59,8 +59,8 @@ async def confirm(context: Context) -> Ruling | None:
         return _said(context, concluded)
 
 
-async def _second_look(context: Context, pair: Pair) -> tuple[SecondLook, Series]:
-    """Measure the blocks of a second look, and keep them behind the first ones in the context."""
+async def _second_look(context: Context, pair: PairedMeasurement) -> tuple[SecondLook, Series]:
+    """Measure the blocks of a second look, and append them to the first ones in the context."""
     assert context.first is not None, "there was a first look"
     assert context.series is not None, "it has blocks"
     look, series = SecondLook(context.first), Series.empty(context.cases)
@@ -76,11 +76,11 @@ async def _second_look(context: Context, pair: Pair) -> tuple[SecondLook, Series
 
 
 async def _doubt_gain(
-    context: Context, pair: Pair, fresh: FreshInputs, series: Series, concluded: Conclusion
+    context: Context, pair: PairedMeasurement, fresh: FreshInputs, series: Series, concluded: Conclusion
 ) -> Ruling | None:
-    """Return the ruling on a provisional gain that is not what it seems to be, or None.
+    """Return the ruling on a provisional gain that proves false, or None if it holds.
 
-    Who claims no gain any more has nothing to lie about; a disturbed GPU would make it look like a lie at times.
+    A candidate that no longer claims a gain is not accused: on a disturbed GPU honest times may look like cheating.
     """
     if (ruling := await fresh.finish(pair.placed)) is not None:
         return context.findings.fail(_FRESH, ruling)
@@ -100,14 +100,14 @@ async def _doubt_gain(
         return await _doubt(context, pair, series, fresh.rng)
 
 
-async def _doubt(context: Context, pair: Pair, series: Series, rng: random.Random) -> Ruling | None:
-    """Return the ruling on a gain that is not what was measured, or that costs elsewhere; None if it holds."""
+async def _doubt(context: Context, pair: PairedMeasurement, series: Series, rng: random.Random) -> Ruling | None:
+    """Return the ruling on a gain that is not real or that costs elsewhere; None if it holds."""
     baseline, candidate = context.reloaded
     harness, findings, measured = context.harness, context.findings, context.measured
     if (ruling := check_recordings(harness, context.cases, pair.recorded["B"], pair.recorded["A"])) is not None:
         return findings.fail(_AGAIN, ruling)
     replays = Replays(harness, candidate, measured.profile, rng)
-    for subject in context.reloaded:  # others were drawn for the confirmation
+    for subject in context.reloaded:  # their inputs were replaced during the confirmation
         for case in pair.placed:
             await fill(harness, subject, case, case.draw)
     ruling = await replays.on_new_inputs(pair.placed)
@@ -117,7 +117,7 @@ async def _doubt(context: Context, pair: Pair, series: Series, rng: random.Rando
         return findings.fail(_AGAIN, ruling)
     findings.passed(_AGAIN, "as many as there is time for beside a slow baseline" if context.pairs is not None else "")
     if (ruling := await seen_from_outside(harness, baseline, candidate, pair.placed)) is not None:
-        if device_now(context, series).shared:  # others take time between launches, which is no lie
+        if device_now(context, series).shared:  # other processes take time between launches: no sign of cheating
             said = f"others use this GPU, and clocks disagree: {ruling.reason.removeprefix('rejected: ')}"
             ruling = Ruling(Outcome.AMBIGUOUS, Stage.TIMED, said)
         return findings.fail(_CLOCK, ruling)
@@ -140,7 +140,7 @@ async def _doubt(context: Context, pair: Pair, series: Series, rng: random.Rando
 
 
 def _said(context: Context, concluded: Conclusion) -> Ruling:
-    """Return the ruling of both looks in words."""
+    """Return the ruling from both looks, with its reason in words."""
     measured, interval = concluded.measured, concluded.interval.speedup
     speedup = Speedup(measured.speedup, (interval.lower, interval.upper))
     outcome = Outcome[concluded.outcome.name]
@@ -160,9 +160,9 @@ def _said(context: Context, concluded: Conclusion) -> Ruling:
 
 
 def impossible(context: Context, series: Series) -> str | None:
-    """Say why the times cannot be: more is read from memory each second than memory can give.
+    """Return why the times are impossible: they need more memory traffic than the GPU's bandwidth allows; else None.
 
-    Nothing is said where integers may pick what is read.
+    Not decided where an integer input may select what is read.
     """
     bandwidth = context.harness.bandwidth
     if bandwidth is None:

@@ -1,4 +1,4 @@
-"""Stage: is the candidate right, launch by launch?"""
+"""Stage: check that the candidate is right, launch by launch."""
 
 from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.judge.context import Context
@@ -37,7 +37,7 @@ async def correct(context: Context) -> Ruling | None:
 
 
 def _share(context: Context) -> str:
-    """Return `, on 1 of 3 cases` where some were too large or slow for the emulator."""
+    """Return text such as `, on 1 of 3 cases` where some were too large or slow for the emulator, else an empty one."""
     harness, findings = context.harness, context.findings
     decisive = {harness.cases[case] for case in harness.workload.decisive}
     ran = {
@@ -49,7 +49,7 @@ def _share(context: Context) -> str:
 
 
 def derived_weights(own: tuple[str, ...]) -> str:
-    """Say why weights that a version makes of its own are no answer to a problem."""
+    """Return a sentence on why weights that a version makes itself are no answer to a problem."""
     names = ", ".join(f"`{name}`" for name in own[:3]) + (" and others" if len(own) > 3 else "")
     return (
         f"it cannot be given the problem's weights {names}: it leaves them out or computes with what it made of them "

@@ -1,4 +1,4 @@
-"""Stage: a confirmed gain under a steady load, and its single accesses."""
+"""Stage: run a confirmed gain under a steady load, and check its memory accesses."""
 
 from dataclasses import replace
 
@@ -11,10 +11,10 @@ from kernel_lsp.runner.shield import both
 
 
 async def check_finally(context: Context, confirmed: Ruling) -> Ruling:
-    """Return what was confirmed, or why it is no gain.
+    """Return the confirmed ruling, or one that refuses the gain.
 
-    Both looks run side by side, for tools that watch accesses work mostly on the CPU. Where the GPU's memory is needed
-    whole by either, one comes after the other, and what was timed is left between them.
+    Both checks run side by side, because access checks work mostly on the CPU. If either needs most of the GPU's memory
+    they run one after the other, and the timed processes end in between.
     """
     if context.harness.large:
         await _load_steadily(context)
@@ -34,7 +34,7 @@ async def check_finally(context: Context, confirmed: Ruling) -> Ruling:
 
 
 async def _load_steadily(context: Context) -> None:
-    """Run both sides under a steady load, where power limits them; left out where the GPU lacks memory for it."""
+    """Run both sides under a steady load where power is a limit; skipped if GPU memory does not suffice."""
     if context.bench.settings.judge.steady_load != "auto":
         return
     async with context.bench.timer():

@@ -1,4 +1,4 @@
-"""Stage: do the candidate's own kernels do the work, in order, and is all round them left alone?"""
+"""Stage: check that the candidate's own kernels do the work, in order, without changing anything around them."""
 
 from kernel_lsp.judge.context import Context
 from kernel_lsp.judge.integrity.launches import check_launches

@@ -26,7 +26,7 @@ async def load(context: Context) -> Ruling | None:
 
 
 async def enter(harness: Harness, candidate: Candidate, built: Built) -> Subject | Ruling:
-    """Load a version, or say why it cannot be loaded.
+    """Load a version into a process; return the subject, or the ruling on why it cannot be loaded.
 
     Raises:
         CannotJudgeError: this machine cannot run it.
@@ -40,7 +40,7 @@ async def enter(harness: Harness, candidate: Candidate, built: Built) -> Subject
 
 
 def not_emulated(context: Context, error: CannotJudgeError) -> Ruling:
-    """Return the ruling on a candidate that needs a GPU where there is none.
+    """Return the ruling on a candidate that needs a GPU on a machine without one.
 
     Raises:
         CannotJudgeError: there is a GPU.

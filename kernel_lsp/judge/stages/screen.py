@@ -1,4 +1,4 @@
-"""Stage: is the text a candidate, and does its host code reach for more than a kernel needs?"""
+"""Stage: check that the text is a candidate, and that its host code does no more than a kernel needs."""
 
 from kernel_lsp.judge.context import Context
 from kernel_lsp.judge.ruling import Ruling, rejected
@@ -9,7 +9,7 @@ from kernel_lsp.source.screening import Objection, notes, objections
 
 
 async def screen(context: Context) -> Ruling | None:
-    """Read the candidate's text."""
+    """Check the candidate's text."""
     target, candidate = context.bench.target, context.candidate
     text, path = candidate.kernel.text, candidate.kernel.path
     with context.timeline.stage("parse"):
@@ -24,7 +24,7 @@ async def screen(context: Context) -> Ruling | None:
 
 
 def ruling_on(found: Objection) -> Ruling:
-    """Return the ruling on host code that reaches for more than a kernel needs."""
+    """Return the ruling on host code that does more than a kernel needs."""
     return rejected(
         f"line {found.line} of its host code {found.what}, which the kernel as it stands does not: a candidate may "
         "make tensors, compute sizes and launch; nothing was run"

@@ -1,4 +1,4 @@
-"""Stage: the first look at times. Most candidates end here."""
+"""Stage: the first measurement of times. Most candidates end here."""
 
 import random
 
@@ -6,9 +6,9 @@ from kernel_lsp import policy
 from kernel_lsp.judge.context import Context
 from kernel_lsp.judge.inputs.replay import Replays
 from kernel_lsp.judge.integrity.launches import check_recordings
-from kernel_lsp.judge.measure.blocks import Pair, Renewal, Series, warm_up
+from kernel_lsp.judge.measure.blocks import PairedMeasurement, Renewal, Series, warm_up
 from kernel_lsp.judge.measure.device_state import device_state
-from kernel_lsp.judge.measure.procedure import FirstLook, Rule
+from kernel_lsp.judge.measure.procedure import DecisionRule, FirstLook
 from kernel_lsp.judge.measure.statistics import Decision, LookOutcome, speedup_of
 from kernel_lsp.judge.ruling import Ruling, Speedup
 from kernel_lsp.judge.subject import Subject
@@ -20,7 +20,7 @@ AS_TIMED = "inputs of all families, as it is timed"
 
 
 async def time(context: Context) -> Ruling | None:
-    """Record the candidate, see that recordings compute what launches did, and measure it beside the baseline."""
+    """Record the candidate, check that its recordings compute the right answer, and time it against the baseline."""
     measured, subject = context.measured, context.running
     launch_time = context.harness.launch_time
     if launch_time.slow:
@@ -54,7 +54,7 @@ async def time(context: Context) -> Ruling | None:
         with context.timeline.stage("time"):
             await warm_up((measured.baseline, subject), context.cases[-1])
             shared = device_now(context, series).shared
-            rule = Rule.of(context.cases, context.bench.settings.judge, shared=shared, pairs=context.pairs)
+            rule = DecisionRule.of(context.cases, context.bench.settings.judge, shared=shared, pairs=context.pairs)
             context.first = FirstLook(rule)
             decision = await _first_look(context, pair, series, context.first)
             context.device = device_now(context, series)
@@ -66,7 +66,7 @@ async def time(context: Context) -> Ruling | None:
 
 
 def device_now(context: Context, series: Series) -> DeviceState:
-    """Return the GPU's state at the end of `series`, and whether others used it lately."""
+    """Return the GPU's state at the end of `series`, including whether other processes used it lately."""
     return device_state(context.harness, series, context.bench.pids(), context.quieted)
 
 
@@ -78,9 +78,9 @@ def make_pair(
     *,
     spread: int = policy.PLACES,
     renewal: Renewal | None = None,
-) -> Pair:
+) -> PairedMeasurement:
     """Return the pair of a baseline and the candidate, on this judgement's cases."""
-    return Pair(
+    return PairedMeasurement(
         context.harness,
         baseline,
         candidate,
@@ -93,7 +93,7 @@ def make_pair(
     )
 
 
-async def _first_look(context: Context, pair: Pair, series: Series, look: FirstLook) -> Decision:
+async def _first_look(context: Context, pair: PairedMeasurement, series: Series, look: FirstLook) -> Decision:
     """Measure blocks until the statistics have decided."""
     while True:
         before = series.gpu_ms
@@ -113,7 +113,7 @@ def decided(context: Context, decision: Decision) -> Ruling:
     delta = context.bench.settings.judge.delta
     words = {
         LookOutcome.SLOWER: f"slower: {ratio:.3f}x ({low:.3f} to {high:.3f})",
-        LookOutcome.SAME: f"no difference that can be told ({low:.3f}x to {high:.3f}x)",
+        LookOutcome.SAME: f"no measurable difference ({low:.3f}x to {high:.3f}x)",
         LookOutcome.NOT_WORTH_IT: f"a gain of {delta:.0%} or more is excluded ({low:.3f}x to {high:.3f}x)",
         LookOutcome.AMBIGUOUS: (
             f"undecided after {decision.blocks} blocks ({low:.3f}x to {high:.3f}x); "

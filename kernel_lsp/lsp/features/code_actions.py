@@ -1,4 +1,4 @@
-"""Code actions: what can be done at a place, cheapest first to answer and computed in full only when picked."""
+"""Code actions at a place; cheap to list, and computed in full only when the user picks one."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -8,7 +8,17 @@ from lsprotocol import types
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.lsp import protocol
 from kernel_lsp.lsp.background import Background
-from kernel_lsp.lsp.catalog import ACTION_KINDS, DRAFT, EVIDENCE, PREFIX, QUICK_FIX, REWRITES, JobKind, Subject, jobs_on
+from kernel_lsp.lsp.catalog import (
+    ACTION_KINDS,
+    DRAFT,
+    EVIDENCE,
+    PREFIX,
+    QUICK_FIX,
+    REWRITES,
+    JobKind,
+    JobSubject,
+    jobs_on,
+)
 from kernel_lsp.lsp.client import Client
 from kernel_lsp.lsp.documents import Document, Documents, uri_of
 from kernel_lsp.lsp.features.edits import Edits
@@ -21,7 +31,7 @@ from kernel_lsp.source.language import source_part
 from kernel_lsp.workload.spec import workload_path
 
 if TYPE_CHECKING:
-    from kernel_lsp.lsp.standing import Standing
+    from kernel_lsp.lsp.standing import DocumentStatus
     from kernel_lsp.refine.offers import Offer
 
 OPTIONS = types.CodeActionOptions(code_action_kinds=list(ACTION_KINDS), resolve_provider=True)
@@ -46,7 +56,7 @@ class CodeActions:
         self._results, self._jobs, self._readiness, self._edits = results, jobs, readiness, edits
 
     async def actions(self, params: types.CodeActionParams) -> list[types.CodeAction | types.Command]:
-        """The actions at a range."""
+        """Return the actions at a range."""
         document = self._documents.get(params.text_document.uri)
         only = params.context.only
         if document is None or not (document.kernels or document.module) or not _wanted(only, *ACTION_KINDS):
@@ -72,7 +82,7 @@ class CodeActions:
         ]
 
     async def resolve(self, action: types.CodeAction) -> types.CodeAction:
-        """The action with its edit; one that needs none comes back as it is.
+        """Return the action with its edit; one without an edit is returned unchanged.
 
         Raises:
             KernelLspError: what was judged does not stand there any more.
@@ -93,29 +103,29 @@ class CodeActions:
         elif "draft" in data and (kernel := _named(document, data["draft"])) is not None:
             from kernel_lsp.workload.draft import (
                 draft_workload,
-            )  # its patterns take longer to compile than all the rest
+            )  # imported here: its patterns are slow to compile
 
             uri = uri_of(workload_path(document.path))
             action.edit = self._edits.creation(uri, draft_workload(document.source, kernel))
         return action
 
-    def _of_kernel(self, document: Document, kernel: Kernel, standing: "Standing") -> Iterator[types.CodeAction]:
+    def _of_kernel(self, document: Document, kernel: Kernel, standing: "DocumentStatus") -> Iterator[types.CodeAction]:
         for offer in standing.offers_for(kernel.name):
             title = f"Apply {offer.verdict.evidence.candidate_label}: {speedup_title(offer.verdict)}"
             yield self._application(document, offer, title, kernel.name, resolves=self._client.resolves_edits)
         for offer in [o for o in standing.older if any(k.name == kernel.name for k in o.kernels)][:1]:
             title = f"Apply {offer.verdict.evidence.candidate_label}: {speedup_title(offer.verdict)}"
             yield types.CodeAction(title, REWRITES, disabled=types.CodeActionDisabled(_OLDER))
-        for kind in jobs_on(Subject.KERNEL):
+        for kind in jobs_on(JobSubject.KERNEL):
             yield from self._job(kind, document, standing, kernel.name)
 
-    def _of_module(self, document: Document, standing: "Standing") -> Iterator[types.CodeAction]:
+    def _of_module(self, document: Document, standing: "DocumentStatus") -> Iterator[types.CodeAction]:
         for offer in self._edits.unwritten(document, standing):
             name = offer.new_path(document.path).name
             title = f"Write {name} ({offer.verdict.evidence.candidate_label}): {speedup_title(offer.verdict)}"
             resolves = self._client.resolves_edits and self._client.creates_files
             yield self._application(document, offer, title, resolves=resolves)
-        for kind in jobs_on(Subject.MODULE):
+        for kind in jobs_on(JobSubject.MODULE):
             for choice in kind.choices:
                 yield from self._job(kind, document, standing, choice=choice)
 
@@ -123,11 +133,11 @@ class CodeActions:
         self,
         kind: JobKind,
         document: Document,
-        standing: "Standing",
+        standing: "DocumentStatus",
         kernel: str | None = None,
         choice: tuple[str | None, str] = (None, ""),
     ) -> Iterator[types.CodeAction]:
-        """Stop the job where it is under way, else start it; `choice` is a label and how it is written for people."""
+        """Yield the action that stops the job if it runs, else the one that starts it; `choice` is label and title."""
         label, shown = choice
         named = {"name": kernel or document.path.name, "label": shown}
         running = self._jobs.running(kind, document.uri, kernel, label) if kind.stop else []
@@ -141,12 +151,12 @@ class CodeActions:
         arguments = [document.uri, *(one for one in (kernel, label) if one is not None)]
         yield _command(kind.action.format(**named), kind.action_kind, kind.name, arguments, why)
 
-    def _of_file(self, document: Document, standing: "Standing") -> Iterator[types.CodeAction]:
-        kinds = jobs_on(Subject.FILE) + (jobs_on(Subject.KERNEL_FILE) if document.kernels else [])
+    def _of_file(self, document: Document, standing: "DocumentStatus") -> Iterator[types.CodeAction]:
+        kinds = jobs_on(JobSubject.FILE) + (jobs_on(JobSubject.KERNEL_FILE) if document.kernels else [])
         for kind in kinds:
             yield from self._job(kind, document, standing)
 
-    def _evidence(self, document: Document, standing: "Standing") -> Iterator[types.CodeAction]:
+    def _evidence(self, document: Document, standing: "DocumentStatus") -> Iterator[types.CodeAction]:
         shown = [offer.verdict for offer in standing.offers]
         named = [(speedup_title(verdict), verdict.id) for verdict in shown]
         if standing.last is not None and all(verdict.id != standing.last.id for verdict in shown):
@@ -154,7 +164,9 @@ class CodeActions:
         for title, verdict in named:
             yield _command(f"Show the evidence: {title}", EVIDENCE, "evidence", [verdict, document.uri])
 
-    def _draft(self, document: Document, kernels: Sequence[Kernel], standing: "Standing") -> Iterator[types.CodeAction]:
+    def _draft(
+        self, document: Document, kernels: Sequence[Kernel], standing: "DocumentStatus"
+    ) -> Iterator[types.CodeAction]:
         language = document.language
         launches = language is not None and not source_part(language).launches_itself
         draftable = document.kernels and launches and document.on_disk
@@ -168,16 +180,20 @@ class CodeActions:
             yield _command(title, DRAFT, "draft", [document.uri, kernel.name])
 
     async def _of_findings(
-        self, document: Document, kernels: Sequence[Kernel], standing: "Standing", findings: Sequence[types.Diagnostic]
+        self,
+        document: Document,
+        kernels: Sequence[Kernel],
+        standing: "DocumentStatus",
+        findings: Sequence[types.Diagnostic],
     ) -> list[types.CodeAction]:
-        """For each finding that rewrites may cure: judge those that apply here. What is faster becomes an offer."""
+        """Return actions that judge the rewrites which may fix a finding here; faster ones become suggestions."""
         cured: dict[tuple[str, str], list[types.Diagnostic]] = {}
         for finding in findings:
             for kernel in kernels:
                 for label in await self._results.cures(document, kernel, str(finding.code or "")):
                     cured.setdefault((kernel.name, label), []).append(finding)
         actions: list[types.CodeAction] = []
-        for kind in jobs_on(Subject.FINDING):
+        for kind in jobs_on(JobSubject.FINDING):
             for (kernel_name, label), of in cured.items():
                 for action in self._job(kind, document, standing, kernel_name, (label, label)):
                     action.diagnostics = of
@@ -187,7 +203,7 @@ class CodeActions:
     def _application(
         self, document: Document, offer: "Offer", title: str, kernel: str | None = None, *, resolves: bool
     ) -> types.CodeAction:
-        """Apply a variant; its edit is made when the action is picked, where the client can ask for it then."""
+        """Return the action that applies a variant; its edit is made when picked, if the client supports that."""
         if not resolves:
             return _command(title, REWRITES, "apply", [document.uri, offer.verdict.id])
         given = {"uri": document.uri, "kernel": kernel, "verdict": offer.verdict.id}
@@ -204,7 +220,7 @@ def _command(
 
 
 def _wanted(only: Sequence[str] | None, *kinds: str) -> bool:
-    """Whether one of the kinds is, or lies under, one that was asked for."""
+    """Return True if one of the kinds was asked for, or is below one that was."""
     return only is None or any(kind == o or kind.startswith(f"{o}.") or not o for kind in kinds for o in only)
 
 

@@ -1,7 +1,7 @@
 """Code lenses above each kernel: its facts, its last verdict, its job and its verified variants.
 
-Above a plain PyTorch module: offers to write a kernel for it, the job that does so, and what was verified. Each setting
-has a source of lenses. A source answers with a lens as long as it may have one, so that lines do not jump while a text
+Above a plain PyTorch module: offers to generate a kernel for it, the running job, and verified kernels. Each setting
+has a source of lenses. A source returns a lens for as long as it may have one, so that lines do not jump while a text
 is compiled or a job runs.
 """
 
@@ -44,7 +44,7 @@ class CodeLenses:
         }
 
     def lenses(self, params: types.CodeLensParams) -> list[types.CodeLens]:
-        """The lenses of every kernel of a text, kernel by kernel, then those of its module."""
+        """Return the lenses of a text, kernel by kernel, then those of its module."""
         document = self._documents.read(params.text_document.uri)
         editor = self._settings.at(document.path).editor
         found: list[types.CodeLens] = []
@@ -61,9 +61,10 @@ class CodeLenses:
         return found
 
     def of_facts(self, document: Document, kernel: Kernel) -> list[Lens]:
-        """`40 regs, 48 KiB smem, occupancy 50 % (registers)`, of the first architecture and the hungriest instance.
+        """Return `40 regs, 48 KiB smem, occupancy 50 % (registers)`, of the instance with most registers.
 
-        Where there are no facts it says why; only an untrusted text, of which there are never any, has no such lens.
+        It is for the first architecture. Without facts the lens says why; an untrusted text, which never has facts, has
+        no such lens.
         """
         if not self._permission.covers(document):
             return []

@@ -1,6 +1,6 @@
 """Commands for every editor, declared in `catalog.COMMANDS`; a handler takes the texts that it is given.
 
-Whatever takes long is a job: its command answers at once, with the job.
+Work that takes long is a job: its command returns the job at once.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from kernel_lsp.workload.spec import workload_path
 
 
 class ResultCommands:
-    """What is done with results."""
+    """The commands on results."""
 
     def __init__(
         self,
@@ -43,11 +43,11 @@ class ResultCommands:
 
     @property
     def handlers(self) -> dict[str, Callable[..., Any]]:
-        """The handlers by the names of their commands."""
+        """Return the handlers by the names of their commands."""
         return {"apply": self.apply, "evidence": self.evidence, "draft": self.draft}
 
     async def apply(self, uri: str, verdict: str) -> bool:
-        """Have the editor apply a verified variant; return whether it did."""
+        """Have the editor apply a verified variant; return True if it did."""
         document = self._documents.read(uri)
         offer = await self._results.offer_of(document, verdict)
         try:
@@ -58,7 +58,7 @@ class ResultCommands:
             raise protocol.failed(error, told=True) from None
 
     async def evidence(self, verdict: str, uri: str | None) -> EvidencePage:
-        """Show what a verdict rests on, as a page in the editor where that is possible."""
+        """Return a verdict's evidence, and show it as a page in the editor if possible."""
         path = place_of(uri)
         found = await self._results.evidence(path, verdict)
         page = self._settings.at(path).paths.cache / "evidence" / f"{found.name}.md"
@@ -72,7 +72,7 @@ class ResultCommands:
 
     async def draft(self, uri: str, kernel: str | None) -> FilePath:
         """Write a first workload beside a kernel file that has none."""
-        from kernel_lsp.workload.draft import draft_for  # its patterns take longer to compile than all the rest
+        from kernel_lsp.workload.draft import draft_for  # imported here: its patterns are slow to compile
 
         document = self._documents.read(uri)
         path = workload_path(document.path)
@@ -83,7 +83,7 @@ class ResultCommands:
         return FilePath(str(path))
 
     def _show(self, path: Path, said: str) -> None:
-        """Show a file in the editor; where that is not possible, say where it is."""
+        """Show a file in the editor; if that is impossible, show its path."""
         if self._client.shows_documents:
             self._background.start(self._open(path))
         else:
@@ -94,14 +94,14 @@ class ResultCommands:
 
 
 class TrustCommands:
-    """Which folders are trusted."""
+    """The commands on trusted folders."""
 
     def __init__(self, folders: Folders, trust: Trust, texts: OpenTexts) -> None:
         self._folders, self._trust, self._texts = folders, trust, texts
 
     @property
     def handlers(self) -> dict[str, Callable[..., Any]]:
-        """The handlers by the names of their commands."""
+        """Return the handlers by the names of their commands."""
         return {"trust": self.trust, "untrust": self.untrust}
 
     async def trust(self, *names: str) -> list[str]:
@@ -132,7 +132,7 @@ class TrustCommands:
 
 
 def place_of(uri: str | None) -> Path:
-    """The file whose settings say where the store lies."""
+    """Return the file whose settings name the store."""
     return (path_of(uri) if uri else None) or Path.cwd() / "untitled"
 
 

@@ -1,4 +1,4 @@
-"""Edits: made from an offer against the text as it is at that moment, and never taken to be made before it is seen."""
+"""Edits of a suggestion, made for the current text; an edit counts as made only once the new text arrives."""
 
 import asyncio
 from collections.abc import Sequence
@@ -18,16 +18,16 @@ from kernel_lsp.source.files import write_new
 from kernel_lsp.source.text import apply_edits
 
 if TYPE_CHECKING:
-    from kernel_lsp.lsp.standing import Standing
+    from kernel_lsp.lsp.standing import DocumentStatus
     from kernel_lsp.refine.offers import FileEdits, Offer
 
-_SEEN = 10.0  # seconds in which the text that an editor says it has changed must arrive
+_SEEN = 10.0  # seconds to wait for the text that an editor says it has changed
 _LOOK = 0.02
 _BEYOND = "beyond-the-kernel"
 
 
 class Edits:
-    """Makes and applies them."""
+    """Makes and applies edits."""
 
     def __init__(
         self, client: Client, background: Background, documents: Documents, results: Results, jobs: Jobs
@@ -35,12 +35,12 @@ class Edits:
         self._client, self._background, self._documents = client, background, documents
         self._results, self._jobs = results, jobs
 
-    def unwritten(self, document: Document, standing: "Standing") -> "list[Offer]":
-        """The kernels verified for a module that are in no file yet, best first."""
+    def unwritten(self, document: Document, standing: "DocumentStatus") -> "list[Offer]":
+        """Return a module's verified kernels that are not in a file yet, best first."""
         return [offer for offer in standing.offers if not self._documents.has(offer.new_path(document.path))]
 
     async def ask_to_judge_again(self, document: Document, kernel: str | None, error: KernelLspError) -> None:
-        """Say why nothing was applied, and offer to look for a variant of the text as it is now."""
+        """Show why nothing was applied, and offer to search a variant of the current text."""
         refine = types.MessageActionItem("Refine it again")
         params = types.ShowMessageRequestParams(types.MessageType.Warning, error.said, [refine])
         answer = await self._client.window_show_message_request_async(params)
@@ -48,7 +48,7 @@ class Edits:
             self._jobs.start(Wanted(REFINE, now, kernel))
 
     async def edit_of(self, document: Document, offer: "Offer") -> tuple[types.WorkspaceEdit, "Sequence[FileEdits]"]:
-        """The edit that makes an offer's variant out of the text as it is now, and the same in the house's records.
+        """Return the edit that turns the current text into a suggestion's variant, for the client and as our records.
 
         Raises:
             SourceError: what was judged does not stand there any more.
@@ -66,7 +66,7 @@ class Edits:
         return self._workspace_edit(texts, placed), placed
 
     async def apply(self, document: Document, offer: "Offer") -> bool:
-        """Have the editor make an offer's edit; False where it did not want to. That it did is seen later.
+        """Have the editor apply a suggestion; return False if it refused.
 
         Raises:
             SourceError: what was judged does not stand there any more.
@@ -81,13 +81,11 @@ class Edits:
         if not answer.applied:
             return False
         for one in placed:
-            self._background.start(
-                self._see(one)
-            )  # some editors send the new text only when they are idle, which they are not now
+            self._background.start(self._see(one))  # an editor may send the new text only when it is idle
         return True
 
     async def _see(self, made: "FileEdits") -> None:
-        """Wait for the text that the edits make; an editor that says it has applied them may not have."""
+        """Wait for the edited text; an editor may say that it applied an edit without having done so."""
         if (document := self._documents.at(made.file.path)) is None:
             return
         wanted = apply_edits(made.file.text, made.edits)
@@ -100,7 +98,7 @@ class Edits:
             raise SourceError(message, made.file.path, cure="Undo, and apply it again.") from None
 
     def _workspace_edit(self, texts: Sequence[Document], placed: "Sequence[FileEdits]") -> types.WorkspaceEdit:
-        """`texts` are the kernel file and what else is edited, as they were when the edits were made."""
+        """Return the client's edit; `texts` are the kernel file and other edited files, as the edits expect them."""
         capabilities = self._client.edits
         kernel_file = texts[0]
         by_path = {text.path: text for text in texts}
@@ -127,7 +125,7 @@ class Edits:
         return types.WorkspaceEdit(document_changes=changes, change_annotations=annotations)
 
     def creation(self, path_uri: str, text: str) -> types.WorkspaceEdit | None:
-        """An edit that makes a new file; None where the client cannot."""
+        """Return an edit that creates a file; None if the client cannot."""
         if not self._client.creates_files:
             return None
         start = types.Position(0, 0)

@@ -1,7 +1,7 @@
-"""Files on disk: what follows when they are saved or change, and when folders come or go.
+"""Files on disk: react when they are saved or change, and when folders are added or removed.
 
-Where the client offers to watch files it does so; elsewhere the server does. The user's settings and the list of
-trusted folders lie outside every workspace and are always watched here.
+The client watches files if it can; else the server does. The user's settings and the list of trusted folders lie
+outside every workspace and are always watched here.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from kernel_lsp.source.files import source_suffixes
 
 
 class Files:
-    """Watches them."""
+    """Watches files."""
 
     def __init__(
         self,
@@ -46,12 +46,12 @@ class Files:
         self._watches_folders = False
 
     async def watch(self) -> None:
-        """Begin to watch what the client does not."""
+        """Start to watch what the client does not."""
         watcher = self._watcher = Watcher(self.changed)
         trust = self._permission.trust
         own = {folder for folder in (trust.file.parent, self._settings.user_file.parent) if folder.is_dir()}
         await asyncio.to_thread(watcher.watch, own, recursive=False)
-        if trust.changed():  # before it was watched
+        if trust.changed():  # before the watch began
             self._texts.reconsider()
         workspace = self._client.client_capabilities.workspace
         offered = workspace.did_change_watched_files if workspace else None
@@ -67,12 +67,12 @@ class Files:
             await asyncio.to_thread(watcher.watch, self._folders.paths)
 
     async def close(self) -> None:
-        """Watch nothing any more."""
+        """Stop watching."""
         if self._watcher is not None:
             await self._watcher.close()
 
     def changed(self, paths: Iterable[Path]) -> None:
-        """Files changed on disk: settings, trust, headers or workloads, which say what open texts mean."""
+        """React to files changed on disk: settings, trust, headers or workloads change the meaning of open texts."""
         names = set(paths)
         if any(path.name in ("pyproject.toml", self._settings.user_file.name) for path in names):
             self._settings.reload()
@@ -86,7 +86,7 @@ class Files:
                 self._analysis.request(document)
 
     async def did_save(self, params: types.DidSaveTextDocumentParams) -> None:
-        """A text was saved: it is checked, where the settings ask for that."""
+        """Check a saved text, if the settings ask for that."""
         document = self._documents.get(params.text_document.uri)
         if document is None or not document.on_disk:
             return
@@ -98,11 +98,11 @@ class Files:
             self._jobs.start(Wanted(CHECK, document, unasked=True))
 
     def did_change_watched(self, params: types.DidChangeWatchedFilesParams) -> None:
-        """The client saw changes on disk."""
+        """React to changes on disk that the client reported."""
         self.changed([path for event in params.changes if (path := path_of(event.uri)) is not None])
 
     async def did_change_folders(self, params: types.DidChangeWorkspaceFoldersParams) -> None:
-        """Folders came or went."""
+        """React to folders added or removed."""
         before = set(self._folders.paths)
         self._folders.change(params.event.added, params.event.removed)
         now = set(self._folders.paths)

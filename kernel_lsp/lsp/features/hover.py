@@ -13,17 +13,17 @@ from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.language import source_part
 from kernel_lsp.source.text import Span
 
-_SHOWN = 24  # instructions
+_SHOWN = 24  # most instructions shown
 
 
 class Hover:
-    """Answers from what is known; nothing is compiled or read for it."""
+    """Answers from known results; nothing is compiled or read."""
 
     def __init__(self, documents: Documents, analysis: Analysis, results: Results, board: Board) -> None:
         self._documents, self._analysis, self._results, self._board = documents, analysis, results, board
 
     def hover(self, params: types.HoverParams) -> types.Hover | None:
-        """What is known of what stands at a position."""
+        """Return the hover text for a position, None if there is none."""
         document = self._documents.read(params.text_document.uri)
         at = document.offset(params.position)
         kernel = next((k for k in document.kernels if k.name_span.start <= at <= k.name_span.end), None)
@@ -58,7 +58,7 @@ class Hover:
         return parts, kernel.name_span
 
     def _machine_code(self, document: Document, line: int) -> tuple[list[str], Span | None]:
-        """The instructions that a line became: of the kernel that has most there, for templates make several."""
+        """Return the instructions of a line: those of the kernel with most of them, as templates make several."""
         found = self._analysis.lines(document).get(line + 1)
         if not found:
             return [], None

@@ -1,4 +1,4 @@
-"""Inlay hints at the ends of lines, each kind only where its setting asks for it."""
+"""Inlay hints at the ends of lines, each kind only if its setting is on."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +19,7 @@ _PLACE = ("kernel", "path", "line")
 
 
 class InlayHints:
-    """The hints of a text, from what was compiled and what was run last."""
+    """The hints of a text, from its last compilation and its last run."""
 
     def __init__(self, documents: Documents, settings: ClientSettings, analysis: Analysis) -> None:
         self._documents, self._settings, self._analysis = documents, settings, analysis
@@ -30,7 +30,7 @@ class InlayHints:
         }
 
     def hints(self, params: types.InlayHintParams) -> list[types.InlayHint]:
-        """The hints of the lines asked for."""
+        """Return the hints of the requested lines."""
         document = self._documents.read(params.text_document.uri)
         editor = self._settings.at(document.path).editor
         lines = range(params.range.start.line + 1, params.range.end.line + 2)
@@ -45,13 +45,13 @@ class InlayHints:
         return found
 
     def register_hints(self, document: Document) -> Iterator[Hint]:
-        """`40 regs`: most registers live at a line, of the kernel that has most there."""
+        """Yield `40 regs`: most registers live at a line, in the kernel with most of them there."""
         for line, found in self._analysis.lines(document).items():
             most = max(found, key=lambda one: one.live)
             yield line, f"{most.live} regs", f"Registers live in each thread here, in {most.kernel} on {most.arch}"
 
     def sector_hints(self, document: Document) -> Iterator[Hint]:
-        """`4.0 sectors`: memory sectors of 32 bytes for each request of a warp, at loads and stores."""
+        """Yield `4.0 sectors`: memory sectors of 32 bytes for each request of a warp, at loads and stores."""
         for line, counted in self._counted(document):
             requests = counted["load_requests"] + counted["store_requests"]
             if requests:
@@ -63,7 +63,7 @@ class InlayHints:
                 yield line, f"{sectors / requests:.1f} sectors", meaning
 
     def bank_hints(self, document: Document) -> Iterator[Hint]:
-        """`8.0-way`: passes over the banks of shared memory for each request of a warp, where there is a conflict."""
+        """Yield `8.0-way`: passes over the banks of shared memory for each request of a warp, where banks conflict."""
         for line, counted in self._counted(document):
             conflicts = counted["shared_load_conflicts"] + counted["shared_store_conflicts"]
             if conflicts:
@@ -73,7 +73,7 @@ class InlayHints:
                 yield line, f"{wavefronts / requests:.1f}-way", meaning
 
     def _counted(self, document: Document) -> Iterator[tuple[int, dict[str, Any]]]:
-        """What the last emulated run counted at each line of a text, over all its kernels."""
+        """Yield the counts of the last emulated run at each line of a text, summed over its kernels."""
         lines: dict[int, Counter[str]] = {}
         for found in self._analysis.counters(document):
             if found["path"] == str(document.path):

@@ -1,10 +1,10 @@
-"""Lenses that speak of judging: what a kernel measured, the jobs on it, the variants that were verified."""
+"""Lenses about judging: a kernel's measured time, its jobs, and its verified variants."""
 
 from typing import TYPE_CHECKING
 
 from lsprotocol import types
 
-from kernel_lsp.lsp.catalog import PREFIX, JobKind, Subject, jobs_on
+from kernel_lsp.lsp.catalog import PREFIX, JobKind, JobSubject, jobs_on
 from kernel_lsp.lsp.documents import Document
 from kernel_lsp.lsp.features.edits import Edits
 from kernel_lsp.lsp.features.readiness import Readiness
@@ -14,32 +14,32 @@ from kernel_lsp.report.titles import short_title
 from kernel_lsp.source.kernel import Kernel
 
 if TYPE_CHECKING:
-    from kernel_lsp.lsp.standing import Standing
+    from kernel_lsp.lsp.standing import DocumentStatus
 
 Lens = types.Command
 
 
 class JobLenses:
-    """Makes them from what is known already; what is newer is read, and the client then asks again."""
+    """Makes them from known results; newer results are read, and the client then asks again."""
 
     def __init__(self, results: Results, jobs: Jobs, readiness: Readiness, edits: Edits) -> None:
         self._results, self._jobs, self._readiness, self._edits = results, jobs, readiness, edits
 
     def of_verdict(self, document: Document, kernel: Kernel) -> list[Lens]:
-        """`0.40 ms, 82 % of roofline`, of this text as it was last measured; picking it shows the evidence."""
+        """Return `0.40 ms, 82 % of roofline`, the last measurement of this text; picking it shows the evidence."""
         standing = self._results.latest(document)
         if standing is None or standing.measured is None:
             return []
         return [_lens(standing.measured, "evidence", standing.measured_by, document.uri)]
 
     def of_jobs(self, document: Document, kernel: Kernel) -> list[Lens]:
-        """Where the search stands, else an offer to begin one: there is always one, so that no line jumps."""
-        kinds = [kind for kind in jobs_on(Subject.KERNEL) if kind.lens]
+        """Return the progress of the search, else an offer to start one: always a lens, so that no line jumps."""
+        kinds = [kind for kind in jobs_on(JobSubject.KERNEL) if kind.lens]
         standing = self._results.latest(document)
         return [lens for kind in kinds for lens in self._job(kind, document, standing, kernel.name)]
 
     def of_variants(self, document: Document, kernel: Kernel) -> list[Lens]:
-        """The best verified variant; picking it applies it."""
+        """Return the best verified variant; picking it applies it."""
         standing = self._results.latest(document)
         offers = standing.offers_for(kernel.name) if standing is not None else []
         return [
@@ -47,8 +47,8 @@ class JobLenses:
         ]
 
     def of_module_jobs(self, document: Document) -> list[Lens]:
-        """Where the writing of a kernel for a module stands, else offers to begin it."""
-        kinds = [kind for kind in jobs_on(Subject.MODULE) if kind.lens]
+        """Return the progress of generating a module's kernel, else offers to start that."""
+        kinds = [kind for kind in jobs_on(JobSubject.MODULE) if kind.lens]
         if running := [job for kind in kinds for job in self._jobs.running(kind, document.uri)]:
             return [_lens(f"Stop: {job.text}", "cancel", job.id) for job in running]
         standing = self._results.latest(document)
@@ -56,7 +56,7 @@ class JobLenses:
         return [lens for kind, choice in pairs for lens in self._job(kind, document, standing, None, choice)]
 
     def of_written(self, document: Document) -> list[Lens]:
-        """The best verified kernel for a module; picking it writes it into a new file."""
+        """Return the best verified kernel for a module; picking it writes a new file."""
         standing = self._results.latest(document)
         offers = self._edits.unwritten(document, standing) if standing is not None else []
         return [
@@ -71,7 +71,7 @@ class JobLenses:
         self,
         kind: JobKind,
         document: Document,
-        standing: "Standing | None",
+        standing: "DocumentStatus | None",
         kernel: str | None,
         choice: tuple[str | None, str] = (None, ""),
     ) -> list[Lens]:

@@ -6,7 +6,7 @@ from typing import Any
 from pygls.exceptions import JsonRpcInvalidParams
 
 from kernel_lsp.errors import SourceError
-from kernel_lsp.lsp.catalog import JOBS, JobKind, Subject
+from kernel_lsp.lsp.catalog import JOBS, JobKind, JobSubject
 from kernel_lsp.lsp.documents import Documents
 from kernel_lsp.lsp.job import Wanted
 from kernel_lsp.lsp.jobs import Jobs
@@ -22,13 +22,13 @@ class JobRequests:
 
     @property
     def commands(self) -> dict[str, Callable[..., Any]]:
-        """The handlers by the names of their commands."""
+        """Return the handlers by the names of their commands."""
         starting = {kind.name: self._starting(kind) for kind in JOBS.values()}
         return {**starting, "cancel": self.cancel_all}
 
     @property
     def requests(self) -> dict[str, Callable[[Any], Any]]:
-        """The handlers by their methods."""
+        """Return the handlers by their methods."""
         return {
             "kernelLsp/startJob": self.start,
             "kernelLsp/cancelJob": self.cancel,
@@ -36,12 +36,12 @@ class JobRequests:
         }
 
     def cancel_all(self, job: str | None) -> bool:
-        """End a job, or all of them; return whether any was under way."""
+        """End a job, or all jobs; return True if any was under way."""
         ended = [self._jobs.cancel(one.id) for one in self._jobs if job is None or one.id == job]
         return any(ended)
 
     def start(self, given: StartJob) -> StartedJob:
-        """Start a job, or join the one that does the same."""
+        """Start a job, or join a running one that does the same."""
         kind = JOBS.get(given.work)
         if kind is None:
             raise JsonRpcInvalidParams(f"`work` is one of {', '.join(JOBS)}.")
@@ -52,11 +52,11 @@ class JobRequests:
         return JobCancelled(self._jobs.cancel(given.id))
 
     def list(self, _: Nothing) -> JobList:
-        """The jobs that there are, and the last of those that there were."""
+        """Return the jobs under way, and the last of the ended ones."""
         return JobList(tuple(job.record for job in self._jobs))
 
     def _starting(self, kind: JobKind) -> Callable[..., StartedJob]:
-        """The handler of a kind's command."""
+        """Return the handler of the command that starts jobs of this kind."""
         names = [name.rstrip("?") for name in kind.command.arguments]
 
         def start(*texts: str | None) -> StartedJob:
@@ -71,7 +71,7 @@ class JobRequests:
             raise SourceError(f"There is no kernel {kernel}.", document.path)
         if kind.choices and label not in dict(kind.choices):
             raise JsonRpcInvalidParams(f"A kernel is written in one of {', '.join(dict(kind.choices))}.")
-        if kind.subject is Subject.MODULE and document.module is None:
+        if kind.subject is JobSubject.MODULE and document.module is None:
             cure = "It needs `Model`, `get_inputs` and `get_init_inputs`; a file with a `ModelNew` is refined."
             raise SourceError("This is no plain PyTorch module.", document.path, cure=cure)
         job, joined = self._jobs.start(Wanted(kind, document, kernel, label))

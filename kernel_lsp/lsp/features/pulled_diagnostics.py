@@ -24,13 +24,13 @@ class Superseded(JsonRpcException):
 
 
 class PulledDiagnostics:
-    """Answers with what parsing and compilers say; all else is pushed."""
+    """Answers with diagnostics of the parser and the compilers; all others are pushed."""
 
     def __init__(self, documents: Documents, board: Board, analysis: Analysis) -> None:
         self._documents, self._board, self._analysis = documents, board, analysis
 
     async def pull(self, params: types.DocumentDiagnosticParams) -> Any:
-        """Parse findings at once if there are any, else what compilers say of the text as it stands."""
+        """Return the parser's findings at once if there are any, else the compilers' for the text as it stands."""
         uri = params.text_document.uri
         document = self._documents.get(uri)
         if document is not None and not self._board.of(uri, pulled=True):

@@ -1,4 +1,4 @@
-"""Why a job cannot be done on a text, for the user, before it is started."""
+"""Find out, before a job is started, why it cannot be done on a text."""
 
 from typing import TYPE_CHECKING
 
@@ -11,21 +11,23 @@ from kernel_lsp.refine.lowering import LANGUAGES, new_path
 from kernel_lsp.source.language import source_part
 
 if TYPE_CHECKING:
-    from kernel_lsp.lsp.standing import Standing
+    from kernel_lsp.lsp.standing import DocumentStatus
 
 
 class Readiness:
-    """Compares what jobs need with what is there."""
+    """Compares a job's needs with the state of the text and the machine."""
 
     def __init__(self, documents: Documents, permission: Permission, board: Board, jobs: Jobs) -> None:
         self._documents, self._permission, self._board, self._jobs = documents, permission, board, jobs
 
-    def why_not(self, kind: JobKind, document: Document, standing: "Standing", label: str | None = None) -> str | None:
-        """The first of a job's needs that is not met, as a sentence; None where all are."""
+    def why_not(
+        self, kind: JobKind, document: Document, standing: "DocumentStatus", label: str | None = None
+    ) -> str | None:
+        """Return the first unmet need of a job, as a sentence; None if all are met."""
         found = (self._missing(need, document, standing, label or "") for need in kind.needs)
         return next((why for why in found if why is not None), None)
 
-    def _missing(self, need: Need, document: Document, standing: "Standing", label: str) -> str | None:
+    def _missing(self, need: Need, document: Document, standing: "DocumentStatus", label: str) -> str | None:
         match need:
             case Need.FILE:
                 return None if document.on_disk else "this text is in no file yet: save it first"

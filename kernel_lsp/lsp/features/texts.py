@@ -1,4 +1,4 @@
-"""Open texts: what follows when one opens, changes or closes, or when all may mean something else."""
+"""React to texts that open, change or close, and to changes that affect all of them."""
 
 from lsprotocol import types
 
@@ -10,7 +10,7 @@ from kernel_lsp.lsp.results import Results
 
 
 class OpenTexts:
-    """Has them parsed and compiled."""
+    """Has open texts parsed and compiled."""
 
     def __init__(
         self, client: Client, documents: Documents, board: Board, analysis: Analysis, results: Results
@@ -19,13 +19,13 @@ class OpenTexts:
         self._analysis, self._results = analysis, results
 
     def did_open(self, params: types.DidOpenTextDocumentParams) -> None:
-        """A text was opened."""
+        """Parse and compile an opened text."""
         document = self._documents.open(params.text_document)
         self._board.parse(document)
         self._analysis.request(document, at_once=True)
 
     def did_change(self, params: types.DidChangeTextDocumentParams) -> None:
-        """A text was edited."""
+        """Parse and compile an edited text."""
         changed = params.text_document
         document = self._documents.change(changed.uri, changed.version, [*params.content_changes])
         if document is not None:
@@ -33,7 +33,7 @@ class OpenTexts:
             self._analysis.request(document)
 
     def did_close(self, params: types.DidCloseTextDocumentParams) -> None:
-        """A text was closed."""
+        """Forget a closed text."""
         uri = params.text_document.uri
         self._documents.close(uri)
         self._analysis.forget(uri)
@@ -41,7 +41,7 @@ class OpenTexts:
         self._results.forget(uri)
 
     def reconsider(self) -> None:
-        """What is known of all open texts may be different: settings, trust or a header changed."""
+        """Parse and compile all open texts again, after settings, trust or a header changed."""
         for document in self._documents:
             self._board.parse(document)
             self._analysis.request(document, at_once=True)

@@ -1,4 +1,4 @@
-"""Requests of clients that show more than the protocol knows: kernels, variants, machine code, the state."""
+"""Requests beyond the protocol: kernels, variants, machine code, the server's state."""
 
 import asyncio
 from collections import Counter
@@ -25,7 +25,7 @@ from kernel_lsp.lsp.wire import (
     KernelRow,
     LastVerdict,
     ListedVariant,
-    MachineCode,
+    MachineCodeList,
     Opcodes,
     ServerStatus,
     Variant,
@@ -42,12 +42,12 @@ from kernel_lsp.source.text import apply_edits
 if TYPE_CHECKING:
     from kernel_lsp.config.settings import Settings
     from kernel_lsp.lsp.overview import Known
-    from kernel_lsp.lsp.standing import Standing
+    from kernel_lsp.lsp.standing import DocumentStatus
     from kernel_lsp.refine.offers import Offer
 
 
 class Views:
-    """Answers from what is known; only machine code is compiled for it."""
+    """Answers from known results; only machine code is compiled on request."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Views:
 
     @property
     def requests(self) -> dict[str, Callable[[Any], Any]]:
-        """The handlers by their methods."""
+        """Return the handlers by their methods."""
         return {
             "kernelLsp/status": self.status,
             "kernelLsp/kernels": self.kernels,
@@ -77,17 +77,17 @@ class Views:
         }
 
     async def evidence(self, given: OneVerdict) -> VerdictEvidence:
-        """What a verdict rests on."""
+        """Return the evidence of a verdict."""
         return await self._results.evidence(place_of(given.text_document and given.text_document.uri), given.verdict)
 
     async def status(self, _: Nothing) -> ServerStatus:
-        """The state of the server."""
+        """Return the state of the server."""
         settings = self._settings.at(next(iter(self._folders.paths), Path.cwd()) / "untitled")
         gpu, model = await asyncio.to_thread(_find_gpu, settings), await asyncio.to_thread(_find_model, settings)
         return ServerStatus(__version__, gpu, model, tuple(settings.refine.proposers))
 
     async def kernels(self, _: Nothing) -> KernelFiles:
-        """Files with kernels in the workspace, and what is known of each kernel."""
+        """Return the files with kernels in the workspace, and the known facts on each kernel."""
         from kernel_lsp.lsp import overview
 
         paths = await asyncio.to_thread(overview.kernel_paths, self._folders.paths)
@@ -98,7 +98,7 @@ class Views:
                 if not document.kernels:
                     continue
                 standing = await self._results.of(document)
-            except KernelLspError:  # it is gone, or is not text
+            except KernelLspError:  # the file is gone, or is not text
                 continue
             known = None
             if self._permission.covers(document):
@@ -107,13 +107,13 @@ class Views:
         return KernelFiles(tuple(files), complete=len(paths) < overview.MOST)
 
     async def variants(self, given: OneText) -> VariantList:
-        """The verified variants of a text."""
+        """Return the verified variants of a text."""
         standing = await self._results.of(self._documents.read(given.text_document.uri))
         found = [(offer, True) for offer in standing.offers] + [(offer, False) for offer in standing.older]
         return VariantList(tuple(extended(ListedVariant, _variant(offer), fits=fits) for offer, fits in found))
 
     async def variant(self, given: OneVariant) -> VariantTexts:
-        """A variant, and the texts that it makes.
+        """Return a variant with the texts that it makes.
 
         Raises:
             ConfigurationError: there is no such variant.
@@ -125,14 +125,14 @@ class Views:
         files = tuple(FileText(uri_of(one.file.path), apply_edits(one.file.text, one.edits)) for one in placed)
         return extended(VariantTexts, _variant(offer), creates=offer.creates, files=files)
 
-    async def machine_code(self, given: OneText) -> MachineCode:
-        """The machine code of a text's kernels."""
-        return MachineCode(await self._analysis.code(self._documents.read(given.text_document.uri)))
+    async def machine_code(self, given: OneText) -> MachineCodeList:
+        """Return the machine code of a text's kernels."""
+        return MachineCodeList(await self._analysis.code(self._documents.read(given.text_document.uri)))
 
     async def opcodes(self, given: OneVariant) -> Opcodes:
-        """How many instructions of each kind the kernels of both sides have.
+        """Return the number of instructions of each kind in the kernels of both sides.
 
-        The judged texts are compiled again for the GPU that the verdict is of, with the launches as they are now.
+        The judged texts are compiled again, for the GPU of the verdict and with the current launches.
         """
         from kernel_lsp.check.places import base_name  # it brings much with it
 
@@ -150,7 +150,7 @@ class Views:
         return Opcodes(arch, tuple(KernelOpcodes(name, **both) for name, both in sides.items()))
 
 
-def _file(document: Document, standing: "Standing", known: "Known | None") -> FileRow:
+def _file(document: Document, standing: "DocumentStatus", known: "Known | None") -> FileRow:
     last = standing.last
     return FileRow(
         uri=document.uri,
@@ -164,7 +164,7 @@ def _file(document: Document, standing: "Standing", known: "Known | None") -> Fi
     )
 
 
-def _kernel(document: Document, kernel: Kernel, standing: "Standing", known: "Known | None") -> KernelRow:
+def _kernel(document: Document, kernel: Kernel, standing: "DocumentStatus", known: "Known | None") -> KernelRow:
     fact = known.facts.get(kernel.name) if known else None
     offers = standing.offers_for(kernel.name)
     return KernelRow(
@@ -196,7 +196,7 @@ def _find_model(settings: "Settings") -> str | None:
 
     try:
         return find_endpoint(settings).model
-    except KernelLspError:  # none runs, or none may be asked
+    except KernelLspError:  # no model runs, or none may be used
         return None
 
 
@@ -205,6 +205,6 @@ def _find_gpu(settings: "Settings") -> GpuName | None:
 
     try:
         gpu = choose_gpu(settings.gpu)
-    except ConfigurationError:  # none is called so, which every job says
+    except ConfigurationError:  # the setting `gpu` names none, which every job reports
         return None
     return GpuName(gpu.name, gpu.arch) if gpu else None

@@ -11,7 +11,7 @@ from kernel_lsp.source.files import read_source
 
 
 async def check_text(job: JobContext) -> dict[str, Any]:
-    """Check the text as it is in the editor."""
+    """Check the text as it is in the editor; return the report."""
     job.doing("checking")
     [report] = await check([job.source], job.settings)
     passed = sum(one.status is CheckStatus.PASSED for one in report.checks)
@@ -19,7 +19,7 @@ async def check_text(job: JobContext) -> dict[str, Any]:
 
 
 async def record(job: JobContext) -> dict[str, Any]:
-    """Record what the file on the disk costs now as what later checks hold it to; nothing where it has errors."""
+    """Record the file's current costs, the base of later checks; nothing is recorded if it has errors."""
     job.doing("checking and timing")
     [report] = await check([read_source(job.path)], job.settings, record=True)
     written = record_baseline([report]) if report.resources else []
@@ -30,7 +30,7 @@ async def record(job: JobContext) -> dict[str, Any]:
 
 
 def _checked(report: FileReport, sound: str) -> dict[str, Any]:
-    """A report and the reason: `sound`, unless there are errors."""
+    """Return a report with the reason: `sound`, or the first error."""
     said = json.loads(check_json([report]))["files"][0]
     failed = [one["message"] for one in said["diagnostics"] if one["severity"] == "error"]
     return {"reason": failed[0] if failed else sound, "verdict": None, "report": said}

@@ -1,4 +1,4 @@
-"""What the handler of a job is given in the service process: the texts, the settings, the store and the workers."""
+"""The input of a job's handler in the service process: the texts, the settings, the store and the workers."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from kernel_lsp.store.store import Store
 
 
 class JobContext:
-    """One job, as `kinds.job` is asked for it.
+    """One job, as requested from `kinds.job`.
 
     Attributes:
         path: the file.
@@ -36,11 +36,11 @@ class JobContext:
 
     @property
     def source(self) -> SourceFile:
-        """The file as it is in the editor, else as it is on disk."""
+        """Return the file as it is in the editor, else as it is on disk."""
         return SourceFile(self.path, self.texts[self.path]) if self.path in self.texts else read_source(self.path)
 
     def target(self) -> Target:
-        """The kernel with its workload, as what candidates are judged against."""
+        """Return the kernel with its workload, as the target of judgements."""
         return make_target(
             self.path,
             self.kernel,
@@ -50,14 +50,14 @@ class JobContext:
         )
 
     def doing(self, what: str) -> None:
-        """Tell the server what is done now, in a few words."""
+        """Report the current activity to the server, in a few words."""
         self.emit({"doing": what})
 
     def decided(self, verdict: Verdict) -> None:
-        """Store a verdict and tell the server of it."""
+        """Store a verdict and send it to the server."""
         self.store.save_verdict(verdict.model_dump(mode="json"))
         self.tell(verdict)
 
     def tell(self, verdict: Verdict) -> None:
-        """Tell the server of a verdict that is stored already."""
+        """Send a verdict that is already stored to the server."""
         self.emit({"verdict": verdict.model_dump(mode="json")})

@@ -17,14 +17,14 @@ from kernel_lsp.source.revision import committed_text
 
 
 async def compare(job: JobContext) -> dict[str, Any]:
-    """Judge the text in the editor with the file of the last commit as the baseline."""
+    """Judge the text in the editor against the file of the last commit."""
     now = job.target()
     before = SourceFile(job.path, committed_text(job.path))
     workload, launch = now.workload, None
     if not workload.in_kernel_file and workload.has_launch:
         try:
             launch = committed_text(workload.source.path)
-        except SourceError:  # it is new, and so the launch of both
+        except SourceError:  # the file is new: both sides share its launch
             launch = None
     target = replace(now, source=before, launch_text=launch)
     return await _judge(job, target, target.version(now.source.text, "since the last commit", "user"))

@@ -1,4 +1,4 @@
-"""Search for a faster variant of a kernel, or write one for a module."""
+"""Search for a faster variant of a kernel, or generate a kernel for a module."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from kernel_lsp.report.machine import refinement_json
 
 
 async def refine(job: JobContext) -> dict[str, Any]:
-    """Search; the result has `notes`, sentences on what was left out, and what was `tried`."""
+    """Search; the result has `notes`, sentences on what was left out, and the candidates `tried`."""
     job.doing("building and measuring the baseline")
     found = await refine_target(
         job.target(),
@@ -31,7 +31,7 @@ async def refine(job: JobContext) -> dict[str, Any]:
 
 
 async def lower(job: JobContext) -> dict[str, Any]:
-    """Write a kernel for a module, in the language that `label` names."""
+    """Generate a kernel for a module, in the language that `label` names."""
     settings = job.settings.refine.model_copy(update={"write": job.label})
     job.settings = job.settings.model_copy(update={"refine": settings})
     return await refine(job)

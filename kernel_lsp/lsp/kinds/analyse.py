@@ -1,4 +1,4 @@
-"""What compilers make of a file; workers stay warm between requests.
+"""Compile a file and return the compilers' results; workers stay warm between requests.
 
 Parameters: `path`, `text`, `settings` (the tree as JSON), and `part`: what is asked for.
 
@@ -24,7 +24,7 @@ from kernel_lsp.errors import CannotJudgeError, SourceError
 from kernel_lsp.judge.building import Built
 from kernel_lsp.judge.facts import ArchFacts, facts_of_all, machine_code, open_builder, workload_paths
 from kernel_lsp.lsp.service import Emit, Handler
-from kernel_lsp.lsp.wire import KernelCode, Step
+from kernel_lsp.lsp.wire import KernelCode, MachineInstruction
 from kernel_lsp.source.candidate import SourceFile
 
 _FACTS = TypeAdapter(list[ArchFacts])
@@ -51,7 +51,7 @@ class Line:
 
 @asynccontextmanager
 async def opened() -> AsyncGenerator[Handler]:
-    """The handler, with the compile workers that it keeps warm."""
+    """Yield the handler, with the compile workers that it keeps warm."""
     async with open_builder() as build:
 
         async def analyse(params: dict[str, Any], _: Emit) -> Any:
@@ -94,7 +94,7 @@ def _codes(source: SourceFile, built: Built, settings: Settings) -> list[KernelC
     for kernel in machine_code(built, settings):
         looped = {position for loop in kernel.code.loops for position in loop.body}
         steps = tuple(
-            Step(
+            MachineInstruction(
                 one.offset,
                 one.guard,
                 one.opcode,

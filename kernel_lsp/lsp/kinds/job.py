@@ -1,4 +1,4 @@
-"""The work of one job, in a process of its own; `catalog.JOBS` names the function that does it.
+"""Run one job, in a process of its own; `catalog.JOBS` names the function for each kind.
 
 Parameters: `work`, `path`, `kernel` (or null), `label` (or null), `texts` (open files as they are in the editor, by
 path) and `settings` (the tree as JSON). Events: `{"doing": text}`, `{"progress": refine.progress.Progress}`,
@@ -27,7 +27,7 @@ from kernel_lsp.store.store import open_store
 
 @asynccontextmanager
 async def opened() -> AsyncGenerator[Handler]:
-    """The handler; each job has a process of its own, and workers that end with the job."""
+    """Yield the handler; each job has a process of its own, with workers that end with the job."""
     async with AsyncExitStack() as stack:
         pool: Pool | None = None
 
@@ -36,7 +36,7 @@ async def opened() -> AsyncGenerator[Handler]:
             with _said_what_cannot_be_written():
                 settings = Settings.model_validate(params["settings"])
                 gpu = choose_gpu(settings.gpu)
-                if pool is None or pool.gpu != (gpu.uuid if gpu else None):  # settings may have changed since then
+                if pool is None or pool.gpu != (gpu.uuid if gpu else None):  # settings may have changed
                     pool = await stack.enter_async_context(pool_on(gpu, settings))
                 if params["work"] == "prepare":
                     pool.preload(Flavour.BUILD, Flavour.GPU if pool.gpu else Flavour.EMULATE)

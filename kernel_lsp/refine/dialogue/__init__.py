@@ -1,1 +1,1 @@
-"""What is said to a model and what is made of its answers: prompts, parsers, feedback, history. No server here."""
+"""Talk with a model: prompts, parsers of its answers, feedback, history. No server is needed here."""

@@ -1,4 +1,4 @@
-"""A model's answer as text: reasoning apart, the fenced code, and the words around it."""
+"""Split a model's answer into its reasoning, the fenced code, and the text around the code."""
 
 import re
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ class RejectedAnswer(Exception):  # noqa: N818 - it is no error of this program:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ModelAnswer:
     """One answer.
 
     Attributes:
         text: what comes after the reasoning, without surrounding space.
-        reasoning: what the model thought; never sent back to it.
+        reasoning: the model's reasoning; never sent back.
         complete: whether the model ended it by itself.
     """
 
@@ -29,12 +29,12 @@ class Answer:
 
     @property
     def whole(self) -> str:
-        """All that the model said, in the form of a model that marks its reasoning."""
+        """Return the whole answer, with the reasoning in `<think>` marks."""
         return f"<think>\n{self.reasoning}\n</think>\n{self.text}" if self.reasoning else self.text
 
 
-def read_answer(said: str, reasoning: str = "", *, complete: bool = True) -> Answer:
-    """Put reasoning and text apart, whether the server has already done so or not.
+def read_answer(said: str, reasoning: str = "", *, complete: bool = True) -> ModelAnswer:
+    """Return the answer with reasoning and text apart, whether or not the server has split them.
 
     Args:
         said: the message's content. Up to `</think>` it is reasoning; the last such mark counts, since models quote it.
@@ -43,13 +43,13 @@ def read_answer(said: str, reasoning: str = "", *, complete: bool = True) -> Ans
     """
     thought, mark, text = said.rpartition(_THINK_ENDS)
     if not mark and said.lstrip().startswith(_THINK_BEGINS):
-        thought, text = said, ""  # it never came to an answer
+        thought, text = said, ""  # cut off before the answer began
     thought = thought.strip().removeprefix(_THINK_BEGINS)
-    return Answer(text.strip(), "\n".join(filter(None, (reasoning.strip(), thought.strip()))), complete)
+    return ModelAnswer(text.strip(), "\n".join(filter(None, (reasoning.strip(), thought.strip()))), complete)
 
 
-def fenced_code(answer: Answer) -> str:
-    """The code of the first fenced block.
+def fenced_code(answer: ModelAnswer) -> str:
+    """Return the code of the first fenced block.
 
     Raises:
         RejectedAnswer: there is none, or the answer ended inside it.
@@ -64,6 +64,6 @@ def fenced_code(answer: Answer) -> str:
     raise RejectedAnswer("The answer holds no fenced code block. Put the complete code into one block fenced by ```.")
 
 
-def summary(answer: Answer) -> str:
-    """The model's own words about its code: the text without fenced blocks."""
+def summary(answer: ModelAnswer) -> str:
+    """Return the model's own words about its code: the text without fenced blocks."""
     return re.sub(r"\n{3,}", "\n\n", _FENCE.sub("", answer.text)).strip()

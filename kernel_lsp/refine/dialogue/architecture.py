@@ -1,6 +1,6 @@
-"""A workload shown in KernelBench's format, for models that were trained to be given a `Model` and nothing else.
+"""Show a workload in KernelBench's format, for models that were trained on a `Model` and nothing else.
 
-Of a file that holds problem and answer, either by itself, and another answer put in the place of its own.
+Also splits a file that holds both problem and answer, and replaces its answer.
 """
 
 import ast
@@ -13,7 +13,7 @@ from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.modules import PROBLEM, is_problem
 from kernel_lsp.source.python import python_ast
 
-# What of a workload is for the judge, or is the author's own answer.
+# Names in a workload that only the judge needs, or that belong to the author's own answer.
 _NOT_SHOWN = frozenset(
     ("CASES", "CONTRACT", "KERNEL", "NONDETERMINISTIC", "TOLERANCE", "launch", "reference", "inputs")
 )
@@ -21,9 +21,9 @@ _IMPORTED = ("import torch", "import torch.nn as nn", "import triton", "import t
 
 
 def as_architecture(workload: SourceFile) -> str:
-    """The workload's reference as `Model`, with inputs of its last case that is not the smallest.
+    """Return the workload's reference as `Model`, with inputs of a case that is not the smallest.
 
-    A KernelBench problem is returned as it is; of a file that holds an answer too, only what the problem needs.
+    A KernelBench problem is returned as it is; from a file that also holds an answer, only the problem's part.
 
     Raises:
         WorkloadError: it is no workload.
@@ -52,12 +52,12 @@ def as_architecture(workload: SourceFile) -> str:
 
 
 def answer_part(text: str) -> str:
-    """A file without its problem, where it holds one."""
+    """Return a file without its problem, if it holds one."""
     return _cut_out(ast.parse(text), text, PROBLEM)
 
 
 def in_place_of_answer(file: SourceFile, code: str) -> str:
-    """The text of a file that holds problem and answer, with another answer.
+    """Return the text of a file that holds problem and answer, with another answer.
 
     Args:
         file: as it stands.
@@ -94,7 +94,7 @@ def _get_inputs(case: str) -> str:
 
 
 def _case(tree: ast.Module) -> str:
-    """Arguments of the case that stands for the others: the one with the greatest product of its numbers."""
+    """Return the arguments of a representative case: the one with the largest product of its numbers."""
     for node in tree.body:
         if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "CASES" for t in node.targets):
             cases = [entry for entry in getattr(node.value, "elts", []) if isinstance(entry, ast.Call | ast.Dict)]
@@ -115,7 +115,7 @@ def _extent(case: ast.expr) -> int:
 
 
 def _shared(tree: ast.Module, text: str, *users: ast.FunctionDef) -> Iterator[str]:
-    """What else the functions need from the top of the file, in its order."""
+    """Yield all else that the functions need from the top of the file, in its order."""
     wanted = {n.id for user in users for n in ast.walk(user) if isinstance(n, ast.Name)}
     kept: list[ast.stmt] = []
     for node in reversed(tree.body):  # what is needed may itself need what stands above it
@@ -152,7 +152,7 @@ def _names(text: str) -> Iterator[str]:
 
 
 def _problem(tree: ast.Module, text: str) -> str:
-    """What `Model`, `get_inputs` and `get_init_inputs` need of a file, in its order."""
+    """Return what `Model`, `get_inputs` and `get_init_inputs` need from a file, in its order."""
     wanted = set(PROBLEM)
     kept: list[ast.stmt] = []
     for node in reversed(tree.body):
@@ -163,7 +163,7 @@ def _problem(tree: ast.Module, text: str) -> str:
 
 
 def _cut_out(tree: ast.Module, text: str, names: Collection[str]) -> str:
-    """The text without the lines of what defines one of the names."""
+    """Return the text without the definitions of these names."""
     gone = [_lines(node) for node in tree.body if set(_defined(node)) & set(names)]
     lines = text.splitlines(keepends=True)
     return "".join(line for number, line in enumerate(lines, 1) if all(number not in extent for extent in gone))
@@ -175,6 +175,6 @@ def _source(text: str, node: ast.stmt) -> str:
 
 
 def _lines(node: ast.stmt) -> range:
-    """The lines of a statement with its decorators, from 1."""
+    """Return the lines of a statement with its decorators, counted from 1."""
     first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
     return range(first, (node.end_lineno or node.lineno) + 1)

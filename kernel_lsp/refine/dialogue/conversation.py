@@ -1,29 +1,29 @@
-"""The turns of one trajectory as messages: what each turn keeps and drops, within the history's budget of tokens."""
+"""Build the messages of one trajectory, and drop old turns beyond the history's budget of tokens."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from kernel_lsp.model.client import Message
 from kernel_lsp.model.profile import Talk
-from kernel_lsp.refine.dialogue.answer import Answer
+from kernel_lsp.refine.dialogue.answer import ModelAnswer
 from kernel_lsp.refine.dialogue.feedback import Kind, facts_lines, kind_of, message_of
 from kernel_lsp.refine.dialogue.prompts import Prompts
-from kernel_lsp.refine.dialogue.task import Briefing, Task
+from kernel_lsp.refine.dialogue.task import Briefing, ModelTask
 from kernel_lsp.refine.proposer import Feedback
 
 CountTokens = Callable[[Sequence[Message]], Awaitable[int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
-    """One turn that is over: what the model answered, without its reasoning, and what it was told of it."""
+class PastTurn:
+    """A finished turn: the model's answer, without its reasoning, and the feedback on that answer."""
 
-    answer: Answer
+    answer: ModelAnswer
     told: str
 
 
 def tell(prompts: Prompts, outcome: Feedback | str) -> str:
-    """The feedback message on one answer; a text is the reason why it was not taken up."""
+    """Return the feedback message on one answer; a text is the reason why it was rejected."""
     kind: Kind = "unparsed" if isinstance(outcome, str) else kind_of(outcome.verdict)
     message = outcome if isinstance(outcome, str) else message_of(outcome)
     facts = [] if isinstance(outcome, str) else facts_lines(outcome.facts)
@@ -31,14 +31,14 @@ def tell(prompts: Prompts, outcome: Feedback | str) -> str:
 
 
 async def messages(
-    task: Task,
+    task: ModelTask,
     talk: Talk,
     briefing: Briefing,
-    attempts: Sequence[Attempt],
+    attempts: Sequence[PastTurn],
     count: CountTokens,
     advice: str = "",
 ) -> list[Message]:
-    """The conversation up to the model's next answer.
+    """Return the conversation up to the model's next answer.
 
     The first turn has the worked example; later ones have the attempts in its place, oldest first, each answer without
     its reasoning. As long as all of it is over the budget, the oldest attempt is dropped, but never the last one.
@@ -65,7 +65,7 @@ async def messages(
         kept = kept[1:]
 
 
-def _turns(attempts: Sequence[Attempt]) -> list[Message]:
+def _turns(attempts: Sequence[PastTurn]) -> list[Message]:
     return [
         message
         for attempt in attempts

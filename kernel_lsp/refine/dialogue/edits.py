@@ -1,7 +1,7 @@
-"""Answers of general models: search-and-replace blocks or whole functions, applied strictly to the user's files.
+"""Apply answers of general models to the user's files: search-and-replace blocks or whole functions.
 
-A block that is not found, found twice, or touches what is not the kernel's or its launch's is refused with words that
-the model can act on: nothing is guessed.
+A block that is not found, is found twice, or changes other code than the kernel's and its launch's is rejected with a
+message that the model can act on: nothing is guessed.
 """
 
 import re
@@ -38,7 +38,7 @@ class Editable:
 
 
 def apply_answer(code: str, files: Sequence[Editable]) -> tuple[str, ...]:
-    """The files' new texts, in the order given.
+    """Return the files' new texts, in the order given.
 
     Raises:
         RejectedAnswer: the code holds neither blocks nor a function of a file, or an edit does not fit.
@@ -69,7 +69,7 @@ def _replaced(code: str, files: Sequence[Editable]) -> tuple[str, ...]:
 
 
 def _whole_functions(code: str, files: Sequence[Editable]) -> tuple[str, ...]:
-    """Each function of the answer takes the place of the one of its name."""
+    """Replace each function of the files by the answer's function of the same name."""
     texts: list[str] = []
     taken: set[str] = set()
     for file in files:
@@ -91,12 +91,12 @@ def _whole_functions(code: str, files: Sequence[Editable]) -> tuple[str, ...]:
 
 
 def functions(text: str, language: Language | None) -> dict[str, Span]:
-    """The functions at the top of a file, by name, as its language finds them; None is plain Python."""
+    """Return the functions at the top of a file, by name; `language` None is plain Python."""
     return definitions(text) if language is None else refine_part(language).functions(text)
 
 
 def _refuse_strays(file: Editable, text: str) -> None:
-    """Functions that the answer had no business with must stand as they stood."""
+    """Reject an answer that changed functions it may not change."""
     if not file.functions or text == file.text:
         return
     before, after = functions(file.text, file.language), functions(text, file.language)
@@ -109,7 +109,7 @@ def _refuse_strays(file: Editable, text: str) -> None:
 
 
 def _breaks_string(file: Editable, edit: Edit) -> bool:
-    """Whether an edit would put a backslash into a string of the file, being of none of its Python functions."""
+    """Return True if an edit would put a backslash into a Python string, outside of whole functions and classes."""
     if file.language is None or not source_part(file.language).python or "\\" not in edit.text:
         return False
     return edit.span not in definitions(file.text, classes=True).values()

@@ -1,4 +1,4 @@
-"""What a model is told of its answer: one of five kinds, by the stage that the answer reached, and the message."""
+"""The feedback to a model on its answer: one of five kinds, by the stage that the answer reached, and the message."""
 
 import re
 from typing import Literal
@@ -24,12 +24,12 @@ _KINDS: dict[Outcome, Kind] = {
 
 
 def kind_of(outcome: Outcome) -> Kind:
-    """The kind of feedback that an outcome calls for; what was not timed, or is no faster, is still correct."""
+    """Return the kind of feedback for an outcome; untimed and slower candidates are still correct."""
     return _KINDS[outcome] if outcome.is_failure else "correct"
 
 
 def message_of(feedback: Feedback) -> str:
-    """What the judge found, in words for a model."""
+    """Return the judge's finding, in words for a model."""
     return f"{_found(feedback)} {feedback.setting}".strip()
 
 
@@ -47,7 +47,7 @@ def _found(feedback: Feedback) -> str:
 
 
 def condensed(log: str) -> str:
-    """The first errors of a compiler's output, each with the line after it; its beginning where no line says error."""
+    """Return the first errors of a compiler's output, each with the next line; its beginning if no line is an error."""
     lines = log.strip().splitlines()
     picked: list[str] = []
     errors = 0
@@ -59,7 +59,7 @@ def condensed(log: str) -> str:
 
 
 def facts_lines(facts: Facts | None) -> list[str]:
-    """Compile facts as short phrases."""
+    """Return compiler facts as short phrases."""
     if facts is None:
         return []
     lines: list[str] = []

@@ -1,9 +1,8 @@
-"""C++ host code that launches kernels, said in Python: how an answer's launch becomes the `launch` of a workload.
+"""Translate C++ host code that launches kernels into Python: an answer's host function becomes `launch`.
 
-A model trained on KernelBench writes a host function on PyTorch's C++ interface. Of a bare CUDA file the judge owns the
-host side, so sizes, grids and arguments are carried over, statement by statement, into Python that says the same.
-Only what such functions usually hold is understood; anything else is refused by name, so that the model can write it
-plainer.
+A model trained on KernelBench writes a host function with PyTorch's C++ interface. For a plain CUDA file the judge owns
+the host side, so sizes, grids and arguments are translated, statement by statement, into Python. Only the usual content
+of such functions is supported; anything else is rejected by name, so that the model can write it in a simpler way.
 """
 
 import re
@@ -17,7 +16,7 @@ from kernel_lsp.source.trees import text_of, walk
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-# Statements that only check or synchronise: the judge does both.
+# Statements that only check or synchronise are dropped: the judge does both.
 _CHECKS = re.compile(
     r"TORCH_CHECK|CHECK_\w+|AT_ASSERTM?|AT_CUDA_CHECK|C10_CUDA\w*|cuda(?:GetLastError|PeekAtLastError|DeviceSynchronize)"
     r"|cudaStreamSynchronize|CUDA_CHECK|assert|cudaFuncSetAttribute|cudaFuncSetCacheConfig|printf|fprintf"
@@ -44,7 +43,7 @@ _SIZES = {"float": 4, "double": 8, "int": 4, "half": 2, "__half": 2, "float4": 1
 
 
 def host_function(text: str, name: str) -> str:
-    """The C++ function `name` of `text` as a Python function of the same name, which launches through `module`.
+    """Return the C++ function `name` of `text` as a Python function of the same name, which launches through `module`.
 
     Raises:
         RejectedAnswer: there is no such function, or it holds what cannot be said in Python here.
@@ -65,14 +64,14 @@ def host_function(text: str, name: str) -> str:
             return translator.function(name, declarator, body)
         except RecursionError:
             raise RejectedAnswer(f"Expressions in the host function `{name}` are nested too deep.") from None
-        except LookupError:  # something that the grammar promises is not there
+        except LookupError:  # an unfinished construct
             raise RejectedAnswer(f"The host function `{name}` cannot be parsed.") from None
     raise RejectedAnswer(f"The host function `{name}` that `forward` calls is not in the CUDA source.")
 
 
 class _Translator:
     def __init__(self) -> None:
-        self._real: set[str] = set()  # names of floating-point variables: `/` is no integer division of these
+        self._real: set[str] = set()  # names of floating-point variables, for which `/` is true division
         self._shapes: set[str] = set()  # names of dim3 variables
         self._skipped: set[str] = set()  # names of streams and the like
 
@@ -169,7 +168,7 @@ class _Translator:
 
     def _initial(self, node: "Node", made: "Node", kind: str, value: "Node | None") -> str:
         if kind == "dim3":
-            # `dim3 block(threads)` reads like the declaration of a function: its sizes then look like parameters.
+            # The parser takes `dim3 block(threads)` for a function declaration, and its sizes for parameters.
             parameters = made.child_by_field_name("parameters")
             holder = parameters or value
             if holder is None:
@@ -220,7 +219,7 @@ class _Translator:
         return f"{target}[{', '.join([*shape, *shared])}]({values})"
 
     def expression(self, node: "Node") -> str:
-        """An expression in Python."""
+        """Return an expression in Python."""
         handler: Callable[[Node], str] | None = getattr(self, f"_of_{node.type}", None)
         if handler is None:
             raise self._refusal(node)
@@ -288,7 +287,7 @@ class _Translator:
     def _cast(self, kind: str, value: "Node") -> str:
         text = self.expression(value)
         if "*" in kind:
-            return text  # a pointer of another type is still the tensor
+            return text  # a pointer cast to another type is still the same tensor
         return f"float({text})" if _REAL.search(kind) else f"int({text})"
 
     def _of_sizeof_expression(self, node: "Node") -> str:
@@ -330,7 +329,7 @@ class _Translator:
         raise self._refusal(node)
 
     def _made_with(self, node: "Node") -> str:
-        """An argument of a call that makes a tensor; options become keywords."""
+        """Return an argument of a call that creates a tensor; options become keywords."""
         text = text_of(node)
         if node.type == "call_expression" and re.search(r"\boptions\(\)|TensorOptions|torch::dtype|device\(", text):
             owner = re.match(r"(\w+)\.options\(\)", text)
@@ -371,5 +370,5 @@ class _Translator:
 
 
 def _of(node: "Node", *kinds: str) -> Iterator["Node"]:
-    """Every node of these kinds below, in order of the text."""
+    """Yield every node of these kinds below a node, in order of the text."""
     return (inner for inner in walk(node) if inner.type in kinds)

@@ -1,7 +1,7 @@
-"""The format of KernelBench (Ouyang et al., arXiv 2502.10517): a `Model` to read, a `ModelNew` to write.
+"""Check answers in the format of KernelBench (Ouyang et al., arXiv 2502.10517): `Model` is read, `ModelNew` written.
 
-Models trained on it answer with a whole Python file. What such a file must and must not hold follows Kevin's protocol
-(Baronio et al., arXiv 2507.11948, section 3): its own kernels, no library layers, no way around them.
+Models trained on it answer with a whole Python file. The rules for such a file follow Kevin's protocol (Baronio et al.,
+arXiv 2507.11948, section 3): own kernels, no library layers, no way around the two.
 """
 
 import ast
@@ -13,7 +13,7 @@ from kernel_lsp.source.python import python_ast
 
 Style = Literal["cuda", "triton"]
 
-# What of torch.nn holds or initialises parameters, and computes nothing.
+# Classes and functions of torch.nn that hold or initialise parameters without computing anything.
 _ALLOWED_NN = frozenset(
     (
         "Module",
@@ -32,7 +32,7 @@ _FUNCTIONAL = ("F", "nn.functional", "torch.nn.functional")
 
 
 def check_model_new(code: str, style: Style) -> ast.Module:
-    """The syntax tree of an answer's code, which keeps the rules of the format.
+    """Return the syntax tree of an answer's code, after checking the rules of the format.
 
     Raises:
         RejectedAnswer: it does not; the text names the rule and the line.
@@ -68,18 +68,18 @@ def check_model_new(code: str, style: Style) -> ast.Module:
 
 
 def find_class(tree: ast.Module, name: str) -> ast.ClassDef | None:
-    """The last class of this name at the top of a file, as Python itself would take it."""
+    """Return the last class of this name at the top of a file, as Python itself would use it."""
     found = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name]
     return found[-1] if found else None
 
 
 def find_method(made: ast.ClassDef, name: str) -> ast.FunctionDef | None:
-    """A method by its name."""
+    """Return the method of this name, or None."""
     return next((node for node in made.body if isinstance(node, ast.FunctionDef) and node.name == name), None)
 
 
 def is_kernel(node: ast.AST) -> bool:
-    """Whether this is a function under `@triton.jit`, autotuned or not."""
+    """Return True for a function under `@triton.jit`, autotuned or not."""
     if not isinstance(node, ast.FunctionDef):
         return False
     return any(_dotted(d.func if isinstance(d, ast.Call) else d) in ("triton.jit", "jit") for d in node.decorator_list)
@@ -90,7 +90,7 @@ def _calls(tree: ast.AST) -> Iterator[ast.Call]:
 
 
 def _library_layers(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Uses of torch.nn that compute something, each with its line."""
+    """Yield uses of torch.nn that compute something, each with its line."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             base = _dotted(node.value)
@@ -103,7 +103,7 @@ def _library_layers(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def _dotted(node: ast.expr) -> str:
-    """`a.b.c` as written; empty for anything else."""
+    """Return `a.b.c` as written; empty for anything else."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute) and (base := _dotted(node.value)):

@@ -9,7 +9,7 @@ _LONGEST = 600  # characters of a line
 
 @dataclass(frozen=True, slots=True)
 class Opinion:
-    """What a reader of the profile would do."""
+    """The advice of a second reader of the profile."""
 
     bottleneck: str
     method: str
@@ -17,11 +17,11 @@ class Opinion:
 
     @property
     def parts(self) -> dict[str, str]:
-        """By name, for the template."""
+        """Return the parts by name, for the template."""
         return {"bottleneck": self.bottleneck, "method": self.method, "plan": self.plan}
 
 
 def read_opinion(text: str) -> Opinion | None:
-    """The opinion in an answer of three lines; None where a line is missing or stands twice."""
+    """Return the opinion in an answer of three lines; None where a line is missing or repeated."""
     found = [(name.lower(), said.strip()[:_LONGEST]) for name, said in _LINE.findall(text)]
     return Opinion(**dict(found)) if sorted(name for name, _ in found) == ["bottleneck", "method", "plan"] else None

@@ -1,4 +1,4 @@
-"""Prompts from templates. A user's own folder comes first, file by file, so that any wording can be replaced.
+"""Render prompts from templates; a user's own folder comes first, so that any text can be replaced.
 
 The parts of a prompt and their order are those of the model's published protocol; see docs/models.md for what is said
 otherwise and why.
@@ -16,7 +16,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from kernel_lsp.errors import ConfigurationError
 
 TEMPLATES = Path(__file__).parent / "templates"
-# What a template can do wrong, beside jinja's own errors.
+# Errors that a template can raise, besides jinja's own.
 _FAULTS = (TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, OSError)
 
 
@@ -34,27 +34,27 @@ class Prompts:
 
     @property
     def tells_facts(self) -> bool:
-        """Whether prompts hold more of the briefing than the GPU's name."""
+        """True if prompts hold more of the briefing than the GPU's name."""
         return self.format == "edits"
 
     def render(self, name: str, **values: Any) -> str:
-        """One template with its values.
+        """Return one template filled with its values.
 
         Raises:
             ConfigurationError: a template of the user's own is faulty or asks for what there is not.
         """
         folder = next((folder for folder in self._folders() if (folder / f"{name}.j2").is_file()), None)
         if folder is None and name == "system":
-            return ""  # most models take none
+            return ""  # most models need none
         try:
             return _environment(self._folders()).get_template(f"{name}.j2").render(**values).strip() + "\n"
         except _FAULTS as error:
             file, line = _place(error, (folder or self._folders()[0]) / f"{name}.j2")
             said = f"The template cannot be used: {str(error).rstrip('.')}."
-            raise ConfigurationError(said, file, line, cure="Mend it, or take it out of `model.templates`.") from None
+            raise ConfigurationError(said, file, line, cure="Fix it, or take it out of `model.templates`.") from None
 
     def example(self) -> dict[str, str] | None:
-        """The worked example of the first turn, where the format has one."""
+        """Return the worked example of the first turn; None if the format has none."""
         names = {"architecture": "example.py.txt", "answer": "example_answer.py.txt", "summary": "example_summary.txt"}
         found: dict[str, str] = {}
         for part, name in names.items():
@@ -69,7 +69,7 @@ class Prompts:
 
 
 def _place(error: Exception, template: Path) -> tuple[Path, int | None]:
-    """File and line of a fault: of the template, or of one that it includes."""
+    """Return file and line of an error: in the template, or in one that it includes."""
     if isinstance(error, TemplateSyntaxError):
         return Path(error.filename or template), error.lineno
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.endswith(".j2")]
@@ -78,7 +78,7 @@ def _place(error: Exception, template: Path) -> tuple[Path, int | None]:
 
 @cache
 def _environment(folders: tuple[Path, ...]) -> Environment:
-    made = ImmutableSandboxedEnvironment(  # the templates may be those of a project that somebody else wrote
+    made = ImmutableSandboxedEnvironment(  # templates may come with a project of others
         loader=FileSystemLoader(folders),
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -90,7 +90,7 @@ def _environment(folders: tuple[Path, ...]) -> Environment:
 
 
 def _numbered(text: str) -> str:
-    """The text with its line numbers."""
+    """Return the text with line numbers."""
     lines = text.rstrip("\n").splitlines()
     width = len(str(len(lines)))
     return "\n".join(f"{number:>{width}} | {line}" for number, line in enumerate(lines, 1))

@@ -1,4 +1,4 @@
-"""What a model is given to work on, and how its answer becomes a candidate: once for each format of answers."""
+"""Turn a kernel into a prompt and an answer into a candidate, in each format of answers."""
 
 import ast
 import re
@@ -8,7 +8,7 @@ from typing import Protocol
 from kernel_lsp.judge.target import Target
 from kernel_lsp.model.errors import UnsuitedProfileError
 from kernel_lsp.model.profile import Profile
-from kernel_lsp.refine.dialogue.answer import Answer, RejectedAnswer, fenced_code, summary
+from kernel_lsp.refine.dialogue.answer import ModelAnswer, RejectedAnswer, fenced_code, summary
 from kernel_lsp.refine.dialogue.architecture import (
     answer_part,
     as_architecture,
@@ -17,7 +17,7 @@ from kernel_lsp.refine.dialogue.architecture import (
 from kernel_lsp.refine.dialogue.edits import Editable, apply_answer, functions
 from kernel_lsp.refine.dialogue.kernelbench import Style, check_model_new
 from kernel_lsp.refine.dialogue.prompts import Prompts
-from kernel_lsp.refine.dialogue.translation import Files, into_cuda, into_triton
+from kernel_lsp.refine.dialogue.translation import CandidateTexts, into_cuda, into_triton
 from kernel_lsp.refine.language import refine_part
 from kernel_lsp.refine.lowering import LANGUAGES, is_plain_module, new_path
 from kernel_lsp.source.candidate import Candidate, SourceFile
@@ -33,14 +33,14 @@ _SENTENCE = r"(?<=[.!?])\s"
 
 @dataclass(frozen=True, slots=True)
 class Briefing:
-    """What is known of the kernel as it stands, as lines for a prompt.
+    """Facts on the kernel as it stands, as lines for a prompt.
 
     Attributes:
         gpu: name of the GPU, as people write it.
         device: what it has: multiprocessors, memory, measured bandwidth; empty where there is none.
         facts: what the compiler made of the kernel.
         standing: its time and share of the roofline by case.
-        tried: what came of candidates that others proposed.
+        tried: the outcomes of other proposers' candidates.
     """
 
     gpu: str
@@ -50,32 +50,32 @@ class Briefing:
     tried: tuple[str, ...] = ()
 
 
-class Task(Protocol):
+class ModelTask(Protocol):
     """A kernel in a form that a model can work on."""
 
     def system(self) -> str:
-        """What a model is told before all else; empty for nothing."""
+        """Return the system prompt; empty for none."""
         ...
 
     def first(self, briefing: Briefing, *, example: bool) -> str:
-        """The first user message; `example` is whether the worked example belongs to it."""
+        """Return the first user message; `example` adds the worked example."""
         ...
 
-    def candidate(self, answer: Answer) -> Candidate:
-        """The answer as a candidate.
+    def candidate(self, answer: ModelAnswer) -> Candidate:
+        """Return the answer as a candidate.
 
         Raises:
             RejectedAnswer: it breaks the rules of the format.
         """
         ...
 
-    def as_answer(self, candidate: Candidate) -> Answer | None:
-        """A candidate as the model itself might have given it; None where its format cannot say it."""
+    def as_answer(self, candidate: Candidate) -> ModelAnswer | None:
+        """Return a candidate as an answer of the model; None where its format cannot express it."""
         ...
 
 
 def format_for(file: SourceFile, profile: Profile, write: Style | None) -> str:
-    """The format in which a model is asked about a file.
+    """Return the format in which a model is asked about a file.
 
     A plain module can only be answered with a whole `ModelNew`: then models that know no such format are asked for one.
 
@@ -96,8 +96,8 @@ def format_for(file: SourceFile, profile: Profile, write: Style | None) -> str:
     return wanted
 
 
-def make_task(target: Target, profile: Profile, prompts: Prompts) -> Task:
-    """The task that a profile's format makes of a target.
+def make_task(target: Target, profile: Profile, prompts: Prompts) -> ModelTask:
+    """Return the task for a target in the profile's format.
 
     Raises:
         UnsuitedProfileError: models of this profile cannot write this kind of kernel.
@@ -126,7 +126,7 @@ def _unsuited(profile: Profile, file: SourceFile, but: str) -> UnsuitedProfileEr
 
 @dataclass(frozen=True)
 class _KernelBench:
-    """The workload's reference as `Model`, to which a `ModelNew` comes back."""
+    """Shows the workload's reference as `Model`; the answer is a `ModelNew`."""
 
     target: Target
     profile: Profile
@@ -143,9 +143,9 @@ class _KernelBench:
 
 
 class _WholeFile(_KernelBench):
-    """The `ModelNew` that comes back is the file: in the place of the user's own, or the one that is to be made."""
+    """The `ModelNew` of the answer becomes the whole file: it replaces the user's own, or is a new one."""
 
-    def candidate(self, answer: Answer) -> Candidate:
+    def candidate(self, answer: ModelAnswer) -> Candidate:
         code = fenced_code(answer)
         check_model_new(code, self.style)
         file, language = self.target.source, LANGUAGES[self.style]
@@ -156,24 +156,24 @@ class _WholeFile(_KernelBench):
             code = in_place_of_answer(file, code) if is_problem(file.text) else code
         return Candidate(language, SourceFile(path, code), None, label_of(answer), f"model:{self.profile.id}")
 
-    def as_answer(self, candidate: Candidate) -> Answer | None:
+    def as_answer(self, candidate: Candidate) -> ModelAnswer | None:
         code = answer_part(candidate.kernel.text).strip()
         try:
             check_model_new(code, self.style)
         except RejectedAnswer:
             return None
-        return Answer(f"```python\n{code}\n```")
+        return ModelAnswer(f"```python\n{code}\n```")
 
 
 class _ModelNew(_KernelBench):
-    """The kernels of the `ModelNew` that comes back go into the user's file."""
+    """The kernels of the answer's `ModelNew` go into the user's file."""
 
-    def candidate(self, answer: Answer) -> Candidate:
+    def candidate(self, answer: ModelAnswer) -> Candidate:
         code = fenced_code(answer)
         tree = check_model_new(code, self.style)
         target = self.target
         base = target.baseline
-        files = Files(base.kernel.text, base.launch.text if base.launch else None)
+        files = CandidateTexts(base.kernel.text, base.launch.text if base.launch else None)
         if self.style == "cuda":
             files = into_cuda(tree, code, files, base.kernel.path)
         else:
@@ -181,12 +181,12 @@ class _ModelNew(_KernelBench):
         return target.version(files.kernel, label_of(answer), f"model:{self.profile.id}", files.launch)
 
     def as_answer(self, candidate: Candidate) -> None:
-        """The user's own file is no `ModelNew`."""
+        """Return None: the user's own file is no `ModelNew`."""
 
 
 @dataclass(frozen=True)
 class _Edits:
-    """The files as they are, with line numbers; edits come back."""
+    """Shows the files with line numbers; the answer is a list of edits."""
 
     target: Target
     profile: Profile
@@ -230,20 +230,20 @@ class _Edits:
             tried=briefing.tried,
         )
 
-    def candidate(self, answer: Answer) -> Candidate:
+    def candidate(self, answer: ModelAnswer) -> Candidate:
         kernel, *others = apply_answer(fenced_code(answer), self._files)
         launch = others[0] if others else None
         return self.target.version(kernel, label_of(answer), f"model:{self.profile.id}", launch)
 
     def as_answer(self, candidate: Candidate) -> None:
-        """Edits are made of the user's file, not of another version of it."""
+        """Return None: edits apply to the user's file only, not to another version."""
 
     def _there(self, file: Editable) -> frozenset[str]:
         return frozenset(functions(file.text, file.language))
 
 
-def label_of(answer: Answer) -> str:
-    """A few words for a person: the first sentence of the model's own summary."""
+def label_of(answer: ModelAnswer) -> str:
+    """Return a few words for the user: the first sentence of the model's own summary."""
     words = " ".join(summary(answer).split())
     first = re.split(_SENTENCE, re.sub(r"[*_`#]+", "", words), maxsplit=1)[0].rstrip(".:")
     return (first if len(first) <= _LABEL else f"{first[: _LABEL - 1].rstrip()}…") or "the model's variant"
@@ -259,7 +259,7 @@ def _wrapper(target: Target) -> str:
 
 
 def _wrapper_or_none(target: Target) -> str | None:
-    """The function of a Python file that its launch calls, or its only public one."""
+    """Return the function of a Python file that its launch calls, or its only public one."""
     if not refine_part(target.language).wrapped:
         return None
     there = definitions(target.source.text)
@@ -275,7 +275,7 @@ def _wrapper_or_none(target: Target) -> str | None:
 
 
 def _helpers(text: str, target: Target, kernels: set[str]) -> set[str]:
-    """Functions of the file that nothing but the kernels in question calls, directly or not."""
+    """Return the functions of the file that only these kernels call, directly or not."""
     there = functions(text, target.language)
     data = text.encode()
     bodies = {name: data[span.start : span.end].decode() for name, span in there.items()}
@@ -293,7 +293,7 @@ def _helpers(text: str, target: Target, kernels: set[str]) -> set[str]:
 
 
 def normalised(candidate: Candidate) -> str:
-    """What a candidate says apart from comments and layout: two that say the same are judged once."""
+    """Return a candidate's text without comments and layout; candidates with equal texts are judged once."""
 
     def plain(text: str, *, python: bool) -> str:
         if python:

@@ -1,4 +1,4 @@
-"""From a `ModelNew` back to the user's own files: its kernels into the kernel file, its host code into `launch`."""
+"""Translate a `ModelNew` back into the user's files: its kernels into the kernel file, its host code into `launch`."""
 
 import ast
 import re
@@ -21,18 +21,18 @@ _PROBLEM = frozenset(("Model", "ModelNew", "get_inputs", "get_init_inputs"))
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
-    """The two texts that a candidate is made of; `launch` is None where the kernel file needs none of its own."""
+class CandidateTexts:
+    """The two texts of a candidate; `launch` is None where the kernel file needs none of its own."""
 
     kernel: str
     launch: str | None
 
 
-def into_cuda(tree: ast.Module, code: str, files: Files, path: Path) -> Files:
-    """Take over an answer that builds its kernels with `load_inline`.
+def into_cuda(tree: ast.Module, code: str, files: CandidateTexts, path: Path) -> CandidateTexts:
+    """Return the files of an answer that builds its kernels with `load_inline`.
 
-    Every kernel that the user's `launch` names gives way to the answer's device code; `launch` becomes `forward`, with
-    the host functions that it calls said in Python.
+    The answer's device code replaces every kernel that the user's `launch` names; `forward` becomes `launch`, with the
+    host functions that it calls translated to Python.
 
     Args:
         tree: the answer, as `check_model_new` returns it.
@@ -57,17 +57,17 @@ def into_cuda(tree: ast.Module, code: str, files: Files, path: Path) -> Files:
     if not called:
         raise RejectedAnswer("`forward` calls no function of the CUDA source.")
     helpers = "\n\n".join(host_function(source, name) for name in called)
-    return Files(
+    return CandidateTexts(
         _merged(files.kernel, _device_code(source), path, files.launch),
         _with_launch(files.launch, f"{helpers}\n\n{body.text}", body.parameters),
     )
 
 
-def into_triton(tree: ast.Module, code: str, files: Files, wrapper: str) -> Files:
-    """Take over an answer whose kernels are Triton's.
+def into_triton(tree: ast.Module, code: str, files: CandidateTexts, wrapper: str) -> CandidateTexts:
+    """Return the files of an answer whose kernels are Triton's.
 
-    All that the answer defines at its top, but for the problem itself, takes the place of what has the same name in the
-    user's file or is put before the wrapper; the wrapper's body becomes that of `forward`.
+    Each top-level definition of the answer, except the problem itself, replaces the one of the same name in the user's
+    file or is put before the wrapper; the wrapper gets the body of `forward`.
 
     Raises:
         RejectedAnswer: `forward` uses attributes of `self`, or takes other arguments than the wrapper.
@@ -103,7 +103,7 @@ def into_triton(tree: ast.Module, code: str, files: Files, wrapper: str) -> File
     edits.append(Edit(Span(at, at), "".join(f"{text}\n\n\n" for text in fresh)))
     if any(a.span == b.span for i, a in enumerate(edits) for b in edits[:i] if a.span.start != a.span.end):
         raise RejectedAnswer("The answer defines one function twice.")
-    return Files(_joined(files.kernel, edits), files.launch)
+    return CandidateTexts(_joined(files.kernel, edits), files.launch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class _Body:
 
 
 def _forward(tree: ast.Module, hosts: frozenset[str]) -> _Body:
-    """Body and parameters of `ModelNew.forward`, with calls of the built module's functions as plain calls."""
+    """Return body and parameters of `ModelNew.forward`, with calls of the built module's functions as plain calls."""
     new = find_class(tree, "ModelNew")
     forward = find_method(new, "forward") if new else None
     if forward is None:
@@ -137,7 +137,7 @@ def _forward(tree: ast.Module, hosts: frozenset[str]) -> _Body:
 
 
 class _Plain(ast.NodeTransformer):
-    """`self.op.f(x)`, `op.f(x)` -> `f(x)` for the functions of the built module."""
+    """Rewrites `self.op.f(x)` and `op.f(x)` to `f(x)` for the functions of the built module."""
 
     def __init__(self, hosts: frozenset[str]) -> None:
         self._hosts = hosts
@@ -150,13 +150,13 @@ class _Plain(ast.NodeTransformer):
 
 
 def _device_code(source: str) -> str:
-    """The device part of a CUDA source, its blank stretches closed."""
+    """Return the device part of a CUDA source, without blank stretches."""
     lines = [line.rstrip() for line in slice_device(source).splitlines()]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n")
 
 
 def _merged(text: str, device: str, path: Path, launch: str) -> str:
-    """The kernel file with its launched kernels replaced by the answer's device code, and nothing defined twice."""
+    """Return the kernel file with its launched kernels replaced by the answer's device code, without duplicates."""
     data = text.encode()
     replaced = [k for k in find_cuda_kernels(text, path) if re.search(rf"\b{re.escape(k.name)}\b", launch)]
     if not replaced:
@@ -166,7 +166,7 @@ def _merged(text: str, device: str, path: Path, launch: str) -> str:
     scopes = {made.span.end: made.scope for made in outline(data).declarations}
     gone = [_with_comment_above(data, k.span) for k in replaced]
     edits = [e for e in edits if not any(e.span.start < span.end and span.start < e.span.end for span in gone)]
-    if any(scopes.get(span.end) for span in gone):  # inside a namespace its names would be others
+    if any(scopes.get(span.end) for span in gone):  # inside a namespace names would change
         edits += [Edit(_with_line_end(data, span), "") for span in gone]
         edits.append(Edit(Span(len(data), len(data)), f"\n{device}\n"))
     else:
@@ -193,7 +193,7 @@ def _defined_names(data: bytes) -> set[bytes]:
 
 
 def _names_of(made: Declaration) -> set[bytes]:
-    """The name that a declaration gives to a function, a variable or a type."""
+    """Return the name that a declaration gives to a function, a variable or a type."""
     if made.declarator is not None:
         return {made.head[made.declarator[0]].text}
     words = [t.text for t in made.head]
@@ -204,7 +204,7 @@ def _names_of(made: Declaration) -> set[bytes]:
 
 
 def _with_comment_above(data: bytes, span: Span) -> Span:
-    """A kernel with the `//` lines right above it, which speak of it; never those that begin the file."""
+    """Return a kernel's span with the `//` lines right above, which describe it; never those that begin the file."""
     start = span.start
     while start and (line := data.rfind(b"\n", 0, start - 1) + 1) and data[line:start].lstrip().startswith(b"//"):
         start = line
@@ -212,12 +212,12 @@ def _with_comment_above(data: bytes, span: Span) -> Span:
 
 
 def _with_line_end(data: bytes, span: Span) -> Span:
-    """A span with the line break after it, so that removing it leaves no empty line."""
+    """Return a span with the line break after it, so that its removal leaves no empty line."""
     return Span(span.start, span.end + 1 if data[span.end : span.end + 1] == b"\n" else span.end)
 
 
 def _with_launch(text: str, body: str, parameters: tuple[str, ...]) -> str:
-    """A workload file with another `launch`."""
+    """Return a workload file with another `launch`."""
     there = definitions(text)
     if "launch" not in there:
         raise RejectedAnswer("The workload has no `launch` to replace.")

@@ -1,4 +1,4 @@
-"""Those who propose candidates, by the names that the setting `refine.proposers` has for them."""
+"""The proposers of candidates, by their names in the setting `refine.proposers`."""
 
 import importlib
 from collections.abc import Callable, Sequence
@@ -13,19 +13,19 @@ from kernel_lsp.refine.proposers.tuner import Tuner
 from kernel_lsp.source.candidate import Candidate
 
 MakeProposers = Callable[[Candidate, Sequence[str], int], Sequence[Proposer]]
-"""What a name stands for: proposers for the kernels named, in the file given; none where it has no idea.
+"""A factory: returns proposers for the kernels named, in the file given; none where nothing applies.
 
 Called once for each file that the search goes on from; the last argument is the seed of whatever is random.
 """
 
 
 def rewriter_for(device: Device) -> MakeProposers:
-    """Return what makes proposers of every rewrite that applies; nothing in it is random."""
+    """Return a factory for the proposer of every applicable rewrite; nothing in it is random."""
     return lambda base, kernels, _: [Rewriter(base, kernels, device)]
 
 
 def tuners_for(device: Device) -> MakeProposers:
-    """Return what makes a tuner for each kernel that has something to turn."""
+    """Return a factory that makes a tuner for each kernel with tunables."""
 
     def make(base: Candidate, kernels: Sequence[str], seed: int) -> Sequence[Proposer]:
         spaces = [find_tunables(base, kernel, device) for kernel in kernels]
@@ -38,7 +38,7 @@ BUILT_IN: dict[str, Callable[[Device], MakeProposers]] = {"rewriter": rewriter_f
 
 
 def find_proposers(names: Sequence[str], device: Device) -> tuple[MakeProposers, ...]:
-    """Return what each name stands for; `module:name` is imported, so call this where that may run.
+    """Return the factory for each name; `module:name` is imported, so call this where importing is allowed.
 
     Args:
         names: as in the setting `refine.proposers`.

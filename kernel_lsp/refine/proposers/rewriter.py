@@ -1,4 +1,4 @@
-"""The rewriter: every rewrite that applies to a file, once, each a candidate."""
+"""The rewriter: proposes every rewrite that applies to a file, once, each as a candidate."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -12,9 +12,9 @@ from kernel_lsp.source.files import find_kernels
 
 
 class Rewriter:
-    """A proposer of rewrites of the kernels named, in the file `base`, for a device.
+    """A proposer of rewrites of the named kernels in the file `base`, for a device.
 
-    A candidate's label names all that was done to the user's file: what `base` says of itself, and the rewrite.
+    A candidate's label lists all changes to the user's file: the label of `base`, and the rewrite.
     """
 
     def __init__(self, base: Candidate, kernels: Sequence[str], device: Device) -> None:
@@ -22,11 +22,11 @@ class Rewriter:
         self._candidates = self._all(kernels)
 
     async def next(self, budget: int) -> Sequence[Candidate]:
-        """The next rewrites that apply."""
+        """Return the next rewrites that apply."""
         return list(islice(self._candidates, budget))
 
     def tell(self, candidate: Candidate, feedback: Feedback) -> None:
-        """A rewrite is tried once whatever becomes of it."""
+        """Ignore the outcome: a rewrite is tried once in any case."""
 
     def _all(self, kernels: Sequence[str]) -> Iterator[Candidate]:
         base = self._base

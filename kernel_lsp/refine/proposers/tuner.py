@@ -1,11 +1,11 @@
 """The tuner: a search over a kernel's settings that learns from every verdict and needs no model.
 
-Times are taken to be roughly multiplicative: what a setting costs is the product of what each of its changes costs.
-Each report refines that estimate. The next candidate is the one with the lowest estimate among the neighbours of the
-best settings so far (one tunable a step up or down, a size and the warps together, since one often pays with the other
+Effects are taken to be roughly multiplicative: the time of a setting is the product of the effects of its changes. Each
+report refines that estimate. The next candidate is the one with the lowest estimate among the neighbours of the best
+settings so far (one tunable a step up or down, a size and the warps together, since one often pays with the other
 alone, or two tunables that were measured) and the combination of all changes that helped by themselves. When the
-neighbours are used up, settings drawn at random are tried. The search ends when many reports in a row brought nothing
-or when all that is left is expected to be much slower than the best.
+neighbours are used up, settings drawn at random are tried. The search ends when many reports in a row brought no
+progress, or when everything left is expected to be much slower than the best.
 """
 
 import math
@@ -22,7 +22,7 @@ from kernel_lsp.source.candidate import Candidate
 Point = tuple[int, ...]
 """A setting as the position of each tunable's value among its choices."""
 
-# What an untried step is expected to do to the log of the time, by kind: hopeful ones come first.
+# Expected effect of an untried step on the log of the time, by kind: the most promising come first.
 _HOPE = {
     Kind.AUTOTUNE: -0.05,
     Kind.BLOCK: -0.06,
@@ -33,9 +33,9 @@ _HOPE = {
     Kind.MIN_BLOCKS: 0.0,
     Kind.UNROLL: 0.0,
 }
-_STEP = 0.02  # hope lost with every further value where their order is that of promise
-_FAR = 0.08  # hope lost with every step beyond what has been measured
-_HOPELESS = 0.06  # estimated loss against the best beyond which nothing is worth its time
+_STEP = 0.02  # expected gain lost with each further value in an order of promise
+_FAR = 0.08  # expected gain lost with each step beyond the measured values
+_HOPELESS = 0.06  # estimated loss against the best from which a setting is not tried
 _FAILURE = 0.05  # estimated cost of a change that failed together with others
 _NOISE = 0.01  # a gain smaller than this is no progress
 _MARK_UP = 0.004
@@ -44,7 +44,7 @@ _DRAWS = 200
 
 @dataclass
 class _Knowledge:
-    """What has been learned of one tunable: measured changes against the baseline, and where not to go."""
+    """Results for one tunable: measured changes against the baseline, and the values to avoid."""
 
     effects: dict[int, float]
     dead: set[int]
@@ -75,7 +75,7 @@ class Tuner:
         self._idle = 0
 
     async def next(self, budget: int) -> Sequence[Candidate]:
-        """The most promising untried settings; empty when the space or the patience is used up."""
+        """Return the most promising untried settings; none when the space or the patience is used up."""
         found: list[Candidate] = []
         while len(found) < budget and self._idle < self._patience:
             candidate = self._pick()
@@ -85,7 +85,7 @@ class Tuner:
         return found
 
     def tell(self, candidate: Candidate, feedback: Feedback) -> None:
-        """Learn from a report; candidates of other proposers teach nothing about settings and are ignored."""
+        """Learn from a report; candidates of other proposers are ignored."""
         point = self._points.get(candidate.digest)
         if point is None:
             return
@@ -110,7 +110,7 @@ class Tuner:
         if len(changed) == 1:
             self._known[changed[0]].effects[point[changed[0]]] = time
             return
-        # Share what the estimate missed among the changes, without overruling what was measured alone.
+        # Distribute the estimate's error among the changes, without overruling those measured alone.
         fresh = [axis for axis in changed if point[axis] not in self._known[axis].effects]
         missed = time - sum(self._effect(axis, point[axis]) for axis in changed)
         for axis in fresh:
@@ -125,7 +125,7 @@ class Tuner:
         axis = changed[0] if len(changed) == 1 else suspects[0]
         known = self._known[axis]
         if verdict is Outcome.WRONG:
-            # Another value may still be right, but not for long: two wrong ones mean that the number has a meaning.
+            # Another value may still be right, but after two wrong ones the number probably has a meaning.
             known.dead.add(point[axis])
             known.wrong += 1
             if known.wrong >= 2 and not known.right:
@@ -135,7 +135,7 @@ class Tuner:
             self._close(axis, point[axis], beyond_only=False)
 
     def _close(self, axis: int, at: int, beyond_only: bool) -> None:
-        """Go no further in the direction in which `at` lies from the baseline."""
+        """Rule out values further from the baseline than `at`, in its direction."""
         start = self._start[axis]
         if not self._tunables[axis].ordered:
             beyond = range(0)
@@ -147,7 +147,7 @@ class Tuner:
         self._known[axis].dead.discard(start)
 
     def _effect(self, axis: int, at: int) -> float:
-        """Estimated log of the time at one value of one tunable, all others as in the baseline."""
+        """Return the estimated log of the time at one value of one tunable, all others as in the baseline."""
         effects, tunable = self._known[axis].effects, self._tunables[axis]
         if at in effects:
             return effects[at]
@@ -157,24 +157,24 @@ class Tuner:
         nearest = min(effects, key=lambda other: (abs(other - at), other))
         behind = range(nearest + 1, len(tunable.choices)) if nearest > at else range(nearest - 1, -1, -1)
         inner = next((other for other in behind if other in effects), None)
-        # Half a trend goes on: returns diminish. A direction not yet entered keeps some hope of its own.
+        # Half of a trend continues: returns diminish. An untried direction keeps some expected gain of its own.
         trend = (effects[nearest] - effects[inner]) / 2 if inner is not None else hope
         if inner is not None and nearest == self._start[axis]:
             trend += hope / 2
         return effects[nearest] + trend + _FAR * (abs(at - nearest) - 1)
 
     def _estimate(self, point: Point, best: Point) -> float:
-        """Estimated log of the ratio to the baseline: of the best settings, plus what is changed from there."""
+        """Return the estimated log of the ratio to the baseline: the best settings', plus the changes' effects."""
         moved = [axis for axis, at in enumerate(point) if at != best[axis]]
         change = sum(self._effect(axis, point[axis]) - self._effect(axis, best[axis]) for axis in moved)
         return self._standing(best) + change + _FAR * (len(moved) - 1)
 
     def _standing(self, point: Point) -> float:
-        """Measured log of the time, with a mark-up for each change: of equals the one nearest the baseline is best."""
+        """Return the measured log of the time plus a small cost for each change, so that ties favour the baseline."""
         return self._times[point] + _MARK_UP * sum(at != start for at, start in zip(point, self._start, strict=True))
 
     def _pick(self) -> Candidate | None:
-        """Form the most promising untried settings."""
+        """Return the candidate of the most promising untried settings, None without any."""
         best = min(self._times, key=lambda point: (self._standing(point), point))
         limit = self._standing(best) + _HOPELESS
         near = {point: estimate for point in self._near(best) if (estimate := self._estimate(point, best)) <= limit}
@@ -190,7 +190,7 @@ class Tuner:
         return None
 
     def _near(self, best: Point) -> Iterator[Point]:
-        """Untried neighbours of the best settings, and all that helped put together."""
+        """Yield the untried neighbours of the best settings, and the combination of all changes that helped."""
         winners = tuple(self._winner(axis) for axis in range(len(best)))
         steps = [(axis, at) for axis in range(len(best)) for at in self._steps(axis, best[axis])]
         measured = [(axis, at) for axis, at in steps if at in self._known[axis].effects]
@@ -201,7 +201,7 @@ class Tuner:
                 yield point
 
     def _together(self, best: Point) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-        """A size and the warps that share it, both a step up or both a step down."""
+        """Yield pairs of a size and its warps, both a step up or both a step down."""
         kinds = [tunable.kind for tunable in self._tunables]
         for block, warps in product(range(len(best)), repeat=2):
             if kinds[block] is not Kind.BLOCK or kinds[warps] is not Kind.WARPS:
@@ -212,13 +212,13 @@ class Tuner:
                     yield moves
 
     def _winner(self, axis: int) -> int:
-        """The best value of one tunable by itself, the current one unless another is clearly better."""
+        """Return the best value of one tunable by itself; the current one unless another is clearly better."""
         known, start = self._known[axis], self._start[axis]
         live = (at for at in known.effects if at not in known.dead)
         return min(live, key=lambda at: known.effects[at] + _NOISE * (at != start))
 
     def _steps(self, axis: int, at: int) -> Iterator[int]:
-        """The values next to `at`; every value where the order means nothing."""
+        """Yield the values next to `at`; all values if their order has no meaning."""
         count = len(self._tunables[axis].choices)
         reach = (at - 2, at - 1, at + 1, at + 2) if self._tunables[axis].ordered else range(count)
         yield from (other for other in reach if 0 <= other < count and other != at)
@@ -227,14 +227,14 @@ class Tuner:
         return all(at not in known.dead for at, known in zip(point, self._known, strict=True))
 
     def _draw(self) -> Point:
-        """Settings at random among the values that are not ruled out."""
+        """Return random settings among the values that are not ruled out."""
         return tuple(
             self._random.choice([at for at in range(len(tunable.choices)) if at not in known.dead])
             for tunable, known in zip(self._tunables, self._known, strict=True)
         )
 
     def _form(self, point: Point) -> Candidate | None:
-        """The candidate at `point`, unless it breaks a limit or has the text of an earlier one."""
+        """Return the candidate at `point`, None if it breaks a limit or equals an earlier one."""
         self._tried.add(point)
         values: dict[str, Value] = {t.name: t.choices[at] for t, at in zip(self._tunables, point, strict=True)}
         candidate = self.space.form(values)

@@ -1,8 +1,8 @@
-"""Rewrites that keep a kernel's meaning: each proposes candidates where its pattern applies, else says nothing.
+"""Rewrites that keep a kernel's meaning: each proposes candidates where its pattern applies, else none.
 
 A rewrite is a function of a kernel file, the workload file that launches it, if any, one kernel of the file, and the
-device that it is to be fast on. What it proposes is only ever a candidate: the judge compiles, verifies and times it.
-They can be chained, each on the text of another's candidate. `languages/LANGUAGE/refine.py` lists those of a language.
+target device. Its result is only a candidate: the judge compiles, verifies and times it. Rewrites can be chained, each
+on the text of another's candidate. `languages/LANGUAGE/refine.py` lists those of a language.
 """
 
 import logging
@@ -18,12 +18,12 @@ log = logging.getLogger("kernel-lsp")
 
 
 class Rewrite(Protocol):
-    """What every rewrite looks like."""
+    """The signature of every rewrite."""
 
     def __call__(
         self, kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, device: Device, /
     ) -> Iterator[Candidate]:
-        """Return candidates for one kernel on a device, best guesses first; none where the rewrite does not apply."""
+        """Yield candidates for one kernel on a device, best guesses first; none where the rewrite does not apply."""
         ...
 
 
@@ -36,7 +36,7 @@ CURES: Mapping[str, tuple[str, ...]] = {
 
 
 def find_rewrites(base: Candidate, kernel: Kernel, device: Device) -> Iterator[Candidate]:
-    """Return every rewrite for `device` that applies to one kernel of a file, those that tend to gain most first."""
+    """Yield all rewrites for `device` that apply to one kernel of a file, the most promising first."""
     return refine_part(base.language).find_rewrites(base, kernel, device)
 
 

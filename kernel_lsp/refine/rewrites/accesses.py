@@ -1,4 +1,4 @@
-"""Which array accesses of a loop touch neighbours when its variable grows by one."""
+"""Find the array accesses of a loop that touch neighbours when its variable grows by one."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, assigned, bare, names, written
-from kernel_lsp.refine.rewrites.loops import Loop
+from kernel_lsp.refine.rewrites.loops import IndexLoop
 from kernel_lsp.source.trees import field, text_of, walk
 
 _CONDITIONAL = {
@@ -21,7 +21,7 @@ _CONDITIONAL = {
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class AccessGroup:
     """Accesses `array[offset + variable]` of one loop body that share array and offset.
 
     Attributes:
@@ -47,7 +47,7 @@ class Group:
 
     @property
     def address(self) -> str:
-        """The address of the element at index 0, as text."""
+        """Return the address of the element at index 0, as text."""
         return f"{self.array} + {self.offset}" if self.offset else self.array
 
 
@@ -55,7 +55,7 @@ class Group:
 class Modulus:
     """`variable / width` and `variable % width` in a loop's body.
 
-    While `width` is a multiple of the lanes, the first is the same for all lanes and the second grows by one.
+    While `width` is a multiple of the lanes, the quotient is the same for all lanes and the remainder grows by one.
     """
 
     width: Node
@@ -65,12 +65,12 @@ class Modulus:
     remainder: str
 
     def names_of(self) -> dict[int, str]:
-        """Names for the nodes, by node id, as they are in the first lane."""
+        """Return names for the nodes, by node id, as in the first lane."""
         return {n.id: self.quotient for n in self.quotients} | {n.id: self.remainder for n in self.remainders}
 
 
-def find_modulus(tree: KernelTree, loop: Loop) -> Modulus | None:
-    """The one width that the body divides the loop's variable by and takes remainders of; None for none or several."""
+def find_modulus(tree: KernelTree, loop: IndexLoop) -> Modulus | None:
+    """Return the only width that the body divides the loop's variable by; None for none or several."""
     found: dict[str, list[Node]] = {"/": [], "%": []}
     widths: dict[str, Node] = {}
     for node in walk(loop.body):
@@ -94,7 +94,7 @@ def _terms(node: Node, values: dict[str, Node], sign: str = "+") -> Iterator[tup
         yield from _terms(values[text_of(core)], values, sign)
     elif core.type == "binary_expression" and text_of(field(core, "operator")) in "+-":
         other = "+" if text_of(field(core, "operator")) == sign else "-"
-        # A cast round a sum narrows or widens the sum itself and is left alone.
+        # A cast around a sum narrows or widens the sum itself and is left alone.
         if core is not node and node.type not in ("binary_expression", "parenthesized_expression"):
             yield sign, node
         else:
@@ -105,7 +105,7 @@ def _terms(node: Node, values: dict[str, Node], sign: str = "+") -> Iterator[tup
 
 
 def _text(node: Node, values: dict[str, Node], renamed: Mapping[int, str] | None = None) -> str:
-    """The node's text with the body's own constants written out and some nodes, by id, replaced."""
+    """Return the node's text with the body's own constants inserted and some nodes, by id, replaced."""
     if renamed and node.id in renamed:
         return renamed[node.id]
     if node.type == "identifier" and text_of(node) in values:
@@ -120,8 +120,8 @@ def _text(node: Node, values: dict[str, Node], renamed: Mapping[int, str] | None
     return out
 
 
-def _offset(index: Node, loop: Loop, values: dict[str, Node], changing: set[str]) -> str | None:
-    """The index without the loop's variable, or None when it does not grow by one with it."""
+def _offset(index: Node, loop: IndexLoop, values: dict[str, Node], changing: set[str]) -> str | None:
+    """Return the index without the loop's variable; None if it does not grow by one with that variable."""
     terms = list(_terms(index, values))
     mine = [sign for sign, node in terms if node.type == "identifier" and text_of(node) == loop.variable]
     rest = [(sign, node, _text(node, values)) for sign, node in terms if text_of(node) != loop.variable]
@@ -154,9 +154,9 @@ def _factors(node: Node, values: dict[str, Node]) -> Iterator[Node]:
 
 
 def _modular_offset(
-    index: Node, loop: Loop, modulus: Modulus, values: dict[str, Node], changing: set[str]
+    index: Node, loop: IndexLoop, modulus: Modulus, values: dict[str, Node], changing: set[str]
 ) -> str | None:
-    """The first lane's index when it is the modulus's remainder plus multiples of its width, else None."""
+    """Return the first lane's index if it is the remainder plus multiples of the width, else None."""
     terms = [(sign, _resolved(node, values)) for sign, node in _terms(index, values)]
     remainders = {node.id for node in modulus.remainders}
     if [sign for sign, node in terms if node.id in remainders] != ["+"]:
@@ -186,7 +186,7 @@ def _conditional(node: Node, body: Node) -> bool:
 
 
 def _mode(node: Node) -> tuple[bool, bool] | None:
-    """Whether a subscript is read and written; None when its address escapes."""
+    """Return whether a subscript is read and whether it is written; None when its address escapes."""
     parent = node.parent
     while parent is not None and parent.type == "parenthesized_expression":
         node, parent = parent, parent.parent
@@ -200,14 +200,14 @@ def _mode(node: Node) -> tuple[bool, bool] | None:
 
 
 def _whole(node: Node) -> Node:
-    """The assignment to a subscript."""
+    """Return the whole assignment to a subscript."""
     while node.parent is not None and node.type != "assignment_expression":
         node = node.parent
     return node
 
 
-def lane_groups(tree: KernelTree, loop: Loop, modulus: Modulus | None = None) -> list[Group] | None:
-    """The groups of a loop's body that can be moved as whole vectors; None when the loop must stay as it is.
+def lane_groups(tree: KernelTree, loop: IndexLoop, modulus: Modulus | None = None) -> list[AccessGroup] | None:
+    """Return the groups of a loop's body that can be moved as whole vectors; None when the loop must not be changed.
 
     Arrays written in the body are only taken when every access to them is in such a group and every write is made in
     each iteration, so that gathering reads before and writes behind the iterations changes nothing. With a `modulus`,
@@ -246,13 +246,13 @@ def lane_groups(tree: KernelTree, loop: Loop, modulus: Modulus | None = None) ->
             loose.add(tree.base(array))
         else:
             found.setdefault((array, offset, modular), []).append((node, *mode))
-    for node in walk(body):  # `*p`, or the pointer handed to a function
+    for node in walk(body):  # `*p`, or the pointer as an argument
         if node.type == "identifier" and text_of(node) in tree.pointers:
             parent = node.parent
             if parent is not None and parent.type != "subscript_expression":
                 loose.add(tree.base(text_of(node)))
                 stored.add(tree.base(text_of(node)))
-    groups: list[Group] = []
+    groups: list[AccessGroup] = []
     for (array, offset, modular), uses in found.items():
         certain = [u for u in uses if u[0].end_byte <= jump and not _conditional(u[0], body)]
         set_by = min((_whole(node).end_byte for node, reads, _ in certain if not reads), default=body.end_byte)
@@ -260,15 +260,15 @@ def lane_groups(tree: KernelTree, loop: Loop, modulus: Modulus | None = None) ->
         stores = any(u[2] for u in uses)
         always = (not read or any(u[1] for u in certain)) and (not stores or all(u in certain for u in uses if u[2]))
         nodes, element = tuple(u[0] for u in uses), tree.pointers[array]
-        groups.append(Group(array, offset, element, nodes, read, stores, always, modular))
+        groups.append(AccessGroup(array, offset, element, nodes, read, stores, always, modular))
     loose |= {tree.base(g.array) for g in groups if not g.always}
     return [g for g in groups if g.always and not (tree.base(g.array) in loose and tree.base(g.array) in stored)]
 
 
-def shared_between(tree: KernelTree, loop: Loop) -> bool:
-    """Whether another part of the kernel meets, without a barrier between, what this loop writes.
+def shared_between(tree: KernelTree, loop: IndexLoop) -> bool:
+    """Return True if other code accesses, without a barrier between, the arrays that this loop writes.
 
-    Such a loop relies on which thread handles which index.
+    Such a loop depends on which thread handles which index.
     """
     arrays = {
         tree.base(text_of(bare(field(t, "argument")))) for t in written(loop.body) if t.type == "subscript_expression"

@@ -1,4 +1,4 @@
-"""The few questions that every CUDA rewrite asks of a kernel's syntax tree."""
+"""Queries on a kernel's syntax tree that the CUDA rewrites share."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit, Span, apply_edits
 from kernel_lsp.source.trees import field, text_of, walk
 
-_PARSER = Parser(cuda_grammar())  # not `parse_cuda`: rewrites take text from the nodes
+_PARSER = Parser(cuda_grammar())  # not `parse_cuda`, which blanks text that rewrites copy
 _POINTER = re.compile(
     r"(?:const\s+)?(?P<element>[\w:]+(?:\s+\w+)*?)(?:\s+const)?\s*\*\s*(?:const\b\s*)?(?:__restrict(?:__)?)?"
 )
@@ -24,19 +24,19 @@ _WRITES = {"assignment_expression": "left", "update_expression": "argument"}
 
 
 def names(node: Node) -> set[str]:
-    """All identifiers in the node."""
+    """Return all identifiers in the node."""
     return {text_of(n) for n in walk(node) if n.type == "identifier"}
 
 
 def written(node: Node) -> Iterator[Node]:
-    """The targets of all assignments, increments and decrements in the node."""
+    """Yield the targets of all assignments, increments and decrements in the node."""
     for n in walk(node):
         if n.type in _WRITES and (target := n.child_by_field_name(_WRITES[n.type])):
             yield target
 
 
 def assigned(node: Node) -> set[str]:
-    """Variables that are assigned, incremented or have their address taken in the node."""
+    """Return the variables that are assigned, incremented or have their address taken in the node."""
     found = {text_of(target) for target in written(node) if target.type == "identifier"}
     for n in walk(node):
         if n.type == "pointer_expression" and text_of(n).startswith("&"):
@@ -45,7 +45,7 @@ def assigned(node: Node) -> set[str]:
 
 
 def bare(node: Node) -> Node:
-    """The expression without parentheses and arithmetic casts round it."""
+    """Return the expression without enclosing parentheses and arithmetic casts."""
     while True:
         if node.type == "parenthesized_expression" and node.named_child_count == 1:
             node = node.named_children[0]
@@ -61,7 +61,7 @@ def bare(node: Node) -> Node:
 
 
 def canonical(node: Node, values: Mapping[str, Node], depth: int = 8) -> str:
-    """One spelling for expressions that are equal but for casts, spaces, order of operands and named constants."""
+    """Return one spelling for expressions that differ only in casts, spaces, order of operands and named constants."""
     node = bare(node)
     if node.type == "identifier" and depth and (value := values.get(text_of(node))):
         return canonical(value, values, depth - 1)
@@ -77,13 +77,13 @@ def canonical(node: Node, values: Mapping[str, Node], depth: int = 8) -> str:
 
 
 def statement_texts(node: Node) -> str:
-    """A statement as text to stand between braces: a block loses its own."""
+    """Return a statement's text for use between braces: a block loses its own."""
     text = text_of(node)
     return text[1:-1].strip() if node.type == "compound_statement" else text
 
 
 def comment_free(node: Node) -> str:
-    """The node's text without comments and without any white space: for comparing short patterns."""
+    """Return the node's text without comments and white space, for comparing short patterns."""
     return "".join(re.sub(r"//[^\n]*|/\*.*?\*/", "", text_of(node), flags=re.DOTALL).split())
 
 
@@ -96,12 +96,12 @@ class KernelTree:
 
     @cached_property
     def root(self) -> Node:
-        """The whole file."""
+        """Return the root node of the whole file."""
         return _PARSER.parse(self.file.text.encode()).root_node
 
     @cached_property
     def body(self) -> Node:
-        """The braces of the kernel.
+        """Return the kernel's block.
 
         Raises:
             LookupError: no such block (a macro's kernel, or text that does not parse).
@@ -113,7 +113,7 @@ class KernelTree:
 
     @cached_property
     def declarations(self) -> dict[str, tuple[Node, Node | None]]:
-        """Locals declared exactly once: the declaration (or for a loop's variable the same) and the initial value."""
+        """Return locals declared exactly once: the declaration (or a loop's variable's loop) and the initial value."""
         seen: dict[str, list[tuple[Node, Node | None]]] = {}
         for node in walk(self.body):
             if node.type == "declaration":
@@ -128,17 +128,17 @@ class KernelTree:
 
     @cached_property
     def values(self) -> dict[str, Node]:
-        """Locals that are declared once and never assigned again, with their value."""
+        """Return locals that are declared once and never assigned again, with their values."""
         changed = assigned(self.body)
         return {n: value for n, (_, value) in self.declarations.items() if value is not None and n not in changed}
 
     def canonical(self, node: Node) -> str:
-        """`canonical` with this kernel's constants."""
+        """Return `canonical` with this kernel's constants."""
         return canonical(node, self.values)
 
     @cached_property
     def pointers(self) -> dict[str, str]:
-        """Pointers to global (or unknown) memory by name, with the type of their elements without qualifiers."""
+        """Return pointers to global (or unknown) memory by name, with their element types without qualifiers."""
         found: dict[str, str] = {}
         for parameter in self.kernel.parameters:
             if (match := _POINTER.fullmatch(parameter.type.strip())) and "volatile" not in parameter.type:
@@ -160,7 +160,7 @@ class KernelTree:
         return found
 
     def base(self, name: str) -> str:
-        """The parameter (or array) that a pointer was made from."""
+        """Return the parameter (or array) that a pointer was derived from."""
         for _ in range(8):
             value = self.values.get(name)
             origin = next((n for n in names_in_order(value) if n in self.pointers), None) if value else None
@@ -179,14 +179,14 @@ class KernelTree:
         return found
 
     def collective(self, node_or_text: Node | str) -> bool:
-        """Whether threads meet in it: barriers, shuffles, votes, or a function of this file that holds one."""
+        """Return True if threads synchronise in it: barriers, shuffles, votes, or a function of this file with one."""
         text = node_or_text if isinstance(node_or_text, str) else text_of(node_or_text)
         if _COLLECTIVE.search(text):
             return True
         return any(re.search(rf"\b{name}\s*[<(]", text) for name in self._collective_functions)
 
     def fresh(self, wanted: str) -> str:
-        """`wanted`, or a numbered variant of it that no identifier of the file has yet."""
+        """Return `wanted`, or a numbered variant that no identifier of the file has."""
         used = {text_of(n) for n in walk(self.root) if n.type in ("identifier", "field_identifier")}
         name, number = wanted, 2
         while name in used:
@@ -194,7 +194,7 @@ class KernelTree:
         return name
 
     def edited(self, *edits: Edit) -> "KernelTree":
-        """The kernel after edits inside its braces or parameter list."""
+        """Return the kernel after edits inside its braces or parameter list."""
         text = apply_edits(self.file.text, edits)
         start = sum(grown(e) for e in edits if e.span.end <= self.kernel.body.start)
         end = sum(grown(e) for e in edits)
@@ -204,21 +204,21 @@ class KernelTree:
 
 
 def grown(edit: Edit) -> int:
-    """How many bytes the text grows by."""
+    """Return the number of bytes by which the text grows."""
     return len(edit.text.encode()) - (edit.span.end - edit.span.start)
 
 
 def names_in_order(node: Node) -> Iterator[str]:
-    """All identifiers in the node, as they come."""
+    """Yield all identifiers in the node, in order."""
     return (text_of(n) for n in walk(node) if n.type == "identifier")
 
 
 def without_trailing_blanks(text: str) -> str:
-    """`text` with no white space at the end of its lines."""
+    """Return `text` without white space at the ends of lines."""
     return "\n".join(line.rstrip() for line in text.split("\n"))
 
 
 def indent_at(text: str, offset: int) -> str:
-    """The white space that begins the line of a byte offset."""
+    """Return the white space that begins the line of a byte offset."""
     line = text.encode()[:offset].rsplit(b"\n", 1)[-1].decode()
     return line[: len(line) - len(line.lstrip())]

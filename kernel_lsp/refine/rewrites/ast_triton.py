@@ -1,4 +1,4 @@
-"""The few questions that every Triton rewrite asks of a kernel's syntax tree."""
+"""Queries on a kernel's syntax tree that the Triton rewrites share."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ class TritonTree:
 
     @cached_property
     def root(self) -> Node:
-        """The whole file."""
+        """Return the root node of the whole file."""
         return parse_python(self.file.text.encode()).root_node
 
     @cached_property
     def function(self) -> Node:
-        """The kernel's definition without its decorators.
+        """Return the kernel's definition without its decorators.
 
         Raises:
             LookupError: there is none at the place where the kernel stood.
@@ -40,18 +40,18 @@ class TritonTree:
 
     @cached_property
     def body(self) -> Node:
-        """The kernel's block."""
+        """Return the kernel's block."""
         return field(self.function, "body")
 
     def calls(self, name: str) -> Iterator[Node]:
-        """Calls of `tl.NAME` in the kernel."""
+        """Yield calls of `tl.NAME` in the kernel."""
         for node in walk(self.body):
             if node.type == "call" and text_of(field(node, "function")) in (f"tl.{name}", f"triton.language.{name}"):
                 yield node
 
     @cached_property
     def assignments(self) -> list[tuple[Node, Node]]:
-        """Target and value of every assignment in the kernel, in order."""
+        """Return target and value of every assignment in the kernel, in order."""
         return [
             (field(n, "left"), value)
             for n in walk(self.body)
@@ -60,16 +60,16 @@ class TritonTree:
 
     @cached_property
     def per_program(self) -> set[str]:
-        """Variables that differ from program to program."""
+        """Return the variables that differ from program to program."""
         found: set[str] = set()
-        for _ in range(2):  # a second time for what loops carry round
+        for _ in range(2):  # a second time for values carried around loops
             for target, value in self.assignments:
                 if "program_id" in text_of(value) or names(value) & found:
                     found |= names(target)
         return found
 
     def pointer(self, expression: Node) -> str | None:
-        """The parameter that an address is made from."""
+        """Return the parameter that an address is derived from."""
         parameters = {p.name for p in self.kernel.parameters}
         seen: set[str] = set()
         todo = list(ordered_names(expression))
@@ -86,7 +86,7 @@ class TritonTree:
 
 
 def ordered_names(node: Node) -> Iterator[str]:
-    """Variables read in the node, as they come; attributes, modules and keywords are not among them."""
+    """Yield variables read in the node, in order; attributes, modules and keywords are left out."""
     for n in walk(node):
         parent = n.parent
         if n.type != "identifier" or parent is None:
@@ -99,12 +99,12 @@ def ordered_names(node: Node) -> Iterator[str]:
 
 
 def names(node: Node) -> set[str]:
-    """All variables in the node."""
+    """Return all variables in the node."""
     return set(ordered_names(node))
 
 
 def arguments(call: Node) -> tuple[list[Node], dict[str, Node]]:
-    """Positional arguments, and the values of the named ones."""
+    """Return the positional arguments, and the values of the named ones."""
     given = [n for n in field(call, "arguments").named_children if n.type != "comment"]
     named = {text_of(field(n, "name")): field(n, "value") for n in given if n.type == "keyword_argument"}
     return [n for n in given if n.type != "keyword_argument"], named

@@ -1,4 +1,4 @@
-"""Eviction and cache hints on Triton loads and stores: what is used once makes room for what is used again."""
+"""Add eviction and cache hints to Triton loads and stores: data used once makes room for data used again."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -30,7 +30,7 @@ _RECIPES: Mapping[str, Mapping[str, str]] = {
 
 
 def _roles(tree: TritonTree) -> Iterator[tuple[Node, str]]:
-    """Each access without a hint, and what is known of its data.
+    """Yield each access without a hint, and the role of its data.
 
     `streamed`: read for the last time. `again`: read again by the same program. `shared`: the same for all programs.
     """
@@ -61,12 +61,12 @@ def _hinted(call: Node, hint: str) -> Edit:
 def rewrite(
     kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, _: Device
 ) -> Iterator[Candidate]:
-    """The kernel with each recipe of hints that changes it; one that multiplies matrices gets hints on stores alone."""
+    """Yield the kernel with each useful recipe of hints; a matrix product gets hints on stores alone."""
     try:
         tree = TritonTree(kernel_file, kernel)
         roles, recipes = list(_roles(tree)), _RECIPES
         if next(tree.calls("dot"), None) is not None:
-            # Its loads pass through shared memory, and the tiles that programs share are best left where they are.
+            # Its loads pass through shared memory, and tiles that programs share should stay where they are.
             recipes = {label: recipe for label, recipe in recipes.items() if set(recipe) == {"stored"}}
     except LookupError:
         return

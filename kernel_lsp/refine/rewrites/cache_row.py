@@ -1,6 +1,6 @@
-"""A row that several loops of a kernel go over is read from memory once, as vectors that stay in registers.
+"""Read a row that several loops of a kernel use from memory once, as vectors that stay in registers.
 
-What each thread has beyond the registers is read again, as before: right for rows of any length, fast for short ones.
+Elements beyond the registers are read again, as before: right for rows of any length, fast for short ones.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _VECTORS = (2, 4, 8, 16)
 def rewrite(
     kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, _: Device
 ) -> Iterator[Candidate]:
-    """The kernel with 2, 4, 8 and 16 vectors of 16 bytes per thread kept in registers."""
+    """Yield the kernel with 2, 4, 8 and 16 vectors of 16 bytes per thread kept in registers."""
     for vectors in _VECTORS:
         try:
             result = vectorized(KernelTree(kernel_file, kernel), keep=vectors)

@@ -1,4 +1,4 @@
-"""Fewer blocks that stay: a grid-stride loop and a grid of some blocks for each multiprocessor."""
+"""Use fewer blocks: a grid-stride loop, and a grid of some blocks for each multiprocessor."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ _BLOCKS_EACH = (4, 8, 16)
 def rewrite(
     kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, device: Device
 ) -> Iterator[Candidate]:
-    """The kernel as a grid-stride loop, where it is not one yet, with its grid capped in the launch.
+    """Yield the kernel as a grid-stride loop, with its grid capped in the launch.
 
     Args:
         kernel_file: file of the kernel.

@@ -1,4 +1,4 @@
-"""The grid of a kernel's launch, as a text to change: in a workload's `launch` or in host code beside the kernel."""
+"""Change the grid of a kernel's launch: in a workload's `launch` or in host code beside the kernel."""
 
 from collections.abc import Callable, Sequence
 
@@ -15,7 +15,7 @@ Change = Callable[[str], str]
 
 
 def _workload_grids(root: Node, kernel: str) -> list[list[Node]] | None:
-    """Components of the grids of all `module.kernel[(x, ...), ...]` and `module["kernel"][...]`; None if one hides."""
+    """Return the grid components of `module.kernel[(x, ...), ...]` and `module["kernel"][...]`; None if unclear."""
     grids: list[list[Node]] = []
     for node in walk(root):
         if node.type != "subscript":
@@ -50,7 +50,7 @@ def _value(root: Node, name: str) -> Node | None:
 
 
 def _host_grids(root: Node, kernel: str) -> list[list[Node]] | None:
-    """Components of the grids of all `kernel<<<grid, ...>>>` in the file itself; None if one hides."""
+    """Return the grid components of all `kernel<<<grid, ...>>>` in the file itself; None if one is unclear."""
     grids: list[list[Node]] = []
     for node in walk(root):
         if node.type != "call_expression" or text_of(field(node, "function")).split("<")[0].split("::")[-1] != kernel:
@@ -78,7 +78,7 @@ def _host_grids(root: Node, kernel: str) -> list[list[Node]] | None:
 def change_grid(
     tree: KernelTree, workload: SourceFile | None, python: Sequence[Change], cuda: Sequence[Change]
 ) -> tuple[SourceFile, SourceFile | None] | None:
-    """Kernel file and workload file with the first grid components of each launch of the kernel changed.
+    """Return kernel file and workload file with the first grid components of each launch of the kernel changed.
 
     `python` and `cuda` give the new expressions from the old, one change for each component, x first. None when there
     is no launch, one with fewer components or one not understood.
@@ -102,7 +102,7 @@ def _changed(text: str, grids: Sequence[Sequence[Node]], changes: Sequence[Chang
 def fewer_blocks(
     tree: KernelTree, workload: SourceFile | None, *by: int
 ) -> tuple[SourceFile, SourceFile | None] | None:
-    """The launch with one block for every `by` blocks along each of the grid's first axes, rounded up."""
+    """Return both files with one block for every `by` blocks along each of the grid's first axes, rounded up."""
     python = [lambda x, by=each: f"-(-({x}) // {by})" for each in by]
     cuda = [lambda x, by=each: f"(({x}) + {by - 1}) / {by}" for each in by]
     return change_grid(tree, workload, python, cuda)

@@ -1,4 +1,4 @@
-"""Loops that share an index range out among threads, and one-element-per-thread kernels brought into that form."""
+"""Find loops that distribute an index range over threads, and convert one-element-per-thread kernels to that form."""
 
 import re
 from collections.abc import Iterator
@@ -24,12 +24,12 @@ _LANES = {"(threadIdx.x&31)", "(threadIdx.x%32)", "(threadIdx.x%warpSize)", "(th
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class IndexLoop:
     """`for (type variable = start; variable < limit; variable += stride) body`, each index met by exactly one thread.
 
     Attributes:
         node: the statement.
-        span: the statement with an unroll pragma ahead of it.
+        span: the statement with its unroll pragma.
         type: type of the variable without `const`.
         variable: its name.
         start: first index of this thread, as text.
@@ -53,7 +53,7 @@ class Loop:
 
 
 def grid_stride(start: str) -> str | None:
-    """The stride that makes a grid's canonical thread number `start` walk any range, as text."""
+    """Return the stride, as text, with which threads numbered `start` cover any range; None if unknown."""
     if not (match := _GRID.fullmatch(start)):
         return None
     block = f"blockIdx.{match['axis']}"
@@ -87,7 +87,7 @@ def _step(update: Node, variable: str) -> Node | str | None:
     return None
 
 
-def _loop(tree: KernelTree, node: Node) -> Loop | None:
+def _loop(tree: KernelTree, node: Node) -> IndexLoop | None:
     declaration, condition = field(node, "initializer"), field(node, "condition")
     update, body = field(node, "update"), field(node, "body")
     declarators = declaration.children_by_field_name("declarator")
@@ -116,7 +116,7 @@ def _loop(tree: KernelTree, node: Node) -> Loop | None:
     previous = node.prev_sibling
     if previous is not None and previous.type == "preproc_call" and "unroll" in text_of(previous):
         begin = previous.start_byte
-    return Loop(
+    return IndexLoop(
         node,
         Span(begin, node.end_byte),
         text_of(field(declaration, "type")),
@@ -130,8 +130,8 @@ def _loop(tree: KernelTree, node: Node) -> Loop | None:
     )
 
 
-def find_loops(tree: KernelTree) -> Iterator[Loop]:
-    """All such loops of a kernel, inner ones first."""
+def find_loops(tree: KernelTree) -> Iterator[IndexLoop]:
+    """Yield all such loops of a kernel, inner ones first."""
     for node in reversed([n for n in walk(tree.body) if n.type == "for_statement"]):
         try:
             loop = _loop(tree, node)
@@ -171,7 +171,7 @@ def _guard(statement: Node, variable: str) -> _Guard | None:
 
 
 def as_grid_stride(tree: KernelTree) -> KernelTree | None:
-    """A kernel of one element per thread, `i = thread number; if (i < n) ...`, as a grid-stride loop; else None.
+    """Return a one-element kernel, `i = thread number; if (i < n) ...`, as a grid-stride loop; else None.
 
     The result is right for every grid that has at least one block along the axis.
     """
@@ -236,7 +236,7 @@ def _looped(
     pad = indent_at(source, guard.statement.start_byte)
     kind = text_of(field(declaration, "type"))
     data = source.encode()
-    # The thread goes on to its next element where it returned.
+    # Where the thread returned, it continues with its next element.
     returns = [n for node in inside for n in walk(node) if n.type == "return_statement"]
     if guard.returns and not after:
         return None
@@ -262,7 +262,7 @@ def _looped(
 
 
 def _nested(node: Node, within: Node) -> bool:
-    """Whether a loop or switch stands between: `continue` would not mean what `return` did."""
+    """Return True if a loop or switch stands between, where `continue` would mean something else than `return` did."""
     parent = node.parent
     while parent is not None and parent != within:
         if parent.type in ("for_statement", "while_statement", "do_statement", "switch_statement", "lambda_expression"):
@@ -276,7 +276,7 @@ def _holds(nodes: list[Node], inner: Node) -> bool:
 
 
 def _line(data: bytes, span: Span) -> Span:
-    """The span with its line's white space and line break, where it has the line for itself."""
+    """Return the span with its line's white space and line break, if it fills the line."""
     start = data.rfind(b"\n", 0, span.start) + 1
     end = data.find(b"\n", span.end)
     if end >= 0 and not data[start : span.start].strip() and not data[span.end : end].strip():

@@ -1,12 +1,12 @@
-"""Several elements per thread and step, all loads issued before the first use: more bytes in flight for each warp."""
+"""Process several elements per thread and step, with all loads issued before the first use."""
 
 from collections.abc import Iterator
 
 from kernel_lsp.device.device import Device
-from kernel_lsp.refine.rewrites.accesses import Group, lane_groups
+from kernel_lsp.refine.rewrites.accesses import AccessGroup, lane_groups
 from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, indent_at, without_trailing_blanks
 from kernel_lsp.refine.rewrites.launches import fewer_blocks
-from kernel_lsp.refine.rewrites.loops import Loop, as_grid_stride, find_loops
+from kernel_lsp.refine.rewrites.loops import IndexLoop, as_grid_stride, find_loops
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit, Span, apply_edits
@@ -15,16 +15,16 @@ from kernel_lsp.source.trees import text_of
 _ELEMENTS = (2, 4, 8)
 
 
-def _loads(tree: KernelTree, loop: Loop) -> list[Group]:
-    """Groups that are only read, from arrays that the loop never writes."""
+def _loads(tree: KernelTree, loop: IndexLoop) -> list[AccessGroup]:
+    """Return the groups that are only read, from arrays that the loop never writes."""
     groups = lane_groups(tree, loop) or []
     stored = {tree.base(g.array) for g in groups if g.written}
     return [g for g in groups if g.read and tree.base(g.array) not in stored]
 
 
-def _loops(tree: KernelTree) -> list[tuple[Loop, list[Group]]]:
-    """The loops to unroll, inner ones first, with what they load."""
-    found: list[tuple[Loop, list[Group]]] = []
+def _loops(tree: KernelTree) -> list[tuple[IndexLoop, list[AccessGroup]]]:
+    """Return the loops to unroll, inner ones first, with the groups that they load."""
+    found: list[tuple[IndexLoop, list[AccessGroup]]] = []
     for loop in find_loops(tree):
         inner = any(loop.span.holds(other.span) for other, _ in found)
         if not (inner or loop.serial) and (groups := _loads(tree, loop)):
@@ -32,7 +32,7 @@ def _loops(tree: KernelTree) -> list[tuple[Loop, list[Group]]]:
     return found
 
 
-def _unrolled(tree: KernelTree, loop: Loop, groups: list[Group], count: int) -> Edit:
+def _unrolled(tree: KernelTree, loop: IndexLoop, groups: list[AccessGroup], count: int) -> Edit:
     name = loop.variable
     first, step, lane = (tree.fresh(f"{name}_{word}") for word in ("first", "step", "lane"))
     values: dict[Span, str] = {}
@@ -73,7 +73,7 @@ def _unrolled(tree: KernelTree, loop: Loop, groups: list[Group], count: int) -> 
 def rewrite(
     kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, _: Device
 ) -> Iterator[Candidate]:
-    """The kernel with 2, 4 and 8 elements a step; one of one element per thread also gets a grid that much smaller."""
+    """Yield the kernel with 2, 4 and 8 elements a step; a one-element kernel also gets a smaller grid."""
     try:
         tree = KernelTree(kernel_file, kernel)
         looped = as_grid_stride(tree)

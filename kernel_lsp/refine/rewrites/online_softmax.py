@@ -19,7 +19,7 @@ from kernel_lsp.refine.rewrites.ast_cuda import (
     names,
     without_trailing_blanks,
 )
-from kernel_lsp.refine.rewrites.loops import Loop, find_loops
+from kernel_lsp.refine.rewrites.loops import IndexLoop, find_loops
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit
@@ -32,8 +32,8 @@ _SUM = re.compile(_LET + r"(?P<s>\w+)\+=(?P<exp>expf|__expf)\((?P<y>.+)-(?P<M>\w
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    first: Loop
-    second: Loop
+    first: IndexLoop
+    second: IndexLoop
     value: str  # the element, as text without white space
     maximum: str
     total: str
@@ -41,7 +41,7 @@ class _Pair:
     shared_maximum: str
 
 
-def _body(loop: Loop) -> str:
+def _body(loop: IndexLoop) -> str:
     text = comment_free(loop.body)
     return text[1:-1] if text.startswith("{") else text
 
@@ -50,7 +50,7 @@ def _element(match: re.Match[str], used: str) -> str:
     return match["x"] if match["v"] and used == match["v"] else used
 
 
-def _pair(tree: KernelTree, first: Loop, second: Loop) -> _Pair | None:
+def _pair(tree: KernelTree, first: IndexLoop, second: IndexLoop) -> _Pair | None:
     same = all(
         "".join(getattr(first, part).split()) == "".join(getattr(second, part).split())
         for part in ("type", "variable", "start", "limit", "stride")
@@ -71,7 +71,7 @@ def _pair(tree: KernelTree, first: Loop, second: Loop) -> _Pair | None:
 
 
 def _unsummed_between(tree: KernelTree, pair: _Pair) -> bool:
-    """Whether the sum is 0 before the second loop, the row is not written and the threads meet in between."""
+    """Return True if the sum is 0 before the second loop, the row is not written, and threads synchronise between."""
     declaration, value = tree.declarations[pair.total]
     if (
         value is None
@@ -120,7 +120,7 @@ def _fused(tree: KernelTree, pair: _Pair) -> list[Edit]:
 
 
 def _spelling(pair: _Pair) -> str:
-    """The element as the user wrote it."""
+    """Return the element as the user wrote it."""
     for node in walk(pair.first.body):
         if comment_free(node) == pair.value and node.type not in ("identifier", "comment"):
             return text_of(node)
@@ -130,7 +130,7 @@ def _spelling(pair: _Pair) -> str:
 def rewrite(
     kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, _: Device
 ) -> Iterator[Candidate]:
-    """The kernel with the first such pair of loops made one."""
+    """Yield the kernel with the first such pair of loops merged."""
     try:
         tree = KernelTree(kernel_file, kernel)
         loops = [loop for loop in reversed(list(find_loops(tree))) if not loop.serial]

@@ -1,4 +1,4 @@
-"""One column more in a shared tile that is accessed by columns, so that a warp's accesses meet different banks."""
+"""Add a column to a shared tile that is accessed by columns, so that a warp's accesses use different banks."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ _NARROW = {"half", "__half", "__nv_bfloat16", "nv_bfloat16", "short", "unsigned 
 
 
 def _tiles(tree: KernelTree) -> Iterator[tuple[str, str, Node]]:
-    """Name, element type and width of the two-dimensional shared arrays."""
+    """Yield name, element type and width of the two-dimensional shared arrays."""
     for node in walk(tree.body):
         if node.type != "declaration" or "__shared__" not in text_of(node).split("[")[0]:
             continue
@@ -28,7 +28,7 @@ def _tiles(tree: KernelTree) -> Iterator[tuple[str, str, Node]]:
 
 
 def _by_column(tree: KernelTree, name: str) -> bool:
-    """Whether `name` is only used as `name[row][column]`, and somewhere neighbours in x differ in the row alone."""
+    """Return True if `name` is only used as `name[row][column]`, and somewhere x selects the row alone."""
     transposed = False
     for node in walk(tree.body):
         if node.type != "identifier" or text_of(node) != name:
@@ -49,7 +49,7 @@ def _by_column(tree: KernelTree, name: str) -> bool:
 def rewrite(
     kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, _: Device
 ) -> Iterator[Candidate]:
-    """The kernel with all such tiles padded by one 4-byte bank."""
+    """Yield the kernel with all such tiles padded by one 4-byte bank."""
     try:
         tree = KernelTree(kernel_file, kernel)
         edits: list[Edit] = []

@@ -1,4 +1,4 @@
-"""Triton programs that stay: each takes program number after program number, so that fetches run ahead of the work."""
+"""Make Triton programs persistent: each takes many program numbers in turn, so that loads run ahead of the work."""
 
 import re
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def _launches(tree: TritonTree) -> list[tuple[Node, Node]] | None:
 
 
 def _moved_parameters(tree: TritonTree) -> list[tuple[Node, str]] | None:
-    """Parameters that the kernel advances by `+=` at its top level; None when one is changed in another way."""
+    """Return parameters that the kernel advances by `+=` at its top level; None when one is changed in another way."""
     parameters = {p.name for p in tree.kernel.parameters}
     top = [s.named_children[0] for s in tree.body.named_children if s.type == "expression_statement"]
     found: list[tuple[Node, str]] = []
@@ -81,10 +81,10 @@ def _at(node: Node, origin: int) -> Span:
 def rewrite(
     kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, device: Device
 ) -> Iterator[Candidate]:
-    """The kernel as a loop over program numbers, with some programs for each multiprocessor.
+    """Yield the kernel as a loop over program numbers, with some programs for each multiprocessor.
 
-    Only where the launch stands in the same file with its grid spelt out, and the kernel neither returns early nor asks
-    for the number of programs.
+    Only where the launch is in the same file with an explicit grid, and the kernel neither returns early nor reads the
+    number of programs.
 
     Args:
         kernel_file: file of the kernel.

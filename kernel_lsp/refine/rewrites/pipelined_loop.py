@@ -1,4 +1,4 @@
-"""Software pipelining of Triton loops that load: `range` becomes `tl.range` with a number of stages of its own."""
+"""Pipeline Triton loops that load: `range` becomes `tl.range` with a number of stages."""
 
 from collections.abc import Iterator
 
@@ -15,9 +15,9 @@ _STAGES = (4, 3, 2)
 def rewrite(
     kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, _: Device
 ) -> Iterator[Candidate]:
-    """The kernel with 4, 3 and 2 stages in every innermost loop that loads and says nothing of stages yet.
+    """Yield the kernel with 4, 3 and 2 stages in every innermost loop that loads and sets no stages yet.
 
-    Not under an autotuner: the stages are its to choose.
+    Not under an autotuner, which chooses the stages itself.
     """
     if kernel.autotuned:
         return

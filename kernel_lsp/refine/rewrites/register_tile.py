@@ -1,9 +1,9 @@
-"""Several outputs per thread of a tiled product: fewer loads from shared memory for each multiply-add.
+"""Compute several outputs per thread of a tiled product: fewer loads from shared memory for each multiply-add.
 
 A kernel whose threads each combine a row of one shared tile with a column of another loads two values for every
-multiply-add. Here each block does the work of `TILES_Y` x `TILES_X` of its former blocks at once, its threads those
-of the threads that stood in the same place. What depends on the former block's row of blocks alone, such as the tile
-of the left operand, is then held `TILES_Y` times, what depends on its column `TILES_X` times, and only the sums as
+multiply-add. Here each block does the work of `TILES_Y` x `TILES_X` of its former blocks at once, its threads those of
+the threads that stood in the same place. Data that depend only on the former block's row of blocks, such as the tile of
+the left operand, are held `TILES_Y` times, data that depend only on its column `TILES_X` times, and only the sums as
 often as both: TILES_Y + TILES_X loads for TILES_Y * TILES_X multiply-adds (Volkov, "Better performance at lower
 occupancy", GTC 2010). Every sum is formed in the same order as before, so results keep their bits.
 """
@@ -29,7 +29,7 @@ Axes = frozenset[str]
 
 # Along y and x, in the order of promise: the left operand's values are neighbours along k and load four at a time.
 _TILES = ((4, 4), (8, 4), (8, 8), (4, 8), (2, 4), (2, 2))
-_ASSUMED_EXTENT = 32  # of a tile whose size only the launch knows
+_ASSUMED_EXTENT = 32  # of a tile whose size is set at launch
 _NONE: Axes = frozenset()
 _BOTH: Axes = frozenset("xy")
 _FOREIGN = re.compile(r"atomic|\basm\b|gridDim|wmma|mma_|cp_async|__pipeline|memcpy|cooperative_groups|cluster")
@@ -41,7 +41,7 @@ _SIZES = {"double": 8, "half": 2, "__half": 2, "__nv_bfloat16": 2, "nv_bfloat16"
 
 @dataclass(frozen=True)
 class _Product:
-    """A tiled product: what of the kernel depends on which axis of the grid.
+    """A tiled product: which of the kernel's variables depend on which axis of the grid.
 
     Attributes:
         tree: the kernel.
@@ -52,12 +52,12 @@ class _Product:
     axes: Mapping[str, Axes]
 
     def of(self, node: Node) -> Axes:
-        """The axes of the grid that a node depends on."""
+        """Return the axes of the grid that a node depends on."""
         return _axes_of(node, self.axes)
 
     @cached_property
     def parts(self) -> list[Node]:
-        """The largest statements that are to be repeated as a whole, in order, but no declarations."""
+        """Return the largest statements to repeat as a whole, in order, without declarations."""
         return list(self._parts(self.tree.body))
 
     def _parts(self, node: Node) -> Iterator[Node]:
@@ -70,7 +70,7 @@ class _Product:
 
     @cached_property
     def declared(self) -> dict[str, tuple[Node, Node]]:
-        """Declaration and declarator of each dependent variable that lies outside of all parts."""
+        """Return declaration and declarator of each dependent variable outside of all parts."""
         inside = [span_of(part) for part in self.parts]
         found: dict[str, tuple[Node, Node]] = {}
         for declaration, declarator, name in _declarators(self.tree.body):
@@ -80,7 +80,7 @@ class _Product:
 
     @cached_property
     def recomputed(self) -> set[str]:
-        """Dependent variables that are plain arithmetic on what does not change: stated again where they are used."""
+        """Return dependent variables that are arithmetic on fixed values, computed again where they are used."""
         moving = _changed(self.tree.body) - _loop_variables(self.tree.body)
         return {
             name
@@ -91,7 +91,7 @@ class _Product:
         }
 
     def needed(self, nodes: list[Node]) -> list[str]:
-        """The recomputed variables that the nodes lead to, in the order of their declarations."""
+        """Return the recomputed variables that the nodes use, in the order of their declarations."""
         reached: set[str] = set()
         todo = {name for node in nodes for name in names(node)} & self.recomputed
         while todo:
@@ -111,13 +111,13 @@ def _axes_of(node: Node, axes: Mapping[str, Axes]) -> Axes:
 
 
 def _heads(node: Node) -> list[Node]:
-    """What decides whether and how often a statement's body runs."""
+    """Return the nodes that decide if and how often a statement's body runs."""
     named = (node.child_by_field_name(name) for name in ("initializer", "condition", "update"))
     return [head for head in named if head is not None]
 
 
 def _declarators(body: Node) -> Iterator[tuple[Node, Node, str]]:
-    """Every declarator in the kernel with its declaration and the name that it declares."""
+    """Yield every declarator in the kernel with its declaration and the name that it declares."""
     for declaration in walk(body):
         for declarator in declaration.children_by_field_name("declarator") if declaration.type == "declaration" else ():
             yield declaration, declarator, text_of(_identifier(declarator))
@@ -130,7 +130,7 @@ def _identifier(declarator: Node) -> Node:
 
 
 def _base(target: Node) -> Node:
-    """The variable that an assignment changes, itself or in part."""
+    """Return the variable that an assignment changes, as a whole or in part."""
     while target.type == "subscript_expression":
         target = field(target, "argument")
     return target
@@ -141,7 +141,7 @@ def _changed(body: Node) -> set[str]:
 
 
 def _loop_variables(body: Node) -> set[str]:
-    """Variables of loops that change in the loop's head alone."""
+    """Return variables of loops that change in the loop's head alone."""
     found: set[str] = set()
     for node in walk(body):
         head, update = node.child_by_field_name("initializer"), node.child_by_field_name("update")
@@ -151,7 +151,7 @@ def _loop_variables(body: Node) -> set[str]:
 
 
 def _dependences(tree: KernelTree) -> dict[str, Axes]:
-    """The axes that each variable of the kernel depends on, through values, indices and conditions alike."""
+    """Return the axes that each variable of the kernel depends on, through values, indices and conditions alike."""
     sources: list[tuple[str, Node]] = []
     for _, declarator, name in _declarators(tree.body):
         if (value := declarator.child_by_field_name("value")) is not None:
@@ -176,7 +176,7 @@ def _dependences(tree: KernelTree) -> dict[str, Axes]:
 
 
 def _shared(tree: KernelTree) -> dict[str, tuple[Node, Node]]:
-    """Declaration and declarator of each static shared array."""
+    """Return declaration and declarator of each static shared array."""
     return {
         name: (declaration, declarator)
         for declaration, declarator, name in _declarators(tree.body)
@@ -185,7 +185,7 @@ def _shared(tree: KernelTree) -> dict[str, tuple[Node, Node]]:
 
 
 def _find(tree: KernelTree) -> _Product | None:
-    """The kernel as a tiled product, if it is one that may be spread over fewer blocks."""
+    """Return the kernel as a tiled product; None if it is no product, or must not be spread over fewer blocks."""
     body = text_of(tree.body)
     if _FOREIGN.search(body) or "extern __shared__" in body or any(n.type in _LEAPS for n in walk(tree.body)):
         return None
@@ -199,7 +199,7 @@ def _find(tree: KernelTree) -> _Product | None:
 
 
 def _helpers(tree: KernelTree) -> Iterator[Node]:
-    """Macros and functions of the file that the kernel uses."""
+    """Yield macros and functions of the file that the kernel uses."""
     used = names(tree.body)
     for node in walk(tree.root):
         if node.type in ("preproc_def", "preproc_function_def"):
@@ -213,14 +213,14 @@ def _helpers(tree: KernelTree) -> Iterator[Node]:
 
 
 def _users(tree: KernelTree, wanted: Collection[str]) -> Iterator[Node]:
-    """The nodes in which variables of these names stand."""
+    """Yield the parent nodes of these variables' uses."""
     for node in walk(tree.body):
         if node.type == "identifier" and text_of(node) in wanted and node.parent is not None:
             yield node.parent
 
 
 def _is_product(found: _Product, shared: Collection[str]) -> bool:
-    """Whether some innermost loop combines a shared array of the rows with one of the columns in one variable."""
+    """Return True if an innermost loop combines a shared array of the rows with one of the columns in one variable."""
     by_row, by_column = ({n for n in shared if found.axes.get(n, _NONE) == frozenset(axis)} for axis in "yx")
     for loop in walk(found.tree.body):
         if loop.type != "for_statement" or sum(n.type in _LOOPS for n in walk(loop)) > 1:
@@ -232,7 +232,7 @@ def _is_product(found: _Product, shared: Collection[str]) -> bool:
 
 
 def _is_repeatable(found: _Product, shared: Collection[str]) -> bool:
-    """Whether each statement that depends on the grid stands outside of barriers' reach and checks its bounds."""
+    """Return True if each statement that depends on the grid is free of barriers and checks its bounds."""
     tree = found.tree
     counts: dict[str, int] = {}
     for _, _, name in _declarators(tree.body):
@@ -248,14 +248,14 @@ def _is_repeatable(found: _Product, shared: Collection[str]) -> bool:
 
 
 def _loop_heads(found: _Product) -> Iterator[Node]:
-    """Heads of the loops that meet at barriers: all blocks must go round them equally often."""
+    """Yield heads of the loops that contain barriers: all blocks must run them equally often."""
     for node in walk(found.tree.body):
         if node.type in _LOOPS and found.tree.collective(node):
             yield from _heads(node)
 
 
 def _is_guarded(found: _Product, part: Node) -> bool:
-    """Whether a block past the edge, as the last of a smaller grid may be, touches no memory there."""
+    """Return True if a block past the edge, as the last of a smaller grid may be, touches no memory there."""
     checked: set[str] = set()
     for node in walk(part):
         if (condition := node.child_by_field_name("condition")) is not None:
@@ -269,7 +269,7 @@ def _is_guarded(found: _Product, part: Node) -> bool:
 
 
 def _shared_bytes(found: _Product, tiles: Mapping[str, int]) -> int:
-    """Static shared memory of the rewritten kernel."""
+    """Return the bytes of static shared memory of the rewritten kernel."""
     total = 0
     for name, (declaration, declarator) in _shared(found.tree).items():
         extents = [field(n, "size") for n in walk(declarator) if n.type == "array_declarator"]
@@ -280,7 +280,7 @@ def _shared_bytes(found: _Product, tiles: Mapping[str, int]) -> int:
 
 
 def _extent(tree: KernelTree, text: str) -> int:
-    """The value of an array's extent: sums and products of numbers and constants of the file."""
+    """Return the value of an array's extent: sums and products of numbers and constants of the file."""
     total = 0
     for term in text.split("+"):
         factors = [factor.strip(" ()") for factor in term.split("*")]
@@ -295,14 +295,14 @@ def _constant(text: str, name: str) -> int:
 
 @dataclass(frozen=True)
 class _Writer:
-    """Writes the rewritten kernel, with its names for the number of tiles and for the tile at hand on each axis."""
+    """Writes the rewritten kernel, with names for the number of tiles and for the current tile on each axis."""
 
     found: _Product
     counts: Mapping[str, str]
     at: Mapping[str, str]
 
     def text(self, node: Node) -> str:
-        """A node for the tile at hand."""
+        """Return a node's text for the current tile."""
         edits: list[Edit] = []
         for n in walk(node):
             span = Span(n.start_byte - node.start_byte, n.end_byte - node.start_byte)
@@ -320,7 +320,7 @@ class _Writer:
         return "".join(f"[{by[axis]}]" for axis in "yx" if axis in self.found.axes[name])
 
     def repeated(self, statements: list[Node], axes: Axes, pad: str) -> str:
-        """Statements once for each tile along `axes`, with the variables that they need, as unrolled loops."""
+        """Return statements once for each tile along `axes`, with the variables that they need, as unrolled loops."""
         texts = [self.text(node) for node in statements]
         return self._nest(texts, self.found.needed(statements), axes, pad)
 
@@ -347,7 +347,7 @@ class _Writer:
         return f"{_head(declaration)}{self.text(declarator)};"
 
     def declaration(self, node: Node, pad: str) -> str:
-        """A declaration with room for every tile; what is recomputed where it is used is left out."""
+        """Return a declaration with room for every tile; recomputed variables are left out."""
         lines: list[str] = []
         for declarator in node.children_by_field_name("declarator"):
             name = text_of(_identifier(declarator))
@@ -359,7 +359,7 @@ class _Writer:
                 at = _identifier(shape)
                 room = name + self._index(name, self.counts)
                 end = Span(at.start_byte - shape.start_byte, at.end_byte - shape.start_byte)
-                # The values come after: an array of constants could not take them.
+                # Values are assigned after it: they could not initialise an array of constants.
                 head = _head(node) if "*" in text_of(shape) else re.sub(r"\bconst\s+", "", _head(node))
                 lines.append(f"{head}{apply_edits(text_of(shape), [Edit(end, room)])};")
                 if value is not None:
@@ -370,7 +370,7 @@ class _Writer:
 
 
 def _head(declaration: Node) -> str:
-    """What a declaration says before its first declarator, with the blank."""
+    """Return a declaration's text before its first declarator, with the blank."""
     declarator = field(declaration, "declarator")
     return text_of(declaration)[: declarator.start_byte - declaration.start_byte]
 
@@ -393,7 +393,7 @@ def _rewritten(found: _Product, tiles: Mapping[str, int]) -> KernelTree:
 
 
 def _edit(writer: _Writer, source: str, run: list[Node]) -> Edit:
-    """Statements that follow one another, in loops over the tiles."""
+    """Return the edit of consecutive statements into loops over the tiles."""
     axes, pad = writer.found.of(run[0]), indent_at(source, run[0].start_byte)
     span = Span(run[0].start_byte, run[-1].end_byte)
     outer, before = run[0].parent, run[0].prev_sibling
@@ -406,7 +406,7 @@ def _edit(writer: _Writer, source: str, run: list[Node]) -> Edit:
 
 
 def _runs(found: _Product) -> Iterator[list[Node]]:
-    """Parts that follow one another and depend on the same axes: they share their loops."""
+    """Yield consecutive parts that depend on the same axes, which share their loops."""
     run: list[Node] = []
     for part in found.parts:
         if run and run[-1].next_named_sibling == part and found.of(run[-1]) == found.of(part):
@@ -420,14 +420,14 @@ def _runs(found: _Product) -> Iterator[list[Node]]:
 
 
 def _from_line_start(source: str, span: Span) -> Span:
-    """The span with the white space before it."""
+    """Return the span with the white space before it."""
     data = source.encode()
     start = data.rfind(b"\n", 0, span.start) + 1
     return Span(start, span.end) if not data[start : span.start].strip() else span
 
 
 def _whole_line(source: str, span: Span) -> Span:
-    """The span with its line, where it has the line for itself."""
+    """Return the span with its line, if it fills the line."""
     data = source.encode()
     wide, end = _from_line_start(source, span), data.find(b"\n", span.end)
     alone = end >= 0 and not data[span.end : end].strip() and wide.start != span.start
@@ -437,7 +437,7 @@ def _whole_line(source: str, span: Span) -> Span:
 def rewrite(
     kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, _: Device
 ) -> Iterator[Candidate]:
-    """The kernel with 4 x 4, 8 x 4, ... outputs per thread, on a grid that much smaller along both axes."""
+    """Yield the kernel with 4 x 4, 8 x 4, ... outputs per thread, on a grid smaller by that along both axes."""
     try:
         found = _find(KernelTree(kernel_file, kernel))
         if found is None:

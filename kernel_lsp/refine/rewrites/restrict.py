@@ -1,7 +1,7 @@
-"""`__restrict__` on pointer parameters, and `const` on those only read: loads may move, and use the read-only cache.
+"""Add `__restrict__` to pointer parameters, and `const` to those only read, so that loads may move or use the cache.
 
-A promise that the caller must keep: candidates for a kernel that is launched with overlapping arrays come out wrong and
-fall at the judge.
+The caller must keep this promise: a kernel that is launched with overlapping arrays becomes wrong, which the judge
+finds.
 """
 
 import re
@@ -18,7 +18,7 @@ from kernel_lsp.source.trees import field, text_of, walk
 
 
 def _parameters(tree: KernelTree) -> Iterator[tuple[Node, Node]]:
-    """Plain one-star pointer parameters: the declaration and its identifier."""
+    """Yield plain one-star pointer parameters: the declaration and its identifier."""
     function = tree.body.parent
     declarator = field(function, "declarator") if function is not None else None
     if declarator is None:
@@ -33,7 +33,7 @@ def _parameters(tree: KernelTree) -> Iterator[tuple[Node, Node]]:
 
 
 def _only_read(tree: KernelTree, name: str) -> bool:
-    """Whether every use is a plain read `name[...]`, or makes a pointer to const."""
+    """Return True if every use is a plain read `name[...]`, or makes a pointer to const."""
     for node in walk(tree.body):
         if node.type != "identifier" or text_of(node) != name:
             continue
@@ -58,7 +58,7 @@ def _only_read(tree: KernelTree, name: str) -> bool:
 
 
 def _declared_elsewhere(tree: KernelTree) -> bool:
-    """Whether a declaration or explicit instantiation repeats the parameter types."""
+    """Return True if a declaration or explicit instantiation repeats the parameter types."""
     name = tree.kernel.name.split("::")[-1]
     return any(
         n.type == "function_declarator"
@@ -72,7 +72,7 @@ def _declared_elsewhere(tree: KernelTree) -> bool:
 def rewrite(
     kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, _: Device
 ) -> Iterator[Candidate]:
-    """The kernel with both qualifiers wherever they are missing and hold as far as the text tells."""
+    """Yield the kernel with both qualifiers added wherever the text shows that they hold."""
     try:
         tree = KernelTree(kernel_file, kernel)
         edits: list[Edit] = []

@@ -1,4 +1,4 @@
-"""Cheaper index arithmetic: unsigned instead of signed division, and 32-bit instead of 64-bit thread numbers.
+"""Use cheaper index arithmetic: unsigned instead of signed division, and 32-bit instead of 64-bit thread numbers.
 
 A GPU has no instruction for integer division. The signed form costs a few instructions more than the unsigned one, the
 64-bit form several times as many as the 32-bit one.
@@ -21,7 +21,7 @@ _NUMBERS = {"threadIdx", "blockIdx", "blockDim", "gridDim"}
 
 
 class _Types:
-    """Types of a kernel's parameters and locals by name, and which values cannot be negative."""
+    """Types of a kernel's parameters and locals by name, and the values that cannot be negative."""
 
     def __init__(self, tree: KernelTree) -> None:
         self.tree = tree
@@ -34,7 +34,7 @@ class _Types:
         }
 
     def natural(self, node: Node, counters: set[str]) -> bool:
-        """Whether a value is made of thread numbers, sizes and constants in ways that keep it from being negative."""
+        """Return True for a value computed from thread numbers, sizes and constants that cannot be negative."""
         node = bare(node)
         if node.type == "number_literal":
             return True
@@ -53,7 +53,7 @@ class _Types:
 
 
 def _divisions(tree: KernelTree, types: _Types) -> Iterator[Node]:
-    """Signed 32-bit `a / b` and `a % b` with a natural `a` and a parameter `b`, which is a size and so positive."""
+    """Yield signed 32-bit `a / b` and `a % b` with a natural `a` and a parameter `b`, which as a size is positive."""
     parameters = {p.name for p in tree.kernel.parameters}
     for node in walk(tree.body):
         if node.type != "binary_expression" or text_of(field(node, "operator")) not in ("/", "%"):
@@ -66,7 +66,7 @@ def _divisions(tree: KernelTree, types: _Types) -> Iterator[Node]:
 
 
 def _wide_numbers(tree: KernelTree, types: _Types) -> Iterator[Node]:
-    """Types of 64-bit thread numbers that are bounded by an `int` and only index, divide or compare."""
+    """Yield types of 64-bit thread numbers that are bounded by an `int` and only index, divide or compare."""
     for name, (declaration, value) in tree.declarations.items():
         if types.of[name] not in _WIDE or value is None or name not in tree.values:
             continue
@@ -92,7 +92,7 @@ def _wide_numbers(tree: KernelTree, types: _Types) -> Iterator[Node]:
 def rewrite(
     kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, _: Device
 ) -> Iterator[Candidate]:
-    """The kernel with both changes wherever they apply."""
+    """Yield the kernel with both changes wherever they apply."""
     try:
         tree = KernelTree(kernel_file, kernel)
         types = _Types(tree)

@@ -1,7 +1,7 @@
-"""128-bit global loads and stores: each thread takes neighbouring elements and moves them as one vector.
+"""Use 128-bit global loads and stores: each thread takes neighbouring elements and moves them as one vector.
 
-The vector loop begins at the first element whose address is a multiple of 16 bytes. What lies before it, what is left
-over, and everything where two arrays of a loop are not aligned alike, goes element by element as before.
+The vector loop begins at the first element whose address is a multiple of 16 bytes. Elements before that, elements left
+over, and all elements where two arrays of a loop are not aligned alike are moved one by one as before.
 """
 
 import re
@@ -12,10 +12,10 @@ from textwrap import dedent
 from tree_sitter import Node
 
 from kernel_lsp.device.device import Device
-from kernel_lsp.refine.rewrites.accesses import Group, Modulus, find_modulus, lane_groups, shared_between
+from kernel_lsp.refine.rewrites.accesses import AccessGroup, Modulus, find_modulus, lane_groups, shared_between
 from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, indent_at, names_in_order, without_trailing_blanks, written
 from kernel_lsp.refine.rewrites.launches import fewer_blocks
-from kernel_lsp.refine.rewrites.loops import Loop, as_grid_stride, find_loops
+from kernel_lsp.refine.rewrites.loops import IndexLoop, as_grid_stride, find_loops
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit, Span, apply_edits
@@ -40,7 +40,7 @@ _VECTORS = {"float": "float4", "int": "int4", "double": "double2"}
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """How one loop is vectorised.
+    """The plan for vectorising one loop.
 
     Attributes:
         loop: the loop.
@@ -50,26 +50,26 @@ class _Plan:
         modulus: what rows of the loop's range are, where some group is modular.
     """
 
-    loop: Loop
-    leaders: tuple[Group, ...]
-    followers: tuple[Group, ...]
+    loop: IndexLoop
+    leaders: tuple[AccessGroup, ...]
+    followers: tuple[AccessGroup, ...]
     lanes: int | None
     modulus: Modulus | None
 
     @property
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[AccessGroup, ...]:
         return self.leaders + self.followers
 
 
-def _signature(tree: KernelTree, group: Group) -> str:
-    """The offset from the array that the group's pointer was made from."""
+def _signature(tree: KernelTree, group: AccessGroup) -> str:
+    """Return the offset from the array that the group's pointer was derived from."""
     base = tree.base(group.array)
     value = tree.values.get(group.array)
     made = tree.canonical(value) if value is not None and base != group.array else base
     return re.sub(rf"(?<![.\w]){base}\b", "", made, count=1).strip("()+") + "".join(group.offset.split())
 
 
-def _plan(tree: KernelTree, loop: Loop, *, rows: bool) -> _Plan | None:
+def _plan(tree: KernelTree, loop: IndexLoop, *, rows: bool) -> _Plan | None:
     modulus = find_modulus(tree, loop) if rows else None
     groups = lane_groups(tree, loop, modulus)
     if not groups or (not loop.serial and shared_between(tree, loop)):
@@ -90,7 +90,7 @@ def _plan(tree: KernelTree, loop: Loop, *, rows: bool) -> _Plan | None:
     return _Plan(loop, tuple(leaders), tuple(followers), lanes, modulus)
 
 
-def _address(group: Group, head: str | None) -> str:
+def _address(group: AccessGroup, head: str | None) -> str:
     return " + ".join(part for part in (group.array, group.offset, head) if part)
 
 
@@ -101,8 +101,8 @@ def _aligned(addresses: list[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """The first vectors of each thread's share of a row, held in registers from the first loop over it to the last.
+class KeptVectors:
+    """The first vectors of each thread's part of a row, kept in registers from the first loop over the row to the last.
 
     Attributes:
         name: the array of vectors.
@@ -120,14 +120,14 @@ class Kept:
 class _Writer:
     """Writes one plan's loops; its fields are the names that they use."""
 
-    def __init__(self, tree: KernelTree, plan: _Plan, kept: Kept | None = None) -> None:
+    def __init__(self, tree: KernelTree, plan: _Plan, kept: KeptVectors | None = None) -> None:
         self.tree, self.plan, self.loop = tree, plan, plan.loop
         self.kept = kept
         name = self.loop.variable
         self.count, self.vector, self.lane = (tree.fresh(f"{name}_{w}") for w in ("vectors", "vector", "lane"))
         self.lanes = str(plan.lanes) if plan.lanes else tree.fresh(f"{name}_lanes")
         self.limit = self.loop.limit if self.loop.limit.isidentifier() else f"({self.loop.limit})"
-        # A serial loop may depend on the order, and rows are only in step with vectors when both begin at 0.
+        # A serial loop may depend on the order, and rows match vectors only when both begin at 0.
         self.head = None if self.loop.serial or plan.modulus else tree.fresh(f"{name}_head")
         self.buffers: dict[int, str] = {}
         self.flags: dict[int, str] = {}
@@ -139,7 +139,7 @@ class _Writer:
                 self.flags[id(group)] = tree.fresh(f"{group.array}_aligned{suffix}")
 
     def first(self) -> str:
-        """The index of a vector's first element."""
+        """Return the index of a vector's first element."""
         return " + ".join(part for part in (self.head, f"{self.vector} * {self.lanes}") if part)
 
     def prologue(self) -> Iterator[str]:
@@ -165,7 +165,7 @@ class _Writer:
         span = f"({limit} - {self.head})" if self.head else limit
         yield f"const {loop.type} {self.count} = {' && '.join(conditions)} ? {span} / {self.lanes} : 0;"
 
-    def moves(self, group: Group, *, load: bool) -> Iterator[str]:
+    def moves(self, group: AccessGroup, *, load: bool) -> Iterator[str]:
         kind = _VECTORS.get(group.element, "uint4")
         chunks = self.plan.lanes * _SIZES[group.element] // VECTOR_BYTES if self.plan.lanes else 1
         constant = "const " if load else ""
@@ -207,7 +207,7 @@ class _Writer:
         yield "}"
 
     def vector_step(self, register: str | None) -> Iterator[str]:
-        """The work on one vector; what is kept of the row comes from `register`, or goes there in the first loop."""
+        """Yield the work on one vector; the kept part of the row is in `register`, filled in the first loop."""
         loop, plan = self.loop, self.plan
         if plan.modulus:
             width = text_of(plan.modulus.width)
@@ -259,7 +259,7 @@ class _Writer:
         yield "}"
 
     def body(self) -> str:
-        """The loop's body for one lane, without braces."""
+        """Return the loop's body for one lane, without braces."""
         origin = self.loop.body.start_byte
         names = {
             Span(node.start_byte, node.end_byte): f"{self.buffers[id(group)]}[{self.lane}]"
@@ -294,7 +294,7 @@ def _shifted(lines: Iterator[str]) -> Iterator[str]:
 
 
 def _inner(body: Node, text: str) -> str:
-    """The text of a loop's body without its braces, its lines moved to the left margin."""
+    """Return the text of a loop's body without its braces, moved to the left margin."""
     if body.type == "compound_statement":
         text = text[1:-1].strip()
     first, *others = text.split("\n")
@@ -305,8 +305,8 @@ def _words(text: str) -> set[str]:
     return set("".join(c if c.isalnum() or c == "_" else " " for c in text).split())
 
 
-def _keeping(tree: KernelTree, plans: list[_Plan], vectors: int) -> dict[int, tuple[_Plan, Kept]]:
-    """The plans of the loops that read the most read row, led by it, and what is kept of it, by the loops' node ids."""
+def _keeping(tree: KernelTree, plans: list[_Plan], vectors: int) -> dict[int, tuple[_Plan, KeptVectors]]:
+    """Return, by the loops' node ids, the plans of loops that share the most read row, and the part of it kept."""
     writes = {tree.base(next(names_in_order(t))) for t in written(tree.body) if t.type == "subscript_expression"}
     over: dict[tuple[str, ...], list[_Plan]] = {}
     for plan in plans:
@@ -323,13 +323,13 @@ def _keeping(tree: KernelTree, plans: list[_Plan], vectors: int) -> dict[int, tu
     if len(sharing) < 2:
         return {}
     sharing.sort(key=lambda p: p.loop.span)
-    kept = Kept(tree.fresh("kept"), vectors, address, sharing[0].loop.node.id)
+    kept = KeptVectors(tree.fresh("kept"), vectors, address, sharing[0].loop.node.id)
     led = (replace(p, leaders=tuple(sorted(p.leaders, key=lambda g: _address(g, None) != address))) for p in sharing)
     return {p.loop.node.id: (p, kept) for p in led}
 
 
 def vectorized(tree: KernelTree, *, rows: bool = False, keep: int = 0) -> tuple[KernelTree, int] | None:
-    """The kernel with all loops vectorised that can be, and how many fewer threads the grid needs; None when none can.
+    """Return the kernel with all possible loops vectorised, and the factor by which its grid shrinks, or None.
 
     With `rows`, arrays indexed by `i % width` move as vectors too where `width` is a multiple of the lanes, and nothing
     does where it is not. With `keep`, the row that several loops read stays in that many vectors of registers; None
@@ -350,7 +350,7 @@ def vectorized(tree: KernelTree, *, rows: bool = False, keep: int = 0) -> tuple[
 def rewrite(
     kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, _: Device
 ) -> Iterator[Candidate]:
-    """The kernel with vector loops; a kernel of one element per thread also gets a grid for as many fewer threads."""
+    """Yield the kernel with vector loops; a one-element kernel also gets a grid with fewer threads."""
     for rows, label in ((False, "128-bit loads and stores"), (True, "128-bit loads and stores, row by row")):
         try:
             tree = KernelTree(kernel_file, kernel)

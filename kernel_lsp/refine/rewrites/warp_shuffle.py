@@ -48,7 +48,7 @@ def _shared_element(tree: KernelTree, array: str) -> str | None:
 
 
 def _step(tree: KernelTree, statement: str, thread: str, distance: str) -> _Step | None:
-    """The step that a statement, without white space, makes."""
+    """Return the step that a statement, given without white space, makes; None if it makes none."""
     mine = rf"(?P<a>\w+)\[{re.escape(thread)}\]"
     sums = [rf"{re.escape(thread)}\+{distance}", rf"{distance}\+{re.escape(thread)}"]
     other = rf"(?P=a)\[(?:{'|'.join(sums)})\]"
@@ -65,7 +65,7 @@ def _step(tree: KernelTree, statement: str, thread: str, distance: str) -> _Step
 
 
 def _tree_loop(tree: KernelTree, loop: Node) -> tuple[str, list[_Step]] | None:
-    """The thread's name and the steps of a tree reduction loop."""
+    """Return the thread's name and the steps of a tree reduction loop; None for other loops."""
     initializer, condition, update = (field(loop, name) for name in ("initializer", "condition", "update"))
     declarators = initializer.children_by_field_name("declarator")
     if initializer.type != "declaration" or len(declarators) != 1 or declarators[0].type != "init_declarator":
@@ -77,7 +77,7 @@ def _tree_loop(tree: KernelTree, loop: Node) -> tuple[str, list[_Step]] | None:
     if not (halves and halves["s"] == distance and start and whole):
         return None
     body = [n for n in field(loop, "body").named_children if n.type != "comment"]
-    body.sort(key=lambda n: n.type != "if_statement")  # the barrier may also come first
+    body.sort(key=lambda n: n.type != "if_statement")  # the barrier may come first
     if len(body) != 2 or comment_free(body[1]) != "__syncthreads();" or body[0].type != "if_statement":
         return None
     if body[0].child_by_field_name("alternative"):
@@ -102,10 +102,10 @@ def _tree_loop(tree: KernelTree, loop: Node) -> tuple[str, list[_Step]] | None:
 
 
 def _own_value(tree: KernelTree, loop: Node, thread: str, steps: list[_Step]) -> tuple[int, str | None]:
-    """Where to begin, and what the only array's own element was just set to, if that stands right before the loop.
+    """Return where to begin, and the value just stored to the only array's own element, if that comes right before.
 
     With `a[t] = value; __syncthreads();` before the loop the value need not go through shared memory at all. The
-    barrier then comes after the first shuffles, so that what other threads still read stays until they have read it.
+    barrier then follows the first shuffles, so that other threads can finish reading earlier contents.
     """
     barrier = loop.prev_named_sibling
     if barrier is not None and barrier.type == "preproc_call":  # an unroll pragma
@@ -151,7 +151,7 @@ def _reduction(tree: KernelTree, loop: Node, thread: str, steps: list[_Step]) ->
 def rewrite(
     kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, _: Device
 ) -> Iterator[Candidate]:
-    """The kernel with every tree reduction done by shuffles."""
+    """Yield the kernel with every tree reduction done by shuffles."""
     try:
         tree = KernelTree(kernel_file, kernel)
         loops = [n for n in walk(tree.body) if n.type == "for_statement"]

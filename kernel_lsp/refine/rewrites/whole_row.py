@@ -1,4 +1,4 @@
-"""A Triton row in one block: no loops over its columns, and each element loaded once, into registers."""
+"""Put a Triton row into one block: no loops over its columns, and each element loaded once, into registers."""
 
 import re
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ _BLOCKERS = ("tl.dot", "break", "continue", "return", "while ", "inline_asm", "n
 
 @dataclass(frozen=True)
 class _Walk:
-    """All loops of a kernel that walk the columns of a row: the block's and the number of columns' names, the loops."""
+    """The loops of a kernel that walk the columns of a row; the names of the block and of the number of columns."""
 
     block: str
     columns: str
@@ -30,7 +30,7 @@ class _Walk:
 
 @dataclass(frozen=True)
 class _Launch:
-    """A launch that gives the block as a number: where it does, the columns given, and where the warps are or go."""
+    """A launch with an explicit block: its node, the columns passed, and the edit that sets the warps."""
 
     block: Node
     columns: str
@@ -61,7 +61,7 @@ def _find(tree: TritonTree) -> _Walk | None:
 
 
 def _is_only_a_width(tree: TritonTree, block: str) -> bool:
-    """Whether the block's size is only ever the step of a loop or the length of a tensor."""
+    """Return True if the block's size is only used as the step of a loop or the length of a tensor."""
     for node in walk(tree.body):
         if node.type != "identifier" or text_of(node) != block:
             continue
@@ -74,7 +74,7 @@ def _is_only_a_width(tree: TritonTree, block: str) -> bool:
 
 
 def _launches(tree: TritonTree, found: _Walk, per_warp: int) -> list[_Launch] | None:
-    """The launches in the kernel's file; None when one hides something."""
+    """Return the launches in the kernel's file; None when one is unclear."""
     order = [p.name for p in tree.kernel.parameters]
     launches: list[_Launch] = []
     for node in walk(tree.root):
@@ -98,7 +98,7 @@ def _launches(tree: TritonTree, found: _Walk, per_warp: int) -> list[_Launch] | 
 
 
 def _straight(tree: TritonTree, found: _Walk) -> str:
-    """The kernel's block with each loop over the columns replaced by its one step."""
+    """Return the kernel's block with each loop over the columns replaced by its only step."""
     origin = tree.body.start_byte
     edits: list[Edit] = []
     for loop in found.loops:
@@ -110,7 +110,7 @@ def _straight(tree: TritonTree, found: _Walk) -> str:
 
 
 def _first_step(body: Node, start: str) -> Iterator[tuple[Node, str]]:
-    """The uses of a loop's variable, with their text for its first value: zero, which a sum need not mention."""
+    """Yield the uses of a loop's variable, with their text for its first value; a zero is dropped from sums."""
     for node in walk(body):
         if node.type != "identifier" or text_of(node) != start or node.parent is None:
             continue
@@ -128,7 +128,7 @@ def _from(node: Node, origin: int) -> Span:
 
 
 def _without_repeats(tree: TritonTree) -> TritonTree:
-    """The kernel without assignments that say again what holds, and with one load for each address."""
+    """Return the kernel without repeated assignments, and with one load for each address."""
     values: dict[str, set[str]] = {}
     for target, value in tree.assignments:
         statement = target.parent
@@ -176,9 +176,9 @@ def _repeated_loads(tree: TritonTree, steady: dict[str, str], fixed: set[str]) -
 
 
 def _one_load(tree: TritonTree, calls: list[Node], taken: set[str]) -> list[Edit]:
-    """Edits that load once, before the statement of the first call, and use that everywhere."""
+    """Return edits that load once, before the statement of the first call, and use that value everywhere."""
     fills = [text_of(fill) if (fill := arguments(call)[1].get("other")) is not None else None for call in calls]
-    # A call that does not say what stands behind the mask may find anything there.
+    # Without `other`, a masked load has undefined values behind its mask.
     if any(fill not in (None, fills[0]) for fill in fills):
         return []
     pointer = next(ordered_names(arguments(calls[0])[0][0]))
@@ -196,7 +196,7 @@ def _one_load(tree: TritonTree, calls: list[Node], taken: set[str]) -> list[Edit
 def rewrite(
     kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, _: Device
 ) -> Iterator[Candidate]:
-    """The kernel with a block as wide as the row, rounded up to a power of two, and warps to match.
+    """Yield the kernel with a block as wide as the row, rounded up to a power of two, and warps to match.
 
     Only where all loops walk the columns of a row by a block whose size the launches in the same file spell out.
     """

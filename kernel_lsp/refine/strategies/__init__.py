@@ -1,6 +1,6 @@
-"""What is tried in which order, by the names that the setting `refine.strategy` has for it.
+"""The search strategies, by their names in the setting `refine.strategy`.
 
-A strategy is a function of the workbench and the settings; it returns when it has nothing more to try.
+A strategy is a function of the workbench and the settings; it returns when nothing is left to try.
 """
 
 from collections.abc import Callable, Coroutine
@@ -20,24 +20,24 @@ _TUNER_SHARE = 0.4  # of the time, before a model is asked
 
 
 async def tuner_only(bench: Workbench, settings: Settings) -> None:
-    """Rewrites and settings, and whatever else `refine.proposers` names; no model."""
+    """Try rewrites and settings, and the other proposers in `refine.proposers`; no model."""
     await climb(bench)
 
 
 async def serial(bench: Workbench, settings: Settings) -> None:
-    """A model, every trajectory by itself."""
+    """Ask a model, with independent trajectories."""
     await _ask(bench, settings, beam=False)
 
 
 async def beam(bench: Workbench, settings: Settings) -> None:
-    """A model, the best trajectories copied after each turn."""
+    """Ask a model, and copy the best trajectories after each turn."""
     await _ask(bench, settings, beam=True)
 
 
 async def tuner_then_model(bench: Workbench, settings: Settings) -> None:
-    """First without a model, so that what a model gains is never a mere setting; then with one, where one is served.
+    """Search without a model first, so that a model's gain is never a mere setting; then ask a model if one is served.
 
-    A plain module has nothing to set: then it is `serial`.
+    A plain module has no settings: then it is `serial`.
     """
     if is_plain_module(bench.session.target.source):
         await serial(bench, settings)

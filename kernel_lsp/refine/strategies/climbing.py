@@ -1,4 +1,4 @@
-"""Without a model: rewrites and settings, climbing from the best of each round until nothing helps."""
+"""Climb without a model: rewrites and settings, starting anew from the best of each round until nothing helps."""
 
 from kernel_lsp.errors import RunnerError
 from kernel_lsp.refine.workbench import Workbench
@@ -6,7 +6,7 @@ from kernel_lsp.runner.protocol import WorkerFailure
 
 
 async def climb(bench: Workbench, share: float = 1.0) -> None:
-    """Race the rewrites and first settings of the user's file, go on from the best of them, and so on.
+    """Race the rewrites and first settings of the user's file, continue from the best of these, and so on.
 
     Args:
         bench: the search.

@@ -1,7 +1,7 @@
 """With a model: trajectories of turns, each answer built, checked and judged, its outcome told before the next turn.
 
-`serial` lets every trajectory go its own way, `beam` keeps the best of them after each turn and copies those (Baronio
-et al., arXiv 2507.11948, section 5). Answers are generated while others are built and measured. The best is kept, never
+`serial` keeps trajectories independent, `beam` keeps the best of them after each turn and copies those (Baronio et al.,
+arXiv 2507.11948, section 5). Answers are generated while others are built and measured. The best variant counts, not
 the last.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.model.errors import ModelError
-from kernel_lsp.refine.dialogue.conversation import Attempt, tell
+from kernel_lsp.refine.dialogue.conversation import PastTurn, tell
 from kernel_lsp.refine.dialogue.feedback import kind_of
 from kernel_lsp.refine.proposer import Feedback
 from kernel_lsp.refine.reception import Reception
@@ -33,7 +33,7 @@ class Trajectory:
     """
 
     number: int
-    attempts: list[Attempt] = field(default_factory=list[Attempt])
+    attempts: list[PastTurn] = field(default_factory=list[PastTurn])
     ratio: float = float("inf")
 
 
@@ -47,7 +47,7 @@ class Turns:
         self._opening = speaker.opening(bench.result.variant or bench.session.target.baseline, bench.best_ratio)
 
     async def serial(self) -> None:
-        """Every trajectory by itself to its last turn.
+        """Run every trajectory independently to its last turn.
 
         Raises:
             ModelError: the server failed before any answer came.
@@ -56,7 +56,7 @@ class Turns:
         await self._together(trajectories, self._alone)
 
     async def beam(self) -> None:
-        """One turn of all trajectories; the best of them, copied, take the next one.
+        """Run one turn of all trajectories; copies of the best take the next one.
 
         Raises:
             ModelError: the server failed before any answer came.
@@ -75,7 +75,7 @@ class Turns:
             await self._turn(trajectory)
 
     async def _together(self, trajectories: list[Trajectory], work: Callable[[Trajectory], Awaitable[None]]) -> None:
-        """All at once; a server that fails ends one trajectory, and all of them only if none was answered."""
+        """Run all at once; a failing server ends one trajectory, or raises if no trajectory got an answer."""
         ends = await asyncio.gather(*(work(t) for t in trajectories), return_exceptions=True)
         errors = [end for end in ends if isinstance(end, BaseException)]
         for error in errors:
@@ -109,15 +109,15 @@ class Turns:
                     advice = await speaker.opinion(briefing, seed)
                 prompt, answer = await speaker.ask(attempts, briefing, seed=seed, advice=advice)
         except TimeoutError:
-            return  # the budget is spent, and half an answer is none
+            return  # the budget is spent, and an unfinished answer is of no use
         candidate, outcome = await self._reception.receive(answer)
-        trajectory.attempts.append(Attempt(answer, tell(speaker.prompts, outcome)))
+        trajectory.attempts.append(PastTurn(answer, tell(speaker.prompts, outcome)))
         trajectory.ratio = _ratio(outcome)
         bench.exchanged(trajectory.number, prompt, answer.whole, candidate)
 
 
 def survivors(trajectories: list[Trajectory], keep: int) -> list[Trajectory]:
-    """As many trajectories as before: the best `keep` by their latest answer, copied in turn."""
+    """Return as many trajectories as before: the best `keep` by their latest answer, copied in turn."""
     best = sorted(trajectories, key=lambda t: t.ratio)[:keep]
     return [
         Trajectory(number, list(best[number % len(best)].attempts), best[number % len(best)].ratio)
@@ -129,5 +129,5 @@ def _ratio(outcome: Feedback | str) -> float:
     if isinstance(outcome, str) or kind_of(outcome.verdict) != "correct":
         return float("inf")
     if outcome.verdict is Outcome.UNTIMED and outcome.stage is not Stage.CORRECT:
-        return 2.0  # it builds, and nothing more is known
+        return 2.0  # it builds; nothing else is known
     return outcome.ratio or 1.0

@@ -1,1 +1,1 @@
-"""The numbers of a kernel that can be turned without changing what it computes."""
+"""Find the numbers of a kernel that can be changed without changing what it computes."""

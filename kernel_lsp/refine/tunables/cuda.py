@@ -1,4 +1,4 @@
-"""What can be turned in a CUDA kernel and in the host code or workload that launches it."""
+"""Find the tunables of a CUDA kernel, and of the host code or workload that launches it."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,10 +9,10 @@ from tree_sitter import Node
 from kernel_lsp.device.architectures import BLOCK_THREADS
 from kernel_lsp.device.device import Device
 from kernel_lsp.refine.tunables.draft import Draft, Quantity, around, is_size
-from kernel_lsp.refine.tunables.space import Kind, Limit, Place, Space, evaluate
+from kernel_lsp.refine.tunables.space import Kind, Limit, SiteFile, Space, evaluate
 from kernel_lsp.refine.tunables.syntax import (
     Number,
-    Role,
+    NumberRole,
     Scope,
     ancestor,
     cuda_scope,
@@ -48,9 +48,9 @@ class _Constant:
 
 @dataclass(frozen=True)
 class _Launch:
-    """One launch: where its numbers stand, which kernel, and the expressions given."""
+    """One launch: the file of its numbers, the kernel, and the expressions given."""
 
-    place: Place
+    place: SiteFile
     kernel: str
     template: tuple[tuple[str, Span], ...]
     grid: tuple[Node, ...]
@@ -60,14 +60,14 @@ class _Launch:
 
     @property
     def expressions(self) -> Iterator[Node]:
-        """Whatever the numbers of this launch may come from."""
+        """Yield all expressions that the numbers of this launch may come from."""
         yield from (*self.grid, *self.block, *self.scope.values())
         if self.shared is not None:
             yield self.shared
 
 
 def find_tunables(base: Candidate, kernel: str, device: Device) -> Space:
-    """The settings of a CUDA kernel, with the numbers of its launches tied to the constants that they repeat.
+    """Return the settings of a CUDA kernel, with the numbers of its launches tied to the constants that they repeat.
 
     Args:
         base: the kernel file, and the workload file where that holds the launch.
@@ -111,7 +111,7 @@ def _short(name: str) -> str:
 
 
 def _definition(root: Node, name: str) -> Node | None:
-    """The kernel's function definition, with its template header if it has one."""
+    """Return the kernel's function definition, with its template header if it has one."""
     for node in walk(root):
         if node.type != "function_definition" or (declarator := node.child_by_field_name("declarator")) is None:
             continue
@@ -127,7 +127,7 @@ def _names(node: Node) -> set[str]:
 
 
 def _mentions(root: Node) -> dict[str, set[str]]:
-    """What each definition outside of functions mentions, by the name it defines."""
+    """Return the names that each definition outside of functions mentions, by the name it defines."""
     mentions: dict[str, set[str]] = {}
     for node in walk(root):
         if node.type in _DEFINITIONS and ancestor(node, "function_definition") is None:
@@ -136,7 +136,7 @@ def _mentions(root: Node) -> dict[str, set[str]]:
 
 
 def _reach(mentions: Mapping[str, set[str]], todo: set[str]) -> set[str]:
-    """The names `todo` and whatever they lead to."""
+    """Return the names `todo` and all names that they depend on."""
     reached: set[str] = set()
     while todo:
         reached |= todo
@@ -145,7 +145,7 @@ def _reach(mentions: Mapping[str, set[str]], todo: set[str]) -> set[str]:
 
 
 def _declared(node: Node) -> str:
-    """The name that a definition defines; empty if it has none."""
+    """Return the name that a definition defines; empty if it has none."""
     at: Node | None = node
     while at is not None and at.type not in {"identifier", "type_identifier", "field_identifier"}:
         at = at.child_by_field_name("declarator") or at.child_by_field_name("name")
@@ -153,7 +153,7 @@ def _declared(node: Node) -> str:
 
 
 def _constants(root: Node, definition: Node) -> Iterator[_Constant]:
-    """Integral constants that the kernel can see, in file order."""
+    """Yield integral constants that the kernel can see, in file order."""
     for node in walk(root):
         function = ancestor(node, "function_definition")
         if function is not None and not span_of(definition).holds(span_of(function)):
@@ -195,7 +195,7 @@ def _add_constants(draft: Draft, constants: Iterator[_Constant], reach: set[str]
             values[constant.name] = constant.value
             if constant.name in reach and is_size(constant.name, constant.value):
                 draft.add(Quantity(constant.name, Kind.SIZE, constant.value, constant.name))
-                draft.site(Place.KERNEL, constant.at, f"{{{constant.name}}}")
+                draft.site(SiteFile.KERNEL, constant.at, f"{{{constant.name}}}")
             continue
         formula = _IDENTIFIER.sub(
             lambda match: f"({expressions[match[0]]})" if match[0] in expressions else match[0],
@@ -206,7 +206,7 @@ def _add_constants(draft: Draft, constants: Iterator[_Constant], reach: set[str]
             values[constant.name] = worth
             if all(word in draft.quantities for word in _IDENTIFIER.findall(formula)):
                 draft.derived[formula] = worth
-    # Alternatives under #if: which of them holds is for the compiler to say.
+    # Alternatives under #if: only the compiler knows which one is active.
     for name in twice & draft.quantities.keys():
         del draft.quantities[name]
         draft.sites = {key: text for key, text in draft.sites.items() if text != f"{{{name}}}"}
@@ -220,7 +220,7 @@ def _add_template_arguments(draft: Draft, definition: Node, launches: Sequence[_
             continue
         name = words(parameter.child_by_field_name("declarator"))
         default = integer(parameter.child_by_field_name("default_value"))
-        given: list[tuple[Place, int, Span]] = []
+        given: list[tuple[SiteFile, int, Span]] = []
         for launch in launches:
             if index < len(launch.template):
                 text, at = launch.template[index]
@@ -229,9 +229,9 @@ def _add_template_arguments(draft: Draft, definition: Node, launches: Sequence[_
                     break
                 given.append((launch.place, *number))
             elif default is not None:
-                given.append((Place.KERNEL, *default))
+                given.append((SiteFile.KERNEL, *default))
         else:
-            # Several values mean that the host picks one by the size of the problem.
+            # Several values mean that the host selects one by the size of the problem.
             if len({value for _, value, _ in given}) == 1 and is_size(name, given[0][1]):
                 name = draft.add(Quantity(name, Kind.SIZE, given[0][1], name))
                 for place, _, at in given:
@@ -239,7 +239,7 @@ def _add_template_arguments(draft: Draft, definition: Node, launches: Sequence[_
 
 
 def _literal(text: str, at: Span, scope: Scope) -> tuple[int, Span] | None:
-    """Value and place of a template argument: a literal, or a name of the scope that stands for one."""
+    """Return value and place of a template argument: a literal, or a name of the scope that stands for one."""
     name = text.strip().strip("{}").strip()
     if name in scope:
         return integer(scope[name])
@@ -249,7 +249,7 @@ def _literal(text: str, at: Span, scope: Scope) -> tuple[int, Span] | None:
 
 
 def _host_launches(root: Node) -> Iterator[_Launch]:
-    """The `<<<grid, block>>>` launches of the file itself."""
+    """Yield the `<<<grid, block>>>` launches of the file itself."""
     for node in walk(root):
         if node.type != "kernel_call_syntax" or node.parent is None:
             continue
@@ -260,7 +260,7 @@ def _host_launches(root: Node) -> Iterator[_Launch]:
             continue
         arguments = first(walk(called), lambda at: at.type == "template_argument_list")
         yield _Launch(
-            Place.KERNEL,
+            SiteFile.KERNEL,
             _short(words(called)),
             tuple((words(at), span_of(at)) for at in arguments.named_children) if arguments is not None else (),
             dimensions(grid, scope),
@@ -271,7 +271,7 @@ def _host_launches(root: Node) -> Iterator[_Launch]:
 
 
 def _workload_launches(text: str) -> Iterator[_Launch]:
-    """The `module.kernel[grid, block](...)` launches of a workload."""
+    """Yield the `module.kernel[grid, block](...)` launches of a workload."""
     root = parse_python(text)
     for node in walk(root):
         called = node.child_by_field_name("function") if node.type == "call" else None
@@ -285,7 +285,7 @@ def _workload_launches(text: str) -> Iterator[_Launch]:
             continue
         name, template = _workload_kernel(value, scope)
         yield _Launch(
-            Place.LAUNCH,
+            SiteFile.LAUNCH,
             name,
             template,
             dimensions(given[0], scope),
@@ -296,7 +296,7 @@ def _workload_launches(text: str) -> Iterator[_Launch]:
 
 
 def _workload_kernel(node: Node, scope: Scope) -> tuple[str, tuple[tuple[str, Span], ...]]:
-    """Name and template arguments of `module.kernel`, `module["kernel<256>"]` or a variable that holds one."""
+    """Return name and template arguments of `module.kernel`, `module["kernel<256>"]` or a variable that holds one."""
     if node.type == "identifier" and words(node) in scope:
         return _workload_kernel(scope[words(node)], scope)
     if node.type != "subscript":
@@ -323,7 +323,7 @@ def _link_block(draft: Draft, launch: _Launch) -> None:
         if len(draft.blocks) <= axis:
             draft.blocks.append(None)
         found = list(numbers(node, launch.scope))
-        if len(found) != 1 or found[0].role is not Role.WHOLE:
+        if len(found) != 1 or found[0].role is not NumberRole.WHOLE:
             draft.blocks[axis] = draft.blocks[axis] or _symbolic(draft, node)
             continue
         number = found[0]
@@ -339,7 +339,7 @@ def _link_block(draft: Draft, launch: _Launch) -> None:
 
 
 def _symbolic(draft: Draft, node: Node) -> str | None:
-    """A block given by the kernel file's own constants (`<<<grid, THREADS>>>`)."""
+    """Return the formula of a block given by the kernel file's own constants (`<<<grid, THREADS>>>`), else None."""
     formula = words(node).replace("/", "//")
     return formula if draft.worth(formula) is not None else None
 
@@ -370,12 +370,17 @@ def _link_grid(draft: Draft, launch: _Launch, grid_stride: bool) -> None:
     """Let the numbers of the grid and of the dynamic shared memory follow the quantities they are made of."""
     for axis, node in enumerate(launch.grid):
         for number in numbers(node, launch.scope):
-            if number.role in {Role.DIVISOR, Role.ROUNDING}:
+            if number.role in {NumberRole.DIVISOR, NumberRole.ROUNDING}:
                 linked = draft.link(launch.place, number, axis)
-                if not linked and number.role is Role.DIVISOR and number.name and is_size(number.name, number.value):
+                if (
+                    not linked
+                    and number.role is NumberRole.DIVISOR
+                    and number.name
+                    and is_size(number.name, number.value)
+                ):
                     name = draft.add(Quantity(number.name, Kind.SIZE, number.value, number.name))
                     draft.site(launch.place, number.span, f"{{{name}}}")
-            elif grid_stride and number.role in {Role.WHOLE, Role.CAP} and number.value > 1:
+            elif grid_stride and number.role in {NumberRole.WHOLE, NumberRole.CAP} and number.value > 1:
                 name = draft.add(
                     Quantity("blocks", Kind.GRID, number.value, "blocks", around(number.value, 1, 1 << 16))
                 )
@@ -385,23 +390,23 @@ def _link_grid(draft: Draft, launch: _Launch, grid_stride: bool) -> None:
             if number.name:
                 draft.link(launch.place, number, axis)
     for number in numbers(launch.shared, launch.scope) if launch.shared is not None else ():
-        # 2, 4 and 8 are sizes of elements more often than anything else.
+        # 2, 4 and 8 are most often sizes of elements.
         if number.value > 8 or number.name:
             draft.link(launch.place, number, 0)
 
 
 def _link_other(draft: Draft, launch: _Launch, reach: set[str]) -> None:
-    """Let the launch of another kernel that shares constants with this one follow them."""
+    """Let the launch of another kernel that shares constants with this one follow these."""
     for node in (*launch.grid, *launch.block):
         for number in numbers(node, launch.scope):
-            for offset in (1, 0) if number.role is Role.ROUNDING else (0,):
+            for offset in (1, 0) if number.role is NumberRole.ROUNDING else (0,):
                 equal = [name for name in draft.equal(number.value + offset) if name in reach]
                 if equal and number.value > 1:
                     draft.site(launch.place, number.span, f"{{{equal[0]} - {offset}}}")
 
 
 def _choose_sizes(draft: Draft) -> None:
-    """Choices of the blocks and of the kernel's sizes, and the bounds of a block."""
+    """Set the choices of the blocks and of the kernel's sizes, and the bounds of a block."""
     total = _threads(draft)
     for formula in draft.blocks:
         for name in _IDENTIFIER.findall(formula or ""):
@@ -418,7 +423,7 @@ def _choose_sizes(draft: Draft) -> None:
 
 
 def _threads(draft: Draft) -> str | None:
-    """Formula of the number of threads in a block."""
+    """Return the formula of the number of threads in a block; None if unknown."""
     if not draft.blocks or any(formula is None for formula in draft.blocks):
         return None
     factors = [formula for formula in draft.blocks if formula is not None and formula != "1"]
@@ -426,7 +431,7 @@ def _threads(draft: Draft) -> str | None:
 
 
 def _link_body(draft: Draft, definition: Node) -> None:
-    """Literals in the kernel that repeat the block's size: launch bounds, shared arrays, tree reductions, warps."""
+    """Link literals in the kernel that repeat the block's size: launch bounds, shared arrays, reductions, warps."""
     threads = _threads(draft)
     size = draft.worth(threads) if threads is not None else None
     if threads is None or size is None or size < 32:
@@ -434,14 +439,14 @@ def _link_body(draft: Draft, definition: Node) -> None:
     for node in walk(definition):
         if node.type == "launch_bounds":
             if (number := integer(next(iter(node.named_children), None))) and number[0] == size:
-                draft.site(Place.KERNEL, number[1], f"{{{threads}}}")
+                draft.site(SiteFile.KERNEL, number[1], f"{{{threads}}}")
         elif node.type == "declaration" and b"__shared__" in (node.text or b""):
             _link_shared(draft, node, threads, size)
         elif node.type == "for_statement" and re.search(r">>=\s*1|/=\s*2", words(node.child_by_field_name("update"))):
             start = first(walk(node), lambda at: at.type == "init_declarator")
             number = integer(start.child_by_field_name("value")) if start is not None else None
             if number is not None and number[0] * 2 == size:
-                draft.site(Place.KERNEL, number[1], f"{{({threads}) // 2}}")
+                draft.site(SiteFile.KERNEL, number[1], f"{{({threads}) // 2}}")
     if size >= 64:
         for name, quantity in list(draft.quantities.items()):
             if "warp" in name.lower() and quantity.kind is Kind.SIZE and quantity.value == size // 32:
@@ -456,9 +461,9 @@ def _link_shared(draft: Draft, declaration: Node, threads: str, size: int) -> No
         return
     name = words(arrays[0].child_by_field_name("declarator"))
     if number[0] == size and not re.search(r"(?i)bin|hist|table|lut", name):
-        draft.site(Place.KERNEL, number[1], f"{{{threads}}}")
+        draft.site(SiteFile.KERNEL, number[1], f"{{{threads}}}")
     elif number[0] > 1 and number[0] * 32 == size and re.search(r"(?i)warp|part|sum|red|max", name):
-        draft.site(Place.KERNEL, number[1], f"{{({threads}) // 32}}")
+        draft.site(SiteFile.KERNEL, number[1], f"{{({threads}) // 32}}")
 
 
 def _add_launch_bounds(draft: Draft, definition: Node, resident: int) -> None:
@@ -482,11 +487,11 @@ def _add_launch_bounds(draft: Draft, definition: Node, resident: int) -> None:
     name = draft.add(quantity)
     draft.limits.append(Limit(f"({threads}) * {name}", 0, resident))
     if current is not None:
-        draft.site(Place.KERNEL, current[1], f"{{{name}}}")
+        draft.site(SiteFile.KERNEL, current[1], f"{{{name}}}")
     elif arguments:
-        draft.insert(Place.KERNEL, arguments[0].end_byte, f", {{{name}}}")
+        draft.insert(SiteFile.KERNEL, arguments[0].end_byte, f", {{{name}}}")
     elif (declarator := first(walk(definition), lambda node: node.type == "function_declarator")) is not None:
-        draft.insert(Place.KERNEL, declarator.start_byte, f"__launch_bounds__({{{threads}}}, {{{name}}}) ")
+        draft.insert(SiteFile.KERNEL, declarator.start_byte, f"__launch_bounds__({{{threads}}}, {{{name}}}) ")
 
 
 def _template_names(definition: Node) -> set[str]:
@@ -496,9 +501,9 @@ def _template_names(definition: Node) -> set[str]:
 
 
 def _add_unrolling(draft: Draft, definition: Node, text: str, fixed: set[str]) -> None:
-    """`#pragma unroll` before the innermost counting loops, or another factor where there is one.
+    """Add `#pragma unroll` before the innermost counting loops, or vary the factor of an existing one.
 
-    A loop that is to be unrolled as a whole, its bound among the constants `fixed`, is left so: its arrays may live in
+    A loop to be unrolled completely, with its bound among the constants `fixed`, is not changed: its arrays may live in
     registers for that reason.
     """
     data = text.encode()
@@ -521,9 +526,9 @@ def _add_unrolling(draft: Draft, definition: Node, text: str, fixed: set[str]) -
             at = before.start_byte
             if match[1]:
                 quantity.choices = tuple(sorted({quantity.value, 1, 2, 4, 8, 16}))
-                draft.site(Place.KERNEL, Span(at + match.start(1), at + match.end(1)), f"{{{draft.add(quantity)}}}")
+                draft.site(SiteFile.KERNEL, Span(at + match.start(1), at + match.end(1)), f"{{{draft.add(quantity)}}}")
             else:
-                draft.insert(Place.KERNEL, at + len(pragma.rstrip()), f" {{{draft.add(quantity)}}}")
+                draft.insert(SiteFile.KERNEL, at + len(pragma.rstrip()), f" {{{draft.add(quantity)}}}")
         elif (
             "unroll" not in pragma
             and loop.parent is not None
@@ -531,11 +536,11 @@ def _add_unrolling(draft: Draft, definition: Node, text: str, fixed: set[str]) -
         ):
             indent = data[data.rfind(b"\n", 0, loop.start_byte) + 1 : loop.start_byte]
             lead, tail = ("", indent.decode()) if not indent.strip() else ("\n", "")
-            draft.insert(Place.KERNEL, loop.start_byte, f"{lead}#pragma unroll {{{draft.add(quantity)}}}\n{tail}")
+            draft.insert(SiteFile.KERNEL, loop.start_byte, f"{lead}#pragma unroll {{{draft.add(quantity)}}}\n{tail}")
 
 
 def _trips(loop: Node) -> int | None:
-    """How often a loop runs whose bounds are literals and whose step is one."""
+    """Return how often a loop with literal bounds and step one runs; None for other loops."""
     condition, update = loop.child_by_field_name("condition"), words(loop.child_by_field_name("update"))
     bound = integer(condition.child_by_field_name("right")) if condition is not None else None
     return bound[0] if bound is not None and "++" in update else None

@@ -1,4 +1,4 @@
-"""A space of settings while it is being found: quantities by name, the places that depend on them, and who is tied."""
+"""A space of settings under construction: quantities by name, the places that depend on them, and ties."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,21 +9,21 @@ from kernel_lsp.refine.tunables.space import (
     FORMULA,
     Kind,
     Limit,
-    Place,
-    Site,
+    SiteFile,
     Space,
     Tunable,
+    TunableSite,
     Value,
     evaluate,
     formulas,
     names_in,
 )
-from kernel_lsp.refine.tunables.syntax import Number, Role
+from kernel_lsp.refine.tunables.syntax import Number, NumberRole
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.text import Span
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
-# Numbers that belong to the problem or the machine: another value is another function.
+# Numbers of the problem or the machine: with another value the kernel computes something else.
 _PROBLEM = re.compile(
     r"(?i)warp_?size|lane|^full|mask|bins?$|hist|class|vocab|channel|hidden|head|^d$|dim_?k?$|embed|radi(us|x)|^k(size|ernel)"
     r"|max_|^n_|^num_(?!threads|blocks|warps|stages)|^(is|has|use|do|even)_|version|align|byte|bits|dtype|rank|eps|seed|shift"
@@ -36,14 +36,14 @@ _PER_THREAD = re.compile(r"(?i)^t[mnk]$|unroll|item|per_thread|vec|stage|work|co
 
 
 def is_size(name: str, value: int) -> bool:
-    """Whether a constant looks like a size one may turn, judged by its name, else by being a power of two."""
+    """Return True if a constant looks like a tunable size, by its name, else by being a power of two."""
     if value < 1 or (_PROBLEM.search(name) and not re.search(r"(?i)block|tile", name)):
         return False
     return bool(_SIZE.search(name)) or (value >= 16 and value & (value - 1) == 0)
 
 
 def around(value: int, low: int, high: int, reach: int = 3) -> tuple[int, ...]:
-    """`value` halved and doubled up to `reach` times, within bounds, ascending."""
+    """Return `value` halved and doubled up to `reach` times, within bounds, ascending."""
     halves = (value >> step for step in range(1, reach + 1) if value % (1 << step) == 0)
     doubles = (value << step for step in range(1, reach + 1))
     return tuple(sorted({value, *(number for number in (*halves, *doubles) if low <= number <= high)}))
@@ -51,7 +51,7 @@ def around(value: int, low: int, high: int, reach: int = 3) -> tuple[int, ...]:
 
 @dataclass
 class Quantity:
-    """A number that can be turned, still open to being tied to others."""
+    """A tunable number that may still be tied to others."""
 
     name: str
     kind: Kind
@@ -64,7 +64,7 @@ class Quantity:
 
 @dataclass
 class Draft:
-    """What has been found so far.
+    """The findings so far.
 
     Attributes:
         quantities: by name.
@@ -78,8 +78,8 @@ class Draft:
 
     quantities: dict[str, Quantity] = field(default_factory=dict)
     derived: dict[str, int] = field(default_factory=dict)
-    sites: dict[tuple[Place, Span], str] = field(default_factory=dict)
-    insertions: list[Site] = field(default_factory=list)
+    sites: dict[tuple[SiteFile, Span], str] = field(default_factory=dict)
+    insertions: list[TunableSite] = field(default_factory=list)
     limits: list[Limit] = field(default_factory=list)
     ties: dict[str, str] = field(default_factory=dict)
     blocks: list[str | None] = field(default_factory=list)
@@ -94,18 +94,18 @@ class Draft:
         self.quantities[name] = quantity
         return name
 
-    def site(self, place: Place, span: Span, text: str) -> None:
-        """`text` stands at `span`, unless something else was already found there."""
+    def site(self, place: SiteFile, span: Span, text: str) -> None:
+        """Register `text` at `span`, unless that span is already registered."""
         self.sites.setdefault((place, span), text)
 
     def resolved(self, name: str) -> str:
-        """The name that stands for `name` after all ties."""
+        """Return the name that stands for `name` after all ties."""
         while name in self.ties:
             name = self.ties[name]
         return name
 
     def tie(self, names: Sequence[str]) -> str:
-        """Make one quantity of several equal ones; returns its name."""
+        """Merge several equal quantities into one, and return its name."""
         first, *others = dict.fromkeys(self.resolved(name) for name in names)
         for other in others:
             self.ties[other] = first
@@ -115,21 +115,21 @@ class Draft:
         return first
 
     def worth(self, formula: str) -> int | None:
-        """Value of a formula in the baseline."""
+        """Return the value of a formula in the baseline; None if it has none."""
         values = {name: q.value for name, q in self.quantities.items() if isinstance(q.value, int)}
         return evaluate(self.renamed(formula), values)
 
     def renamed(self, formula: str) -> str:
-        """`formula` in terms of the quantities that are left."""
+        """Return `formula` in terms of the quantities that are left."""
         return _NAME.sub(lambda match: self.resolved(match[0]), formula)
 
     def equal(self, value: int) -> list[str]:
-        """Names of the kernel's quantities with this value, the ones that are no count of work per thread first."""
+        """Return names of the kernel's quantities with this value, counts of work per thread last."""
         names = [name for name, quantity in self._sizes() if quantity.value == value]
         return [name for name in names if not _PER_THREAD.search(name)] or names
 
     def formula(self, value: int, axis: int | None) -> str | None:
-        """How `value` follows from the quantities, block dimension `axis` first; None if it does not."""
+        """Return a formula for `value` from the quantities, block dimension `axis` first; None without one."""
         block = self.blocks[axis] if axis is not None and axis < len(self.blocks) else None
         if block is not None and self.worth(block) == value:
             return block
@@ -154,8 +154,8 @@ class Draft:
             yield from (f"{block} * {name}" for name in names if name not in _NAME.findall(block))
         yield from (f"{left} * {right}" for left, right in combinations(names, 2))
 
-    def link(self, place: Place, number: Number, axis: int | None) -> bool:
-        """Let a literal of a grid or of a shared memory size follow the quantities it is made of."""
+    def link(self, place: SiteFile, number: Number, axis: int | None) -> bool:
+        """Let a literal of a grid or of a shared memory size follow its quantities; return False if it cannot."""
         if (place, number.span) in self.sites:
             return True
         if number.value < 2:
@@ -164,7 +164,7 @@ class Draft:
         if named in self.quantities and self.quantities[named].value == number.value:
             self.site(place, number.span, f"{{{named}}}")
             return True
-        rounding = number.role is Role.ROUNDING
+        rounding = number.role is NumberRole.ROUNDING
         if rounding and (formula := self.formula(number.value + 1, axis)) is not None:
             self.site(place, number.span, f"{{{formula} - 1}}")
             return True
@@ -173,15 +173,15 @@ class Draft:
             return True
         return False
 
-    def insert(self, place: Place, at: int, text: str) -> None:
-        """`text` may be put in at byte `at`."""
-        self.insertions.append(Site(place, Span(at, at), text))
+    def insert(self, place: SiteFile, at: int, text: str) -> None:
+        """Register `text` as a possible insertion at byte `at`."""
+        self.insertions.append(TunableSite(place, Span(at, at), text))
 
     def space(self, base: Candidate) -> Space:
-        """The finished space; quantities without a choice or a place keep their numbers."""
+        """Return the finished space; quantities without a choice or a place keep their numbers."""
         live = {name: q for name, q in self.quantities.items() if len(q.choices) > 1}
-        found = [*(Site(place, span, text) for (place, span), text in self.sites.items()), *self.insertions]
-        sites = [Site(site.place, site.span, self._settled(site.text, live)) for site in sorted(found)]
+        found = [*(TunableSite(place, span, text) for (place, span), text in self.sites.items()), *self.insertions]
+        sites = [TunableSite(site.place, site.span, self._settled(site.text, live)) for site in sorted(found)]
         used = names_in(" ".join(formula for site in sites for formula in formulas(site.text)))
         tunables = [
             Tunable(q.name, q.kind, q.value, q.choices, q.title, q.ordered, q.absent)
@@ -196,7 +196,7 @@ class Draft:
         )
 
     def _settled(self, text: str, live: Mapping[str, Quantity]) -> str:
-        """`text` over the live quantities only; without braces round formulas that no longer vary."""
+        """Return `text` over the live quantities only; formulas that no longer vary become numbers."""
 
         def settle(match: re.Match[str]) -> str:
             formula = self._final(match[1], live)

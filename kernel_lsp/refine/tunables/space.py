@@ -1,8 +1,8 @@
-"""The space of settings of one kernel: what can be turned, where each number stands, and the text of any setting.
+"""The space of settings of one kernel: its tunables, the places of their numbers, and the text of any setting.
 
-A number seldom stands alone: the block size of a launch is also the divisor of its grid, that divisor less one, an
-array's extent, a template argument. So a place in the text (`Site`) holds not a value but a text with formulas over
-the tunables, such as `{BLOCK - 1}`. Any setting of the tunables then gives one consistent candidate.
+Numbers depend on each other: the block size of a launch is also the divisor of its grid, that divisor less one, an
+array's extent, a template argument. So a place in the text (`TunableSite`) holds a text with formulas over the
+tunables, such as `{BLOCK - 1}`. Each setting of the tunables then gives one consistent candidate.
 """
 
 import ast
@@ -19,7 +19,7 @@ from kernel_lsp.source.text import Edit, Span, apply_edits
 
 
 class Kind(StrEnum):
-    """What a tunable turns, in the order in which trying it tends to pay."""
+    """The kind of a tunable, in the order in which trying it tends to pay."""
 
     AUTOTUNE = "autotune"
     BLOCK = "block"
@@ -31,8 +31,8 @@ class Kind(StrEnum):
     UNROLL = "unroll"
 
 
-class Place(StrEnum):
-    """Which of a candidate's two files a site stands in."""
+class SiteFile(StrEnum):
+    """The file of a candidate that a site stands in."""
 
     KERNEL = "kernel"
     LAUNCH = "launch"
@@ -46,7 +46,7 @@ class Written:
     code: str
 
     def __str__(self) -> str:
-        """The short name."""
+        """Return the short name."""
         return self.name
 
 
@@ -56,7 +56,7 @@ Settings = Mapping[str, Value]
 
 @dataclass(frozen=True, slots=True)
 class Tunable:
-    """One thing to turn.
+    """One parameter of the search space.
 
     Attributes:
         name: identifier used in formulas and settings, unique in its space.
@@ -77,15 +77,15 @@ class Tunable:
     absent: str = "none"
 
     def shown(self, value: Value) -> str:
-        """`value` for a person."""
+        """Return `value` as text for the user."""
         return self.absent if value == 0 else str(value)
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Site:
+class TunableSite:
     """A stretch of one file that depends on tunables; `text` holds formulas over their names in braces."""
 
-    place: Place
+    place: SiteFile
     span: Span
     text: str
 
@@ -113,17 +113,17 @@ _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
 
 
 def names_in(formula: str) -> frozenset[str]:
-    """The names that a formula mentions."""
+    """Return the names that a formula mentions."""
     return frozenset(_NAME.findall(formula))
 
 
 def formulas(text: str) -> list[str]:
-    """The formulas in a site's text."""
+    """Return the formulas in a site's text."""
     return FORMULA.findall(text)
 
 
 def evaluate(formula: str, values: Mapping[str, int]) -> int | None:
-    """The value of an integer formula of `+ - * // % << >>`, names and parentheses; None if it has none."""
+    """Return the value of an integer formula of `+ - * // % << >>`, names and parentheses; None if it has none."""
 
     def value(node: ast.expr) -> int:
         match node:
@@ -157,16 +157,16 @@ class Space:
 
     base: Candidate
     tunables: tuple[Tunable, ...]
-    sites: tuple[Site, ...]
+    sites: tuple[TunableSite, ...]
     limits: tuple[Limit, ...] = ()
 
     @cached_property
     def current(self) -> dict[str, Value]:
-        """The settings of the baseline."""
+        """Return the settings of the baseline."""
         return {tunable.name: tunable.current for tunable in self.tunables}
 
     def form(self, settings: Settings) -> Candidate | None:
-        """The candidate with these settings; tunables not mentioned keep their current value.
+        """Return the candidate with these settings; tunables not mentioned keep their current value.
 
         Returns:
             None when the settings break a limit or a formula has no positive value.
@@ -178,10 +178,10 @@ class Space:
             reach = evaluate(limit.formula, numbers)
             if reach is not None and not limit.low <= reach <= limit.high:
                 return None
-        edits: dict[Place, list[Edit]] = {Place.KERNEL: [], Place.LAUNCH: []}
+        edits: dict[SiteFile, list[Edit]] = {SiteFile.KERNEL: [], SiteFile.LAUNCH: []}
         for site in self.sites:
             names = names_in(" ".join(formulas(site.text)))
-            # A zero means that this text is not there at all, whatever else it mentions.
+            # A zero means that the whole text is absent.
             if not names & changed or any(values[name] == 0 for name in names):
                 continue
             text = _written(site.text, values, numbers)
@@ -190,8 +190,8 @@ class Space:
             edits[site.place].append(Edit(site.span, text))
         return Candidate(
             language=self.base.language,
-            kernel=_edited(self.base.kernel, edits[Place.KERNEL]),
-            launch=_edited(self.base.launch, edits[Place.LAUNCH]) if self.base.launch else None,
+            kernel=_edited(self.base.kernel, edits[SiteFile.KERNEL]),
+            launch=_edited(self.base.launch, edits[SiteFile.LAUNCH]) if self.base.launch else None,
             label=self._label(values),
             origin="tuner",
         )
@@ -206,7 +206,7 @@ class Space:
 
 
 def _written(text: str, values: Settings, numbers: Mapping[str, int]) -> str | None:
-    """`text` with its formulas replaced by their values; None if one has no positive value."""
+    """Return `text` with its formulas replaced by their values; None if one has no positive value."""
     parts: list[str] = []
     at = 0
     for formula in FORMULA.finditer(text):

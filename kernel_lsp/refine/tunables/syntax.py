@@ -1,4 +1,4 @@
-"""Numbers in syntax trees: which integer literals a launch depends on, in CUDA C++ and in Python alike."""
+"""Find the integer literals that a launch depends on, in CUDA C++ and in Python alike."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -16,23 +16,23 @@ _OPAQUE = {"subscript", "subscript_expression", "attribute", "field_expression",
 
 
 def parse_python(text: str) -> Node:
-    """Root of the syntax tree of a Python file."""
+    """Return the root of the syntax tree of a Python file."""
     return grammar.parse_python(text.encode()).root_node
 
 
 def parse_cuda(text: str) -> Node:
-    """Root of the syntax tree of a CUDA C++ file."""
+    """Return the root of the syntax tree of a CUDA C++ file."""
     # Not `grammar.parse_cuda`, which blanks some text first: here it is taken from the nodes.
     return Parser(grammar.cuda_grammar()).parse(text.encode()).root_node
 
 
 def words(node: Node | None) -> str:
-    """The source text of a node; empty for None."""
+    """Return the source text of a node; empty for None."""
     return node.text.decode() if node is not None and node.text is not None else ""
 
 
 def integer(node: Node | None) -> tuple[int, Span] | None:
-    """Value and span of the digits of a decimal integer, perhaps in parentheses and with a C suffix."""
+    """Return value and span of a decimal integer, in optional parentheses and with an optional C suffix."""
     match = _DIGITS.match(words(node)) if node is not None else None
     if node is None or match is None:
         return None
@@ -40,15 +40,15 @@ def integer(node: Node | None) -> tuple[int, Span] | None:
 
 
 def ancestor(node: Node, *types: str) -> Node | None:
-    """The nearest enclosing node of one of `types`."""
+    """Return the nearest enclosing node of one of `types`."""
     at = node.parent
     while at is not None and at.type not in types:
         at = at.parent
     return at
 
 
-class Role(Enum):
-    """What a number does in the expression it stands in."""
+class NumberRole(Enum):
+    """The role of a number in its expression."""
 
     WHOLE = auto()  # the expression is this number
     DIVISOR = auto()  # things are cut into pieces of this size
@@ -59,19 +59,19 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """An integer literal that an expression depends on, and the name of the constant it reached it through."""
+    """An integer literal that an expression depends on, and the constant through which it does."""
 
     value: int
     span: Span
-    role: Role
+    role: NumberRole
     name: str | None
 
 
 Scope = Mapping[str, Node]
 
 
-def numbers(node: Node, scope: Scope, role: Role = Role.WHOLE, name: str | None = None) -> Iterator[Number]:
-    """The literals that `node` depends on, following names through `scope` to what they were set to."""
+def numbers(node: Node, scope: Scope, role: NumberRole = NumberRole.WHOLE, name: str | None = None) -> Iterator[Number]:
+    """Yield the literals that `node` depends on, following names through `scope` to their values."""
     if node.type in _OPAQUE:
         return
     if (found := integer(node)) is not None:
@@ -95,19 +95,19 @@ def numbers(node: Node, scope: Scope, role: Role = Role.WHOLE, name: str | None 
             yield from numbers(child, scope, role, name)
     else:
         for child in node.named_children:
-            yield from numbers(child, scope, Role.FACTOR, None)
+            yield from numbers(child, scope, NumberRole.FACTOR, None)
 
 
-def _operand_roles(operation: str, role: Role) -> tuple[Role, Role]:
+def _operand_roles(operation: str, role: NumberRole) -> tuple[NumberRole, NumberRole]:
     match operation:
         case "/" | "//":
-            return Role.FACTOR, Role.DIVISOR
+            return NumberRole.FACTOR, NumberRole.DIVISOR
         case "+" | "-":
-            return Role.ROUNDING, Role.ROUNDING
-        case "*" if role in {Role.DIVISOR, Role.ROUNDING}:
+            return NumberRole.ROUNDING, NumberRole.ROUNDING
+        case "*" if role in {NumberRole.DIVISOR, NumberRole.ROUNDING}:
             return role, role
         case _:
-            return Role.FACTOR, Role.FACTOR
+            return NumberRole.FACTOR, NumberRole.FACTOR
 
 
 def _call_numbers(node: Node, scope: Scope) -> Iterator[Number]:
@@ -115,16 +115,16 @@ def _call_numbers(node: Node, scope: Scope) -> Iterator[Number]:
     arguments = node.child_by_field_name("arguments")
     for place, argument in enumerate(arguments.named_children if arguments is not None else ()):
         if "div" in called:
-            role = Role.DIVISOR if place else Role.FACTOR
+            role = NumberRole.DIVISOR if place else NumberRole.FACTOR
         elif called.rpartition("::")[2].startswith(("min", "max")):
-            role = Role.CAP
+            role = NumberRole.CAP
         else:
-            role = Role.FACTOR
+            role = NumberRole.FACTOR
         yield from numbers(argument, scope, role, None)
 
 
 def python_scope(root: Node, at: Node) -> dict[str, Node]:
-    """What names stand for at `at`: assigned once in its functions or the module, or a parameter's default."""
+    """Return the values of names at `at`: assigned once in its functions or the module, or a parameter's default."""
     scope: dict[str, Node] = {}
     enclosing = [root]
     function = ancestor(at, "function_definition")
@@ -152,7 +152,7 @@ def python_scope(root: Node, at: Node) -> dict[str, Node]:
 
 
 def _unpacked(target: Node | None, value: Node | None) -> Iterator[tuple[Node, Node]]:
-    """Each name that an assignment sets and what it is set to, for `a = x` and for `a, b = x, y`."""
+    """Yield each name that an assignment sets and its value, for `a = x` and for `a, b = x, y`."""
     if target is None or value is None:
         return
     if target.type in ("pattern_list", "tuple_pattern") and value.type in ("expression_list", "tuple"):
@@ -164,7 +164,7 @@ def _unpacked(target: Node | None, value: Node | None) -> Iterator[tuple[Node, N
 
 
 def cuda_scope(at: Node) -> dict[str, Node]:
-    """What names stand for at `at`: the local variables of its function that are initialised."""
+    """Return the values of names at `at`: the initialised local variables of its function."""
     function = ancestor(at, "function_definition")
     scope: dict[str, Node] = {}
     for node in walk(function) if function is not None else ():
@@ -176,7 +176,7 @@ def cuda_scope(at: Node) -> dict[str, Node]:
 
 
 def dimensions(node: Node, scope: Scope) -> tuple[Node, ...]:
-    """The expressions of a grid or block: of a tuple, a `dim3`, a lambda that gives a tuple, or a single number."""
+    """Return the expressions of a grid or block: from a tuple, a `dim3`, a lambda that returns a tuple, or a number."""
     if node.type == "identifier" and (value := scope.get(words(node))) is not None:
         if value.type in {"tuple", "argument_list", "initializer_list", "lambda", "call_expression"}:
             return dimensions(value, scope)
@@ -192,5 +192,5 @@ def dimensions(node: Node, scope: Scope) -> tuple[Node, ...]:
 
 
 def first(nodes: Iterator[Node], wanted: Callable[[Node], bool]) -> Node | None:
-    """The first node that is wanted."""
+    """Return the first node that fulfils `wanted`, or None."""
     return next((node for node in nodes if wanted(node)), None)

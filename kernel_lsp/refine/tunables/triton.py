@@ -1,4 +1,4 @@
-"""What can be turned in a Triton kernel: its compile-time sizes, warps, stages, and the configs of its autotuner."""
+"""Find the tunables of a Triton kernel: its compile-time sizes, warps, stages, and the configs of its autotuner."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -8,9 +8,9 @@ from itertools import zip_longest
 from tree_sitter import Node
 
 from kernel_lsp.refine.tunables.draft import Draft, Quantity, around, is_size
-from kernel_lsp.refine.tunables.space import Kind, Place, Space, Written
+from kernel_lsp.refine.tunables.space import Kind, SiteFile, Space, Written
 from kernel_lsp.refine.tunables.syntax import (
-    Role,
+    NumberRole,
     Scope,
     dimensions,
     first,
@@ -29,7 +29,7 @@ _MOST_CONFIGS = 16  # each one is compiled and timed by Triton on every new key
 _DEFAULTS = {"num_warps": 4, "num_stages": 3}  # of triton.compile for NVIDIA GPUs
 _WARPS = (1, 2, 4, 8, 16, 32)
 _STAGES = (1, 2, 3, 4, 5, 6, 7)
-_DOT_LEAST = 16  # tl.dot wants at least this in each dimension
+_DOT_LEAST = 16  # least extent of each dimension of tl.dot
 _PRODUCT = re.compile(r"(?i)(?:block|tile|b)_?(?:size)?_?([mnk])$|^([mnk])_?(?:block|tile)(?:_?size)?$")
 # Sizes along m, n and k, warps, stages: what the Triton tutorial and PyTorch's inductor use on Hopper for large
 # products of 2-byte types, then smaller tiles for products of few tiles. In the order of promise.
@@ -50,7 +50,7 @@ _MOST_SINGLE = 6  # lists of one config are for workloads of one shape
 class _Launch:
     """One `kernel[grid](...)`: its arguments by parameter name, and where more may be added."""
 
-    place: Place
+    place: SiteFile
     grid: tuple[Node, ...]
     arguments: Mapping[str, Node]
     end: int
@@ -68,18 +68,18 @@ class _Config:
 
     @property
     def code(self) -> str:
-        """Its source text."""
+        """Return its source text."""
         constants = ", ".join(f'"{name}": {value}' for name, value in self.constants)
         return f"triton.Config({{{constants}}}{''.join(f', {name}={value}' for name, value in self.options)})"
 
     @property
     def name(self) -> str:
-        """Its values, for a person."""
+        """Return its values as text for the user."""
         return " ".join(f"{name}={value}" for name, value in (*self.constants, *self.options))
 
 
 def find_tunables(base: Candidate, kernel: str) -> Space:
-    """The settings of a Triton kernel, wherever its wrapper or workload gives them.
+    """Return the settings of a Triton kernel, set by its wrapper or workload.
 
     Args:
         base: the kernel file, and the workload file where that holds the launch.
@@ -97,9 +97,9 @@ def find_tunables(base: Candidate, kernel: str) -> Space:
     if function is None:
         return draft.space(base)
     parameters = _parameters(function)
-    launches = list(_launches(Place.KERNEL, base.kernel.text, kernel, tuple(parameters)))
+    launches = list(_launches(SiteFile.KERNEL, base.kernel.text, kernel, tuple(parameters)))
     if base.launch is not None and base.launch.path != base.kernel.path:
-        launches += _launches(Place.LAUNCH, base.launch.text, kernel, tuple(parameters))
+        launches += _launches(SiteFile.LAUNCH, base.launch.text, kernel, tuple(parameters))
 
     tuned = _add_configs(draft, root, function)
     least = _DOT_LEAST if "tl.dot" in words(function) else 1
@@ -117,7 +117,7 @@ def find_tunables(base: Candidate, kernel: str) -> Space:
 
 
 def _parameters(function: Node) -> dict[str, Node | None]:
-    """Every parameter in order; with the default's node for a `tl.constexpr` that has one."""
+    """Return every parameter in order; with the default's node for a `tl.constexpr` that has one."""
     found: dict[str, Node | None] = {}
     parameters = function.child_by_field_name("parameters")
     for node in parameters.named_children if parameters is not None else ():
@@ -127,7 +127,7 @@ def _parameters(function: Node) -> dict[str, Node | None]:
     return found
 
 
-def _launches(place: Place, text: str, kernel: str, parameters: tuple[str, ...]) -> Iterator[_Launch]:
+def _launches(place: SiteFile, text: str, kernel: str, parameters: tuple[str, ...]) -> Iterator[_Launch]:
     root = parse_python(text)
     for node in walk(root):
         called = node.child_by_field_name("function") if node.type == "call" else None
@@ -162,14 +162,14 @@ def _launches(place: Place, text: str, kernel: str, parameters: tuple[str, ...])
 
 
 def _add_constant(draft: Draft, name: str, default: Node | None, launches: list[_Launch], least: int) -> None:
-    """A compile-time size: the literal that each launch gives, directly or through a name, or else the default."""
-    places: list[tuple[Place, int, Span]] = []
+    """Add a compile-time size: the literal that each launch gives, directly or through a name, or else the default."""
+    places: list[tuple[SiteFile, int, Span]] = []
     for launch in launches:
         node = launch.arguments.get(name)
         found = _literal(node, launch.scope) if node is not None else integer(default)
         if found is None:
             return
-        places.append((launch.place if node is not None else Place.KERNEL, *found))
+        places.append((launch.place if node is not None else SiteFile.KERNEL, *found))
     values = {value for _, value, _ in places}
     if len(values) != 1 or not is_size(name, value := values.pop()):
         return
@@ -191,7 +191,7 @@ def _literal(node: Node, scope: Scope) -> tuple[int, Span] | None:
 def _add_option(
     draft: Draft, launches: list[_Launch], tuned: set[str], name: str, kind: Kind, choices: tuple[int, ...]
 ) -> None:
-    """`num_warps` or `num_stages`: the literal given, a computed one to be overridden, or the default made explicit."""
+    """Add `num_warps` or `num_stages`: a given literal, an override of a computed value, or the explicit default."""
     if name in tuned or any(launch.open_ended and name not in launch.arguments for launch in launches):
         return
     given = [launch.arguments.get(name) for launch in launches]
@@ -216,16 +216,16 @@ def _add_option(
 def _link_grid(draft: Draft, launch: _Launch, persistent: bool) -> None:
     for node in launch.grid:
         for number in numbers(node, launch.scope):
-            if number.role in {Role.DIVISOR, Role.ROUNDING}:
+            if number.role in {NumberRole.DIVISOR, NumberRole.ROUNDING}:
                 draft.link(launch.place, number, None)
-            elif persistent and number.role in {Role.WHOLE, Role.CAP} and number.value > 1:
+            elif persistent and number.role in {NumberRole.WHOLE, NumberRole.CAP} and number.value > 1:
                 choices = around(number.value, 1, 1 << 16)
                 name = draft.add(Quantity("programs", Kind.GRID, number.value, "programs", choices))
                 draft.site(launch.place, number.span, f"{{{name}}}")
 
 
 def _add_configs(draft: Draft, root: Node, function: Node) -> set[str]:
-    """The list of an autotuner: richer, or fixed to one config. Returns the names that the configs set."""
+    """Add the list of an autotuner: extended, or fixed to one config; return the names that the configs set."""
     decorated = function.parent
     if decorated is None or decorated.type != "decorated_definition":
         return set()
@@ -242,7 +242,7 @@ def _add_configs(draft: Draft, root: Node, function: Node) -> set[str]:
         listed = python_scope(root, decorator).get(words(listed))
     if listed is None:
         return set()
-    # What a computed list sets cannot be read off; then it sets whatever it mentions.
+    # A computed list cannot be read: assume that it sets every name that it mentions.
     mentioned = set(re.findall(r"\w+", words(listed)))
     if listed.type != "list":
         return mentioned | set(_DEFAULTS)
@@ -257,12 +257,12 @@ def _add_configs(draft: Draft, root: Node, function: Node) -> set[str]:
     choices = [_listed(rich, "a richer list")] if len(rich) > len(known) else []
     choices += [_listed([config], config.name) for config in single]
     name = draft.add(Quantity("configs", Kind.AUTOTUNE, baseline, "autotune", (baseline, *choices), ordered=False))
-    draft.site(Place.KERNEL, span_of(listed), f"{{{name}}}")
+    draft.site(SiteFile.KERNEL, span_of(listed), f"{{{name}}}")
     return mentioned | set(_DEFAULTS)
 
 
 def _product_configs(like: _Config) -> Iterator[_Config]:
-    """Configs that tend to win for a matrix product, in the words of a known one; none for another kernel."""
+    """Yield configs that tend to win for a matrix product, with the names of a known one; none for other kernels."""
     roles = {
         match[match.lastindex or 0].lower(): name for name, _ in like.constants if (match := _PRODUCT.search(name))
     }
@@ -279,7 +279,7 @@ def _listed(configs: list[_Config], name: str) -> Written:
 
 
 def _config(node: Node) -> _Config | None:
-    """A `triton.Config` of literal integers; None for anything else."""
+    """Return a `triton.Config` of literal integers; None for anything else."""
     if node.type != "call" or words(node.child_by_field_name("function")).rpartition(".")[2] != "Config":
         return None
     arguments = node.child_by_field_name("arguments")
@@ -300,13 +300,13 @@ def _config(node: Node) -> _Config | None:
 
 
 def _neighbours(configs: list[_Config]) -> list[_Config]:
-    """Configs one step from a known one, taking the known ones in turn."""
+    """Return configs one step from a known one, taking the known ones in turn."""
     rounds = zip_longest(*(_steps(config) for config in configs))
     return [config for step in rounds for config in step if config is not None]
 
 
 def _steps(config: _Config) -> Iterator[_Config]:
-    """`config` with its warps or a size doubled or halved, or a stage more or less."""
+    """Yield `config` with its warps or a size doubled or halved, or one stage more or less."""
     options = {**_DEFAULTS, **dict(config.options)}
     for name, steps in (("num_warps", around(options["num_warps"], 1, 32, reach=1)), ("num_stages", _near(options))):
         for other in steps:

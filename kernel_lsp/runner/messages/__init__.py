@@ -1,4 +1,4 @@
-"""Requests that the parent makes of workers, and their answers, each a record.
+"""Requests that the parent sends to workers, and their answers, each a record.
 
 A request's class names the type of its answer and the method of the role that makes it: `await worker.ask(Probe())` is
 a bool to the type checker as it is at run time, and a role that lacks a method does not pass it. Both travel as
@@ -17,10 +17,10 @@ Answer = TypeVar("Answer", covariant=True)
 
 
 class Request(msgspec.Struct, Generic[Role, Answer], frozen=True, kw_only=True):
-    """Something that the parent asks of a worker of one role."""
+    """A request of the parent to a worker of one role."""
 
     def answered_by(self, role: Role) -> Answer:
-        """Call the role's method for it."""
+        """Return the answer of the role's method for this request."""
         raise NotImplementedError
 
 
@@ -37,7 +37,7 @@ def encode(message: object) -> bytes:
 
 
 def decode_request(name: str, body: bytes) -> AnyRequest:
-    """Return the request that a parent has encoded; `name` is that of its class.
+    """Return the request that a parent has encoded; `name` is the name of its class.
 
     Raises:
         LookupError: no request is called so.
@@ -47,7 +47,7 @@ def decode_request(name: str, body: bytes) -> AnyRequest:
 
 
 def decode_answer(request: Request[Never, Answer], body: bytes) -> Answer:
-    """Return what a worker answers to a request.
+    """Return a worker's answer to a request.
 
     Raises:
         ValueError: the body is no such answer.

@@ -1,4 +1,4 @@
-"""What the parent asks of a build worker, which plans and compiles candidates without a GPU.
+"""Requests to a build worker, which traces and compiles candidates without a GPU.
 
 All paths are absolute: a worker lives in a folder of its own.
 """
@@ -22,7 +22,7 @@ from kernel_lsp.source.kernel import Language
 
 @dataclass(frozen=True, slots=True)
 class CacheFolder:
-    """A folder of builds by content address, and how many bytes it may hold."""
+    """A folder of builds by content address, and its size limit in bytes."""
 
     path: Path
     limit: int
@@ -34,7 +34,7 @@ class CacheFolder:
 
 @dataclass(frozen=True, slots=True)
 class CandidateBuild:
-    """A candidate that was built, but for the extensions that it asks for.
+    """The build of a candidate, without the extensions that it asks for.
 
     Attributes:
         build: what the compiler made and said.
@@ -64,7 +64,7 @@ class BuildRole(Protocol):
 class BuildCandidate(Request[BuildRole, CandidateBuild], frozen=True, kw_only=True):
     """Build a candidate and plan its launches.
 
-    A CUDA file is an extension itself, and asked for as such, when its workload calls host functions of it.
+    A CUDA file whose workload calls its host functions is itself an extension, and requested as one.
 
     Attributes:
         language: of the kernel file.
@@ -98,7 +98,7 @@ class BuildCandidate(Request[BuildRole, CandidateBuild], frozen=True, kw_only=Tr
 
 
 class BuildExtension(Request[BuildRole, ExtensionBuild | str], frozen=True, kw_only=True):
-    """Build an extension on the fast path, or answer why that cannot be; runs none of its code.
+    """Build an extension on the fast path without running its code; the answer is a reason if that is impossible.
 
     `origin` is the file whose text holds the sources, so that messages name its lines.
     """
@@ -131,7 +131,7 @@ class BuildExtensionFully(Request[BuildRole, ExtensionBuild], frozen=True, kw_on
 
 
 class BuildOwnKernels(Request[BuildRole, Binary], frozen=True, kw_only=True):
-    """Build our own kernels of `device/NAME.cu`."""
+    """Build the kernels of `device/NAME.cu`, which belong to this program."""
 
     name: str
     arch: str
@@ -142,7 +142,7 @@ class BuildOwnKernels(Request[BuildRole, Binary], frozen=True, kw_only=True):
 
 
 class PrepareHeader(Request[BuildRole, None], frozen=True, kw_only=True):
-    """Compile what every extension on the fast path begins with, into a folder of builds."""
+    """Precompile the header that every extension on the fast path includes, into a folder of builds."""
 
     folder: Path
 

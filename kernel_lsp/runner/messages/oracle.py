@@ -1,6 +1,6 @@
-"""What the parent asks of the oracle: the worker that makes inputs and knows what is right, and runs no candidate.
+"""Requests to the oracle: the worker that makes inputs and knows the right answers, and runs no candidate.
 
-A *key* names one set of inputs, a *subject* the memory of one worker under test, a *slab* one part of it.
+A *key* names one set of inputs, a *subject* the memory of one worker under test, a *slab* one part of that memory.
 """
 
 from dataclasses import dataclass, field
@@ -13,10 +13,10 @@ from kernel_lsp.workload.call import Call
 
 
 @dataclass(frozen=True, slots=True)
-class Contract:
-    """What the workload says its callers guarantee; see `kernel_lsp.workload.contract.Contract`.
+class CallerContract:
+    """The guarantees that the workload's callers give; see `kernel_lsp.workload.contract.Contract`.
 
-    `promises` say in words what holds of each input's values, as what follows its name and "is".
+    `promises` maps an input's name to a text about its values that completes "NAME is ...".
     """
 
     contiguous: bool = False
@@ -27,8 +27,8 @@ class Contract:
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
-    """A workload that was loaded.
+class LoadedWorkload:
+    """A loaded workload.
 
     Attributes:
         cases: each as a person would write it.
@@ -54,12 +54,12 @@ class Workload:
     calls: tuple[Call, ...] = ()
     large: bool = False
     nondeterministic: bool = False
-    contract: Contract = field(default_factory=Contract)
+    contract: CallerContract = field(default_factory=CallerContract)
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """Inputs that were made: how a worker lays out `nbytes` of memory for them; `input_bytes` are their elements'."""
+    """The memory layout of new inputs: `nbytes` of memory, of which `input_bytes` belong to their elements."""
 
     arguments: tuple[Argument, ...]
     nbytes: int
@@ -84,7 +84,7 @@ class Varied:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SlabPlace:
     """Slabs of one worker under test that are filled in turn."""
 
     subject: str
@@ -125,7 +125,7 @@ class BaselineError:
 
 @dataclass(frozen=True, slots=True)
 class TrampledInput:
-    """A write past an end of an input: which, on which side, how many bytes away and how many bytes."""
+    """A write past an end of an input: which input, on which side, at what distance and how many bytes."""
 
     input: str
     side: Literal["before", "past"]
@@ -135,7 +135,7 @@ class TrampledInput:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Outputs beside the truth.
+    """The comparison of outputs with the right answer.
 
     Attributes:
         mismatch: how outputs differ in kind from the reference's, as a sentence; empty if they do not.
@@ -160,7 +160,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class MemoryRates:
-    """Bytes per second of the GPU's memory: see `kernel_lsp.judge.measure.roofline.Bandwidth`."""
+    """Bytes per second of the GPU's memory; see `kernel_lsp.judge.measure.roofline.Bandwidth`."""
 
     copy: float
     read: float
@@ -171,7 +171,7 @@ class MemoryRates:
 class OracleRole(Protocol):
     """The requests that the oracle answers."""
 
-    def load(self, request: "LoadWorkload", /) -> Workload: ...
+    def load(self, request: "LoadWorkload", /) -> LoadedWorkload: ...
     def sizes(self) -> tuple[int, ...]: ...
     def prepare(self, request: "Prepare", /) -> Made: ...
     def lay_out(self, request: "LayOut", /) -> Made: ...
@@ -188,7 +188,7 @@ class OracleRole(Protocol):
     def probe(self) -> bool: ...
 
 
-class LoadWorkload(Request[OracleRole, Workload], frozen=True, kw_only=True):
+class LoadWorkload(Request[OracleRole, LoadedWorkload], frozen=True, kw_only=True):
     """Load a workload and describe it.
 
     Attributes:
@@ -205,12 +205,12 @@ class LoadWorkload(Request[OracleRole, Workload], frozen=True, kw_only=True):
     distance: Binary | None = None
     probes: Binary | None = None
 
-    def answered_by(self, role: OracleRole) -> Workload:
+    def answered_by(self, role: OracleRole) -> LoadedWorkload:
         return role.load(self)
 
 
 class InputSizes(Request[OracleRole, tuple[int, ...]], frozen=True, kw_only=True):
-    """Say how many bytes the inputs of each case take."""
+    """Return the bytes that the inputs of each case take."""
 
     def answered_by(self, role: OracleRole) -> tuple[int, ...]:
         return role.sizes()
@@ -219,8 +219,8 @@ class InputSizes(Request[OracleRole, tuple[int, ...]], frozen=True, kw_only=True
 class Prepare(Request[OracleRole, Made], frozen=True, kw_only=True):
     """Make inputs of a case and family under `key`.
 
-    Errors are held to those of the baseline on the inputs `like`, where that is given; else the baseline is measured
-    on these inputs first.
+    Errors are held to those of the baseline on the inputs `like` if given; else the baseline is measured on these
+    inputs first.
     """
 
     key: str
@@ -234,7 +234,7 @@ class Prepare(Request[OracleRole, Made], frozen=True, kw_only=True):
 
 
 class LayOut(Request[OracleRole, Made], frozen=True, kw_only=True):
-    """Keep the inputs of `base` under `key`, to lie in memory as a family's layout asks; their right answer stays."""
+    """Keep the inputs of `base` under `key`, in the memory layout of a family; the right answer is the same."""
 
     key: str
     base: str
@@ -247,7 +247,7 @@ class LayOut(Request[OracleRole, Made], frozen=True, kw_only=True):
 class Vary(Request[OracleRole, Varied], frozen=True, kw_only=True):
     """Keep the inputs of `base` under `key` with another value of one argument, by number.
 
-    It is the first one that matters of its other values from number `first` on.
+    Among its other values from number `first` on, the first that changes the answer is taken.
     """
 
     key: str
@@ -281,7 +281,7 @@ class RehearseReference(Request[OracleRole, None], frozen=True, kw_only=True):
 
 
 class Attach(Request[OracleRole, None], frozen=True, kw_only=True):
-    """Open an allocation of a worker under test, which holds slabs of `nbytes` one after another."""
+    """Open an allocation of a worker under test, which holds slabs of `nbytes` each, one after another."""
 
     subject: str
     slabs: tuple[str, ...]
@@ -293,7 +293,7 @@ class Attach(Request[OracleRole, None], frozen=True, kw_only=True):
 
 
 class Detach(Request[OracleRole, None], frozen=True, kw_only=True):
-    """Let go of slabs of a worker, of all of them where none is named."""
+    """Close slabs of a worker; all of them if none is named."""
 
     subject: str
     slabs: tuple[str, ...] = ()
@@ -303,7 +303,7 @@ class Detach(Request[OracleRole, None], frozen=True, kw_only=True):
 
 
 class Fill(Request[OracleRole, None], frozen=True, kw_only=True):
-    """Write the inputs of `key` into slabs of a worker and fence them."""
+    """Write the inputs of `key` into slabs of a worker, with guard bytes around each."""
 
     subject: str
     slabs: tuple[str, ...]
@@ -314,25 +314,25 @@ class Fill(Request[OracleRole, None], frozen=True, kw_only=True):
 
 
 class Renew(Request[OracleRole, None], frozen=True, kw_only=True):
-    """Draw inputs that nobody has seen, and write the i-th draw into the i-th slab of each place.
+    """Draw fresh inputs, and write the i-th draw into the i-th slab of each place.
 
-    Values are those that `Prepare` makes with the same case, family and seed. Nothing is kept of them.
+    Values are those that `Prepare` makes with the same case, family and seed. They are not stored.
     """
 
     case: int
     family: str
     seeds: tuple[int, ...]
-    places: tuple[Place, ...]
+    places: tuple[SlabPlace, ...]
 
     def answered_by(self, role: OracleRole) -> None:
         role.renew(self)
 
 
 class Compare(Request[OracleRole, Compared], frozen=True, kw_only=True):
-    """Compare what a worker published for the inputs of `key`, which lie in `slab`.
+    """Compare a worker's published outputs for the inputs of `key`, which lie in `slab`, with the right answer.
 
-    The `baseline`'s own errors set what a candidate may be off by. Where the slab holds other inputs by now, it is
-    not `untouched` and not looked at.
+    The errors of the `baseline` set the bounds for candidates. `untouched` is False if the slab holds other inputs by
+    now, so that its contents cannot be checked.
     """
 
     subject: str
@@ -347,7 +347,7 @@ class Compare(Request[OracleRole, Compared], frozen=True, kw_only=True):
 
 
 class Discriminate(Request[OracleRole, tuple[str, ...]], frozen=True, kw_only=True):
-    """Name trivial answers that would pass as right for `key`.
+    """Return the names of trivial answers that would pass as right for `key`.
 
     `other` are inputs with another answer; `outputs` the types of the baseline's outputs.
     """
@@ -368,7 +368,7 @@ class MeasureRates(Request[OracleRole, MemoryRates], frozen=True, kw_only=True):
 
 
 class Probe(Request[OracleRole, bool], frozen=True, kw_only=True):
-    """Say if the GPU still computes."""
+    """Return True if the GPU still computes correctly."""
 
     def answered_by(self, role: OracleRole) -> bool:
         return role.probe()

@@ -1,4 +1,4 @@
-"""What the parent asks of a worker that judges by KernelBench's published method; see `workers.published`."""
+"""Requests to a worker that judges by KernelBench's published method; see `workers.published`."""
 
 from dataclasses import dataclass
 from typing import Protocol

@@ -22,14 +22,14 @@ Mode = Literal["cold", "short"]
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A version that is loaded; `own_weights` are weights of a KernelBench problem that it cannot be given."""
+    """A loaded version; `own_weights` are weights of a KernelBench problem that it cannot be given."""
 
     own_weights: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Trampled:
-    """A write past an end of a tensor of `shape` that the launch made.
+    """A write past an end of a tensor of `shape` that the launch allocated.
 
     Attributes:
         shape: of the tensor.
@@ -47,8 +47,8 @@ class Trampled:
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
-    """Outputs, copied to where the oracle reads them.
+class PublishedOutputs:
+    """Outputs, copied to memory that the oracle reads.
 
     Attributes:
         outputs: where each lies in the outbox.
@@ -63,7 +63,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """One eager launch.
+    """The result of one eager launch.
 
     Attributes:
         published: its outputs.
@@ -75,7 +75,7 @@ class Ran:
         own_weights: weights of a KernelBench problem that the version cannot be given, as far as that is known by now.
     """
 
-    published: Published
+    published: PublishedOutputs
     held: tuple[int, ...]
     trampled: tuple[Trampled, ...]
     places: tuple[str, ...]
@@ -89,13 +89,13 @@ UNFLUSHED = "/unflushed"
 
 
 def slab_of(recording: str) -> str:
-    """Return the slab that a recording is named after, the first of those that it works on."""
+    """Return the slab that a recording is named after, the first of its slabs."""
     return recording.removesuffix(UNFLUSHED)
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A recording that was made.
+    """The properties of a new recording.
 
     Attributes:
         disorder: how work of a launch may run outside of it, as the end of a sentence; empty if it may not.
@@ -110,7 +110,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One segment that was run.
+    """The result of running one segment.
 
     Attributes:
         times_us: microseconds of each launch; of a `short` recording one mean over all of them.
@@ -151,7 +151,7 @@ class HeardLaunch:
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """What ran on the GPU, and what our launchers heard of it.
+    """The work on the GPU during a trace, and the launches that our own launchers reported.
 
     Attributes:
         operations: all work, in no order.
@@ -171,8 +171,8 @@ class Traced:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
-    """Settings and functions of torch that a version changed, by name, and Python threads that it left running."""
+class ProcessChanges:
+    """The torch settings and functions that a version changed, by name, and the Python threads it left running."""
 
     changed: tuple[str, ...]
     threads: tuple[str, ...]
@@ -180,7 +180,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class LaunchFile:
-    """The file that keeps launches for repetition, or the reason that there is none."""
+    """The file that stores launches for repetition, or the reason why there is none."""
 
     file: str = ""
     reason: str = ""
@@ -188,7 +188,7 @@ class LaunchFile:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Launches one after another without pause: how many, GPU seconds they took, SM clock in MHz."""
+    """A run of launches without pause: their number, GPU seconds, and the SM clock in MHz."""
 
     launches: int
     seconds: float
@@ -208,16 +208,16 @@ class SubjectRole(Protocol):
     def sample_blocks(self, request: "SampleBlocks", /) -> SampledRun: ...
     def forget(self) -> tuple[int, ...]: ...
     def spoil(self) -> None: ...
-    def publish_earlier(self, request: "PublishEarlier", /) -> Published: ...
+    def publish_earlier(self, request: "PublishEarlier", /) -> PublishedOutputs: ...
     def call_repeatedly(self, request: "CallRepeatedly", /) -> None: ...
-    def record(self, request: "Record", /) -> Recorded: ...
+    def record(self, request: "RecordSegment", /) -> Recorded: ...
     def refresh(self, request: "Refresh", /) -> None: ...
     def run_segments(self, request: "RunSegments", /) -> tuple[Segment, ...]: ...
-    def publish(self, request: "Publish", /) -> Published: ...
+    def publish(self, request: "Publish", /) -> PublishedOutputs: ...
     def sustain(self, request: "Sustain", /) -> Stretch: ...
-    def trace(self, request: "Trace", /) -> Traced: ...
+    def trace(self, request: "TraceLaunch", /) -> Traced: ...
     def trace_segment(self, request: "TraceSegment", /) -> Traced: ...
-    def changes(self) -> Changes: ...
+    def changes(self) -> ProcessChanges: ...
     def record_launches(self, request: "RecordLaunches", /) -> LaunchFile: ...
     def ready(self) -> None: ...
 
@@ -225,7 +225,7 @@ class SubjectRole(Protocol):
 class Load(Request[SubjectRole, Loaded], frozen=True, kw_only=True):
     """Load a version: a `binary` for a CUDA file, one that was built with its host code, or the module in `text`.
 
-    `extensions` are that one, or those that a Python module asks for when it is run. Of an answer to a KernelBench
+    `extensions` are that one, or those that a Python module asks for when it is run. For an answer to a KernelBench
     problem, which is called as `calls` say, the model for `case` is built too.
     """
 
@@ -245,7 +245,7 @@ class Load(Request[SubjectRole, Loaded], frozen=True, kw_only=True):
 
 
 class Bind(Request[SubjectRole, SlabHandle], frozen=True, kw_only=True):
-    """Make one allocation of slabs, each of `nbytes`, one after another; `names` are what the workload calls inputs."""
+    """Allocate slabs of `nbytes` each, one after another; `names` are the workload's names of the inputs."""
 
     slabs: tuple[str, ...]
     arguments: tuple[Argument, ...]
@@ -258,7 +258,7 @@ class Bind(Request[SubjectRole, SlabHandle], frozen=True, kw_only=True):
 
 
 class Unbind(Request[SubjectRole, None], frozen=True, kw_only=True):
-    """Free slabs that were bound together, and the recordings on them; the oracle has let go of them before."""
+    """Free slabs that were bound together, and the recordings on them; the oracle has closed them before."""
 
     slabs: tuple[str, ...]
 
@@ -267,21 +267,21 @@ class Unbind(Request[SubjectRole, None], frozen=True, kw_only=True):
 
 
 class Retire(Request[SubjectRole, None], frozen=True, kw_only=True):
-    """Free memory that the oracle has opened anew elsewhere."""
+    """Free memory that the oracle no longer has open, because it has opened its replacement."""
 
     def answered_by(self, role: SubjectRole) -> None:
         role.retire()
 
 
 class Rest(Request[SubjectRole, None], frozen=True, kw_only=True):
-    """Free all inputs, outputs and recordings; the oracle has let go of them before."""
+    """Free all inputs, outputs and recordings; the oracle has closed them before."""
 
     def answered_by(self, role: SubjectRole) -> None:
         role.rest()
 
 
 class Rehearse(Request[SubjectRole, None], frozen=True, kw_only=True):
-    """Launch once for nothing, so that compiling or tuning at first use is over."""
+    """Launch once without a result, so that compiling or tuning at the first launch is over."""
 
     slab: str
 
@@ -290,7 +290,7 @@ class Rehearse(Request[SubjectRole, None], frozen=True, kw_only=True):
 
 
 class Run(Request[SubjectRole, Ran], frozen=True, kw_only=True):
-    """Launch once, everything that the launch allocates being fenced and full of `unset` bytes."""
+    """Launch once; memory that the launch allocates is guarded, and filled with `unset` bytes."""
 
     slab: str
     unset: int = policy.POISON_BYTE
@@ -300,7 +300,7 @@ class Run(Request[SubjectRole, Ran], frozen=True, kw_only=True):
 
 
 class SampleBlocks(Request[SubjectRole, SampledRun], frozen=True, kw_only=True):
-    """Emulate a few blocks of each launch with its whole grid; which, follows from `seed`. Outputs mean nothing.
+    """Emulate a few blocks of each launch with its whole grid, chosen by `seed`. Outputs are meaningless.
 
     Blocks of one launch execute at most `instructions` together, and all launches four times as many.
     """
@@ -315,7 +315,7 @@ class SampleBlocks(Request[SubjectRole, SampledRun], frozen=True, kw_only=True):
 
 
 class Forget(Request[SubjectRole, tuple[int, ...]], frozen=True, kw_only=True):
-    """Let go of outputs of earlier runs, and name those whose memory something else still holds, by number."""
+    """Release the outputs of earlier runs, and return the numbers of those whose memory is still referenced."""
 
     def answered_by(self, role: SubjectRole) -> tuple[int, ...]:
         return role.forget()
@@ -328,17 +328,17 @@ class Spoil(Request[SubjectRole, None], frozen=True, kw_only=True):
         role.spoil()
 
 
-class PublishEarlier(Request[SubjectRole, Published], frozen=True, kw_only=True):
-    """Publish once more what the run `back` runs before the last one returned."""
+class PublishEarlier(Request[SubjectRole, PublishedOutputs], frozen=True, kw_only=True):
+    """Publish again the outputs of the run that came `back` runs before the last one."""
 
     back: int
 
-    def answered_by(self, role: SubjectRole) -> Published:
+    def answered_by(self, role: SubjectRole) -> PublishedOutputs:
         return role.publish_earlier(self)
 
 
 class CallRepeatedly(Request[SubjectRole, None], frozen=True, kw_only=True):
-    """Call `launch` eagerly so many times, and wait for the GPU after each; the parent's clock runs meanwhile."""
+    """Call `launch` eagerly `count` times, and wait for the GPU after each; the parent measures the time."""
 
     slab: str
     count: int
@@ -347,8 +347,8 @@ class CallRepeatedly(Request[SubjectRole, None], frozen=True, kw_only=True):
         role.call_repeatedly(self)
 
 
-class Record(Request[SubjectRole, Recorded], frozen=True, kw_only=True):
-    """Make a segment of launches ready for timing, one on each of the slabs in turn.
+class RecordSegment(Request[SubjectRole, Recorded], frozen=True, kw_only=True):
+    """Prepare a segment of launches for timing, one on each of the slabs in turn.
 
     Attributes:
         recording: its name.
@@ -373,7 +373,7 @@ class Record(Request[SubjectRole, Recorded], frozen=True, kw_only=True):
 
 
 class Refresh(Request[SubjectRole, None], frozen=True, kw_only=True):
-    """Take the contents of slabs as the inputs that launches start from; needed where recordings restore them."""
+    """Store the contents of slabs as the inputs that launches start from; needed where recordings restore them."""
 
     slabs: tuple[str, ...]
 
@@ -391,18 +391,18 @@ class RunSegments(Request[SubjectRole, tuple[Segment, ...]], frozen=True, kw_onl
         return role.run_segments(self)
 
 
-class Publish(Request[SubjectRole, Published], frozen=True, kw_only=True):
-    """Publish what one launch of the last segment of a recording computed; launches count from 0."""
+class Publish(Request[SubjectRole, PublishedOutputs], frozen=True, kw_only=True):
+    """Publish the outputs of one launch of the last segment of a recording; launches count from 0."""
 
     recording: str
     launch: int
 
-    def answered_by(self, role: SubjectRole) -> Published:
+    def answered_by(self, role: SubjectRole) -> PublishedOutputs:
         return role.publish(self)
 
 
 class Sustain(Request[SubjectRole, Stretch], frozen=True, kw_only=True):
-    """Launch without pause for so many seconds; a launch takes about `launch_us` microseconds."""
+    """Launch without pause for `seconds`; one launch takes about `launch_us` microseconds."""
 
     slab: str
     seconds: float
@@ -414,8 +414,8 @@ class Sustain(Request[SubjectRole, Stretch], frozen=True, kw_only=True):
         return role.sustain(self)
 
 
-class Trace(Request[SubjectRole, Traced], frozen=True, kw_only=True):
-    """Trace one eager launch, between a kernel that spins and one that reads clocks."""
+class TraceLaunch(Request[SubjectRole, Traced], frozen=True, kw_only=True):
+    """Trace one eager launch, enclosed by a kernel that spins and one that reads clocks."""
 
     slab: str
 
@@ -432,15 +432,15 @@ class TraceSegment(Request[SubjectRole, Traced], frozen=True, kw_only=True):
         return role.trace_segment(self)
 
 
-class LookForChanges(Request[SubjectRole, Changes], frozen=True, kw_only=True):
-    """Say what the version has changed round itself since it was loaded."""
+class LookForChanges(Request[SubjectRole, ProcessChanges], frozen=True, kw_only=True):
+    """Return the settings and functions that the version has changed in its process since it was loaded."""
 
-    def answered_by(self, role: SubjectRole) -> Changes:
+    def answered_by(self, role: SubjectRole) -> ProcessChanges:
         return role.changes()
 
 
 class RecordLaunches(Request[SubjectRole, LaunchFile], frozen=True, kw_only=True):
-    """Keep the launches of a run on each of these slabs in a file; nothing may have been launched before."""
+    """Store the launches of a run on each of these slabs in a file; nothing may have been launched before."""
 
     slabs: tuple[str, ...]
 

@@ -1,4 +1,4 @@
-"""Watched allocations: what a launch allocates is filled with one byte, 0xFF (NaN) at first, and fenced by guards."""
+"""Watched allocations: memory that a launch allocates is filled with one byte, 0xFF (NaN) by default, and guarded."""
 
 from typing import Literal, Protocol
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from kernel_lsp.compiler.operations import Operations
 from kernel_lsp.policy import GUARD_BYTES, POISON_BYTE
 from kernel_lsp.runner.messages.subject import Trampled
-from kernel_lsp.runner.workers.dispatch import Operation, written_by
+from kernel_lsp.runner.workers.dispatch import TorchOperation, written_by
 
 _aten = torch.ops.aten
 _UNSET: set[object] = {
@@ -32,17 +32,17 @@ _SET: set[object] = {
 
 
 class Listener(Protocol):
-    """Who wants to know what torch does to memory."""
+    """Listens to what torch does to memory."""
 
     def allocated(self, tensor: Tensor, initialised: bool) -> None:
-        """A factory function made `tensor`."""
+        """Note that a factory function made `tensor`."""
 
     def written(self, tensor: Tensor) -> None:
-        """An operation of torch's wrote to all of `tensor`."""
+        """Note that an operation of torch wrote to all of `tensor`."""
 
 
 class WatchedAllocations(Operations):
-    """While active, every tensor made by a factory function lies between guards; unset ones hold `unset` bytes."""
+    """While active, every tensor made by a factory function lies between guards; unset memory holds `unset` bytes."""
 
     def __init__(self, listener: Listener | None = None, unset: int = POISON_BYTE) -> None:
         super().__init__()  # pyright: ignore[reportUnknownMemberType] - torch leaves its parameter untyped
@@ -50,8 +50,8 @@ class WatchedAllocations(Operations):
         self._watched: list[tuple[Tensor, Tensor]] = []
         self._listener = listener
 
-    def operation(self, func: Operation, args: tuple[object, ...], named: dict[str, object]) -> object:
-        """Do one operation; what it allocates is fenced."""
+    def operation(self, func: TorchOperation, args: tuple[object, ...], named: dict[str, object]) -> object:
+        """Run one operation; its allocations are guarded."""
         made = func(*args, **named)
         if func not in _UNSET and func not in _SET:
             if self._listener is not None:
@@ -61,7 +61,7 @@ class WatchedAllocations(Operations):
         if not isinstance(made, Tensor) or made.device.type == "meta" or not made.numel():
             return made
         span = (sum((n - 1) * s for n, s in zip(made.shape, made.stride(), strict=True)) + 1) * made.itemsize
-        # Rounded up only behind the far guard, so that the first byte past the tensor is guarded.
+        # Padding follows the far guard, so that the first byte past the tensor is guarded.
         size = -(-(span + 2 * GUARD_BYTES) // 16) * 16
         raw = torch.full((size,), POISON_BYTE, dtype=torch.uint8, device=made.device)
         fenced = raw[GUARD_BYTES : GUARD_BYTES + span].view(made.dtype).as_strided(made.shape, made.stride())
@@ -75,7 +75,7 @@ class WatchedAllocations(Operations):
         return fenced
 
     def trampled(self) -> tuple[Trampled, ...]:
-        """Writes outside the tensors made so far."""
+        """Return the writes outside the tensors made so far."""
         found: list[Trampled] = []
         for raw, fenced in self._watched:
             span = (sum((n - 1) * s for n, s in zip(fenced.shape, fenced.stride(), strict=True)) + 1) * fenced.itemsize
@@ -91,6 +91,6 @@ class WatchedAllocations(Operations):
         return tuple(found)
 
 
-# The first use of a dispatch mode imports hundreds of modules. Paid here, it is paid once, by the nursery.
+# The first use of a dispatch mode imports hundreds of modules; done here, only the nursery pays for that.
 with WatchedAllocations():
     torch.empty(1)

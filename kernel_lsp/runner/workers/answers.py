@@ -1,4 +1,4 @@
-"""A KernelBench answer, or a problem's `Model`, where there is no GPU: executed, so that what it asks for can be built.
+"""Execute a KernelBench answer, or a problem's `Model`, without a GPU, to learn which extensions it asks for.
 
 Worker processes only: it runs the user's code.
 """
@@ -19,18 +19,18 @@ from kernel_lsp.workload.workload import Workload, make_inputs
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What came of executing an answer: what is wrong with it, and the extensions that it asks for."""
+class ExecutedAnswer:
+    """The result of executing an answer: its errors as a build, and the extensions that it asks for."""
 
     build: Build
     requests: tuple[ExtensionRequest, ...] = ()
 
 
-def execute_answer(source: SourceFile, workload: Workload, device: Device) -> Asked:
+def execute_answer(source: SourceFile, workload: Workload, device: Device) -> ExecutedAnswer:
     """Execute the file and construct its model for the case as written.
 
-    Where that asks for no extension though the text names `load_inline`, the model is called too, up to the first
-    function that is not built yet.
+    If that asks for no extension though the text names `load_inline`, the model is called too, up to the first function
+    of an extension that is not built yet.
 
     Args:
         source: the file with `ModelNew`, or with `Model` alone.
@@ -54,15 +54,15 @@ def execute_answer(source: SourceFile, workload: Workload, device: Device) -> As
                 raise
             line = error.line or 1
             said = Diagnostic(str(source.path), line, 1, line, 1, Severity.ERROR, error.message)
-            return Asked(Build(None, (said,), "torch", time.perf_counter() - start))
-    return Asked(Build(None, (), "torch", time.perf_counter() - start), tuple(requests))
+            return ExecutedAnswer(Build(None, (said,), "torch", time.perf_counter() - start))
+    return ExecutedAnswer(Build(None, (), "torch", time.perf_counter() - start), tuple(requests))
 
 
 def load_answer(source: SourceFile, workload: Workload) -> Answer:
-    """The model of an answer, where there is no GPU."""
+    """Return the model of an answer for a machine without a GPU."""
     return Answer(source.text, source.path, workload.calls, "cpu")
 
 
 def _call(answer: Answer, workload: Workload) -> None:
-    with contextlib.suppress(Exception):  # what it raises without its extensions says nothing of it
+    with contextlib.suppress(Exception):  # without its extensions it may raise anything
         answer.launch(0)(*make_inputs(workload, workload.cases[0]))

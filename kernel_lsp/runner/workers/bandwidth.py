@@ -1,4 +1,4 @@
-"""What the memory of this process's GPU gives."""
+"""Measure the memory bandwidth of this process's GPU."""
 
 from collections.abc import Callable
 
@@ -9,9 +9,9 @@ from kernel_lsp.device.driver import check, cu
 
 
 def measure_bandwidth() -> dict[str, float]:
-    """The fields of a `Bandwidth`, in bytes per second, each the best of six times.
+    """Return the fields of a `Bandwidth`, in bytes per second, each the best of six tries.
 
-    Reading alone is never taken to be slower than a copy, nor is writing.
+    The rates for reading and for writing are never below that for copying.
     """
     size = min(policy.BANDWIDTH_BYTES, torch.cuda.mem_get_info()[0] // 8) // 4 * 4
     source = torch.ones(size // 4, dtype=torch.float32, device="cuda")
@@ -35,7 +35,7 @@ def _least_seconds(do: Callable[[], object]) -> float:
 
 
 def _peak() -> float:
-    """Two transfers a clock on each line of the bus ("CUDA C++ Best Practices Guide", theoretical bandwidth)."""
+    """Return the peak rate: two transfers a clock on each line of the bus ("CUDA C++ Best Practices Guide")."""
     asked = cu.CUdevice_attribute
     device = check(cu.cuDeviceGet(torch.cuda.current_device()), "finding the device")
     khz, bits = (

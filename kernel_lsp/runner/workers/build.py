@@ -1,4 +1,4 @@
-"""The build worker: plans and compiles candidates without a GPU. NVRTC stays loaded between CUDA candidates.
+"""The build worker: traces and compiles candidates without a GPU. NVRTC stays loaded between CUDA candidates.
 
 Planning runs the workload's Python, and building a Triton file runs that file too; hence a process of its own.
 """
@@ -32,12 +32,12 @@ _PARTS = {language: runner_part(language) for language in Language}  # imported 
 
 
 def methods() -> BuildRole:
-    """Return what answers this role's requests."""
+    """Return the object that answers this role's requests."""
     return _Builder()
 
 
 class _Builder:
-    """Answers each request by itself; compilers, and workloads that were run, are kept for later ones."""
+    """Answers build requests; compilers, and workloads already executed, are kept for later requests."""
 
     def build(self, request: BuildCandidate) -> CandidateBuild:
         """Build a candidate.
@@ -48,7 +48,7 @@ class _Builder:
         return _PARTS[request.language].build(request, lambda: _workload(request))
 
     def build_extension(self, request: BuildExtension) -> ExtensionBuild | str:
-        """Build an extension on the fast path; else return the reason against that."""
+        """Build an extension on the fast path; return a reason if that is impossible."""
         from kernel_lsp.runner.workers import inline
 
         cache = request.cache
@@ -57,7 +57,7 @@ class _Builder:
         )
 
     def build_extension_fully(self, request: BuildExtensionFully) -> ExtensionBuild:
-        """Build an extension as torch does."""
+        """Build an extension with torch's own headers and nvcc."""
         from kernel_lsp.runner.workers import inline
 
         return inline.build_fully(
@@ -65,21 +65,21 @@ class _Builder:
         )
 
     def build_own_kernels(self, request: BuildOwnKernels) -> Binary:
-        """Build kernels of ours."""
+        """Build kernels of this program."""
         path = _DEVICE / f"{request.name}.cu"
         built = build_cuda(SourceFile(path, path.read_text()), request.arch, cache=request.cache.opened())
         assert built.binary is not None, built.log
         return built.binary
 
     def prepare_header(self, request: PrepareHeader) -> None:
-        """Compile what every extension on the fast path begins with."""
+        """Precompile the header that every extension on the fast path includes."""
         compiler.prepare_header(request.folder)
 
 
 def _workload(request: BuildCandidate) -> Workload | None:
     if request.workload is None:
         return None
-    with pretend_gpu(request.device):  # a workload may ask for the GPU's properties as soon as it is imported
+    with pretend_gpu(request.device):  # a workload may read the GPU's properties when it is imported
         return _loaded(request.workload)
 
 

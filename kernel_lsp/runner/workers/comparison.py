@@ -1,4 +1,4 @@
-"""How far an output is from the truth, in units that mean the same for every type and magnitude.
+"""Measure the error of an output in units that mean the same for every type and magnitude.
 
 The unit at an element is ``eps(dtype) * (|expected| + rms(expected))``: relative where the value is large, absolute at
 the tensor's own scale where it cancels towards zero. Rounding the exact result once costs at most half a unit.
@@ -18,7 +18,7 @@ from kernel_lsp.runner.workers.error_bounds import Bounds
 from kernel_lsp.runner.workers.torch_types import norm
 
 _CHUNK = 1 << 24
-_CHUNK_OF_BITS = 1 << 28  # on a GPU: each chunk is waited for
+_CHUNK_OF_BITS = 1 << 28  # on a GPU, which synchronises after each chunk
 _ROW = 1 << 12
 _MIX = -0x61C8_8646_80B5_83EB  # the golden ratio as a fraction of 2^64
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -26,10 +26,10 @@ _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """Error of one output: its largest and RMS error in units, and the first element beyond the bound, if any.
+    """The error of one output: its largest and RMS error in units, and the first element beyond the bound, if any.
 
-    `allowed` is that bound. Where `diffuse` no single element is beyond it, but the RMS error is beyond its own, which
-    is `allowed` then; the worst element counts as wrong.
+    `allowed` is that bound. With `diffuse` no single element exceeds it, but the RMS error exceeds its own bound, which
+    `allowed` then holds; the worst element counts as wrong.
     """
 
     max: float
@@ -43,16 +43,16 @@ class Distance:
 
 
 def scale(expected: Tensor, dtype: torch.dtype, brink: float = math.inf) -> float:
-    """Return the RMS of the elements up to `brink` that an output of type `dtype` holds; larger ones would hide it."""
+    """Return the RMS of the elements up to `brink` that fit into `dtype`; larger ones would hide their errors."""
     largest = min(torch.finfo(dtype).max if dtype.is_floating_point else sys.float_info.max, brink)
     total, count, root = 0.0, expected.numel(), math.sqrt(expected.numel())
     for (part,) in _chunks(expected):
         share = norm(part.double()) / root
-        if not share * root <= largest:  # else none can be larger
+        if not share * root <= largest:  # else no element can be larger
             wide = part.double()
             wide = wide[wide.abs() <= largest]
             most = wide.abs().max() if wide.numel() else torch.tensor(0.0)
-            # By a tensor, for a GPU divides by a number as it multiplies by its inverse, which may be infinite.
+            # Divide by a tensor: for a number a GPU multiplies by its inverse, which may be infinite.
             share = float(most) * (norm(wide / most) / root) if most else 0.0
             count -= part.numel() - wide.numel()
         total = math.hypot(total, share)
@@ -60,10 +60,10 @@ def scale(expected: Tensor, dtype: torch.dtype, brink: float = math.inf) -> floa
 
 
 def brink(expected: Tensor, dtype: torch.dtype) -> float:
-    """Return a magnitude that some elements lie far above and none near, as -1e9 in masked scores; infinite if none is.
+    """Return a magnitude between two distant groups of elements, as below -1e9 in masked scores; infinite if none.
 
-    Judged by a sample. What lies above would hide the errors of the rest in an output of type `dtype`; what lies less
-    far above would not, and the rest may then be no more than the tail of a softmax, which nobody computes so exactly.
+    Judged by a sample. The upper group would hide the errors of the lower one in an output of type `dtype`. A smaller
+    gap would not, and the lower group may then be the tail of a softmax, which nothing computes so exactly.
     """
     gap = max(policy.BRINK_GAP, policy.BRINK_HIDDEN_SHARE / torch.finfo(dtype).eps)
     flat = expected.reshape(-1)
@@ -81,7 +81,7 @@ def all_finite(tensor: Tensor) -> bool:
 
 
 def mean(tensor: Tensor) -> float:
-    """Return the mean of the elements that are numbers; NaN if none is."""
+    """Return the mean of the elements that are not NaN; NaN if all are."""
     total, count = 0.0, 0
     for (part,) in _chunks(tensor):
         wide = part.double()
@@ -90,8 +90,8 @@ def mean(tensor: Tensor) -> float:
     return total / count if count else math.nan
 
 
-class Reading(NamedTuple):
-    """The largest error and the sum of squared errors, in units; how many exceed what is allowed, the first of them."""
+class ErrorReading(NamedTuple):
+    """The largest error and the sum of squared errors, in units; the number of wrong elements, and the first."""
 
     largest: float
     squares: float
@@ -99,7 +99,7 @@ class Reading(NamedTuple):
     first: int | None
 
 
-Measure = Callable[[Tensor, Tensor, float, float], Reading | None]
+Measure = Callable[[Tensor, Tensor, float, float], ErrorReading | None]
 """Takes a reading as `read` does, or answers None."""
 
 
@@ -124,8 +124,8 @@ def distance(
     return Distance(largest, rms, first, wrong, _show(expected, first), _show(actual, first), allowed, diffuse)
 
 
-def read(actual: Tensor, expected: Tensor, rms_of_expected: float, allowed: float) -> Reading:
-    """Read the errors of an output by tensor operations, chunk by chunk; at most `allowed` units are no error."""
+def read(actual: Tensor, expected: Tensor, rms_of_expected: float, allowed: float) -> ErrorReading:
+    """Return the errors of an output, read by tensor operations in chunks; errors up to `allowed` units are right."""
     largest, squares, wrong, first = 0.0, 0.0, 0, None
     at = 0
     for a, e in _chunks(actual, expected):
@@ -140,11 +140,11 @@ def read(actual: Tensor, expected: Tensor, rms_of_expected: float, allowed: floa
                 first = at + int(beyond.to(torch.uint8).argmax())
             wrong += int(beyond.sum())
         at += units.numel()
-    return Reading(largest, squares, wrong, first)
+    return ErrorReading(largest, squares, wrong, first)
 
 
 def unravel(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the position in a tensor of `shape` of its `flat`-th element in row-major order."""
+    """Return the index, in a tensor of `shape`, of its `flat`-th element in row-major order."""
     index: list[int] = []
     for extent in reversed(shape):
         flat, rest = divmod(flat, extent)
@@ -155,8 +155,8 @@ def unravel(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
 def fingerprint(data: Tensor, salt: int = 0) -> int:
     """Return a checksum of a flat byte tensor's content that depends on order, computed where the tensor is.
 
-    The words are laid out in rows; the sums of rows and of columns, each weighted by its place, tell what changed.
-    Who does not know `salt` (up to 62 bits) does not know the weights.
+    The words are laid out in rows; sums of rows and of columns are weighted by their place. The weights cannot be known
+    without `salt` (up to 62 bits).
     """
     words = data.view(torch.int32) if data.numel() % 4 == 0 and data.storage_offset() % 4 == 0 else data
     whole = words.numel() // _ROW * _ROW
@@ -170,21 +170,21 @@ def fingerprint(data: Tensor, salt: int = 0) -> int:
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:
-    """Return True where two tensors of one type and shape hold the same bits."""
+    """Return True if two tensors of one type and shape hold the same bits."""
     return all(torch.equal(_bits(x), _bits(y)) for x, y in _chunks(a, b, size=_CHUNK_OF_BITS if a.is_cuda else _CHUNK))
 
 
 def holds_blank(tensor: Tensor) -> bool:
-    """Return True where an element consists of 0xFF bytes, as memory does that nothing was written to."""
+    """Return True if an element consists of 0xFF bytes, like memory that was never written."""
     parts = (_bits(part) for (part,) in _chunks(tensor))
     return any(bool((bits == (255 if bits.dtype is torch.uint8 else -1)).any()) for bits in parts)
 
 
 def _bits(flat: Tensor) -> Tensor:
-    """A flat tensor as integers."""
+    """Return a flat tensor's bits as integers."""
     if (width := flat.element_size()) in _INTEGERS:
         return flat.view(_INTEGERS[width])
-    # A single element counts as contiguous whatever its stride, and could then not be viewed as bytes; hence a copy.
+    # A single element counts as contiguous with any stride, and then cannot be viewed as bytes; hence the copy.
     return flat.clone(memory_format=torch.contiguous_format).view(torch.uint8)
 
 
@@ -193,7 +193,7 @@ def _units(actual: Tensor, expected: Tensor, rms_of_expected: float) -> Tensor:
     if not actual.is_floating_point():
         different = actual != expected.to(actual.dtype) if expected.is_floating_point() else actual != expected
         return torch.where(different, infinity, 0.0)
-    # Through float64, for the narrow types lack most operations.
+    # Through float64, because the narrow types lack most operations.
     a, e = actual.double(), expected.double()
     unit = e.abs()
     in_range = bool(unit.max() <= torch.finfo(actual.dtype).max)
@@ -201,7 +201,7 @@ def _units(actual: Tensor, expected: Tensor, rms_of_expected: float) -> Tensor:
     unit.mul_(eps).add_(rms_of_expected * eps).clamp_min_(1e-300)
     error = (a - e).abs_().div_(unit)
     if in_range and math.isfinite(float(error.max())):
-        return error  # as below, with a third of the traffic
+        return error  # the same as below, with a third of the memory traffic
     representable = expected.to(actual.dtype).double()
     special = ~torch.isfinite(representable)
     agree = (torch.isnan(a) & torch.isnan(representable)) | (a == representable)

@@ -1,4 +1,4 @@
-"""From how many elements of the inputs an element of an output is made, and how large their partial sums are.
+"""Estimate how many input elements each output element is made of, and how large their partial sums are.
 
 The number is found by changing one of them.
 
@@ -22,10 +22,9 @@ from kernel_lsp.workload.leaves import Leaves, laid_out_as, own_elements
 def terms_by_output(
     reference: Callable[[Leaves], Sequence[Tensor]], leaves: Leaves, expected: Sequence[Tensor], measure: Measure | None
 ) -> tuple[float, ...]:
-    """Return by output how many terms each element is made of, about; at least 1.
+    """Return for each output about how many terms its elements are made of; at least 1.
 
-    Where the reference cannot be run once more, as many elements of the largest input as there are for each is
-    returned.
+    If the reference cannot run again, it is the number of elements of the largest input for each output element.
 
     Args:
         reference: what says what is right.
@@ -50,9 +49,9 @@ def terms_by_output(
 
 
 def growth_of_sums(leaves: Leaves) -> float:
-    """Return by how much partial sums along rows of inputs exceed the whole sums: the most of any input, 0 of none.
+    """Return the factor by which partial sums along rows of inputs exceed the whole sums; the largest, or 0.
 
-    Both are root mean squares over rows; of many rows the first ones tell.
+    Both are root mean squares over rows; only the first rows of many are read.
     """
     found = 0.0
     for _, tensor in _floating(leaves):
@@ -72,7 +71,7 @@ def _floating(leaves: Leaves) -> Iterator[tuple[int, Tensor]]:
 
 
 def _with_one_changed(leaves: Leaves, place: int) -> Leaves | None:
-    """Return leaves with the middle element of one of them at the tensor's other end; None if all are alike."""
+    """Return leaves with a tensor's middle element set to its largest or smallest value; None if all are equal."""
     tensor = leaves[place]
     assert isinstance(tensor, Tensor)
     own = own_elements(tensor)
@@ -87,7 +86,7 @@ def _with_one_changed(leaves: Leaves, place: int) -> Leaves | None:
 
 
 def _differing(other: Tensor, usual: Tensor, measure: Measure | None) -> int:
-    """Return how many elements of an output are others than usual."""
+    """Return the number of elements of an output that differ from the usual ones."""
     size = comparison.scale(usual, usual.dtype)
     reading = measure(other, usual, size, policy.TERMS_CHANGED_UNITS) if measure is not None else None
     return (reading or comparison.read(other, usual, size, policy.TERMS_CHANGED_UNITS)).wrong

@@ -1,4 +1,4 @@
-"""Operations of torch's as its dispatcher tells of them. Worker processes only."""
+"""Operations of torch as its dispatcher describes them. Worker processes only."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol, cast
@@ -13,14 +13,14 @@ class Packet(Protocol):
     __name__: str
 
 
-class Operation(Protocol):
-    """One overload of an operation, as `__torch_dispatch__` is given it (`torch._ops.OpOverload`)."""
+class TorchOperation(Protocol):
+    """One overload of an operation, as `__torch_dispatch__` receives it (`torch._ops.OpOverload`)."""
 
     overloadpacket: Packet
     tags: Collection[torch.Tag]
 
     def __call__(self, *arguments: object, **named: object) -> object:
-        """Do it."""
+        """Run the operation."""
         ...
 
 

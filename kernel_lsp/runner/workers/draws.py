@@ -1,4 +1,4 @@
-"""Inputs made from seeds: the same case, family and seed give the same bits in any process on one machine."""
+"""Make inputs from seeds: the same case, family and seed give the same bits in any process on one machine."""
 
 import contextlib
 from collections.abc import Generator as Yields
@@ -23,27 +23,27 @@ _OBSERVED = (0x5EED0, 0x5EED1)
 
 @contextlib.contextmanager
 def placing(device: str) -> Yields[None]:
-    """Run the user's code within this: without gradients, and on the CPU where `device` is that."""
+    """Run the user's code in the block without gradients, and on the CPU if `device` is `cpu`."""
     with Instead() if device == "cpu" else contextlib.nullcontext(), torch.no_grad():
         yield
 
 
 class Draws:
-    """Makes a workload's inputs and keeps none of them."""
+    """Makes a workload's inputs and stores none of them."""
 
     def __init__(self, workload: Workload, device: str) -> None:
-        """Take a loaded workload; `device` is `cuda`, or `cpu` where the GPU is only stood in for."""
+        """Take a loaded workload; `device` is `cuda`, or `cpu` where kernels are emulated."""
         self.workload, self._device = workload, device
         self._structures: dict[int, tuple[Structure, ...]] = {}
         self._promises = tuple(map(workload.contract.promise, workload.argument_names))
-        self._held: set[int] = set()  # cases whose inputs were seen to be as promised
+        self._held: set[int] = set()  # cases whose inputs were found to fulfil the contract
 
     def placing(self) -> contextlib.AbstractContextManager[None]:
         """Return the context that the workload's own functions run in; see `placing`."""
         return placing(self._device)
 
     def gradients(self) -> contextlib.AbstractContextManager[object]:
-        """Return the context that the reference runs in: with gradients, but for a model, whose weights want some."""
+        """Return the context that the reference runs in: with gradients, except for a model."""
         return torch.set_grad_enabled(self.workload.problem is None)
 
     def make(self, case: int, family: str, seed: int) -> Leaves:
@@ -85,16 +85,16 @@ class Draws:
         return None if other is None else (*base[:argument], other, *base[argument + 1 :])
 
     def touch(self, case: int, base: Leaves, seed: int) -> Leaves:
-        """Return inputs of a case that differ from `base` in a few places, weights by values of their own size."""
+        """Return inputs of a case that differ from `base` in a few places; weights change by values of like size."""
         with self.placing():
             given, known, generator = self._given(base), self._structure(case), self.generator(seed + 1)
             weights = families.apply(families.WEIGHTS, base[given:], generator, known[given:])
             return families.touched(base, (*self.fresh(case, seed)[:given], *weights), generator, known)
 
     def fresh(self, case: int, seed: int) -> Leaves:
-        """Return inputs of a case as the workload makes them; to be called within `placing`."""
+        """Return inputs of a case as the workload makes them; call it within `placing`."""
         constants = self.workload.cases[case]
-        if self.workload.problem is not None:  # the first time its module is executed, and might draw random numbers
+        if self.workload.problem is not None:  # its module is executed first, and may draw random numbers
             self.workload.problem.call(constants)
         seed_random_numbers(seed)
         leaves = make_inputs(self.workload, constants)
@@ -109,26 +109,26 @@ class Draws:
         return leaves
 
     def sizes(self) -> tuple[int, ...]:
-        """Return the bytes of each case's inputs, found without making them where `inputs` allows that."""
+        """Return the bytes of each case's inputs, found without allocating them if `inputs` allows that."""
         found: list[int] = []
         for case in self.workload.cases:
             try:
                 with Instead("meta"), torch.no_grad():
                     leaves = make_inputs(self.workload, case)
-            except WorkloadError:  # it looks at values, which shapes alone do not have
+            except WorkloadError:  # it reads values, which shapes alone do not have
                 with self.placing():
                     leaves = make_inputs(self.workload, case)
             found.append(sum(tensor.nbytes for tensor in tensors(leaves)))
         return tuple(found)
 
     def generator(self, seed: int) -> Generator:
-        """Return random numbers that follow from a seed."""
+        """Return a random generator with this seed."""
         return Generator(device=self._device).manual_seed(seed)
 
     def _structure(self, case: int) -> tuple[Structure, ...]:
-        """Return the structure that the inputs of a case always have; to be called within `placing`.
+        """Return the structure that the inputs of a case always have; call it within `placing`.
 
-        The same draws tell it in any process, so that a seed gives the same inputs there.
+        It is derived from the same draws in any process, so that a seed gives the same inputs there.
         """
         if case not in self._structures:
             first, second = (observe(self.fresh(case, seed)) for seed in _OBSERVED)
@@ -137,7 +137,7 @@ class Draws:
         return self._structures[case]
 
     def _hold_to_contract(self, case: int, leaves: Leaves) -> None:
-        """See once for each case that inputs are what the contract says of them.
+        """Check once for each case that the inputs fulfil the contract.
 
         Raises:
             WorkloadError: they are not.
@@ -153,17 +153,17 @@ class Draws:
                     f"CONTRACT says that `{name}` is {promise.said}, but for case {made} it is {broken}",
                     workload.path,
                     line_of(workload.inputs),
-                    "Mend `inputs`, or what CONTRACT says.",
+                    "Fix `inputs`, or what CONTRACT says.",
                 )
         self._held.add(case)
 
     def _given(self, leaves: Leaves) -> int:
-        """Return how many of the leaves are inputs; the rest are weights."""
+        """Return the number of leaves that are inputs; the others are weights."""
         return len(leaves) - len(self.workload.weights)
 
 
 def _fits(base: Leaves, fresh: Leaves, value: object) -> bool:
-    """Say if a value of another draw may stand among these: integers may point into tensors that were longer there."""
+    """Return True if a value of another draw fits these inputs: integers may be indices into longer tensors."""
     if isinstance(value, Tensor) and value.is_floating_point():
         return True
     return [tensor.shape for tensor in tensors(base)] == [tensor.shape for tensor in tensors(fresh)]

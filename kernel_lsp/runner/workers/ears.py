@@ -1,4 +1,4 @@
-"""Hears the launches that our own launchers make, so that a trace shows which kernels are a version's own.
+"""Record the launches that our own launchers make, so that a trace shows which kernels are a version's own.
 
 A kernel's name proves nothing: a candidate may give its own kernel the name of a library's. A launch by our launchers
 (`driver.LoadedModule`, `inline_gpu.GpuLaunches`, the launchers that Triton's driver makes) does.
@@ -18,10 +18,10 @@ _is_capturing = torch.cuda.is_current_stream_capturing
 
 
 class Ears:
-    """Launches heard since `listen`, until `heard` is asked for, and those that graphs of the version's own hold.
+    """The launches heard between `listen` and `heard`, and those captured in graphs of the version's own.
 
-    A graph repeats its launches without telling anybody. So launches under a capture that is not the harness's are kept
-    for good: whenever such a kernel runs, it is the version's own.
+    A graph repeats its launches without notice. So launches under a capture that is not the harness's are kept for
+    good: any such kernel in a trace is the version's own.
     """
 
     def __init__(self) -> None:
@@ -30,22 +30,22 @@ class Ears:
         self._recording = False
 
     def listen(self) -> None:
-        """Begin to keep launches."""
+        """Start to record launches."""
         self._launches = []
 
     def heard(self) -> tuple[HeardLaunch, ...]:
-        """Return the launches kept, and keep no more."""
+        """Return the launches recorded, and stop recording."""
         launches, self._launches = self._launches or [], None
         return tuple(launches)
 
     @property
     def in_graphs(self) -> tuple[HeardLaunch, ...]:
-        """Launches that graphs of the version's own may repeat."""
+        """Return the launches that graphs of the version's own may repeat."""
         return tuple(self._in_graphs)
 
     @contextlib.contextmanager
     def recording(self) -> Generator[None]:
-        """Within it captures are the harness's."""
+        """Treat captures in this block as the harness's."""
         self._recording = True
         try:
             yield
@@ -53,7 +53,7 @@ class Ears:
             self._recording = False
 
     def launch(self, entry: str, shape: LaunchShape) -> None:
-        """Hear of a launch of a compiled CUDA kernel, a `driver.Ear`."""
+        """Record a launch of a compiled CUDA kernel; a `driver.Ear`."""
         self._keep(entry, shape.grid, shape.block)
 
     def _keep(self, entry: str, grid: tuple[int, int, int], block: tuple[int, int, int]) -> None:
@@ -66,7 +66,7 @@ class Ears:
             self._in_graphs[launch] = None
 
     def hear_triton(self) -> None:
-        """Hear Triton's launches from now on, of kernels that are launched for the first time after this."""
+        """Record Triton's launches from now on, except of kernels that were launched before."""
         from triton.runtime.driver import driver
 
         active = cast(TritonDriver, driver.active)

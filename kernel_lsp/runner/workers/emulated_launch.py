@@ -1,4 +1,4 @@
-"""One launch as the emulator takes it, from CUDA or from Triton. Worker processes only."""
+"""One launch as input of the emulator, from CUDA or from Triton. Worker processes only."""
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from kernel_lsp.errors import KernelLspError
 
 @dataclass(frozen=True, slots=True)
 class Emulated:
-    """One launch: the kernel `entry` of `ptx`, called `name` by the user, with arguments by the parameters' names."""
+    """One launch: the kernel `entry` of `ptx`, called `name` by the user, with its arguments by parameter name."""
 
     ptx: str
     entry: str
@@ -36,7 +36,7 @@ class Emulated:
 
 @dataclass(eq=False, slots=True)
 class TritonKernel:
-    """A kernel that Triton has compiled; it hands this to the launch."""
+    """A kernel that Triton has compiled; the launch receives it."""
 
     symbol: str
     ptx: str = ""
@@ -49,7 +49,7 @@ def triton_launch(
     grid: tuple[int, int, int],
     arguments: Sequence[object],
 ) -> Emulated:
-    """Return a launch that Triton makes.
+    """Return a launch that Triton makes, as input of the emulator.
 
     Raises:
         NeedsGpu: the kernel asks for scratch memory.
@@ -63,7 +63,7 @@ def triton_launch(
         for value in _values(kind, argument)
     ]
     sizes = [parameter.size for parameter in program.functions[kernel.symbol].parameters]
-    # Past those of the function come pointers to scratch memory, null where the kernel asks for none.
+    # Pointers to scratch memory follow the function's parameters, null where the kernel needs none.
     scratch = (metadata.global_scratch_size, getattr(metadata, "profile_scratch_size", 0))
     if any(scratch):
         raise NeedsGpu("scratch memory of a Triton kernel")
@@ -78,7 +78,7 @@ def triton_launch(
 
 @lru_cache(maxsize=32)
 def read_program(ptx: str) -> Program:
-    """Return the program in PTX text, read once.
+    """Return the program in PTX text; parsed once and cached.
 
     Raises:
         EmulatorFault: the text cannot be read.
@@ -97,13 +97,13 @@ def parameter_sizes(ptx: str, entry: str) -> list[int]:
 
 
 def _values(kind: Kind, argument: object) -> Generator[object]:
-    """Yield the machine's arguments for one of a Triton function's; none for what is known at compile time."""
+    """Yield the machine's arguments for one argument of a Triton function; none for a compile-time constant."""
     if kind == "constexpr":
         return
     if isinstance(kind, tuple):
         for one, value in zip(kind, cast(Sequence[object], argument), strict=True):
             yield from _values(one, value)
-    elif kind.startswith("tensordesc"):  # before sm_90 the compiler takes it apart; shape and strides come twice
+    elif kind.startswith("tensordesc"):  # before sm_90 it is passed in parts, with shape and strides twice
         read = cast(TensorDescriptor, argument)
         flags = (read.padding == "nan", getattr(read, "round_f32_to_tf32", False))
         yield from (read.base, *read.shape, *read.strides, *flags, *read.shape, *read.strides)

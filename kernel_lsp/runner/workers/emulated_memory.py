@@ -1,4 +1,4 @@
-"""The memory of kernels on the emulator: a buffer for each tensor they reach, without a copy. Worker processes only."""
+"""The memory of emulated kernels: a buffer for each tensor that they reach, without a copy. Worker processes only."""
 
 from collections.abc import Sequence
 
@@ -10,11 +10,11 @@ from kernel_lsp.errors import WorkloadError
 
 
 class EmulatedMemory:
-    """The tensors of one run of a workload: its inputs, what factory functions made, and whatever launches are given.
+    """The tensors of one run of a workload: its inputs, tensors from factory functions, and arguments of launches.
 
     Attributes:
         buffers: the emulator's memory.
-        obscured: whether blocks were left out of a launch. What torch computes from then on, or what blocks write to,
+        obscured: True once blocks were left out of a launch. All that torch computes or blocks write from then on
             is unknown.
     """
 
@@ -29,7 +29,7 @@ class EmulatedMemory:
                 self.buffers.attach(name, value.data_ptr(), _span(value), initialised=True, owner=value)
 
     def allocated(self, tensor: Tensor, initialised: bool) -> None:
-        """Make a buffer of what a factory function made."""
+        """Make a buffer for a tensor from a factory function."""
         if tensor.numel():
             made = (tensor.data_ptr(), _span(tensor))
             buffer = self.buffers.attach("scratch", *made, initialised=initialised, owner=tensor)
@@ -37,24 +37,24 @@ class EmulatedMemory:
             self._made.add(buffer)
 
     def written(self, tensor: Tensor) -> None:
-        """Take note that torch has written to a tensor."""
+        """Note that torch has written to a tensor."""
         buffer = self.buffers.find(tensor.data_ptr()) if tensor.numel() else None
         if buffer is None:
             return
-        if self.obscured:  # it may have been computed from what is unknown
+        if self.obscured:  # the value may have been computed from unknown ones
             buffer.forget()
         else:
             buffer.initialise(tensor.data_ptr() - buffer.address, _span(tensor))
 
     def reach(self, tensor: Tensor) -> None:
-        """Make sure that a tensor lies in a buffer."""
-        if tensor.numel() and self.buffers.find(tensor.data_ptr()) is None:  # the result of an operation of torch's
+        """Ensure that a tensor lies in a buffer."""
+        if tensor.numel() and self.buffers.find(tensor.data_ptr()) is None:  # a result of a torch operation
             storage = tensor.untyped_storage()
             made = (storage.data_ptr(), storage.nbytes())
             self._unnamed.append(self.buffers.attach("scratch", *made, initialised=not self.obscured, owner=tensor))
 
     def name(self, address: int, name: str) -> None:
-        """Name the buffer at an address by the first parameter that it is passed as."""
+        """Name the buffer at an address after the first parameter that receives it."""
         buffer = self.buffers.find(address)
         if buffer is not None and buffer in self._unnamed:
             buffer.name = name
@@ -72,12 +72,12 @@ class EmulatedMemory:
         return buffer
 
     def filled(self, address: int, nbytes: int) -> None:
-        """Take note that host code sets these bytes to a value of its own; raises as `inside`."""
+        """Note that host code sets these bytes to a value; raises as `inside`."""
         buffer = self.inside(address, nbytes)
         buffer.initialise(address - buffer.address, nbytes)
 
     def copied(self, to: int, source: int, nbytes: int) -> None:
-        """Take note that host code copies bytes; raises as `inside`."""
+        """Note that host code copies bytes; raises as `inside`."""
         self.inside(source, nbytes)
         if self.obscured:
             self.inside(to, nbytes).forget()
@@ -85,7 +85,7 @@ class EmulatedMemory:
             self.filled(to, nbytes)
 
     def restore(self, buffers: Sequence[Buffer]) -> None:
-        """Take in what an earlier run reached, as the replay of a graph that was captured then needs it."""
+        """Add the buffers that an earlier run reached; a graph captured then needs them for its replay."""
         for buffer in buffers:
             there = self.buffers.buffers
             if not any(buffer.address < other.end and other.address < buffer.end for other in there):
@@ -93,10 +93,10 @@ class EmulatedMemory:
                 self.buffers.attach(buffer.name, buffer.address, buffer.size, initialised=initialised, owner=buffer)
 
     def obscure(self, result: Result) -> None:
-        """Forget what the blocks that were left out of a launch may have written.
+        """Mark as unknown what the omitted blocks of a launch may have written.
 
-        Those are the buffers that the other blocks wrote to and all that was made to be written to. Where the others
-        did not run to their end that says little, and everything is forgotten.
+        These are the buffers that the other blocks wrote to, and all outputs. If the other blocks did not run to their
+        end, they tell little, and every writable buffer becomes unknown.
         """
         self.obscured = True
         for buffer in self.buffers.buffers:

@@ -1,4 +1,4 @@
-"""Findings and counters of emulated launches, put together by lines of the user's file. Worker processes only."""
+"""Collect findings and counters of emulated launches by line of the user's file. Worker processes only."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ from kernel_lsp.runner.emulated import EmulatedFinding, EmulatedReport, KernelTo
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of one launch: the kernel's name, what the machine says of it, and processor seconds."""
+class LaunchOutcome:
+    """The result of one launch: the kernel's name, the machine's result, and processor seconds."""
 
     kernel: str
     result: Result
@@ -22,7 +22,7 @@ class Outcome:
 
 
 def place(location: Location | None, file: Path | None) -> tuple[str, int]:
-    """Return path and line in the user's `file` that code comes from, else its own; `("", 0)` where none is known."""
+    """Return path and line of a location, in the user's `file` if possible; `("", 0)` if unknown."""
     if location is None:
         return "", 0
     here = (location.within(file) if file else None) or location
@@ -30,7 +30,7 @@ def place(location: Location | None, file: Path | None) -> tuple[str, int]:
 
 
 def calls(location: Location | None, file: Path | None) -> tuple[int, ...]:
-    """Return the lines of the user's `file` at which the helper was called that code comes from, innermost first."""
+    """Return the lines of the user's `file` that called the helper at this location, innermost first."""
     here = location.within(file) if location is not None and file is not None else None
     if location is None or here is None:
         return ()
@@ -38,13 +38,13 @@ def calls(location: Location | None, file: Path | None) -> tuple[int, ...]:
     return tuple(at.line for at in outer if at.file == here.file)
 
 
-def report(outcomes: Sequence[Outcome], file: Path | None, seconds: float) -> EmulatedReport:
+def report(outcomes: Sequence[LaunchOutcome], file: Path | None, seconds: float) -> EmulatedReport:
     """Return the report of launches from `file` that took `seconds` of processor time together."""
     return EmulatedReport(findings(outcomes, file), _counters(outcomes, file), _totals(outcomes), seconds)
 
 
-def findings(outcomes: Sequence[Outcome], file: Path | None) -> tuple[EmulatedFinding, ...]:
-    """Return the findings, once for each kind, line with the calls that led there, kernel and buffer."""
+def findings(outcomes: Sequence[LaunchOutcome], file: Path | None) -> tuple[EmulatedFinding, ...]:
+    """Return the findings, merged by kind, line, chain of calls, kernel and buffer."""
     found: dict[tuple[object, ...], EmulatedFinding] = {}
     for outcome in outcomes:
         for finding in outcome.result.findings:
@@ -76,7 +76,7 @@ def _finding(finding: Finding, kernel: str, file: Path | None) -> EmulatedFindin
 
 
 def _values(finding: Finding) -> dict[str, int | str]:
-    """Return the values of a finding that are known, a thread or block as `(0, 1, 0)`."""
+    """Return the known values of a finding; a thread or block as `(0, 1, 0)`."""
     known = {
         "buffer": finding.buffer,
         "address": finding.address,
@@ -88,7 +88,7 @@ def _values(finding: Finding) -> dict[str, int | str]:
     return {name: value for name, value in known.items() if value is not None}
 
 
-def _counters(outcomes: Sequence[Outcome], file: Path | None) -> tuple[LineCounters, ...]:
+def _counters(outcomes: Sequence[LaunchOutcome], file: Path | None) -> tuple[LineCounters, ...]:
     lines: dict[tuple[str, str, int], Counters] = {}
     for outcome in outcomes:
         for location, counters in outcome.result.counters.lines.items():
@@ -96,7 +96,7 @@ def _counters(outcomes: Sequence[Outcome], file: Path | None) -> tuple[LineCount
     return tuple(LineCounters(*key, **asdict(counters)) for key, counters in sorted(lines.items(), key=lambda i: i[0]))
 
 
-def _totals(outcomes: Sequence[Outcome]) -> tuple[KernelTotals, ...]:
+def _totals(outcomes: Sequence[LaunchOutcome]) -> tuple[KernelTotals, ...]:
     by_kernel: dict[str, list[Result]] = {}
     for outcome in outcomes:
         by_kernel.setdefault(outcome.kernel, []).append(outcome.result)

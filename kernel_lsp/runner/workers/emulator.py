@@ -1,4 +1,4 @@
-"""Stands in for a GPU in a worker under test: launches of a workload run on the emulator. Worker processes only.
+"""Stand in for a GPU in a worker under test: a workload's launches run on the emulator. Worker processes only.
 
 Tensors live on the CPU. CUDA launches arrive through `module.kernel[grid, block](...)`, Triton's through a driver that
 takes the kernels it has compiled, those of extensions through their host library.
@@ -39,7 +39,7 @@ from kernel_lsp.runner.workers.emulated_launch import (
     triton_launch,
 )
 from kernel_lsp.runner.workers.emulated_memory import EmulatedMemory
-from kernel_lsp.runner.workers.emulated_report import Outcome, findings, place, report
+from kernel_lsp.runner.workers.emulated_report import LaunchOutcome, findings, place, report
 from kernel_lsp.runner.workers.inline import packed_arguments, resident_blocks
 from kernel_lsp.runner.workers.unfilled import Unfilled
 
@@ -47,14 +47,14 @@ _MOST_SHARED_BYTES = max(limits.block_shared_bytes for limits in ARCHITECTURES.v
 
 
 def read_device(data: bytes) -> Device:
-    """Return the `Device` that `data` holds as msgpack; that which stands in for all if it is empty."""
+    """Return the `Device` that `data` holds as msgpack; the default device if it is empty."""
     return msgspec.msgpack.decode(data, type=Device) if data else STANDS_IN
 
 
 class Emulator:
-    """The GPU of one worker. `begin` and `end` enclose a run of the workload, as `sample` does by itself.
+    """The GPU of one worker. `begin` and `end` enclose a run of the workload; `sample` does both itself.
 
-    It is the first one of `emulated_devices(device)`, and of the next one from `grow` on.
+    It is the first of `emulated_devices(device)`; each call of `grow` moves to the next.
     """
 
     def __init__(self, device: Device) -> None:
@@ -65,19 +65,19 @@ class Emulator:
 
     @contextlib.contextmanager
     def placement(self) -> Generator[None]:
-        """Within it torch believes in one GPU, which is this one, and so does Triton where it is expected."""
+        """Make torch, and Triton where expected, see one GPU in this block, which is this one."""
         with pretend_gpu(self._devices[0], values=True), self._driver():
             yield
 
     def grow(self) -> bool:
-        """Become a GPU of the next architecture, for which something may compile; return whether there was one."""
+        """Become a GPU of the next architecture, for which more code may compile; return False if there is none."""
         if self._triton and len(self._devices) > 1:
             del self._devices[0]
             return True
         return False
 
     def expect(self, path: Path, *, triton: bool) -> None:
-        """Take it that what is launched comes from the file `path`, through Triton or not."""
+        """Set the file that later launches come from, and whether they come through Triton."""
         self._path, self._triton = path, triton
 
     def _driver(self) -> contextlib.AbstractContextManager[None]:
@@ -88,9 +88,9 @@ class Emulator:
         return received_by(self, self._devices[0], shared_bytes=_MOST_SHARED_BYTES)
 
     def begin(self, names: Sequence[str], inputs: Sequence[object], sample: BlockSample | None = None) -> None:
-        """Start a run on these inputs of the workload, called by these names; of a `sample` of each launch's blocks."""
+        """Start a run on these inputs of the workload, by name; with `sample`, of a sample of each launch's blocks."""
         self.memory = EmulatedMemory(names, inputs)
-        self.results: list[Outcome] = []
+        self.results: list[LaunchOutcome] = []
         self._sample, self._sampled = sample, list[SampledLaunch]()
         self._refused: CannotJudgeError | None = None
         self._began = time.process_time()
@@ -100,7 +100,7 @@ class Emulator:
         return asdict(self.report())
 
     def report(self) -> EmulatedReport:
-        """Return what the run's launches did.
+        """Return the report on the run's launches.
 
         Raises:
             CannotJudgeError: one of them could not be emulated, though the user's code caught the error.
@@ -121,25 +121,25 @@ class Emulator:
     # What torch does to memory: see `allocations.Listener`.
 
     def allocated(self, tensor: Tensor, initialised: bool) -> None:
-        """Make a buffer of what a factory function made."""
+        """Make a buffer for a tensor from a factory function."""
         self.memory.allocated(tensor, initialised)
 
     def written(self, tensor: Tensor) -> None:
-        """Take note that torch has written to a tensor."""
+        """Note that torch has written to a tensor."""
         self.memory.written(tensor)
 
     # What Triton compiles and launches: see `triton_driver.Receiver`.
 
     def load(self, symbol: str, cubin: bytes) -> TritonKernel:
-        """Take in a compiled kernel."""
+        """Return a handle for a compiled kernel."""
         return TritonKernel(symbol)
 
     def loaded(self, kernel: TritonKernel, ptx: str | None) -> None:
-        """Take in its PTX."""
+        """Store the kernel's PTX."""
         kernel.ptx = ptx or ""
 
     def benchmark(self, call: Callable[[], object]) -> None:
-        """Take the autotuner's first configuration, for none can be timed."""
+        """Choose the autotuner's first configuration, as nothing can be timed."""
 
     def launch(
         self,
@@ -156,7 +156,7 @@ class Emulator:
 
     @contextlib.contextmanager
     def answering(self, kernel: str) -> Generator[None]:
-        """Within it, whatever fails but the launch as the user's code makes it is a fault of the emulator's.
+        """Turn errors in this block into errors of the emulator, except for launches that no GPU would accept.
 
         Raises:
             WorkloadError: no GPU would make such a launch of `kernel`.
@@ -173,13 +173,13 @@ class Emulator:
             raise self._refused from error
 
     def _told(self, error: CannotJudgeError) -> CannotJudgeError:
-        """Return what an error of the emulator's says, at the place in the user's file."""
+        """Return the emulator's error with its place in the user's file."""
         known = None if error.path is None or error.line is None else Location(str(error.path), error.line)
         path, line = place(known, self._path)
         return CannotJudgeError(error.message, Path(path) if path else None, line or None, error.cure)
 
     def enqueue(self, work: Callable[[], None]) -> None:
-        """Do a piece of work at once, or at each replay of the graph that is being captured."""
+        """Run a piece of work at once, or at each replay of the graph that is being captured."""
         graph = capturing()
         if graph is None:
             work()
@@ -193,7 +193,7 @@ class Emulator:
         graph.take(again)
 
     def run(self, launch: Emulated) -> None:
-        """Run one launch, or some of its blocks; within the capture of a graph, at each replay.
+        """Run one launch, or a sample of its blocks; during a graph's capture, at each replay instead.
 
         Raises:
             WorkloadError: no GPU would make such a launch.
@@ -212,19 +212,19 @@ class Emulator:
             program, block, options = read_program(launch.ptx), launch.parameter_block(), self._options(shape)
             started = time.process_time()
             result = run(program, launch.entry, shape.grid, shape.block, shape.shared_bytes, block, memory, options)
-            self.results.append(Outcome(launch.name, result, time.process_time() - started))
+            self.results.append(LaunchOutcome(launch.name, result, time.process_time() - started))
             if self._sample is not None:
                 self._note(launch, options, self.results[-1])
 
-    # A few blocks of each launch.
+    # Emulating a few blocks of each launch.
 
     def sample(
         self, names: Sequence[str], inputs: Sequence[object], sample: BlockSample, launch: Callable[[], object]
     ) -> SampledRun:
-        """Call `launch`, of whose launches only a sample of the blocks is run, and return what went wrong in them.
+        """Call `launch` with only a sample of each launch's blocks emulated; return the faults found in them.
 
-        Nothing is copied or filled, so that inputs may be large; `launch` finds itself on a GPU and may write to them.
-        An exception of the user's own code is raised as it is, unless values that are unknown may have led to it.
+        Nothing is copied or filled, so that inputs may be large; `launch` sees a GPU and may write to them. An
+        exception of the user's own code is raised as it is, unless unknown values may have caused it.
         """
         ended: str | None = None
         while True:
@@ -256,11 +256,11 @@ class Emulator:
         if left <= 0:
             raise Unfinished(f"the {self._sample.total:,} instructions for all launches are spent")
         blocks = self._sample.blocks(prod(shape.grid), len(self._sampled))
-        # Even where no block is left out: the budget is none that an honest kernel has to keep within.
+        # Also without omitted blocks: honest kernels need not keep within this budget.
         return Options(blocks=blocks, budget=min(left, self._sample.budget), partial=True, device=self._devices[0])
 
-    def _note(self, launch: Emulated, options: Options, outcome: Outcome) -> None:
-        """Keep what was run of a launch, and forget what the rest would have written."""
+    def _note(self, launch: Emulated, options: Options, outcome: LaunchOutcome) -> None:
+        """Record which blocks of a launch were run, and mark as unknown what the others would have written."""
         blocks, result, grid_blocks = options.blocks or (), outcome.result, prod(launch.shape.grid)
         self._sampled.append(SampledLaunch(launch.name, blocks, grid_blocks, result.steps, result.ended))
         if len(blocks) < grid_blocks or result.ended:
@@ -268,7 +268,7 @@ class Emulator:
 
 
 class EmulatedModule:
-    """A compiled CUDA file, launched as `driver.LoadedModule` is: `module.name[grid, block](...)`."""
+    """A compiled CUDA file, launched like `driver.LoadedModule`: `module.name[grid, block](...)`."""
 
     def __init__(
         self,
@@ -327,7 +327,7 @@ class EmulatedLaunches:
         self._emulator = emulator
 
     def pointer(self, tensor: Tensor) -> int:
-        """Return the address of a tensor, which lies in a buffer from now on."""
+        """Return the address of a tensor, and make sure that it lies in a buffer."""
         self._emulator.memory.reach(tensor)
         return tensor.data_ptr()
 
@@ -346,7 +346,7 @@ class EmulatedLaunches:
         self._emulator.run(Emulated(ptx, kernel.entry, kernel.name, shape, tuple(packed), ()))
 
     def resident_blocks(self, build: ExtensionBuild, kernel: Launchable, threads: int, shared_bytes: int) -> int:
-        """Blocks that one multiprocessor holds at a time."""
+        """Return the number of blocks that one multiprocessor can hold at a time."""
         return resident_blocks(build, kernel, threads, shared_bytes)
 
     def fill(self, address: int, value: int, nbytes: int, stream: int) -> None:

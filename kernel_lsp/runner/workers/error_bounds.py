@@ -1,4 +1,4 @@
-"""Errors that are allowed, in units of rounding: the baseline's own, and never less than an honest sum's.
+"""The errors that are allowed, in units of rounding: the baseline's own, and never less than an honest sum's.
 
 **Model.** Adding n terms in floating point, in any order, is off by at most (n - 1) u times the sum of magnitudes, u
 being half of eps (Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition, section 4.2), and hardly ever by
@@ -48,7 +48,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """How an output came about.
+    """How the elements of an output were computed.
 
     Attributes:
         terms: from how many each element is made.
@@ -67,7 +67,7 @@ SINGLE = Sums()
 
 
 def table_bounds(dtype: torch.dtype, *, whole_model: bool = False) -> Bounds:
-    """Return what a baseline may be off by where nothing better is known: by its type, or for a whole model."""
+    """Return the errors allowed to a baseline if nothing better is known: by type, or for a whole model."""
     if not dtype.is_floating_point:
         return EXACT
     share = policy.TABLE_TOLERANCES.get(dtype_name(dtype), policy.OTHER_TOLERANCE)
@@ -86,7 +86,7 @@ def relative_bounds(
     plain: bool = False,
     coarse: bool = False,
 ) -> Bounds:
-    """Return what a candidate may be off by: `factor` times the baseline's error, or what honest sums are off by.
+    """Return the errors allowed to a candidate: `factor` times the baseline's, or those of honest sums if larger.
 
     Args:
         baseline: the baseline's own largest and RMS error.
@@ -100,7 +100,7 @@ def relative_bounds(
     if not dtype.is_floating_point:
         return EXACT
     floor = floors(dtype, sums, wide=coarse or (plain and dtype in SUMMED_IN))
-    largest = min(slack * factor * baseline.max, sys.float_info.max)  # an infinite error is wrong in any case
+    largest = min(slack * factor * baseline.max, sys.float_info.max)  # an infinite error is always wrong
     return Bounds(
         max(floor.max, slack * policy.FLOOR_MAX_UNITS, largest),
         max(floor.rms, slack * max(policy.FLOOR_RMS_UNITS, factor * baseline.rms)),
@@ -108,10 +108,10 @@ def relative_bounds(
 
 
 def floors(dtype: torch.dtype, sums: Sums, *, wide: bool) -> Bounds:
-    """Return what a candidate may be off by whatever the baseline does, and more where `wide`.
+    """Return the errors that a candidate may always have, whatever the baseline's are; larger ones if `wide`.
 
-    Of few elements the RMS error is a matter of chance: the largest that comes up once in a million times is allowed,
-    and it is never a stricter bound than that for single elements is for one alone.
+    With few elements the RMS error is a matter of chance: the largest that occurs once in a million times is allowed.
+    The RMS bound is never stricter than the bound on a single element would be for that element alone.
     """
     narrow = (policy.FLOOR_MAX_UNITS, policy.FLOOR_RMS_UNITS)
     largest, rms = policy.WIDE_FLOORS_UNITS.get(dtype_name(dtype), narrow) if wide else narrow
@@ -126,7 +126,7 @@ def floors(dtype: torch.dtype, sums: Sums, *, wide: bool) -> Bounds:
 
 
 def rms_spread(elements: int) -> float:
-    """Return by how much the RMS of so many normal errors exceeds their standard deviation once in a million times.
+    """Return the factor by which the RMS of n normal errors exceeds their standard deviation once in a million times.
 
     The sum of their squares is distributed as chi-squared (approximation of Wilson and Hilferty, 1931).
     """

@@ -1,4 +1,4 @@
-"""What `comparison` reads by tensor operations, by kernels of our own (`device/distance.cu`, `device/probes.cu`).
+"""Kernels of our own (`device/distance.cu`, `device/probes.cu`) for what `comparison` computes by tensor operations.
 
 Errors take 12 bytes of memory traffic for each element of a float32 output, where tensor operations one after another
 take 170; a checksum takes 4, where they take 40 and make a copy of twice the output's size.
@@ -10,24 +10,24 @@ import torch
 from torch import Tensor
 
 from kernel_lsp.device.driver import LoadedModule
-from kernel_lsp.runner.workers.comparison import Reading
+from kernel_lsp.runner.workers.comparison import ErrorReading
 
 _THREADS = 256
 _EACH = 4  # loads of each thread at once
 _MOST_BLOCKS = 2048
-_ALIGNED = 16  # bytes of a load of the checksum
+_ALIGNED = 16  # bytes that a thread of the checksum loads at once
 _SIGNIFICANT = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
 """Bits of precision of the types that the kernel reads."""
 
 
 class FusedMeasure:
-    """Reads floating-point outputs against float64 truths on the GPU."""
+    """Measures floating-point outputs against float64 references on the GPU."""
 
     def __init__(self, module: LoadedModule) -> None:
         self._module = module
 
-    def __call__(self, actual: Tensor, expected: Tensor, rms_of_expected: float, allowed: float) -> Reading | None:
-        """As `comparison.read`; None for what the kernel does not read.
+    def __call__(self, actual: Tensor, expected: Tensor, rms_of_expected: float, allowed: float) -> ErrorReading | None:
+        """Return what `comparison.read` returns; None for types that the kernel does not support.
 
         `actual` is of any shape and stride, `expected` contiguous and of that shape.
         """
@@ -43,20 +43,20 @@ class FusedMeasure:
         )
         largest, squares = float(figures[:, 0].max()), float(figures[:, 1].sum())
         wrong, first = int(places[:, 0].sum()), int(places[:, 1].min())
-        return Reading(largest, squares, wrong, first if wrong else None)
+        return ErrorReading(largest, squares, wrong, first if wrong else None)
 
 
 class FusedChecksum:
-    """Sums up a tensor's bytes on the GPU, each weighted by its place, in one pass and without memory of its own.
+    """Sums a tensor's bytes on the GPU, each weighted by its place, in one pass and without extra memory.
 
-    Who does not know `salt` (up to 62 bits) does not know the weights.
+    The weights cannot be known without `salt` (up to 62 bits).
     """
 
     def __init__(self, module: LoadedModule, salt: int = 0) -> None:
         self._module, self._salt = module, salt
 
     def __call__(self, tensor: Tensor) -> Tensor:
-        """Return the sum as a tensor of one int64, made on the current stream."""
+        """Return the sum as a tensor of one int64, computed on the current stream."""
         total = torch.zeros((), dtype=torch.int64, device=tensor.device)
         self.add(tensor, total, self._salt)
         return total
@@ -72,7 +72,7 @@ class FusedChecksum:
 
 
 def _beyond(dtype: torch.dtype) -> float:
-    """The smallest number that rounds to infinity, or infinity where rounding to float decides already."""
+    """Return the smallest number that rounds to infinity in `dtype`; infinity if rounding to float32 decides."""
     if dtype in (torch.float64, torch.float32):
         return math.inf
     largest = torch.finfo(dtype).max

@@ -1,4 +1,4 @@
-"""The order of work in a captured CUDA graph: does each launch begin after its start and end before its end?
+"""Check the order of work in a captured CUDA graph: each launch must begin after its start and end before its end.
 
 A recording marks where each launch starts and ends by the nodes that its stream's next work would wait for. A node
 belongs to the first launch whose end waits for it. It is in order if it waits for that launch's start; work that was
@@ -24,8 +24,8 @@ class Edge(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """Where work of a graph runs.
+class GraphOrder:
+    """The order of work in a graph.
 
     Attributes:
         early: launches with work that does not wait for their start, from 0.
@@ -40,7 +40,7 @@ class Order:
     sizes: tuple[int, ...] = ()
 
     def disorder(self) -> str:
-        """Say what is out of order as the end of a sentence; empty if nothing is."""
+        """Return what is out of order, as the end of a sentence; empty if nothing is."""
         if self.early:
             return f"lets work of launch {self.early[0] + 1} begin before that launch does"
         if self.loose:
@@ -50,13 +50,13 @@ class Order:
 
 
 def tail(stream: int) -> Mark:
-    """Nodes that the next work on a stream under capture waits for."""
+    """Return the nodes that the next work on a stream under capture waits for."""
     _, _, _, nodes, *_ = check(cu.cuStreamGetCaptureInfo(stream), "asking for the state of a capture")
     return frozenset(map(int, nodes))
 
 
 def edges_of(graph: int) -> tuple[list[int], list[Edge]]:
-    """Nodes of a graph, and what waits for what."""
+    """Return the nodes of a graph, and its edges."""
     handle = cu.CUgraph(graph)
     _, count = check(cu.cuGraphGetNodes(handle), "counting the nodes of a graph")
     nodes, _ = check(cu.cuGraphGetNodes(handle, count), "reading the nodes of a graph")
@@ -70,8 +70,8 @@ def edges_of(graph: int) -> tuple[list[int], list[Edge]]:
     return [int(node) for node in nodes], edges
 
 
-def order(nodes: Sequence[int], edges: Sequence[Edge], launches: Sequence[tuple[Mark, Mark]], end: Mark) -> Order:
-    """Hold the nodes of a graph against the marks (start, end) of its launches; `end` is the mark after all of them."""
+def order(nodes: Sequence[int], edges: Sequence[Edge], launches: Sequence[tuple[Mark, Mark]], end: Mark) -> GraphOrder:
+    """Check the nodes of a graph against the marks (start, end) of its launches; `end` is the mark after them all."""
     before = _ancestors(nodes, edges)
     early: list[int] = []
     sizes: list[int] = []
@@ -87,11 +87,11 @@ def order(nodes: Sequence[int], edges: Sequence[Edge], launches: Sequence[tuple[
             early.append(number)
         done = finished
     loose = len(nodes) - (_up_to(before, end) | done).bit_count()
-    return Order(tuple(early), loose, between, tuple(sizes))
+    return GraphOrder(tuple(early), loose, between, tuple(sizes))
 
 
 def _ancestors(nodes: Sequence[int], edges: Sequence[Edge]) -> dict[int, tuple[int, int]]:
-    """By node, its place and the set of places whose end it waits for, itself among them, as bits."""
+    """Return for each node its index, and as a bit set the indices of nodes whose end it waits for, itself included."""
     waits: dict[int, list[Edge]] = {node: [] for node in nodes}
     missing = dict.fromkeys(nodes, 0)
     followed: dict[int, list[int]] = {node: [] for node in nodes}

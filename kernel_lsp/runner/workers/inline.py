@@ -1,4 +1,4 @@
-"""Extensions asked for at run time: `load_inline` and `load` of `torch.utils.cpp_extension`. Worker processes only.
+"""Replace `load_inline` and `load` of `torch.utils.cpp_extension`, which build extensions. Worker processes only.
 
 A candidate's text is run in three places, and its calls of these functions mean something else in each:
 
@@ -48,7 +48,7 @@ _DEFAULTS = BuildOptions()
 
 @contextlib.contextmanager
 def recording() -> Generator[list[ExtensionRequest]]:
-    """Within it extensions are only asked for; the list holds what was, each once."""
+    """Collect the extensions that are asked for in the block, each once, without building them."""
     asked: list[ExtensionRequest] = []
 
     def answer(request: ExtensionRequest) -> types.ModuleType:
@@ -62,7 +62,7 @@ def recording() -> Generator[list[ExtensionRequest]]:
 
 @contextlib.contextmanager
 def answering(answer: Callable[[ExtensionRequest], types.ModuleType]) -> Generator[None]:
-    """Within it `load_inline` and `load` give what `answer` makes of a request."""
+    """Let `load_inline` and `load` return `answer(request)` in the block."""
 
     def answered(request: Callable[_P, ExtensionRequest]) -> Callable[_P, types.ModuleType]:
         return lambda *arguments, **named: answer(request(*arguments, **named))
@@ -82,7 +82,7 @@ def build_extension(
     cache_limit: int,
     options: BuildOptions = _DEFAULTS,
 ) -> ExtensionBuild | str:
-    """Build one request on the fast path; the reason why that cannot be is for `build_fully`.
+    """Build one request on the fast path; return a reason for `build_fully` if that is impossible.
 
     It runs none of the extension's code, and keeps host and device parts in `cache` apart from each other.
 
@@ -106,7 +106,7 @@ def build_fully(
     reason: str,
     options: BuildOptions = _DEFAULTS,
 ) -> ExtensionBuild:
-    """Build one request with torch's own headers and nvcc, into `folder`; torch imports it, so that its code is run.
+    """Build one request with torch's own headers and nvcc, into `folder`; torch imports it, which runs its code.
 
     Raises:
         CannotJudgeError: see `build.host.full`.
@@ -115,7 +115,7 @@ def build_fully(
 
 
 class _Unbuilt(types.ModuleType):
-    """Stands for an extension that is not built yet: it has any function, and none can be called."""
+    """Stands for an extension that is not built yet: it has every function, but none can be called."""
 
     def __getattr__(self, name: str) -> Callable[..., Never]:
         if name.startswith("__"):
@@ -131,17 +131,17 @@ class Launches(Protocol):
     """The device of one worker, as host libraries use it."""
 
     def pointer(self, tensor: Tensor) -> int:
-        """The address of a tensor's first element, which kernels may be given from now on."""
+        """Return the address of a tensor's first element; kernels may receive it from now on."""
         ...
 
     def launch(
         self, build: ExtensionBuild, kernel: Launchable, shape: LaunchShape, stream: int, arguments: int
     ) -> None:
-        """Launch; `arguments` is the address of an array of pointers, one to each."""
+        """Launch a kernel; `arguments` is the address of an array of pointers, one for each argument."""
         ...
 
     def resident_blocks(self, build: ExtensionBuild, kernel: Launchable, threads: int, shared_bytes: int) -> int:
-        """Blocks that one multiprocessor holds at a time."""
+        """Return the number of blocks that one multiprocessor can hold at a time."""
         ...
 
     def fill(self, address: int, value: int, nbytes: int, stream: int) -> None:
@@ -155,9 +155,9 @@ class Launches(Protocol):
 
 @contextlib.contextmanager
 def serving(builds: Iterable[ExtensionBuild], device: Launches) -> Generator[None]:
-    """Within it each extension asked for is the one that was built for the same texts and options.
+    """Answer each request for an extension in the block with the build of the same texts and options.
 
-    What was not built is a `WorkloadError`.
+    A request without a build raises `WorkloadError`.
     """
     known = {build.digest: build for build in builds}
     loaded: dict[str, types.ModuleType] = {}
@@ -178,7 +178,7 @@ def serving(builds: Iterable[ExtensionBuild], device: Launches) -> Generator[Non
 
 
 def load_extension(build: ExtensionBuild, device: Launches) -> types.ModuleType:
-    """The module of a built extension.
+    """Return the Python module of a built extension.
 
     Raises:
         WorkloadError: it was not built, or it cannot be imported.
@@ -203,7 +203,7 @@ def load_extension(build: ExtensionBuild, device: Launches) -> types.ModuleType:
 
 
 def import_library(path: Path) -> types.ModuleType:
-    """A shared object that is a Python module of the name of its stem.
+    """Return the Python module in a shared object, which is named after the file's stem.
 
     Raises:
         WorkloadError: it is none.
@@ -219,7 +219,7 @@ def import_library(path: Path) -> types.ModuleType:
 
 
 class Runtime:
-    """What a host library calls: the thin header's `kernel_lsp::runtime`. Its methods take and give plain numbers."""
+    """The functions that a host library calls: the thin header's `kernel_lsp::runtime`, with plain numbers."""
 
     torch = torch
 
@@ -251,27 +251,27 @@ class Runtime:
         self._device.launch(self._build, kernel, shape, stream, arguments)
 
     def allow_shared(self, place: int, nbytes: int) -> None:
-        """Allow the kernel at `place` so much dynamic shared memory."""
+        """Set the dynamic shared memory that the kernel at `place` may use, in bytes."""
         self._shared[self._at(place).entry] = nbytes
 
     def resident_blocks(self, place: int, threads: int, shared: int) -> int:
-        """Blocks of the kernel at `place` that one multiprocessor holds."""
+        """Return the number of blocks of the kernel at `place` that one multiprocessor can hold."""
         return self._device.resident_blocks(self._build, self._at(place), threads, shared)
 
     def synchronize(self, _: int) -> None:
-        """Wait for all work."""
+        """Wait for all work on the GPU."""
         torch.cuda.synchronize()
 
     def current_stream(self) -> int:
-        """Handle of torch's stream."""
+        """Return the handle of torch's current stream."""
         return torch.cuda.current_stream().cuda_stream
 
     def current_device(self) -> int:
-        """Number of torch's device."""
+        """Return the number of torch's current device."""
         return torch.cuda.current_device()
 
     def device_attribute(self, attribute: int) -> int:
-        """A value of CUDA's `cudaDeviceAttr`."""
+        """Return a value of CUDA's `cudaDeviceAttr`."""
         properties = device_properties(torch.cuda.current_device())
         names = {
             8: "shared_memory_per_block",
@@ -293,13 +293,13 @@ class Runtime:
 
 
 def packed_arguments(address: int, sizes: Sequence[int]) -> list[bytes]:
-    """Arguments of a launch: the bytes that the pointers at `address` point to."""
+    """Return the arguments of a launch: the bytes that the pointers at `address` point to."""
     pointers = (ctypes.c_void_p * len(sizes)).from_address(address)
     return [ctypes.string_at(pointer, size) for pointer, size in zip(pointers, sizes, strict=True)]
 
 
 def resident_blocks(build: ExtensionBuild, kernel: Launchable, threads: int, shared_bytes: int) -> int:
-    """Blocks of a kernel that one multiprocessor holds at a time, by the tables of `build.occupancy`."""
+    """Return the number of blocks of a kernel that one multiprocessor can hold, by the tables of `device.occupancy`."""
     binary = build.binary
     assert binary is not None, "only what was built is launched"
     facts = next(facts for facts in binary.kernels if facts.entry == kernel.entry)

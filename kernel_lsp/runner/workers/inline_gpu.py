@@ -12,14 +12,14 @@ from kernel_lsp.device.arguments import LaunchShape
 from kernel_lsp.device.driver import Ear, Listener, check, cu, unheard
 from kernel_lsp.runner.workers.inline import packed_arguments, resident_blocks
 
-_REMEMBERED = 256  # tensors whose address was asked for, while anybody listens
+_REMEMBERED = 256  # latest tensors whose address was asked for, kept for listeners
 
 
 class GpuLaunches:
     """The GPU as the host library of an extension uses it: see `inline.Launches`.
 
-    What names no stream runs on torch's current one. So it is ordered with torch's own work, as it is where nobody
-    changes streams; and timing, which launches on a stream of its own, can capture it.
+    Work without a named stream runs on torch's current one. So it is ordered with torch's own work; and timing, which
+    launches on a stream of its own, can capture it.
     """
 
     def __init__(self, listeners: Sequence[Listener] = (), ear: Ear = unheard) -> None:
@@ -29,7 +29,7 @@ class GpuLaunches:
         self._reached: deque[Tensor] = deque(maxlen=_REMEMBERED)
 
     def pointer(self, tensor: Tensor) -> int:
-        """The address of a tensor's first element."""
+        """Return the address of a tensor's first element."""
         if self._listeners:
             self._reached.append(tensor)
         return tensor.data_ptr()
@@ -56,7 +56,7 @@ class GpuLaunches:
         )
 
     def resident_blocks(self, build: ExtensionBuild, kernel: Launchable, threads: int, shared_bytes: int) -> int:
-        """Blocks that one multiprocessor holds at a time."""
+        """Return the number of blocks that one multiprocessor can hold at a time."""
         return resident_blocks(build, kernel, threads, shared_bytes)
 
     def fill(self, address: int, value: int, nbytes: int, stream: int) -> None:

@@ -1,6 +1,6 @@
-"""Sets of inputs by key, and the right answers to them, as many of both as memory has room for.
+"""Keep sets of inputs by key, and their right answers, as far as memory allows.
 
-What there is no room for is made again from its seed when it is asked for.
+Others are made again from their seed when they are needed.
 """
 
 from collections import OrderedDict
@@ -45,22 +45,22 @@ class InputSet:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The right answer to a set of inputs; `finite` where all of it is."""
+    """The right answer for a set of inputs; `finite` if all its values are."""
 
     outputs: tuple[Tensor, ...]
     finite: bool
 
 
 @dataclass(slots=True)
-class Kept:
-    """One set of inputs in memory: its leaves, and the right answer once that was asked for."""
+class CachedInputs:
+    """One set of inputs in memory: its leaves, and the right answer once it was computed."""
 
     leaves: Leaves
     expected: Expected | None = None
 
     @property
     def nbytes(self) -> int:
-        """Bytes of both."""
+        """Return the bytes of inputs and answer together."""
         return sum(t.nbytes for t in (*tensors(self.leaves), *(self.expected.outputs if self.expected else ())))
 
 
@@ -68,7 +68,7 @@ class InputSets:
     """All sets of inputs of one oracle."""
 
     def __init__(self, draws: Draws, device: str, budget: float, checksum: Callable[[Tensor], int]) -> None:
-        """Take what makes inputs.
+        """Create an empty collection.
 
         Args:
             draws: makes leaves.
@@ -78,16 +78,16 @@ class InputSets:
         """
         self.draws, self._device, self._budget, self._checksum = draws, device, budget, checksum
         self._sets: dict[str, InputSet] = {}
-        self._kept: OrderedDict[str, Kept] = OrderedDict()  # least recently used first
-        self._prints: dict[str, tuple[int, ...]] = {}  # of leaves that were not kept at some time
-        self._finite: dict[str, bool] = {}  # True where what is expected is
+        self._kept: OrderedDict[str, CachedInputs] = OrderedDict()  # least recently used first
+        self._prints: dict[str, tuple[int, ...]] = {}  # checksums of leaves that were dropped
+        self._finite: dict[str, bool] = {}  # True if the right answer is finite
 
     def __getitem__(self, key: str) -> InputSet:
         return self._sets[key]
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """Keys of the sets that are in memory, the one used last at the end."""
+        """Return the keys of the sets that are in memory, the most recently used last."""
         return tuple(self._kept)
 
     def prepare(self, key: str, case: int, family: str, seed: int) -> Made:
@@ -105,23 +105,23 @@ class InputSets:
         return self.keep(key, InputSet(case, families.FAMILIES[family].coarse, make, specs, nbytes), leaves)
 
     def lay_out_again(self, key: str, base: str, family: str) -> Made:
-        """Remember the inputs of `base` under `key`, to lie in a slab as a family's layout asks."""
+        """Store the inputs of `base` under `key`, in the memory layout of a family."""
         leaves = self.leaves(base)
         specs, nbytes = lay_out_family(leaves, family)
         self._sets[key] = replace(self._sets[base], specs=specs, nbytes=nbytes, values=base)
         return _made(self._sets[key], leaves)
 
     def keep(self, key: str, inputs: InputSet, leaves: Leaves) -> Made:
-        """Remember a set of inputs under `key`, whatever was there; return how its leaves lie in a slab."""
+        """Store a set of inputs under `key`, replacing an earlier one; return its layout in a slab."""
         self._sets[key] = inputs
         self._prints.pop(key, None)
         self._finite.pop(key, None)
-        self._kept[key] = Kept(leaves)
+        self._kept[key] = CachedInputs(leaves)
         self._forget_old(key)
         return _made(inputs, leaves)
 
     def remake(self, key: str, inputs: InputSet) -> Made:
-        """Make a set of inputs as it says itself, and remember it under `key`."""
+        """Make a set of inputs by its own function, and store it under `key`."""
         return self.keep(key, inputs, self._made(inputs.make))
 
     def drop(self, key: str) -> None:
@@ -130,7 +130,7 @@ class InputSets:
             held.pop(key, None)
 
     def leaves(self, key: str) -> Leaves:
-        """Return the leaves of a set of inputs, made again where they are no longer kept.
+        """Return the leaves of a set of inputs; they are made again if they were dropped.
 
         Raises:
             WorkloadError: they came out otherwise than before.
@@ -143,12 +143,12 @@ class InputSets:
                 case = describe_case(workload.cases[self._sets[key].case])
                 said = f"`inputs` makes other values under the same seed for case {case}, which is too large to be kept"
                 raise WorkloadError(said, workload.path, cure="Draw them from torch's random numbers alone.")
-            self._kept[key] = Kept(leaves)
+            self._kept[key] = CachedInputs(leaves)
         self._forget_old(key)
         return self._kept[key].leaves
 
     def expected(self, key: str) -> Expected:
-        """Return the right answer to a set of inputs: the reference's, in float64 where its operations exist there.
+        """Return the right answer for a set of inputs: the reference's, in float64 where its operations support that.
 
         Raises:
             WorkloadError: the reference fails.
@@ -164,11 +164,11 @@ class InputSets:
         return kept.expected
 
     def finite(self, key: str) -> bool:
-        """Return True where the right answer, asked for before, is finite."""
+        """Return True if the right answer, computed before, is finite."""
         return self._finite[self._sets[key].values or key]
 
     def free_temporaries(self, *, whatever: bool = False) -> None:
-        """Give cached memory back as `give_back` does: the workers under test share this GPU."""
+        """Free cached memory as `give_back` does, because the workers under test share this GPU."""
         if self._device == "cuda":
             give_back(whatever=whatever)
 
@@ -182,18 +182,18 @@ class InputSets:
         return tuple(self._checksum(tensor) for tensor in tensors(leaves))
 
     def _forget_old(self, key: str) -> None:
-        """Keep what was made for `key`, and of what was made before as much as fits, the latest first."""
+        """Keep what was made for `key`, and as much of the earlier sets as fits, the latest first."""
         self._kept.move_to_end(key)
         total = sum(kept.nbytes for kept in self._kept.values()) - self._kept[key].nbytes
         while total > self._budget and len(self._kept) > 1:
             old, kept = next(iter(self._kept.items()))
-            if old not in self._prints:  # may want memory that is not there: only what has them can be made again
+            if old not in self._prints:  # checksums need memory; only a set that has them can be made again
                 self._prints[old] = self._prints_of(kept.leaves)
             del self._kept[old]
             total -= kept.nbytes
 
     def reference(self, case: int, leaves: Leaves) -> tuple[Tensor, ...]:
-        """Return what the reference of a case says of leaves, contiguous.
+        """Return the answer of a case's reference for leaves, contiguous.
 
         Raises:
             WorkloadError: it fails.
@@ -207,14 +207,14 @@ class InputSets:
 
 
 def _made(inputs: InputSet, leaves: Leaves) -> Made:
-    """Return how leaves lie in a slab."""
+    """Return the layout of leaves in a slab."""
     remaining = iter(inputs.specs)
     arguments = tuple(next(remaining) if isinstance(leaf, Tensor) else as_argument(leaf) for leaf in leaves)
     return Made(arguments, inputs.nbytes, sum(own_elements(t).nbytes for t in tensors(leaves)))
 
 
 def lay_out_family(leaves: Leaves, family: str) -> tuple[tuple[TensorSpec, ...], int]:
-    """Return the places of leaves in one slab, as the family's layout asks, and the slab's size in bytes."""
+    """Return the places of leaves in one slab, in a family's memory layout, and the slab's size in bytes."""
     layout = families.FAMILIES[family].layout
     forms = [(t.dtype, tuple(t.shape), t.stride()) for t in tensors(leaves)]
     return lay_out(forms, shifted=layout.shifted, strided=layout.strided)

@@ -1,4 +1,4 @@
-"""What NVRTC does once in a process, done in a nursery as `triton_once` is: it is loaded, its headers are unpacked.
+"""Load NVRTC and unpack its headers, once in a nursery, so that no worker has to.
 
 Workers may not write to the user's cache, in which the headers stay for all sessions.
 """
@@ -7,5 +7,5 @@ import contextlib
 
 from kernel_lsp.compiler.nvrtc import include_folders
 
-with contextlib.suppress(RuntimeError):  # without its library, who compiles will say so; others do not need it
+with contextlib.suppress(RuntimeError):  # a worker that compiles will report it; others do not need the library
     include_folders()

@@ -1,4 +1,4 @@
-"""The oracle: knows the inputs and what is right, and never runs a candidate.
+"""The oracle: makes inputs and knows the right answers, and never runs a candidate.
 
 It makes inputs, writes them into the memory of the worker under test, and compares what comes back with the reference
 in float64. Expected values stay in this process.
@@ -41,7 +41,7 @@ SALT_BITS = 62
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """Everything that is there once a workload is loaded."""
+    """The state that exists once a workload is loaded."""
 
     draws: Draws
     inputs: InputSets
@@ -50,7 +50,7 @@ class _Parts:
 
 
 def methods(device: str, factor: float, slack: float = 1.0, *, plain: bool = False) -> OracleRole:
-    """Return what answers the oracle's requests.
+    """Return the object that answers the oracle's requests.
 
     Args:
         device: `cuda` or `cpu`.
@@ -62,18 +62,18 @@ def methods(device: str, factor: float, slack: float = 1.0, *, plain: bool = Fal
 
 
 class Oracle:
-    """State of one oracle process; every method answers a request of the parent's."""
+    """The state of one oracle process; every method answers a request of the parent."""
 
     def __init__(self, device: str, factor: float, slack: float = 1.0, *, plain: bool = False) -> None:
         self._device, self._factor, self._slack, self._plain = device, factor, slack, plain
         self.memory = SubjectMemory(device)
         self._loaded: _Parts | None = None
-        self._salt = secrets.randbits(SALT_BITS)  # so that nobody else can make two outputs of one checksum
+        self._salt = secrets.randbits(SALT_BITS)  # unknown elsewhere, so that no code can forge equal checksums
         self.checksum: Callable[[Tensor], int] = lambda tensor: comparison.fingerprint(_bytes(tensor), self._salt)
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = False
 
-    def load(self, request: messages.LoadWorkload, /) -> messages.Workload:
+    def load(self, request: messages.LoadWorkload, /) -> messages.LoadedWorkload:
         """Load the workload and describe it.
 
         Raises:
@@ -102,7 +102,7 @@ class Oracle:
         return self._described(workload, chosen, large=large)
 
     def _seeming(self, text: str) -> contextlib.AbstractContextManager[None]:
-        """Return what a workload is imported in: it may ask for the properties of a GPU that is not there."""
+        """Return the context for importing a workload: it may read the properties of a GPU that does not exist."""
         if self._device == "cuda" or is_problem(text):
             return contextlib.nullcontext()
         return pretend_gpu(STANDS_IN, values=True)
@@ -120,17 +120,17 @@ class Oracle:
         return made
 
     def lay_out(self, request: messages.LayOut, /) -> Made:
-        """Keep inputs that lie in memory in another way."""
+        """Keep the same inputs in another memory layout."""
         self.errors.forget(request.key)
         return self.inputs.lay_out_again(request.key, request.base, request.family)
 
     def vary(self, request: messages.Vary, /) -> Varied:
-        """Keep inputs with another value of one argument; what kept it from being varied is in the answer."""
+        """Keep inputs with another value of one argument; the answer says why that is impossible, if it is."""
         self.errors.forget(request.key)
         return self._parts().variation.vary(request)
 
     def touch(self, request: messages.Touch, /) -> Made:
-        """Keep inputs that differ from others in a few places; errors on them are held to what those allow."""
+        """Keep inputs that differ from others in a few places; the bounds on errors are those of the others."""
         base = self.inputs[request.base]
 
         def make() -> Leaves:
@@ -150,18 +150,18 @@ class Oracle:
         self.memory.attach(request.subject, request.slabs, request.nbytes, request.handle)
 
     def detach(self, request: messages.Detach, /) -> None:
-        """Let go of slabs of a worker, of all of them where none is named."""
+        """Close slabs of a worker; all of them if none is named."""
         self.memory.detach(request.subject, request.slabs)
         if not request.slabs:
             self.inputs.free_temporaries(whatever=True)  # what comes next may need it
 
     def fill(self, request: messages.Fill, /) -> None:
-        """Write a set of inputs into slabs and fence them."""
+        """Write a set of inputs into slabs, with guard bytes around each."""
         specs, leaves = self.inputs[request.key].specs, self.inputs.leaves(request.key)
         self.memory.fill(request.subject, request.slabs, specs, tensors(leaves))
 
     def renew(self, request: messages.Renew, /) -> None:
-        """Draw inputs that nobody has seen, and write the i-th draw into the i-th slab of each place."""
+        """Draw fresh inputs, and write the i-th draw into the i-th slab of each place."""
         for number, seed in enumerate(request.seeds):
             leaves = self.draws.make(request.case, request.family, seed)
             specs, _ = lay_out_family(leaves, request.family)
@@ -170,7 +170,7 @@ class Oracle:
         self.memory.synchronize()
 
     def compare(self, request: messages.Compare, /) -> Compared:
-        """Compare a worker's outputs with the right answers, and its inputs with what they were."""
+        """Compare a worker's outputs with the right answers, and its inputs with their original values."""
         outputs = [self.memory.output(request.subject, spec) for spec in request.outputs]
         prints = tuple(map(self.checksum, outputs))
         if request.baseline:
@@ -198,22 +198,22 @@ class Oracle:
         return measured
 
     def probe(self) -> bool:
-        """Return True where this process's GPU still computes."""
+        """Return True if this process's GPU still computes correctly."""
         return int(torch.ones(1024, device=self._device).sum()) == 1024
 
     @property
     def draws(self) -> Draws:
-        """The maker of inputs of the workload that was loaded."""
+        """Return the maker of the loaded workload's inputs."""
         return self._parts().draws
 
     @property
     def inputs(self) -> InputSets:
-        """The sets of inputs that were made."""
+        """Return the sets of inputs made so far."""
         return self._parts().inputs
 
     @property
     def errors(self) -> OutputErrors:
-        """The errors of outputs."""
+        """Return the object that measures errors of outputs."""
         return self._parts().errors
 
     def _parts(self) -> _Parts:
@@ -228,10 +228,10 @@ class Oracle:
         checksum = FusedChecksum(LoadedModule(probes, {}), self._salt)
         self.checksum = lambda tensor: int(checksum(tensor))
 
-    def _described(self, workload: Workload, chosen: "Choice | None", *, large: bool) -> messages.Workload:
+    def _described(self, workload: Workload, chosen: "Choice | None", *, large: bool) -> messages.LoadedWorkload:
         contract = workload.contract
         promises = {name: promise.said for name, promise in contract.promises.items()}
-        return messages.Workload(
+        return messages.LoadedWorkload(
             cases=tuple(describe_case(case) for case in workload.cases),
             arguments=workload.argument_names,
             decisive=chosen.decisive if chosen else tuple(range(len(workload.cases))),
@@ -242,13 +242,13 @@ class Oracle:
             calls=workload.calls,
             large=large,
             nondeterministic=workload.nondeterministic,
-            contract=messages.Contract(
+            contract=messages.CallerContract(
                 contract.contiguous, contract.aligned, contract.mutates, contract.finite, promises
             ),
         )
 
     def _with_looks_at_inputs(self, answer: Compared, request: messages.Compare) -> Compared:
-        """Add inputs that were changed although the contract does not allow it, and writes outside of any input."""
+        """Add to an answer the inputs that were changed against the contract, and writes outside of any input."""
         workload, specs = self.draws.workload, self.inputs[request.key].specs
         leaves = self.inputs.leaves(request.key)
         names = [n for n, leaf in zip(workload.argument_names, leaves, strict=False) if isinstance(leaf, Tensor)]
@@ -263,7 +263,7 @@ class Oracle:
 
 
 def _choose(problem: "Problem", free: int | None) -> "Choice":
-    """Return the cases of a problem that this machine runs, after a look whether it has a right answer."""
+    """Return the cases of a problem that this machine runs, after checking that it has a right answer."""
     from kernel_lsp.workload.problem import choose_for_emulator, choose_for_gpu
 
     if free is None:
@@ -282,7 +282,7 @@ def _most_needed(problem: "Problem", chosen: "Choice") -> int:
 
 
 def _budget(free: int | None, takes: int | None) -> float:
-    """Return the bytes of past inputs that may be kept, of `free` ones where judging `takes` so many."""
+    """Return the bytes of past inputs that may be kept when judging takes `takes` of `free` bytes."""
     if free is None:
         return math.inf
     kept = policy.KEPT_DRAWS_MEMORY_SHARE * free

@@ -1,4 +1,4 @@
-"""Errors of outputs beside the right answers, and what they may be: the baseline's own errors say so."""
+"""Measure errors of outputs against the right answers, and derive the allowed errors from the baseline's."""
 
 import math
 from collections import defaultdict
@@ -20,7 +20,7 @@ from kernel_lsp.runner.workers.input_sets import Expected, InputSets
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """The kind and errors of the baseline's outputs on a set of inputs, and so of what others may be.
+    """The types and errors of the baseline's outputs on a set of inputs, and the bounds derived from them.
 
     Attributes:
         dtypes: by output, its type.
@@ -36,13 +36,13 @@ class Allowance:
 
     @property
     def errors(self) -> tuple[BaselineError, ...]:
-        """The baseline's errors."""
+        """Return the baseline's errors."""
         return tuple(BaselineError(distance.max, distance.rms) for distance in self.distances)
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """The error of each output, and True for `blank` where one of them holds 0xFF bytes that might be right."""
+class MeasuredOutputs:
+    """The error of each output; `blank` is True if one of them holds 0xFF bytes that might be right."""
 
     distances: tuple[OutputDistance, ...]
     blank: bool
@@ -58,33 +58,33 @@ Bits = tuple[tuple[tuple[str, tuple[int, ...]], ...], tuple[int, ...]]
 
 
 class OutputErrors:
-    """Measures outputs, and remembers by key what is allowed and which bits were right."""
+    """Measures outputs, and remembers by key the bounds and the checksums that were right."""
 
     def __init__(self, inputs: InputSets, factor: float, slack: float, *, plain: bool) -> None:
-        """Take the inputs and right answers; for the rest see `error_bounds.relative_bounds`."""
+        """Take the inputs and right answers; for the other parameters see `error_bounds.relative_bounds`."""
         self._inputs, self._factor, self._slack, self._plain = inputs, factor, slack, plain
         self._allowances: dict[str, Allowance] = {}
-        self._right: defaultdict[str, dict[Bits, Measured]] = defaultdict(dict)
+        self._right: defaultdict[str, dict[Bits, MeasuredOutputs]] = defaultdict(dict)
         self._terms_by_case: dict[int, tuple[float, ...]] = {}
         self.measure: Measure | None = None
 
     def forget(self, key: str) -> None:
-        """Forget bits that were right, for the inputs of `key` are others now."""
+        """Forget the checksums that were right for `key`, because its inputs have changed."""
         self._right.pop(key, None)
 
     def allow_as(self, key: str, like: str) -> None:
-        """Hold outputs on `key` to what those on `like` are held to, if the baseline was measured there."""
+        """Use the bounds of `like` for outputs on `key`, if the baseline was measured there."""
         if like in self._allowances:
             self._allowances[key] = self._allowances[like]
 
     def allowance(self, key: str) -> Allowance:
-        """Return what outputs on the inputs of `key` may be; the baseline was measured on them before."""
+        """Return the bounds for outputs on the inputs of `key`; the baseline was measured on them before."""
         return self._allowances[key]
 
-    def of_baseline(self, key: str, specs: Sequence[TensorSpec], outputs: Sequence[Tensor]) -> Measured | str:
-        """Measure the baseline's outputs and let them say what others may be.
+    def of_baseline(self, key: str, specs: Sequence[TensorSpec], outputs: Sequence[Tensor]) -> MeasuredOutputs | str:
+        """Measure the baseline's outputs and derive the bounds for other versions.
 
-        Returns the errors, or a sentence why outputs and right answers cannot be compared.
+        Returns the errors, or a sentence on why outputs and right answers cannot be compared.
         """
         self.forget(key)
         expected = self._inputs.expected(key)
@@ -119,11 +119,10 @@ class OutputErrors:
 
     def of_candidate(
         self, key: str, specs: Sequence[TensorSpec], outputs: Sequence[Tensor], prints: tuple[int, ...]
-    ) -> Measured | str:
-        """Measure outputs against what the baseline allows; returns the errors or, as above, a sentence.
+    ) -> MeasuredOutputs | str:
+        """Return the errors of a candidate's outputs against the bounds, or a sentence as `of_baseline` does.
 
-        Bits that were right for the same inputs before are right again, and are not read twice; `prints` are
-        checksums of the outputs.
+        Outputs whose checksums (`prints`) were right for the same inputs before are not measured again.
         """
         bits = (tuple((spec.dtype, spec.shape) for spec in specs), prints)
         if (known := self._right[key].get(bits)) is not None:
@@ -141,10 +140,10 @@ class OutputErrors:
         return measured
 
     def by_scale(self, actual: Tensor, truth: Tensor, allowed: Bounds) -> tuple[float, Distance]:
-        """Return what errors are measured by, and the baseline's error.
+        """Return the scale that errors are measured by, and the baseline's error.
 
-        Where some values stand far apart, the rest sets the scale if that can be. It cannot where the rest is what
-        rounding leaves of values like these.
+        If some values are far larger than the rest, the rest sets the scale. That fails where the rest is only the
+        rounding error of such values; then all values set it.
         """
         if actual.is_floating_point() and (brink := comparison.brink(truth, actual.dtype)) < math.inf:
             of_rest = comparison.scale(truth, actual.dtype, brink)
@@ -157,16 +156,17 @@ class OutputErrors:
     def passing(self, key: str, other: str, dtypes: Sequence[str]) -> tuple[str, ...]:
         """Return the names of trivial answers that would pass as right for `key`; `dtypes` are the outputs' types.
 
-        Tried are zeros, the mean everywhere, each input of fitting size, and the right answer to the inputs of `other`.
+        Tried are zeros, the mean everywhere, each input of matching size, and the right answer to the inputs of
+        `other`.
         """
         truth, foreign = self._inputs.expected(key), self._inputs.expected(other)
         if not any(t.numel() for t in truth.outputs):
-            return ()  # nothing to be wrong about
+            return ()  # an empty answer cannot be wrong
         answers: dict[str, Callable[[int, Tensor], Tensor | None]] = {
             "all zeros": lambda _, t: torch.zeros_like(t),
             "the answer to other inputs": lambda number, _: foreign.outputs[number],
         }
-        if any(t.numel() > 1 for t in truth.outputs):  # of one number the mean is that number
+        if any(t.numel() > 1 for t in truth.outputs):  # the mean of one number is that number
             answers["the mean everywhere"] = lambda _, t: torch.full_like(t, comparison.mean(t))
         names = self._inputs.draws.workload.argument_names
         for name, leaf in zip(names, self._inputs.leaves(key), strict=True):
@@ -198,9 +198,9 @@ class OutputErrors:
         return True
 
     def _terms(self, key: str) -> tuple[float, ...]:
-        """Return by output from how many terms its elements are made, as found on the first inputs of the case.
+        """Return for each output the number of terms of its elements, as found on the first inputs of the case.
 
-        Beside PyTorch alone, where bounds are wide in any case, references take long and it is not looked for.
+        Not measured if the baseline is PyTorch alone: bounds are wide then in any case, and references take long.
         """
         case, outputs = self._inputs[key].case, self._inputs.expected(key).outputs
         if self._plain:
@@ -242,11 +242,11 @@ def _types_differ(outputs: Sequence[Tensor], wanted: Sequence[torch.dtype]) -> s
 
 def _measured(
     distances: Sequence[Distance], specs: Sequence[TensorSpec], outputs: Sequence[Tensor], expected: Expected
-) -> Measured:
+) -> MeasuredOutputs:
     blank = any(
         not (actual.is_floating_point() and expected.finite) and comparison.holds_blank(actual) for actual in outputs
     )
-    return Measured(tuple(_as_answer(*pair) for pair in zip(distances, specs, strict=True)), blank)
+    return MeasuredOutputs(tuple(_as_answer(*pair) for pair in zip(distances, specs, strict=True)), blank)
 
 
 def _as_answer(distance: Distance, spec: TensorSpec) -> OutputDistance:

@@ -1,4 +1,4 @@
-"""Outputs of launches: what counts as one, where they lie, and who else holds their memory. Worker processes only."""
+"""Outputs of launches: which are valid, where they lie, and who else references their memory. Worker processes only."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,23 +14,23 @@ from kernel_lsp.workload.leaves import returned_leaves
 
 @dataclass(frozen=True, slots=True)
 class OutputPlace:
-    """Where an output lies that has no memory of its own, for people; empty where it has."""
+    """The place of an output that has no memory of its own, as text for people; empty if it has."""
 
     text: str = ""
     in_inputs: bool = False
 
 
 class HeldOutputs:
-    """Outputs of the last runs. With the oldest there, any run that overwrites it shows."""
+    """The outputs of the last runs, kept so that a later run that overwrites one of them is noticed."""
 
     def __init__(self, memory: float) -> None:
-        """Keep as many as a share of `memory` bytes holds."""
+        """Keep as many outputs as fit into a share of `memory` bytes."""
         self._room = policy.HELD_OUTPUTS_MEMORY_SHARE * memory
-        self._held: list[tuple[int, tuple[Tensor, ...]]] = []  # by the number of the run, the oldest first
+        self._held: list[tuple[int, tuple[Tensor, ...]]] = []  # oldest first, each with the number of its run
         self._runs = 0
 
     def add(self, outputs: tuple[Tensor, ...]) -> tuple[int, ...]:
-        """Keep what a run returned; return how many runs ago each kept one was."""
+        """Keep the outputs of a run; return for each kept run how many runs ago it was."""
         self._runs += 1
         self._held = [*self._held[-policy.HELD_OUTPUTS + 1 :], (self._runs, outputs)]
         while len(self._held) > 2 and sum(t.nbytes for _, held in self._held for t in held) > self._room:
@@ -38,7 +38,7 @@ class HeldOutputs:
         return tuple(self._runs - run for run, _ in self._held)
 
     def earlier(self, back: int) -> tuple[Tensor, ...]:
-        """Return the outputs of the run so many runs before the last one."""
+        """Return the outputs of the run `back` runs before the last one."""
         return next(outputs for run, outputs in self._held if run == self._runs - back)
 
     def spoil(self) -> None:
@@ -48,9 +48,9 @@ class HeldOutputs:
             memory.fill_(policy.POISON_BYTE)
 
     def forget(self) -> tuple[int, ...]:
-        """Let go of all; return the numbers of those outputs whose memory something else still holds.
+        """Release all outputs; return the numbers of those whose memory is still referenced elsewhere.
 
-        Who keeps an output can overwrite it later, or hand it out again.
+        A version that keeps an output can overwrite it later, or return it again.
         """
         storages = [(number, o.untyped_storage()) for _, outputs in self._held for number, o in enumerate(outputs)]
         self._held.clear()
@@ -80,7 +80,7 @@ def plain_outputs(returned: object, device: str, path: Path) -> tuple[Tensor, ..
 
 
 def places_of(outputs: Sequence[Tensor], inputs: Tensor) -> tuple[OutputPlace, ...]:
-    """Say where outputs lie that share bytes with the `inputs` or with an output before them."""
+    """Return the places of outputs that share bytes with the `inputs` or with an earlier output."""
     first = inputs.data_ptr()
     earlier: list[tuple[int, int]] = []
     places: list[OutputPlace] = []
@@ -98,7 +98,7 @@ def places_of(outputs: Sequence[Tensor], inputs: Tensor) -> tuple[OutputPlace, .
 
 
 def _range(tensor: Tensor) -> tuple[int, int]:
-    """Addresses of the first byte of a tensor and of the one past its last; equal where it has no elements."""
+    """Return the addresses of a tensor's first byte and of the byte past its last; equal if it has no elements."""
     if not tensor.numel():
         return tensor.data_ptr(), tensor.data_ptr()
     reach = sum((extent - 1) * step for extent, step in zip(tensor.shape, tensor.stride(), strict=True)) + 1
@@ -106,7 +106,7 @@ def _range(tensor: Tensor) -> tuple[int, int]:
 
 
 def _not_plain(output: Tensor) -> str | None:
-    """Why the bytes of a tensor are not its values, if they are not."""
+    """Return why the bytes of a tensor are not its values, None if they are."""
     if output.layout is not torch.strided or output.is_quantized:
         return f"is stored as {output.layout}"
     if output.is_conj() or output.is_neg():
@@ -120,4 +120,4 @@ def _users(storage: UntypedStorage) -> int:
     return torch._C._storage_Use_Count(storage._cdata)  # pyright: ignore
 
 
-_LONE = _users(torch.empty(1).untyped_storage())  # what is counted where only the storage itself is held
+_LONE = _users(torch.empty(1).untyped_storage())  # the count if nothing else holds the storage

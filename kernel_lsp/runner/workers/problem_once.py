@@ -1,4 +1,4 @@
-"""What workers for KernelBench problems do once in a process, done in a nursery as `triton_once` is.
+"""Import the modules that workers for KernelBench problems need, once in a nursery.
 
 Shapes alone are computed by torch's decompositions, the first of which imports hundreds of modules; problems have a
 module of their own, imported by whoever meets one.

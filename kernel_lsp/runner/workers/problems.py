@@ -1,4 +1,4 @@
-"""Loading workloads that are KernelBench problems. Worker processes only."""
+"""Load workloads that are KernelBench problems. Worker processes only."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -6,9 +6,9 @@ from kernel_lsp.source.modules import is_answer, is_problem
 
 
 def extensions_left_out(text: str) -> AbstractContextManager[object]:
-    """Within it a workload is loaded: where a problem's file holds an answer too, its extensions are the answer's.
+    """Return the context for loading a workload: extensions of an answer in the same file are not built in it.
 
-    They are not built then, for the problem itself calls none of them.
+    The problem itself calls none of them.
     """
     if not (is_problem(text) and is_answer(text)):
         return nullcontext()

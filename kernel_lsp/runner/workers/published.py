@@ -1,4 +1,4 @@
-"""KernelBench's published way to judge a candidate, for comparison with our own. Worker processes only.
+"""Judge a candidate by KernelBench's published method, for comparison with our own. Worker processes only.
 
 Written from the description and code of its harness (`eval_kernel_against_ref` and `time_execution_with_cuda_event`,
 MIT licence, github.com/ScalingIntelligence/KernelBench), in words of our own:
@@ -44,7 +44,7 @@ class _Problem(Protocol):
 
 
 def methods(device: str, emulated: bytes = b"") -> PublishedRole:
-    """Return what answers this role's requests. On `cpu` kernels are emulated, and nothing is timed."""
+    """Return the object that answers this role's requests. On `cpu` kernels are emulated, and nothing is timed."""
     return _Emulated(emulated) if device == "cpu" else _OnGpu()
 
 
@@ -75,7 +75,7 @@ class _Emulated:
 
 
 def judge_published(request: JudgePublished) -> PublishedVerdict:
-    """Return the verdict.
+    """Return the verdict by the published method.
 
     Raises:
         CannotJudgeError: the candidate needs more than this machine has.
@@ -111,7 +111,7 @@ def judge_published(request: JudgePublished) -> PublishedVerdict:
 def _try_out(
     model: nn.Module, other: nn.Module, get_inputs: Callable[[], list[object]], trials: int, dtype: torch.dtype
 ) -> tuple[int, str]:
-    """How many trials passed, and what was wrong with the last that did not; another shape ends them."""
+    """Return how many trials passed, and a sentence on the last failed one; a wrong shape ends the trials."""
     _seed(SEED)
     seeds = [int(torch.randint(0, 2**32 - 1, (1,)).item()) for _ in range(trials)]
     passed, detail = 0, ""
@@ -136,7 +136,7 @@ def _try_out(
 
 
 def _mean_ms(model: nn.Module, inputs: Sequence[object], repeats: int) -> float:
-    """Mean milliseconds of a call, to three digits."""
+    """Return the mean milliseconds of a call, to three digits."""
     for _ in range(_WARM_UPS):
         model(*inputs)
         torch.cuda.synchronize()

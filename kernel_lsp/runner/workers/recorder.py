@@ -1,4 +1,4 @@
-"""Keeps every launch of a run with the memory that it reaches, so that it can be repeated elsewhere.
+"""Record every launch of a run with the memory that it reaches, so that another process can repeat it.
 
 Worker processes only. CUDA launches are heard of from `driver.LoadedModule`, Triton's from the launchers that its
 driver makes: so a recorder must be there before a kernel's first launch. The file it writes is read by `replay.py`.
@@ -21,7 +21,7 @@ from kernel_lsp.compiler.cubin import read_cubin
 from kernel_lsp.compiler.launchers import Kind, TritonDriver, TritonMetadata, TritonSource
 from kernel_lsp.device.arguments import LaunchShape, pack_argument
 from kernel_lsp.device.driver import check, cu
-from kernel_lsp.runner.workers.replay import Launch, Pointer, Recorded, Value
+from kernel_lsp.runner.workers.replay import Pointer, RecordedLaunches, ReplayedLaunch, Value
 
 _MOST_BYTES = 64 << 20
 
@@ -32,7 +32,7 @@ class NotRepeatableError(Exception):
 
 @dataclass(slots=True)
 class _Memory:
-    """Device memory that a launch may reach; `written` once anything has written to it."""
+    """Device memory that a launch may reach; `written` is True once something has written there."""
 
     address: int
     nbytes: int
@@ -41,18 +41,21 @@ class _Memory:
 
 
 @dataclass(slots=True)
-class Recorder:
-    """What is kept of runs. It listens to what torch does to memory (`allocations.Listener`) and to launches."""
+class LaunchRecorder:
+    """The recorded launches of runs.
+
+    It listens to torch's memory operations (`allocations.Listener`) and to launches.
+    """
 
     begun: bool = False
     _memories: list[_Memory] = field(default_factory=list[_Memory])
     _images: dict[bytes, int] = field(default_factory=dict[bytes, int])
     _data: list[bytes] = field(default_factory=list[bytes])
-    _launches: list[Launch] = field(default_factory=list[Launch])
+    _launches: list[ReplayedLaunch] = field(default_factory=list[ReplayedLaunch])
     _size: int = 0
 
     def pause(self) -> None:
-        """Keep nothing until the next run begins, and forget the memory of the last one."""
+        """Stop recording until the next run begins, and forget the memory of the last one."""
         self.begun = False
         self._memories.clear()
 
@@ -64,12 +67,12 @@ class Recorder:
                 self._memories.append(_Memory(value.data_ptr(), _span(value), written=True, owner=value))
 
     def allocated(self, tensor: Tensor, initialised: bool) -> None:
-        """Know the memory that a factory function made."""
+        """Note the memory of a tensor from a factory function."""
         if tensor.numel() and tensor.is_cuda:
             self._memories.append(_Memory(tensor.data_ptr(), _span(tensor), initialised, tensor))
 
     def written(self, tensor: Tensor) -> None:
-        """Know that an operation of torch's wrote to a tensor."""
+        """Note that an operation of torch wrote to a tensor."""
         memory = self._find(tensor.data_ptr()) if tensor.numel() else None
         if memory is not None:
             memory.written = True
@@ -77,7 +80,7 @@ class Recorder:
     def launch(
         self, image: bytes, entry: str, shape: LaunchShape, packed: Sequence[bytes], given: Sequence[object]
     ) -> None:
-        """Keep a launch that is about to be made; `given` are the arguments before they were packed.
+        """Record a launch that is about to be made; `given` are the arguments before they were packed.
 
         Raises:
             NotRepeatableError: too much memory would have to be kept.
@@ -87,7 +90,7 @@ class Recorder:
         torch.cuda.synchronize()
         for value in given:
             if isinstance(value, Tensor) and value.numel() and self._find(value.data_ptr()) is None:
-                storage = value.untyped_storage()  # the result of an operation of torch's
+                storage = value.untyped_storage()  # a result of a torch operation
                 self._memories.append(_Memory(storage.data_ptr(), storage.nbytes(), written=True, owner=value))
         reached: dict[int, int] = {}
         memories: list[tuple[int, int | None]] = []
@@ -117,15 +120,15 @@ class Recorder:
             memory.written = memory.written or memory.address in reached
 
     def save(self, path: Path) -> int:
-        """Write what was kept; how many launches that is."""
+        """Write the recorded launches to a file, and return their number."""
         images = [base64.b64encode(image).decode() for image in self._images]
         data = [base64.b64encode(content).decode() for content in self._data]
-        recorded = Recorded(images=images, data=data, launches=self._launches)
+        recorded = RecordedLaunches(images=images, data=data, launches=self._launches)
         path.write_text(json.dumps(recorded), encoding="utf-8")
         return len(self._launches)
 
     def _find(self, address: int) -> _Memory | None:
-        """The memory that an address points into, the latest first: freed memory may have been given out again."""
+        """Return the memory that an address points into, the latest first: freed memory may have been reused."""
         for memory in reversed(self._memories):
             if memory.address <= address < memory.address + memory.nbytes:
                 return memory
@@ -142,8 +145,8 @@ class Recorder:
 
 
 @contextlib.contextmanager
-def hearing_triton(recorder: Recorder) -> Generator[None]:
-    """Within it Triton's launches reach the recorder before they are made; those of kernels launched before do not."""
+def hearing_triton(recorder: LaunchRecorder) -> Generator[None]:
+    """Record Triton's launches in this block before they are made, except of kernels that were launched before."""
     from triton.runtime.driver import driver as active_driver
 
     active = cast(TritonDriver, active_driver.active)
@@ -182,7 +185,7 @@ def _triton_launch(
     grid: tuple[int, int, int],
     arguments: Sequence[object],
 ) -> tuple[bytes, str, LaunchShape, list[bytes], list[object]]:
-    """A launch as `Recorder.launch` takes it."""
+    """Return a Triton launch as arguments of `LaunchRecorder.launch`."""
     if getattr(metadata, "num_ctas", 1) > 1 or metadata.launch_cooperative_grid:
         raise NotRepeatableError("a Triton kernel is launched in clusters or as a cooperative grid")
     if metadata.global_scratch_size or getattr(metadata, "profile_scratch_size", 0):
@@ -192,7 +195,7 @@ def _triton_launch(
         given += _machine_values(kind, argument)
     facts = next(k for k in read_cubin(cubin) if k.entry == metadata.name)
     sizes = [size for _, size in facts.parameters]
-    given += [0] * (len(sizes) - len(given))  # past those of the function come pointers to scratch memory
+    given += [0] * (len(sizes) - len(given))  # pointers to scratch memory follow the function's parameters
     packed = [
         pack_argument(0 if value is None else value, size, "", f"`{metadata.name}` argument {number}")
         for number, (value, size) in enumerate(zip(given, sizes, strict=True))
@@ -201,7 +204,7 @@ def _triton_launch(
 
 
 def _machine_values(kind: Kind, argument: object) -> list[object]:
-    """The machine's arguments for one of a Triton function's; none for what is known at compile time."""
+    """Return the machine's arguments for one argument of a Triton function; none for a compile-time constant."""
     if kind == "constexpr":
         return []
     if isinstance(kind, tuple):
@@ -213,6 +216,6 @@ def _machine_values(kind: Kind, argument: object) -> list[object]:
 
 
 def _span(tensor: Tensor) -> int:
-    """Bytes from the first element of a tensor to its last."""
+    """Return the bytes from the first element of a tensor to its last."""
     reach = sum((extent - 1) * step for extent, step in zip(tensor.shape, tensor.stride(), strict=True)) + 1
     return reach * tensor.itemsize

@@ -1,4 +1,4 @@
-"""A segment of launches, recorded once as a CUDA graph and replayed whenever a sample is wanted.
+"""A segment of launches, recorded once as a CUDA graph and replayed for each sample of their times.
 
 Each launch works on inputs of its own, as far as memory allows, and its outputs stay where they are until the next
 segment: so every timed launch can be checked, by its checksum or against the truth, and nobody knows beforehand which
@@ -33,8 +33,8 @@ _current_stream, _set_stream = torch.cuda.current_stream, torch.cuda.set_stream
 
 
 @dataclass(frozen=True, slots=True)
-class Launchable:
-    """A launch on one slab: the call, the memory of its inputs, and what puts inputs back that it changes."""
+class SlabLaunch:
+    """A launch on one slab: the call, the memory of its inputs, and a function that restores changed inputs."""
 
     call: Callable[[], Sequence[Tensor]]
     inputs: Tensor
@@ -42,7 +42,7 @@ class Launchable:
 
 
 class NotCapturableError(Exception):
-    """The launch cannot be recorded as a CUDA graph. What is left of the attempt makes this process unfit for more."""
+    """The launch cannot be recorded as a CUDA graph. This process must not be used for further launches."""
 
 
 class Recording:
@@ -64,7 +64,7 @@ class Recording:
     def __init__(
         self,
         watch: Stopwatch,
-        launches: Sequence[Launchable],
+        launches: Sequence[SlabLaunch],
         mode: Mode,
         salt: int,
         *,
@@ -84,13 +84,13 @@ class Recording:
         self._strays = False
         self._host_us: float | None = None
         self._stream = watch.stream if capture else torch.cuda.default_stream()
-        self._order = graphs.Order()
+        self._order = graphs.GraphOrder()
         if capture:
             with torch.cuda.stream(self._stream):
                 self._capture()
 
     def described(self) -> Recorded:
-        """Say how launches run and where their outputs lie."""
+        """Return how launches are ordered and how their outputs lie."""
         disorder = "leaves another stream the current one" if self._strays else self._order.disorder()
         return Recorded(disorder, "" if self._restores else _overlap(self.outputs), self._order.between)
 
@@ -129,8 +129,8 @@ class Recording:
             self._poisoning.capture_end()
 
     def _enqueue(self) -> None:
-        """Run a segment launch by launch."""
-        if self._host_us is None:  # learned once: afterwards the first launch of a segment is a timed one
+        """Run a segment launch by launch, without a graph."""
+        if self._host_us is None:  # measured once: later the first launch of a segment is timed as well
             started = time.perf_counter()
             self._launches[0].call()
             self._host_us = (time.perf_counter() - started) * 1e6
@@ -176,7 +176,7 @@ class Recording:
         return graphs.tail(self._stream.cuda_stream) if self._captured else frozenset()
 
     def _come_back(self) -> None:
-        """Make our stream the current one again, should a launch have left another."""
+        """Make our stream the current one again if a launch has changed it."""
         if _current_stream().cuda_stream != self._stream.cuda_stream:
             self._strays = True
             _set_stream(self._stream)
@@ -196,7 +196,7 @@ class Recording:
 
 
 def _overlap(outputs: Sequence[Sequence[Tensor]]) -> str:
-    """Say how outputs of different launches share memory as the end of a sentence; empty if they do not."""
+    """Return how outputs of different launches share memory, as the end of a sentence; empty if they do not."""
     ranges = sorted(
         (output.data_ptr(), output.data_ptr() + _span(output), number)
         for number, made in enumerate(outputs)
@@ -211,6 +211,6 @@ def _overlap(outputs: Sequence[Sequence[Tensor]]) -> str:
 
 
 def _span(tensor: Tensor) -> int:
-    """Bytes from the first element of a tensor to its last."""
+    """Return the bytes from the first element of a tensor to its last."""
     reach = sum((extent - 1) * step for extent, step in zip(tensor.shape, tensor.stride(), strict=True)) + 1
     return reach * tensor.itemsize

@@ -1,7 +1,7 @@
-"""A program: repeat launches that a worker recorded, by the driver alone. For running under compute-sanitizer.
+"""A program that repeats recorded launches through the driver alone, for running under compute-sanitizer.
 
 `python -I replay.py FILE`. It imports nothing beyond the standard library, so that it starts at once, and gives each
-buffer an allocation of its own, so that an access past its end is one past an allocation. What was not written before a
+buffer an allocation of its own, so that an access past its end is one past an allocation. Memory not written before a
 launch is not written here either.
 
 The file is JSON: `images` (cubins, base64), `data` (contents, base64) and `launches`, each with its image, entry, grid,
@@ -36,7 +36,7 @@ class Pointer(TypedDict):
     offset: int
 
 
-class Launch(TypedDict):
+class ReplayedLaunch(TypedDict):
     """One launch."""
 
     image: int
@@ -48,17 +48,17 @@ class Launch(TypedDict):
     arguments: list[Value | Pointer]
 
 
-class Recorded(TypedDict):
+class RecordedLaunches(TypedDict):
     """The content of a file."""
 
     images: list[str]
     data: list[str]
-    launches: list[Launch]
+    launches: list[ReplayedLaunch]
 
 
 def main(path: str) -> None:
     """Repeat the launches in a file, each from the memory it was given."""
-    told: Recorded = json.loads(Path(path).read_text(encoding="utf-8"))
+    told: RecordedLaunches = json.loads(Path(path).read_text(encoding="utf-8"))
     images = [base64.b64decode(image) for image in told["images"]]
     data = [base64.b64decode(content) for content in told["data"]]
     driver = _Driver()
@@ -76,7 +76,7 @@ class _Driver:
         self._check("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
         self._check("cuCtxSetCurrent", context)
 
-    def repeat(self, launch: Launch, image: bytes, data: list[bytes]) -> None:
+    def repeat(self, launch: ReplayedLaunch, image: bytes, data: list[bytes]) -> None:
         places = [self._allocate(nbytes) for nbytes, _ in launch["memories"]]
         for place, (_, content) in zip(places, launch["memories"], strict=True):
             if content is not None and data[content]:
@@ -119,7 +119,7 @@ class _Driver:
 
 
 def _end_with_parent() -> None:
-    """Wait for the end of standard input, which is the end of who started this, and end with it and the tool."""
+    """Wait for the end of standard input, which closes when the parent ends; then kill this process group."""
     while os.read(0, 1 << 10):  # not through `sys.stdin`, whose lock would be held when this program ends
         pass
     os.killpg(0, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""The harness's own work round launches on the GPU: flush the L2 cache, read clocks, delay, sum up outputs."""
+"""The harness's own work around launches on the GPU: flush the L2 cache, read clocks, delay, compute checksums."""
 
 import statistics
 from typing import cast
@@ -16,7 +16,7 @@ _DEMOTING = (1024, 256)  # blocks and threads
 
 
 class Stopwatch:
-    """All that the recordings of one worker share: the flush buffer, the probes, the stream."""
+    """The resources that all recordings of one worker share: the flush buffer, the probes, the stream."""
 
     def __init__(self, probes: LoadedModule, stream: torch.cuda.Stream) -> None:
         properties = device_properties()
@@ -28,16 +28,16 @@ class Stopwatch:
         self._clocks = torch.zeros((2, policy.PROBED_MULTIPROCESSORS, 2), dtype=torch.int64, device="cuda")
 
     def flush(self, inputs: Tensor) -> None:
-        """Evict the L2 cache by writing twice its size, after taking the priority of lines of `inputs` away."""
+        """Evict the L2 cache by writing twice its size, after demoting the lines of `inputs` to normal priority."""
         self._probes["demote"][_DEMOTING](inputs, inputs.nbytes)
         pointer, words = self._flush.data_ptr(), self._flush.numel() // 4
         stream = torch.cuda.current_stream().cuda_stream
         check(cu.cuMemsetD32Async(pointer, 0x3F800000, words, stream), "flushing the L2 cache")
 
     def empty_cache(self) -> None:
-        """Drive out of the L2 cache what earlier launches asked to be kept there; not to be captured.
+        """Evict lines that earlier launches asked the L2 cache to keep; must not be captured.
 
-        Lines of the usual priority leave those alone. So lines to be kept are written first, and then made usual ones.
+        Normal lines do not displace those. So lines to be kept are written first, and then demoted to normal ones.
         """
         check(cu.cuCtxResetPersistingL2Cache(), "resetting the L2 cache")
         self._probes["occupy"][_DEMOTING](self._flush, self._flush.nbytes)
@@ -48,15 +48,15 @@ class Stopwatch:
         self._probes["read_clock"][2 * self._multiprocessors, 1](self._clocks[which], policy.PROBED_MULTIPROCESSORS)
 
     def spin(self, microseconds: float) -> None:
-        """Enqueue a kernel that keeps the GPU busy for a while."""
+        """Enqueue a kernel that keeps the GPU busy for `microseconds`."""
         self._probes["spin"][1, 1](int(microseconds * 1000))
 
     def add_checksum(self, output: Tensor, total: Tensor, salt: int) -> None:
-        """Enqueue the sum of an output's bytes under `salt`, to be added to `total`."""
+        """Enqueue the addition of an output's checksum under `salt` to `total`."""
         self._checksum.add(output, total, salt)
 
     def clock_mhz(self) -> float | None:
-        """SM clock between the two last probes: median over multiprocessors that both of them reached."""
+        """Return the SM clock between the last two probes, the median over multiprocessors; None if unknown."""
         start, end = cast(list[list[list[int]]], nested_list(self._clocks))
         rates = [
             (e[0] - s[0]) / (e[1] - s[1]) * 1000
@@ -68,7 +68,7 @@ class Stopwatch:
 
 
 class Timer:
-    """Two CUDA events round work on a stream."""
+    """Two CUDA events around work on a stream."""
 
     def __init__(self) -> None:
         self._events = (_event(), _event())
@@ -83,16 +83,16 @@ class Timer:
         check(cu.cuEventRecordWithFlags(self._events[which], stream.cuda_stream, flags), "recording an event")
 
     def wait(self) -> None:
-        """Wait until the GPU has passed the end."""
+        """Wait until the GPU has reached the end event."""
         check(cu.cuEventSynchronize(self._events[1]), "waiting for launches")
 
     def elapsed_us(self) -> float:
-        """Microseconds between the two."""
+        """Return the microseconds between the two events."""
         return float(check(cu.cuEventElapsedTime(*self._events), "reading an event")) * 1000
 
 
 def poison(output: Tensor, byte: int) -> None:
-    """Fill each element of an output with a byte; memory between them stays as it is."""
+    """Fill each element of an output with a byte; memory between the elements is not changed."""
     element = torch.full((output.itemsize,), byte, dtype=torch.uint8, device=output.device).view(output.dtype)
     output.detach().copy_(element)
 

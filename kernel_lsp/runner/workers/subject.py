@@ -1,4 +1,4 @@
-"""The worker under test: holds one version of a kernel and runs it when told, on inputs it did not make.
+"""The worker under test: holds one version of a kernel and runs it on request, on inputs it did not make.
 
 It knows neither the reference nor the seed. The oracle writes inputs into this process's memory from outside and reads
 the outputs from there.
@@ -24,10 +24,10 @@ from kernel_lsp.errors import KernelLspError
 from kernel_lsp.runner.emulated import SampledRun
 from kernel_lsp.runner.messages import subject as messages
 from kernel_lsp.runner.messages.subject import (
-    Changes,
     LaunchFile,
     Loaded,
-    Published,
+    ProcessChanges,
+    PublishedOutputs,
     Ran,
     Recorded,
     SubjectRole,
@@ -60,11 +60,11 @@ def methods(device: str, probes: bytes = b"", emulated: bytes = b"") -> SubjectR
         probes: the harness's own `Binary` as msgpack, needed for timing.
         emulated: the `Device` to emulate as msgpack, where not the default one.
     """
-    return Subject(device, msgspec.msgpack.decode(probes, type=Binary) if probes else None, emulated)
+    return SubjectWorker(device, msgspec.msgpack.decode(probes, type=Binary) if probes else None, emulated)
 
 
 class _Slab:
-    """One set of inputs in an allocation: its bytes, its leaves, and the inputs as they were before a launch."""
+    """One set of inputs in an allocation: its bytes, its leaves, and a copy of the inputs before a launch."""
 
     def __init__(self, memory: Slab, at: int, nbytes: int, arguments: Sequence[Argument]) -> None:
         self.memory = memory
@@ -74,13 +74,13 @@ class _Slab:
         self.pristine: Tensor | None = None
 
     def restore(self) -> None:
-        """Put back what a launch changed."""
+        """Restore the inputs that a launch changed."""
         assert self.pristine is not None, "only recordings that restore inputs do so"
         self.data.copy_(self.pristine)
 
 
-class Subject:
-    """State of one worker under test; every method is a request that the parent makes."""
+class SubjectWorker:
+    """The state of one worker under test; every method answers a request of the parent."""
 
     def __init__(self, device: str, probes: Binary | None, emulated: bytes) -> None:
         self._device = device
@@ -95,10 +95,10 @@ class Subject:
         self._triton = False
         self._slabs: dict[str, _Slab] = {}
         self._cases: dict[str, int] = {}
-        self._lasting = contextlib.ExitStack()  # what holds as long as this process
+        self._lasting = contextlib.ExitStack()  # contexts that last as long as this process
         self._names: tuple[str, ...] = ()
         self._outbox: Slab | None = None
-        self._retired: list[Slab] = []  # memory the oracle may still have open: CUDA wants it kept until then
+        self._retired: list[Slab] = []  # CUDA requires it to exist until then
         self._room = math.inf
         self._recordings: dict[str, Recording] = {}
         self._watch: Stopwatch | None = None
@@ -155,7 +155,7 @@ class Subject:
         return LoadedModule(binary, request.types_of, self._listeners, self._ears.launch)
 
     def bind(self, request: messages.Bind) -> SlabHandle:
-        """Make memory for slabs that lie one after another."""
+        """Allocate slabs that lie one after another."""
         self._names = request.names
         for name in request.slabs:
             if (known := self._slabs.get(name)) is not None and known.memory not in self._retired:
@@ -167,7 +167,7 @@ class Subject:
             if self._answer is not None:
                 with self._placement():
                     self._launches[name] = self._answer.launch(request.case)
-        self._forget_recordings(request.slabs[0])  # they hold addresses of other memory
+        self._forget_recordings(request.slabs[0])  # they hold addresses of the old memory
         return memory.handle
 
     def _forget_recordings(self, slab: str) -> None:
@@ -263,7 +263,7 @@ class Subject:
         self._held.spoil()
         self._synchronize()
 
-    def publish_earlier(self, request: messages.PublishEarlier) -> Published:
+    def publish_earlier(self, request: messages.PublishEarlier) -> PublishedOutputs:
         """Publish once more what an earlier run returned."""
         return self._published(self._held.earlier(request.back))
 
@@ -274,24 +274,24 @@ class Subject:
                 self._call(request.slab)
                 self._synchronize()
 
-    def record(self, request: messages.Record) -> Recorded:
+    def record(self, request: messages.RecordSegment) -> Recorded:
         """Make a segment ready for timing.
 
         Raises:
             NotCapturableError: see `Recording`; this process is of no further use then.
         """
-        from kernel_lsp.runner.workers.recording import Launchable, Recording
+        from kernel_lsp.runner.workers.recording import Recording, SlabLaunch
 
         assert self._watch is not None, "only who was given probes is timed"
         self._recordings.pop(request.recording, None)
-        launches: list[Launchable] = []
+        launches: list[SlabLaunch] = []
         with torch.no_grad():
             for name in request.slabs:
                 slab = self._slabs[name]
                 if request.restores:
                     slab.pristine = slab.data.clone()
                 restore = slab.restore if request.restores else None
-                launches.append(Launchable(lambda name=name: self._outputs(name), slab.data, restore))
+                launches.append(SlabLaunch(lambda name=name: self._outputs(name), slab.data, restore))
             self._outputs(request.slabs[0])  # what compiles or allocates at first use has done so
             torch.cuda.synchronize()
             self._free_unused()  # a graph has memory of its own
@@ -314,7 +314,7 @@ class Subject:
         with torch.no_grad():
             return tuple(self._recordings[request.recording].segment() for _ in range(request.count))
 
-    def publish(self, request: messages.Publish) -> Published:
+    def publish(self, request: messages.Publish) -> PublishedOutputs:
         """Publish what one launch of the last segment computed."""
         return self._published(self._recordings[request.recording].outputs[request.launch])
 
@@ -339,7 +339,7 @@ class Subject:
             self._free_unused()  # the other side's turn
         return stretch
 
-    def trace(self, request: messages.Trace) -> Traced:
+    def trace(self, request: messages.TraceLaunch) -> Traced:
         """Trace one launch, between a kernel that spins and one that reads clocks.
 
         It runs on the default stream, where code that names no stream runs too. The spinning kernel keeps the GPU busy
@@ -377,22 +377,22 @@ class Subject:
             segment, operations, failed = trace(self._recordings[request.recording].segment, _TRACE)
         return Traced(operations, failed=failed, times=len(segment.checksums))
 
-    def changes(self) -> Changes:
+    def changes(self) -> ProcessChanges:
         """Say what the version has changed round itself since it was loaded."""
         assert self._surroundings is not None, "the parent loads a version first"
-        return Changes(tuple(self._surroundings.changes()), tuple(self._surroundings.threads()))
+        return ProcessChanges(tuple(self._surroundings.changes()), tuple(self._surroundings.threads()))
 
     def record_launches(self, request: messages.RecordLaunches) -> LaunchFile:
-        """Keep the launches of a run on each of these slabs in a file."""
-        from kernel_lsp.runner.workers.recorder import NotRepeatableError, Recorder, hearing_triton
+        """Store the launches of a run on each of these slabs in a file."""
+        from kernel_lsp.runner.workers.recorder import LaunchRecorder, NotRepeatableError, hearing_triton
 
-        recorder = Recorder()
+        recorder = LaunchRecorder()
         self._listeners.append(recorder.launch)
         try:
             with torch.no_grad(), hearing_triton(recorder) if self._triton else contextlib.nullcontext():
                 for name in request.slabs:
                     recorder.pause()
-                    self._outputs(name)  # what compiles or tunes itself at first use has done so
+                    self._outputs(name)  # the first launch may compile or tune
                     recorder.begin(self._slabs[name].leaves)
                     with WatchedAllocations(recorder):
                         self._outputs(name)
@@ -415,11 +415,11 @@ class Subject:
     def _call(self, slab: str) -> Any:
         launch = self._launches.get(slab, self._launch)
         assert launch is not None, "the parent loads a version first"
-        with torch.set_grad_enabled(self._answer is None):  # a launch may take gradients; a model's weights want some
+        with torch.set_grad_enabled(self._answer is None):  # reference code may use gradients
             return launch(*self._slabs[slab].leaves)
 
-    def _published(self, outputs: Sequence[Tensor]) -> Published:
-        """Copy outputs to where the oracle can read them."""
+    def _published(self, outputs: Sequence[Tensor]) -> PublishedOutputs:
+        """Copy outputs to memory that the oracle can read."""
         specs: list[TensorSpec] = []
         size = 0
         for output in outputs:
@@ -435,10 +435,10 @@ class Subject:
             self._outbox.view(spec).copy_(output)
         self._synchronize()
         strides = tuple(tuple(output.stride()) for output in outputs)
-        return Published(tuple(specs), strides, self._outbox.handle if fresh else None)
+        return PublishedOutputs(tuple(specs), strides, self._outbox.handle if fresh else None)
 
     def _free_unused(self, *, whatever: bool = False) -> None:
-        """Give cached memory back as `give_back` does, where it is much."""
+        """Free cached memory as `give_back` does, if it is large."""
         if self._device != "cuda":
             return
         if torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > policy.RELEASED_BYTES:
@@ -456,14 +456,14 @@ def _make_emulator(device: bytes) -> "Emulator":
 
 
 def _make_stopwatch(probes: Binary) -> "Stopwatch":
-    """A stopwatch, after CUDA has loaded the library kernels that checks and timing use."""
+    """Return a stopwatch, after CUDA has loaded the library kernels that checks and timing use."""
     from kernel_lsp.device.driver import LoadedModule
-    from kernel_lsp.runner.workers.recording import Launchable, Recording
+    from kernel_lsp.runner.workers.recording import Recording, SlabLaunch
     from kernel_lsp.runner.workers.stopwatch import Stopwatch
 
     watch = Stopwatch(LoadedModule(probes, {}), torch.cuda.Stream())
     x = torch.zeros(4096, device="cuda")
-    launch = Launchable(lambda: (torch.empty_like(x).copy_(x),), x)
+    launch = SlabLaunch(lambda: (torch.empty_like(x).copy_(x),), x)
     Recording(watch, [launch, launch], "cold", 1, poison=policy.POISON_BYTE).segment()
     with WatchedAllocations() as watcher:
         torch.empty_like(x)

@@ -1,4 +1,4 @@
-"""The memory of workers under test, as the oracle sees it: inputs are written there and outputs are read there."""
+"""The memory of workers under test, as the oracle maps it to write inputs and to read outputs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,20 +18,20 @@ OUTBOX = "out"
 
 @dataclass(slots=True)
 class _Opened:
-    """One slab, and where the inputs lie that it is fenced for."""
+    """One slab, and the places of the inputs that its guards were written for."""
 
     slab: Slab
     specs: tuple[TensorSpec, ...] | None = None
     targets: list[Tensor] = field(default_factory=list[Tensor])
 
     def fence(self, specs: tuple[TensorSpec, ...]) -> None:
-        """Fill guard regions, and whatever else inputs at `specs` will not cover, with 0xFF."""
+        """Fill guard regions, and all other bytes that inputs at `specs` will not cover, with 0xFF."""
         self.slab.poison(specs)
         if self.specs != specs:
             self.specs, self.targets = specs, [own_elements(self.slab.view(spec)) for spec in specs]
 
     def write(self, values: Sequence[Tensor]) -> None:
-        """Copy the tensors' own elements to where they belong; the GPU may still be at it afterwards."""
+        """Copy the tensors' own elements to their places; the GPU may finish later."""
         for target, tensor in zip(self.targets, values, strict=True):
             target.copy_(own_elements(tensor))
 
@@ -40,7 +40,7 @@ class SubjectMemory:
     """The slabs of all workers under test."""
 
     def __init__(self, device: str) -> None:
-        """Take `cuda` or `cpu`."""
+        """Take the device, `cuda` or `cpu`."""
         self._device = device
         self._opened: dict[str, dict[str, _Opened]] = {}
 
@@ -51,14 +51,14 @@ class SubjectMemory:
             opened[slab] = _Opened(Slab(whole.data[number * nbytes : (number + 1) * nbytes], handle, whole))
 
     def detach(self, subject: str, slabs: Sequence[str] = ()) -> None:
-        """Close slabs of a worker, all of them where none is named."""
+        """Close slabs of a worker; all of them if none is named."""
         if not slabs:
             self._opened.pop(subject, None)
         for slab in slabs:
             self._opened.get(subject, {}).pop(slab, None)
 
     def fill(self, subject: str, slabs: Sequence[str], specs: tuple[TensorSpec, ...], values: Sequence[Tensor]) -> None:
-        """Write inputs into slabs and fence them."""
+        """Write inputs into slabs, with guard bytes around each."""
         for name in slabs:
             opened = self._opened[subject][name]
             opened.fence(specs)
@@ -66,7 +66,7 @@ class SubjectMemory:
         self.synchronize()
 
     def renew(self, subject: str, slab: str, specs: tuple[TensorSpec, ...], values: Sequence[Tensor]) -> None:
-        """Write inputs into a slab, fenced only if that was for others; `synchronize` waits until it is done."""
+        """Write inputs into a slab, with new guards only if the layout changed; `synchronize` waits for the end."""
         opened = self._opened[subject][slab]
         if opened.specs != specs:
             opened.fence(specs)
@@ -83,7 +83,7 @@ class SubjectMemory:
     def trampled(
         self, subject: str, slab: str, specs: Sequence[TensorSpec], names: Sequence[str]
     ) -> tuple[TrampledInput, ...]:
-        """Return the writes past ends of the inputs at `specs`, which are called `names`."""
+        """Return the writes past ends of the inputs at `specs`, named by `names`."""
         data, found = self._opened[subject][slab].slab.data, list[TrampledInput]()
         for name, spec in zip(names, specs, strict=True):
             end = spec.offset + spec.span
@@ -97,6 +97,6 @@ class SubjectMemory:
         return tuple(found)
 
     def synchronize(self) -> None:
-        """Wait until the GPU has done what it was asked for."""
+        """Wait until the GPU has finished its work."""
         if self._device == "cuda":
             torch.cuda.synchronize()

@@ -1,4 +1,4 @@
-"""What a version could change round itself: torch's settings, the functions that others call, threads left running.
+"""Detect changes that a version makes to its process: torch's settings, functions that others call, threads.
 
 Worker processes only. A `Surroundings` is made before a version is loaded and asked afterwards.
 """
@@ -75,7 +75,7 @@ _CALLED = (
 
 
 class Surroundings:
-    """The process as it is now, to be compared with what it is later."""
+    """A snapshot of the process, to be compared with its later state."""
 
     def __init__(self, device: str) -> None:
         self._settings = _SETTINGS | (_ON_GPU if device == "cuda" else {})
@@ -86,7 +86,7 @@ class Surroundings:
         self.native_threads = native_threads()
 
     def changes(self) -> list[str]:
-        """What is another than before, as a person calls it: settings, and functions that were replaced."""
+        """Return the names of changed settings and of replaced functions."""
         changed = [name for name, ask in self._settings.items() if ask() != self._before[name]]
         now = _functions(self._driver)
         replaced = {name for name, function in self._functions.items() if now.get(name) is not function}
@@ -94,12 +94,12 @@ class Surroundings:
         return changed + sorted(replaced | covered)
 
     def threads(self) -> list[str]:
-        """Python threads that were started since and still run."""
+        """Return the names of Python threads that were started since the snapshot and still run."""
         return sorted(thread.name for thread in threading.enumerate() if thread not in self._threads)
 
 
 def native_threads() -> int:
-    """Threads of this process, whatever started them."""
+    """Return the number of threads of this process, native ones included."""
     return sum(1 for _ in Path("/proc/self/task").iterdir())
 
 
@@ -108,7 +108,7 @@ def _driver() -> types.ModuleType:
 
 
 def _functions(driver: types.ModuleType | None) -> dict[str, object]:
-    """What others call, by name. Of torch's top level only what is compiled: torch itself wraps the rest at times."""
+    """Return watched functions by name. Of torch's top level only compiled ones: torch itself wraps others at times."""
     found: dict[str, object] = {}
     for name, owner in _WATCHED.items():
         kinds = _COMPILED if owner is torch else _CALLED
@@ -120,7 +120,7 @@ def _functions(driver: types.ModuleType | None) -> dict[str, object]:
 
 
 def _covers(name: str) -> bool:
-    """Whether an attribute that is new in a class hides what the class has inherited."""
+    """Return True if a new attribute of a class hides an inherited one."""
     owner, _, attribute = name.rpartition(".")
     watched = _WATCHED.get(owner)
     return isinstance(watched, type) and any(hasattr(base, attribute) for base in watched.__bases__)

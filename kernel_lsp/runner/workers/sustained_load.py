@@ -1,4 +1,4 @@
-"""Launches one after another without pause for seconds: nothing is checked, flushed or filled between them."""
+"""Run launches without pause for seconds, without checks, flushes or fills between them."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ def run_for(
     restore: Callable[[], None] | None = None,
     capture: bool = True,
 ) -> Stretch:
-    """Launch again and again for about so many seconds by this process's clock.
+    """Launch repeatedly for about `seconds` by this process's clock; return the number of launches and their GPU time.
 
     Args:
         watch: shared by all recordings of this process.
@@ -56,7 +56,7 @@ def run_for(
             burst()
             fences[bursts % 2].mark(1, stream, captured=False)
             bursts += 1
-            if bursts > 1:  # one burst is always waiting while another runs
+            if bursts > 1:  # one burst always waits while another runs
                 fences[bursts % 2].wait()
         whole.mark(1, stream, captured=False)
         watch.read_clocks(1)

@@ -1,4 +1,4 @@
-"""Functions of torch's that it ships without types, with the types they have. Worker processes only.
+"""Typed wrappers of torch functions that torch ships without types. Worker processes only.
 
 Each is looked up when it is called, as torch's own callers do.
 """
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class DeviceProperties(Protocol):
-    """Facts of a GPU."""
+    """Properties of a GPU."""
 
     multi_processor_count: int
     L2_cache_size: int
@@ -33,7 +33,7 @@ class _Listable(Protocol):
 
 
 def device_properties(device: int = 0) -> DeviceProperties:
-    """Return facts of a GPU that this process sees."""
+    """Return the properties of a GPU that this process sees."""
     return cast(_Cuda, torch.cuda).get_device_properties(device)
 
 
@@ -43,10 +43,10 @@ def norm(values: Tensor) -> float:
 
 
 def seed_random_numbers(seed: int) -> None:
-    """Seed torch's random numbers, those of GPUs too."""
+    """Seed torch's random numbers, on GPUs too."""
     cast(_Random, torch).manual_seed(seed)
 
 
 def nested_list(values: Tensor) -> object:
-    """Return the elements as lists of lists, one level for each dimension; the caller knows how many there are."""
+    """Return the elements as nested lists, one level for each dimension."""
     return cast(_Listable, values).tolist()

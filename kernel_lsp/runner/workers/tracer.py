@@ -1,6 +1,6 @@
-"""What the GPU did while something ran: kernels, copies and fills with their streams and times. Worker processes only.
+"""Trace the GPU's work during a call: kernels, copies and fills with their streams and times. Worker processes only.
 
-CUPTI's activity records, through torch's profiler. What is needed of it is bound here, before any candidate is loaded.
+CUPTI's activity records, through torch's profiler. The functions needed are bound here, before any candidate is loaded.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ _synchronize, _read, _profile = torch.cuda.synchronize, msgspec.json.decode, pro
 
 
 def trace(work: Callable[[], _T], file: Path) -> tuple[_T, tuple[TracedOperation, ...], str]:
-    """Do `work` and wait for the GPU; `file` is written and removed.
+    """Run `work` and wait for the GPU; `file` is written and removed.
 
     Returns:
         The result of `work`, the GPU's operations, and why there are none, if the profiler says so.
@@ -43,7 +43,7 @@ def trace(work: Callable[[], _T], file: Path) -> tuple[_T, tuple[TracedOperation
 
 
 class _Details(msgspec.Struct, frozen=True):
-    """Details of an event, as far as they are told."""
+    """The details of a trace event, where present."""
 
     stream: int = 0
     grid: tuple[int, int, int] | None = None

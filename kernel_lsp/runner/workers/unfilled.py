@@ -1,4 +1,4 @@
-"""Allocations of a run of which only some blocks are emulated: heard of, never filled. Worker processes only."""
+"""Track allocations, without filling them, in a run of which only some blocks are emulated. Worker processes only."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -10,20 +10,20 @@ from torch.overrides import TorchFunctionMode
 
 from kernel_lsp.compiler.operations import Operations
 from kernel_lsp.emulate.errors import Unfinished
-from kernel_lsp.runner.workers.dispatch import Operation, written_by
+from kernel_lsp.runner.workers.dispatch import TorchOperation, written_by
 from kernel_lsp.runner.workers.emulated_memory import EmulatedMemory
 
-_FACTORIES = {  # whether what they make holds values
+_FACTORIES = {  # name: True if the new tensor holds values
     **dict.fromkeys(("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided"), False),
     **dict.fromkeys(("zeros", "zeros_like", "new_zeros", "ones", "ones_like", "new_ones"), True),
     **dict.fromkeys(("full", "full_like", "new_full"), True),
 }
-_READS = ("tolist", "numpy", "__array__")  # they go past the dispatcher
+_READS = ("tolist", "numpy", "__array__")  # these bypass the dispatcher
 _DECIDING = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 
 
 class Unfilled:
-    """Within it, `memory` hears of what torch makes and writes; torch may not decide anything by unknown values."""
+    """Report to `memory` what torch allocates and writes in the block; torch may not branch on unknown values."""
 
     def __init__(self, memory: EmulatedMemory) -> None:
         self._modes = _Known(memory), _Reads(memory)
@@ -43,8 +43,8 @@ class _Known(Operations):
         super().__init__()  # pyright: ignore[reportUnknownMemberType] - torch leaves its parameter untyped
         self._memory = memory
 
-    def operation(self, func: Operation, args: tuple[Any, ...], named: dict[str, Any]) -> object:
-        """Do it, unless it decides by what is not known."""
+    def operation(self, func: TorchOperation, args: tuple[Any, ...], named: dict[str, Any]) -> object:
+        """Run the operation, unless its control flow depends on unknown values."""
         if self._memory.obscured and not _DECIDING.isdisjoint(func.tags):
             _stop(func.overloadpacket.__name__)
         made = func(*args, **named)

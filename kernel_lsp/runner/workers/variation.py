@@ -1,4 +1,4 @@
-"""Inputs with another value of one argument, as far as the reference still has an answer of the same kind to them."""
+"""Make inputs with another value of one argument for which the reference still has a comparable answer."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -27,7 +27,7 @@ UNTRIED = "it may be an index, which would have to be tried on the CPU first, wh
 
 
 class Variation:
-    """Makes such inputs for one oracle."""
+    """Makes varied inputs for one oracle."""
 
     def __init__(self, inputs: InputSets, device: str) -> None:
         """Take the sets of inputs; `device` is `cuda` or `cpu`."""
@@ -36,7 +36,7 @@ class Variation:
         self._picking: dict[int, bool] = {}
 
     def vary(self, request: Vary) -> Varied:
-        """Keep inputs with the next other value that gives another right answer; the answer says why there is none."""
+        """Keep inputs with the next value that changes the right answer; the answer says why there is none."""
         draws, base = self._inputs.draws, self._inputs[request.base]
         if draws.workload.contract.promise(draws.workload.argument_names[request.argument]).fixed:
             return Varied(why=FIXED)
@@ -62,7 +62,7 @@ class Variation:
         return Varied(why=reasons[0] if reasons else UNKNOWN)
 
     def _unlike(self, key: str, base: str) -> str:
-        """Return why the right answer to varied inputs is none to judge by; empty if it is one, and another one."""
+        """Return why the right answer to varied inputs is of no use: invalid, or unchanged; empty if it is of use."""
         usual = self._inputs.expected(base)
         try:
             other = self._inputs.expected(key)
@@ -78,8 +78,8 @@ class Variation:
     def _harmful(self, value: Leaf, argument: int, attempt: int) -> str:
         """Return why the reference must not be run with another value of an integer; empty if it may be.
 
-        An index out of bounds ends all that a process can do with its GPU. On the CPU it is an error like others, so
-        the smallest case is tried there.
+        An index out of bounds would make the GPU unusable for this process. On the CPU it is an ordinary error, so the
+        smallest case is tried there.
         """
         if self._device == "cpu" or not _may_be_index(value):
             return ""
@@ -96,21 +96,21 @@ class Variation:
             if varied is None:
                 return UNKNOWN
             usual, other = _answer(draws, case, base), _answer(draws, case, varied)
-        except Exception as error:  # the user's code may raise whatever it likes
+        except Exception as error:  # the user's code may raise anything
             return f"with another value the reference raised {type(error).__name__} on the CPU"
         return _unlike(other, usual)
 
     def _only_picks(self, argument: int) -> bool:
-        """Return True where integers say what is read, so that one of them may be there twice.
+        """Return True if integers select what is read, so that one value may occur twice.
 
-        Then an element of theirs decides on the same elements of the answer, whatever it is. One that says where to
-        write decides on other ones: on the place of which of two it takes, if it is not overwritten there itself. So
-        the middle one of three becomes the first and then the last one.
+        An index that selects a read affects the same elements of the answer whatever its value. An index that selects a
+        write affects different ones: those at its target. So the middle one of three is set to the first, and then to
+        the last one, and the affected elements are compared.
         """
         if argument not in self._picking:
             try:
                 self._picking[argument] = self._seen_to_pick(argument)
-            except Exception:  # the user's code may raise whatever it likes
+            except Exception:  # the user's code may raise anything
                 self._picking[argument] = False
         return self._picking[argument]
 
@@ -132,33 +132,33 @@ class Variation:
         return any(bool(one.any()) for one in changed[0]) and all(map(torch.equal, *changed))
 
     def _on_cpu(self) -> tuple[Draws, int, Leaves] | None:
-        """Return what draws inputs on the CPU, the smallest case, and its inputs; None where it is too large."""
+        """Return the maker of inputs on the CPU, the smallest case, and its inputs; None if these are too large."""
         draws, case, nbytes = self._smallest
         return None if nbytes > policy.OTHER_VALUES_CPU_BYTES else (draws, case, draws.make(case, "normal", 0))
 
     @cached_property
     def _smallest(self) -> tuple[Draws, int, int]:
-        """What draws inputs on the CPU, the number of the smallest case, and its bytes."""
+        """Return the maker of inputs on the CPU, the number of the smallest case, and its bytes."""
         draws = Draws(self._inputs.draws.workload, "cpu")
         sizes = draws.sizes()
         return draws, sizes.index(min(sizes)), min(sizes)
 
 
 def _answer(draws: Draws, case: int, leaves: Leaves) -> tuple[Tensor, ...]:
-    """Return the tensors that the reference of a case makes of inputs."""
+    """Return the tensors that the reference of a case computes from inputs."""
     with draws.placing(), draws.gradients():
         return _tensors(draws.workload.reference_on(draws.workload.cases[case])(*leaves))
 
 
 def _repeats(other: Leaf, value: Leaf) -> bool:
-    """Return True for integers of which some are the same now where all were different."""
+    """Return True for integers of which some are equal now where all were different."""
     if not (isinstance(other, Tensor) and isinstance(value, Tensor)) or not _may_be_index(value):
         return False
     return all_different(own_elements(value)) and not all_different(own_elements(other))
 
 
 def _some(make: Callable[[], Leaves | None]) -> Leaves:
-    """Make inputs that could be made before."""
+    """Return inputs that could be made before."""
     return make() or ()
 
 

@@ -3,7 +3,7 @@
 from kernel_lsp.check.joining import joined, joined_emulations
 from kernel_lsp.check.record import CaseTime, Examination
 from kernel_lsp.compiler.binary import Diagnostic, Severity
-from kernel_lsp.judge.emulation import EmulatedRun, Emulation, NeedsGpu
+from kernel_lsp.judge.emulation import EmulatedRun, Emulation, NotEmulated
 from kernel_lsp.judge.verdict import Check, CheckStatus
 from kernel_lsp.rules.rule import Needs
 
@@ -47,6 +47,6 @@ def test_what_one_workload_alone_finds_bears_its_name():
 
 def test_emulated_runs_are_those_of_all():
     runs = [EmulatedRun("n=1", "normal", 8), EmulatedRun("n=2", "normal", 8)]
-    first, second = Emulation((runs[0],)), Emulation((runs[1],), NeedsGpu("wgmma"))
-    assert joined_emulations([first, None, second]) == Emulation(tuple(runs), NeedsGpu("wgmma"))
+    first, second = Emulation((runs[0],)), Emulation((runs[1],), NotEmulated("wgmma"))
+    assert joined_emulations([first, None, second]) == Emulation(tuple(runs), NotEmulated("wgmma"))
     assert joined_emulations([None, None]) is None

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from kernel_lsp.cli.apply import Change, apply_changes
+from kernel_lsp.cli.apply import FileChange, apply_changes
 from kernel_lsp.errors import SourceError
 
 
@@ -15,7 +15,7 @@ def kernel(tmp_path):
 
 
 def test_the_file_is_replaced_and_keeps_its_mode(kernel):
-    apply_changes([Change(kernel, "old\r\n", "new µ\r\n")])
+    apply_changes([FileChange(kernel, "old\r\n", "new µ\r\n")])
     assert kernel.read_bytes() == "new µ\r\n".encode()
     assert kernel.stat().st_mode & 0o777 == 0o640
     assert list(kernel.parent.iterdir()) == [kernel]
@@ -24,7 +24,7 @@ def test_the_file_is_replaced_and_keeps_its_mode(kernel):
 def test_a_link_stays_a_link(kernel):
     link = kernel.with_name("link.cu")
     link.symlink_to(kernel)
-    apply_changes([Change(link, "old\r\n", "new")])
+    apply_changes([FileChange(link, "old\r\n", "new")])
     assert link.is_symlink()
     assert kernel.read_bytes() == b"new"
 
@@ -32,7 +32,7 @@ def test_a_link_stays_a_link(kernel):
 def test_a_file_that_changed_meanwhile_is_left_alone(kernel):
     kernel.write_bytes(b"mine")
     with pytest.raises(SourceError, match="was changed while it was being refined") as caught:
-        apply_changes([Change(kernel, "old\r\n", "new")])
+        apply_changes([FileChange(kernel, "old\r\n", "new")])
     assert caught.value.cure
     assert kernel.read_bytes() == b"mine"
     assert list(kernel.parent.iterdir()) == [kernel]
@@ -40,12 +40,12 @@ def test_a_file_that_changed_meanwhile_is_left_alone(kernel):
 
 def test_a_line_ending_is_a_change(kernel):
     with pytest.raises(SourceError):
-        apply_changes([Change(kernel, "old\n", "new")])
+        apply_changes([FileChange(kernel, "old\n", "new")])
 
 
 def test_a_file_that_is_gone(tmp_path):
     with pytest.raises(SourceError, match="cannot be written: No such file"):
-        apply_changes([Change(tmp_path / "none.cu", "old", "new")])
+        apply_changes([FileChange(tmp_path / "none.cu", "old", "new")])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -55,7 +55,7 @@ def test_an_interrupted_write_leaves_the_old_file(kernel, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        apply_changes([Change(kernel, "old\r\n", "new")])
+        apply_changes([FileChange(kernel, "old\r\n", "new")])
     assert kernel.read_bytes() == b"old\r\n"
     assert list(kernel.parent.iterdir()) == [kernel]
 
@@ -64,7 +64,7 @@ def test_of_two_files_neither_is_touched_when_one_has_changed(kernel):
     other = kernel.with_name("workload.py")
     other.write_text("mine")
     with pytest.raises(SourceError, match="was changed while it was being refined"):
-        apply_changes([Change(kernel, "old\r\n", "new"), Change(other, "theirs", "new")])
+        apply_changes([FileChange(kernel, "old\r\n", "new"), FileChange(other, "theirs", "new")])
     assert (kernel.read_bytes(), other.read_bytes()) == (b"old\r\n", b"mine")
     assert sorted(kernel.parent.iterdir()) == [kernel, other]
 
@@ -72,5 +72,5 @@ def test_of_two_files_neither_is_touched_when_one_has_changed(kernel):
 def test_two_files_change_together(kernel):
     other = kernel.with_name("workload.py")
     other.write_text("a")
-    apply_changes([Change(kernel, "old\r\n", "new"), Change(other, "a", "b")])
+    apply_changes([FileChange(kernel, "old\r\n", "new"), FileChange(other, "a", "b")])
     assert (kernel.read_bytes(), other.read_bytes()) == (b"new", b"b")

@@ -8,7 +8,7 @@ import pytest
 
 from kernel_lsp.cli.apply import apply_changes
 from kernel_lsp.errors import SourceError
-from kernel_lsp.refine.run import Change
+from kernel_lsp.refine.run import FileChange
 from kernel_lsp.report.diff import unified_diff
 from tests.served_model.module import PROBLEM, RIGHT, TRITON, code_of, write_answer, write_module
 from tests.served_model.talking import answered, fake_server
@@ -77,7 +77,7 @@ async def test_what_stands_in_the_way_is_said_at_once(tmp_path, arguments, setti
 
 
 async def test_a_new_file_takes_the_place_of_none(tmp_path):
-    made = Change(tmp_path / "scale_cuda.py", None, code_of(RIGHT))
+    made = FileChange(tmp_path / "scale_cuda.py", None, code_of(RIGHT))
     apply_changes([made])
     assert made.path.read_text() == code_of(RIGHT)
     made.path.write_text("mine")

@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.tensors import Argument
-from kernel_lsp.judge.context import Bench, Context, Measured
+from kernel_lsp.judge.context import Bench, Context, MeasuredBaseline
 from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile
 from kernel_lsp.judge.inputs.draw import Draw
@@ -16,7 +16,7 @@ from kernel_lsp.judge.measure.cases import TimedCase
 from kernel_lsp.judge.measure.cost import LaunchTime
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.target import make_target
-from kernel_lsp.runner.messages.oracle import Workload
+from kernel_lsp.runner.messages.oracle import LoadedWorkload
 
 SAXPY = Path(__file__).parents[3] / "examples" / "cuda" / "saxpy.cu"
 CASES = ("n=1", "n=2", "n=3", "n=4")
@@ -48,7 +48,7 @@ def scattered(mean: float, scatter: float, count: int) -> list[float]:
 
 def fake_harness(**attributes: object) -> Harness:
     """A harness that has these attributes only, and names for cases."""
-    known = {"cases": CASES, "large": False, "workload": Workload(CASES, (), (0,)), "launch_time": LaunchTime()}
+    known = {"cases": CASES, "large": False, "workload": LoadedWorkload(CASES, (), (0,)), "launch_time": LaunchTime()}
     return cast(Harness, SimpleNamespace(**known | attributes))
 
 
@@ -63,7 +63,9 @@ def fake_context(
 ) -> Context:
     """One judgement of an example's baseline, which is loaded already."""
     target = make_target(SAXPY)
-    measured = Measured(harness, fake_subject(name="A"), BaselineProfile(), tuple(cases), looks=cast(Any, looks))
+    measured = MeasuredBaseline(
+        harness, fake_subject(name="A"), BaselineProfile(), tuple(cases), looks=cast(Any, looks)
+    )
     made = (target, Settings(), None, cast(Any, None), cast(Any, None), measured, "", cast(Any, timer), frozenset[int])
     context = Context(Bench(*made), target.baseline)
     context.subject, context.cases = fake_subject(name="B"), tuple(cases)

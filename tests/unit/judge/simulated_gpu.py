@@ -35,7 +35,7 @@ from kernel_lsp.runner.worker import WorkerTimedOut
 SAXPY = Path(__file__).parents[3] / "examples" / "cuda" / "saxpy.cu"
 GPU = Gpu(0, "a GPU", "GPU-0", "sm_90", "1", 80 << 30)
 OUTPUT = TensorSpec("float32", (4,), (1,), 0, 16)
-PUBLISHED = messages.Published((OUTPUT,), ((1,),))
+PUBLISHED = messages.PublishedOutputs((OUTPUT,), ((1,),))
 _SECONDS = re.compile(r"// seconds: (.*)")
 
 
@@ -76,12 +76,12 @@ class Version:
                 self._launch(request.slab, request.count, deadline)
             case messages.Sustain():
                 return messages.Stretch(1, self._launch(request.slab, 1, deadline)[0], 1500.0)
-            case messages.Trace():
+            case messages.TraceLaunch():
                 self._launch(request.slab, 1, deadline)
                 return messages.Traced((), failed="nothing is traced here")
             case messages.LookForChanges():
-                return messages.Changes((), ())
-            case messages.Record():
+                return messages.ProcessChanges((), ())
+            case messages.RecordSegment():
                 self.launches[request.recording] = len(request.slabs)
                 return messages.Recorded()
             case messages.RunSegments():
@@ -126,7 +126,7 @@ class Oracle:
         made = truth.Made((OUTPUT,), 16, 16)
         match request:
             case truth.LoadWorkload():
-                return truth.Workload(tuple(f"n={n}" for n in numbers), ("x",), numbers)
+                return truth.LoadedWorkload(tuple(f"n={n}" for n in numbers), ("x",), numbers)
             case truth.MeasureRates():
                 return truth.MemoryRates(1e12, 1e12, 1e12, 0.0)
             case truth.InputSizes():

@@ -12,7 +12,7 @@ from judge_support import fake_context, fake_harness, fake_subject, scattered, t
 from kernel_lsp import policy
 from kernel_lsp.judge.context import Context
 from kernel_lsp.judge.measure.blocks import Series
-from kernel_lsp.judge.measure.procedure import FirstLook, Rule
+from kernel_lsp.judge.measure.procedure import DecisionRule, FirstLook
 from kernel_lsp.judge.ruling import Ruling, rejected
 from kernel_lsp.judge.stages import confirm as stage
 from kernel_lsp.judge.verdict import CheckStatus, Outcome
@@ -72,7 +72,7 @@ class Confirmation:
 
         context = fake_context(fake_harness(rest=nothing, settle=nothing, enter=enter), self.placed, timer)
         context.series = Series.empty(self.placed)
-        context.first = FirstLook(Rule.of(self.placed, context.bench.settings.judge, shared=False))
+        context.first = FirstLook(DecisionRule.of(self.placed, context.bench.settings.judge, shared=False))
         for block in zip(*first, strict=True):
             context.first.add(block, 1.0)
         stood_in = {

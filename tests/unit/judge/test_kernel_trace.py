@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from kernel_lsp.judge.integrity.trace import (
-    Operation,
+    GpuOperation,
     OwnKernels,
     claims_too_little,
     harness_names,
@@ -27,16 +27,16 @@ FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFuncto
 MAIN, SIDE = 7, 13
 
 
-def kernel(name: str, start: float, us: float, stream: int = MAIN) -> Operation:
-    return Operation("kernel", name, stream, start, start + us)
+def kernel(name: str, start: float, us: float, stream: int = MAIN) -> GpuOperation:
+    return GpuOperation("kernel", name, stream, start, start + us)
 
 
-def launch(*work: Operation, spin: float = 300.0, end: float = 900.0) -> list[Operation]:
+def launch(*work: GpuOperation, spin: float = 300.0, end: float = 900.0) -> list[GpuOperation]:
     """A trace as a worker makes it: a spinning kernel from 0 on, the work, a clock reading."""
     return [kernel("spin", 0.0, spin), *work, kernel("read_clock", end, 2.0)]
 
 
-def seen(*work: Operation):
+def seen(*work: GpuOperation):
     return read_launch(launch(*work), OWN)
 
 
@@ -80,7 +80,7 @@ def test_where_no_launch_is_heard_a_kernel_is_known_by_its_whole_declaration(nam
     assert OWN.among([kernel(name, 301.0, 40.0)]) == [own]
 
 
-def on(grid: int, name: str = SCALE, start: float = 301.0) -> Operation:
+def on(grid: int, name: str = SCALE, start: float = 301.0) -> GpuOperation:
     return dataclasses.replace(kernel(name, start, 10.0), grid=(grid, 1, 1))
 
 
@@ -158,7 +158,7 @@ def test_own_kernels_are_legitimate() -> None:
 
 
 def test_setting_memory_to_zero_beside_a_short_kernel_is_legitimate() -> None:
-    zeroed = Operation("memset", "Memset (Device)", MAIN, 301.0, 340.0)
+    zeroed = GpuOperation("memset", "Memset (Device)", MAIN, 301.0, 340.0)
     assert passed_off(seen(zeroed, kernel(FILL, 341.0, 30.0), kernel(SCALE, 372.0, 5.0)), BASELINE) is None
 
 
@@ -188,7 +188,7 @@ def test_nor_is_a_fig_leaf_beside_copies_that_take_most_of_the_time() -> None:
 
 def test_copying_memory_as_it_is_computes_nothing() -> None:
     """As a graph of its own does, which works on memory of its own."""
-    copied = Operation("memcpy", "Memcpy DtoD (Device -> Device)", MAIN, 310.0, 370.0)
+    copied = GpuOperation("memcpy", "Memcpy DtoD (Device -> Device)", MAIN, 310.0, 370.0)
     assert passed_off(seen(kernel(SCALE, 301.0, 5.0), copied), BASELINE) is None
     assert passed_off(seen(copied), BASELINE) == "none of its own kernels ran; nothing that computes ran"
 
@@ -227,7 +227,7 @@ LAUNCH = seen(kernel(SCALE, 301.0, 100.0))
 HARNESS = [kernel("Memset (Device)", 0.0, 45.0), kernel("reduce_kernel", 200.0, 3.0), kernel(FILL, 210.0, 3.0)]
 
 
-def recorded(count: int, us: float, *others: Operation) -> list[Operation]:
+def recorded(count: int, us: float, *others: GpuOperation) -> list[GpuOperation]:
     return [*HARNESS, *(kernel(SCALE, 300.0 * i, us) for i in range(count)), *others]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from kernel_lsp import policy
 from kernel_lsp.config.settings import JudgeSettings
-from kernel_lsp.judge.measure.procedure import Conclusion, FirstLook, Rule, SecondLook, confirm
+from kernel_lsp.judge.measure.procedure import Conclusion, DecisionRule, FirstLook, SecondLook, confirm
 from kernel_lsp.judge.measure.statistics import Decision, Interval, LookOutcome
 from tests.bench.paired_verdict_simulation import Case
 
@@ -18,9 +18,9 @@ SHORT = Case("cold", 20.0)
 SCATTER = (0.3, -0.3, -1.2, 1.2, 0.7, -0.7, -0.1, 0.1)
 
 
-def rule(*cases: Case, shared: bool = False, allow_slower_cases: bool = False) -> Rule:
+def rule(*cases: Case, shared: bool = False, allow_slower_cases: bool = False) -> DecisionRule:
     settings = JudgeSettings(allow_slower_cases=allow_slower_cases)
-    return Rule.of(cases or (LONG,), settings, shared=shared)
+    return DecisionRule.of(cases or (LONG,), settings, shared=shared)
 
 
 def scattered(mean: float, scatter: float, count: int = 0) -> list[float]:
@@ -29,7 +29,9 @@ def scattered(mean: float, scatter: float, count: int = 0) -> list[float]:
     return [mean + each * scatter for each in about]
 
 
-def looked(blocks: Sequence[float], by: Rule | None = None, block_ms: float = 1.0) -> tuple[FirstLook, list[Decision]]:
+def looked(
+    blocks: Sequence[float], by: DecisionRule | None = None, block_ms: float = 1.0
+) -> tuple[FirstLook, list[Decision]]:
     """A first look at one case, with its decision after each block."""
     look, seen = FirstLook(by or rule()), list[Decision]()
     for block in blocks:
@@ -40,7 +42,7 @@ def looked(blocks: Sequence[float], by: Rule | None = None, block_ms: float = 1.
 
 
 def concluded(
-    claim: LookOutcome, earlier: Sequence[float], fresh: Sequence[float], by: Rule | None = None
+    claim: LookOutcome, earlier: Sequence[float], fresh: Sequence[float], by: DecisionRule | None = None
 ) -> Conclusion:
     return confirm(by or rule(), claim, [earlier], [fresh], seed=1)
 
@@ -194,7 +196,7 @@ def test_a_clock_that_never_keeps_still_ends_the_look() -> None:
     ],
 )
 def test_a_fixed_number_of_pairs_is_decided_on_once(blocks: list[float], outcome: LookOutcome) -> None:
-    by = Rule.of([LONG], SETTINGS, shared=False, pairs=len(blocks))
+    by = DecisionRule.of([LONG], SETTINGS, shared=False, pairs=len(blocks))
     look, seen = looked(blocks, by, block_ms=3000.0)
     assert [decision.outcome for decision in seen] == [LookOutcome.CONTINUE] * (len(blocks) - 1) + [outcome]
     if look.decision.provisional:
@@ -208,7 +210,7 @@ def test_a_fixed_number_of_pairs_is_decided_on_once(blocks: list[float], outcome
 
 
 def test_two_pairs_find_a_case_that_got_slower() -> None:
-    by = Rule.of([LONG, LONG], SETTINGS, shared=False, pairs=2)
+    by = DecisionRule.of([LONG, LONG], SETTINGS, shared=False, pairs=2)
     fresh = [[-3.0, -3.001], [0.2, 0.201]]
     found = confirm(by, GAIN, fresh, fresh, seed=1)
     assert (found.outcome, found.slower_cases) == (LookOutcome.NOT_WORTH_IT, (1,))
@@ -300,6 +302,6 @@ def test_a_second_look_ends_where_the_clock_never_keeps_still() -> None:
 
 def test_settings_make_the_rule() -> None:
     settings = JudgeSettings(delta=0.03, alpha=0.01, budget_ms=50.0, allow_slower_cases=True)
-    made = Rule.of([LONG], settings, shared=False)
+    made = DecisionRule.of([LONG], settings, shared=False)
     assert (made.delta, made.alpha, made.budget_ms, made.allow_slower_cases) == (0.03, 0.01, 50.0, True)
-    assert not Rule.of([LONG], SETTINGS, shared=False).allow_slower_cases
+    assert not DecisionRule.of([LONG], SETTINGS, shared=False).allow_slower_cases

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kernel_lsp import policy
 from kernel_lsp.config.settings import JudgeSettings
 from kernel_lsp.judge.measure import statistics
-from kernel_lsp.judge.measure.procedure import FirstLook, Rule
+from kernel_lsp.judge.measure.procedure import DecisionRule, FirstLook
 from kernel_lsp.judge.measure.statistics import Decision, LookOutcome
 from tests.bench.noise import REGIMES, NoisyGpu, Regime, block
 from tests.bench.paired_verdict_simulation import Case, Verdict, judge, t_interval_covers
@@ -43,7 +43,7 @@ def blocks_of(regime: Regime, kernel_ms: float, effect: float, seed: int, count:
 
 def looked(d: list[float], kernel_ms: float, block_ms: float = 10.0) -> list[Decision]:
     """The decisions of a first look after each block, until it is over."""
-    look = FirstLook(Rule.of([Case("cold", kernel_ms * 1000)], JudgeSettings(), shared=False))
+    look = FirstLook(DecisionRule.of([Case("cold", kernel_ms * 1000)], JudgeSettings(), shared=False))
     seen: list[Decision] = []
     for value in d:
         seen.append(look.add([value], block_ms))
@@ -140,7 +140,7 @@ def placed_blocks(regime: Regime, rng: np.random.Generator) -> list[float]:
 @some
 @given(regimes, kernels_ms, effects, seeds)
 def test_a_first_look_ends_in_time_and_with_cause(regime: Regime, kernel_ms: float, effect: float, seed: int) -> None:
-    rule = Rule.of([Case("cold", kernel_ms * 1000)], JudgeSettings(), shared=False)
+    rule = DecisionRule.of([Case("cold", kernel_ms * 1000)], JudgeSettings(), shared=False)
     seen = looked(blocks_of(regime, kernel_ms, effect, seed, 40), kernel_ms)
     last = seen[-1]
     assert last.stop, "300 ms are spent after 30 blocks"

@@ -11,7 +11,7 @@ from judge_support import draw, fake_harness, fake_subject, timed
 from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile
 from kernel_lsp.judge.measure import cases as timing
 from kernel_lsp.judge.measure.cases import NothingTimed, choose_cases, launch_bound, launches_of, run_segment, spent_ms
-from kernel_lsp.runner.messages.subject import Record, Recorded, RunSegments, Segment
+from kernel_lsp.runner.messages.subject import Recorded, RecordSegment, RunSegments, Segment
 
 
 @pytest.mark.parametrize(
@@ -93,10 +93,10 @@ class Worker:
     """A process whose launches take so many microseconds on each case."""
 
     def __init__(self, us: dict[str, float]) -> None:
-        self.us, self.made = us, list[Record]()
+        self.us, self.made = us, list[RecordSegment]()
 
     async def ask(self, request: Any, *, deadline: float) -> Any:
-        if isinstance(request, Record):
+        if isinstance(request, RecordSegment):
             self.made.append(request)
             return Recorded()
         return (

@@ -10,10 +10,10 @@ from judge_support import fake_harness, fake_subject, timed
 
 from kernel_lsp.judge.inputs.draw import Draw
 from kernel_lsp.judge.measure import blocks as measuring
-from kernel_lsp.judge.measure.blocks import Pair, Series, TimedOutputsDiffer, warm_up
+from kernel_lsp.judge.measure.blocks import PairedMeasurement, Series, TimedOutputsDiffer, warm_up
 from kernel_lsp.judge.measure.cases import TimedCase
 from kernel_lsp.judge.subject import Subject
-from kernel_lsp.runner.messages.subject import Record, Recorded, Refresh, RunSegments, Segment
+from kernel_lsp.runner.messages.subject import Recorded, RecordSegment, Refresh, RunSegments, Segment
 from kernel_lsp.runner.protocol import WorkerFailure
 
 CASE = timed(us=20.0, nbytes=1 << 20)
@@ -36,7 +36,7 @@ class Worker:
     log: list[tuple["Worker", int]] = field(default_factory=list[tuple["Worker", int]])
 
     async def ask(self, request: Any, *, deadline: float) -> Any:
-        if isinstance(request, Record):
+        if isinstance(request, RecordSegment):
             if len(self.recorded) == self.room:
                 raise WorkerFailure(self.kind, "no more", "")
             self.recorded.append(request.recording)
@@ -86,7 +86,9 @@ def measured(
     series = Series.empty([case])
 
     async def measure() -> None:
-        pair = Pair(harness, fake_subject(a, "a"), fake_subject(b, "b"), [case], random.Random(0), **options)
+        pair = PairedMeasurement(
+            harness, fake_subject(a, "a"), fake_subject(b, "b"), [case], random.Random(0), **options
+        )
         await pair.make_ready()
         for _ in range(blocks):
             await pair.block(series)

@@ -6,7 +6,7 @@ from pkgutil import resolve_name
 
 import pytest
 
-from kernel_lsp.lsp.catalog import COMMANDS, JOBS, Command, JobKind, Need, Subject
+from kernel_lsp.lsp.catalog import COMMANDS, JOBS, Command, JobKind, JobSubject, Need
 from kernel_lsp.lsp.documents import Document
 from kernel_lsp.lsp.greeting import greet
 from kernel_lsp.lsp.job import Wanted
@@ -15,7 +15,7 @@ from kernel_lsp.refine.lowering import LANGUAGES
 
 LSP = Path(__file__).parents[3] / "kernel_lsp/lsp"
 NEW = JobKind(
-    "explain", "explains", Subject.KERNEL_FILE, "source.explain", "Explain {name}", "Explaining {name}", "", ()
+    "explain", "explains", JobSubject.KERNEL_FILE, "source.explain", "Explain {name}", "Explaining {name}", "", ()
 )
 
 
@@ -37,7 +37,7 @@ def test_no_job_runs_where_nothing_is_trusted() -> None:
 
 
 def test_modules_are_written_in_the_languages_that_there_are() -> None:
-    [kind] = [kind for kind in JOBS.values() if kind.subject is Subject.MODULE]
+    [kind] = [kind for kind in JOBS.values() if kind.subject is JobSubject.MODULE]
     assert set(dict(kind.choices)) == set(LANGUAGES)
 
 

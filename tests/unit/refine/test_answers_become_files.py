@@ -13,7 +13,7 @@ from kernel_lsp.refine.dialogue.host_code import host_function
 from kernel_lsp.refine.dialogue.kernelbench import check_model_new
 from kernel_lsp.refine.dialogue.prompts import Prompts
 from kernel_lsp.refine.dialogue.task import make_task
-from kernel_lsp.refine.dialogue.translation import Files, into_cuda, into_triton
+from kernel_lsp.refine.dialogue.translation import CandidateTexts, into_cuda, into_triton
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.kernel import Language
@@ -123,9 +123,9 @@ torch::Tensor run(torch::Tensor x, torch::Tensor w) {
 """
 
 
-def rmsnorm() -> tuple[Files, Path]:
+def rmsnorm() -> tuple[CandidateTexts, Path]:
     path = EXAMPLES / "cuda" / "rmsnorm.cu"
-    return Files(path.read_text(), path.with_name("rmsnorm_workload.py").read_text()), path
+    return CandidateTexts(path.read_text(), path.with_name("rmsnorm_workload.py").read_text()), path
 
 
 def test_a_model_new_becomes_kernel_and_launch():
@@ -147,7 +147,7 @@ def test_a_model_new_becomes_kernel_and_launch():
 
 def test_kernels_in_a_namespace_are_replaced_outside_of_it():
     path = EXAMPLES / "cuda" / "softmax.cu"
-    files = Files(path.read_text(), path.with_name("softmax_workload.py").read_text())
+    files = CandidateTexts(path.read_text(), path.with_name("softmax_workload.py").read_text())
     device = "__global__ void soft(const float* x, float* y, int cols) { y[0] = x[0]; }"
     host = """torch::Tensor run(torch::Tensor x) {
   auto y = torch::empty_like(x);
@@ -220,7 +220,7 @@ class ModelNew(nn.Module):
 
 def test_a_triton_model_new_becomes_the_wrappers_body():
     path = EXAMPLES / "triton" / "softmax.py"
-    made = into_triton(check_model_new(TRITON, "triton"), TRITON, Files(path.read_text(), None), "softmax")
+    made = into_triton(check_model_new(TRITON, "triton"), TRITON, CandidateTexts(path.read_text(), None), "softmax")
     compile(made.kernel, "kernel", "exec")
     assert {k.name for k in find_kernels(made.kernel, path)} >= {"fast_softmax"}
     wrapper = made.kernel.split("def softmax(x):")[1].split("CASES =")[0]

@@ -12,7 +12,7 @@ from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.model.errors import NoServerError, UnsuitedProfileError
 from kernel_lsp.model.profile import find_profile
 from kernel_lsp.refine.batch import advance_batch, begin_batch
-from kernel_lsp.refine.dialogue.answer import Answer, RejectedAnswer
+from kernel_lsp.refine.dialogue.answer import ModelAnswer, RejectedAnswer
 from kernel_lsp.refine.dialogue.conversation import messages, tell
 from kernel_lsp.refine.dialogue.prompts import Prompts
 from kernel_lsp.refine.dialogue.task import Briefing, format_for, make_task, normalised
@@ -59,7 +59,7 @@ async def test_a_plain_module_is_the_architecture(tmp_path):
 def test_the_answer_to_a_plain_module_is_a_new_file(tmp_path):
     path = write_module(tmp_path)
     target, _, task = talk_about(path)
-    made = task.candidate(Answer(RIGHT))
+    made = task.candidate(ModelAnswer(RIGHT))
     assert made.kernel == SourceFile(tmp_path / "scale_cuda.py", code_of(RIGHT))
     assert (made.language, made.launch, made.label) == (Language.TORCH, None, "Blocks of 64 threads")
     assert [k.name for k in find_kernels(made.kernel.text, made.kernel.path)] == ["scale"]
@@ -81,7 +81,7 @@ def test_the_answer_to_a_plain_module_is_a_new_file(tmp_path):
 def test_any_model_is_asked_for_a_whole_file(tmp_path, profile, write, expected):
     _, prompts, task = talk_about(write_module(tmp_path), find_profile(profile), write)
     assert prompts.format == expected
-    made = task.candidate(Answer(TRITON if expected.endswith("triton") else RIGHT))
+    made = task.candidate(ModelAnswer(TRITON if expected.endswith("triton") else RIGHT))
     assert made.language is (Language.TRITON if expected.endswith("triton") else Language.TORCH)
 
 
@@ -134,7 +134,7 @@ async def test_an_answer_outside_the_models_rules_does_not(tmp_path):
 def test_the_answer_to_an_answer_is_the_file(tmp_path):
     path = write_answer(tmp_path)
     _, _, task = talk_about(path)
-    assert task.candidate(Answer(WRONG)).kernel == SourceFile(path, code_of(WRONG))
+    assert task.candidate(ModelAnswer(WRONG)).kernel == SourceFile(path, code_of(WRONG))
 
 
 def test_a_file_that_holds_its_problem_keeps_it(tmp_path):
@@ -147,7 +147,7 @@ def test_a_file_that_holds_its_problem_keeps_it(tmp_path):
     assert "def get_inputs" not in begun.answer.text
     repeated = RIGHT.replace("```python\n", f"```python\n{PROBLEM}\n")
     for answer in (RIGHT, repeated):
-        text = task.candidate(Answer(answer)).kernel.text
+        text = task.candidate(ModelAnswer(answer)).kernel.text
         assert text.count("class Model(nn.Module)") == text.count("size = 40") == text.count("class ModelNew") == 1
         assert text.index("def get_init_inputs") < text.index("__global__")
         assert "* 3.0f;" in text
@@ -160,7 +160,7 @@ def test_an_answer_that_changes_what_the_problem_means_is_rejected(tmp_path):
     path.write_text(f"{PROBLEM}\n\n{code_of(WRONG)}")
     _, _, task = talk_about(path)
     with pytest.raises(RejectedAnswer, match="`size` is a name of the given file"):
-        task.candidate(Answer(RIGHT.replace("source = ", "size = 4096\nsource = ", 1)))
+        task.candidate(ModelAnswer(RIGHT.replace("source = ", "size = 4096\nsource = ", 1)))
 
 
 def test_compile_errors_are_told_in_the_lines_of_the_file(tmp_path):
@@ -175,19 +175,19 @@ def test_compile_errors_are_told_in_the_lines_of_the_file(tmp_path):
 
 def test_comments_and_layout_in_strings_do_not_make_another_answer(tmp_path):
     _, _, task = talk_about(write_answer(tmp_path))
-    one = task.candidate(Answer(RIGHT))
+    one = task.candidate(ModelAnswer(RIGHT))
     clone = RIGHT.replace("x[i] * 3.0f;", "x[i]  *  3.0f;  // three times").replace("op.run(x)", "op.run( x )")
-    assert normalised(one) == normalised(task.candidate(Answer(clone)))
-    assert normalised(one) != normalised(task.candidate(Answer(WRONG)))
+    assert normalised(one) == normalised(task.candidate(ModelAnswer(clone)))
+    assert normalised(one) != normalised(task.candidate(ModelAnswer(WRONG)))
     other = RIGHT.replace("return op.run(x)", "return op.run(x) + 0")
-    assert normalised(one) != normalised(task.candidate(Answer(other)))
+    assert normalised(one) != normalised(task.candidate(ModelAnswer(other)))
 
 
 # Edits of general models.
 
 
-def blocks(old: str, new: str) -> Answer:
-    return Answer(f"```\n<<<<<<< SEARCH\n{old}\n=======\n{new}\n>>>>>>> REPLACE\n```\nDone.")
+def blocks(old: str, new: str) -> ModelAnswer:
+    return ModelAnswer(f"```\n<<<<<<< SEARCH\n{old}\n=======\n{new}\n>>>>>>> REPLACE\n```\nDone.")
 
 
 def test_edits_reach_into_strings(tmp_path):
@@ -205,7 +205,7 @@ def test_whole_functions_reach_into_strings(tmp_path, fence):
     _, _, task = talk_about(write_answer(tmp_path), GENERAL)
     kernel = "__global__ void scale(const float* x, float* y, int n) {\n    y[0] = x[0];\n}"
     cls = "class ModelNew(nn.Module):\n    def forward(self, x):\n        return op.run(x.contiguous())"
-    text = task.candidate(Answer(f"```{fence}\n{kernel if fence == 'cuda' else cls}\n```\nDone.")).kernel.text
+    text = task.candidate(ModelAnswer(f"```{fence}\n{kernel if fence == 'cuda' else cls}\n```\nDone.")).kernel.text
     assert (kernel if fence == "cuda" else cls) in text
     assert "x[i] * 3.0f" not in text if fence == "cuda" else "return op.run(x)\n" not in text
     compile(text, "answer.py", "exec")
@@ -214,7 +214,7 @@ def test_whole_functions_reach_into_strings(tmp_path, fence):
 def test_a_function_with_a_backslash_is_not_put_into_a_string(tmp_path):
     _, _, task = talk_about(write_answer(tmp_path), GENERAL)
     with pytest.raises(RejectedAnswer, match="backslash"):
-        task.candidate(Answer('```cuda\n__global__ void scale(int n) { printf("%d\\n", n); }\n```\nDone.'))
+        task.candidate(ModelAnswer('```cuda\n__global__ void scale(int n) { printf("%d\\n", n); }\n```\nDone.'))
 
 
 def test_edits_leave_the_problem_alone(tmp_path):

@@ -11,7 +11,7 @@ from kernel_lsp.judge.verdict import Mismatch, Outcome, Stage
 from kernel_lsp.model.errors import UnsuitedProfileError
 from kernel_lsp.model.profile import find_profile
 from kernel_lsp.refine.dialogue.answer import read_answer
-from kernel_lsp.refine.dialogue.conversation import Attempt, messages, tell
+from kernel_lsp.refine.dialogue.conversation import PastTurn, messages, tell
 from kernel_lsp.refine.dialogue.feedback import kind_of
 from kernel_lsp.refine.dialogue.prompts import Prompts
 from kernel_lsp.refine.dialogue.task import Briefing, make_task
@@ -55,7 +55,7 @@ def talk_about(target, profile=KEVIN, own=None):
 async def test_prompts_of_kevin_are_pinned(target, outcome):
     prompts, task = talk_about(target)
     answer = read_answer(f"<think>\nThree times.\n</think>\n\n{RIGHT}")
-    attempts = [] if outcome is None else [Attempt(answer, tell(prompts, OUTCOMES[outcome]))]
+    attempts = [] if outcome is None else [PastTurn(answer, tell(prompts, OUTCOMES[outcome]))]
     said = shown(await messages(task, KEVIN.talk, H200, attempts, few))
     assert said == (PINNED / f"kevin-32b-{outcome or 'first'}.txt").read_text()
     assert "Three times." not in said, "reasoning is never sent back"
@@ -64,7 +64,7 @@ async def test_prompts_of_kevin_are_pinned(target, outcome):
 @pytest.mark.asyncio
 async def test_whole_oldest_turns_are_dropped_at_the_budget(target):
     _, task = talk_about(target)
-    attempts = [Attempt(read_answer(f"answer {n}"), f"feedback {n}") for n in range(6)]
+    attempts = [PastTurn(read_answer(f"answer {n}"), f"feedback {n}") for n in range(6)]
     seen = []
 
     async def count(said) -> int:
@@ -81,7 +81,7 @@ async def test_whole_oldest_turns_are_dropped_at_the_budget(target):
 @pytest.mark.asyncio
 async def test_the_last_turn_is_never_dropped(target):
     _, task = talk_about(target)
-    attempts = [Attempt(read_answer(f"answer {n}"), f"feedback {n}") for n in range(3)]
+    attempts = [PastTurn(read_answer(f"answer {n}"), f"feedback {n}") for n in range(3)]
 
     async def endless(_) -> int:
         return 10**6
@@ -101,7 +101,7 @@ async def test_general_models_get_files_facts_and_what_was_tried(target):
         ("n=40: 2.1 us",),
         ("block 32 -> 64: wrong",),
     )
-    attempts = [Attempt(read_answer("no"), tell(prompts, OUTCOMES["correct"]))]
+    attempts = [PastTurn(read_answer("no"), tell(prompts, OUTCOMES["correct"]))]
     said = shown(await messages(task, general.talk, briefing, attempts, few))
     assert said == (PINNED / "general-correct.txt").read_text()
 
@@ -113,7 +113,7 @@ async def test_a_template_of_the_users_own_takes_the_place_of_ours(target, tmp_p
     (own / "first.j2").write_text("Published wording for the {{ gpu }}:\n{{ architecture }}")
     settings, _ = load_settings(overrides={"model.templates": str(own)})
     prompts, task = talk_about(target, own=settings.model.templates)
-    attempts = [Attempt(read_answer("x"), tell(prompts, OUTCOMES["unparsed"]))]
+    attempts = [PastTurn(read_answer("x"), tell(prompts, OUTCOMES["unparsed"]))]
     first, _, feedback = await messages(task, KEVIN.talk, H200, attempts, few)
     assert first["content"].startswith("Published wording for the NVIDIA H200:\nimport torch\n")
     assert "Here are your previous attempts" not in first["content"]

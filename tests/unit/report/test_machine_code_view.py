@@ -5,7 +5,7 @@ from rich.console import Console
 from kernel_lsp.compiler.flow import Loop
 from kernel_lsp.compiler.lines import Place
 from kernel_lsp.compiler.sass import Instruction, MachineCode
-from kernel_lsp.judge.facts import KernelCode
+from kernel_lsp.judge.facts import KernelMachineCode
 from kernel_lsp.report.sass import sass_record, sass_view
 
 PATH = Path("/home/me/k.cu")
@@ -17,7 +17,7 @@ def instruction(offset: int, opcode: str, line: int | None, live: int, guard: st
     return Instruction(offset, guard, opcode, "R0, R1", frames, live)
 
 
-CODE = KernelCode(
+CODE = KernelMachineCode(
     "sm_90",
     "k<64>",
     MachineCode(

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from kernel_lsp.runner.messages import oracle as asked_of_oracle
 from kernel_lsp.runner.messages import subject as asked_of_subject
 from kernel_lsp.runner.messages.oracle import Compared, Made
-from kernel_lsp.runner.messages.subject import Published, Ran
+from kernel_lsp.runner.messages.subject import PublishedOutputs, Ran
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.worker import Worker
 
@@ -88,7 +88,7 @@ class Version:
         """Take other memory from now on."""
         self._bound.clear()
 
-    async def compare(self, key: str, published: Published, *, baseline: bool = False) -> Compared:
+    async def compare(self, key: str, published: PublishedOutputs, *, baseline: bool = False) -> Compared:
         oracle, outbox = self.trial.oracle, published.outbox
         if outbox is not None:
             attach = asked_of_oracle.Attach(subject=self.name, slabs=("out",), nbytes=outbox.nbytes, handle=outbox)

@@ -61,7 +61,7 @@ class Parent:
             socket.send_fds(self.control, [json.dumps(request).encode()], [theirs.fileno()])
             worker = int(self.control.recv(64))
         ours.settimeout(20)
-        ours.sendall(protocol.frame({}) + protocol.frame(protocol.Call("1", "Say", messages.encode({}))))
+        ours.sendall(protocol.frame({}) + protocol.frame(protocol.CallFrame("1", "Say", messages.encode({}))))
         said = b""
         while b"answer" not in said:
             said += ours.recv(1 << 10)

@@ -11,13 +11,13 @@ import pytest
 from kernel_lsp.runner.messages.subject import Load
 from kernel_lsp.runner.pool import Flavour
 from kernel_lsp.runner.sessions import members
-from kernel_lsp.runner.watch import Usage, cap_output, excess, look
+from kernel_lsp.runner.watch import SessionUsage, cap_output, excess, look
 from kernel_lsp.runner.worker import WorkerDied
 
 GIB = 1 << 30
 
 
-def seen_of(code: str, scratch: Path, lines: int = 1) -> Usage:
+def seen_of(code: str, scratch: Path, lines: int = 1) -> SessionUsage:
     """What a session that runs this code uses once it has printed so many lines."""
     with subprocess.Popen([sys.executable, "-c", code], start_new_session=True, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -32,10 +32,10 @@ def seen_of(code: str, scratch: Path, lines: int = 1) -> Usage:
 @pytest.mark.parametrize(
     ("usage", "words"),
     [
-        (Usage(64, GIB, GIB), None),
-        (Usage(65, GIB, GIB), "it started 65 processes, more than 64"),
-        (Usage(3, 5 * GIB, GIB), "it took 5,120 MiB of memory, more than 4,096"),
-        (Usage(3, GIB, 9 * GIB), "it wrote 9,216 MiB of files, more than 8,192"),
+        (SessionUsage(64, GIB, GIB), None),
+        (SessionUsage(65, GIB, GIB), "it started 65 processes, more than 64"),
+        (SessionUsage(3, 5 * GIB, GIB), "it took 5,120 MiB of memory, more than 4,096"),
+        (SessionUsage(3, GIB, 9 * GIB), "it wrote 9,216 MiB of files, more than 8,192"),
     ],
 )
 def test_too_much_is_named(usage, words):
@@ -68,7 +68,7 @@ def test_what_forks_have_in_common_counts_once(tmp_path):
 def test_what_has_ended_uses_nothing(tmp_path):
     process = subprocess.Popen(["true"])
     process.wait()
-    assert look(process.pid, tmp_path / "gone") == Usage(0, 0, 0)
+    assert look(process.pid, tmp_path / "gone") == SessionUsage(0, 0, 0)
 
 
 def test_a_log_that_grows_too_long_begins_anew(tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ from oracle_support import WORKLOAD_PATH, Trial, Version, kernel, right
 from kernel_lsp.device.tensors import TensorSpec
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.runner.messages import oracle as messages
-from kernel_lsp.runner.messages.oracle import Compared, Place
+from kernel_lsp.runner.messages.oracle import Compared, SlabPlace
 
 WORKLOAD = """import torch
 CASES = [dict(n=12), dict(n=20)]
@@ -36,12 +36,12 @@ def judge(trial: Trial, baseline: str, candidate: str | None = None, family: str
 
 def test_a_workload_is_described():
     trial = Trial(WORKLOAD + "CONTRACT = dict(aligned=16, mutates=['x'])\nNONDETERMINISTIC = True\n")
-    assert trial.workload == messages.Workload(
+    assert trial.workload == messages.LoadedWorkload(
         cases=("n=12", "n=20"),
         arguments=("x",),
         decisive=(0, 1),
         nondeterministic=True,
-        contract=messages.Contract(contiguous=False, aligned=16, mutates=("x",), finite=False),
+        contract=messages.CallerContract(contiguous=False, aligned=16, mutates=("x",), finite=False),
     )
     assert trial.oracle.sizes() == (12 * 16, 20 * 16)
 
@@ -262,7 +262,7 @@ def test_renewed_inputs_are_those_of_the_seed_in_every_place(family):
             version.bind(slab, made)
     trial.oracle.fill(messages.Fill(subject=versions[0].name, slabs=slabs, key=f"0/{family}/0"))
     known = trial.oracle.inputs.kept
-    places = tuple(Place(version.name, slabs) for version in versions)
+    places = tuple(SlabPlace(version.name, slabs) for version in versions)
     trial.oracle.renew(messages.Renew(case=0, family=family, seeds=(4, 5, 6), places=places))
     assert trial.oracle.inputs.kept == known
     for slab, seed in zip(slabs, (4, 5, 6), strict=True):

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from kernel_lsp.runner.workers.graphs import Edge, Mark, Order, order
+from kernel_lsp.runner.workers.graphs import Edge, GraphOrder, Mark, order
 
 Edges = Sequence[tuple[int, int] | Edge]
 
 
-def found(edges: Edges, launches: Sequence[tuple[int, int]], end: int, more: Sequence[int] = ()) -> Order:
+def found(edges: Edges, launches: Sequence[tuple[int, int]], end: int, more: Sequence[int] = ()) -> GraphOrder:
     """The order of a graph whose launches start and end at these nodes, and which ends at `end`."""
     nodes = sorted({node for edge in edges for node in edge[:2]} | set(more) | {end})
     marks = [(frozenset({a}), frozenset({b})) for a, b in launches]
@@ -27,18 +27,18 @@ LAUNCHES = [(0, 1), (2, 3)]
 
 
 def test_one_stream_is_in_order() -> None:
-    assert found(STREAM, LAUNCHES, 4) == Order(between=1, sizes=(1, 1))
+    assert found(STREAM, LAUNCHES, 4) == GraphOrder(between=1, sizes=(1, 1))
     assert found(STREAM, LAUNCHES, 4).disorder() == ""
 
 
 def test_a_side_stream_that_is_forked_and_joined_within_its_launch_is_fine() -> None:
     joined = [*STREAM, (2, 10), (10, 11), (11, 3)]
-    assert found(joined, LAUNCHES, 4) == Order(between=1, sizes=(1, 3))
+    assert found(joined, LAUNCHES, 4) == GraphOrder(between=1, sizes=(1, 3))
 
 
 def test_side_streams_of_a_side_stream_are_fine_too() -> None:
     joined = [*STREAM, (2, 10), (10, 11), (10, 12), (12, 11), (11, 3)]
-    assert found(joined, LAUNCHES, 4) == Order(between=1, sizes=(1, 4))
+    assert found(joined, LAUNCHES, 4) == GraphOrder(between=1, sizes=(1, 4))
 
 
 @pytest.mark.parametrize("fork", [0, 1])
@@ -74,7 +74,7 @@ def test_a_launch_that_is_joined_by_a_later_one_alone_is_in_its_place_there() ->
 def test_a_kernel_that_may_start_early_waits_for_the_start_of_its_launch_and_not_for_the_kernel_before() -> None:
     """10 is launched programmatically beside 11, whose end nobody waits for then."""
     early = [*chain(0, 1, 2), (2, 11), Edge(11, 10, whole=False), (10, 3), (3, 4)]
-    assert found(early, LAUNCHES, 4) == Order(between=1, loose=1, sizes=(1, 2))
+    assert found(early, LAUNCHES, 4) == GraphOrder(between=1, loose=1, sizes=(1, 2))
     assert found([*early, (11, 3)], LAUNCHES, 4).disorder() == "does other work in launch 1 than in the last one"
     outright = [*chain(0, 1, 2), Edge(1, 3, whole=False), (3, 4)]
     assert found(outright, LAUNCHES, 4).early == (1,), "no start of the launch is waited for"
@@ -88,17 +88,17 @@ def test_work_between_launches_is_counted() -> None:
 
 
 def test_work_before_the_first_launch_and_after_the_last_is_not() -> None:
-    assert found(chain(7, 8, 0, 1, 2, 3, 4, 5), LAUNCHES, 5) == Order(between=1, sizes=(1, 1))
+    assert found(chain(7, 8, 0, 1, 2, 3, 4, 5), LAUNCHES, 5) == GraphOrder(between=1, sizes=(1, 1))
 
 
 def test_launches_that_begin_where_nothing_came_before() -> None:
     nothing: Mark = frozenset()
-    assert order([1], [], [(nothing, frozenset({1}))], frozenset({1})) == Order(sizes=(1,))
-    assert order([], [], [(nothing, nothing)], nothing) == Order(sizes=(0,))
+    assert order([1], [], [(nothing, frozenset({1}))], frozenset({1})) == GraphOrder(sizes=(1,))
+    assert order([], [], [(nothing, nothing)], nothing) == GraphOrder(sizes=(0,))
 
 
 def test_launches_that_run_nothing_are_in_order() -> None:
-    assert found(chain(0, 1), [(0, 0), (0, 1), (1, 1)], 1) == Order(sizes=(0, 1, 0))
+    assert found(chain(0, 1), [(0, 0), (0, 1), (1, 1)], 1) == GraphOrder(sizes=(0, 1, 0))
 
 
 def test_the_numbers_of_nodes_and_the_order_of_edges_say_nothing() -> None:

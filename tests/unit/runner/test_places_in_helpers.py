@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from kernel_lsp.emulate.findings import Finding, FindingKind
 from kernel_lsp.emulate.program import Location
-from kernel_lsp.runner.workers.emulated_report import Outcome, findings
+from kernel_lsp.runner.workers.emulated_report import LaunchOutcome, findings
 
 FILE = Path("/home/me/k.cu")
 
@@ -21,7 +21,7 @@ def helper(*called: int, header: bool = False) -> Location:
 
 def found(*places: Location) -> list[tuple[int, str]]:
     said = [Finding(FindingKind.MISALIGNED, "Thread 0 reads 16 bytes.", place) for place in places]
-    outcome = Outcome("k", cast(Any, SimpleNamespace(findings=said)), 0.0)
+    outcome = LaunchOutcome("k", cast(Any, SimpleNamespace(findings=said)), 0.0)
     return [(finding.line, finding.message) for finding in findings([outcome], FILE)]
 
 

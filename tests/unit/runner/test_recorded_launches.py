@@ -25,7 +25,7 @@ def recorder(monkeypatch):
     monkeypatch.setattr(recording, "check", lambda *_: None)
     monkeypatch.setattr(recording.torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(recording.Tensor, "is_cuda", True)
-    return recording.Recorder()
+    return recording.LaunchRecorder()
 
 
 def pointer(tensor, elements: int = 0) -> bytes:

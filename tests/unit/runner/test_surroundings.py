@@ -4,7 +4,7 @@ import pytest
 from runner_support import SECONDS, run_on_nothing
 
 from kernel_lsp.errors import WorkloadError
-from kernel_lsp.runner.messages.subject import Changes, LookForChanges
+from kernel_lsp.runner.messages.subject import LookForChanges, ProcessChanges
 
 PLAIN = "import torch\ndef launch(module):\n    return torch.ones(3)\n"
 CHANGES = {
@@ -24,14 +24,14 @@ CHANGES = {
 }
 
 
-async def changes_of(subject, text: str) -> Changes:
+async def changes_of(subject, text: str) -> ProcessChanges:
     worker = await subject(text)
     await run_on_nothing(worker)
     return await worker.ask(LookForChanges(), deadline=SECONDS)
 
 
 def test_a_version_that_only_computes_changes_nothing(subject, run) -> None:
-    assert run(changes_of(subject, PLAIN)) == Changes((), ())
+    assert run(changes_of(subject, PLAIN)) == ProcessChanges((), ())
 
 
 def test_importing_more_of_torch_changes_nothing(subject, run) -> None:

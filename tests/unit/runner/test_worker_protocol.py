@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from kernel_lsp.errors import CannotJudgeError, KernelLspError, WorkloadError
 from kernel_lsp.runner import messages, protocol
 from kernel_lsp.runner.messages import Request
-from kernel_lsp.runner.protocol import Call, Greeting, Reply, WorkerFailure
+from kernel_lsp.runner.protocol import CallFrame, Greeting, Reply, WorkerFailure
 from kernel_lsp.runner.worker import Worker, WorkerDied
 
 PROTECTIONS = ("limits",)
@@ -189,7 +189,7 @@ def test_words_that_are_no_text_are_escaped_whichever_way_they_go(tmp_path):
     assert fine == 1
 
 
-def serve(*calls: Call) -> list[Reply]:
+def serve(*calls: CallFrame) -> list[Reply]:
     """What a worker replies to calls, the greeting taken off."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -219,7 +219,7 @@ def serve(*calls: Call) -> list[Reply]:
     ],
 )
 def test_what_is_no_request_is_an_error_and_the_worker_goes_on(name, body):
-    broken, fine = serve(Call("1", name, body), Call("2", "Count", messages.encode(Count())))
+    broken, fine = serve(CallFrame("1", name, body), CallFrame("2", "Count", messages.encode(Count())))
     assert broken.nonce == "1"
     assert broken.error is not None
     assert not broken.error.own
@@ -229,7 +229,7 @@ def test_what_is_no_request_is_an_error_and_the_worker_goes_on(name, body):
 @pytest.mark.parametrize("made", [{"a": object()}, 2**70], ids=["any object", "a large integer"])
 def test_an_answer_that_cannot_travel_is_that_requests_error(monkeypatch, made):
     monkeypatch.setattr(Echo, "count", lambda _: made)
-    (reply,) = serve(Call("1", "Count", messages.encode(Count())))
+    (reply,) = serve(CallFrame("1", "Count", messages.encode(Count())))
     assert reply.error is not None
 
 
@@ -250,14 +250,14 @@ BROKEN = [b"", b"\xc1", b"\xff\xfe", b"[1, 2]", b"\x93\x01\x02\x03", b"\xc0", b"
 GREETING = protocol.frame(Greeting(PROTECTIONS))
 
 
-def answered(line: socket.socket, greeting: bytes, answer: Callable[[Call], bytes]) -> None:
+def answered(line: socket.socket, greeting: bytes, answer: Callable[[CallFrame], bytes]) -> None:
     line.sendall(greeting)
     (length,) = protocol.HEADER.unpack(line.recv(4, socket.MSG_WAITALL))
-    call = msgspec.msgpack.decode(line.recv(length, socket.MSG_WAITALL), type=Call)
+    call = msgspec.msgpack.decode(line.recv(length, socket.MSG_WAITALL), type=CallFrame)
     line.sendall(answer(call))
 
 
-def ask_one(scratch: Path, answer: Callable[[Call], bytes], greeting: bytes = GREETING) -> int:
+def ask_one(scratch: Path, answer: Callable[[CallFrame], bytes], greeting: bytes = GREETING) -> int:
     async def run() -> int:
         async with opposite(lambda line: answered(line, greeting, answer), scratch) as worker:
             return await worker.ask(Count(), deadline=10)
@@ -266,9 +266,9 @@ def ask_one(scratch: Path, answer: Callable[[Call], bytes], greeting: bytes = GR
 
 
 def test_an_answer_is_taken_from_the_frame_with_the_calls_nonce(tmp_path):
-    asked: list[Call] = []
+    asked: list[CallFrame] = []
 
-    def answer(call: Call) -> bytes:
+    def answer(call: CallFrame) -> bytes:
         asked.append(call)
         return protocol.frame(Reply(call.nonce, messages.encode(5)))
 

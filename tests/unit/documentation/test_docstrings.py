@@ -1,0 +1,50 @@
+"""Docstrings say what is returned or done: none begins with a question, none ends in a pronoun without a noun."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PACKAGES = {path.name: path for path in (ROOT / "kernel_lsp").glob("*/") if (path / "__init__.py").exists()}
+ROOMS = {**PACKAGES, "server": ROOT / "server"}
+TO_DO: set[str] = {  # rooms whose docstrings are still to be rewritten
+    *("bench", "check", "cli", "compiler", "config", "device", "emulate", "languages", "model", "report", "rules"),
+    *("source", "store", "workload", "server"),
+}
+RIDDLE = re.compile(r"(?:^|[.;:!?] )(?:What|Whether)\b|\b(?:of|to) it\.(?: |$)|\bif so\.(?: |$)")
+DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@pytest.mark.parametrize("room", sorted(ROOMS.keys() - TO_DO))
+def test_docstrings_are_plain(room: str):
+    assert [f"{place}: {text}" for place, text in docstrings(ROOMS[room]) if RIDDLE.search(text)] == []
+
+
+def test_rooms_that_are_plain_are_not_listed_as_still_to_be_done():
+    assert {room for room in TO_DO if not any(RIDDLE.search(text) for _, text in docstrings(ROOMS[room]))} == set()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("What a candidate is.", "Whether it runs.", "A kernel. What is left out stays.", "Return what is of it."),
+        *("Say why it cannot be done, if so.", "A file, and all that belongs to it. Frozen."),
+    ],
+)
+def test_riddles_are_recognised(text: str):
+    assert RIDDLE.search(text)
+
+
+def test_plain_text_is_none():
+    assert not RIDDLE.search("Return what the compiler says about a kernel; it may be empty, or whether it ran at all.")
+
+
+def docstrings(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield the place and the text, on one line, of each docstring below a folder."""
+    for path in sorted(folder.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, DOCUMENTED) and (text := ast.get_docstring(node)):
+                yield f"{path.relative_to(ROOT)}:{node.body[0].lineno}", " ".join(text.split())
