@@ -16,8 +16,9 @@ from kernel_lsp.judge.measure.cases import TimedCase
 from kernel_lsp.judge.ruling import Ruling, rejected
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import Trace, TracedGroup
-from kernel_lsp.runner.messages.subject import LookForChanges, Recorded, Traced, TraceSegment
+from kernel_lsp.runner.messages.subject import LookForChanges, TraceSegment
 from kernel_lsp.runner.messages.subject import Trace as TraceLaunch
+from kernel_lsp.runner.messages.subject_answers import Recorded, Traced
 from kernel_lsp.source.files import find_kernels
 
 _SHOWN = 12
