@@ -355,8 +355,8 @@ OTHER_SIZES_INPUT_BYTES: Final = 4 << 20
 """Inputs of such a case. Chosen: a million numbers take the emulator about a second."""
 OTHER_SIZES_SECONDS: Final = 3.0
 """Processor seconds of the emulator's for them, of the baseline; a candidate may take twice as long. Chosen."""
-OTHER_SIZES_DEADLINE_SECONDS: Final = 20.0
-"""Deadline of a run on one of them, which says nothing when it is over. Chosen: several times the seconds for all."""
+OTHER_SIZES_DEADLINE_SECONDS: Final = 8.0
+"""Deadline of a run on one of them, which says nothing when it is over. Chosen: more than twice the seconds for all."""
 EMULATED_SECONDS: Final = 1.5
 """Processor seconds for all emulated runs of one version, if the user sets none; the first is always made. Chosen."""
 EMULATED_TIMED_BLOCKS: Final = 4

@@ -14,7 +14,7 @@ def other_sizes(cases: Sequence[Case]) -> list[dict[str, Any]]:
     the largest, one below the smallest. So they are odd, on no tile's border, and beyond what fits the listed ones.
     Entries need not be sizes, nor go with others: who calls the workload's functions finds out.
     """
-    smallest = min(cases, key=_product)
+    smallest = min(cases, key=extent)
     values = {key: sorted({case[key] for case in cases if key in case and _is_size(case[key])}) for key in smallest}
     values = {key: listed for key, listed in values.items() if listed and _is_size(smallest[key])}
     found: list[dict[str, Any]] = []
@@ -45,5 +45,6 @@ def _is_size(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
-def _product(case: Case) -> int:
+def extent(case: Case) -> int:
+    """Return the product of a case's whole numbers."""
     return math.prod(value for value in case.values() if _is_size(value))

@@ -1,7 +1,6 @@
 """Inputs made from seeds: the same case, family and seed give the same bits in any process on one machine."""
 
 import contextlib
-import math
 from collections.abc import Generator as Yields
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,7 +15,7 @@ from kernel_lsp.runner.workers.torch_types import seed_random_numbers
 from kernel_lsp.workload import families
 from kernel_lsp.workload.contract import NOTHING
 from kernel_lsp.workload.leaves import Leaves, tensors
-from kernel_lsp.workload.other_sizes import other_sizes
+from kernel_lsp.workload.other_sizes import extent, other_sizes
 from kernel_lsp.workload.other_values import other_values
 from kernel_lsp.workload.placement import Instead
 from kernel_lsp.workload.structure import Structure, broken_promise, common, observe
@@ -131,7 +130,8 @@ class Draws:
         workload = self.workload
         if workload.problem is not None or workload.contract.listed_sizes:
             return ()
-        added = tuple(filter(self._is_small, other_sizes(workload.cases)))[: policy.OTHER_SIZES]
+        small = list(filter(self._is_small, other_sizes(workload.cases)))[: policy.OTHER_SIZES]
+        added = tuple(sorted(small, key=extent))  # a long run, which may not end in time, comes last
         self.workload = replace(workload, cases=(*workload.cases, *added))
         return tuple(map(describe_case, added))
 
@@ -140,8 +140,7 @@ class Draws:
         with contextlib.suppress(WorkloadError), Instead("meta"), torch.no_grad():
             leaves = make_inputs(self.workload, case)
             return sum(tensor.nbytes for tensor in tensors(leaves)) <= policy.OTHER_SIZES_INPUT_BYTES
-        numbers = (value for value in case.values() if isinstance(value, int))
-        return math.prod(numbers) <= policy.OTHER_SIZES_INPUT_BYTES  # it may look at values, which shapes do not have
+        return extent(case) <= policy.OTHER_SIZES_INPUT_BYTES  # it may look at values, which shapes do not have
 
     def generator(self, seed: int) -> Generator:
         """Return random numbers that follow from a seed."""
