@@ -21,7 +21,7 @@ BUDGET_MS: Final = 300.0
 ERROR_FACTOR: Final = 2.0
 """Largest ratio of a candidate's error to the baseline's own. Chosen: another order of summation changes it."""
 
-# Statistics of blocks, that is of pairs of samples (`judge/measure/statistics.py` derives them)
+# Statistics of blocks (`judge/measure/intervals.py` derives them)
 
 MIN_BLOCKS: Final = 4
 """Fewest blocks for a decision: with fewer the interval is infinite at `ALPHA`."""
@@ -348,6 +348,15 @@ OTHER_VALUES_CPU_BYTES: Final = 64 << 20
 
 EMULATED_INPUT_BYTES: Final = 1 << 20
 """Inputs of an emulated case. Chosen: larger ones take the emulator too long."""
+OTHER_SIZES: Final = 6
+"""Cases that a workload does not list and that a candidate has to be right on where the baseline is. Chosen: two of
+each whole number where there are three of them, as of a matrix product."""
+OTHER_SIZES_INPUT_BYTES: Final = 4 << 20
+"""Inputs of such a case. Chosen: a million numbers take the emulator about a second."""
+OTHER_SIZES_SECONDS: Final = 3.0
+"""Processor seconds of the emulator's for them, of the baseline; a candidate may take twice as long. Chosen."""
+OTHER_SIZES_DEADLINE_SECONDS: Final = 8.0
+"""Deadline of a run on one of them, which says nothing when it is over. Chosen: more than twice the seconds for all."""
 EMULATED_SECONDS: Final = 1.5
 """Processor seconds for all emulated runs of one version, if the user sets none; the first is always made. Chosen."""
 EMULATED_TIMED_BLOCKS: Final = 4

@@ -17,6 +17,7 @@ from kernel_lsp.errors import CannotJudgeError, KernelLspError, RunnerError, Wor
 from kernel_lsp.judge.building import Builders
 from kernel_lsp.judge.emulation import Emulation, NotEmulated
 from kernel_lsp.judge.harness import Harness
+from kernel_lsp.judge.inputs import drawing
 from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile, measure_baseline
 from kernel_lsp.judge.inputs.draw import PLAIN
 from kernel_lsp.judge.inputs.findings import RUN_ERRORS, Findings
@@ -170,7 +171,7 @@ async def _run(harness: Harness, built: Built, notes: _Notes, *, only_emulated: 
 async def _rehearse(harness: Harness, notes: _Notes, why: str) -> None:
     """Run the reference on the smallest case, to check at least the workload; `why` says why nothing else is run."""
     sizes = await harness.oracle(InputSizes())
-    draw = await harness.draw(min(harness.workload.decisive, key=lambda case: sizes[case]), PLAIN)
+    draw = await drawing.draw(harness, min(harness.workload.decisive, key=lambda case: sizes[case]), PLAIN)
     await harness.oracle(RehearseReference(key=draw.key))
     findings = Findings()
     findings.passed("workload", "its inputs and reference run", harness.cases[draw.case])

@@ -47,7 +47,8 @@ BINDERS: tuple[Binder, ...] = (
 )
 _LANES = 1 << 15  # threads resident together: enough to make numpy's overhead small, few enough for the caches
 _MOST_LANES = 1 << 19  # ... where blocks wait for each other
-_SLICE = 20_000  # instructions before other blocks are let in, if blocks may wait for each other
+_SETS = 8  # of blocks that come one set after another, where they come in another order
+_SLICE = 20_000  # instructions before other blocks are let in, in programs whose blocks may wait for each other
 
 _DEFAULT = device_named(DEFAULT_ARCH)
 _decoded: weakref.WeakKeyDictionary[Program, DecodedProgram] = weakref.WeakKeyDictionary()
@@ -64,7 +65,10 @@ class Options:
         partial: whether blocks may have been left out, now or in an earlier launch. Then nothing is a mistake that they
             may be the reason for: reading memory that nobody is known to have written, waiting without end. Nor is it
             one to spend the budget.
-        device: the GPU that special registers describe.
+        device: the GPU that special registers tell of.
+        order: seed of the order in which blocks come, where they may wait for each other and all fit together; an odd
+            one is the order of the even one before it, backwards. None lets them come by their numbers. A GPU promises
+            no order, or how far one block is when another is.
     """
 
     check: bool = True
@@ -72,6 +76,7 @@ class Options:
     budget: int = 1_000_000
     partial: bool = False
     device: Device = _DEFAULT
+    order: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +238,12 @@ class _Run:
 
     def _run_blocks(self) -> None:
         threads = self._block[0] * self._block[1] * self._block[2]
-        together = max(1, _LANES // threads)
-        waiting = deque(self._numbers[at : at + together] for at in range(0, len(self._numbers), together))
+        together, numbers = max(1, _LANES // threads), self._numbers
+        if self._waits and self._options.order is not None and len(numbers) * threads <= _MOST_LANES:
+            seed, backwards = divmod(self._options.order, 2)
+            numbers = np.random.default_rng(seed).permutation(numbers)[:: -1 if backwards else 1]
+            together = min(together, -(-len(numbers) // _SETS))
+        waiting = deque(numbers[at : at + together] for at in range(0, len(numbers), together))
         running: deque[Blocks] = deque()
         while waiting or running:
             resident = sum(blocks.resident.living for blocks in running)

@@ -11,6 +11,7 @@ from kernel_lsp.judge.building import Builders, Built
 from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile
 from kernel_lsp.judge.inputs.findings import Findings
+from kernel_lsp.judge.inputs.other_sizes import OtherSizes
 from kernel_lsp.judge.integrity.accesses import FinalLooks
 from kernel_lsp.judge.integrity.host_time import CallTimes
 from kernel_lsp.judge.integrity.launches import Seen
@@ -22,7 +23,7 @@ from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import DeviceState, SustainedRun, Trace
 from kernel_lsp.model.gate import Quieted
-from kernel_lsp.runner.messages.subject import Recorded
+from kernel_lsp.runner.messages.subject_answers import Recorded
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.screening import Note
 
@@ -60,7 +61,8 @@ class MeasuredBaseline:
         untimed: cases that are too short beside the others.
         recorded: the properties of its recordings.
         seen: its launches on the GPU.
-        looks: the final access checks of confirmed gains.
+        looks: the last looks at confirmed gains.
+        other_sizes: sizes that CASES does not name, without a GPU; where there is one, `looks` have them.
     """
 
     harness: Harness
@@ -71,6 +73,7 @@ class MeasuredBaseline:
     recorded: tuple[Recorded, ...] = ()
     seen: Seen = field(default_factory=Seen)
     looks: FinalLooks | None = None
+    other_sizes: OtherSizes | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from kernel_lsp.device.nvml import Faults
 from kernel_lsp.judge.building import Built
 from kernel_lsp.judge.context import Bench, Context
 from kernel_lsp.judge.facts import opcodes
-from kernel_lsp.judge.measure import statistics
+from kernel_lsp.judge.measure import intervals
 from kernel_lsp.judge.measure.blocks import Series
 from kernel_lsp.judge.measure.digest import policy_digest
 from kernel_lsp.judge.resources import resources_of
@@ -145,10 +145,10 @@ def _case_timings(context: Context) -> tuple[CaseTiming, ...]:
 def _case_timing(context: Context, series: Series, index: int) -> CaseTiming:
     timed, bandwidth = series.cases[index], context.harness.bandwidth
     a, b = median(series.baseline_us[index]), median(series.candidate_us[index])
-    summary = statistics.summarise(series.blocks[index][-context.confirmation_blocks :])
+    summary = intervals.summarise(series.blocks[index][-context.confirmation_blocks :])
     once = context.confirmation_blocks > 0 or context.pairs is not None
-    half = (statistics.half_width_once if once else statistics.half_width)(summary.deviation, summary.n)
-    interval = statistics.Interval(summary.mean - half, summary.mean + half).speedup
+    half = (intervals.half_width_once if once else intervals.half_width)(summary.deviation, summary.n)
+    interval = intervals.Interval(summary.mean - half, summary.mean + half).speedup
     calls = next((call for call in context.calls if call.case.draw.case == timed.draw.case), None)
     return CaseTiming(
         case=context.harness.cases[timed.draw.case],
@@ -156,7 +156,7 @@ def _case_timing(context: Context, series: Series, index: int) -> CaseTiming:
         launches=timed.launches,
         baseline_us=a,
         candidate_us=b,
-        speedup=statistics.speedup_of(summary.mean),
+        speedup=intervals.speedup_of(summary.mean),
         interval=(interval.lower, interval.upper),
         bytes_moved=timed.bytes_moved,
         baseline_roofline_share=timed.roofline_share(bandwidth, a),

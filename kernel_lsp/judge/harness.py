@@ -8,7 +8,6 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 from kernel_lsp import policy
 from kernel_lsp.compiler.binary import Binary
@@ -19,7 +18,7 @@ from kernel_lsp.device.nvml import Gpu, uses
 from kernel_lsp.errors import CannotJudgeError, RunnerError
 from kernel_lsp.judge.building import Builders, Built
 from kernel_lsp.judge.errors import UnjudgedError, named_as_given
-from kernel_lsp.judge.inputs.draw import TOUCHED, WEIGHTS, Draw
+from kernel_lsp.judge.inputs.draw import Draw
 from kernel_lsp.judge.measure.cost import LaunchTime
 from kernel_lsp.judge.measure.roofline import Bandwidth
 from kernel_lsp.judge.spares import PLENTY_BYTES, Spares
@@ -34,19 +33,14 @@ from kernel_lsp.runner.messages.oracle import (
     Compared,
     Detach,
     Fill,
-    LayOut,
     LoadedWorkload,
     LoadWorkload,
-    Made,
     MeasureRates,
     OracleRole,
-    Prepare,
     Probe,
-    Touch,
-    Varied,
-    Vary,
 )
-from kernel_lsp.runner.messages.subject import Bind, Load, PublishedOutputs, Ready, Rest, Retire, Unbind
+from kernel_lsp.runner.messages.subject import Bind, Load, Ready, Rest, Retire, Unbind
+from kernel_lsp.runner.messages.subject_answers import PublishedOutputs
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.runner.shield import to_the_end
@@ -95,7 +89,7 @@ class Harness:
         self._probes: Binary | None = None
         self._spares = Spares(self._start_subject)
         self._subjects: dict[str, Worker] = {}
-        self._numbers = itertools.count(1)
+        self.numbers = itertools.count(1)
 
     @property
     def cases(self) -> tuple[str, ...]:
@@ -145,7 +139,7 @@ class Harness:
             LoadWorkload(
                 text=source.text,
                 path=str(source.path.absolute()),
-                seed=self._seed("weights"),
+                seed=self.seed_of("weights"),
                 distance=distance,
                 probes=self._probes,
             ),
@@ -177,68 +171,8 @@ class Harness:
         """True while the oracle's process lives; without it no candidate can be judged."""
         return self._oracle is not None and self._oracle.alive
 
-    async def draw(self, case: int, family: str, number: int = 0) -> Draw:
-        """Return the inputs of a case in a family; `number` selects a variant, equal arguments give equal inputs."""
-        key = f"{case}/{family}/{number}"
-        if key not in self.draws:
-            made = await self.oracle(Prepare(key=key, case=case, family=family, seed=self._seed(key)))
-            self.draws[key] = self._drawn(key, case, family, made)
-        return self.draws[key]
-
-    async def fresh(self, like: Draw, seed: int, family: str = "") -> Draw:
-        """Return the inputs that `Renew` draws with this seed; their errors are held to the bounds of `like`.
-
-        With another `family` they keep shapes and numbers if that family changes only values of tensors.
-        """
-        key = f"{like.key}/fresh/{family}"
-        family = family or self.fresh_family(like)
-        made = await self.oracle(Prepare(key=key, case=like.case, family=family, seed=seed, like=like.key))
-        return self._drawn(key, like.case, family, made)
-
-    def fresh_family(self, like: Draw) -> str:
-        """Return the family to draw anew for each timed launch: the one with other weights where there are weights."""
-        return WEIGHTS if WEIGHTS in {draw.family for draw in self.draws.values()} else like.family
-
-    def _drawn(self, key: str, case: int, family: str, made: Made) -> Draw:
-        changed = self.workload.weights if family == WEIGHTS or self.workload.renews_weights else ()
-        return Draw(key, case, family, made.arguments, made.nbytes, made.input_bytes, changed)
-
-    async def lay_out(self, draw: Draw, family: str) -> Draw:
-        """Return the same values in the memory layout of a family that changes nothing but layout."""
-        key = f"{draw.key}/{family}"
-        if key not in self.draws:
-            made = await self.oracle(LayOut(key=key, base=draw.key, family=family))
-            self.draws[key] = self._drawn(key, draw.case, family, made)
-        return self.draws[key]
-
-    async def vary(self, draw: Draw, argument: int, first: int = 0) -> tuple[Draw | None, Varied]:
-        """Return the same inputs with one argument changed, and the oracle's report on the change.
-
-        The draw is None where no other value of the argument, from number `first` on, changes the answer; the report
-        says why.
-        """
-        name = self.workload.arguments[argument]
-        usual = f"{draw.key}/{argument}"
-        key = f"{usual}/{first}" if first else usual
-        request = Vary(key=key, base=draw.key, argument=argument, seed=self._seed(usual), first=first)
-        found = await self.oracle(request)
-        if found.made is None or not found.matters:
-            return None, found
-        varied = self._drawn(key, draw.case, f"other `{name}`", found.made)
-        changed = (*draw.changed_weights, *((name,) if name in self.workload.weights else ()))
-        self.draws[key] = replace(varied, changed_weights=changed)
-        return self.draws[key], found
-
-    async def touch(self, draw: Draw) -> Draw:
-        """Return the same inputs with fresh values in a few places, weights included; only the latest draw is kept.
-
-        Weights are among them.
-        """
-        key = f"{draw.key}/touched"
-        made = await self.oracle(Touch(key=key, base=draw.key, seed=self._seed(f"{key}/{next(self._numbers)}")))
-        return replace(self._drawn(key, draw.case, TOUCHED, made), changed_weights=self.workload.weights)
-
-    def _seed(self, key: str) -> int:
+    def seed_of(self, key: str) -> int:
+        """Return the seed of what has this key."""
         return int.from_bytes(hashlib.sha256(f"{self.seed}/{key}".encode()).digest()[:6], "little")
 
     async def enter(self, candidate: Candidate, built: Built) -> Subject:
@@ -251,7 +185,7 @@ class Harness:
             WorkloadError: its `launch` does not fit.
         """
         worker = await self._spares.take()
-        subject = Subject(f"{next(self._numbers)}", candidate, built, worker, launch_time=self.launch_time)
+        subject = Subject(f"{next(self.numbers)}", candidate, built, worker, launch_time=self.launch_time)
         self._subjects[subject.name] = worker
         try:
             await self._load(subject, built)

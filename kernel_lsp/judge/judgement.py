@@ -8,7 +8,7 @@ from kernel_lsp.judge.inputs.findings import RUN_ERRORS, ruling_of
 from kernel_lsp.judge.measure.blocks import TimedOutputsDiffer
 from kernel_lsp.judge.measure.cases import NothingTimed, prepare
 from kernel_lsp.judge.measure.cost import CURE, OutOfTimeError
-from kernel_lsp.judge.measure.statistics import speedup_of
+from kernel_lsp.judge.measure.intervals import speedup_of
 from kernel_lsp.judge.ruling import Ruling, Speedup, rejected
 from kernel_lsp.judge.stages.build import build
 from kernel_lsp.judge.stages.confirm import confirm

@@ -20,6 +20,7 @@ from kernel_lsp.judge.errors import UnjudgedError, unattributed
 from kernel_lsp.judge.evidence import verdict_of
 from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile, measure_baseline
+from kernel_lsp.judge.inputs.other_sizes import OtherSizes
 from kernel_lsp.judge.inputs.replay import Replays
 from kernel_lsp.judge.integrity.accesses import FinalLooks
 from kernel_lsp.judge.integrity.launches import observe
@@ -31,7 +32,7 @@ from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import Outcome, Verdict
 from kernel_lsp.model import gate
-from kernel_lsp.runner.messages.subject import Recorded
+from kernel_lsp.runner.messages.subject_answers import Recorded
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.source.candidate import Candidate
@@ -104,7 +105,9 @@ class Session:
         except OutOfTimeError as error:
             why = f"it cannot be judged in the time for it: {launch_time.slowest(harness.cases)}"
             raise CannotJudgeError(why, self.target.source.path, cure=CURE) from error
-        if self.gpu is None or profile.findings.ruling is not None or not launch_time.affords_case():
+        if self.gpu is None:
+            return MeasuredBaseline(harness, baseline, profile, other_sizes=OtherSizes(harness, baseline))
+        if profile.findings.ruling is not None or not launch_time.affords_case():
             return MeasuredBaseline(harness, baseline, profile)
         try:
             baseline, chosen, recorded = await self._prepare_timing(harness, baseline, profile)

@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -222,7 +222,6 @@ class Pool:
         if first:
             self._first_imports.add((self._nursery(flavour), first))
         scratch = Path(tempfile.mkdtemp(prefix=f"{role}-", dir=self.scratch(flavour)))
-        ours, theirs = socket.socketpair()
         confinement: Confinement = {
             # The oracle maps the memory of subjects, which Landlock would forbid; it runs no candidate.
             "read": None if role == "oracle" else sorted(readable),
@@ -231,26 +230,15 @@ class Pool:
             # Address space stays unlimited: CUDA reserves far more than it uses.
             "limits": {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 4 << 30},
         }
+        own = _RECIPES[flavour].environment
         request = ForkRequest(
             module=f"{_ROLES}.{role}",
             scratch=str(scratch),
             first=first,
-            environment=named_variables(variables)
-            | _environment(scratch)
-            | self._visible
-            | _RECIPES[flavour].environment,
+            environment=named_variables(variables) | _environment(scratch) | self._visible | own,
             confinement=confinement,
         )
-        try:
-            pid = await nursery.fork(request, theirs)
-            await asyncio.to_thread(ours.sendall, protocol.frame(parameters))
-        except BaseException:
-            ours.close()
-            shutil.rmtree(scratch, ignore_errors=True)
-            raise
-        finally:
-            theirs.close()
-        ours.setblocking(False)
+        pid, ours = await _fork(nursery, request, parameters)
         worker = Worker(pid, ours, scratch, role, frozenset(readable | variables))
         self._workers.add(worker)
         self._pids.add(pid)
@@ -371,6 +359,22 @@ class Pool:
         path = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))
         kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
         return kept | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"} | self._visible | recipe.environment
+
+
+async def _fork(nursery: _Nursery, request: ForkRequest, parameters: Mapping[str, object]) -> tuple[int, socket.socket]:
+    """Return a fresh process and our end of the socket to it; its folder is removed where there is none."""
+    ours, theirs = socket.socketpair()
+    try:
+        pid = await nursery.fork(request, theirs)
+        await asyncio.to_thread(ours.sendall, protocol.frame(parameters))
+    except BaseException:
+        ours.close()
+        shutil.rmtree(request.scratch, ignore_errors=True)
+        raise
+    finally:
+        theirs.close()
+    ours.setblocking(False)
+    return pid, ours
 
 
 def _system_paths() -> list[str]:

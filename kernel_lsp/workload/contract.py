@@ -56,7 +56,7 @@ class Promise:
 NOTHING = Promise()
 _PROPERTIES = ("fixed", "lower_triangular", "upper_triangular", "symmetric", "sorted")
 _GUIDE = "`kernel-lsp explain workload` says what each means."
-_KEYS = ("contiguous", "aligned", "finite", "mutates", *_PROPERTIES, "range")
+_KEYS = ("contiguous", "aligned", "finite", "listed_sizes", "mutates", *_PROPERTIES, "range")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +68,15 @@ class Contract:
         aligned: tensors start at a multiple of this many bytes.
         mutates: names of inputs that the launch changes in place.
         finite: no NaN and no infinity in the inputs.
-        promises: guarantees about values, by input; inputs without any are left out.
+        listed_sizes: callers use the cases that the workload lists, and no others.
+        promises: by input, what holds of its values; an input of which nothing is said is not among them.
     """
 
     contiguous: bool = False
     aligned: int = 0
     mutates: tuple[str, ...] = ()
     finite: bool = False
+    listed_sizes: bool = False
     promises: Mapping[str, Promise] = field(default_factory=lambda: MappingProxyType({}))
 
     def promise(self, name: str) -> Promise:
@@ -110,6 +112,7 @@ def read_contract(declared: object, path: Path, names: tuple[str, ...]) -> Contr
         aligned,
         reader.names(fields, "mutates"),
         bool(fields.get("finite", False)),
+        bool(fields.get("listed_sizes", False)),
         MappingProxyType(_promises(fields, reader)),
     )
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from kernel_lsp.config.settings import JudgeSettings
-from kernel_lsp.judge.measure import rounds, statistics
+from kernel_lsp.judge.measure import intervals, rounds
 from kernel_lsp.judge.measure.procedure import DecisionRule, FirstLook, SecondLook
 from kernel_lsp.judge.measure.statistics import LookOutcome
 from kernel_lsp.judge.measure.student_t import t_quantile
@@ -62,7 +62,7 @@ class Verdict:
     blocks: int
     gpu_ms: float
     second_ms: float = 0.0
-    reported: statistics.Interval | None = None
+    reported: intervals.Interval | None = None
 
     @property
     def twice(self) -> bool:
@@ -164,7 +164,7 @@ def spiky_blocks(rng: np.random.Generator, n: int) -> list[float]:
 def ever_missed(half_width: HalfWidth, d: list[float], alpha: float, first: int = MIN_BLOCKS) -> bool:
     """Return True if the interval excluded the truth, 0, at any look from the `first` block to the last."""
     for n in range(first, len(d) + 1):
-        s = statistics.summarise(d[:n])
+        s = intervals.summarise(d[:n])
         if abs(s.mean) > half_width(s.deviation, n, alpha):
             return True
     return False
@@ -187,7 +187,7 @@ def interval_figures(series: int) -> dict[str, Any]:
             data = [blocks(rng, 60) for _ in range(series * (1 if entrants == 1 else 4))]
             missed = {
                 key: share(ever_missed(half_width, d, alpha) for d in data)
-                for key, half_width in (("robbins", robbins_half_width), ("t_mixture", statistics.half_width))
+                for key, half_width in (("robbins", robbins_half_width), ("t_mixture", intervals.half_width))
             }
             print(f"{name:10s} {alpha:8.5f} {missed['robbins']:15.4f} {missed['t_mixture']:17.4f}")
             figures[f"{name}_race_of_{entrants}"] = {f"{key}_missed_share": value for key, value in missed.items()}
@@ -201,7 +201,7 @@ def interval_figures(series: int) -> dict[str, Any]:
 
 def t_interval_covers(d: list[float]) -> bool:
     """Return True if the t interval of these blocks holds the truth, 0."""
-    s = statistics.summarise(d)
+    s = intervals.summarise(d)
     return abs(s.mean) <= t_quantile(0.975, s.n - 1) * s.deviation / math.sqrt(s.n)
 
 

@@ -26,7 +26,7 @@ from typing import Any
 from kernel_lsp import policy
 from kernel_lsp.config.settings import JudgeSettings
 from kernel_lsp.judge.harness import Harness
-from kernel_lsp.judge.measure import statistics as judging
+from kernel_lsp.judge.measure import intervals
 from kernel_lsp.judge.measure.blocks import PairedMeasurement, Series, warm_up
 from kernel_lsp.judge.measure.cases import TimedCase, ready
 from kernel_lsp.judge.session import Session
@@ -90,7 +90,7 @@ async def measure_truth(session: Session, candidate: Candidate, gpu_ms: float) -
     if blocks is None:
         return {"truth": None, "says": "nothing is timed here"}
     series = blocks.series
-    found = judging.summarise(series.combined)
+    found = intervals.summarise(series.combined)
     return {
         "truth": found.mean,
         "deviation": found.deviation,

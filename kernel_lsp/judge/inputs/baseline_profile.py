@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from kernel_lsp import policy
 from kernel_lsp.errors import CannotJudgeError, RunnerError, WorkloadError
 from kernel_lsp.judge.harness import Harness
-from kernel_lsp.judge.inputs import plan, runs
+from kernel_lsp.judge.inputs import drawing, plan, runs
 from kernel_lsp.judge.inputs.compare import OutputForm, form_of, ruling_on
 from kernel_lsp.judge.inputs.draw import PLAIN, WEIGHTS, Draw
 from kernel_lsp.judge.inputs.findings import RUN_ERRORS, Findings, ruling_of
@@ -21,7 +21,8 @@ from kernel_lsp.judge.inputs.strength import measure_strength
 from kernel_lsp.judge.ruling import Ruling, wrong
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import Outcome, Stage
-from kernel_lsp.runner.messages.subject import Forget, Ran, Rehearse, Run
+from kernel_lsp.runner.messages.subject import Forget, Rehearse, Run
+from kernel_lsp.runner.messages.subject_answers import Ran
 
 
 @dataclass(slots=True)
@@ -184,7 +185,7 @@ class _Measuring:
         while plain is not None and (first := self._next.pop((case, number), 0)):
             if time.perf_counter() + self._expected_s(case) > end:
                 return False
-            draw, varied = await self._harness.vary(plain, number, first)
+            draw, varied = await drawing.vary(self._harness, plain, number, first)
             if draw is None:
                 break
             self._next[case, number] = varied.next
@@ -194,14 +195,17 @@ class _Measuring:
     async def _family(self, case: int, family: str) -> None:
         harness, profile = self._harness, self._profile
         plain = profile.plain(case) if family in plan.LAYOUTS else None
-        draw = await (harness.lay_out(plain, family) if plain is not None else harness.draw(case, family))
+        if plain is not None:
+            draw = await drawing.lay_out(harness, plain, family)
+        else:
+            draw = await drawing.draw(harness, case, family)
         if why := self._unaffordable(draw):
             profile.findings.skipped(f"inputs: {family}", why, harness.cases[case])
             return
         ruling = await self._run(self._baseline if draw.is_plain else await self._other_process(), draw)
         if ruling is None and draw.is_plain:
             harness.keep_launchers(self._baseline)
-            profile.fresh[case] = await harness.draw(case, family, 1)
+            profile.fresh[case] = await drawing.draw(harness, case, family, 1)
             if harness.gpu is not None:
                 ruling = await self._run_again(profile.fresh[case])
         if ruling is None:
@@ -220,7 +224,7 @@ class _Measuring:
         first = findings.ruling
         for case in (case for case in cases if case not in harness.workload.advisory):
             name = harness.cases[case]
-            draw = await harness.draw(case, plan.PLAIN)
+            draw = await drawing.draw(harness, case, plan.PLAIN)
             if why := self._unaffordable(draw):
                 findings.skipped(f"inputs: {plan.PLAIN}", why, name)
                 continue
@@ -243,7 +247,7 @@ class _Measuring:
         """Add inputs that expose a version which repeats its last answer after comparing a few samples of them."""
         plain = self._profile.plain(case)
         if plain is not None:
-            await self._add(await self._harness.touch(plain), self._baseline)
+            await self._add(await drawing.touch(self._harness, plain), self._baseline)
 
     async def arguments(self, case: int) -> None:
         """Add inputs that change one argument each, to find versions that ignore an argument."""
@@ -260,7 +264,7 @@ class _Measuring:
                 detail = "right answers take long here; all weights are tried together"
                 profile.findings.skipped("inputs: each weight alone", detail, harness.cases[case])
                 break
-            draw, varied = await harness.vary(plain, number)
+            draw, varied = await drawing.vary(harness, plain, number)
             if draw is None:
                 profile.unvaried[name] = varied.why
                 profile.findings.skipped(f"inputs: other `{name}`", varied.why, harness.cases[case])

@@ -18,7 +18,8 @@ from kernel_lsp.judge.ruling import Ruling, wrong
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import CheckStatus, ErrorFigures, Outcome, Stage
 from kernel_lsp.runner.messages.oracle import Compared
-from kernel_lsp.runner.messages.subject import Forget, PublishEarlier, Ran, Rehearse, Spoil
+from kernel_lsp.runner.messages.subject import Forget, PublishEarlier, Rehearse, Spoil
+from kernel_lsp.runner.messages.subject_answers import Ran
 
 _NEW_CONTENTS = "new values at the same addresses"
 _NEW_ADDRESSES = "the same values at other addresses"

@@ -11,7 +11,8 @@ from kernel_lsp.judge.inputs.draw import Draw
 from kernel_lsp.judge.inputs.findings import Findings, ruling_of_finding
 from kernel_lsp.judge.ruling import Ruling
 from kernel_lsp.judge.subject import Subject
-from kernel_lsp.runner.messages.subject import Ran, Run
+from kernel_lsp.runner.messages.subject import Run
+from kernel_lsp.runner.messages.subject_answers import Ran
 from kernel_lsp.runner.worker import WorkerTimedOut
 
 _COMPILED = ("nvrtc", "nvcc-slice", "nvcc")  # builds that leave nothing to compile at the first launch

@@ -14,10 +14,12 @@ from kernel_lsp import policy
 from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.judge.emulation import EmulatedRun
 from kernel_lsp.judge.harness import Harness
+from kernel_lsp.judge.inputs import drawing
 from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile, measure_baseline
 from kernel_lsp.judge.inputs.check import check
 from kernel_lsp.judge.inputs.draw import PLAIN, Draw
 from kernel_lsp.judge.inputs.findings import RUN_ERRORS, Findings, ruling_of_finding
+from kernel_lsp.judge.inputs.other_sizes import OtherSizes
 from kernel_lsp.judge.integrity import sanitizer
 from kernel_lsp.judge.integrity.sanitizer import Sanitized
 from kernel_lsp.judge.measure.cases import TimedCase
@@ -37,6 +39,7 @@ class _Emulated:
     harness: Harness
     profile: BaselineProfile
     baseline: Subject
+    other_sizes: OtherSizes
     told: dict[int, set[str]] = field(default_factory=dict[int, set[str]])
 
 
@@ -108,7 +111,7 @@ class FinalLooks:
                 if seen.ruling is not None:
                     return findings.fail(_EMULATOR, seen.ruling)
                 findings.passed(_EMULATOR, f"{len(seen.runs)} runs, every access checked")
-                return await self._sample(made, subject, findings)
+                return await self._sample(made, subject, findings) or await made.other_sizes.check(subject, findings)
             finally:
                 await made.harness.leave(subject)
         except RUN_ERRORS as error:
@@ -134,7 +137,7 @@ class FinalLooks:
 
     async def _sample_case(self, made: _Emulated, subject: Subject, number: int) -> tuple[Ruling | None, str]:
         """Return the ruling on a sample of blocks, and a text on how much of the launch was run."""
-        draw = await made.harness.draw(number, PLAIN)
+        draw = await drawing.draw(made.harness, number, PLAIN)
         seed = random.SystemRandom().getrandbits(32)
         most = policy.EMULATED_SAMPLE_INSTRUCTIONS
         request = SampleBlocks(slab=draw.slab, count=policy.EMULATED_TIMED_BLOCKS, seed=seed, instructions=most)
@@ -163,7 +166,7 @@ class FinalLooks:
             subject = await harness.enter(self.baseline.candidate, self.baseline.built)
             profile = await measure_baseline(harness, subject)
             if (broken := profile.findings.ruling) is None:
-                return _Emulated(harness, profile, subject)
+                return _Emulated(harness, profile, subject, OtherSizes(harness, subject))
             why = f"the baseline itself fails there: {broken.reason}"
         except CannotJudgeError as error:
             why = error.message + (f" (line {error.line})" if error.line else "")

@@ -18,13 +18,15 @@ from statistics import median
 
 from kernel_lsp import policy
 from kernel_lsp.judge.harness import Harness
+from kernel_lsp.judge.inputs import drawing
 from kernel_lsp.judge.inputs.check import cannot_be_given
 from kernel_lsp.judge.inputs.replay import compare_launch
 from kernel_lsp.judge.measure.cases import TimedCase, fill, prepare, run_segment, segment_us
 from kernel_lsp.judge.ruling import Ruling, rejected
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.runner.messages.oracle import Renew, SlabPlace
-from kernel_lsp.runner.messages.subject import Refresh, Segment
+from kernel_lsp.runner.messages.subject import Refresh
+from kernel_lsp.runner.messages.subject_answers import Segment
 
 _UNSEEN = "shifted"
 """Family whose tensors all hold other values than plain ones of the same seed, in the same shapes."""
@@ -84,7 +86,7 @@ class FreshInputs:
         sides = [(self.baseline, case), (self.candidate, case)]
         sides += [(self.other, case.at(0))] if self.other is not None else []
         places = tuple(SlabPlace(subject.name, placed.names) for subject, placed in sides)
-        family = self.harness.fresh_family(case.draw)
+        family = drawing.fresh_family(self.harness, case.draw)
         await self.harness.oracle(Renew(case=case.draw.case, family=family, seeds=seeds, places=places))
         for subject, placed in sides if case.restores else ():
             await subject.ask(Refresh(slabs=placed.names))
@@ -174,7 +176,7 @@ class FreshInputs:
         launch = self.rng.randrange(case.launches) if launch is None else launch
         draw = case.draw
         if seeds := self._seeds.get(case.recording):
-            draw = await self.harness.fresh(case.draw, seeds[launch % len(seeds)])
+            draw = await drawing.fresh(self.harness, case.draw, seeds[launch % len(seeds)])
         if cannot_be_given(draw, self.candidate) is None:
             self.ruling = await compare_launch(self.harness, self.candidate, case, draw, launch)
 
@@ -184,8 +186,8 @@ class FreshInputs:
             await self.renew(case, always=True)
             return await self._timed_twice(case)
         seed = self.rng.getrandbits(48)
-        known = await self.harness.fresh(case.draw, seed)
-        unseen = await self.harness.fresh(case.draw, seed, _UNSEEN)
+        known = await drawing.fresh(self.harness, case.draw, seed)
+        unseen = await drawing.fresh(self.harness, case.draw, seed, _UNSEEN)
         if known.slab != unseen.slab or cannot_be_given(known, self.candidate) is not None:
             return {}
         apart = replace(case, draw=known, mode="cold", slabs=1, launches=1, place=0)

@@ -16,8 +16,8 @@ from kernel_lsp.judge.measure.cases import TimedCase
 from kernel_lsp.judge.ruling import Ruling, rejected
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import Trace, TracedGroup
-from kernel_lsp.runner.messages.subject import LookForChanges, Recorded, Traced, TraceSegment
-from kernel_lsp.runner.messages.subject import TraceLaunch as TraceLaunch
+from kernel_lsp.runner.messages.subject import LookForChanges, TraceLaunch, TraceSegment
+from kernel_lsp.runner.messages.subject_answers import Recorded, Traced
 from kernel_lsp.source.files import find_kernels
 
 _SHOWN = 12
@@ -113,7 +113,10 @@ async def check_launches(
 
 
 def check_recordings(
-    harness: Harness, cases: Sequence[TimedCase], candidate: Sequence[Recorded], baseline: Sequence[Recorded]
+    harness: Harness,
+    cases: Sequence[TimedCase],
+    candidate: Sequence[Recorded],
+    baseline: Sequence[Recorded],
 ) -> Ruling | None:
     """Return the ruling on a candidate whose recorded launches overlap, unless the baseline's do too."""
     disorderly = any(recorded.disorder for recorded in baseline)

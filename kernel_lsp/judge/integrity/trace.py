@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kernel_lsp import policy
 from kernel_lsp.compiler.symbols import declared_name, demangle
-from kernel_lsp.runner.messages.subject import HeardLaunch, TracedOperation
+from kernel_lsp.runner.messages.subject_answers import HeardLaunch, TracedOperation
 
 _LAUNCH_MARKS = ("spin", "read_clock")
 _PREPARES = re.compile(r"FillFunctor|^Mem(set|cpy)\b|^mem(set|cpy)\d+")

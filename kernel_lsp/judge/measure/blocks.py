@@ -17,7 +17,7 @@ from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.measure import statistics
 from kernel_lsp.judge.measure.cases import TimedCase, ready, run_segment, segment_us, spent_ms
 from kernel_lsp.judge.subject import Subject
-from kernel_lsp.runner.messages.subject import Recorded, Segment
+from kernel_lsp.runner.messages.subject_answers import Recorded, Segment
 from kernel_lsp.runner.protocol import WorkerFailure
 
 _OUT_OF_MEMORY = ("OutOfMemoryError", "CudaError")

@@ -14,7 +14,8 @@ from kernel_lsp.judge.inputs.draw import Draw
 from kernel_lsp.judge.measure.roofline import Bandwidth
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.runner.messages.oracle import Fill
-from kernel_lsp.runner.messages.subject import UNFLUSHED, Mode, Recorded, RecordSegment, Refresh, RunSegments, Segment
+from kernel_lsp.runner.messages.subject import UNFLUSHED, Mode, RecordSegment, Refresh, RunSegments
+from kernel_lsp.runner.messages.subject_answers import Recorded, Segment
 
 
 class NothingTimed(Exception):  # noqa: N818 - a finding about a candidate, not an error of ours

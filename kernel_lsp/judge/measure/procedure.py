@@ -21,7 +21,8 @@ from typing import Protocol
 from kernel_lsp import policy
 from kernel_lsp.config.settings import JudgeSettings
 from kernel_lsp.judge.measure import statistics
-from kernel_lsp.judge.measure.statistics import Confirmation, Decision, Interval, LookOutcome
+from kernel_lsp.judge.measure.intervals import Interval
+from kernel_lsp.judge.measure.statistics import Confirmation, Decision, LookOutcome
 
 NEVER_STEADY = "the GPU's clock never kept still long enough to time anything"
 """Message of the `TimeoutError` that too many discarded blocks raise."""

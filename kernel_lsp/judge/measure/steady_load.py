@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from kernel_lsp import policy
 from kernel_lsp.device.nvml import Gpu, read_load
 from kernel_lsp.judge.harness import Harness
-from kernel_lsp.judge.measure import statistics
+from kernel_lsp.judge.measure import intervals
 from kernel_lsp.judge.measure.cases import TimedCase
 from kernel_lsp.judge.measure.student_t import t_quantile
 from kernel_lsp.judge.subject import Subject
@@ -82,13 +82,13 @@ def summarise(case: str, baseline: Sequence[_Stretch], candidate: Sequence[_Stre
     mean = math.fsum(logs) / len(logs)
     deviation = math.sqrt(math.fsum((log - mean) ** 2 for log in logs) / (len(logs) - 1))
     half = t_quantile(0.975, len(logs) - 1) * deviation / math.sqrt(len(logs))
-    interval = statistics.Interval(mean - half, mean + half).speedup
+    interval = intervals.Interval(mean - half, mean + half).speedup
     return SustainedRun(
         case=case,
         seconds=math.fsum(s.seconds for s in baseline),
         baseline_us=_us(baseline),
         candidate_us=_us(candidate),
-        speedup=statistics.speedup_of(mean),
+        speedup=intervals.speedup_of(mean),
         interval=(interval.lower, interval.upper),
         baseline_mj=_millijoules(baseline),
         candidate_mj=_millijoules(candidate),

@@ -24,6 +24,11 @@ async def correct(context: Context) -> Ruling | None:
         return context.findings.ruling
     if own := context.running.own_weights:
         return context.findings.fail("weights", rejected(derived_weights(own)))
+    sizes = context.measured.other_sizes
+    if sizes is not None and not context.known:
+        with context.timeline.stage("correct"):
+            if (ruling := await sizes.check(context.running, context.findings)) is not None:
+                return ruling
     if profile.weak:
         reason = f"{WEAK}: {profile.weak[0]}; nothing was timed"
         return Ruling(Outcome.UNTIMED, Stage.CORRECT, reason)

@@ -8,8 +8,9 @@ from kernel_lsp.judge.inputs.replay import Replays
 from kernel_lsp.judge.integrity.launches import check_recordings
 from kernel_lsp.judge.measure.blocks import PairedMeasurement, Renewal, Series, warm_up
 from kernel_lsp.judge.measure.device_state import device_state
+from kernel_lsp.judge.measure.intervals import speedup_of
 from kernel_lsp.judge.measure.procedure import DecisionRule, FirstLook
-from kernel_lsp.judge.measure.statistics import Decision, LookOutcome, speedup_of
+from kernel_lsp.judge.measure.statistics import Decision, LookOutcome
 from kernel_lsp.judge.ruling import Ruling, Speedup
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import DeviceState, Outcome, Stage

@@ -23,6 +23,7 @@ class CallerContract:
     aligned: int = 0
     mutates: tuple[str, ...] = ()
     finite: bool = False
+    listed_sizes: bool = False
     promises: dict[str, str] = field(default_factory=dict[str, str])
 
 
@@ -177,6 +178,7 @@ class OracleRole(Protocol):
     def lay_out(self, request: "LayOut", /) -> Made: ...
     def vary(self, request: "Vary", /) -> Varied: ...
     def touch(self, request: "Touch", /) -> Made: ...
+    def other_sizes(self) -> tuple[str, ...]: ...
     def rehearse(self, request: "RehearseReference", /) -> None: ...
     def attach(self, request: "Attach", /) -> None: ...
     def detach(self, request: "Detach", /) -> None: ...
@@ -214,6 +216,16 @@ class InputSizes(Request[OracleRole, tuple[int, ...]], frozen=True, kw_only=True
 
     def answered_by(self, role: OracleRole) -> tuple[int, ...]:
         return role.sizes()
+
+
+class OtherSizes(Request[OracleRole, tuple[str, ...]], frozen=True, kw_only=True):
+    """Add cases that the workload does not list to its own, and name them, as `workload.other_sizes` finds them.
+
+    There are none of a KernelBench problem, or where the contract says so. All have small inputs.
+    """
+
+    def answered_by(self, role: OracleRole) -> tuple[str, ...]:
+        return role.other_sizes()
 
 
 class Prepare(Request[OracleRole, Made], frozen=True, kw_only=True):

@@ -2,16 +2,20 @@
 
 import contextlib
 from collections.abc import Generator as Yields
+from collections.abc import Mapping
+from dataclasses import replace
 from itertools import islice
 
 import torch
 from torch import Generator, Tensor
 
+from kernel_lsp import policy
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.runner.workers.torch_types import seed_random_numbers
 from kernel_lsp.workload import families
 from kernel_lsp.workload.contract import NOTHING
 from kernel_lsp.workload.leaves import Leaves, tensors
+from kernel_lsp.workload.other_sizes import extent, other_sizes
 from kernel_lsp.workload.other_values import other_values
 from kernel_lsp.workload.placement import Instead
 from kernel_lsp.workload.structure import Structure, broken_promise, common, observe
@@ -120,6 +124,23 @@ class Draws:
                     leaves = make_inputs(self.workload, case)
             found.append(sum(tensor.nbytes for tensor in tensors(leaves)))
         return tuple(found)
+
+    def add_other_sizes(self) -> tuple[str, ...]:
+        """Add cases that the workload does not list and that have small inputs to its own, and name them."""
+        workload = self.workload
+        if workload.problem is not None or workload.contract.listed_sizes:
+            return ()
+        small = list(filter(self._is_small, other_sizes(workload.cases)))[: policy.OTHER_SIZES]
+        added = tuple(sorted(small, key=extent))  # a long run, which may not end in time, comes last
+        self.workload = replace(workload, cases=(*workload.cases, *added))
+        return tuple(map(describe_case, added))
+
+    def _is_small(self, case: Mapping[str, object]) -> bool:
+        """Say if `inputs` can be asked for a case: it raises nothing, and they are few bytes by their shapes."""
+        with contextlib.suppress(WorkloadError), Instead("meta"), torch.no_grad():
+            leaves = make_inputs(self.workload, case)
+            return sum(tensor.nbytes for tensor in tensors(leaves)) <= policy.OTHER_SIZES_INPUT_BYTES
+        return extent(case) <= policy.OTHER_SIZES_INPUT_BYTES  # it may look at values, which shapes do not have
 
     def generator(self, seed: int) -> Generator:
         """Return a random generator with this seed."""

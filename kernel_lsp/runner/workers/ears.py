@@ -12,7 +12,7 @@ import torch
 
 from kernel_lsp.compiler.launchers import TritonDriver, TritonMetadata, TritonSource
 from kernel_lsp.device.arguments import LaunchShape
-from kernel_lsp.runner.messages.subject import HeardLaunch
+from kernel_lsp.runner.messages.subject_answers import HeardLaunch
 
 _is_capturing = torch.cuda.is_current_stream_capturing
 

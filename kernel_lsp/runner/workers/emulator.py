@@ -6,6 +6,7 @@ takes the kernels it has compiled, those of extensions through their host librar
 
 import contextlib
 import ctypes
+import secrets
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, dataclass
@@ -61,6 +62,7 @@ class Emulator:
         self._devices = list(emulated_devices(device))
         self._path: Path | None = None
         self._triton = False
+        self._order = secrets.randbits(32)  # of blocks, which goes backwards in every other run
         self.begin((), ())
 
     @contextlib.contextmanager
@@ -93,6 +95,7 @@ class Emulator:
         self.results: list[LaunchOutcome] = []
         self._sample, self._sampled = sample, list[SampledLaunch]()
         self._refused: CannotJudgeError | None = None
+        self._order ^= 1
         self._began = time.process_time()
 
     def end(self) -> dict[str, object]:
@@ -251,7 +254,7 @@ class Emulator:
 
     def _options(self, shape: LaunchShape) -> Options:
         if self._sample is None:
-            return Options(device=self._devices[0])
+            return Options(device=self._devices[0], order=self._order)
         left = self._sample.total - sum(launch.instructions for launch in self._sampled)
         if left <= 0:
             raise Unfinished(f"the {self._sample.total:,} instructions for all launches are spent")

@@ -111,6 +111,10 @@ class Oracle:
         """Return the bytes of each case's inputs."""
         return self.draws.sizes()
 
+    def other_sizes(self) -> tuple[str, ...]:
+        """Add cases that the workload does not list, and name them."""
+        return self.draws.add_other_sizes()
+
     def prepare(self, request: messages.Prepare, /) -> Made:
         """Make inputs under a key."""
         made = self.inputs.prepare(request.key, request.case, request.family, request.seed)
@@ -243,7 +247,12 @@ class Oracle:
             large=large,
             nondeterministic=workload.nondeterministic,
             contract=messages.CallerContract(
-                contract.contiguous, contract.aligned, contract.mutates, contract.finite, promises
+                contract.contiguous,
+                contract.aligned,
+                contract.mutates,
+                contract.finite,
+                contract.listed_sizes,
+                promises,
             ),
         )
 

@@ -20,10 +20,13 @@ from torch import Tensor
 from kernel_lsp.compiler.cubin import read_cubin
 from kernel_lsp.compiler.launchers import Kind, TritonDriver, TritonMetadata, TritonSource
 from kernel_lsp.device.arguments import LaunchShape, pack_argument
-from kernel_lsp.device.driver import check, cu
+from kernel_lsp.device.driver import Listener, check, cu
+from kernel_lsp.runner.messages.subject_answers import LaunchFile
+from kernel_lsp.runner.workers.allocations import WatchedAllocations
 from kernel_lsp.runner.workers.replay import Pointer, RecordedLaunches, ReplayedLaunch, Value
 
 _MOST_BYTES = 64 << 20
+_LAUNCHES = Path("launches.json")
 
 
 class NotRepeatableError(Exception):
@@ -176,6 +179,34 @@ def hearing_triton(recorder: LaunchRecorder) -> Generator[None]:
         yield
     finally:
         active.launcher_cls, active.utils.load_binary = make, load
+
+
+def record_launches(
+    runs: Sequence[tuple[Sequence[object], Callable[[], object]]], listeners: list[Listener], *, triton: bool
+) -> LaunchFile:
+    """Return the file that keeps the launches of these runs, each with its inputs, or why there is none.
+
+    `listeners` hear the launches of compiled CUDA kernels; where `triton`, those of Triton's are heard too.
+    """
+    recorder = LaunchRecorder()
+    listeners.append(recorder.launch)
+    try:
+        with hearing_triton(recorder) if triton else contextlib.nullcontext():
+            for inputs, run in runs:
+                recorder.pause()
+                run()  # what compiles or tunes itself at first use has done so
+                recorder.begin(inputs)
+                with WatchedAllocations(recorder):
+                    run()
+        torch.cuda.synchronize()
+    except NotRepeatableError as error:
+        return LaunchFile(reason=str(error))
+    finally:
+        listeners.remove(recorder.launch)
+    file = _LAUNCHES.absolute()
+    if not recorder.save(file):
+        return LaunchFile(reason="its launches are made by host code, which is not repeated")
+    return LaunchFile(str(file))
 
 
 def _triton_launch(

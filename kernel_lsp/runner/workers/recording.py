@@ -23,8 +23,12 @@ import torch
 from torch import Tensor
 
 from kernel_lsp import policy
-from kernel_lsp.runner.messages.subject import Mode, Recorded, Segment
+from kernel_lsp.compiler.binary import Binary
+from kernel_lsp.device.driver import LoadedModule
+from kernel_lsp.runner.messages.subject import Mode
+from kernel_lsp.runner.messages.subject_answers import Recorded, Segment
 from kernel_lsp.runner.workers import graphs
+from kernel_lsp.runner.workers.allocations import WatchedAllocations
 from kernel_lsp.runner.workers.graphs import Mark
 from kernel_lsp.runner.workers.stopwatch import Stopwatch, Timer, poison
 from kernel_lsp.runner.workers.torch_types import nested_list
@@ -214,3 +218,16 @@ def _span(tensor: Tensor) -> int:
     """Return the bytes from the first element of a tensor to its last."""
     reach = sum((extent - 1) * step for extent, step in zip(tensor.shape, tensor.stride(), strict=True)) + 1
     return reach * tensor.itemsize
+
+
+def warmed_stopwatch(probes: Binary) -> "Stopwatch":
+    """Return a stopwatch, after CUDA has loaded the library kernels that checks and timing use."""
+    watch = Stopwatch(LoadedModule(probes, {}), torch.cuda.Stream())
+    x = torch.zeros(4096, device="cuda")
+    launch = SlabLaunch(lambda: (torch.empty_like(x).copy_(x),), x)
+    Recording(watch, [launch, launch], "cold", 1, poison=policy.POISON_BYTE).segment()
+    with WatchedAllocations() as watcher:
+        torch.empty_like(x)
+    watcher.trampled()
+    torch.cuda.synchronize()
+    return watch

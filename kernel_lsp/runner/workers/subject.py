@@ -6,8 +6,8 @@ the outputs from there.
 
 import contextlib
 import math
-import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,26 +18,30 @@ from torch import Tensor
 from kernel_lsp import policy
 from kernel_lsp.compiler.binary import Binary
 from kernel_lsp.compiler.shortfall import shortfall
-from kernel_lsp.device.slab import Slab, constant_of, give_back, make_slab, row_major
-from kernel_lsp.device.tensors import Argument, SlabHandle, TensorSpec
+from kernel_lsp.device.slab import Slab, give_back, make_slab
+from kernel_lsp.device.tensors import SlabHandle
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.runner.emulated import SampledRun
 from kernel_lsp.runner.messages import subject as messages
-from kernel_lsp.runner.messages.subject import (
+from kernel_lsp.runner.messages.subject import SubjectRole
+from kernel_lsp.runner.messages.subject_answers import (
     LaunchFile,
     Loaded,
     ProcessChanges,
     PublishedOutputs,
     Ran,
     Recorded,
-    SubjectRole,
+    Segment,
+    Stretch,
     Traced,
 )
 from kernel_lsp.runner.workers.allocations import WatchedAllocations
 from kernel_lsp.runner.workers.ears import Ears
 from kernel_lsp.runner.workers.inline import Launches, load_extension, serving
+from kernel_lsp.runner.workers.input_slab import InputSlab
+from kernel_lsp.runner.workers.outbox import Outbox
 from kernel_lsp.runner.workers.outputs import HeldOutputs, places_of, plain_outputs
-from kernel_lsp.runner.workers.surroundings import Surroundings, native_threads
+from kernel_lsp.runner.workers.surroundings import Surroundings
 from kernel_lsp.workload.answer import Answer
 from kernel_lsp.workload.execute import load_module
 from kernel_lsp.workload.load import bind_launch
@@ -47,9 +51,6 @@ if TYPE_CHECKING:
     from kernel_lsp.runner.workers.emulator import Emulator
     from kernel_lsp.runner.workers.recording import Recording
     from kernel_lsp.runner.workers.stopwatch import Stopwatch
-
-_TRACE, _LAUNCHES = Path("trace.json"), Path("launches.json")
-_clock = time.perf_counter
 
 
 def methods(device: str, probes: bytes = b"", emulated: bytes = b"") -> SubjectRole:
@@ -63,24 +64,8 @@ def methods(device: str, probes: bytes = b"", emulated: bytes = b"") -> SubjectR
     return SubjectWorker(device, msgspec.msgpack.decode(probes, type=Binary) if probes else None, emulated)
 
 
-class _Slab:
-    """One set of inputs in an allocation: its bytes, its leaves, and a copy of the inputs before a launch."""
-
-    def __init__(self, memory: Slab, at: int, nbytes: int, arguments: Sequence[Argument]) -> None:
-        self.memory = memory
-        self.data = memory.data[at : at + nbytes]
-        whole = Slab(self.data, memory.handle, memory)
-        self.leaves: list[Any] = [whole.view(a) if isinstance(a, TensorSpec) else constant_of(a) for a in arguments]
-        self.pristine: Tensor | None = None
-
-    def restore(self) -> None:
-        """Restore the inputs that a launch changed."""
-        assert self.pristine is not None, "only recordings that restore inputs do so"
-        self.data.copy_(self.pristine)
-
-
 class SubjectWorker:
-    """The state of one worker under test; every method answers a request of the parent."""
+    """State of one worker under test; every method is a request that the parent makes."""
 
     def __init__(self, device: str, probes: Binary | None, emulated: bytes) -> None:
         self._device = device
@@ -93,12 +78,12 @@ class SubjectWorker:
         self._listeners: list[Listener] = []
         self._path = Path()
         self._triton = False
-        self._slabs: dict[str, _Slab] = {}
+        self._slabs: dict[str, InputSlab] = {}
         self._cases: dict[str, int] = {}
         self._lasting = contextlib.ExitStack()  # contexts that last as long as this process
         self._names: tuple[str, ...] = ()
-        self._outbox: Slab | None = None
-        self._retired: list[Slab] = []  # CUDA requires it to exist until then
+        self._retired: list[Slab] = []  # memory the oracle may still have open: CUDA wants it kept until then
+        self._outbox = Outbox(device, self._retired)
         self._room = math.inf
         self._recordings: dict[str, Recording] = {}
         self._watch: Stopwatch | None = None
@@ -111,7 +96,9 @@ class SubjectWorker:
             torch.zeros(1, device="cuda")  # makes torch's context the current one
             self._room = torch.cuda.mem_get_info()[1]
             if probes is not None:
-                self._watch = _make_stopwatch(probes)
+                from kernel_lsp.runner.workers.recording import warmed_stopwatch
+
+                self._watch = warmed_stopwatch(probes)
         self._held = HeldOutputs(self._room)
 
     def load(self, request: messages.Load) -> Loaded:
@@ -163,7 +150,7 @@ class SubjectWorker:
         memory = make_slab(request.nbytes * len(request.slabs), self._device)
         for number, name in enumerate(request.slabs):
             self._cases[name] = request.case
-            self._slabs[name] = _Slab(memory, number * request.nbytes, request.nbytes, request.arguments)
+            self._slabs[name] = InputSlab(memory, number * request.nbytes, request.nbytes, request.arguments)
             if self._answer is not None:
                 with self._placement():
                     self._launches[name] = self._answer.launch(request.case)
@@ -195,7 +182,7 @@ class SubjectWorker:
         self._recordings.clear()
         self._held.forget()
         self._retired.clear()
-        self._outbox = None
+        self._outbox.free()
         self._free_unused(whatever=True)
 
     def rehearse(self, request: messages.Rehearse) -> None:
@@ -309,7 +296,7 @@ class SubjectWorker:
                 slab.pristine.copy_(slab.data)
         self._synchronize()
 
-    def run_segments(self, request: messages.RunSegments) -> tuple[messages.Segment, ...]:
+    def run_segments(self, request: messages.RunSegments) -> tuple[Segment, ...]:
         """Run a recording so many times."""
         with torch.no_grad():
             return tuple(self._recordings[request.recording].segment() for _ in range(request.count))
@@ -318,7 +305,7 @@ class SubjectWorker:
         """Publish what one launch of the last segment computed."""
         return self._published(self._recordings[request.recording].outputs[request.launch])
 
-    def sustain(self, request: messages.Sustain) -> messages.Stretch:
+    def sustain(self, request: messages.Sustain) -> Stretch:
         """Launch without pause for so many seconds."""
         from kernel_lsp.runner.workers.sustained_load import run_for
 
@@ -340,41 +327,22 @@ class SubjectWorker:
         return stretch
 
     def trace(self, request: messages.TraceLaunch) -> Traced:
-        """Trace one launch, between a kernel that spins and one that reads clocks.
+        """Trace one launch, between a kernel that spins and one that reads clocks."""
+        from kernel_lsp.runner.workers.tracer import trace_launch
 
-        It runs on the default stream, where code that names no stream runs too. The spinning kernel keeps the GPU busy
-        until everything is enqueued: what does not wait for it does not wait for its inputs either.
-        """
-        from kernel_lsp.runner.workers.tracer import trace
-
-        watch = self._watch
-        assert watch is not None, "only who was given probes is traced"
+        assert self._watch is not None, "only who was given probes is traced"
         with torch.no_grad():
-            self._outputs(request.slab)
-            torch.cuda.synchronize()
-            started = _clock()
-            self._outputs(request.slab)
-            busy_us = min(1.5e6 * (_clock() - started) + 200, 20_000)
-            torch.cuda.synchronize()
-            if self._new_threads is None and self._surroundings is not None:  # the profiler starts some of its own
-                self._new_threads = native_threads() - self._surroundings.native_threads
-
-            def launch() -> None:
-                watch.spin(busy_us)
-                self._ears.listen()
-                self._outputs(request.slab)
-                watch.read_clocks(1)
-
-            _, operations, failed = trace(launch, _TRACE)
-        heard = self._ears.heard()
-        return Traced(operations, heard, self._ears.in_graphs, failed, self._new_threads or 0)
+            traced, threads = trace_launch(self._watch, self._ears, lambda: self._outputs(request.slab))
+        if self._new_threads is None and self._surroundings is not None:  # the profiler has started some of its own
+            self._new_threads = threads - self._surroundings.native_threads
+        return replace(traced, threads=self._new_threads or 0)
 
     def trace_segment(self, request: messages.TraceSegment) -> Traced:
         """Trace one segment of a recording."""
         from kernel_lsp.runner.workers.tracer import trace
 
         with torch.no_grad():
-            segment, operations, failed = trace(self._recordings[request.recording].segment, _TRACE)
+            segment, operations, failed = trace(self._recordings[request.recording].segment)
         return Traced(operations, failed=failed, times=len(segment.checksums))
 
     def changes(self) -> ProcessChanges:
@@ -383,28 +351,12 @@ class SubjectWorker:
         return ProcessChanges(tuple(self._surroundings.changes()), tuple(self._surroundings.threads()))
 
     def record_launches(self, request: messages.RecordLaunches) -> LaunchFile:
-        """Store the launches of a run on each of these slabs in a file."""
-        from kernel_lsp.runner.workers.recorder import LaunchRecorder, NotRepeatableError, hearing_triton
+        """Keep the launches of a run on each of these slabs in a file."""
+        from kernel_lsp.runner.workers.recorder import record_launches
 
-        recorder = LaunchRecorder()
-        self._listeners.append(recorder.launch)
-        try:
-            with torch.no_grad(), hearing_triton(recorder) if self._triton else contextlib.nullcontext():
-                for name in request.slabs:
-                    recorder.pause()
-                    self._outputs(name)  # the first launch may compile or tune
-                    recorder.begin(self._slabs[name].leaves)
-                    with WatchedAllocations(recorder):
-                        self._outputs(name)
-            torch.cuda.synchronize()
-        except NotRepeatableError as error:
-            return LaunchFile(reason=str(error))
-        finally:
-            self._listeners.remove(recorder.launch)
-        file = _LAUNCHES.absolute()
-        if not recorder.save(file):
-            return LaunchFile(reason="its launches are made by host code, which is not repeated")
-        return LaunchFile(str(file))
+        runs = [(self._slabs[name].leaves, lambda name=name: self._outputs(name)) for name in request.slabs]
+        with torch.no_grad():
+            return record_launches(runs, self._listeners, triton=self._triton)
 
     def ready(self) -> None:
         """Answer once the process is set up."""
@@ -419,23 +371,10 @@ class SubjectWorker:
             return launch(*self._slabs[slab].leaves)
 
     def _published(self, outputs: Sequence[Tensor]) -> PublishedOutputs:
-        """Copy outputs to memory that the oracle can read."""
-        specs: list[TensorSpec] = []
-        size = 0
-        for output in outputs:
-            size = -(-size // 512) * 512
-            specs.append(row_major(output, size))
-            size += specs[-1].span
-        fresh = self._outbox is None or self._outbox.data.numel() < size
-        if fresh:
-            self._retired += [self._outbox] if self._outbox else []
-            self._outbox = make_slab(max(size, 1), self._device)
-        assert self._outbox is not None
-        for output, spec in zip(outputs, specs, strict=True):
-            self._outbox.view(spec).copy_(output)
+        """Copy outputs to where the oracle can read them."""
+        published = self._outbox.publish(outputs)
         self._synchronize()
-        strides = tuple(tuple(output.stride()) for output in outputs)
-        return PublishedOutputs(tuple(specs), strides, self._outbox.handle if fresh else None)
+        return published
 
     def _free_unused(self, *, whatever: bool = False) -> None:
         """Free cached memory as `give_back` does, if it is large."""
@@ -453,20 +392,3 @@ def _make_emulator(device: bytes) -> "Emulator":
     from kernel_lsp.runner.workers.emulator import Emulator, read_device
 
     return Emulator(read_device(device))
-
-
-def _make_stopwatch(probes: Binary) -> "Stopwatch":
-    """Return a stopwatch, after CUDA has loaded the library kernels that checks and timing use."""
-    from kernel_lsp.device.driver import LoadedModule
-    from kernel_lsp.runner.workers.recording import Recording, SlabLaunch
-    from kernel_lsp.runner.workers.stopwatch import Stopwatch
-
-    watch = Stopwatch(LoadedModule(probes, {}), torch.cuda.Stream())
-    x = torch.zeros(4096, device="cuda")
-    launch = SlabLaunch(lambda: (torch.empty_like(x).copy_(x),), x)
-    Recording(watch, [launch, launch], "cold", 1, poison=policy.POISON_BYTE).segment()
-    with WatchedAllocations() as watcher:
-        torch.empty_like(x)
-    watcher.trampled()
-    torch.cuda.synchronize()
-    return watch

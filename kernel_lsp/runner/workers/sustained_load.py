@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from kernel_lsp import policy
-from kernel_lsp.runner.messages.subject import Stretch
+from kernel_lsp.runner.messages.subject_answers import Stretch
 from kernel_lsp.runner.workers.stopwatch import Stopwatch, Timer
 
 

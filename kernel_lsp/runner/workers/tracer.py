@@ -3,6 +3,7 @@
 CUPTI's activity records, through torch's profiler. The functions needed are bound here, before any candidate is loaded.
 """
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -11,15 +12,47 @@ import msgspec
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from kernel_lsp.runner.messages.subject import TracedOperation
+from kernel_lsp.runner.messages.subject_answers import Traced, TracedOperation
+from kernel_lsp.runner.workers.ears import Ears
+from kernel_lsp.runner.workers.stopwatch import Stopwatch
+from kernel_lsp.runner.workers.surroundings import native_threads
 
 _T = TypeVar("_T")
 _KINDS = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
+_FILE = Path("trace.json")
+_clock = time.perf_counter
 _synchronize, _read, _profile = torch.cuda.synchronize, msgspec.json.decode, profile
 
 
-def trace(work: Callable[[], _T], file: Path) -> tuple[_T, tuple[TracedOperation, ...], str]:
-    """Run `work` and wait for the GPU; `file` is written and removed.
+def trace_launch(watch: Stopwatch, ears: Ears, launch: Callable[[], object]) -> tuple[Traced, int]:
+    """Trace one launch on the default stream, where code that names no stream runs too.
+
+    A spinning kernel keeps the GPU busy until everything is enqueued: what does not wait for it does not wait for its
+    inputs either. One that reads clocks comes after it.
+
+    Returns:
+        What ran, without threads, and how many threads this process had before the profiler started its own.
+    """
+    launch()
+    _synchronize()
+    started = _clock()
+    launch()
+    busy_us = min(1.5e6 * (_clock() - started) + 200, 20_000)
+    _synchronize()
+    threads = native_threads()
+
+    def work() -> None:
+        watch.spin(busy_us)
+        ears.listen()
+        launch()
+        watch.read_clocks(1)
+
+    _, operations, failed = trace(work)
+    return Traced(operations, ears.heard(), ears.in_graphs, failed), threads
+
+
+def trace(work: Callable[[], _T]) -> tuple[_T, tuple[TracedOperation, ...], str]:
+    """Do `work` and wait for the GPU; a file in the working folder is written and removed.
 
     Returns:
         The result of `work`, the GPU's operations, and why there are none, if the profiler says so.
@@ -35,10 +68,10 @@ def trace(work: Callable[[], _T], file: Path) -> tuple[_T, tuple[TracedOperation
     finally:
         profiler.stop()
     try:
-        profiler.export_chrome_trace(str(file))
-        events = _read(file.read_bytes(), type=_Trace).events
+        profiler.export_chrome_trace(str(_FILE))
+        events = _read(_FILE.read_bytes(), type=_Trace).events
     finally:
-        file.unlink(missing_ok=True)
+        _FILE.unlink(missing_ok=True)
     return done, tuple(_operation(event) for event in events if event.category in _KINDS), ""
 
 

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from emulator_kit import compiled, launch
 
+from kernel_lsp.emulate.machine import Options
+
 SOURCE = r"""
 #include <cooperative_groups.h>
 namespace cg = cooperative_groups;
@@ -45,6 +47,25 @@ __global__ void later_block_first(volatile int* flag, int* y) {
         while (*flag == 0) {}
         __threadfence();
         y[0] = y[1];
+    }
+}
+__global__ void waits_by_the_clock(volatile int* parts, int* y) {
+    parts[blockIdx.x] = blockIdx.x;
+    if (blockIdx.x == 0) {
+        for (long long from = clock64(); clock64() - from < 2000;) {}
+        int sum = 0;
+        for (int k = 0; k < gridDim.x; ++k) sum += parts[k];
+        *y = sum;
+    }
+}
+__global__ void last_one_adds_up(volatile int* parts, int* y, int* done) {
+    parts[blockIdx.x] = blockIdx.x;
+    __threadfence();
+    if (atomicAdd(done, 1) == gridDim.x - 1) {
+        __threadfence();
+        int sum = 0;
+        for (int k = 0; k < gridDim.x; ++k) sum += parts[k];
+        *y = sum;
     }
 }
 __global__ void halves_of_a_warp(const int* x, int* y) {
@@ -114,6 +135,27 @@ def test_barrier_of_the_whole_grid(ptx, blocks):
 @pytest.mark.parametrize("blocks", [2, 5000])
 def test_first_block_waits_for_the_last(ptx, blocks):
     done = launch(ptx, "later_block_first", blocks, 32, ints(1), ints(2))
+    assert done.arrays[1].tolist() == [5, 5]
+
+
+def test_who_waits_by_the_clock_reads_what_is_not_written_yet(ptx):
+    runs = [
+        launch(ptx, "waits_by_the_clock", 32, 1, ints(32), ints(1), empty=(0,), options=Options(order=seed))
+        for seed in range(12)
+    ]
+    found = [{finding.kind.value for finding in run.findings} for run in runs]
+    assert all("uninitialised" in kinds | back for kinds, back in zip(found[::2], found[1::2], strict=True))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_who_waits_for_what_others_say_is_right_in_any_order_of_blocks(ptx, seed):
+    order = Options(order=seed)
+    done = launch(ptx, "last_one_adds_up", 32, 1, ints(32), ints(1), ints(1), empty=(0,), options=order)
+    assert (done.arrays[1].tolist(), done.findings) == ([496], ())
+    n = 600 * 128
+    done = launch(ptx, "grid_barrier", 600, 128, np.zeros(n, np.float32), np.zeros(n, np.float32), n, options=order)
+    assert (done.arrays[1] == np.arange(n)[::-1]).all()
+    done = launch(ptx, "later_block_first", 100, 32, ints(1), ints(2), options=order)
     assert done.arrays[1].tolist() == [5, 5]
 
 

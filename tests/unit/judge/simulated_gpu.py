@@ -30,12 +30,13 @@ from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.runner.messages import oracle as truth
 from kernel_lsp.runner.messages import subject as messages
+from kernel_lsp.runner.messages import subject_answers as answers
 from kernel_lsp.runner.worker import WorkerTimedOut
 
 SAXPY = Path(__file__).parents[3] / "examples" / "cuda" / "saxpy.cu"
 GPU = Gpu(0, "a GPU", "GPU-0", "sm_90", "1", 80 << 30)
 OUTPUT = TensorSpec("float32", (4,), (1,), 0, 16)
-PUBLISHED = messages.PublishedOutputs((OUTPUT,), ((1,),))
+PUBLISHED = answers.Published((OUTPUT,), ((1,),))
 _SECONDS = re.compile(r"// seconds: (.*)")
 
 
@@ -66,24 +67,24 @@ class Version:
         match request:
             case messages.Load():
                 self.seconds = seconds_of(request.text)
-                return messages.Loaded()
+                return answers.Loaded()
             case messages.Bind():
                 return SlabHandle(16)
             case messages.Run():
                 self._launch(request.slab, 1, deadline)
-                return messages.Ran(PUBLISHED, (0,), (), ("",), False)
+                return answers.Ran(PUBLISHED, (0,), (), ("",), False)
             case messages.CallRepeatedly():
                 self._launch(request.slab, request.count, deadline)
             case messages.Sustain():
-                return messages.Stretch(1, self._launch(request.slab, 1, deadline)[0], 1500.0)
-            case messages.TraceLaunch():
+                return answers.Stretch(1, self._launch(request.slab, 1, deadline)[0], 1500.0)
+            case messages.Trace():
                 self._launch(request.slab, 1, deadline)
-                return messages.Traced((), failed="nothing is traced here")
+                return answers.Traced((), failed="nothing is traced here")
             case messages.LookForChanges():
-                return messages.ProcessChanges((), ())
-            case messages.RecordSegment():
+                return answers.Changes((), ())
+            case messages.Record():
                 self.launches[request.recording] = len(request.slabs)
-                return messages.Recorded()
+                return answers.Recorded()
             case messages.RunSegments():
                 return tuple(self._segment(request.recording, deadline) for _ in range(request.count))
             case messages.Publish() | messages.PublishEarlier():
@@ -94,9 +95,9 @@ class Version:
                 pass
         return None
 
-    def _segment(self, recording: str, deadline: float) -> messages.Segment:
+    def _segment(self, recording: str, deadline: float) -> answers.Segment:
         times = self._launch(recording, self.launches[recording], deadline)
-        return messages.Segment(tuple(s * 1e6 for s in times), ((1,),) * len(times), 1500.0)
+        return answers.Segment(tuple(s * 1e6 for s in times), ((1,),) * len(times), 1500.0)
 
     def _launch(self, slab: str, count: int, deadline: float) -> list[float]:
         """Seconds of so many launches, a thousandth about the version's own."""

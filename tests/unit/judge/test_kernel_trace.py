@@ -16,7 +16,7 @@ from kernel_lsp.judge.integrity.trace import (
     read_operations,
     read_timed,
 )
-from kernel_lsp.runner.messages.subject import HeardLaunch, TracedOperation
+from kernel_lsp.runner.messages.subject_answers import HeardLaunch, TracedOperation
 
 SCALE_ENTRY, SOFTMAX_ENTRY = "_Z5scalePKfPfi", "_ZN3ops7softmaxIfEEvPKT_PS1_i"
 OWN = OwnKernels(frozenset({SCALE_ENTRY, SOFTMAX_ENTRY}))

@@ -11,6 +11,7 @@ import pytest
 from judge_support import Clock, fake_harness, fake_subject, timed
 
 from kernel_lsp import policy
+from kernel_lsp.judge.inputs import drawing
 from kernel_lsp.judge.inputs.draw import Draw
 from kernel_lsp.judge.integrity import fresh_inputs, outside_clock
 from kernel_lsp.judge.integrity.fresh_inputs import FreshInputs, remembers
@@ -19,7 +20,8 @@ from kernel_lsp.judge.measure.cases import TimedCase
 from kernel_lsp.judge.ruling import Ruling, rejected
 from kernel_lsp.judge.verdict import Outcome
 from kernel_lsp.runner.messages.oracle import Renew
-from kernel_lsp.runner.messages.subject import Refresh, RunSegments, Segment
+from kernel_lsp.runner.messages.subject import Refresh, RunSegments
+from kernel_lsp.runner.messages.subject_answers import Segment
 
 CASE = timed()
 
@@ -155,7 +157,7 @@ class Fresh:
         self.sides, self.drawn = [side for side in (baseline, candidate, other) if side], list[Renew]()
         self.clock, self._seconds = Clock(), seconds
         subjects = [fake_subject(side, name) for name, side in zip("abc", self.sides, strict=False)]
-        harness = fake_harness(oracle=self._oracle, draws={}, fresh_family=lambda draw: draw.family)
+        harness = fake_harness(oracle=self._oracle, draws={})
         third = subjects[2] if other else None
         self.inputs = FreshInputs(harness, subjects[0], subjects[1], third, True, random.Random(1))
 
@@ -228,14 +230,14 @@ class Truth:
     def __init__(self, fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
         self.against: list[Draw] = []
         self._fresh = fresh
-        fresh.inputs.harness.fresh = self._draw  # type: ignore[method-assign]
+        monkeypatch.setattr(drawing, "fresh", self._draw)
         fresh.inputs.harness.unbind = AsyncMock()  # type: ignore[method-assign]
         monkeypatch.setattr(fresh_inputs, "time", fresh.clock)
         monkeypatch.setattr(fresh_inputs, "prepare", AsyncMock())
         monkeypatch.setattr(fresh_inputs, "fill", self._fill)
         monkeypatch.setattr(fresh_inputs, "compare_launch", self._compare)
 
-    async def _draw(self, like: Draw, seed: int, family: str = "") -> Draw:
+    async def _draw(self, _harness: object, like: Draw, seed: int, family: str = "") -> Draw:
         return replace(like, key=f"seed {seed}", family=family or like.family)
 
     async def _fill(self, _harness: object, _subject: object, _case: object, draw: Draw) -> None:

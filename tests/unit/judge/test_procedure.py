@@ -8,8 +8,9 @@ import pytest
 
 from kernel_lsp import policy
 from kernel_lsp.config.settings import JudgeSettings
+from kernel_lsp.judge.measure.intervals import Interval
 from kernel_lsp.judge.measure.procedure import Conclusion, DecisionRule, FirstLook, SecondLook, confirm
-from kernel_lsp.judge.measure.statistics import Decision, Interval, LookOutcome
+from kernel_lsp.judge.measure.statistics import Decision, LookOutcome
 from tests.bench.paired_verdict_simulation import Case
 
 SETTINGS = JudgeSettings()

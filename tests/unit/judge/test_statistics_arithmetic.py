@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_lsp.judge.measure import statistics
-from kernel_lsp.judge.measure.statistics import Interval, LookOutcome
+from kernel_lsp.judge.measure import intervals, statistics
+from kernel_lsp.judge.measure.intervals import Interval
+from kernel_lsp.judge.measure.statistics import LookOutcome
 from kernel_lsp.judge.measure.student_t import t_quantile
 
 # Any textbook's table of Student's t, and R's qt() where tables end.
@@ -67,7 +68,7 @@ def test_t_quantile_refuses_what_has_no_answer(p: float, dof: int) -> None:
 
 
 def test_few_blocks_are_summarised_plainly() -> None:
-    s = statistics.summarise([0.01, 0.02, 0.03, 0.06])
+    s = intervals.summarise([0.01, 0.02, 0.03, 0.06])
     assert (s.mean, s.n) == (pytest.approx(0.03), 4)
     assert s.deviation == pytest.approx(0.0216024690)
 
@@ -76,7 +77,7 @@ def test_one_outlier_hardly_moves_the_mean_and_is_paid_for_in_the_deviation() ->
     calm = [0.010, 0.012, 0.009, 0.011, 0.010, 0.008, 0.011, 0.012]
     spiked = [*calm[:-1], 5.0]
     # median 0.0105, MAD 0.0010: the border is 0.0105 + 3 * 1.4826 * 0.0010.
-    s = statistics.summarise(spiked)
+    s = intervals.summarise(spiked)
     border = 0.0105 + 3 * 1.4826 * 0.001
     drawn_in = [*calm[:-1], border]
     mean = sum(drawn_in) / 8
@@ -86,23 +87,23 @@ def test_one_outlier_hardly_moves_the_mean_and_is_paid_for_in_the_deviation() ->
 
 
 def test_no_series_repeats_better_than_the_floor() -> None:
-    assert statistics.summarise([0.02] * 20).deviation == statistics.LEAST_DEVIATION
-    assert statistics.summarise([0.02] * 20, floor=0.003).deviation == 0.003
+    assert intervals.summarise([0.02] * 20).deviation == statistics.LEAST_DEVIATION
+    assert intervals.summarise([0.02] * 20, floor=0.003).deviation == 0.003
 
 
 def test_slow_drift_widens_the_deviation_up_to_a_limit() -> None:
     ramp = [i / 1000 for i in range(20)]
     shuffled = random.Random(1).sample(ramp, 20)
-    assert statistics.summarise(ramp).deviation == pytest.approx(math.sqrt(1.6 / 0.4) * math.sqrt(35) / 1000)
-    assert statistics.summarise(ramp).deviation > statistics.summarise(shuffled).deviation
+    assert intervals.summarise(ramp).deviation == pytest.approx(math.sqrt(1.6 / 0.4) * math.sqrt(35) / 1000)
+    assert intervals.summarise(ramp).deviation > intervals.summarise(shuffled).deviation
     alternating = [(-1) ** i / 1000 for i in range(20)]
-    assert statistics.summarise(alternating).deviation == pytest.approx(math.sqrt(20 / 19) / 1000)
+    assert intervals.summarise(alternating).deviation == pytest.approx(math.sqrt(20 / 19) / 1000)
 
 
 @pytest.mark.parametrize("alpha", [0.05, 0.05 / 16])
 @pytest.mark.parametrize("n", [6, 12, 50, 200])
 def test_half_width_is_where_the_bayes_factor_reaches_its_bound(n: int, alpha: float) -> None:
-    t2 = n * statistics.half_width(1.0, n, alpha) ** 2
+    t2 = n * intervals.half_width(1.0, n, alpha) ** 2
     g = 1 + 4 * n
     factor = g**-0.5 * ((1 + t2 / (n - 1)) / (1 + t2 / ((n - 1) * g))) ** (n / 2)
     assert factor == pytest.approx(1 / alpha)
@@ -111,27 +112,27 @@ def test_half_width_is_where_the_bayes_factor_reaches_its_bound(n: int, alpha: f
 def test_half_width_nears_the_normal_mixture_of_robbins() -> None:
     n, q = 100_000, 1 + 4 * 100_000
     robbins = math.sqrt(2 * q / (n * n * 4) * math.log(math.sqrt(q) / 0.05))
-    assert statistics.half_width(1.0, n) == pytest.approx(robbins, rel=1e-4)
+    assert intervals.half_width(1.0, n) == pytest.approx(robbins, rel=1e-4)
 
 
 @given(st.integers(5, 300), st.floats(1e-4, 0.2), st.floats(1e-5, 1.0))
 def test_half_width_falls_with_blocks_and_alpha_and_scales_with_deviation(n: int, alpha: float, scale: float) -> None:
-    width = statistics.half_width(scale, n, alpha)
-    assert statistics.half_width(scale, n + 1, alpha) <= width
-    assert statistics.half_width(scale, n, alpha / 2) >= width
-    assert width == pytest.approx(scale * statistics.half_width(1.0, n, alpha))
+    width = intervals.half_width(scale, n, alpha)
+    assert intervals.half_width(scale, n + 1, alpha) <= width
+    assert intervals.half_width(scale, n, alpha / 2) >= width
+    assert width == pytest.approx(scale * intervals.half_width(1.0, n, alpha))
     if n >= 10:
         assert width > t_quantile(1 - alpha / 2, n - 1) * scale / math.sqrt(n)
 
 
 def test_nothing_can_be_said_from_one_block() -> None:
-    assert statistics.half_width(0.01, 1) == math.inf
-    assert math.isfinite(statistics.half_width(0.01, statistics.MIN_BLOCKS))
+    assert intervals.half_width(0.01, 1) == math.inf
+    assert math.isfinite(intervals.half_width(0.01, statistics.MIN_BLOCKS))
 
 
 @given(st.integers(4, 200), st.floats(1e-4, 0.1))
 def test_the_detectable_effect_is_larger_than_the_interval(n: int, deviation: float) -> None:
-    assert statistics.min_detectable(deviation, n) > statistics.half_width(deviation, n)
+    assert intervals.min_detectable(deviation, n) > intervals.half_width(deviation, n)
 
 
 @given(series)
@@ -144,7 +145,7 @@ def test_exchanging_a_and_b_mirrors_the_interval(d: list[float]) -> None:
 
 @given(series, st.floats(0.1, 10))
 def test_summaries_scale_with_their_blocks(d: list[float], scale: float) -> None:
-    s, scaled = statistics.summarise(d, 1e-3), statistics.summarise([scale * x for x in d], scale * 1e-3)
+    s, scaled = intervals.summarise(d, 1e-3), intervals.summarise([scale * x for x in d], scale * 1e-3)
     assert scaled.mean == pytest.approx(scale * s.mean, abs=1e-9)
     assert scaled.deviation == pytest.approx(scale * s.deviation, rel=1e-6)
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_lsp.judge.measure import rounds, statistics
-from kernel_lsp.judge.measure.statistics import Interval, LookOutcome
+from kernel_lsp.judge.measure import intervals, rounds, statistics
+from kernel_lsp.judge.measure.intervals import Interval
+from kernel_lsp.judge.measure.statistics import LookOutcome
 
 
 def blocks(mean: float, deviation: float, n: int, seed: int = 0) -> list[float]:
@@ -55,12 +56,12 @@ def test_fresh_blocks_alone_do_not_make_a_gain_worth_having() -> None:
 
 def test_the_bootstrap_repeats_with_its_seed_and_brackets_the_mean() -> None:
     d = blocks(-0.02, 0.01, 10)
-    interval = statistics.bootstrap_interval(d, seed=1)
-    assert statistics.bootstrap_interval(d, seed=1) == interval
-    assert statistics.bootstrap_interval(d, seed=2) != interval
-    assert interval.lower < statistics.summarise(d).mean < interval.upper
+    interval = intervals.bootstrap_interval(d, seed=1)
+    assert intervals.bootstrap_interval(d, seed=1) == interval
+    assert intervals.bootstrap_interval(d, seed=2) != interval
+    assert interval.lower < intervals.summarise(d).mean < interval.upper
     # For Gaussian blocks it is the normal interval with the deviation of the sample.
-    s = statistics.summarise(d)
+    s = intervals.summarise(d)
     expected = 2 * 1.96 * s.deviation * math.sqrt(9 / 10) / math.sqrt(10)
     assert interval.upper - interval.lower == pytest.approx(expected, rel=0.15)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kernel_lsp import policy
 from kernel_lsp.config.settings import JudgeSettings
-from kernel_lsp.judge.measure import statistics
+from kernel_lsp.judge.measure import intervals, statistics
 from kernel_lsp.judge.measure.procedure import DecisionRule, FirstLook
 from kernel_lsp.judge.measure.statistics import Decision, LookOutcome
 from tests.bench.noise import REGIMES, NoisyGpu, Regime, block
@@ -184,5 +184,5 @@ def test_more_of_the_same_blocks_narrow_the_interval(
 ) -> None:
     d = blocks_of(regime, kernel_ms, effect, seed, 6)
     assume(len(set(d)) == len(d))
-    widths = [statistics.half_width(statistics.summarise(d * times).deviation, 6 * times) for times in (1, 2, 4)]
+    widths = [intervals.half_width(intervals.summarise(d * times).deviation, 6 * times) for times in (1, 2, 4)]
     assert all(wider > narrower for wider, narrower in pairwise(widths))

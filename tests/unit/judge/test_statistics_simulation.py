@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from kernel_lsp.judge.measure import rounds, statistics
+from kernel_lsp.judge.measure import intervals, rounds
 from kernel_lsp.judge.measure.statistics import LookOutcome
 from kernel_lsp.policy import ALPHA
 from tests.bench.noise import NoisyGpu
@@ -113,7 +113,7 @@ def test_a_candidate_slower_by_30_percent_dies_in_about_four_blocks(setting: Set
 def test_the_interval_holds_at_every_look(blocks, entrants: int, series: int) -> None:
     alpha = rounds.alpha_of_each(ALPHA, entrants)
     rng = np.random.default_rng(11)
-    missed = share(ever_missed(statistics.half_width, blocks(rng, 40), alpha) for _ in range(series))
+    missed = share(ever_missed(intervals.half_width, blocks(rng, 40), alpha) for _ in range(series))
     # Three standard errors of the simulation above what is allowed.
     assert missed <= alpha + 3 * math.sqrt(alpha / series)
 

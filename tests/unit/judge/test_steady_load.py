@@ -13,7 +13,8 @@ from kernel_lsp.judge.measure import steady_load as sustained
 from kernel_lsp.judge.measure.blocks import Series
 from kernel_lsp.judge.verdict import CheckStatus
 from kernel_lsp.report import terminal
-from kernel_lsp.runner.messages.subject import Stretch, Sustain
+from kernel_lsp.runner.messages.subject import Sustain
+from kernel_lsp.runner.messages.subject_answers import Stretch
 
 CASE = timed()
 

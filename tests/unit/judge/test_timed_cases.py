@@ -11,7 +11,8 @@ from judge_support import draw, fake_harness, fake_subject, timed
 from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile
 from kernel_lsp.judge.measure import cases as timing
 from kernel_lsp.judge.measure.cases import NothingTimed, choose_cases, launch_bound, launches_of, run_segment, spent_ms
-from kernel_lsp.runner.messages.subject import Recorded, RecordSegment, RunSegments, Segment
+from kernel_lsp.runner.messages.subject import RecordSegment, RunSegments
+from kernel_lsp.runner.messages.subject_answers import Recorded, Segment
 
 
 @pytest.mark.parametrize(

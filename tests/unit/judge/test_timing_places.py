@@ -13,7 +13,8 @@ from kernel_lsp.judge.measure import blocks as measuring
 from kernel_lsp.judge.measure.blocks import PairedMeasurement, Series, TimedOutputsDiffer, warm_up
 from kernel_lsp.judge.measure.cases import TimedCase
 from kernel_lsp.judge.subject import Subject
-from kernel_lsp.runner.messages.subject import Recorded, RecordSegment, Refresh, RunSegments, Segment
+from kernel_lsp.runner.messages.subject import RecordSegment, Refresh, RunSegments
+from kernel_lsp.runner.messages.subject_answers import Recorded, Segment
 from kernel_lsp.runner.protocol import WorkerFailure
 
 CASE = timed(us=20.0, nbytes=1 << 20)

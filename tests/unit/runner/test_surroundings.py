@@ -4,7 +4,8 @@ import pytest
 from runner_support import SECONDS, run_on_nothing
 
 from kernel_lsp.errors import WorkloadError
-from kernel_lsp.runner.messages.subject import LookForChanges, ProcessChanges
+from kernel_lsp.runner.messages.subject import LookForChanges
+from kernel_lsp.runner.messages.subject_answers import ProcessChanges
 
 PLAIN = "import torch\ndef launch(module):\n    return torch.ones(3)\n"
 CHANGES = {

@@ -1,0 +1,74 @@
+"""Has the oracle draw inputs; the harness keeps what is known of them, and all follow from its seed."""
+
+from dataclasses import replace
+
+from kernel_lsp.judge.harness import Harness
+from kernel_lsp.judge.inputs.draw import TOUCHED, WEIGHTS, Draw
+from kernel_lsp.runner.messages.oracle import LayOut, Made, Prepare, Touch, Varied, Vary
+
+
+async def draw(harness: Harness, case: int, family: str, number: int = 0) -> Draw:
+    """Return inputs of a case: the same ones each time for the same `number`; all follow from `seed`."""
+    key = f"{case}/{family}/{number}"
+    if key not in harness.draws:
+        made = await harness.oracle(Prepare(key=key, case=case, family=family, seed=harness.seed_of(key)))
+        harness.draws[key] = _drawn(harness, key, case, family, made)
+    return harness.draws[key]
+
+
+async def fresh(harness: Harness, like: Draw, seed: int, family: str = "") -> Draw:
+    """Return the inputs that `Renew` draws with this seed; errors on them are held to those on `like`.
+
+    Those of another `family` have the same shapes and numbers where it changes values of tensors alone.
+    """
+    key = f"{like.key}/fresh/{family}"
+    family = family or fresh_family(harness, like)
+    made = await harness.oracle(Prepare(key=key, case=like.case, family=family, seed=seed, like=like.key))
+    return _drawn(harness, key, like.case, family, made)
+
+
+def fresh_family(harness: Harness, like: Draw) -> str:
+    """Family of inputs that are drawn anew for each timed launch: with other weights too where there are any."""
+    return WEIGHTS if WEIGHTS in {draw.family for draw in harness.draws.values()} else like.family
+
+
+def _drawn(harness: Harness, key: str, case: int, family: str, made: Made) -> Draw:
+    changed = harness.workload.weights if family == WEIGHTS or harness.workload.renews_weights else ()
+    return Draw(key, case, family, made.arguments, made.nbytes, made.input_bytes, changed)
+
+
+async def lay_out(harness: Harness, draw: Draw, family: str) -> Draw:
+    """Return the same inputs as they lie in memory in a family that changes nothing else."""
+    key = f"{draw.key}/{family}"
+    if key not in harness.draws:
+        made = await harness.oracle(LayOut(key=key, base=draw.key, family=family))
+        harness.draws[key] = _drawn(harness, key, draw.case, family, made)
+    return harness.draws[key]
+
+
+async def vary(harness: Harness, draw: Draw, argument: int, first: int = 0) -> tuple[Draw | None, Varied]:
+    """Return the same inputs but for one argument, and what the oracle says of them.
+
+    There are none, and it says why, where none of its other values from number `first` on asks for another answer.
+    """
+    name = harness.workload.arguments[argument]
+    usual = f"{draw.key}/{argument}"
+    key = f"{usual}/{first}" if first else usual
+    request = Vary(key=key, base=draw.key, argument=argument, seed=harness.seed_of(usual), first=first)
+    found = await harness.oracle(request)
+    if found.made is None or not found.matters:
+        return None, found
+    varied = _drawn(harness, key, draw.case, f"other `{name}`", found.made)
+    changed = (*draw.changed_weights, *((name,) if name in harness.workload.weights else ()))
+    harness.draws[key] = replace(varied, changed_weights=changed)
+    return harness.draws[key], found
+
+
+async def touch(harness: Harness, draw: Draw) -> Draw:
+    """Return the same inputs but for fresh values in a few places, other ones each time; only the last are kept.
+
+    Weights are among them.
+    """
+    key = f"{draw.key}/touched"
+    made = await harness.oracle(Touch(key=key, base=draw.key, seed=harness.seed_of(f"{key}/{next(harness.numbers)}")))
+    return replace(_drawn(harness, key, draw.case, TOUCHED, made), changed_weights=harness.workload.weights)

@@ -1,0 +1,124 @@
+"""Is a candidate right on sizes that CASES does not name, wherever the kernel as it stands is?
+
+A kernel that is right on the listed sizes alone cannot take the other's place. The emulator runs both, for it keeps
+accesses within their tensors, whatever the size; each version has a process for this that nothing else needs.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from kernel_lsp import policy
+from kernel_lsp.errors import WorkloadError
+from kernel_lsp.judge.emulation import read_run
+from kernel_lsp.judge.harness import Harness
+from kernel_lsp.judge.inputs import drawing
+from kernel_lsp.judge.inputs.compare import ruling_on
+from kernel_lsp.judge.inputs.draw import PLAIN, Draw
+from kernel_lsp.judge.inputs.findings import RUN_ERRORS, Findings, ruling_of, ruling_of_finding
+from kernel_lsp.judge.ruling import Ruling
+from kernel_lsp.judge.subject import Subject
+from kernel_lsp.judge.verdict import Outcome
+from kernel_lsp.runner.messages.oracle import OtherSizes as Name
+from kernel_lsp.runner.messages.subject import Run
+from kernel_lsp.runner.worker import WorkerTimedOut
+
+NAME = "other sizes"
+
+
+@dataclass(frozen=True, slots=True)
+class _Ran:
+    """One run: the ruling on it, if anything is wrong, and the processor seconds that it took on the emulator."""
+
+    ruling: Ruling | None
+    seconds: float
+
+
+@dataclass
+class OtherSizes:
+    """Sizes that CASES does not name, with the baseline's own runs on them, which are made once; without a GPU."""
+
+    harness: Harness
+    baseline: Subject
+    _managed: "asyncio.Task[list[Draw]] | None" = field(default=None, init=False)
+
+    async def check(self, candidate: Subject, findings: Findings) -> Ruling | None:
+        """Return the ruling on a candidate that is wrong, or fails, where the baseline is right."""
+        if self.harness.workload.contract.listed_sizes:
+            findings.skipped(NAME, "CONTRACT says that callers use those in CASES only")
+            return None
+        if self._managed is None:
+            self._managed = asyncio.create_task(self._of_baseline())
+        managed = await asyncio.shield(self._managed)
+        subject = await self.harness.enter(candidate.candidate, candidate.built)
+        try:
+            return await self._check(subject, managed, findings)
+        finally:
+            await self.harness.leave(subject)
+
+    async def _check(self, subject: Subject, managed: Sequence[Draw], findings: Findings) -> Ruling | None:
+        spent = 0.0
+        for draw in managed:
+            case = self.harness.cases[draw.case]
+            if spent > 2 * policy.OTHER_SIZES_SECONDS:
+                findings.skipped(NAME, "the time for them on the emulator is spent", case)
+                continue
+            try:
+                ran = await self._run(subject, draw)
+            except (WorkloadError, WorkerTimedOut) as error:  # it names a kernel that was not built, or is slow
+                findings.skipped(NAME, f"it was not run: {error}", case)
+                if not subject.worker.alive:
+                    break
+                continue
+            except RUN_ERRORS as error:
+                ran = _Ran(ruling_of(error, "running", case), 0.0)
+            spent += ran.seconds
+            if ran.ruling is None:
+                findings.passed(NAME, case=case)
+            elif ran.ruling.outcome is Outcome.UNTIMED:
+                findings.skipped(NAME, ran.ruling.reason, case)
+            else:
+                return findings.fail(NAME, _told(ran.ruling), case)
+        return None
+
+    async def _of_baseline(self) -> list[Draw]:
+        """Return inputs of other sizes that the baseline is right on; what it does not manage costs nobody anything."""
+        harness = self.harness
+        first = len(harness.cases)
+        names = await harness.oracle(Name())
+        harness.workload = replace(harness.workload, cases=(*harness.cases, *names))
+        managed: list[Draw] = []
+        subject = await harness.enter(self.baseline.candidate, self.baseline.built)
+        spent = 0.0
+        try:
+            for case in range(first, first + len(names)):
+                if spent > policy.OTHER_SIZES_SECONDS or not subject.worker.alive:
+                    break
+                with contextlib.suppress(*RUN_ERRORS):
+                    draw = await drawing.draw(harness, case, PLAIN)
+                    ran = await self._run(subject, draw, baseline=True)
+                    spent += ran.seconds
+                    managed += [] if ran.ruling else [draw]
+        finally:
+            await harness.leave(subject)
+        return managed
+
+    async def _run(self, subject: Subject, draw: Draw, *, baseline: bool = False) -> _Ran:
+        harness = self.harness
+        await harness.fill(subject, draw)
+        ran = await subject.ask(Run(slab=draw.slab), deadline=policy.OTHER_SIZES_DEADLINE_SECONDS)
+        compared = await harness.compare(subject, draw, ran.published, baseline=baseline)
+        assert ran.emulated is not None, "other sizes are tried on the emulator"
+        emulated = read_run(harness.cases[draw.case], draw.family, draw.input_bytes, ran.emulated)
+        found = ruling_of_finding(emulated.findings[0], emulated) if emulated.findings else None
+        return _Ran(found or ruling_on(harness, draw, compared, ran.trampled), emulated.seconds)
+
+
+def _told(ruling: Ruling) -> Ruling:
+    """Return the ruling with what is particular about the case, and what would make it acceptable."""
+    reason = (
+        f"{ruling.reason.rstrip('.')}; that is a size that CASES does not name, and the kernel as it stands is right "
+        "there (if callers never use others, say `listed_sizes=True` in CONTRACT)"
+    )
+    return replace(ruling, reason=reason)

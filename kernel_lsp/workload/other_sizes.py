@@ -1,0 +1,50 @@
+"""Cases that a workload does not name: one of its own with one whole number changed."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeGuard
+
+Case = Mapping[str, Any]
+
+
+def other_sizes(cases: Sequence[Case]) -> list[dict[str, Any]]:
+    """Return cases beside the listed ones, each the smallest of them but for one entry, which is prime.
+
+    Of each whole number three other values are tried, in this order: one beyond twice the largest listed, one below
+    the largest, one below the smallest. So they are odd, on no tile's border, and beyond what fits the listed ones.
+    Entries need not be sizes, nor go with others: who calls the workload's functions finds out.
+    """
+    smallest = min(cases, key=extent)
+    values = {key: sorted({case[key] for case in cases if key in case and _is_size(case[key])}) for key in smallest}
+    values = {key: listed for key, listed in values.items() if listed and _is_size(smallest[key])}
+    found: list[dict[str, Any]] = []
+    for ways in zip(*(_others(listed) for listed in values.values()), strict=True):
+        for (key, listed), value in zip(values.items(), ways, strict=True):
+            case = {**smallest, key: value}
+            if value not in listed and case not in found:
+                found.append(case)
+    return found
+
+
+def _others(listed: Sequence[int]) -> Iterator[int]:
+    yield next(number for number in range(2 * listed[-1] + 1, 8 * listed[-1] + 8) if _is_prime(number))
+    yield _prime_below(listed[-1])
+    yield _prime_below(listed[0])
+
+
+def _prime_below(number: int) -> int:
+    """Return the largest prime below a number; 1 where there is none."""
+    return next((other for other in range(number - 1, 1, -1) if _is_prime(other)), 1)
+
+
+def _is_prime(number: int) -> bool:
+    return number > 1 and all(number % divisor for divisor in range(2, math.isqrt(number) + 1))
+
+
+def _is_size(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def extent(case: Case) -> int:
+    """Return the product of a case's whole numbers."""
+    return math.prod(value for value in case.values() if _is_size(value))

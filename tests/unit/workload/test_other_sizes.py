@@ -1,0 +1,29 @@
+"""Cases that a workload does not list: one of its own with one whole number changed."""
+
+from kernel_lsp.workload.other_sizes import other_sizes
+
+
+def test_each_whole_number_of_the_smallest_case_becomes_odd_and_no_border() -> None:
+    listed = [{"rows": 4096, "cols": 2048}, {"rows": 6, "cols": 300}]
+    found = other_sizes(listed)
+    assert found[:2] == [{"rows": 8209, "cols": 300}, {"rows": 6, "cols": 4099}], "beyond all that is listed first"
+    assert found[2:] == [
+        {"rows": 4093, "cols": 300},
+        {"rows": 6, "cols": 2039},
+        {"rows": 5, "cols": 300},
+        {"rows": 6, "cols": 293},
+    ]
+
+
+def test_what_is_no_whole_number_stays() -> None:
+    listed = [{"n": 64, "causal": True, "eps": 1e-5, "kind": "relu", "offset": 0}]
+    found = other_sizes(listed)
+    assert [case["n"] for case in found] == [131, 61]
+    assert all({**case, "n": 64} == listed[0] for case in found)
+
+
+def test_none_is_listed_and_none_is_there_twice() -> None:
+    listed = [{"n": 1}, {"n": 2}, {"n": 5}]
+    found = other_sizes(listed)
+    assert found == [{"n": 11}, {"n": 3}]
+    assert other_sizes([{}]) == []
