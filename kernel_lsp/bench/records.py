@@ -54,7 +54,7 @@ class Published(Record):
         mean_ms, reference_ms: mean time of the candidate and of the problem's model, milliseconds; None untimed.
         excessive: more than ten times as fast as the problem's model, which KernelBench flags.
         scaled: the problem's sizes were scaled down, as where there is no GPU.
-        seconds: wall time of all of it.
+        seconds: wall time of the whole run.
     """
 
     compiled: bool

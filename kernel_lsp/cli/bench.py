@@ -70,8 +70,8 @@ def kernelbench(
 ) -> None:
     """Judge candidates for KernelBench's problems: a folder of them, or what the served model writes.
 
-    What the ledger has is not searched or judged again: a run that was ended in any way goes on where it was. Without
-    a GPU candidates run on the emulator, on problems scaled down, and nothing is timed; a search then needs
+    Entries of the ledger are not searched or judged again: a run that was ended goes on where it was. Without a GPU
+    candidates run on the emulator, on problems scaled down, and nothing is timed; a search then needs
     `refine.untimed`, and finds what is right, never what is faster.
     """
     if (candidates is None) == (propose is None):

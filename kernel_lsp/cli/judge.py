@@ -35,7 +35,7 @@ def judge(
 ) -> None:
     """Compile, verify and time each CANDIDATE against BASELINE, and say how it was found.
 
-    What is right is said by the workload of BASELINE. CANDIDATE is called by the `launch` of its own
+    The workload of BASELINE says which answers are right. CANDIDATE is called by the `launch` of its own
     CANDIDATE_workload.py beside it, which needs nothing else, or by that of the baseline's workload where it has none
     or --workload names one for all. The baseline is measured once; a candidate that breaks does not stop the others.
 

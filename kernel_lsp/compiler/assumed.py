@@ -14,7 +14,7 @@ class Assumed:
         kernel: its name.
         line: where it stands, from 1.
         types: `x: *fp32`, `BLOCK=1024` or `T=float` for each parameter whose type or value nothing in the file tells.
-        compiled: whether machine code came of it.
+        compiled: true if the compiler made machine code.
         problem: why not, in one line; what the compiler says of the types assumed, or what could not be loaded.
         hurried: whether time ran out before all was tried: on a machine with less to do it may compile.
     """

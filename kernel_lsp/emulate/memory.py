@@ -49,7 +49,7 @@ class Buffer:
     Attributes:
         name: for messages.
         address, size: bytes.
-        writable: whether kernels may write to it.
+        writable: true if kernels may write here.
         data: its bytes.
         valid: for each byte, 0xFF if it has been written, else 0; None if all of them have.
     """

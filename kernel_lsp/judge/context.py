@@ -11,7 +11,7 @@ from kernel_lsp.judge.building import Builders, Built
 from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile
 from kernel_lsp.judge.inputs.findings import Findings
-from kernel_lsp.judge.inputs.other_sizes import OtherSizes
+from kernel_lsp.judge.inputs.other_sizes import OtherSizesCheck
 from kernel_lsp.judge.integrity.accesses import FinalLooks
 from kernel_lsp.judge.integrity.host_time import CallTimes
 from kernel_lsp.judge.integrity.launches import Seen
@@ -73,7 +73,7 @@ class MeasuredBaseline:
     recorded: tuple[Recorded, ...] = ()
     seen: Seen = field(default_factory=Seen)
     looks: FinalLooks | None = None
-    other_sizes: OtherSizes | None = None
+    other_sizes: OtherSizesCheck | None = None
 
 
 @dataclass(frozen=True, slots=True)

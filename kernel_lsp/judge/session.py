@@ -20,7 +20,7 @@ from kernel_lsp.judge.errors import UnjudgedError, unattributed
 from kernel_lsp.judge.evidence import verdict_of
 from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile, measure_baseline
-from kernel_lsp.judge.inputs.other_sizes import OtherSizes
+from kernel_lsp.judge.inputs.other_sizes import OtherSizesCheck
 from kernel_lsp.judge.inputs.replay import Replays
 from kernel_lsp.judge.integrity.accesses import FinalLooks
 from kernel_lsp.judge.integrity.launches import observe
@@ -106,7 +106,7 @@ class Session:
             why = f"it cannot be judged in the time for it: {launch_time.slowest(harness.cases)}"
             raise CannotJudgeError(why, self.target.source.path, cure=CURE) from error
         if self.gpu is None:
-            return MeasuredBaseline(harness, baseline, profile, other_sizes=OtherSizes(harness, baseline))
+            return MeasuredBaseline(harness, baseline, profile, other_sizes=OtherSizesCheck(harness, baseline))
         if profile.findings.ruling is not None or not launch_time.affords_case():
             return MeasuredBaseline(harness, baseline, profile)
         try:

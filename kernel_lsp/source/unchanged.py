@@ -18,7 +18,7 @@ def still_holds(current: str, judged: str, path: Path, apart_from: Sequence[Kern
     """Return True if every top-level declaration or statement of `judged` stands in `current` too.
 
     Comments, layout and order do not count, nor does new code in `current`: the judged code
-    cannot have referred to it.
+    cannot have referred to that.
 
     Args:
         current: the text as it is now.

@@ -26,7 +26,7 @@ LIBRARIES = ("cutlass", "kernel_lsp", "numpy", "torch", "triton")
 
 @dataclass(slots=True)
 class StandIn(Loader):
-    """A text that replaces a file, and the module made of it."""
+    """A text that replaces a file, and the module made from that text."""
 
     text: str
     path: Path

@@ -23,8 +23,9 @@ def bind(opcode: str) -> Operation | None:
 
     `run` takes the source operands in the instruction's order as arrays of raw bits (`bool`, `uint16`, `uint32`,
     `uint64`, of shape (n,) or ()) and gives raw bits of the destination. An operand in a register wider than the
-    instruction's type is cut to it. `setp` gives the pair (p, q), `lop3` with a Boolean operation the pair (d, p); an
-    operation that reads the carry takes it as last operand, one that writes it gives it as last result, both bool.
+    instruction's type is cut to that type. `setp` gives the pair (p, q), `lop3` with a Boolean operation the pair
+    (d, p); an operation that reads the carry takes it as last operand, one that writes it gives it as last result,
+    both bool.
     """
     decoded = decode(opcode)
     if decoded is None:

@@ -20,7 +20,7 @@ from kernel_lsp.judge.inputs.findings import RUN_ERRORS, Findings, ruling_of, ru
 from kernel_lsp.judge.ruling import Ruling
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import Outcome
-from kernel_lsp.runner.messages.oracle import OtherSizes as Name
+from kernel_lsp.runner.messages.oracle import OtherSizes
 from kernel_lsp.runner.messages.subject import Run
 from kernel_lsp.runner.worker import WorkerTimedOut
 
@@ -36,7 +36,7 @@ class _Ran:
 
 
 @dataclass
-class OtherSizes:
+class OtherSizesCheck:
     """Sizes that CASES does not name, with the baseline's own runs on them, which are made once; without a GPU."""
 
     harness: Harness
@@ -86,7 +86,7 @@ class OtherSizes:
         """Return inputs of other sizes that the baseline is right on; what it does not manage costs nobody anything."""
         harness = self.harness
         first = len(harness.cases)
-        names = await harness.oracle(Name())
+        names = await harness.oracle(OtherSizes())
         harness.workload = replace(harness.workload, cases=(*harness.cases, *names))
         managed: list[Draw] = []
         subject = await harness.enter(self.baseline.candidate, self.baseline.built)

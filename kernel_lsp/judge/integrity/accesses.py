@@ -19,7 +19,7 @@ from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile, measure_ba
 from kernel_lsp.judge.inputs.check import check
 from kernel_lsp.judge.inputs.draw import PLAIN, Draw
 from kernel_lsp.judge.inputs.findings import RUN_ERRORS, Findings, ruling_of_finding
-from kernel_lsp.judge.inputs.other_sizes import OtherSizes
+from kernel_lsp.judge.inputs.other_sizes import OtherSizesCheck
 from kernel_lsp.judge.integrity import sanitizer
 from kernel_lsp.judge.integrity.sanitizer import Sanitized
 from kernel_lsp.judge.measure.cases import TimedCase
@@ -39,7 +39,7 @@ class _Emulated:
     harness: Harness
     profile: BaselineProfile
     baseline: Subject
-    other_sizes: OtherSizes
+    other_sizes: OtherSizesCheck
     told: dict[int, set[str]] = field(default_factory=dict[int, set[str]])
 
 
@@ -166,7 +166,7 @@ class FinalLooks:
             subject = await harness.enter(self.baseline.candidate, self.baseline.built)
             profile = await measure_baseline(harness, subject)
             if (broken := profile.findings.ruling) is None:
-                return _Emulated(harness, profile, subject, OtherSizes(harness, subject))
+                return _Emulated(harness, profile, subject, OtherSizesCheck(harness, subject))
             why = f"the baseline itself fails there: {broken.reason}"
         except CannotJudgeError as error:
             why = error.message + (f" (line {error.line})" if error.line else "")

@@ -1,4 +1,4 @@
-"""What a worker that runs one version of a kernel answers to the requests of `messages.subject`."""
+"""The answers of a worker that runs one version of a kernel, to the requests of `messages.subject`."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -10,7 +10,7 @@ from kernel_lsp.runner.messages.subject_answers import PublishedOutputs
 
 
 class Outbox:
-    """Memory for outputs, which grows when they need more of it."""
+    """Memory for outputs, which grows when they need more."""
 
     def __init__(self, device: str, retired: list[Slab]) -> None:
         """Keep memory that is outgrown among the `retired`, where the oracle may still have it open."""

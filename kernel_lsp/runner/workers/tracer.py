@@ -31,7 +31,7 @@ def trace_launch(watch: Stopwatch, ears: Ears, launch: Callable[[], object]) -> 
     inputs either. One that reads clocks comes after it.
 
     Returns:
-        What ran, without threads, and how many threads this process had before the profiler started its own.
+        The operations that ran, without threads, and how many threads this process had before the profiler started.
     """
     launch()
     _synchronize()

@@ -36,7 +36,7 @@ from kernel_lsp.runner.worker import WorkerTimedOut
 SAXPY = Path(__file__).parents[3] / "examples" / "cuda" / "saxpy.cu"
 GPU = Gpu(0, "a GPU", "GPU-0", "sm_90", "1", 80 << 30)
 OUTPUT = TensorSpec("float32", (4,), (1,), 0, 16)
-PUBLISHED = answers.Published((OUTPUT,), ((1,),))
+PUBLISHED = answers.PublishedOutputs((OUTPUT,), ((1,),))
 _SECONDS = re.compile(r"// seconds: (.*)")
 
 
@@ -77,12 +77,12 @@ class Version:
                 self._launch(request.slab, request.count, deadline)
             case messages.Sustain():
                 return answers.Stretch(1, self._launch(request.slab, 1, deadline)[0], 1500.0)
-            case messages.Trace():
+            case messages.TraceLaunch():
                 self._launch(request.slab, 1, deadline)
                 return answers.Traced((), failed="nothing is traced here")
             case messages.LookForChanges():
-                return answers.Changes((), ())
-            case messages.Record():
+                return answers.ProcessChanges((), ())
+            case messages.RecordSegment():
                 self.launches[request.recording] = len(request.slabs)
                 return answers.Recorded()
             case messages.RunSegments():
