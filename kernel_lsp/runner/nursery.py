@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType
@@ -76,7 +76,7 @@ def serve(control: socket.socket, folder: str, modules: Sequence[str] = ()) -> N
     """
     os.chdir(folder)
     children: dict[int, Path] = {}
-    end = _End(control)
+    end = _End(control, lambda: _clean_up(children, Path(folder)))
     signal.signal(signal.SIGTERM, end)
     try:
         if _is_alone(control):  # the parent died before its death signal was set up
@@ -105,33 +105,20 @@ def serve(control: socket.socket, folder: str, modules: Sequence[str] = ()) -> N
             children[pid] = Path(request.scratch)
             control.sendall(f"{pid}\n".encode())
     finally:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for pid in tuple(children):
-            kill_session(pid)
-        for pid in tuple(children):
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, 0)  # until it has ended it may still write to its folder
-        _clear_away(Path(folder))
-        with contextlib.suppress(OSError):  # the last nursery to end finds the pool's folder empty
-            Path(folder).parent.rmdir()
+        _clean_up(children, Path(folder))
 
 
 class _End:
-    """The handler of SIGTERM: it raises during an import; at other times the closed socket ends the nursery.
+    """The handler of SIGTERM: during an import it cleans up and exits; else the closed socket ends the nursery.
 
-    Both may report the parent's death at the same moment. An exception raised during the clean-up would leave files
-    behind, so none is raised outside an import.
+    It does not raise, for some callers within an import ignore exceptions, and the import would go on for seconds.
     """
 
-    def __init__(self, control: socket.socket) -> None:
-        self._control, self._is_importing = control, False
+    def __init__(self, control: socket.socket, clean_up: Callable[[], None]) -> None:
+        self._control, self._clean_up, self._is_importing = control, clean_up, False
 
     def importing(self, module: str) -> None:
-        """Import a module.
-
-        Raises:
-            SystemExit: SIGTERM came meanwhile.
-        """
+        """Import a module; the process ends if SIGTERM comes meanwhile."""
         self._is_importing = True
         try:
             importlib.import_module(module)
@@ -141,7 +128,10 @@ class _End:
     def __call__(self, number: int, _frame: FrameType | None) -> None:
         signal.signal(number, signal.SIG_IGN)
         if self._is_importing:
-            sys.exit(1)
+            try:
+                self._clean_up()
+            finally:
+                os._exit(1)
         with contextlib.suppress(OSError):
             self._control.shutdown(socket.SHUT_RD)
 
@@ -214,6 +204,19 @@ def _reap(children: dict[int, Path]) -> None:
             kill_session(pid)  # before the wait, which frees the number for another process
             os.waitpid(pid, 0)
         children.pop(pid, None)
+
+
+def _clean_up(children: Iterable[int], folder: Path) -> None:
+    """Kill all workers and remove what they wrote."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for pid in tuple(children):
+        kill_session(pid)
+    for pid in tuple(children):
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)  # until it has ended it may still write to its folder
+    _clear_away(folder)
+    with contextlib.suppress(OSError):  # the last nursery to end finds the pool's folder empty
+        folder.parent.rmdir()
 
 
 def _clear_away(folder: Path) -> None:
