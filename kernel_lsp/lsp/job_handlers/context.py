@@ -1,16 +1,25 @@
 """What the handler of a job is given in the service process: the texts, the settings, the store and the workers."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from kernel_lsp.config.settings import Settings
-from kernel_lsp.judge.target import Target, make_target
+from kernel_lsp.judge.target import Target, make_target, make_targets
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.lsp.service import Emit
 from kernel_lsp.runner.pool import Pool
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import read_source
 from kernel_lsp.store.store import Store
+
+
+class _Where(TypedDict):
+    """What says where workloads lie, and what stands in open files."""
+
+    texts: Mapping[Path, str]
+    problems: Path | None
+    folders: Sequence[Path]
 
 
 class JobContext:
@@ -40,14 +49,16 @@ class JobContext:
         return SourceFile(self.path, self.texts[self.path]) if self.path in self.texts else read_source(self.path)
 
     def target(self) -> Target:
-        """The kernel with its workload, as what candidates are judged against."""
-        return make_target(
-            self.path,
-            self.kernel,
-            texts=self.texts,
-            problems=self.settings.kernelbench.root,
-            folders=self.settings.workloads,
-        )
+        """The kernel with the workload that a search for variants is held to."""
+        return make_target(self.path, self.kernel, **self._where)
+
+    def targets(self) -> tuple[Target, ...]:
+        """The kernel with each of its workloads, as what candidates are judged against."""
+        return make_targets(self.path, self.kernel, **self._where)
+
+    @property
+    def _where(self) -> _Where:
+        return _Where(texts=self.texts, problems=self.settings.kernelbench.root, folders=self.settings.workloads)
 
     def doing(self, what: str) -> None:
         """Tell the server what is done now, in a few words."""
